@@ -21,13 +21,13 @@ typedef struct brim_source_rows {
   uint64_t count;
 } brim_source_rows;
 
-enum { BRIM_SOURCE_FILES = 8 };  // of formats with a few files of fixed names
+enum { BRIM_SOURCE_FILES = 8 };  // files of a format with fixed file names
 
 typedef struct brim_source {
   const brim_source_table *table;
   void *state;
   brim_source_info info;  // count is that of the part in use
-  size_t input_bytes;     // of one sample; of the largest where info.varies
+  size_t input_bytes;     // of one sample; of the largest if info.varies
   size_t target_bytes;    // 0 = no target
   uint64_t host_bytes;    // what the source keeps in memory (planned), the cache apart
   bool binary_targets;    // targets are rows of 0 and 1: several labels a sample, each there or not
@@ -38,8 +38,8 @@ typedef struct brim_source {
   const struct brim_source_builtin *builtin;  // NULL for a plug-in
 } brim_source;
 
-// For a program that uses libhdf5 through brim alone, before anything else: the library is not closed
-// when the process ends. Of some damaged files it keeps what it then crashes on.
+// For a program that uses libhdf5 only through brim: call it before anything else. The library then
+// stays open when the process ends, because closing crashes on what it keeps of some damaged files.
 void brim_data_leave_hdf5_open(void);
 
 // component: idx, mnist, numpy, cifar10, cifar100, stl10, hdf5, folder, synthetic(...), or plugin:NAME(...)
@@ -53,30 +53,31 @@ void brim_source_close(brim_source *source);
 // The component for a path when none was given: hdf5 for a file with HDF5's signature, idx, cifar10,
 // cifar100, stl10 or folder by what lies there. BRIM_ENOENT or BRIM_EINVAL says what was looked for.
 brim_status brim_source_guess(const char *path, brim_component *out);
-// Is it a file of another program (CSV, Parquet)? brim_source_guess refuses it and says how to
-// convert it.
+// True if the path is a file of another program (CSV, Parquet). brim_source_guess refuses it and
+// says how to convert it.
 bool brim_source_is_foreign(const char *path);
-// Is the path one image (photo.jpg) that is there? folder opens it as a set of one sample.
+// True if the path is one existing image (photo.jpg). folder opens it as a set of one sample.
 bool brim_source_is_image(const char *path);
 // The status of a failed open as the caller's input is to blame for it: a file that may not be read,
 // or that holds what this build cannot read, is bad input (BRIM_EINVAL) and no failure of a run or a
 // device. The detail stays.
 brim_status brim_source_open_failed(brim_status status);
-// Can what `train` and `eval` give (a, b: their infos, or what transforms make of them) serve one
-// network? BRIM_EINVAL names both and says what differs: shape, type, targets or labels. any_size: of
-// images, height and width may differ. `advice` ends the message on shapes; "" for none.
+// Checks that the training and the evaluation set can serve one network. a and b are their infos,
+// or what transforms make of them. BRIM_EINVAL names both sets and what differs: shape, type,
+// targets or labels. any_size: height and width of images may differ. `advice` ends the message on
+// shapes; "" for none.
 brim_status brim_source_match(const brim_source *train, const brim_source_info *a,
                               const brim_source *eval, const brim_source_info *b, bool any_size,
                               const char *advice);
 // Only positions [from, to) (shares of 1) of a random order by seed, of what is in use now; the same
 // for any caller, so that [0, 0.9) and [0.9, 1) are disjoint and all.
 brim_status brim_source_take(brim_source *source, double from, double to, uint64_t seed);
-// Only `limit` samples of what is in use now (0, or more than there are: all). Where classes are known
-// without reading, each has its share of them, and one at the least where the limit allows; else they
-// are spread over the set by seed.
+// Keeps `limit` of the samples in use (all, if 0 or more than there are). If classes are known
+// without reading, each class keeps its share, at least one sample if the limit allows; otherwise
+// samples are chosen by seed over the whole set.
 brim_status brim_source_limit(brim_source *source, uint64_t limit, uint64_t seed);
-// What lies at the sources' path (splits of one data set) and none of them reads: datasets of HDF5
-// files, files of image folders; how many, the first ones named in `out`, and the bytes of files.
+// What lies at the sources' path (splits of one data set) and no source reads: datasets of HDF5
+// files, files of image folders. Their number, the first names in `out`, and the bytes of files.
 typedef struct brim_source_left {
   size_t count;
   uint64_t files, bytes;  // 0 for datasets
@@ -92,30 +93,30 @@ bool brim_source_files(brim_source *const *sources, size_t source_count, uint64_
 // file and record.
 brim_status brim_source_read(brim_source *source, uint64_t index, int scale, void *input,
                              void *target, int64_t *height, int64_t *width);
-// The same for a sample that is not read again soon: where the source can, a large one is written
-// past the caches, and the memory of sample `next` (any number: only a hint) is asked for
-// meanwhile. Not for samples of different sizes.
+// Reads a sample that is not read again soon: a large one is written past the caches if the source
+// can, and the memory of sample `next` (any number, only a hint) is prefetched. Not for samples of
+// different sizes.
 brim_status brim_source_stream(brim_source *source, uint64_t index, uint64_t next, void *input,
                                void *target);
-// Where the inputs of all the file's samples lie, whatever part of them is in use; false where they
-// do not lie in one mapping. brim_source_row is the row of a sample, brim_source_target its target
-// alone, as reading the sample gives it.
+// Where the inputs of all the file's samples lie, whatever part is in use; false if they do not lie
+// in one mapping. brim_source_row is the row of a sample, brim_source_target its target alone.
 bool brim_source_rows_of(const brim_source *source, brim_source_rows *out);
 uint64_t brim_source_row(const brim_source *source, uint64_t index);
 brim_status brim_source_target(brim_source *source, uint64_t index, void *target);
-// What was found on opening to be unreadable, among the first `limit` samples (0 = all): BRIM_EINVAL
-// with their number and the first. Reads nothing that opening did not read.
+// Fails with BRIM_EINVAL if opening found unreadable samples among the first `limit` (0 = all),
+// with their number and the first one. Reads nothing again.
 brim_status brim_source_check_readable(brim_source *source, uint64_t limit);
-// Its size before decoding.
+// The size of a sample before decoding.
 brim_status brim_source_size(brim_source *source, uint64_t index, int64_t *height, int64_t *width);
 void brim_source_describe(const brim_source *source, uint64_t index, char *text, size_t size);
-// Names of the classes by label, where the set has them (folders of images, text labels, HDF5's
-// class_names, CIFAR, STL-10), as UTF-8 with other bytes written as \xNN; NULL in *names where it has none. component, path and split are those it was opened with
-// (component NULL = no arguments). The list lives in the arena or for ever.
+// Names of the classes by label, if the set has them (folders of images, text labels, HDF5's
+// class_names, CIFAR, STL-10), as UTF-8 with other bytes written as \xNN; NULL in *names if it has
+// none. component, path and split are those the source was opened with (component NULL = no
+// arguments). The list lives in the arena or is static.
 brim_status brim_source_class_names(brim_arena *arena, const brim_source *source,
                                     const brim_component *component, const char *path,
                                     const char *split, const char *const **names);
-// As brim_source_describe, of where its target's number `value` comes from.
+// Describes where number `value` of the sample's target comes from.
 void brim_source_describe_target(const brim_source *source, uint64_t index, int64_t value,
                                  char *text, size_t size);
 // Keep every sample in memory once it was read (planned: brim_source_cache_bytes, allocated here).
@@ -135,8 +136,9 @@ brim_status brim_idx_parse(const void *data, size_t size, const char *name, brim
 
 //---------------------------------- transforms ----------------------------------
 
-// What is done to a sample between the source and the batch. Prepared once, then the same for all
-// threads: a pure function of (seed, epoch, sample), so neither workers nor a seek change it.
+// The work done to a sample between the source and the batch. Prepared once and shared by all
+// threads: a pure function of (seed, epoch, sample), so neither workers nor a seek change the
+// result.
 typedef struct brim_transforms brim_transforms;
 
 // `random` false leaves out what draws (for evaluation). A pipeline that keeps nothing is one of no
@@ -156,8 +158,8 @@ const brim_source_info *brim_transforms_info(const brim_transforms *transforms);
 size_t brim_transforms_output_bytes(const brim_transforms *transforms);
 // Bytes of scratch one thread needs, 64-byte aligned; 0 = none (scratch may be NULL).
 size_t brim_transforms_scratch_bytes(const brim_transforms *transforms);
-// By how much (1, 2, 4, 8) an image of this size may be decoded smaller without a view of this
-// sample losing anything.
+// How much smaller (1, 2, 4, 8) an image of this size may be decoded without loss to any view of
+// this sample.
 int brim_transforms_scale(const brim_transforms *transforms, int64_t epoch, uint64_t index,
                           int64_t height, int64_t width);
 // Which view of which sample, and the sample's size as read.
@@ -171,7 +173,7 @@ typedef struct brim_transforms_view {
 // stage's time is added.
 void brim_transforms_apply(const brim_transforms *transforms, const brim_transforms_view *view,
                            const void *in, void *out, void *scratch, int64_t *stage_ns);
-// The same as plain values, for a device. NULL where the source's images vary.
+// The pipeline as plain values, for a device. NULL if the source's images vary.
 const brim_augment_program *brim_transforms_program(const brim_transforms *transforms);
 
 //---------------------------------- resident sets ----------------------------------
@@ -189,15 +191,14 @@ brim_status brim_resident_create(const brim_registry *registry, brim_device *dev
                                  brim_resident **out);
 void brim_resident_destroy(brim_resident *resident);
 
-// The same without copying the samples: they stay in the source's mapped file (brim_source_rows_of),
-// the pages of which are locked, and the device reads rows of it over the bus, a batch ahead of the
-// consumer. Targets are copied. The source must outlive the set. The stream of a loader is that of
-// any other way. Bytes of the file to be page-locked; 0 with the reason in the detail where it
-// cannot be.
+// A mapped set: the samples stay in the source's mapped file (brim_source_rows_of), whose pages are
+// locked, and the device reads rows over the bus, a batch ahead of the consumer. Targets are
+// copied. The source must outlive the set. A loader's stream is the same as without the set.
+// Returns the bytes of the file to lock; 0 with the reason in the detail if it cannot be.
 uint64_t brim_mapped_bytes(const brim_registry *registry, const brim_device *device,
                            const brim_source *source, const brim_transforms *transforms);
-// Whether the device takes a page of this file: the answer for device and file system, at the price
-// of a system call. BRIM_EUNSUPPORTED says why not.
+// Locks one page of this file, to learn at the price of a system call whether device and file
+// system allow it. BRIM_EUNSUPPORTED says why not.
 brim_status brim_mapped_probe(const brim_registry *registry, brim_device *device,
                               const brim_source *source);
 // BRIM_EUNSUPPORTED where the pages cannot be locked: workers can read the file all the same.
@@ -252,18 +253,17 @@ typedef struct brim_loaded {
 
 typedef struct brim_loader brim_loader;
 
-// Add the loader's and the source's rows to a plan, in host memory: "loader ring" (inputs, targets
-// and indices of num_workers * prefetch_factor + 2 batches, those beyond the fourth only as far as
-// they fit in 1 GiB: workers share a batch, so large ones need no more), "transform scratch" (of each
-// worker, a sample as read among it), "dataset" (what the source keeps in memory: of plain IDX and
-// CIFAR files their classes only, of synthetic data nothing; under skip_broken a bit a sample) and
-// "dataset cache" (brim_source_keep).
-// With a resident set: "augmented batch" on the device. The resident set's own row is its maker's to
-// add. Rows of the same name add up.
+// Adds the loader's and the source's rows to a plan, in host memory: "loader ring" (inputs, targets
+// and indices of num_workers * prefetch_factor + 2 batches; beyond four only what fits in 1 GiB,
+// since workers share large batches), "transform scratch" (of each worker, including a sample as
+// read), "dataset" (the source's own memory: the classes of plain IDX and CIFAR files, nothing for
+// synthetic data; with skip_broken one bit a sample) and "dataset cache" (brim_source_keep). With a
+// resident set also "augmented batch" on the device; the set's own row is added by its plan
+// function. Rows of the same name add up.
 brim_status brim_loader_plan(const brim_source *source, const brim_loader_options *options,
                              brim_plan *plan);
-// The same, and the set's own row "resident dataset", for a loader over a resident set that need not
-// be there yet (options->resident is not looked at). BRIM_EUNSUPPORTED where there can be none.
+// The same with the row "resident dataset", for a loader over a resident set that need not exist
+// yet (options->resident is ignored). BRIM_EUNSUPPORTED if the set is impossible.
 brim_status brim_resident_plan(const brim_registry *registry, const brim_device *device,
                                const brim_source *source, const brim_loader_options *options,
                                brim_plan *plan);
@@ -287,7 +287,7 @@ brim_status brim_loader_seek(brim_loader *loader, int64_t epoch, int64_t positio
 brim_status brim_loader_next(brim_loader *loader, const brim_loaded **out);
 void brim_loader_release(brim_loader *loader, const brim_loaded *batch);
 
-// What it did so far, over all workers; for reports. Costs two clock reads a stage and sample.
+// Totals over all workers so far, for reports. They cost two clock reads per stage and sample.
 #define BRIM_LOADER_MAX_STAGES 16
 typedef struct brim_loader_stats {
   uint64_t batches, samples;

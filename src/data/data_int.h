@@ -11,12 +11,12 @@ extern "C" {
 
 //---------------------------------- built-in sources ----------------------------------
 
-// What no split of a data set reads: how much, and the first names.
+// How much no split of a data set reads, and the first names.
 enum { BRIM_UNUSED_SOURCES = 8, BRIM_UNUSED_NAMED = 12 };
 typedef struct brim_unused {
   brim_str *names;  // "a.txt, b/c.csv"
   size_t count;
-  uint64_t files, bytes;  // of files alone
+  uint64_t files, bytes;  // bytes of files only
 } brim_unused;
 void brim_unused_add(brim_unused *unused, const char *name);
 
@@ -79,9 +79,9 @@ brim_status brim_data_args_split(const char *source, const char *split, const ch
 void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, uint64_t i),
                            const void *ctx, uint64_t rows, int64_t classes);
 
-// Whether whole numbers, from `least` to `most`, are values to predict (a year, a price) and no class
-// numbers: some are below -1; or they do not start at 0 or 1 and are more than 20 different ones; or
-// most of them lie far above the number of different ones. BRIM_ENOMEM is possible.
+// Decides whether whole numbers from `least` to `most` are values to predict (a year, a price) and
+// not class numbers: some are below -1; or they do not start at 0 or 1 and take more than 20
+// different values; or most lie far above the number of different values. BRIM_ENOMEM is possible.
 typedef struct brim_data_whole {
   int64_t (*value)(const void *ctx, uint64_t i);
   const void *ctx;
@@ -94,7 +94,7 @@ brim_status brim_data_are_values(const char *path, const brim_data_whole *whole,
 
 // Names of classes, sorted by their bytes. While a training set is read, numbers[i] of names[i] counts
 // in order of appearance; brim_data_classes_fix makes it i. After that no name is added.
-enum { BRIM_DATA_CLASS_BYTES = 255 };  // of a name
+enum { BRIM_DATA_CLASS_BYTES = 255 };  // length of a name
 typedef struct brim_data_classes {
   brim_arena *arena;
   const char **names;
@@ -104,15 +104,16 @@ typedef struct brim_data_classes {
   bool fixed;
   bool given;  // `most` is what the user says
 } brim_data_classes;
-// For a column of so many rows. More names than half of them are no classes, unless their number is
-// given (above 0).
+// For a column of so many rows. More different names than half the rows are not classes, unless
+// their number is given (above 0).
 void brim_data_classes_init(brim_data_classes *c, uint64_t rows, int64_t given);
 void brim_data_classes_deinit(brim_data_classes *c);  // zeros are fine
 // The number of a row's class: n bytes, cut at a NUL. `what` names the column in messages.
 brim_status brim_data_classes_label(brim_data_classes *c, const char *what, uint64_t row,
                                     const char *text, size_t n, int32_t *out);
 brim_status brim_data_classes_fail_long(const char *what);
-// After the last row: the final numbers, in `labels` too (c->rows of them; NULL = not kept).
+// After the last row: numbers the classes in the order of their names, also in `labels` (c->rows of
+// them, or NULL).
 brim_status brim_data_classes_fix(brim_data_classes *c, const char *what, int64_t given,
                                   int32_t *labels);
 
@@ -156,7 +157,7 @@ brim_status brim_data_gz_open(const brim_data_file *file, brim_data_gz **out);
 void brim_data_gz_close(brim_data_gz *gz);
 // Exactly n bytes, or an error that names the offset in the compressed file.
 brim_status brim_data_gz_read(brim_data_gz *gz, void *out, size_t n);
-// What was read must have been all of it, checksum included.
+// Fails unless everything was read; checks the checksum.
 brim_status brim_data_gz_finish(brim_data_gz *gz);
 // Bytes `size` bytes of gzip can unpack to at most (deflate's own limit).
 uint64_t brim_data_gz_limit(size_t size);
@@ -171,8 +172,8 @@ typedef struct brim_idx_array {
   void *memory;         // what body points to when it is ours (planned bytes)
   brim_data_file file;  // open while the body stays in it
 } brim_idx_array;
-// From a file: gzip is unpacked into memory, the body of a plain one stays where it is. The path
-// must outlive the array.
+// Opens an array: gzip is unpacked into memory, a plain body stays in the file. The path must
+// outlive the array.
 brim_status brim_idx_array_open(const char *path, brim_idx_array *out);
 // A body still in the file comes into memory.
 brim_status brim_idx_array_keep(brim_idx_array *array);
@@ -185,7 +186,7 @@ enum { BRIM_NPY_MAX_RANK = 8, BRIM_NPY_HEAD = 4096 };
 
 // One array in C order; numbers are little-endian.
 typedef struct brim_npy {
-  char kind;  // of an element: u, i, f, b (a byte, 0 or 1), S (bytes) or U (code points of 4 bytes)
+  char kind;  // of an element: u, i, f, b (a byte, 0 or 1), S (bytes) or U (4-byte code points)
   bool big;   // U: big-endian
   int rank;
   size_t element_bytes;
@@ -203,7 +204,7 @@ typedef struct brim_npy_array {
   brim_npy header;
   uint8_t *memory;  // planned; NULL while it stays in the file
   uint64_t memory_bytes;
-  uint64_t at;  // of the body, in memory or in the file
+  uint64_t at;  // place of the body, in memory or in the file
   brim_data_file file;
 } brim_npy_array;
 typedef struct brim_npz_member {
@@ -237,7 +238,7 @@ typedef struct brim_cifar_format {
   const char *const *test;
   size_t label_bytes;      // the last of which is the label
   uint8_t label_below[2];  // for each label byte
-  uint64_t records[2];     // of the real set: train, test
+  uint64_t records[2];     // of the original set: train, test
   float mean[3], std[3];
 } brim_cifar_format;
 extern const brim_cifar_format brim_cifar10_format, brim_cifar100_format;

@@ -40,7 +40,7 @@ typedef struct brim_neighbours {
   double temperature;  // a neighbour's weight is exp(similarity / temperature)
 } brim_neighbours;
 
-// What a loss compares a network's outputs (rows, width) with.
+// The values that a loss compares a network's outputs (rows, width) with.
 typedef enum brim_loss_target {
   BRIM_LOSS_NONE,    // nothing: its rows with each other
   BRIM_LOSS_LABELS,  // (rows) i32
@@ -60,9 +60,9 @@ typedef struct brim_loss_row {
   brim_status (*read)(const brim_component *c, brim_op_attr *attr);
 } brim_loss_row;
 
-// What a network is made from. Pointers are borrowed for the call only.
+// The description a network is made from. Pointers are borrowed for the call only.
 typedef struct brim_net_spec {
-  // Of one of several networks in a profile: "actor", a literal; NULL = there is one.
+  // Name of the network in a profile of several ("actor"), a literal; NULL = it is the only one.
   const char *name;
   const brim_component *model;  // mlp(...), resmlp(...), ...
   const brim_component *loss;   // cross_entropy(...), mse; NULL with external_loss
@@ -108,9 +108,10 @@ typedef struct brim_net_spec {
   // brim_net_input. With external_loss only.
   bool input_in_place;
   int64_t enqueued_steps;  // most rows of brim_group_put_states; 0 = the network is not enqueued
-  // On a device that is one of several ranks (brim_device_set_ranks) batches are this rank's part, step_rows
-  // are those of all ranks, and gradients are summed over them. Batch norm takes the statistics of all
-  // ranks' rows, or with local_norm of this rank's. ntxent compares the samples of all ranks.
+  // If the device is one of several ranks (brim_device_set_ranks), batches are this rank's part,
+  // step_rows counts the rows of all ranks, and gradients are summed over them. Batch norm uses the
+  // statistics of all ranks' rows; with local_norm, of this rank's. ntxent compares the samples of
+  // all ranks.
   bool local_norm;
 } brim_net_spec;
 
@@ -121,7 +122,7 @@ typedef struct brim_net brim_net;
 brim_status brim_net_plan(brim_device *device, const brim_net_spec *spec, brim_plan *plan);
 brim_status brim_net_create(brim_device *device, const brim_net_spec *spec, brim_net **out);
 void brim_net_destroy(brim_net *net);
-const char *brim_net_name(const brim_net *net);  // of the spec
+const char *brim_net_name(const brim_net *net);  // from the spec
 
 // The arena during each node of training: the planner's answer again, for a profile. Names are the
 // network's own.
@@ -131,7 +132,7 @@ typedef struct brim_net_point {
   size_t bytes;  // in use while it runs, by what is in `places`
 } brim_net_point;
 typedef struct brim_net_place {
-  const char *name;  // of the layer that makes it, or of the parameter it belongs to
+  const char *name;  // the layer that makes it, or the parameter it belongs to
   const char *kind;  // "activation", "gradient", "statistic", "workspace"
   size_t bytes, offset;
   int32_t first, last;  // points
@@ -146,9 +147,10 @@ brim_status brim_net_memory_of(const brim_net *net, brim_net_memory *out);
 void brim_net_memory_free(brim_net_memory *memory);
 
 // A batch in host memory: input (rows, sample) of spec.input_dtype, target int32 (rows) or float
-// (rows, target_dim). The block always holds spec.batch rows; those past `rows` are padding. It has
-// been read when the call that takes it returns. With two views all rows of the first come before
-// those of the second, rows count both, and a batch is always full; ntxent has no target.
+// (rows, target_dim). The block always has room for spec.batch rows; those past `rows` are padding.
+// The call that takes a batch has read it when it returns. With two views all rows of the first
+// view precede those of the second, `rows` counts both, and a batch is always full; ntxent has no
+// target.
 typedef struct brim_batch {
   // NULL: what lies on the device from the last batch but one; with spec.input_in_place, in the
   // memory of brim_net_input.
@@ -157,7 +159,7 @@ typedef struct brim_batch {
   bool on_device;      // input and target are device memory, written on the device's main stream;
                        // the call only enqueues the copy: they may be written again in stream order
   int64_t rows;        // valid rows, >= 1
-  int64_t row_offset;  // of the effective batch
+  int64_t row_offset;  // in the effective batch
 } brim_batch;
 
 // Forward, loss and backward of one micro-batch; gradients overwrite on `first`, else add up.
@@ -177,9 +179,9 @@ brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_s
 brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
                           const brim_spans *spans);
 brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim_spans *spans);
-// With spec.neighbours evaluation has labels as targets. First all rows of the bank, in order and
-// without a gap from `at` 0 on; then any batches: they add to the metrics `correct`, `rows` and
-// `bad_rows`. A step of training takes the bank's memory back.
+// With spec.neighbours evaluation has labels as targets. First pass all rows of the bank, in order
+// and without gaps from `at` 0 on; then any batches, which add to the metrics `correct`, `rows` and
+// `bad_rows`. A training step takes the bank's memory back.
 brim_status brim_net_bank(brim_net *net, const brim_batch *batch, int64_t at);
 brim_status brim_net_evaluate_features(brim_net *net, const brim_batch *batch);
 // The loss, and so the sums of metrics, is that of all ranks' samples on each of them.
@@ -187,33 +189,33 @@ bool brim_net_shares_loss(const brim_net *net);
 // 1 << BRIM_METRIC_* of the sums that the loss adds to; 0 where the loss is the caller's.
 uint32_t brim_net_loss_metrics(const brim_net *net);
 int64_t brim_net_output_width(const brim_net *net);  // values a row of brim_net_outputs
-// With spec.input_in_place: the memory that training or evaluation reads its batch from, (batch or
-// eval_batch, sample) of spec.input_dtype. It stays in place as long as the network does. Both lie
-// in one place: write it in the main stream's order, before each call that takes it.
+// With spec.input_in_place: the memory from which training or evaluation reads its batch, (batch or
+// eval_batch, sample) of spec.input_dtype. It stays in place as long as the network. Both share one
+// place: write it in the main stream's order, before each call that reads it.
 brim_status brim_net_input(brim_net *net, bool evaluation, brim_tensor *out);
 // Outputs (rows, classes or target_dim; features with spec.neighbours) of the last
 // brim_net_evaluate, as f32 on the host.
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows);
-// The same where they lie on the device, (eval_batch, width) in the type of the activations: to be
-// read in the main stream's order, before the next call of the network or of another in its group.
-// With spec.input_in_place also before the first evaluation: the place is always the same.
+// The outputs on the device, (eval_batch, width) in the type of the activations: read them in the
+// main stream's order, before the next call of the network or of another in its group. With
+// spec.input_in_place the place is known before the first evaluation and never changes.
 brim_status brim_net_output_tensor(brim_net *net, brim_tensor *out);
 
-// With spec.external_loss a micro-batch is three things in the main stream's order: forward, the
-// caller's own work on what follows, backward. All of it is device memory that stays in place as
-// long as the network does. Evaluation has no targets then and takes no loss; it gives outputs.
+// With spec.external_loss a micro-batch is three steps in the main stream's order: forward, the
+// caller's own work on these tensors, backward. They are device memory that stays in place as long
+// as the network. Evaluation then has no targets and no loss; it gives outputs.
 typedef struct brim_net_external {
   brim_tensor output;  // (batch, width), written by forward; the rows past the batch's are padding
-  // The same shape and type, to be written whole, 0 for padding: the derivative of the sum of the
+  // Of the same shape and type. Write it whole, 0 for padding: the derivative of the sum of the
   // rows' losses, times state.GRAD_SCALE, times state.LOSS_SCALE.
   brim_tensor gradient;
   brim_tensor state;    // BRIM_STATE_*, to be read
   brim_tensor metrics;  // BRIM_METRIC_*, may be added to: brim_net_read_metrics reads them
 } brim_net_external;
 brim_status brim_net_external_loss(const brim_net *net, brim_net_external *out);
-// What a caller that computes the gradients of such a network itself (brim_group_part.gradients) needs of a
-// parameter: where the products read it, in the type of the activations, and where its gradient belongs, f32.
-// Both are device memory that stays in place as long as the network does.
+// A parameter, for a caller that computes the gradients itself (brim_group_part.gradients): where
+// products read it, in the type of the activations, and where its gradient goes, f32. Both are
+// device memory that stays in place as long as the network.
 typedef struct brim_net_weight {
   const char *name;   // the network's own
   brim_tensor value;  // the 16-bit copy where there is one, else the parameter itself
@@ -226,7 +228,7 @@ brim_status brim_net_weights(const brim_net *net, brim_net_weight *out, size_t m
 // is fine; anything else that the network computes in between ends it.
 brim_status brim_net_forward(brim_net *net, const brim_net_micro *micro, const brim_spans *spans);
 brim_status brim_net_backward(brim_net *net, const brim_spans *spans);
-// The same of the last micro-batch of a step, and the update.
+// Backward for the last micro-batch of a step, and the update.
 brim_status brim_net_backward_step(brim_net *net, double lr, const brim_spans *spans);
 
 // The running statistics of the averaged weights, from training batches that go forward through
@@ -239,9 +241,9 @@ brim_status brim_net_recalibrate(brim_net *net, const brim_batch *batch, int64_t
                                  int64_t index);
 brim_status brim_net_undo_recalibration(brim_net *net);
 
-// After a failure within a step, when its last micro-batch has not come through: running statistics
-// and sums become what they were before its first, so that the step can be made again. Weights have
-// not moved yet. Nothing happens where no step was begun.
+// Undoes a failed step whose last micro-batch has not come through: running statistics and sums
+// become what they were before its first, so that the step can be repeated. Weights have not moved
+// yet. Does nothing if no step was begun.
 brim_status brim_net_undo(brim_net *net);
 
 // Sums since the last reset; reading waits for the device.
@@ -250,15 +252,15 @@ typedef struct brim_net_metrics {
   double correct;
   double rows;
   double bad_rows;
-  double grad_norm;        // of the last update, before clipping; NaN when none
-  double grad_norm_max;    // of the updates since the last reset that were made; NaN when none
+  double grad_norm;        // of the last update, before clipping; NaN if there was none
+  double grad_norm_max;    // of the updates since the last reset; NaN if there were none
   double loss_scale;       // after the last update; 1 unless the precision is fp16
   uint64_t skipped_steps;  // since creation
 } brim_net_metrics;
 brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *out);
 
-// The same sums exactly as they stand, for checkpoints. Reading adds the device's part to the
-// host's and so moves a rounding; getting changes nothing, and setting continues bit for bit.
+// The same sums bit for bit, for checkpoints. Reading adds the device's part to the host's and so
+// moves a rounding; getting changes nothing, and setting continues bit for bit.
 typedef struct brim_net_sums {
   double host[BRIM_METRIC_COUNT], device[BRIM_METRIC_COUNT];
   double grad_norm_max;  // NaN = none
@@ -288,9 +290,9 @@ brim_status brim_net_grad_read(brim_net *net, size_t index, float *out);
 // BRIM_SAFETENSORS_SUM; no timestamps, so equal states are equal bytes.
 brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
                           bool weights_only);
-// What brim_net_save would write now, held in the host's memory: any one thread may write it while
-// the network trains on. To be freed before the network is. BRIM_ENOMEM where a copy would take
-// more than half of what is free.
+// The content brim_net_save would write now, held in host memory: any one thread may write it while
+// the network trains on. Free it before the network. BRIM_ENOMEM if a copy would take more than
+// half of the free memory.
 typedef struct brim_net_held brim_net_held;
 brim_status brim_net_hold(brim_net *net, const json_t *metadata, bool weights_only,
                           brim_net_held **out);
@@ -316,9 +318,9 @@ typedef struct brim_net_reinit {
 } brim_net_reinit;
 brim_status brim_net_start(brim_net *net, const char *path, brim_net_reinit *reinit);
 
-// For use: the weights and running statistics alone, each from the entry "<prefix><name>" where
-// there is one (averaged weights), else from "<name>"; whatever else the file holds is left alone.
-// prefix may be NULL. A file that does not fit leaves the network as it was.
+// For use without training: loads weights and running statistics, each from the entry
+// "<prefix><name>" if it exists (averaged weights), else from "<name>"; ignores everything else in
+// the file. prefix may be NULL. A file that does not fit leaves the network as it was.
 brim_status brim_net_load_weights(brim_net *net, const char *path, const char *prefix);
 
 // Snapshot and restore parameters and optimiser state in memory (for trials); the snapshot belongs
@@ -382,7 +384,7 @@ typedef struct brim_group_state {
   int64_t step;  // from 1; the next row has the same or the next one
   double lr;
   int64_t rows;        // valid rows of the batch
-  int64_t row_offset;  // of the effective batch
+  int64_t row_offset;  // in the effective batch
   int64_t step_rows;   // valid rows of the whole step
 } brim_group_state;
 // states[index * networks + network] for the next run of a record, which enqueues each index once
@@ -442,8 +444,8 @@ brim_status brim_safetensors_write(const char *path, const brim_safetensors_entr
 
 //---------------------------------- several networks in a file ----------------------------------
 
-// What brim_net_save would write, copied to the host's memory, each name behind `prefix`
-// ("actor.layers.0.weight", "actor.optimizer.m.layers.0.weight"): to be written by
+// The entries brim_net_save would write, copied to host memory, with `prefix` in front of each name
+// ("actor.layers.0.weight", "actor.optimizer.m.layers.0.weight"), to be written by
 // brim_safetensors_write beside other entries.
 typedef struct brim_net_entries brim_net_entries;
 brim_status brim_net_entries_copy(brim_net *net, const char *prefix, bool weights_only,
@@ -456,10 +458,10 @@ typedef struct brim_net_part {
   const char *path;  // for messages
   const brim_safetensors *file;
   const char *prefix;
-  bool weights_only;  // of the file: the optimiser's state is not required and not touched
+  bool weights_only;  // the optimizer's state is neither required nor touched
 } brim_net_part;
-// As brim_net_load, of the entries behind the prefix; others are left alone. `check` changes nothing: where
-// several networks fit, all can be taken.
+// Loads like brim_net_load, from the entries behind the prefix; other entries are ignored. `check`
+// changes nothing, so that several networks can be checked before any is loaded.
 brim_status brim_net_entries_check(const brim_net *net, const brim_net_part *part);
 brim_status brim_net_entries_take(brim_net *net, const brim_net_part *part);
 

@@ -12,12 +12,12 @@
 
 #include "engine/engine_int.h"
 
-// The device's half of the state tensor, as far as a run depends on it.
+// The part of the device's state tensor that a run depends on.
 enum { BRIM_CHECKPOINT_STATE = BRIM_STATE_UPDATES - BRIM_STATE_HOST + 1 };
 
 #define BRIM_AVERAGE_PREFIX "ema."  // of the names of averages
 
-// What an entry of the file stands for.
+// The kinds of entries in a checkpoint.
 typedef enum checkpoint_kind {
   BRIM_ITEM_PARAM,
   BRIM_ITEM_M,
@@ -38,7 +38,7 @@ typedef struct checkpoint_item {
   int32_t rank;
   int64_t dim[BRIM_MAX_RANK];
   bool optional;  // a file may lack it: the network continues with what it has
-  bool reinit;    // of a last layer that is not taken from the file
+  bool reinit;    // true: a last layer that is not taken from the file
 } checkpoint_item;
 
 typedef struct checkpoint_list {
@@ -51,13 +51,12 @@ typedef struct checkpoint_list {
 
 typedef checkpoint_item item;
 
-// What is put around a network: brim's own contrastive training (an encoder, which has no last
-// layer), PyTorch's DataParallel and compile, Lightning. Several may stand in front of each other.
+// Prefixes of wrappers: brim's own contrastive training (an encoder, which has no last layer),
+// PyTorch's DataParallel and compile, Lightning. Several may follow one another.
 static const char encoder[] = "backbone.";
 static const char *const around[] = {encoder, "module.", "_orig_mod.", "model."};
 
-// Length of the names at the front of this one of what was put around a network: 9 of
-// "backbone.fc.bias".
+// Length of the wrappers' prefix in front of a name: 9 for "backbone.fc.bias".
 static size_t around_length(const char *name) {
   size_t n = 0;
   for (bool more = true; more;) {
@@ -71,7 +70,7 @@ static size_t around_length(const char *name) {
   return n;
 }
 
-// The entry of an item: of a model the average where the file has one; NULL = there is none.
+// The entry of an item. weights_only: the averaged entry if the file has one. NULL = absent.
 static const brim_safetensors_entry *find_entry(const brim_safetensors *file, const item *want,
                                                 bool weights_only) {
   const brim_safetensors_entry *e = NULL;
@@ -94,13 +93,13 @@ static bool same_layer(const char *a, const char *b) {
   return layer_length(b) == length && strncmp(a, b, length) == 0;
 }
 
-// Is this one of the last layer's parameters? `last` is the last of all.
+// True for parameters of the last layer. `last` is the name of the last parameter.
 static bool in_head(const item *e, const char *last) {
   return e->kind == BRIM_ITEM_PARAM && same_layer(e->name, last);
 }
 
-// What stands in front of the network's names in the file: "" unless its first parameter is there
-// only behind something. A network of one layer would take any for its own.
+// Finds the prefix in front of the network's names in the file: "" unless its first parameter
+// exists only behind a prefix. A network of one layer would match too much.
 static void find_inside(const brim_net *net, const brim_safetensors *file, brim_net_reinit *out) {
   const char *first = net->params.items[0].name;
   const char *last = net->params.items[net->params.count - 1].name;
@@ -123,8 +122,8 @@ static brim_status use_names(checkpoint_list *list, const char *inside) {
   return BRIM_OK;
 }
 
-// The last layer, whose parameters are the last of the list, differs in its first dimension alone,
-// or, of an encoder, is not there: its items are marked, and `out` says so.
+// Marks the items of the last layer, whose parameters end the list, if that layer differs only in
+// its first dimension or, in an encoder, is missing; `out` says so.
 static brim_status mark_head(const brim_net *net, const char *path, const brim_safetensors *file,
                              const char *last, checkpoint_list *list, brim_net_reinit *out) {
   size_t head = 0, differ = 0;
@@ -222,7 +221,7 @@ static brim_status list_tracked(item_list *list, const brim_params *buffers) {
   return BRIM_OK;
 }
 
-// Of everything, or of the model alone; to be freed by list_deinit whatever the
+// Lists the entries of everything, or of the model alone. Free with list_deinit whatever the
 // result.
 static brim_status list_make(const brim_net *net, bool weights_only, item_list *list) {
   memset(list, 0, sizeof *list);
@@ -236,7 +235,7 @@ static brim_status list_make(const brim_net *net, bool weights_only, item_list *
     item *e = &list->items[list->count++];
     *e = (item){.kind = BRIM_ITEM_STATE, .name = "optimizer.state", .dtype = BRIM_F64, .rank = 1};
     e->dim[0] = BRIM_CHECKPOINT_STATE;
-    // Without it Adam would start its averages again; others can do without.
+    // Only Adam needs the step count: without it its averages would restart.
     e->optional = net->slots < 2;
   }
   BRIM_TRY(list_params(list, BRIM_ITEM_PARAM, &net->params));
@@ -248,7 +247,7 @@ static brim_status list_make(const brim_net *net, bool weights_only, item_list *
   return net->slots > 1 ? list_params(list, BRIM_ITEM_V, &net->params) : BRIM_OK;
 }
 
-// The items get names that begin with `prefix`.
+// Puts `prefix` in front of the items' names.
 static brim_status list_prefix(checkpoint_list *list, const char *prefix) {
   for (size_t i = 0; i < list->count; i++) {
     item *e = &list->items[i];
@@ -258,14 +257,12 @@ static brim_status list_prefix(checkpoint_list *list, const char *prefix) {
   return BRIM_OK;
 }
 
-// The items get names that begin with `prefix`.
 static size_t item_bytes(const item *e) {
   return e->p                           ? (size_t)e->p->outside_count * sizeof(float)
          : e->kind == BRIM_ITEM_TRACKED ? sizeof(int64_t)
                                         : BRIM_CHECKPOINT_STATE * sizeof(double);
 }
 
-// The items get names that begin with `prefix`.
 static brim_block_id item_block(const item *e) {
   switch (e->kind) {
     case BRIM_ITEM_PARAM:
@@ -281,7 +278,6 @@ static brim_block_id item_block(const item *e) {
   }
 }
 
-// The items get names that begin with `prefix`.
 static unsigned char *item_place(const brim_net *net, const item *e) {
   bool slot = e->kind == BRIM_ITEM_M || e->kind == BRIM_ITEM_V;
   unsigned char *base =
@@ -289,7 +285,7 @@ static unsigned char *item_place(const brim_net *net, const item *e) {
   return base + (size_t)e->p->offset * sizeof(float);
 }
 
-// BRIM_EUNSUPPORTED where the network's own weights are not f32.
+// BRIM_EUNSUPPORTED if the network's own weights are not f32.
 static brim_status check_master(const brim_net *net) {
   if (net->master == BRIM_F32) return BRIM_OK;
   return brim_fail(BRIM_EUNSUPPORTED, "checkpoints hold f32, but this network uses %s",
@@ -306,7 +302,7 @@ static void shape_text(int32_t rank, const int64_t *dim, char out[128]) {
   snprintf(out + n, 128 - n, ")");
 }
 
-// The same name may be there behind that of something that was put around the network.
+// The name may exist behind the prefix of a wrapper: then say so.
 static brim_status fail_missing(const char *path, const item *want, const brim_safetensors *file) {
   for (size_t i = 0; i < brim_safetensors_count(file); i++) {
     const char *name = brim_safetensors_at(file, i)->name;
@@ -345,7 +341,7 @@ static bool is_buffer(const item *e) {
   return e->kind == BRIM_ITEM_BUFFER || e->kind == BRIM_ITEM_AVERAGE_BUFFER;
 }
 
-// Numbers that no run of brim can have left there.
+// Refuses numbers that no run of brim can have written.
 static brim_status check_range(const char *path, const item *want,
                                const brim_safetensors_entry *e) {
   bool good = true;
@@ -378,8 +374,8 @@ static bool is_wanted(const item_list *list, const char *name) {
   return false;
 }
 
-// Averages of the file's that are taken: of weights, of running statistics, and whether there are
-// statistics without one: an earlier version averaged weights alone.
+// The averages found in the file: of weights, of running statistics, and whether weights are
+// averaged without statistics, as an earlier version did.
 typedef struct averages {
   bool weights, statistics, missing;
 } averages;
@@ -400,7 +396,7 @@ static bool of_optimizer_inside(const char *name, const char *inside) {
   return brim_str_starts(name, inside) && brim_str_starts(name + strlen(inside), optimizer_prefix);
 }
 
-// A model where a checkpoint is needed: nothing of an optimiser is in it.
+// Explains that the file is a model, without optimizer state, where a checkpoint is needed.
 static brim_status check_optimizer(const item *want, const char *path, const brim_safetensors *file,
                                    const char *inside) {
   bool of_optimizer = of_optimizer_inside(want->name, inside);
@@ -414,8 +410,8 @@ static brim_status check_optimizer(const item *want, const char *path, const bri
                    path, want->name);
 }
 
-// Every entry the network needs is there and fits, and no other is but an average it does not keep,
-// or, where it lies inside something else, that.
+// Every entry that the network needs exists and fits. Other entries are refused, except for an
+// average the network does not keep and, inside a wrapper, the wrapper's own.
 static brim_status check_file(const item_list *list, const char *path, const brim_safetensors *file,
                               const char *inside, bool weights_only) {
   for (size_t i = 0; i < list->count; i++) {
@@ -513,7 +509,7 @@ static brim_status load(brim_net *net, const char *path, bool weights_only, brim
   if (!status) status = put_all(net, &list, path, file, weights_only);
   list_deinit(&list);
   brim_safetensors_close(file);
-  // it is the file's, not what was saved with it
+  // the checksum belongs to the file, not to the user's metadata
   if (copy) (void)json_object_del(copy, BRIM_SAFETENSORS_SUM);
   if (status) {
     json_decref(copy);
@@ -532,7 +528,7 @@ brim_status brim_net_start(brim_net *net, const char *path, brim_net_reinit *rei
   return load(net, path, true, reinit, NULL);
 }
 
-// One network of a file with several.
+// Lists one network of a file with several.
 static brim_status list_inside(const brim_net *net, const char *prefix, bool weights_only,
                                item_list *list) {
   BRIM_TRY(check_master(net));
@@ -561,7 +557,7 @@ brim_status brim_net_entries_take(brim_net *net, const brim_net_part *part) {
 
 //---------------------------------- for use ----------------------------------
 
-// The entry of a weight: the averaged one where there is one.
+// The entry of a weight: the averaged one if it exists.
 static brim_status find_weight(item_list *list, const brim_safetensors *file, const item *want,
                                const char *prefix, const brim_safetensors_entry **out) {
   *out = NULL;
@@ -624,7 +620,7 @@ typedef checkpoint_list item_list;
 //---------------------------------- values ----------------------------------
 
 // Values go from the device to the file in pieces, so that a save touches little memory of its own:
-// pages of a copy of everything would cost more than the conversion. What is held has that copy.
+// the pages of a full copy would cost more than the conversion. A held checkpoint has that copy.
 enum { WINDOW_BYTES = 4 << 20, PIECE_BYTES = 128 << 10 };
 
 struct brim_net_held {
@@ -634,11 +630,11 @@ struct brim_net_held {
   json_t *metadata;
   int64_t batches;
   double kept[BRIM_EXEC_KEPT];
-  // Bytes [at, at + n) of the device's memory; not for devices whose memory is the host's.
+  // A window on bytes [at, at + n) of the device's memory; unused on devices in host memory.
   unsigned char *window;
   const unsigned char *at;
   size_t n, capacity;
-  // Of the blocks that entries lie in; NULL = none is held. Locked ones are the device's to free.
+  // Copies of the blocks that entries lie in; NULL = not held. The device frees page-locked ones.
   unsigned char *copies[BRIM_BLOCK_COUNT];
   bool locked[BRIM_BLOCK_COUNT];
   float *piece;  // values in PyTorch's order, on their way to the file
@@ -650,20 +646,20 @@ static size_t row_bytes(const brim_param *p) {
   return (size_t)(p->count / p->desc.dim[0]) * sizeof(float);
 }
 
-// The bytes an item's block has from `at` on.
+// Bytes of an item's block from `at` on.
 static size_t block_rest(const brim_net *net, const item *e, const unsigned char *at) {
   const brim_block *b = &net->blocks[item_block(e)];
   return (size_t)(b->data + b->bytes - at);
 }
 
-// n bytes at `at` (not more than the capacity) for the host to read. Parameters lie one after
-// another in their block, so one copy brings what the next ones ask for.
+// Returns n bytes at `at` (at most the capacity) for the host to read. Parameters lie one after
+// another in their block, so one copy also brings what the next calls ask for.
 static brim_status look_at(saver *s, const item *e, const unsigned char *at, size_t n,
                            const unsigned char **out) {
   const unsigned char *copy = s->copies[item_block(e)];
   *out = copy ? copy + (at - s->net->blocks[item_block(e)].data) : at;
   if (!s->window) return BRIM_OK;
-  // nothing is held at first, and nothing is added to NULL
+  // at first the window is empty, and NULL must not be added to
   bool held = s->n > 0 && at >= s->at && at + n <= s->at + s->n;
   if (!held) {
     size_t rest = block_rest(s->net, e, at);
@@ -706,7 +702,7 @@ static brim_status put_item(void *ctx, size_t i, brim_fs_writer *w) {
   return put_values(s, e, w);
 }
 
-// Room for the largest row that is converted, and for a piece of several where they are small.
+// Allocates room for the largest row to convert, or for several small rows.
 static brim_status make_piece(saver *s, size_t *most) {
   *most = PIECE_BYTES;
   for (size_t i = 0; i < s->list.count; i++) {
@@ -728,8 +724,9 @@ static brim_status make_window(saver *s, size_t most) {
   return BRIM_OK;
 }
 
-// Linux promises more memory than it has and kills the process that uses it: ask first, leave half.
-// *lock: what is this small beside the machine's memory may stay locked until the next checkpoint.
+// Linux promises more memory than it has and kills the process that uses it, so ask first and leave
+// half. *lock: a copy this small beside the machine's memory may stay page-locked until the next
+// checkpoint.
 static brim_status check_room(const brim_net *net, size_t bytes, uint64_t *lock) {
   uint64_t left = 0, all = 0;
   brim_machine_free_memory(net->hooks.machine ? net->hooks.machine : "", &left, &all);
@@ -738,7 +735,8 @@ static brim_status check_room(const brim_net *net, size_t bytes, uint64_t *lock)
   return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
 }
 
-// Room for a copy: what the last one left, since fresh pages cost many times the copying, or new.
+// Room for a copy: the last checkpoint's if there is one, since fresh pages cost many times the
+// copying.
 static brim_status make_copy(saver *s, int block, bool lock) {
   brim_device *device = s->net->device;
   size_t bytes = s->net->blocks[block].bytes;
@@ -786,7 +784,7 @@ static brim_status make_copies(saver *s) {
   return BRIM_OK;
 }
 
-// What is left as the model is the average: values of the one, names of the other.
+// The average becomes the model: the average's values under the model's names.
 static void take_average(item_list *list) {
   for (size_t i = 0; i < list->count; i++) {
     item *e = &list->items[i];
@@ -795,7 +793,7 @@ static void take_average(item_list *list) {
   }
 }
 
-// The metadata with room for the checksum, which the writer fills in.
+// The metadata, with room for the checksum that the writer fills in.
 static brim_status with_sum(const json_t *metadata, json_t **out) {
   brim_json_setup();
   BRIM_TRY(brim_safetensors_copy_metadata(metadata, out));

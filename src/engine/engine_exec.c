@@ -14,8 +14,9 @@
 
 enum { FIRST_PAUSE = 64, LONGEST_PAUSE = 1 << 16 };  // launches
 
-// Slower, with the same bits. For want of memory it is this piece alone, and tried again ever more
-// rarely, since other programs may free it; for any other reason everything, for good.
+// Falls back to running op by op: slower, with the same bits. After a lack of memory only this
+// piece falls back, and recording is tried again at growing intervals, since other programs may
+// free memory. After any other failure nothing is recorded any more.
 static void give_up(brim_capture *x, brim_capture_piece *piece, brim_status status) {
   if (status == BRIM_EOOM) {
     uint32_t pause = piece->pause ? 2 * piece->pause : FIRST_PAUSE;
@@ -44,8 +45,7 @@ static void record(brim_device *device, brim_capture *x, brim_capture_piece *pie
   status = enqueue(ctx);
   brim_graph_exec *graph = NULL;
   if (status) {
-    // The reason is the call that could not be recorded; that the recording then does not end well
-    // says nothing new.
+    // Report the call that could not be recorded; the failed end of the recording adds nothing.
     give_up(x, piece, status);
     (void)brim_capture_end(device, &graph);
     brim_graph_exec_destroy(device, graph);
@@ -60,7 +60,7 @@ static void record(brim_device *device, brim_capture *x, brim_capture_piece *pie
   piece->graph = graph;
 }
 
-// The first time op by op: libraries load lazily, and loading cannot be recorded.
+// The first run is op by op: libraries load lazily, and loading cannot be recorded.
 static bool to_record(const brim_capture *x, brim_capture_piece *piece) {
   if (!piece->warm || !x->on) return false;
   return piece->left == 0 || --piece->left == 0;
@@ -82,11 +82,12 @@ void brim_capture_drop(brim_device *device, brim_capture_piece *piece) {
 
 //---------------------------------- pieces of a step ----------------------------------
 
-// What each piece is made of.
+// The parts of each piece.
 static const struct {
   bool forward, backward, adding, update, eval, embed, loss;
-  // With ranks, gradients are whole after it: their exchange begins within the backward pass and ends with
-  // the piece, since what is recorded must not leave work behind on another stream.
+  // With ranks: gradients are complete after this piece, so their exchange begins within its
+  // backward pass. It also ends within the piece, since a recording must not leave work on another
+  // stream.
   bool posts;
   bool joined;  // gradients of all ranks are there
 } parts[BRIM_EXEC_KIND_COUNT] = {
@@ -114,7 +115,7 @@ static const struct {
 brim_status brim_exec_init(brim_net *net, bool eager) {
   brim_exec *x = &net->exec;
   double kept[BRIM_EXEC_KEPT] = {0};
-  // PyTorch's first scale. A power of two: scaling and unscaling round nothing.
+  // PyTorch's first scale. It is a power of two, so scaling and unscaling do not round.
   kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST] =
       net->precision == BRIM_PRECISION_FP16 ? 65536.0 : 1.0;
   BRIM_TRY(brim_exec_set_kept(net, kept));
@@ -217,9 +218,9 @@ void brim_exec_point(brim_net *net, brim_exec_kind kind, int slot) {
   point(p, input, target);
 }
 
-// Into a free slot, beside what the device computes. The caller gives the batch back to the loader
-// as soon as we return, so the host waits for the copy. Padding rows go along: the calls have one
-// shape.
+// Copies the batch into a free slot while the device computes. The caller gives the batch back to
+// the loader when this returns, so the host waits for the copy. Padding rows are copied too: the
+// calls have one shape.
 static brim_status upload(brim_net *net, const brim_program *p, const brim_batch *b, int slot) {
   brim_exec *x = &net->exec;
   size_t rows = (size_t)p->rows;
@@ -229,7 +230,7 @@ static brim_status upload(brim_net *net, const brim_program *p, const brim_batch
   if (!status && p->target_row_bytes > 0) {
     status = brim_device_upload(net->device, target, b->target, rows * p->target_row_bytes);
   }
-  // Also after a failure: half of it may be on its way, out of memory that is not ours.
+  // Record also after a failure: half of the copy may be under way, from memory that is not ours.
   brim_status ended = brim_event_record_copy(net->device, x->filled[slot]);
   if (!ended) ended = brim_event_sync(net->device, x->filled[slot]);
   BRIM_TRY(status);
@@ -238,7 +239,7 @@ static brim_status upload(brim_net *net, const brim_program *p, const brim_batch
   return brim_event_wait(net->device, x->filled[slot]);
 }
 
-// The slot may be written again when what was enqueued up to here is done; also after a failure.
+// Marks the slot as free once the work enqueued so far is done; also after a failure.
 brim_status brim_exec_give_slot_back(brim_net *net, int slot, brim_status status) {
   if (net->device->info.host_memory) return status;
   brim_status recorded = brim_event_record(net->device, net->exec.done[slot]);
@@ -252,9 +253,9 @@ brim_status brim_exec_drop_forward(brim_net *net) {
   return open ? brim_exec_give_slot_back(net, slot, BRIM_OK) : BRIM_OK;
 }
 
-// Of a batch that lies on the device already. All in the main stream's order: what made the batch
-// and what last read the slot come before this, the next write to the batch's memory comes after,
-// and an earlier upload into the slot was waited for by the host. So nothing waits here.
+// A batch that already lies on the device. Everything is in the main stream's order: what made the
+// batch and what last read the slot come before, the next write to the batch's memory comes after,
+// and the host has waited for an earlier upload into the slot. So nothing waits here.
 static brim_status take(brim_net *net, const brim_program *p, const brim_batch *b, int slot) {
   size_t rows = (size_t)p->rows;
   unsigned char *input, *target;
@@ -265,13 +266,13 @@ static brim_status take(brim_net *net, const brim_program *p, const brim_batch *
     status =
         brim_device_copy(net->device, target, b->target, rows * p->target_row_bytes, BRIM_COPY_D2D);
   }
-  // Half of it may be on its way: an upload into the slot has to wait for that.
+  // Half of the copy may be under way: the next upload into the slot must wait for it.
   if (status) return brim_exec_give_slot_back(net, slot, status);
   net->exec.used[slot] = true;
   return BRIM_OK;
 }
 
-// What others left in the arena that this network is about to use.
+// Ends what other networks have left open in the arena that this network is about to use.
 static brim_status end_peers(brim_net *net) {
   for (brim_net *other = net->peer; other && other != net; other = other->peer) {
     BRIM_TRY(brim_exec_drop_forward(other));
@@ -281,7 +282,7 @@ static brim_status end_peers(brim_net *net) {
   return BRIM_OK;
 }
 
-// Inputs in place on a device that reads host memory.
+// For inputs in place on a device that reads host memory.
 static brim_status put(brim_net *net, const brim_program *p, const brim_batch *b) {
   unsigned char *input, *target;
   brim_exec_slot(net, 0, &input, &target);
@@ -290,9 +291,9 @@ static brim_status put(brim_net *net, const brim_program *p, const brim_batch *b
                           BRIM_COPY_H2D);
 }
 
-// Where the device reads host memory the calls are pointed at the batch itself; elsewhere the batch
-// goes to the slot whose turn it is. Without data the slot's old content is used. The host is never
-// more than two batches ahead, wherever they come from: a stop or a reading comes soon.
+// On devices that read host memory the calls are pointed at the batch itself; elsewhere the batch
+// is copied to the next slot. Without data the slot keeps its content. The host is never more than
+// two batches ahead, so that a stop or a reading takes effect soon.
 brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
                            const brim_spans *spans, int *slot) {
   *slot = 0;
@@ -305,7 +306,8 @@ brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
   }
   *slot = (int)(net->exec.next % (uint64_t)brim_exec_slots(net));
   if (b->input) {
-    // Until the slot is free the host is ahead of the device: that is computing, not copying.
+    // Waiting for the slot means that the host is ahead of the device: count it as computing, not
+    // as copying.
     brim_span_begin(spans, BRIM_PHASE_COMPUTE, "slot");
     brim_status free = brim_event_sync(net->device, net->exec.done[*slot]);
     brim_span_end(spans, BRIM_PHASE_COMPUTE, "slot");
@@ -332,15 +334,15 @@ brim_status brim_exec_put_state(brim_net *net) {
 void brim_exec_set_rows(brim_net *net, int64_t rows, int64_t views, int64_t row_offset,
                         int64_t step_rows) {
   net->state[BRIM_STATE_ROWS] = (double)rows;
-  // those that the loss compares: of all ranks where that is one loss
+  // rows that the loss compares: of all ranks if the loss is over all
   int64_t together = net->ranks.pairs && step_rows > 0 ? net->ranks.size : 1;
   net->state[BRIM_STATE_SAMPLES] = (double)(rows / views * together);
   net->state[BRIM_STATE_GRAD_SCALE] = step_rows > 0 ? (double)views / (double)step_rows : 0;
   net->state[BRIM_STATE_ROW_OFFSET] = (double)row_offset;
 }
 
-// What is done to each group of rows; gradients of parameters are those of the first, then added
-// to.
+// Runs a node once for each group of rows. The first group writes the gradients of parameters, the
+// others add to them.
 static brim_status run_groups(brim_net *net, const brim_program *p, int32_t node) {
   const brim_gnode *n = &p->graph.nodes[node];
   const brim_op_call *call = &p->calls[node];
@@ -355,7 +357,7 @@ static brim_status run_groups(brim_net *net, const brim_program *p, int32_t node
   return BRIM_OK;
 }
 
-// Whose work the next op is, for a device that is measured.
+// Tells a measuring device which layer and phase the next op belongs to.
 static void tell(const brim_net *net, const char *layer, brim_phase phase) {
   brim_op_watch *watch = net->device->watch;
   if (!watch) return;
@@ -368,7 +370,7 @@ static brim_phase phase_of(const brim_gnode *node) {
   return node->backward ? BRIM_PHASE_BACKWARD : BRIM_PHASE_FORWARD;
 }
 
-// The buckets from `*next` on whose gradients are whole after this node.
+// Posts the buckets, from `*next` on, whose gradients are complete after this node.
 static brim_status post_buckets(brim_net *net, int32_t node, int32_t *next) {
   const brim_net_ranks *r = &net->ranks;
   for (; *next < r->count && r->buckets[*next].after <= node; (*next)++) {
@@ -412,7 +414,7 @@ static brim_status join_ranks(brim_net *net, brim_phase phase) {
   return brim_op_run(net->device, &net->ranks.wait);
 }
 
-// posted: their exchange was begun by this piece; joined: it has ended with another one.
+// posted: this piece began the exchange; joined: the exchange ended with another piece.
 static brim_status run_update(brim_net *net, bool posted, bool joined) {
   int32_t bucket = 0;
   if (!posted && !joined) BRIM_TRY(post_buckets(net, INT32_MAX, &bucket));
@@ -458,14 +460,14 @@ static brim_status enqueue_piece(void *ctx) {
   return brim_exec_enqueue(w->net, w->kind);
 }
 
-// One launch where the device can.
+// Runs the piece as one launch where the device can.
 static brim_status run_piece(brim_net *net, brim_exec_kind kind, int slot) {
   piece_work work = {net, kind, slot};
   brim_exec *x = &net->exec;
   return brim_capture_run(net->device, &x->capture, &x->pieces[kind][slot], enqueue_piece, &work);
 }
 
-// The same as a span. A measured step waits for the device at its end; others leave it running.
+// Runs the piece as a span. A measured step waits for the device at its end; others do not.
 static brim_status run_span(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans,
                             brim_phase phase) {
   const char *name = kind == BRIM_EXEC_EVAL ? "evaluate" : brim_phase_key(phase);
@@ -476,8 +478,8 @@ static brim_status run_span(brim_net *net, brim_exec_kind kind, int slot, const 
   return status;
 }
 
-// Exact spans, and devices without graphs, have the phases one by one; otherwise the whole is one
-// launch, whose phases cannot be told apart.
+// For exact spans, and on devices without graphs, the phases run one by one; otherwise one launch
+// does everything, and its phases cannot be told apart.
 brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans) {
   if (net->ranks.on) BRIM_TRY(brim_exchange_check(net->device));
   BRIM_TRY(brim_exec_put_state(net));
@@ -513,8 +515,8 @@ brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const br
 
 //---------------------------------- norms ----------------------------------
 
-// Bring the waiting rows of the ring home: the last one has the gradient norm, and every one with a
-// non-finite value was a skipped step.
+// Reads the waiting rows of the ring: the last one has the gradient norm, and each non-finite value
+// was a skipped step.
 static brim_status drain_norms(brim_net *net) {
   union {
     float f32[BRIM_NORM_RING][4];
@@ -547,8 +549,8 @@ static brim_status drain_norms(brim_net *net) {
   return BRIM_OK;
 }
 
-// The device writes the row of the step's number: make sure that it does not hold a norm that
-// the host has not read, and that the waiting rows stay one run of steps.
+// The device will write the ring's row of this step: make sure that the row holds no unread norm,
+// and that the waiting rows belong to consecutive steps.
 brim_status brim_net_reserve_norm(brim_net *net, int64_t step) {
   return brim_net_reserve_norms(net, step, 1);
 }
@@ -583,7 +585,7 @@ static brim_status fetch_sums(brim_net *net, double out[BRIM_METRIC_COUNT], doub
   return BRIM_OK;
 }
 
-// The device counts in f32; each read moves its sums into doubles here, so they stay exact.
+// The device counts in f32. Each read moves its sums into doubles here, so they stay exact.
 brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *out) {
   double now[BRIM_METRIC_COUNT], loss_scale = 1;
   BRIM_TRY(fetch_sums(net, now, &loss_scale));
@@ -649,8 +651,8 @@ brim_status brim_net_check_micro(const brim_net *net, const brim_net_micro *micr
   return BRIM_OK;
 }
 
-// What the first micro-batch is about to change besides gradients, kept on the device without
-// waiting. Where all of a step is one recorded piece it is launched or it is not.
+// Keeps on the device, without waiting, what the first micro-batch changes besides gradients. If
+// the whole step is one recorded piece, either all of it runs or nothing.
 brim_status brim_net_begin_step(brim_net *net, brim_exec_kind kind, int slot,
                                 const brim_spans *spans) {
   net->exec.begun = false;
@@ -822,7 +824,7 @@ static brim_status check(const brim_net *net) {
 brim_status brim_net_external_loss(const brim_net *net, brim_net_external *out) {
   BRIM_TRY(check(net));
   const int64_t states = BRIM_STATE_COUNT, metrics = BRIM_METRIC_COUNT;
-  // the last node of the forward pass stands for the caller's work
+  // the last node of the forward pass represents the caller's work
   const brim_op_call *work = &net->train.calls[net->train.forward_count - 1];
   *out = (brim_net_external){
       .output = work->in[0],
@@ -911,8 +913,8 @@ brim_status brim_net_backward_step(brim_net *net, double lr, const brim_spans *s
 
 bool brim_net_recalibrates(const brim_net *net) { return net->statistics_prepared; }
 
-// Training's forward calls for the average, with batch norms that take the mean of all batches so
-// far (index from 0), or as they were (-1).
+// Points training's forward calls at the average, with batch norms that take the mean of all
+// batches so far (index from 0), or back (-1).
 static void turn_forward(brim_net *net, int64_t index) {
   brim_program *p = &net->train;
   brim_net_bind_forward(net, index >= 0);
@@ -923,8 +925,8 @@ static void turn_forward(brim_net *net, int64_t index) {
   }
 }
 
-// To where training's forward pass reads it. Of an exact step that pass ends before the loss and
-// reads the input alone; its target, a gradient, is not there to be uploaded.
+// Copies the batch to where training's forward pass reads it. With full_batch_negatives that pass
+// ends before the loss and reads the input alone; its target is a gradient, which is not uploaded.
 static brim_status feed(brim_net *net, const brim_batch *b, int *slot) {
   brim_program *checked = net->negatives.on ? &net->negatives.embed : &net->train;
   bool host = net->device->info.host_memory;

@@ -148,7 +148,7 @@ static int32_t add_conv_param(brim_graph *g, const char *name, const int64_t dim
   return graph_param(g, name, &made);
 }
 
-// The same for buffers: index, and its tensor.
+// A buffer by name, like add_param.
 static int32_t add_buffer(brim_graph *g, const char *name, int64_t count, brim_init init) {
   if (g->status) return -1;
   if (!g->buffers) {
@@ -175,7 +175,6 @@ static int32_t add_buffer(brim_graph *g, const char *name, int64_t count, brim_i
   return index;
 }
 
-// The same for buffers: index, and its tensor.
 static int32_t buffer_tensor(brim_graph *g, int32_t buffer) {
   if (g->status) return -1;
   int32_t *slot = &g->buffer_tensor[buffer];
@@ -188,7 +187,6 @@ static int32_t buffer_tensor(brim_graph *g, int32_t buffer) {
   return t;
 }
 
-// The weight of a convolution, (M,C,R,S) outside, with `padded` >= C channels inside.
 static int32_t param_tensor_of(brim_graph *g, int32_t param, brim_tensor_kind kind) {
   if (g->status) return -1;
   int32_t *slot = &g->param_tensor[param][kind - BRIM_TENSOR_PARAM];
@@ -202,7 +200,7 @@ static int32_t param_tensor_of(brim_graph *g, int32_t param, brim_tensor_kind ki
   return t;
 }
 
-// What ops of type T read: the 16-bit copy where there is one, else the master.
+// The tensor that ops of type T read: the 16-bit copy if there is one, else the master.
 static int32_t param_value(brim_graph *g, int32_t param) {
   bool copied = g->dtype != g->params->dtype;
   return param_tensor_of(g, param, copied ? BRIM_TENSOR_PARAM_COPY : BRIM_TENSOR_PARAM);
@@ -504,7 +502,7 @@ static int32_t readers_within(const brim_graph *g, int32_t tensor, int32_t segme
   return readers;
 }
 
-// From now on the segment's layers mean `to` where they meant `from`.
+// Makes the segment's layers use `to` in place of `from`.
 static void replace_tensor(brim_graph *g, int32_t segment, int32_t from, int32_t to) {
   for (int32_t i = 0; i < g->layer_count; i++) {
     brim_layer *l = &g->layers[i];
@@ -603,7 +601,7 @@ static int32_t finish_layer(brim_graph *g, brim_layer *l, int32_t out, bool need
   return out;
 }
 
-// What layers are made of.
+// True if the graph's device can run the node.
 static bool is_supported(brim_graph *g, const brim_gnode *node) {
   if (!g->device) return false;
   brim_op_call call;
@@ -619,7 +617,7 @@ static bool layer_name(brim_graph *g, const char *layer, const char *what, char 
   return false;
 }
 
-// What layers are made of.
+// The parameter "layer.what".
 static int32_t layer_param(brim_graph *g, const char *layer, const char *what, int rank,
                            const int64_t *dim, brim_init init, double bound) {
   char name[256];
@@ -886,9 +884,7 @@ static void add_backward(brim_graph *g, brim_layer *l) {
 static const brim_layer_row add_row = {
     .name = "add", .forward = add_forward, .backward = add_backward};
 
-// "layer.what" into out; false (and a failed graph) when it is too long.
 static bool is_act(const brim_layer *l) { return l->row == &act_row; }
-// "layer.what" into out; false (and a failed graph) when it is too long.
 static bool is_add(const brim_layer *l) { return l->row == &add_row; }
 
 int32_t brim_graph_add(brim_graph *g, int32_t a, int32_t b) {
@@ -935,7 +931,7 @@ static int64_t slide(int64_t size, int32_t window, int32_t stride, int32_t pad) 
   return (size + 2 * pad - window) / stride + 1;
 }
 
-// As torchvision's ResNets: normal with deviation sqrt(2 / (outputs * kernel^2)).
+// Initialized like torchvision's ResNets: normal with deviation sqrt(2 / (outputs * kernel^2)).
 int32_t brim_graph_conv(brim_graph *g, int32_t x, const brim_conv_spec *spec, const char *name) {
   brim_layer *l = add_layer(g, &conv_row, name, &x, 1);
   if (!l) return -1;
@@ -988,7 +984,8 @@ static int32_t statistic(brim_graph *g, const brim_layer *l, int64_t rows) {
   return brim_graph_tensor(g, l->name, BRIM_TENSOR_STATISTIC, g->params->dtype, 2, dim);
 }
 
-// Of the rows of all ranks: each rank's statistics, those of all, and the output from what they join to.
+// Batch norm over the rows of all ranks: statistics of each rank, their join, and the output from
+// it.
 static void ranks_forward(brim_graph *g, brim_layer *l, int32_t mean, int32_t variance) {
   int32_t in[] = {l->in[0], g->state}, part = statistic(g, l, 3);
   brim_graph_node(g, BRIM_OP_BATCHNORM_PART, &l->attr, in, 2, &part, 1);
@@ -1040,7 +1037,8 @@ static void ranks_backward(brim_graph *g, const brim_layer *l, const brim_op_att
                   out_count > 3 ? 2 : 1);
 }
 
-// Without a residual the ReLU's sign is found again from x, so y is not read; with one it is.
+// Without a residual the sign of the ReLU is recomputed from x, so y is not read; with one, y is
+// read.
 static void batchnorm_backward(brim_graph *g, brim_layer *l) {
   if (g->status) return;
   int32_t x = l->in[0], z = l->in[1];
@@ -1063,7 +1061,7 @@ static void batchnorm_backward(brim_graph *g, brim_layer *l) {
   int32_t out[] = {brim_graph_like(g, x, BRIM_TENSOR_GRADIENT),
                    param_tensor_of(g, l->param[0], BRIM_TENSOR_PARAM_GRAD),
                    param_tensor_of(g, l->param[1], BRIM_TENSOR_PARAM_GRAD), -1};
-  // Without an activation the gradient itself is the residual's.
+  // Without an activation the residual's gradient is the gradient itself.
   bool plain = l->attr.act == BRIM_ACT_NONE && in_count < 9;
   if (dz_wanted && !plain) out[3] = brim_graph_like(g, x, BRIM_TENSOR_GRADIENT);
   brim_op_attr attr = l->attr;

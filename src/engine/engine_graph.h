@@ -50,7 +50,7 @@ typedef struct brim_param {
   const char *name;       // owned by the list's arena
   brim_tensor desc;       // as it lies in memory: f32 (f64 in tests), no data
   brim_tensor outside;    // as PyTorch and checkpoints see it
-  int64_t offset, count;  // of desc
+  int64_t offset, count;  // elements of desc
   int64_t outside_count;
   bool conv;  // desc is (M,R,S,C'), outside (M,C,R,S)
   brim_init init;
@@ -75,7 +75,7 @@ int64_t brim_params_largest(const brim_params *params);
 // outside_count.
 void brim_param_import(const brim_param *p, const float *outside, float *inside);
 void brim_param_export(const brim_param *p, const float *inside, float *outside);
-// Nothing to convert: both layouts are the same bytes.
+// True if both layouts are the same bytes.
 bool brim_param_same_layout(const brim_param *p);
 // Some rows (of the first axis) of one that does need it, from where they begin on.
 void brim_param_export_rows(const brim_param *p, size_t rows, const float *inside, float *outside);
@@ -83,7 +83,7 @@ void brim_param_export_rows(const brim_param *p, size_t rows, const float *insid
 //---------------------------------- graph ----------------------------------
 
 typedef struct brim_gtensor {
-  const char *name;  // of the layer or parameter it belongs to; for messages
+  const char *name;  // the layer or parameter it belongs to, for messages
   brim_tensor_kind kind;
   brim_tensor desc;  // data NULL
   int32_t param;     // PARAM*: index, else -1
@@ -183,12 +183,13 @@ void brim_graph_call(const brim_graph *g, const brim_gnode *node, brim_op_call *
 void brim_graph_fail(brim_graph *g, brim_status status);  // keeps the first
 
 // Layers. The last dimension of x is its width; names are those of the PyTorch module ("layers.0").
-// The batch as a tensor of this shape: rows, then as many values as a sample has (or, where the
-// last dimension is larger than attr->channels, channels of padding besides).
+//
+// The batch as a tensor of this shape: rows, then the values of a sample. If the last dimension is
+// larger than attr->channels, the rest are padding channels.
 int32_t brim_graph_input(brim_graph *g, const brim_tensor *raw, const brim_op_attr *attr, int rank,
                          const int64_t *dim);
 int32_t brim_graph_linear(brim_graph *g, int32_t x, int64_t outputs, bool bias, const char *name);
-// The same with orthogonal weights times `gain` and biases of 0.
+// A linear layer with orthogonal weights times `gain` and biases of 0.
 int32_t brim_graph_linear_orthogonal(brim_graph *g, int32_t x, int64_t outputs, double gain,
                                      const char *name);
 int32_t brim_graph_act(brim_graph *g, int32_t x, brim_act act);

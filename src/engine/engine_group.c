@@ -9,7 +9,7 @@
 
 enum { BRIM_GROUP_ADDING = 1, BRIM_GROUP_UPDATING = 2, BRIM_GROUP_KINDS = 4 };
 
-// What a recorded step calls: another pointer is another recording.
+// The caller's losses within a step. A recording is valid only for the pointers it was made with.
 typedef struct brim_group_losses {
   brim_status (*call)(void *ctx);
   void *ctx;
@@ -25,10 +25,10 @@ struct brim_group {
   brim_group_losses recorded[BRIM_GROUP_KINDS][BRIM_EXEC_SLOTS];  // with the piece
   // The steps of recorded work.
   struct {
-    double *rows;      // of one table, on its way to the device; NULL = nothing is enqueued
+    double *rows;      // one table, on its way to the device; NULL = no recorded steps
     int64_t capacity;  // rows of each
     int64_t count;     // rows that were put and not made
-    int64_t enqueued;  // of them, by the work that is enqueued now
+    int64_t enqueued;  // of them, enqueued so far by the current work
     int64_t first[BRIM_GROUP_MAX], updates[BRIM_GROUP_MAX];  // steps of the rows that were put
     bool moved;                                              // weights, by this run
   } table;
@@ -40,12 +40,12 @@ typedef struct brim_group_work {
   brim_group_losses gradients;  // instead of both passes; call NULL = none
   brim_exec_kind backward;
   bool updates;
-  int slot;  // of the networks that have two
+  int slot;  // for networks that have two
 } brim_group_work;
 
 //---------------------------------- building ----------------------------------
 
-// A limit counts for all networks together: fit_group looks after it.
+// A memory limit counts for all networks together; fit_group applies it.
 static brim_status build_nets(brim_group *group, const brim_net_spec *specs, bool planning) {
   for (int32_t i = 0; i < group->count; i++) {
     if (specs[i].full_batch_negatives) {
@@ -58,7 +58,7 @@ static brim_status build_nets(brim_group *group, const brim_net_spec *specs, boo
   return BRIM_OK;
 }
 
-// One arena and one workspace, the first network's.
+// The first network's arena and workspace serve all.
 static void size_shared(brim_group *group) {
   static const brim_block_id shared[] = {BRIM_BLOCK_ARENA, BRIM_BLOCK_WORKSPACE};
   for (int32_t i = 0; i < group->count; i++) brim_net_size_blocks(group->nets[i]);
@@ -84,7 +84,7 @@ static bool chooses(const brim_net_spec *spec) {
   return spec->recompute == BRIM_RECOMPUTE_AUTO && spec->memory_limit > 0;
 }
 
-// `share` of `shares` of the segments of each network that leaves them to us.
+// Recomputes `share` of `shares` of the segments of each network that lets brim choose.
 static brim_status recompute(brim_group *group, const brim_net_spec *specs, int64_t share,
                              int64_t shares) {
   for (int32_t i = 0; i < group->count; i++) {
@@ -102,8 +102,8 @@ static bool within(const brim_group *group, uint64_t limit) {
   return bytes <= limit;
 }
 
-// The smallest share of segments that brings all networks under the limit, or all of them; only the
-// winner is prepared for work.
+// Finds the smallest share of segments that brings all networks under the limit, or all of them;
+// only the chosen programs are prepared.
 static brim_status fit_group(brim_group *group, const brim_net_spec *specs, bool planning) {
   uint64_t limit = UINT64_MAX;
   int64_t over = 0, fits = 0;
@@ -152,7 +152,7 @@ brim_status brim_group_plan(brim_device *device, const brim_net_spec *specs, int
   return status;
 }
 
-// Room for the rows of one network, on their way to its table.
+// Allocates the rows of one network's table on the host.
 static brim_status open_table(brim_group *group) {
   int64_t capacity = group->nets[0]->enqueued_steps;
   for (int32_t i = 1; i < group->count; i++) {
@@ -249,14 +249,14 @@ static brim_status both_ways(const work *w) {
   return BRIM_OK;
 }
 
-// All of a step, op by op; ctx is a brim_group_work.
+// Enqueues all of a step, op by op; ctx is a brim_group_work.
 static brim_status enqueue_work(void *ctx) {
   const work *w = ctx;
   BRIM_TRY(w->gradients.call ? w->gradients.call(w->gradients.ctx) : both_ways(w));
   return w->updates ? update_all(w) : BRIM_OK;
 }
 
-// The recording of such steps. One of other losses is dropped: it would call those again.
+// The recording of such steps. A recording with other losses is dropped, since it would call those.
 static brim_status piece_of(const work *w, brim_capture_piece **out) {
   brim_group *group = w->group;
   bool adding = w->backward == BRIM_EXEC_BACKWARD_ADD;
@@ -312,8 +312,8 @@ static brim_status run_apart(const work *w, const brim_spans *spans) {
   return BRIM_OK;
 }
 
-// A recorded step reads the same slot of every network that has two: one that has been fed on its
-// own skips one.
+// A recorded step reads the same slot of every network that has two: a network that was fed on its
+// own skips a slot.
 static void line_up_slots(brim_group *group) {
   int32_t lead = 0;
   while (lead + 1 < group->count && group->nets[lead]->in_place) lead++;
@@ -414,7 +414,8 @@ static brim_status check_state(const brim_net *net, const brim_group_state *s) {
   return BRIM_OK;
 }
 
-// Rows of one step lie one behind the other: two batches at the same rows would draw the same dropout.
+// The rows of one step must follow one another: two batches at the same rows would draw the same
+// dropout.
 static brim_status check_same_step(const brim_group_state *before, const brim_group_state *s) {
   if (s->step_rows == before->step_rows && s->row_offset >= before->row_offset + before->rows) {
     return BRIM_OK;

@@ -318,7 +318,7 @@ struct brim_net {
   brim_knn knn;
   brim_net_ranks ranks;
   brim_op_call norm_call, optimizer_call, step_end_call, cast_call, average_cast_call;
-  int optimizer_prepared;        // of the five above
+  int optimizer_prepared;        // of the five calls above, in order
   bool averages;                 // ema_decay was given
   brim_op_call statistics_call;  // updates the average of the running statistics
   bool statistics_prepared;      // statistics_call exists and must be released
@@ -361,7 +361,7 @@ size_t brim_net_device_bytes(const brim_net *net);  // of all blocks
 // Rebuilds the training program with so many recomputed segments.
 brim_status brim_net_rebuild(brim_net *net, const brim_net_spec *spec, int32_t recompute);
 void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
-// The same, added to rows of the same name from `first` on.
+// Adds the rows to existing rows of the same name, from `first` on.
 void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan);
 
 // Places programs together that run forward one after the other and then backward in the same order.

@@ -6,7 +6,7 @@
 
 #include "engine/engine_int.h"
 
-// Similarities that are there at once.
+// Bytes of similarities computed at once.
 static const int64_t similarity_bytes = 64 << 20;
 
 //---------------------------------- building ----------------------------------
@@ -49,7 +49,7 @@ static brim_status prepare_calls(brim_net *net, size_t *workspace) {
   j->similar.in[0] = brim_tensor_make(NULL, net->master, 2, part);
   j->similar.in[1] = brim_tensor_make(NULL, net->master, 2, bank);
   j->similar.out[0] = brim_tensor_make(NULL, net->master, 2, all);
-  // what is finer than the features themselves is not needed
+  // tf32 is as precise as the features themselves
   j->similar.attr.tf32 = net->precision != BRIM_PRECISION_FP32;
   BRIM_TRY(prepare(net, &j->similar, workspace));
   j->vote = (brim_op_call){.op = BRIM_OP_KNN, .in_count = 4, .out_count = 1};
@@ -76,7 +76,7 @@ brim_status brim_knn_prepare(brim_net *net, const brim_net_spec *spec) {
   if (j->chunk > rows) j->chunk = rows;
   BRIM_TRY(prepare_calls(net, &workspace));
   j->end = net->eval.places.bytes;
-  // a last batch of the bank is written with its padding
+  // the last batch of the bank is written with its padding
   j->bank = place(&j->end, j->how.bank + rows, j->width, size);
   j->labels = place(&j->end, j->how.bank, 1, sizeof(int32_t));
   // whole chunks, and the labels of the rows beside them
@@ -99,7 +99,8 @@ static unsigned char *at(const brim_net *net, size_t offset) {
   return net->blocks[BRIM_BLOCK_ARENA].data + offset;
 }
 
-// The batch's features as rows of length 1 into `to`; `labels` is where the device has them.
+// Computes the batch's features as rows of length 1 into `to`; `labels` returns their place on the
+// device.
 static brim_status features(brim_net *net, const brim_batch *b, unsigned char *to, int *slot,
                             const unsigned char **labels) {
   brim_program *p = &net->eval;
@@ -148,7 +149,7 @@ brim_status brim_net_bank(brim_net *net, const brim_batch *batch, int64_t row) {
   return BRIM_OK;
 }
 
-// A chunk of the queries' rows at a time.
+// Votes for a chunk of the queries at a time.
 static brim_status vote(brim_net *net, int64_t rows, const unsigned char *labels) {
   brim_knn *j = &net->knn;
   size_t row_bytes = (size_t)j->width * brim_dtype_size(net->master);

@@ -26,7 +26,7 @@ typedef struct brim_model {
   const brim_component *c;
   const brim_sample *sample;
   int64_t outputs;
-  const char *prefix;  // of all names: "" or "backbone."
+  const char *prefix;  // in front of all names: "" or "backbone."
   bool features;       // stop before the last layer: (N, width)
 } brim_model;
 
@@ -86,7 +86,7 @@ static void brim_model_fail(const brim_model *m, const char *fmt, ...) {
   brim_graph_fail(m->g, brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col, "%s", text));
 }
 
-// Arguments, checked; a failure sticks in the graph and gives the fallback.
+// Arguments are checked; a failure sticks in the graph and gives the fallback.
 static int64_t int_arg(const brim_model *m, const char *name, int64_t fallback, int64_t min,
                        int64_t max) {
   int64_t value = brim_component_int(m->c, name, fallback);
@@ -96,7 +96,6 @@ static int64_t int_arg(const brim_model *m, const char *name, int64_t fallback, 
   return fallback;
 }
 
-// Arguments, checked; a failure sticks in the graph and gives the fallback.
 static float dropout_arg(const brim_model *m) {
   double p = brim_component_float(m->c, "dropout", 0);
   if (p >= 0 && p < 1 && (float)p < 1) return (float)p;
@@ -104,7 +103,6 @@ static float dropout_arg(const brim_model *m) {
   return 0;
 }
 
-// Arguments, checked; a failure sticks in the graph and gives the fallback.
 static brim_act act_arg(const brim_model *m, const char *fallback) {
   static const char *const names[BRIM_ACT_COUNT] = {
       [BRIM_ACT_NONE] = "none",
@@ -137,13 +135,13 @@ static brim_tensor raw_batch(const brim_model *m) {
   return brim_tensor_make(NULL, m->sample->dtype, 2, dim);
 }
 
-// The batch as rows of values, as images (N,H,W,C) or as tokens (N,L,patch values).
+// The batch as rows of values.
 static int32_t flat_input(const brim_model *m) {
   brim_tensor raw = raw_batch(m);
   return brim_graph_input(m->g, &raw, &m->sample->attr, 2, raw.dim);
 }
 
-// The batch as rows of values, as images (N,H,W,C) or as tokens (N,L,patch values).
+// The batch as images (N,H,W,C).
 static int32_t image_input(const brim_model *m, int64_t *channels) {
   const brim_sample *s = m->sample;
   if (s->rank < 2 || s->rank > 3) {
@@ -170,7 +168,7 @@ static int32_t image_input(const brim_model *m, int64_t *channels) {
   return brim_graph_input(m->g, &raw, &attr, 4, dim);
 }
 
-// The batch as rows of values, as images (N,H,W,C) or as tokens (N,L,patch values).
+// The batch as tokens (N,L,patch values).
 static int32_t token_input(const brim_model *m, int64_t patch) {
   const brim_sample *s = m->sample;
   if (s->rank > 2 || s->dim[0] % patch != 0) {
@@ -228,7 +226,7 @@ static const resnet_row resnets[] = {
 };
 
 typedef struct residual_spec {
-  int64_t width;  // of the inner convolutions
+  int64_t width;  // channels of the inner convolutions
   int32_t stride;
   bool bottleneck, zero_init;
   const char *name;

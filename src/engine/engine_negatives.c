@@ -76,7 +76,7 @@ static brim_status copy(brim_net *net, void *to, const void *from, size_t bytes)
   return brim_device_copy(net->device, to, from, bytes, BRIM_COPY_D2D);
 }
 
-// The input is kept where the device reads it; of a batch in host memory on the way there.
+// Keeps the input on the device; a batch in host memory is copied there now.
 static brim_status keep_input(brim_net *net, int64_t index, int slot, const brim_batch *b) {
   size_t bytes = (size_t)net->batch * net->train.input_row_bytes;
   if (net->device->info.host_memory) return copy(net, kept_input(net, index), b->input, bytes);
@@ -85,7 +85,7 @@ static brim_status keep_input(brim_net *net, int64_t index, int slot, const brim
   return copy(net, kept_input(net, index), input, bytes);
 }
 
-// Both halves of what the micro-batch output to the halves of all.
+// Copies both views of the micro-batch's output to their places among all embeddings.
 static brim_status gather(brim_net *net, int64_t index) {
   const brim_program *p = &net->negatives.embed;
   size_t half = (size_t)(net->batch / 2) * net->negatives.width_bytes;
@@ -95,7 +95,7 @@ static brim_status gather(brim_net *net, int64_t index) {
   return copy(net, first + (size_t)net->accumulation * half, from + half, half);
 }
 
-// The gradient, micro-batch by micro-batch, over the embeddings.
+// Distributes the gradient over the embeddings, micro-batch by micro-batch.
 static brim_status scatter(brim_net *net, int64_t count) {
   size_t half = (size_t)(net->batch / 2) * net->negatives.width_bytes;
   unsigned char *to = net->blocks[BRIM_BLOCK_EMBEDDINGS].data;
@@ -119,7 +119,7 @@ static brim_status embed(brim_net *net, const brim_batch *b, int64_t index,
   return gather(net, index);
 }
 
-// Micro-batch `index` of `count` once more, and back.
+// Runs micro-batch `index` of `count` forward again, and backward.
 static brim_status again(brim_net *net, int64_t index, int64_t count, bool update,
                          const brim_spans *spans) {
   bool first = index == 0, end = update && index + 1 == count;

@@ -18,7 +18,8 @@ static bool writes_param_grad(const brim_graph *g, const brim_gnode *node) {
   return false;
 }
 
-// Every plan and every network comes through here once per op, so a stop is heard before the first step.
+// Every plan and every network calls this once per op, so a stop takes effect before the first
+// step.
 brim_status brim_net_prepare_call(brim_net *net, brim_op_call *call) {
   if (brim_stop_wanted()) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
   call->planning = net->planning;
@@ -33,7 +34,7 @@ static brim_status prepare_node(brim_net *net, brim_program *p, int32_t i, bool 
   brim_graph_call(g, &g->nodes[i], &p->calls[i]);
   if (brim_gnode_is_call(&g->nodes[i])) BRIM_TRY(brim_net_prepare_call(net, &p->calls[i]));
   p->prepared++;
-  // A node that adds anyway (a shared parameter) does so in both passes.
+  // A node that adds anyway (a shared parameter) adds in both passes.
   if (!adding || g->nodes[i].attr.accumulate || !writes_param_grad(g, &g->nodes[i])) return BRIM_OK;
   brim_op_call *call = &p->adding[p->adding_count];
   p->adding_node[p->adding_count++] = i;
@@ -58,7 +59,7 @@ static brim_status prepare_calls(brim_net *net, brim_program *p) {
   return BRIM_OK;
 }
 
-// What each node needs while it runs, in both of its forms; one block for all programs.
+// Scratch bytes of each node, the larger of its two forms; one block for all programs.
 static size_t *workspaces_of(brim_program *const *programs, int32_t count) {
   size_t nodes = 0;
   for (int32_t k = 0; k < count; k++) nodes += (size_t)programs[k]->graph.node_count;
@@ -156,7 +157,7 @@ static void bind_call(brim_net *net, const brim_program *p, bool averaged, int32
       workspace == BRIM_PLAN_NO_PLACE ? NULL : net->blocks[BRIM_BLOCK_ARENA].data + workspace;
 }
 
-// Addresses; averaged: of the averaged weights and their statistics.
+// Sets the addresses of the calls; averaged: those of the averaged weights and their statistics.
 static void bind_program(brim_net *net, brim_program *p, bool averaged) {
   for (int32_t i = 0; i < p->prepared; i++) bind_call(net, p, averaged, i, &p->calls[i]);
   for (int32_t i = 0; i < p->adding_prepared; i++) {
@@ -242,7 +243,8 @@ brim_dtype brim_precision_dtype(brim_precision precision) { return precisions[pr
 
 //---------------------------------- building ----------------------------------
 
-// tf32 would silently be fp32 where there are no tensor cores; everything else is the ops' own say.
+// tf32 would silently be fp32 on devices without tensor cores. Other precisions are checked by the
+// ops.
 static brim_status check_precision(const brim_device *device, brim_precision precision) {
   if ((unsigned)precision >= BRIM_PRECISION_COUNT) {
     return brim_fail(BRIM_EINVAL, "unknown precision %d", (int)precision);
@@ -305,7 +307,7 @@ static brim_status check_eval_dim(const brim_net_spec *s) {
   return count_values(s->input_rank, s->eval_dim, &values);
 }
 
-// 16-bit inputs are what the first product reads: nothing converts them.
+// 16-bit inputs go straight into the first product: nothing converts them.
 static brim_status check_input_type(const brim_net_spec *s) {
   if (s->input_in_place && !s->external_loss) {
     return brim_fail(BRIM_EINVAL, "inputs in place need a loss outside the network");
@@ -410,8 +412,8 @@ static brim_status check_outputs(brim_net *net, brim_program *p, const brim_loss
                    width, net->outputs_per_row);
 }
 
-// What follows the model: the loss, or where that is taken over several micro-batches or by the
-// caller, its gradient.
+// The end of the graph: the loss, or, if the loss is taken over several micro-batches or outside,
+// its gradient.
 static brim_status build_loss(brim_net *net, const brim_loss *loss, brim_program *p) {
   brim_graph *g = &p->graph;
   if (p == &net->negatives.embed) return BRIM_OK;
@@ -432,7 +434,8 @@ static brim_status build_loss(brim_net *net, const brim_loss *loss, brim_program
   return brim_graph_loss(g, loss->row->op, &loss->attr, p->output, target);
 }
 
-// Model, loss and (for training) backward of one batch size; `recompute` segments keep nothing.
+// Builds model, loss and (for training) backward of one batch size. The activations of `recompute`
+// segments are not kept.
 static brim_status build_graph(brim_net *net, const brim_net_spec *spec, int32_t recompute,
                                brim_program *p) {
   brim_graph *g = &p->graph;
@@ -463,7 +466,7 @@ static brim_status build_graph(brim_net *net, const brim_net_spec *spec, int32_t
 
 //---------------------------------- optimiser ----------------------------------
 
-// Good steps in fp16 before the loss scale doubles: PyTorch's.
+// Good steps in fp16 before the loss scale doubles: PyTorch's number.
 static const int32_t growth_interval = 2000;
 
 static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
@@ -514,7 +517,7 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   return BRIM_OK;
 }
 
-// Running statistics are moved by the forward pass, so their average is a call of its own.
+// The forward pass updates the running statistics, so their average is a call of its own.
 static brim_status prepare_statistics(brim_net *net) {
   const int64_t total = net->buffers.total;
   if (!net->averages || total == 0) return BRIM_OK;
@@ -608,9 +611,9 @@ brim_status brim_net_rebuild(brim_net *net, const brim_net_spec *spec, int32_t k
   return BRIM_OK;
 }
 
-// The fewest segments that bring the network under the limit; all of them when none do (the caller
-// compares the plan with what there is). Early segments are the largest, so memory falls with k but
-// for small steps; only the winner is prepared for work.
+// Finds the fewest recomputed segments that bring the network under the limit; all of them if none
+// do (the caller compares the plan with the free memory). Early segments are the largest, so memory
+// falls with k except for small steps. Only the chosen program is prepared.
 static brim_status fit_into(brim_net *net, const brim_net_spec *spec) {
   if (brim_net_device_bytes(net) <= spec->memory_limit) return BRIM_OK;
   bool planning = net->planning;
@@ -630,7 +633,7 @@ static brim_status fit_into(brim_net *net, const brim_net_spec *spec) {
   return status ? status : brim_net_rebuild(net, spec, within);
 }
 
-// A network that has weights for every pixel was made with two shapes of one parameter.
+// The network has weights for every pixel: one parameter was made with two shapes.
 static brim_status name_sizes(const brim_net_spec *s, brim_status status) {
   if (status != BRIM_EINTERNAL || s->eval_dim[0] == 0) return status;
   return brim_fail(BRIM_EINVAL,
@@ -670,7 +673,6 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec) {
   net->eval_batch =
       (spec->eval_batch > 0 ? spec->eval_batch : spec->batch) * (net->knn.on ? 1 : net->views);
   net->accumulation = spec->accumulation;
-  // of one micro-batch the whole step consists anyway
   net->external_loss = spec->external_loss;
   net->in_place = spec->input_in_place;
   net->enqueued_steps = spec->enqueued_steps;
@@ -852,7 +854,7 @@ static unsigned char *canary_place(const brim_net *net) {
   return arena->data + arena->bytes - net->hooks.canary_early;
 }
 
-// Everything that outlives a step starts from zero, padding between parameters included. The arena
+// Everything that outlives a step starts from zero, including padding between parameters. The arena
 // and the workspace are written before they are read.
 static brim_status allocate(brim_net *net) {
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
@@ -907,7 +909,7 @@ brim_status brim_net_create(brim_device *device, const brim_net_spec *spec, brim
 
 void brim_net_destroy(brim_net *net) {
   if (!net) return;
-  // The device may still be at work in these buffers; what it says does not matter any more.
+  // Wait until the device has stopped using these buffers; its errors no longer matter.
   if (net->blocks[BRIM_BLOCK_PARAMS].data) (void)brim_device_sync(net->device);
   brim_exec_deinit(net);
   brim_op_call *flat[] = {&net->norm_call, &net->optimizer_call, &net->step_end_call,
@@ -954,7 +956,7 @@ static const char *kind_name(brim_tensor_kind kind) {
   }
 }
 
-// A tensor that was written over one of the node's inputs: that one's life ends before.
+// A tensor that was written over one of the node's inputs ends the life of that input.
 static void end_overwritten(const brim_program *p, int32_t *last, int32_t node, int32_t tensor) {
   const brim_gnode *n = &p->graph.nodes[node];
   for (int i = 0; i < n->in_count; i++) {
@@ -992,7 +994,8 @@ static size_t workspace_of(const brim_program *p, int32_t node) {
   return bytes;
 }
 
-// An activation is its maker's: what a layer computes in the place of another may have that one's name.
+// An activation is named after the layer that makes it; a fused layer may bear the other layer's
+// name.
 static const char *name_of(const brim_graph *g, int32_t tensor, int32_t first) {
   const brim_gtensor *t = &g->tensors[tensor];
   const brim_gnode *node = first >= 0 && first < g->node_count ? &g->nodes[first] : NULL;

@@ -35,7 +35,7 @@ typedef struct brim_onnx {
   const brim_safetensors *weights;
   brim_graph *g;
   brim_arena *arena;
-  brim_status status;  // of the first call that failed
+  brim_status status;  // of the first failed call
   brim_str nodes;      // GraphProto's field 1, one after the other
   int node_count;
   const char **value;         // name of each of the graph's tensors once it is there
@@ -90,13 +90,11 @@ static void proto_head(brim_str *out, int field, uint64_t size) {
   varint(out, size);
 }
 
-// Fields of a message, appended to a string that may hold any byte.
 static void proto_bytes(brim_str *out, int field, const void *data, size_t size) {
   proto_head(out, field, size);
   brim_str_append_n(out, (const char *)data, size);
 }
 
-// Fields of a message, appended to a string that may hold any byte.
 static void proto_text(brim_str *out, int field, const char *text) {
   proto_bytes(out, field, text, strlen(text));
 }
@@ -244,12 +242,11 @@ static const char *weight(brim_onnx *x, const brim_param *p, int32_t *at) {
   return *at < 0 ? NULL : t.name;
 }
 
-// Weights by the graph's numbers.
+// The initializer of a parameter or a buffer, added on first use; returns its name.
 static const char *add_param(brim_onnx *x, int32_t param) {
   return weight(x, &x->g->params->items[param], &x->param_at[param]);
 }
 
-// Weights by the graph's numbers.
 static const char *add_buffer(brim_onnx *x, int32_t buffer) {
   return weight(x, &x->g->buffers->items[buffer], &x->buffer_at[buffer]);
 }
@@ -612,7 +609,7 @@ static void put_input(const brim_onnx *x, brim_str *graph, brim_onnx_info *info)
   memcpy(info->input_dim, dim + 1, sizeof info->input_dim);
 }
 
-// What stands around the graph. ModelProto {ir_version 1, producer_name 2, producer_version 3,
+// Writes what surrounds the graph: ModelProto {ir_version 1, producer_name 2, producer_version 3,
 // opset_import 8, metadata_props 14}
 static void put_model(const brim_onnx *x, brim_str *out) {
   int opset = x->options->opset;
@@ -710,7 +707,7 @@ static brim_status write_file(const brim_onnx *x, const char *path, const brim_s
 
 //---------------------------------- building ----------------------------------
 
-// What the encoder of simclr outputs: what its projector's first layer reads. -1 = another model.
+// The tensor of simclr's features: the input of the projector's first layer. -1 = another model.
 static int32_t features_of(const brim_onnx *x) {
   if (strcmp(x->spec->model->name, "simclr") != 0) return -1;
   for (int32_t i = 0; i < x->g->layer_count; i++) {

@@ -21,15 +21,15 @@ typedef struct brim_onnx_options {
   const char
       *ema;  // prefix of averaged weights ("ema."): those win over the plain ones; NULL = plain
   const json_t *metadata;  // object of strings for metadata_props; NULL = none
-  const char *name;        // of the graph, "resnet18"
+  const char *name;        // name of the graph: "resnet18"
 } brim_onnx_options;
 
 #define BRIM_ONNX_MAX_OUTPUTS 2
-// What was written, for people.
+// A summary of the written file.
 typedef struct brim_onnx_info {
   int nodes, weights;
   int64_t parameters;  // values of all weights, without batch norm's statistics
-  uint64_t bytes;      // of the file
+  uint64_t bytes;      // size of the file
   bool ema;            // at least one weight is an averaged one
   brim_dtype input_dtype;
   int32_t input_rank;  // without the batch

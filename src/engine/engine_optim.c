@@ -213,7 +213,7 @@ static double lr_step(const brim_schedule *s, int64_t step) {
   return s->base_lr * pow(s->gamma, (double)((step - 1) / s->every));
 }
 
-// From base_lr at the first step after the warm-up towards min_lr past the last.
+// Falls from base_lr at the first step after the warm-up to min_lr past the last step.
 static double lr_cosine(const brim_schedule *s, int64_t step) {
   const double pi = 3.14159265358979323846;
   int64_t span = s->total_steps - s->warmup_steps;

@@ -24,8 +24,8 @@ static filter_shape shape_of(const brim_param *p) {
                         .area = (size_t)d[2] * (size_t)d[3]};
 }
 
-// n floats that lie `apart`: one channel of a filter. 3 x 3 is written out, since compilers do not
-// unroll it on their own.
+// Gathers n floats that lie `apart`: one channel of a filter. 3 x 3 is written out, since compilers
+// do not unroll it on their own.
 ALWAYS_INLINE void gather(size_t n, const float *restrict in, size_t apart, float *restrict out) {
   if (n == 9) {
     out[0] = in[0];
@@ -42,7 +42,8 @@ ALWAYS_INLINE void gather(size_t n, const float *restrict in, size_t apart, floa
   }
 }
 
-// Filters of (area, padded) to (channels, area); `area` is s.area, as a constant where it is usual.
+// Converts filters of (area, padded) to (channels, area). `area` is s.area, passed as a constant
+// for common sizes.
 ALWAYS_INLINE void export_filters(filter_shape s, size_t area, size_t rows, const float *in,
                                   float *out) {
   for (size_t m = 0; m < rows; m++, in += area * s.padded) {
@@ -50,7 +51,7 @@ ALWAYS_INLINE void export_filters(filter_shape s, size_t area, size_t rows, cons
   }
 }
 
-// The other way; channels of padding are zero.
+// Converts back; padding channels become zero.
 static void import_filters(filter_shape s, size_t rows, const float *in, float *out) {
   for (size_t m = 0; m < rows; m++, in += s.channels * s.area) {
     for (size_t at = 0; at < s.area; at++, out += s.padded) {
@@ -98,7 +99,7 @@ void brim_param_export(const brim_param *p, const float *inside, float *outside)
 
 //---------------------------------- values ----------------------------------
 
-// Values cross between float and the master type in pieces of this many.
+// Values cross between float and the master type in pieces of so many.
 enum { PIECE = 256 };
 
 //---------------------------------- copying ----------------------------------
@@ -155,8 +156,8 @@ static void fill_normal(uint64_t key, uint64_t index, const brim_param *p, float
   }
 }
 
-// v[j] of `length` values each: made orthogonal to those before it and of length 1, by the modified
-// Gram and Schmidt twice, which is as exact as Householder's. R's diagonal is positive on its own.
+// Makes each v[j] of `length` values orthogonal to those before it and of length 1: modified
+// Gram-Schmidt, twice, is as exact as Householder. R's diagonal comes out positive.
 static void make_orthonormal(double *v, int64_t count, int64_t length) {
   for (int64_t j = 0; j < count; j++) {
     double *own = v + j * length;
@@ -172,7 +173,7 @@ static void make_orthonormal(double *v, int64_t count, int64_t length) {
   }
 }
 
-// A matrix that is wider than high is made from its transpose, as PyTorch does.
+// A matrix that is wider than high is made as its transpose, as in PyTorch.
 static brim_status fill_orthogonal(uint64_t key, uint64_t index, const brim_param *p, float *out) {
   int64_t rows = p->outside.dim[0], columns = p->outside_count / rows;
   bool wide = rows < columns;
@@ -197,8 +198,8 @@ static brim_status fill_orthogonal(uint64_t key, uint64_t index, const brim_para
   return BRIM_OK;
 }
 
-// Element e of parameter i is a function of (seed, i, e) alone, e counted as PyTorch sees it: the
-// same on every backend, with any padding, and in every order. Orthogonal ones are of all e.
+// Element e of parameter i depends on (seed, i, e) alone, with e counted as PyTorch does: the same
+// values on every backend, with any padding, in every order. Orthogonal matrices depend on all e.
 static brim_status init_values(uint64_t key, uint64_t index, const brim_param *p, float *out) {
   switch (p->init) {
     case BRIM_INIT_ZEROS:
@@ -307,7 +308,7 @@ brim_status brim_net_param_write(brim_net *net, size_t index, const float *value
 
 //---------------------------------- snapshot ----------------------------------
 
-// What a trial changes and has to leave as it was.
+// The blocks that a trial changes and must restore.
 static const brim_block_id kept_blocks[] = {BRIM_BLOCK_PARAMS, BRIM_BLOCK_BUFFERS,
                                             BRIM_BLOCK_OPTIMIZER, BRIM_BLOCK_AVERAGE,
                                             BRIM_BLOCK_AVERAGE_BUFFERS};

@@ -19,8 +19,8 @@ typedef struct block {
       id;  // of the first in it: part by part its tensors, then its workspaces; the order is total
 } block;
 
-// A graph among those that share the arena. Its forward nodes follow those of the graphs before it,
-// and so do its backward ones, after all forward nodes.
+// A graph among those that share the arena. Its forward nodes follow those of the graphs before it;
+// its backward nodes follow theirs likewise, after all forward nodes.
 typedef struct member {
   const brim_plan_part *part;
   life *lives;
@@ -72,7 +72,7 @@ static void find_lives(const planner *p, const member *m) {
   }
 }
 
-// A dying input of node n that output `o` may be written over; -1 = none.
+// An input that dies at node n and that output `o` may overwrite; -1 = none.
 static int32_t dying_input(const member *m, int32_t n, int o) {
   const brim_graph *g = m->part->graph;
   const brim_gnode *node = &g->nodes[n];
@@ -111,7 +111,7 @@ static void make_blocks(planner *p, const member *m, bool reuse) {
   }
 }
 
-// Behind the tensors' blocks, in the order of the nodes.
+// Adds scratch blocks behind those of the tensors, in the order of the nodes.
 static void add_workspaces(planner *p, const member *m) {
   const size_t *workspace = m->part->workspace;
   for (int32_t n = 0; workspace && n < m->part->graph->node_count; n++) {
@@ -134,8 +134,8 @@ static int by_size(const void *a, const void *b) {
   return tie(x, y);
 }
 
-// What lives long first: activations that wait for their turn on the way back lie together, and
-// what comes and goes shares the rest.
+// Long lives first: activations that wait for their backward lie together, and short-lived tensors
+// share the rest.
 static int by_life(const void *a, const void *b) {
   const block *x = *(const block *const *)a, *y = *(const block *const *)b;
   int32_t life_x = x->last - x->first, life_y = y->last - y->first;
@@ -151,10 +151,11 @@ static int by_area(const void *a, const void *b) {
   return by_size(a, b);
 }
 
-// No order is the best for every graph; all are cheap, and the same graph always gets the same one.
+// No order is the best for every graph. All are cheap to try, and the same graph always gets the
+// same one.
 static int (*const orders[])(const void *, const void *) = {by_size, by_life, by_area};
 
-// Place one block among `count` placed ones that are sorted by offset.
+// Finds a place for one block among `count` placed ones, which are sorted by offset.
 static size_t best_gap(const block *b, const block *const *placed, int32_t count, bool reuse) {
   size_t end = 0, best = SIZE_MAX, best_gap = SIZE_MAX;
   for (int32_t i = 0; i < count; i++) {
@@ -200,7 +201,7 @@ static size_t place_blocks(planner *p, bool reuse) {
   return chosen == count - 1 ? best : place_in_order(p, chosen, reuse);
 }
 
-// When the nodes of each graph run, and where its lives and numbers begin.
+// Numbers the nodes of all graphs in the order they run, and gives each graph its range of blocks.
 static void line_up(planner *p, const brim_plan_part *parts) {
   int32_t forward = 0, backward = 0, id = 0, tensors = 0;
   for (int32_t i = 0; i < p->member_count; i++) backward += parts[i].forward_count;

@@ -2,12 +2,13 @@
 // soon as the backward pass has written its last value, while the pass continues. The update waits for them.
 #include "engine/engine_int.h"
 
-// Small enough that the last one, which nothing hides, is short; large enough that latency does not count.
+// Small enough that the last bucket, whose exchange nothing hides, is short; large enough that
+// latency does not count.
 enum { BUCKET_BYTES = 4 << 20 };
 
 //---------------------------------- buckets ----------------------------------
 
-// The node after which each parameter's gradient is whole; -1 = none writes it.
+// The node after which each parameter's gradient is complete; -1 = no node writes it.
 static void last_writers(const brim_graph *g, int32_t *writer, size_t params) {
   for (size_t i = 0; i < params; i++) writer[i] = -1;
   for (int32_t n = 0; n < g->node_count; n++) {
@@ -19,8 +20,9 @@ static void last_writers(const brim_graph *g, int32_t *writer, size_t params) {
   }
 }
 
-// Parameters lie in the order of the forward pass, so their gradients come from the end of the block to its
-// beginning. A bucket reaches from its first parameter to where the one before began.
+// Cuts gradients into buckets. Parameters lie in the order of the forward pass, so their gradients
+// complete from the end of the block to its beginning. A bucket reaches from its first parameter to
+// the start of the bucket before.
 static void cut(brim_net *net, const int32_t *writer) {
   brim_net_ranks *r = &net->ranks;
   size_t size = brim_dtype_size(net->master);
@@ -124,8 +126,8 @@ brim_status brim_ranks_init(brim_net *net, const brim_net_spec *spec) {
 
 bool brim_net_shares_loss(const brim_net *net) { return net->ranks.pairs; }
 
-// The loss of all ranks' embeddings on every rank; each goes back from its own rows of the gradient, which
-// are those of the whole loss.
+// Every rank computes the loss over all ranks' embeddings, and continues from its own rows of the
+// gradient, which belong to the whole loss.
 brim_status brim_ranks_pair_loss(brim_net *net, const brim_loss *loss, brim_program *p) {
   brim_graph *g = &p->graph;
   const brim_tensor *t = &g->tensors[p->output].desc;

@@ -12,17 +12,17 @@
 // The datasets of one source: opened with libhdf5, first by the helper, then by this process.
 typedef struct hdf5_set {
   brim_hdf5_file file;
-  brim_hdf5_choice choice;  // of the file's entries
+  brim_hdf5_choice choice;  // entries of the file
   brim_hdf5_array inputs[BRIM_HDF5_MAX_ARRAYS], targets[BRIM_HDF5_MAX_ARRAYS];
   size_t input_count, target_count;
   int32_t *labels;            // planned
-  brim_data_classes classes;  // of text labels; without names otherwise
-  uint64_t rows;              // of the file; info.count may be fewer
+  brim_data_classes classes;  // names of text labels
+  uint64_t rows;              // in the file; info.count may be fewer
   brim_source_info info;
   bool binary_targets;
   bool fills;  // inputs that are not finite are read as `nan`
   float nan;
-  uint64_t input_values;  // of a sample
+  uint64_t input_values;  // values of a sample
   bool val_is_test;       // the test split stands in for a missing val
 } hdf5_set;
 
@@ -32,7 +32,7 @@ typedef struct set_args {
   int64_t limit, classes;  // classes: 0 = regression, -1 = not given
   uint64_t cache;
   bool outside;   // data in other files may be read
-  uint64_t keep;  // of what only libhdf5 can read, that much comes into memory
+  uint64_t keep;  // datasets only libhdf5 can read come into memory up to this size
   bool fills;     // nan= was given
   float nan;
   char *at;  // in the helper: the file it is at; else NULL
@@ -45,7 +45,7 @@ static const uint64_t KEEP_LIMIT = (uint64_t)64 << 20;
 // Unpacked chunks kept while labels are read.
 static const uint64_t LABEL_CACHE = (uint64_t)16 << 20;
 
-// The one place of a row that is 1 where all others are 0; -1 = the row is something else.
+// The index of the single 1 in a one-hot row; -1 if the row is not one-hot.
 static int64_t hot_place(const float *row, uint64_t count, uint64_t *wrong) {
   int64_t place = -1;
   for (uint64_t i = 0; i < count; i++) {
@@ -101,8 +101,8 @@ static brim_status read_rows(brim_hdf5_array *a, int64_t classes, int32_t *out) 
   return status;
 }
 
-// As brim_hdf5_file_labels, of floats that are whole numbers, or of one-hot rows of `classes`; every value is looked
-// at. In data_hdf5_labels.c.
+// Reads labels from floats that are whole numbers, or from one-hot rows of `classes`; checks every
+// value.
 static brim_status read_class_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry,
                                      int64_t classes, int32_t *out) {
   bool single = entry->rank == 1 || (entry->rank == 2 && entry->dim[1] == 1);
@@ -120,8 +120,8 @@ static brim_status read_class_labels(brim_hdf5_file *file, const brim_hdf5_entry
   return status;
 }
 
-// Floats that are all small whole numbers, and one-hot rows, are taken as what they are, numbers to
-// predict; mostly they were meant as labels, so a warning says how to have that.
+// Float targets that are all small whole numbers, and one-hot rows, stay numbers to predict.
+// Usually they were meant as labels, so a warning says how to declare them.
 static brim_status warn_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry) {
   enum { MOST_CLASSES = 1000 };
   uint64_t rows = entry->dim[0];
@@ -133,7 +133,7 @@ static brim_status warn_labels(brim_hdf5_file *file, const brim_hdf5_entry *entr
     return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " labels", file->path,
                      entry->path, rows);
   }
-  // the first that is none ends it
+  // the first value that is no label ends the reading
   brim_status status = read_class_labels(file, entry, classes, labels);
   for (uint64_t i = 0; !status && i < rows; i++) max = labels[i] > max ? labels[i] : max;
   brim_free(labels);
@@ -154,7 +154,7 @@ static brim_status warn_labels(brim_hdf5_file *file, const brim_hdf5_entry *entr
   return BRIM_OK;
 }
 
-// Several columns, every value of which is 0 or 1, and both occur.
+// True if the targets are several columns of 0 and 1, and both values occur.
 static brim_status find_binary_targets(brim_hdf5_file *file, const brim_hdf5_entry *entry,
                                        bool *out) {
   enum { MOST_LABELS = 1 << 16 };
@@ -213,8 +213,8 @@ static brim_status read_kind(brim_hdf5_file *file, const brim_hdf5_entry *e, int
   return brim_data_are_values(file->path, &all, &out->values);
 }
 
-// Of a split that is not kept. One that cannot be used (labels of -1 for unlabeled rows) says so when it
-// is opened itself.
+// Looks at the labels of another split. If they are unusable (-1 for unlabeled rows), that split
+// fails when it is opened itself.
 static brim_status look_at(brim_hdf5_file *file, const brim_hdf5_entry *e, label_kind *out) {
   brim_hdf5_whole whole;
   label_kind here;
@@ -227,8 +227,8 @@ static brim_status look_at(brim_hdf5_file *file, const brim_hdf5_entry *e, label
   return BRIM_OK;
 }
 
-// The training split in the same file: another split may lack a class. One that training lacks is found
-// when the two are held against each other.
+// Looks at the training split in the same file, since another split may lack a class. A class that
+// training lacks is found when the two sets are compared.
 static brim_status other_splits(hdf5_set *s, const brim_hdf5_entry *labels, label_kind *out) {
   char own[512], plain[512];
   int split = brim_hdf5_split_of(labels->path, own, sizeof own);
@@ -244,8 +244,8 @@ static brim_status other_splits(hdf5_set *s, const brim_hdf5_entry *labels, labe
   return BRIM_OK;
 }
 
-// The training split's file where the splits are files of one folder, and what it reads. *found false:
-// there is none, or it is `args`' own; else the caller closes the file.
+// Opens the training split's file, when splits are files of one folder, and chooses its datasets.
+// *found false: there is none, or it is `args`' own; otherwise the caller closes the file.
 static brim_status open_training(const set_args *args, brim_hdf5_file *file,
                                  brim_hdf5_choice *choice, bool *found) {
   const char *split = brim_hdf5_split_names[BRIM_HDF5_TRAIN][0];
@@ -264,7 +264,7 @@ static brim_status open_training(const set_args *args, brim_hdf5_file *file,
   return status == BRIM_ENOMEM ? status : BRIM_OK;
 }
 
-// The same where the splits are files of one folder.
+// Looks at the labels of the other splits when they are files of one folder.
 static brim_status other_files(const set_args *args, label_kind *out) {
   brim_hdf5_file file;
   brim_hdf5_choice choice;
@@ -281,7 +281,7 @@ static bool one_a_row(const brim_hdf5_entry *e) {
   return e->rank == 1 || (e->rank == 2 && e->dim[1] == 1);
 }
 
-// Labels 1 to N make N + 1 classes, the first of which has no samples.
+// Warns of labels 1 to N: they make N + 1 classes, the first without samples.
 static void warn_from_one(const hdf5_set *s, const set_args *args, const brim_hdf5_entry *e,
                           int32_t least, int64_t classes) {
   if (strcmp(args->split, "train") != 0 || least != 1) return;  // once is enough
@@ -307,7 +307,7 @@ static void warn_values(const hdf5_set *s, const set_args *args, const brim_hdf5
   }
 }
 
-// *values: the targets are values to predict, nothing was kept.
+// *values: the targets are values to predict, and no labels were kept.
 static brim_status read_labels(hdf5_set *s, const set_args *args, const brim_hdf5_entry *e,
                                bool folder, bool *values) {
   brim_hdf5_whole whole;
@@ -365,7 +365,7 @@ static brim_status read_labels(hdf5_set *s, const set_args *args, const brim_hdf
   return BRIM_OK;
 }
 
-// The names of the training split, where this is another one, number the classes of all splits.
+// The names in the training split number the classes of all splits.
 static brim_status read_training_names(hdf5_set *s, const set_args *args,
                                        const brim_hdf5_entry *own, bool folder) {
   const char *split = brim_hdf5_split_names[BRIM_HDF5_TRAIN][0];
@@ -418,7 +418,8 @@ enum {
   SIGNAL_STRETCH = 8,    // and its length is at least so many times as large
 };
 
-// What the sizes suggest: a few channels before the pixels, or before many steps of a float signal.
+// Guesses the layout from sizes: a few channels before the pixels, or before many steps of a float
+// signal.
 static bool looks_planar(const brim_hdf5_array *a) {
   uint64_t c = a->dim[1];
   if (a->rank == 3) {
@@ -428,8 +429,8 @@ static bool looks_planar(const brim_hdf5_array *a) {
   return (c == 1 || c == 3 || c == 4) && a->dim[2] > 4 && a->dim[3] > 4;
 }
 
-// Planes (C, H, W) or signals (C, L) are stored, pixels (H, W, C) or steps (L, C) are needed. The
-// argument decides, else the attribute, else the sizes.
+// True if planes (C, H, W) or signals (C, L) are stored and must become pixels (H, W, C) or steps
+// (L, C). The argument decides, else the attribute, else the sizes.
 static bool is_planes(hdf5_set *s, const set_args *args, const brim_hdf5_array *a,
                       const brim_hdf5_entry *e) {
   const char *asked = args->layout;
@@ -476,7 +477,8 @@ static sample_shape shape_of(const brim_hdf5_array *a, bool planes) {
   return shape;
 }
 
-// Where the rows of one input go in a sample whose last size is `last`, from place `at` in it on.
+// Places the rows of one input in a sample whose last size is `last`, from place `at` of that
+// dimension on.
 static void place(brim_hdf5_array *a, const sample_shape *own, bool planes, uint64_t at,
                   uint64_t last) {
   uint64_t step[BRIM_SOURCE_MAX_RANK + 1] = {0}, next = last;
@@ -507,8 +509,8 @@ static brim_status set_shape(hdf5_set *s, const sample_shape *shape) {
   return BRIM_OK;
 }
 
-// One input as it is; several along the last axis where the others agree, else flat one after
-// another.
+// Places the inputs: one as it is; several along the last axis if their other sizes agree, else
+// flat one after another.
 static brim_status set_inputs(hdf5_set *s, const set_args *args, const brim_hdf5_choice *choice) {
   sample_shape own[BRIM_HDF5_MAX_ARRAYS] = {0}, shape;
   bool planes[BRIM_HDF5_MAX_ARRAYS] = {0};
@@ -546,7 +548,7 @@ static brim_status set_inputs(hdf5_set *s, const set_args *args, const brim_hdf5
   return set_shape(s, &shape);
 }
 
-// Attributes mean and std of the dataset, one for all channels or one for each.
+// Reads the attributes mean and std of the dataset: one number for all channels, or one for each.
 static void set_normalisation(hdf5_set *s, const brim_hdf5_entry *e) {
   brim_source_info *info = &s->info;
   float mean[4], std[4];
@@ -628,7 +630,7 @@ static brim_status open_set(hdf5_set *s, const set_args *args, const char *path,
 
 //---------------------------------- the helper ----------------------------------
 
-// Names of datasets as one text, as they may be one or many.
+// The names of inputs and targets as one JSON text.
 static char *pack_names(const set_args *args) {
   char *text = NULL;
   json_t *both = json_object();
@@ -641,7 +643,7 @@ static char *pack_names(const set_args *args) {
   return text;
 }
 
-// In the helper: all that libhdf5 is needed for in the process that asks.
+// In the helper: everything that the calling process needs libhdf5 for.
 void brim_hdf5_job_set(const brim_hdf5_job *job) {
   const char *file = brim_hdf5_job_text(job, "file"), *names = brim_hdf5_job_text(job, "names");
   set_args args = {.path = brim_hdf5_job_text(job, "path"),
@@ -685,8 +687,8 @@ static brim_status probe_set(const set_args *args, const char *file, bool whole)
 
 //---------------------------------- the source ----------------------------------
 
-// Unpacked chunks kept, unless chunk_cache= says otherwise: an eighth of the memory between these.
-// Rows in random order unpack a chunk again for each of its rows where it is not kept.
+// Default room for unpacked chunks: an eighth of the memory, between these limits. With rows in
+// random order a chunk that is not kept is unpacked again for each of its rows.
 static const uint64_t LEAST_CACHE = (uint64_t)256 << 20, MOST_CACHE = (uint64_t)4 << 30;
 enum {
   NAN_ROWS = 256,  // looked at for a dataset of nothing but NaN
@@ -694,7 +696,7 @@ enum {
 
 //---------------------------------- memory ----------------------------------
 
-// The budget for unpacked chunks, shared by what each dataset would need in all.
+// Shares the budget for unpacked chunks among the datasets by their size.
 static brim_status set_caches(hdf5_set *s, uint64_t budget) {
   double all = 0;
   brim_hdf5_array *sets[2] = {s->inputs, s->targets};
@@ -716,7 +718,7 @@ static brim_status set_caches(hdf5_set *s, uint64_t budget) {
   return BRIM_OK;
 }
 
-// What fits is fetched at once; small rows of what does not fit are not read ahead.
+// Prefetches the whole file if it fits in memory; otherwise turns read-ahead off for small rows.
 static void advise(const hdf5_set *s) {
   uint64_t left = 0, memory = 0;
   brim_machine_free_memory("", &left, &memory);
@@ -728,7 +730,8 @@ static void advise(const hdf5_set *s) {
   }
 }
 
-// A dataset of floats in which every value of some rows, spread over it, is NaN trains nothing.
+// Refuses a dataset of floats if all values of some rows, spread over it, are NaN: it would train
+// nothing.
 static brim_status check_nan(const hdf5_set *s, const brim_hdf5_array *a) {
   if (a->type.kind < BRIM_HDF5_F16) return BRIM_OK;
   brim_hdf5_array flat = *a;
@@ -740,12 +743,12 @@ static brim_status check_nan(const hdf5_set *s, const brim_hdf5_array *a) {
   bool good = false;
   uint64_t looked = 0;
   for (; looked < NAN_ROWS && looked < s->rows && !good && !status; looked++) {
-    // drawn, as values may be missing at regular intervals
+    // rows are drawn, since values may be missing at regular intervals
     brim_philox4 r = brim_philox(0, 0, looked);
     uint64_t at = s->rows > NAN_ROWS ? brim_rng_below(r.v[0], r.v[1], s->rows) : looked;
     status = brim_hdf5_array_row(&flat, at, row);
     for (uint64_t i = 0; i < a->row_elements && !good && !status; i++) good = !isnan(row[i]);
-    // One that cannot be read is named when it is its turn, or left out.
+    // An unreadable row is reported when its turn comes, or skipped.
     good = good || (status && status != BRIM_ENOMEM);
     if (status != BRIM_ENOMEM) status = BRIM_OK;
   }
@@ -788,7 +791,7 @@ static brim_status start_readers(const hdf5_set *s) {
   return BRIM_OK;
 }
 
-// By the name of the file (`whole`) or of the first input in it.
+// Notes the split by the name of the file (`whole`) or of its first input.
 static brim_status note_split(hdf5_set *s, const set_args *args, bool whole) {
   char *own = NULL, plain[512];
   if (strcmp(args->split, "val") != 0) return BRIM_OK;
@@ -810,7 +813,8 @@ static brim_status open_probed(hdf5_set *s, const set_args *args) {
   set_args own = *args;
   brim_status status = probe_set(&own, path, whole);
   if (status == BRIM_EPARSE) {
-    // Some row, perhaps, of what was to come into memory: the others may be good.
+    // Reading the whole dataset into memory failed, perhaps because of one row: the others may be
+    // good.
     own.keep = 0;
     status = probe_set(&own, path, whole);
   }
@@ -931,7 +935,7 @@ static brim_status read_target(const hdf5_set *s, uint64_t index, void *target) 
   return BRIM_OK;
 }
 
-// With nan=, values that are not finite are read as that one.
+// With nan=X, replaces values that are not finite by X.
 static void fill_odd(const hdf5_set *s, float *input) {
   for (uint64_t i = 0; i < s->input_values; i++) {
     if (!isfinite(input[i])) input[i] = s->nan;
@@ -963,7 +967,7 @@ static brim_status hdf5_stream(void *state, uint64_t index, uint64_t next, void 
   return read_sample(s, index, input, target, true);
 }
 
-// One dataset, contiguous, of numbers that a sample has as they are.
+// True for one contiguous dataset of numbers that a sample holds as they are.
 static bool hdf5_rows(void *state, brim_source_rows *out) {
   const hdf5_set *s = state;
   const brim_hdf5_array *a = &s->inputs[0];

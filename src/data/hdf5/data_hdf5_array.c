@@ -60,7 +60,8 @@ void brim_hdf5_decoder_destroy(brim_hdf5_decoder *decoder) {
 
 //---------------------------------- the filters ----------------------------------
 
-// The bytes j of all elements lie together; back to elements. What is left over stays where it is.
+// Shuffled data hold byte j of all elements together; puts the elements back together. A rest of
+// less than an element stays where it is.
 static void unshuffle(const uint8_t *restrict in, size_t n, size_t element, uint8_t *restrict out) {
   size_t count = n / element;
   const uint8_t *a = in, *b = in + count, *c = in + 2 * count, *d = in + 3 * count;
@@ -194,14 +195,13 @@ static brim_status check_fletcher(const decode_job *job, const uint8_t *in, size
   uint32_t sum = fletcher32(in, n);
   uint32_t stored = (uint32_t)in[n] | (uint32_t)in[n + 1] << 8 | (uint32_t)in[n + 2] << 16 |
                     (uint32_t)in[n + 3] << 24;
-  // Old versions of HDF5 wrote the sum with its bytes in pairs the other way round.
+  // Old versions of HDF5 wrote the sum with the bytes of each pair swapped.
   if (stored == sum || stored == swap_pairs(sum)) return BRIM_OK;
   return fail_chunk(job, brim_tr("its checksum does not match its data"));
 }
 
-// What undoing filter i has to give, of the n bytes that are there; 0: that cannot be. While
-// deflate is still to be undone sizes are the packed ones, afterwards they are known: a chunk, and
-// checksums.
+// Size of the data after undoing filter i on n bytes; 0 = impossible. Before deflate is undone
+// sizes are the packed ones; afterwards they are known: a chunk, and checksums.
 static size_t size_after(const brim_hdf5_array *a, uint32_t mask, int i, size_t n) {
   size_t size = a->chunk_bytes;
   bool packed = false;
@@ -214,7 +214,7 @@ static size_t size_after(const brim_hdf5_array *a, uint32_t mask, int i, size_t 
   if (packs(&a->filters[i])) return size;
   if (!packed) return n == size + sum ? size : 0;
   if (n <= sum) return 0;
-  // What does not pack is larger packed than a chunk; only shuffle writes it to a chunk's room.
+  // Incompressible data are larger packed than a chunk; only shuffle writes them to a chunk's room.
   if (a->filters[i].id == BRIM_HDF5_SHUFFLE && n > a->chunk_bytes + BRIM_HDF5_TAIL) return 0;
   return n - sum;
 }
@@ -305,8 +305,7 @@ static inline double bits_f64(uint64_t bits) {
   return f;
 }
 
-// Without branches, so that it vectorises: the exponent is moved by a multiplication, which also
-// takes care of subnormal numbers.
+// Branch-free so that it vectorizes: a multiplication moves the exponent and handles subnormals.
 static inline float half_f32(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
   float scaled = bits_f32(rest) * 0x1p112f;
@@ -316,7 +315,7 @@ static inline float half_f32(uint16_t h) {
   return bits_f32(bits | sign);
 }
 
-// A loop of its own for each type, byte order and for step 1, the one that vectorises.
+// One loop for each type and byte order, and one for step 1, which vectorizes.
 #define CONVERT_LOOP(size, expr)          \
   if (step == 1) {                        \
     for (size_t i = 0; i < n; i++) {      \
@@ -488,7 +487,7 @@ uint64_t brim_hdf5_array_host_bytes(const brim_hdf5_array *a) {
 
 //---------------------------------- rows ----------------------------------
 
-// n elements from src, NULL for the fill value, to element `at` of the sample.
+// Converts n elements from src (NULL: the fill value) to element `at` of the sample.
 static void put_run(const brim_hdf5_array *a, const uint8_t *src, size_t n, void *sample,
                     uint64_t at, size_t step) {
   if (a->bytes) {
@@ -512,8 +511,8 @@ static void put_run(const brim_hdf5_array *a, const uint8_t *src, size_t n, void
   }
 }
 
-// A piece of the row: `count` elements along each dimension from `start` on, out of a block whose
-// sizes are `size`.
+// Copies a box of the row, `count` elements along each dimension from `start` on, out of a block of
+// `size`.
 static void put_box(const brim_hdf5_array *a, const uint8_t *src, const uint64_t *size,
                     const uint64_t *start, const uint64_t *count, void *sample) {
   uint64_t i[BRIM_HDF5_MAX_RANK] = {0};
@@ -532,7 +531,7 @@ static void put_box(const brim_hdf5_array *a, const uint8_t *src, const uint64_t
   }
 }
 
-// The sample has a row's very bytes, in one piece.
+// True if the sample holds exactly a row's bytes, in one piece.
 static bool is_plain(const brim_hdf5_array *a) {
   return a->packed && (a->bytes || (a->type.kind == BRIM_HDF5_F32 && !a->type.swap));
 }
@@ -541,7 +540,7 @@ bool brim_hdf5_array_direct(const brim_hdf5_array *a) {
   return a->where == BRIM_HDF5_MAPPED && a->map->fd >= 0 && a->base == 0 && is_plain(a);
 }
 
-// A row that lies in one piece.
+// Copies a row that lies in one piece.
 static void put_row(const brim_hdf5_array *a, const uint8_t *src, void *sample, bool stream) {
   static const uint64_t zero[BRIM_HDF5_MAX_RANK] = {0};
   if (stream && src && is_plain(a)) {
@@ -553,7 +552,7 @@ static void put_row(const brim_hdf5_array *a, const uint8_t *src, void *sample, 
   }
 }
 
-// Part `part` of a row: the box of the chunk it lies in, and which chunk that is.
+// Part `part` of a row: its box within a chunk, and the chunk's number.
 static uint64_t chunk_of(const brim_hdf5_array *a, uint64_t index, uint64_t part, uint64_t *start,
                          uint64_t *count) {
   uint64_t chunk = 0, per_row = 1;
@@ -673,7 +672,7 @@ brim_status brim_hdf5_array_stream(const brim_hdf5_array *a, uint64_t index, voi
 void brim_hdf5_array_prefetch(const brim_hdf5_array *a, uint64_t index) {
   enum { LINE = 64, LINES = 8 };  // from there on the hardware knows what comes
   if (a->where != BRIM_HDF5_MAPPED) return;
-  // Only an address: asking for a page that is lost does nothing.
+  // Only an address is passed: prefetching a lost page does nothing.
   const uint8_t *row = a->map->data + a->offset + index * a->row_bytes;
   for (size_t i = 0; i < LINES && i * LINE < a->row_bytes; i++) __builtin_prefetch(row + i * LINE);
 }

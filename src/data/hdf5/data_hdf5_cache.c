@@ -14,7 +14,7 @@ enum {
   MAX_DECODERS = 256,
 };
 static const uint64_t SCRATCH_LIMIT = (uint64_t)256
-                                      << 20;  // of all decoders, where chunks are huge
+                                      << 20;  // room of all decoders, if chunks are huge
 
 #define NO_CHUNK UINT64_MAX
 
@@ -154,7 +154,7 @@ static void give_decoder(brim_hdf5_cache *c, brim_hdf5_decoder *d) {
   pthread_mutex_unlock(&c->decoder_lock);
 }
 
-// A slot of the stripe that is not in use, the longest unused first; -1: all are held.
+// The least recently used free slot of the stripe; -1 = all slots are in use.
 static int32_t victim_locked(brim_hdf5_cache *c, uint32_t which) {
   cache_stripe *s = &c->stripes[which];
   for (uint32_t i = 0; i < 2 * s->slots; i++) {
@@ -177,7 +177,7 @@ static void wait_locked(cache_stripe *s) {
   s->waiting--;
 }
 
-// Unpack into slot `at`, with the stripe's lock given up for as long as that takes.
+// Unpacks into slot `at`, releasing the stripe's lock meanwhile.
 static brim_status fill_locked(brim_hdf5_cache *c, cache_stripe *s, uint64_t chunk, int32_t at) {
   cache_slot *slot = &c->slots[at];
   if (slot->chunk != NO_CHUNK) c->slot_of[slot->chunk] = -1;

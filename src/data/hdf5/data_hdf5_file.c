@@ -10,7 +10,7 @@
 
 #include "data/hdf5/data_hdf5.h"
 
-// A read into `buffer` is not done: the driver only notes where it would have read.
+// A record of where the driver would have read: a read into `buffer` is noted, not done.
 typedef struct brim_hdf5_record {
   const void *buffer;
   uint64_t address, size;
@@ -36,23 +36,23 @@ typedef struct hdf5_rows {
 
 //---------------------------------- the library's lock and types ----------------------------------
 
-// One for the process, as the library has one state for the process. Debian's build has a lock of
-// its own, others have none.
+// One lock for the process, as the library has one state. Debian's build of it has a lock of its
+// own, others have none.
 static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool quiet_at_exit;  // under the lock
 
-// Of a damaged file the library may keep memory that it never gives back, and complain of that when
-// the process ends. It has nothing to say then that a person could act on.
+// The library may never free what it keeps of a damaged file, and complains about it at exit. No
+// user could act on that message.
 static void be_quiet(void) { (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL); }
 
 void brim_data_leave_hdf5_open(void) { (void)H5dont_atexit(); }
 
-// lzf for libhdf5, which reads labels and what only it can: it is undone, never applied. An optional
-// filter leaves out what it cannot pack.
+// The lzf filter for libhdf5, which reads labels and some rows itself. It only unpacks. An optional
+// filter skips what it cannot pack.
 static size_t undo_lzf(unsigned flags, size_t count, const unsigned values[], size_t used,
                        size_t *size, void **data) {
   if (!(flags & H5Z_FLAG_REVERSE)) return 0;
-  // the third value is a chunk's size; a file may lie
+  // the third value is the chunk's size; damaged files lie about it
   size_t room = count > 2 && values[2] ? values[2] : *size, got = SIZE_MAX;
   for (; got == SIZE_MAX && room <= 256 * (used + 1); room *= 2) {
     void *out = H5allocate_memory(room, false);
@@ -102,7 +102,7 @@ typedef struct reason {
   size_t size;
 } reason;
 
-// The first one is where it went wrong; what follows are its callers.
+// Keeps the innermost error; those that follow are its callers'.
 static herr_t first_reason(unsigned n, const H5E_error2_t *error, void *ctx) {
   const reason *r = ctx;
   (void)n;
@@ -175,8 +175,7 @@ static hdf5_number number_of(int64_t type) {
 
 //---------------------------------- the driver ----------------------------------
 
-// The library reads the file through the map that rows are read from later, so both see the same
-// one.
+// The library reads the file through the same map as rows do later, so both see the same content.
 typedef struct brim_hdf5_driver_file {
   H5FD_t pub;
   const brim_map *map;       // NULL: closed, but not by the library
@@ -193,7 +192,7 @@ typedef struct driver_info {
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t maxaddr) {
   const driver_info *info = H5Pget_driver_info(fapl);
   (void)maxaddr;
-  // A virtual dataset opens other files the same way: those are not in this map.
+  // A virtual dataset opens other files through this driver too; those are not in the map.
   if (!info || (flags & H5F_ACC_RDWR) || strcmp(name, info->map->path) != 0) return NULL;
   driver_file *f = brim_calloc(1, sizeof *f);
   info->record->no_memory = !f;
@@ -275,7 +274,7 @@ static const H5FD_class_t driver_class = {
     .fl_map = H5FD_FLMAP_DICHOTOMY,
 };
 
-// *why: what the library says, before it forgets with the next call.
+// *why: the library's reason, read before the next call forgets it.
 static hid_t open_mapped(brim_hdf5_file *f, char *why, size_t room) {
   driver_info info = {.map = &f->map, .record = f->record};
   f->driver = H5FDregister(&driver_class);
@@ -301,7 +300,7 @@ typedef struct visit {
   int depth;
 } visit;
 
-// An empty one of this name.
+// Adds an empty entry of this name.
 static brim_status new_entry(visit *v, const char *name, brim_hdf5_entry **out) {
   brim_hdf5_file *f = v->file;
   if (f->entry_count == *v->room) {
@@ -322,7 +321,7 @@ static brim_status new_entry(visit *v, const char *name, brim_hdf5_entry **out) 
   return BRIM_OK;
 }
 
-// The members of a compound, which no array of numbers is.
+// Lists the members of a compound type, which cannot be an array of numbers.
 static brim_status add_members(const brim_hdf5_file *f, hid_t type, brim_hdf5_entry *e) {
   enum { MAX_MEMBERS = 16 };
   int count = H5Tget_nmembers(type);
@@ -364,8 +363,8 @@ static brim_status fill_entry(const visit *v, hid_t dataset, brim_hdf5_entry *e)
   return status;
 }
 
-// Its shape may depend on other files. A virtual dataset without any has no rows, and the missing file
-// is what there is to say.
+// The dataset's shape may depend on other files. A virtual dataset without any of them has no rows;
+// the missing file is the trouble to report.
 static brim_status fill_allowed(const visit *v, hid_t dataset, brim_hdf5_entry *e) {
   const brim_hdf5_file *f = v->file;
   char pipe[512];
@@ -387,8 +386,8 @@ static brim_status fill_allowed(const visit *v, hid_t dataset, brim_hdf5_entry *
   return e->trouble ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
 }
 
-// Data in other files: refused like a link that is not followed, or looked at by the driver that can
-// open those.
+// A dataset with data in other files: refused like a link that is not followed or, if allowed,
+// opened through the library's own driver.
 static brim_status fill_outside(const visit *v, const char *other, brim_hdf5_entry *e) {
   const brim_hdf5_file *f = v->file;
   char why[BRIM_HDF5_REASON];
@@ -416,7 +415,8 @@ static brim_status fill_outside(const visit *v, const char *other, brim_hdf5_ent
   return e->trouble ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
 }
 
-// Closes it: the library does not open a dataset twice with different properties.
+// Adds a dataset and closes it: the library does not open a dataset twice with different
+// properties.
 static brim_status add_entry(visit *v, const char *name, hid_t dataset) {
   brim_hdf5_entry *e = NULL;
   char other[1024];
@@ -437,7 +437,7 @@ static brim_status add_trouble(visit *v, const char *name) {
   return e->trouble ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", v->file->path);
 }
 
-// A link that is not followed: what it names may be just the dataset that is meant.
+// Adds a link that is not followed: it may name just the dataset that is needed.
 static brim_status add_link(visit *v, hid_t group, const char *name, const H5L_info_t *info) {
   char value[1024] = {0};
   brim_str text;
@@ -474,7 +474,7 @@ static brim_status add_link(visit *v, hid_t group, const char *name, const H5L_i
 
 static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, void *ctx);
 
-// The library's own visit does not continue behind an external link.
+// The library's own visit stops at an external link.
 static brim_status visit_linked(visit *v, hid_t group, const char *name) {
   char prefix[MAX_PATH];
   int n = snprintf(prefix, sizeof prefix, "%s%s/", v->prefix, name);
@@ -506,7 +506,7 @@ static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, voi
 
 //---------------------------------- cut off ----------------------------------
 
-// The size a file ought to have, by its superblock; 0 = it does not tell.
+// The file's size according to its superblock; 0 = unknown.
 static uint64_t stated_end(const brim_map *map) {
   static const uint8_t signature[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
   uint8_t b[64];
@@ -574,8 +574,8 @@ brim_status brim_hdf5_file_open(const char *path, const void *bytes, size_t size
 
 static void close_mapped_locked(brim_hdf5_file *f) {
   if (f->file >= 0) (void)H5Fclose(f->file);
-  // Of a damaged file the library may keep something open until the process ends, and the driver with
-  // it: it finds neither the map nor the record any more.
+  // The library may keep parts of a damaged file open until the process ends, with the driver. Take
+  // the map and the record away from that driver.
   bool kept = f->record && f->record->open;
   while (f->record && f->record->open) {
     driver_file *left = f->record->open;
@@ -618,7 +618,7 @@ void brim_hdf5_file_close(brim_hdf5_file *f) {
 
 enum { REASON = BRIM_HDF5_REASON };
 
-// Not through our driver: its data may lie in other files.
+// Uses the library's own driver, since the data may lie in other files.
 int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const char *name,
                                   bool outside, char *why) {
   bool other = map->fd >= 0;
@@ -631,7 +631,7 @@ int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const cha
   return dataset;
 }
 
-// The type of a dataset's rows in memory: its own, or floats where only the library can convert it.
+// The type of a dataset's rows in memory: its own, or floats if only the library can convert it.
 static int64_t memory_type(int64_t type) {
   hdf5_number number = number_of(type);
   return H5Tcopy(number.plain ? type : H5T_NATIVE_FLOAT);
@@ -685,7 +685,8 @@ static brim_status fail_reason(const brim_hdf5_file *f, const char *name, const 
   return brim_fail(BRIM_EPARSE, "%s: /%s: %s", f->path, name, why);
 }
 
-// Right behind the call that failed: the next one, a close too, makes the library forget.
+// Call it right after the failed call: the library forgets the reason with the next one, even a
+// close.
 static brim_status fail_library(const brim_hdf5_file *f, const char *name) {
   char text[160];
   return fail_reason(f, name, brim_hdf5_reason(text, sizeof text));
@@ -693,20 +694,20 @@ static brim_status fail_library(const brim_hdf5_file *f, const char *name) {
 
 //---------------------------------- chunks ----------------------------------
 
-// The place of the chunk at `at`. The library's own question walks the whole index for every answer
-// (1.10, 16,000 chunks: 0.2 to 1.6 ms each); to read a chunk it finds it at once. So it is made to
-// read, and the driver notes where that would have been.
+// Finds the place of the chunk at `at`. Asking the library walks the whole index each time (1.10,
+// 16,000 chunks: 0.2 to 1.6 ms), but reading a chunk finds it at once. So the library is told to
+// read, and the driver notes where.
 static brim_status find_chunk(brim_hdf5_file *f, const char *name, hid_t dataset, const hsize_t *at,
                               uint8_t **buffer, brim_hdf5_chunk *out) {
   hsize_t size = 0;
   uint32_t mask = 0;
   *out = (brim_hdf5_chunk){0};
-  // Not there, as it seems: find_chunks counts what was.
+  // Seemingly absent chunks are counted by find_chunks.
   if (H5Dget_chunk_storage_size(dataset, at, &size) < 0 || size == 0) return BRIM_OK;
   if (size > UINT32_MAX || size > f->map.size)
     return brim_fail(BRIM_EPARSE, "%s: /%s: a chunk of %llu bytes in a file of %zu", f->path, name,
                      (unsigned long long)size, f->map.size);
-  // The library would write here if some version of it read by another way.
+  // A library version that reads in another way would write into this buffer.
   if (!*buffer || brim_alloc_size(*buffer) < size) {
     brim_free(*buffer);
     *buffer = brim_alloc((size_t)size);
@@ -729,7 +730,7 @@ static brim_status find_chunk(brim_hdf5_file *f, const char *name, hid_t dataset
       return status;
     }
     (void)H5Pclose(created);
-    // Before 1.14 the address does not count the user block.
+    // Before 1.14 the address leaves out the user block.
     address = slow + (H5_VERSION_GE(1, 14, 0) ? 0 : user_block);
   }
   *out = (brim_hdf5_chunk){.address = address, .bytes = (uint32_t)size, .mask = mask};
@@ -758,7 +759,7 @@ static brim_status find_chunks(brim_hdf5_file *f, const char *name, hid_t datase
   }
   brim_free(buffer);
   if (status) return status;
-  // Of a chunk that was never written the library says nothing but that it cannot be read.
+  // For a chunk that was never written the library only says that it cannot be read.
   hsize_t stored = 0, found = 0;
   hid_t space = H5Dget_space(dataset);
   herr_t counted = space >= 0 ? H5Dget_num_chunks(dataset, space, &stored) : -1;
@@ -771,7 +772,7 @@ static brim_status find_chunks(brim_hdf5_file *f, const char *name, hid_t datase
                    f->path, name, (unsigned long long)found, (unsigned long long)stored);
 }
 
-// Filters into the array's list; false: not ours to undo, and `slow` says which.
+// Reads the filters into the array's list; false if one is not ours to undo, named in `slow`.
 static bool read_filters(hid_t created, int count, brim_hdf5_array *a, H5Z_filter_t *missing) {
   int seen[BRIM_HDF5_FILTER_COUNT] = {0};
   bool ours = count <= BRIM_HDF5_MAX_FILTERS;
@@ -786,9 +787,9 @@ static bool read_filters(hid_t created, int count, brim_hdf5_array *a, H5Z_filte
     if (id == H5Z_FILTER_SHUFFLE) filter.id = BRIM_HDF5_SHUFFLE;
     if (id == BRIM_HDF5_LZF_NUMBER) filter.id = BRIM_HDF5_LZF;
     if (id == H5Z_FILTER_FLETCHER32) filter.id = BRIM_HDF5_FLETCHER32;
-    // The library keeps the element's size with the filter; 0 where a file lies.
+    // The library stores the element's size with the filter; 0 in damaged files.
     if (filter.id == BRIM_HDF5_SHUFFLE) filter.element = n ? values[0] : 0;
-    // Bytes that are packed already are not shuffled; it may be larger than a chunk's room.
+    // Shuffling packed bytes is refused, as they may be larger than a chunk's room.
     if (filter.id == BRIM_HDF5_FILTER_COUNT || seen[filter.id]++ ||
         (filter.id == BRIM_HDF5_SHUFFLE &&
          (!filter.element || seen[BRIM_HDF5_DEFLATE] || seen[BRIM_HDF5_LZF])))
@@ -799,7 +800,7 @@ static bool read_filters(hid_t created, int count, brim_hdf5_array *a, H5Z_filte
   return ours;
 }
 
-// What people call the filters they meet most, as registered with the HDF Group.
+// Common names of the most frequent filters, as registered with the HDF Group.
 static const char *filter_name(H5Z_filter_t id) {
   static const struct {
     H5Z_filter_t id;
@@ -889,7 +890,7 @@ static void read_fill(hid_t created, hid_t type, brim_hdf5_array *a) {
     memcpy(a->fill, fill, sizeof fill);
 }
 
-// All of it now; LIBRARY still where that fails, and some rows may be good.
+// Reads the whole dataset. If that fails it stays LIBRARY: some rows may be good.
 static brim_status read_whole(const brim_hdf5_file *f, const char *name, brim_hdf5_array *a,
                               char *why) {
   a->memory = brim_alloc_tagged(a->total_bytes, BRIM_MEM_PLANNED);
@@ -906,7 +907,7 @@ static brim_status read_whole(const brim_hdf5_file *f, const char *name, brim_hd
   return BRIM_OK;
 }
 
-// A dataset only the library reads: all of it now, or what is needed to read rows later.
+// A dataset that only the library reads: all of it now, or the handles to read rows later.
 static brim_status read_library(const brim_hdf5_file *f, const char *name, uint64_t keep,
                                 brim_hdf5_array *a) {
   char why[REASON];
@@ -928,7 +929,7 @@ static brim_status read_library(const brim_hdf5_file *f, const char *name, uint6
         f->path, name, a->slow);
   }
   if (!bytes) {
-    // Its file is closed, so that a child opens it again.
+    // Close the file here: a child opens it again.
     if (a->dataset >= 0) (void)H5Dclose(a->dataset);
     a->dataset = -1;
     return brim_hdf5_reader_create(a, &a->reader);
@@ -939,8 +940,8 @@ static brim_status read_library(const brim_hdf5_file *f, const char *name, uint6
                    a->row_bytes);
 }
 
-// A dataset of the list, opened. One with data in other files is read by the library's own driver,
-// and only where the user allowed that.
+// Opens a dataset of the list. One with data in other files needs the user's consent and is read
+// through the library's own driver.
 static brim_status open_entry(const brim_hdf5_file *f, const brim_hdf5_entry *e, hid_t *out) {
   char why[REASON], other[512];
   hid_t dataset = e->outside ? brim_hdf5_library_dataset(&f->map, f->file, e->path, f->outside, why)
@@ -950,7 +951,7 @@ static brim_status open_entry(const brim_hdf5_file *f, const brim_hdf5_entry *e,
   if (!e->outside && brim_hdf5_outside(f, dataset, other, sizeof other))  // the file has changed
     status = brim_fail(BRIM_EINVAL, "%s: /%s: its data lie in another file, %s", f->path, e->path,
                        other);
-  // A virtual dataset of its own file may lack a source, too.
+  // A virtual dataset within one file may lack a source, too.
   if (!status) status = brim_hdf5_outside_check(f->path, e->path, dataset);
   if (status) (void)H5Dclose(dataset);
   *out = status ? -1 : dataset;
@@ -1023,7 +1024,7 @@ void brim_hdf5_file_close_array(brim_hdf5_array *a) {
 
 //---------------------------------- labels and attributes ----------------------------------
 
-// Labels of rows [first, first + n). `wide`: what is below 0 here is a large number without a sign.
+// Labels of rows [first, first + n). `wide`: negative numbers here are large unsigned ones.
 typedef struct label_piece {
   const int64_t *values;
   uint64_t first, n;
@@ -1074,7 +1075,7 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
     for (uint64_t i = n; narrow && i-- > 0;) {  // widened in place, from the end
       float value;
       brim_hdf5_convert(number.type, (const uint8_t *)piece + i * bytes, 1, &value, 1);
-      // Beyond what a label can be, where a float may not fit the integer.
+      // Larger than any label; the float may not fit the integer.
       piece[i] = fabsf(value) < (float)INT32_MAX ? (int64_t)value : INT64_MAX;
     }
     take_labels((label_piece){piece, at, n, wide}, out, whole);
@@ -1118,8 +1119,8 @@ brim_status brim_hdf5_file_check_labels(const brim_hdf5_file *f, const brim_hdf5
                    (int)BRIM_HDF5_MAX_CLASSES - 1);
 }
 
-// Room for the text of any length in one piece of rows: what the library takes is never freed singly, and
-// a file whose rows are megabytes each cannot take more.
+// Room for strings of any length in one piece of rows. The library never frees single strings it
+// allocated, so a file with rows of megabytes must not take more than this.
 typedef struct text_room {
   uint8_t *bytes;
   size_t used;
@@ -1140,10 +1141,10 @@ static void *take_text(size_t size, void *ctx) {
 
 static void keep_text(void *text, void *ctx) { (void)text, (void)ctx; }
 
-// What one piece of rows is read with.
+// Buffers to read one piece of rows.
 typedef struct text_job {
   hdf5_rows rows;
-  size_t size;  // of a row in memory: its bytes, or a pointer to them
+  size_t size;  // a row in memory: its bytes, or a pointer to them
   bool any_length, spaces;
   uint8_t *piece;
   text_room room;

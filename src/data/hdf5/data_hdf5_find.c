@@ -20,7 +20,7 @@ const char *const brim_hdf5_input_names[] = {
     "signals", "signal", "samples", "sequences", "set_x",  NULL};
 const char *const brim_hdf5_target_names[] = {"y",      "labels", "targets", "label",
                                               "target", "set_y",  NULL};
-// Names of classes: neither inputs nor targets nor a split of their own.
+// Datasets that list class names: neither inputs nor targets nor a split.
 const char *const brim_hdf5_class_lists[] = {
     "list_classes", "class_names", "classes_names", "label_names", "labels_names",
     "target_names", NULL};
@@ -52,7 +52,7 @@ static const char *last_part(const char *path) {
   return slash ? slash + 1 : path;
 }
 
-// The mark at the start or the end of the last part: x_train, train_x, or train itself.
+// Finds a split's name at the start or the end of the last part: x_train, train_x, or train itself.
 static int split_of_name(const char *name, const char **rest, size_t *n) {
   size_t all = strlen(name);
   const char *first = strchr(name, '_'), *last = strrchr(name, '_');
@@ -120,7 +120,7 @@ static void list_entries(const brim_hdf5_file *f, brim_str *out) {
   if (f->entry_count == 0) brim_str_append(out, brim_tr("no dataset"));
 }
 
-// `what` is a whole message; what the file has follows.
+// Fails with `what`, a whole message, followed by what the file has.
 static brim_status fail_list(brim_status status, const brim_hdf5_file *f, const char *what,
                              const char *name) {
   brim_str list;
@@ -149,8 +149,8 @@ static brim_status fail_damaged(const brim_hdf5_file *f, const brim_hdf5_entry *
                    f->path, e->path, e->trouble);
 }
 
-// What cannot be opened may be just what is looked for: nothing is guessed beside it. What belongs to
-// another split is that one's trouble.
+// Refuses to guess while a dataset of this split cannot be opened: it may be the one. Damaged
+// datasets of other splits do not matter here.
 static brim_status refuse_damaged(const brim_hdf5_file *f, const char *split, bool whole) {
   char plain[MAX_PLAIN];
   int wanted = split_named(split, strlen(split));
@@ -185,7 +185,7 @@ static bool is_class_list(const brim_hdf5_entry *e) {
   return false;
 }
 
-// The datasets of one split, with their names without its mark.
+// Takes the datasets of one split, with the split's name removed from theirs.
 static brim_status take_split(candidates *c, int split, bool unmarked) {
   char plain[MAX_PLAIN];
   c->split = unmarked ? BRIM_HDF5_NO_SPLIT : split;
@@ -208,7 +208,7 @@ static brim_status take_all(candidates *c) {
   return BRIM_OK;
 }
 
-// Text can be labels of the numbers that were taken; it makes no split and no inputs.
+// Adds text datasets, which may be labels of the numbers taken; text makes no split and no inputs.
 static brim_status take_text(candidates *c) {
   char plain[MAX_PLAIN];
   for (size_t i = 0; i < c->file->entry_count; i++) {
@@ -234,7 +234,7 @@ static brim_status take_numbers(candidates *c, const char *split, bool whole) {
     return take_all(c);
   if (wanted >= 0) BRIM_TRY(take_split(c, wanted, false));
   if (!c->count && wanted == BRIM_HDF5_TRAIN) BRIM_TRY(take_split(c, wanted, true));
-  // Without a val split the test set is what is evaluated on, as everywhere.
+  // Without a val split the test set is evaluated, as everywhere.
   if (!c->count && wanted == BRIM_HDF5_VAL) BRIM_TRY(take_split(c, BRIM_HDF5_TEST, false));
   if (!c->count && whole) return take_all(c);
   if (c->count) return BRIM_OK;
@@ -253,8 +253,8 @@ static brim_status gather(candidates *c, const char *split, bool whole) {
 
 //---------------------------------- by name ----------------------------------
 
-// A name of the training split, where another is asked for, means its counterpart there: a config names
-// what it trains on. Any other name is meant as it stands.
+// A config names the training datasets. For another split such a name means its counterpart there;
+// any other name is taken literally.
 static void to_split(const candidates *c, const char **name, char plain[MAX_PLAIN]) {
   int own = brim_hdf5_split_of(*name, plain, MAX_PLAIN);
   if (c->split >= 0 && own == BRIM_HDF5_TRAIN && own != c->split) *name = plain;
@@ -517,7 +517,7 @@ brim_status brim_hdf5_find_file(const char *path, const char *split, char **out,
     return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "hdf5: out of memory");
   }
   BRIM_TRY(brim_hdf5_split_file(path, split, out));
-  // Without a val.h5 the test set is what is evaluated on, as everywhere.
+  // Without a val.h5 the test set is evaluated, as everywhere.
   if (!*out && strcmp(split, "val") == 0) BRIM_TRY(brim_hdf5_split_file(path, "test", out));
   *whole = *out != NULL;
   if (!*out) BRIM_TRY(only_file(path, out));

@@ -91,7 +91,7 @@ brim_status brim_hdf5_share(size_t size, int *fd, void **out) {
 
 //---------------------------------- the program ----------------------------------
 
-// Of the program or the shared library that holds this code: a host of libbrim.so lies anywhere.
+// The program or shared library that holds this code: a host of libbrim.so lies anywhere.
 static bool own_path(char out[PATH_MAX]) {
   static const char anchor = 0;
   Dl_info info;
@@ -117,15 +117,15 @@ static brim_status find_program(char out[PATH_MAX]) {
     int n = snprintf(out, PATH_MAX, "%s/%s/%s", own, places[i], PROGRAM);
     if (n > 0 && n < PATH_MAX && access(out, X_OK) == 0) return BRIM_OK;
   }
-  // Not BRIM_ENOENT, which says that a file has no such split.
+  // Not BRIM_ENOENT, which would mean that a file lacks the split.
   return brim_fail(BRIM_EUNSUPPORTED,
                    "cannot read HDF5 files: the program %s was not found; put it into lib/brim, or "
                    "name it in BRIM_HDF5_HELPER",
                    PROGRAM);
 }
 
-// Starts the helper, which has these descriptors as 3, 4, ... BRIM_EUNSUPPORTED: it is not
-// installed or cannot be run. BRIM_ELIMIT: the system has no process or descriptor left for it.
+// Starts the helper with these descriptors as 3, 4, ... BRIM_EUNSUPPORTED: it is not installed or
+// cannot run. BRIM_ELIMIT: the system has no process or descriptor left.
 static brim_status start_helper(brim_hdf5_request *r, const int *fds, size_t count,
                                 brim_child **out) {
   char path[PATH_MAX];
@@ -140,17 +140,18 @@ static brim_status start_helper(brim_hdf5_request *r, const int *fds, size_t cou
   return brim_fail_context(BRIM_EUNSUPPORTED, "cannot read HDF5 files");
 }
 
-// It started, but ended before it could do anything.
+// The helper started, but ended before it could do anything.
 static brim_status helper_failed(const char *what) {
   return brim_fail(BRIM_EIO, "%s: the program %s does not run; install brim again", what, PROGRAM);
 }
 
-// It was not waited for any longer: the user wants to stop. BRIM_EINTERRUPTED.
+// The user wants to stop, so the helper is no longer waited for. BRIM_EINTERRUPTED.
 static brim_status helper_stopped(const char *what) {
   return brim_fail(BRIM_EINTERRUPTED, "%s: interrupted while %s read it", what, PROGRAM);
 }
 
-// Only what the file can have done to it: an interruption is the user's.
+// The status that the helper's end means for the file. An interruption is the user's, not the
+// file's.
 static brim_status helper_status(const char *what, const brim_child_result *end) {
   if (end->lost)
     return brim_fail(
@@ -214,7 +215,7 @@ static brim_status run(const char *path, brim_hdf5_request *request, brim_hdf5_p
     return helper_stopped(path);
   }
   room->at[sizeof room->at - 1] = 0;
-  // A program that ignores SIGCHLD gets no exit code, but what the helper noted last.
+  // A program that ignores SIGCHLD gets no exit code, only the helper's last note.
   if (!status || status == BRIM_ECHILD) status = status_of(room, brim_child_get_result(c));
   brim_child_close(c);
   return status;
@@ -239,7 +240,7 @@ brim_status brim_hdf5_probe(const char *path, brim_hdf5_request *request) {
 
 enum { SHARED_FD = 3, SOCKET_FD = 4 };
 
-// Of processor time: a disk may be as slow as it is.
+// Limits processor time, not elapsed time: a disk may be slow.
 static void limit(bool on) {
   const struct itimerval timer = {.it_value.tv_sec = on ? limit_s() : 0};
   (void)setitimer(ITIMER_PROF, &timer, NULL);
@@ -273,8 +274,8 @@ int64_t brim_hdf5_job_int(const brim_hdf5_job *job, const char *name) {
 
 static int probe(brim_hdf5_job *job, const brim_hdf5_job_row *row) {
   brim_hdf5_probe_room *room = job->shared;
-  // The thread that started this process waits for it, so the signal comes with the whole program's
-  // end only.
+  // The thread that started this process waits for it, so the signal comes only when the whole
+  // program ends.
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != (pid_t)brim_hdf5_job_int(job, "parent")) return 1;
   snprintf(room->version, sizeof room->version, "%s", BRIM_VERSION);
@@ -295,7 +296,7 @@ static bool answer(brim_status status, char *text) {
   return send(SOCKET_FD, &code, 1, MSG_NOSIGNAL) == 1;
 }
 
-// It is opened again by its name, as what the dataset is made of may lie beside it.
+// The helper opens the file again by its name, because parts of the dataset may lie beside it.
 static brim_status same_file(const brim_hdf5_job *job, const char *path) {
   struct stat st;
   if (stat(path, &st) == 0 && (int64_t)st.st_dev == brim_hdf5_job_int(job, "device") &&
@@ -327,7 +328,7 @@ static brim_status open_rows(const brim_hdf5_job *job, brim_hdf5_array *a) {
 void brim_hdf5_job_rows(const brim_hdf5_job *job) {
   const char *path = brim_hdf5_job_text(job, "path"), *name = brim_hdf5_job_text(job, "name");
   char *text = (char *)job->shared + job->shared_size - BRIM_HDF5_ROW_TEXT;
-  // There is nothing to map: the library opens the file, and the others only name it.
+  // Nothing is mapped: the library opens the file, the map only names it.
   const brim_map map = {.path = path, .fd = SHARED_FD};
   brim_hdf5_array a = {.map = &map, .name = (char *)(uintptr_t)name, .dataset = -1};
   a.outside = brim_hdf5_job_int(job, "outside") != 0;
@@ -375,9 +376,9 @@ int brim_hdf5_helper_main(int argc, char **argv, const brim_hdf5_job_row *rows) 
 //---------------------------------- rows from helpers ----------------------------------
 
 enum { MAX_CHILDREN = 4, TEXT = BRIM_HDF5_ROW_TEXT };
-static const uint64_t ROOM_LIMIT = (uint64_t)256 << 20;  // of all children, where rows are huge
+static const uint64_t ROOM_LIMIT = (uint64_t)256 << 20;  // memory of all children, if rows are huge
 
-// How a child ended that gave no answer.
+// How a child that gave no answer ended.
 typedef struct ending {
   bool silent;   // it still lived, but did nothing any more
   bool stopped;  // the same, and the user wants to stop
@@ -409,7 +410,7 @@ static void end(child *c) {
   c->process = NULL;
 }
 
-// Processor time the child has used, in ns; 0: not known.
+// Processor time of the child in ns; 0 = unknown.
 static int64_t used_ns(const child *c) {
   clockid_t clock;
   struct timespec used;
@@ -418,9 +419,9 @@ static int64_t used_ns(const child *c) {
   return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
 }
 
-// Whether there is something to hear. Its own limit ends a child that computes for ever; one that is
-// stuck (a network drive that is gone) uses no time and would
-// never be ended. A slow disk or a busy machine is no reason: from time to time it gets on.
+// Waits until the child has written. Its own limit ends a child that computes for ever, but a child
+// stuck on a dead network drive uses no time and would never end. A slow disk or a busy machine is
+// not stuck: it makes progress from time to time.
 static bool await(const child *c, bool *stopped) {
   const int64_t tick_ns = (int64_t)limit_s() * 1000000000;
   brim_stop_wait stop = {0};
@@ -451,7 +452,7 @@ static brim_status silent(const char *what, const ending *how) {
                    what, BRIM_HDF5_IDLE_LIMITS * limit_s());
 }
 
-// The child's answer in *status; false: it is no more, and *how says why.
+// Reads the child's answer into *status. False: the child is gone, and *how says why.
 static bool hear(const brim_hdf5_reader *r, child *c, brim_status *status, ending *how) {
   int8_t said = 0;
   ssize_t n;
@@ -509,12 +510,12 @@ static brim_status launch(const brim_hdf5_array *a, child *c) {
   c->socket = ends[0];
   if (!status) return BRIM_OK;
   (void)close(ends[0]);
-  // The source is open: its rows cannot be read, whatever the reason.
+  // The source is open, so whatever the reason, this is a failure to read rows.
   if (status != BRIM_ENOMEM) status = BRIM_EIO;
   return brim_fail_context(status, "%s: %s", a->map->path, a->name);
 }
 
-// Its first answer: whether it could open the dataset.
+// Reads the child's first answer: whether it could open the dataset.
 static brim_status greet(const brim_hdf5_reader *r, child *c) {
   const brim_hdf5_array *a = r->a;
   brim_status status = BRIM_OK;
@@ -530,7 +531,7 @@ static brim_status greet(const brim_hdf5_reader *r, child *c) {
   return status;
 }
 
-// Whether the child was there to answer; if not, *how.
+// Asks the child for a row. False if the child was gone; *how says how it ended.
 static bool ask(const brim_hdf5_reader *r, child *c, uint64_t index, brim_status *status,
                 ending *how) {
   if (!c->process) {
@@ -553,7 +554,7 @@ static brim_status fetch(brim_hdf5_reader *r, child *c, uint64_t index) {
                      "%s: %s[%" PRIu64 "]: the HDF5 library crashed on this row before",
                      a->map->path, a->name, index);
   if (ask(r, c, index, &status, &how)) return status;
-  // Another row may have spoilt that child's memory: what counts is what a new one says.
+  // An earlier row may have corrupted that child's memory: only a fresh child's failure counts.
   bool endless = how.silent || how.result.signal == SIGPROF;
   if (!endless && ask(r, c, index, &status, &how)) return status;
   snprintf(row, sizeof row, "%s: %s[%" PRIu64 "]", a->map->path, a->name, index);
@@ -611,7 +612,7 @@ void brim_hdf5_reader_destroy(brim_hdf5_reader *r) {
   brim_free(r);
 }
 
-// All start at once; each takes some ms to load libhdf5.
+// Starts all children at once; each takes some ms to load libhdf5.
 brim_status brim_hdf5_reader_start(brim_hdf5_reader *r) {
   bool fresh[MAX_CHILDREN] = {false};
   brim_status status = BRIM_OK;
@@ -636,7 +637,7 @@ uint64_t brim_hdf5_reader_bytes(const brim_hdf5_reader *r) {
 }
 
 brim_status brim_hdf5_reader_get(brim_hdf5_reader *r, uint64_t index, const uint8_t **row) {
-  // Rows that lie together go to one child, which has them unpacked.
+  // Neighbouring rows go to the same child, which has them unpacked.
   child *c = &r->children[index / r->a->block % r->count];
   pthread_mutex_lock(&c->lock);
   brim_status status = fetch(r, c, index);

@@ -15,13 +15,13 @@
 enum {
   MAX_NEST = 4,            // virtual datasets of virtual datasets
   MAX_BLOCKS = 1 << 20,    // sources of one mapping with a number in its name
-  MAX_MAPPINGS = 1 << 20,  // of one virtual dataset
+  MAX_MAPPINGS = 1 << 20,  // mappings of one virtual dataset
   MAX_NAME = 4096,
 };
 
 //---------------------------------- access ----------------------------------
 
-// The library opens what it finds and would wait for a pipe or a device. A folder it gives up itself.
+// True for pipes and devices, on which the library's open would block. It refuses folders itself.
 static bool waits(const char *folder, const char *name) {
   struct stat st;
   char *path = brim_fs_join(folder, name);
@@ -31,7 +31,7 @@ static bool waits(const char *folder, const char *name) {
 }
 
 // The library tries an external link's file by its own name, below each folder of HDF5_EXT_PREFIX,
-// and beside the file with the link, also where a symbolic link leads: each place is looked at.
+// and beside the file with the link, also where a symbolic link leads. Check each of these places.
 bool brim_hdf5_link_waits(const char *parent, const char *name) {
   if (waits("", name)) return true;
   const char *last = name[0] == '/' ? brim_fs_basename(name) : name;
@@ -70,7 +70,7 @@ static herr_t follow_link(const char *parent_file, const char *parent_group, con
   return brim_hdf5_link_waits(parent_file, child_file) ? -1 : 0;
 }
 
-// By default properties, but for what external links do on the way there.
+// Opens with default properties, except for what external links do on the way.
 static hid_t open_dataset(hid_t file, const char *name, H5L_elink_traverse_t on_link, void *ctx) {
   hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
   bool good = access >= 0 && H5Pset_elink_cb(access, on_link, ctx) >= 0;
@@ -84,8 +84,8 @@ int64_t brim_hdf5_access(bool outside) {
   if (access < 0) return -1;
   herr_t good = -1;
   if (outside) {
-    // What an external link names is opened by the library's own driver, not by ours. External
-    // storage is looked for in the folder of the file, where the library's default is the current one.
+    // The library's own driver, not ours, opens what an external link names. External storage is
+    // looked up in the folder of the file; the library's default is the current folder.
     hid_t files = H5Pcreate(H5P_FILE_ACCESS);
     if (files >= 0 && H5Pset_elink_fapl(access, files) >= 0 &&
         H5Pset_elink_cb(access, follow_link, NULL) >= 0)
@@ -101,7 +101,8 @@ int64_t brim_hdf5_access(bool outside) {
 
 //---------------------------------- names of sources ----------------------------------
 
-// The name of a source as the file has it; brim_free. NULL: the library does not say, or no memory.
+// The name of a source as stored in the file; brim_free. NULL: the library does not say, or out of
+// memory.
 static char *virtual_name(hid_t created, size_t i, bool of_file) {
   ssize_t n = of_file ? H5Pget_virtual_filename(created, i, NULL, 0)
                       : H5Pget_virtual_dsetname(created, i, NULL, 0);
@@ -144,7 +145,7 @@ static char *with_number(const char *name, uint64_t number) {
 
 //---------------------------------- pipes ----------------------------------
 
-// Is a file of this name in one of the places where the library looks for it?
+// True if a file of this name is in one of the places where the library looks for it.
 static bool is_there(const char *parent, const char *name) {
   struct stat st;
   char *folder = brim_fs_dirname(parent);
@@ -155,7 +156,7 @@ static bool is_there(const char *parent, const char *name) {
   return found;
 }
 
-// Of one mapping: the library takes numbers from 0 on until a file is missing.
+// One mapping: the library takes numbers from 0 on until a file is missing.
 static bool mapping_waits(const char *path, const char *from, char *out, size_t room) {
   bool numbered = is_numbered(from);
   for (uint64_t b = 0; b < (numbered ? MAX_BLOCKS : 1); b++) {
@@ -187,7 +188,8 @@ bool brim_hdf5_sources_wait(const char *path, int64_t dataset, char *out, size_t
 
 //---------------------------------- the first one ----------------------------------
 
-// Blocks that a mapping with a number in its name has within the dataset as it is; at least one.
+// Number of blocks of a mapping with a number in its name, within the dataset's current size; at
+// least one.
 static uint64_t block_count(hid_t dataset, hid_t created, size_t i) {
   hsize_t dim[H5S_MAX_RANK], start[H5S_MAX_RANK], stride[H5S_MAX_RANK], count[H5S_MAX_RANK],
       block[H5S_MAX_RANK];
@@ -215,7 +217,7 @@ static bool copy_name(const char *name, char *out, size_t room) {
 
 static bool first_outside(hid_t file, hid_t dataset, int depth, char *out, size_t room);
 
-// One mapping of a virtual dataset. What is not known is taken for outside: it is not to be read.
+// One mapping of a virtual dataset. If unsure, it counts as outside, so that it is not read.
 static bool outside_mapping(hid_t file, hid_t dataset, hid_t created, size_t i, int depth,
                             char *out, size_t room) {
   char *from = virtual_name(created, i, true), *set = virtual_name(created, i, false);
@@ -239,7 +241,7 @@ static bool outside_mapping(hid_t file, hid_t dataset, hid_t created, size_t i, 
   return found;
 }
 
-// Whether the dataset, or one of its own file that it is made of, takes data from another file.
+// True if the dataset, or one of the same file that it is made of, takes data from another file.
 static bool first_outside(hid_t file, hid_t dataset, int depth, char *out, size_t room) {
   hid_t created = H5Dget_create_plist(dataset);
   if (created < 0) return copy_name(NULL, out, room);
@@ -277,7 +279,7 @@ bool brim_hdf5_outside(const brim_hdf5_file *f, int64_t dataset, char *out, size
 //---------------------------------- all of them ----------------------------------
 
 typedef struct sources {
-  const char *path, *name;  // of the file and dataset that is to be read
+  const char *path, *name;  // the file and dataset to read
 } sources;
 
 typedef struct place {
@@ -293,8 +295,8 @@ static brim_status no_memory(const sources *s) {
   return brim_fail(BRIM_ENOMEM, "%s: out of memory", s->path);
 }
 
-// The place of a source: beside the file that names it, unless the name is absolute; where an
-// absolute one is gone, the library looks beside the file too. *out is brim_free's.
+// The path of a source: beside the file that names it, unless the name is absolute; if an absolute
+// one is gone, the library looks beside the file too. *out is brim_free's.
 static brim_status find_source(const sources *s, const char *folder, const char *name, char **out,
                                uint64_t *bytes) {
   struct stat st;
@@ -315,13 +317,13 @@ static brim_status find_source(const sources *s, const char *folder, const char 
     return fail_source(s, *out,
                        err == ENOENT ? brim_tr("the file does not exist") : brim_errno_text(err));
   }
-  // A pipe would be waited for.
+  // Opening a pipe would block.
   if (!S_ISREG(st.st_mode)) return fail_source(s, *out, brim_tr("not a regular file"));
   *bytes = (uint64_t)st.st_size;
   return BRIM_OK;
 }
 
-// The library reads what is missing at the end of such a file as zeros.
+// The library reads the missing end of such a file as zeros.
 static brim_status check_external(const sources *s, const char *folder, hid_t dataset,
                                   hid_t created, bool nested) {
   int count = H5Pget_external_count(created);
@@ -364,7 +366,7 @@ static brim_status check_external(const sources *s, const char *folder, hid_t da
 
 static brim_status check_dataset(const sources *s, const place *in, hid_t dataset, int depth);
 
-// What a mapping takes from a source.
+// The part of a source that a mapping takes.
 typedef struct taken {
   hid_t selection;  // in the source; -1 = not known
   uint64_t points;  // all of the source, so many values; 0 = a part, or not known
@@ -389,7 +391,7 @@ static taken what_is_taken(hid_t created, size_t i, bool numbered) {
   return t;
 }
 
-// One source of a virtual dataset, in the file that is open.
+// Checks one source of a virtual dataset, in the file that is open.
 static brim_status check_part(const sources *s, const place *in, const char *set, const taken *t,
                               int depth) {
   hsize_t dim[H5S_MAX_RANK], first[H5S_MAX_RANK], last[H5S_MAX_RANK];
@@ -408,7 +410,7 @@ static brim_status check_part(const sources *s, const place *in, const char *set
                        " values of dataset %s, which has "
                        "%lld",
                        s->path, s->name, in->path, t->points, set, (long long)there);
-  // Of a selection without an end there are no bounds; the library ends it with the source.
+  // A selection without an end has no bounds; the library ends it with the source.
   bool part = t->selection >= 0 && H5Sget_select_type(t->selection) != H5S_SEL_ALL;
   if (!status && part && rank > 0 && H5Sget_simple_extent_ndims(t->selection) == rank &&
       H5Sget_select_bounds(t->selection, first, last) >= 0) {
@@ -432,7 +434,7 @@ static void close_place(place *o) {
   *o = (place){.file = -1};
 }
 
-// The file of the last source stays open: mostly the next one lies in it too.
+// Keeps the file of the last source open: usually the next source lies in it too.
 static brim_status reach(const sources *s, const char *folder, const char *name, place *o) {
   char *path = NULL;
   uint64_t bytes;

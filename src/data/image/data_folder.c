@@ -40,7 +40,7 @@
 
 //---------------------------------- folders visited ----------------------------------
 
-// Of a slot; 0 is free, which no inode is.
+// The slot for an inode; 0 marks a free slot, since no inode is 0.
 static size_t place_of(const brim_folder_seen *seen, uint64_t dev, uint64_t ino) {
   uint64_t h = (ino ^ dev << 32 ^ dev >> 32) * 0x9e3779b97f4a7c15u;
   size_t at = (size_t)(h >> 20) & (seen->room - 1);
@@ -92,8 +92,8 @@ void brim_folder_seen_deinit(brim_folder_seen *seen) {
 
 static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "folder: out of memory"); }
 
-// Names of a split's folder, in any case. Those that are not `plain` are also words for classes, so
-// that more is asked of them (counts_as_split).
+// Names of a split's folder, in any case. Names that are not `plain` are also words for classes, so
+// they must pass counts_as_split.
 static const struct split_name {
   const char *split, *name;
   bool plain;
@@ -110,7 +110,8 @@ static bool is_split(const char *name) {
   return false;
 }
 
-// Whether a folder in `root` that `wanted` lets pass has images in it or below it.
+// True if a folder in `root` (also one named like a split, with splits_too) has images in it or
+// below it.
 static brim_status any_folder(const char *root, bool splits_too, bool *out) {
   char **names;
   size_t count;
@@ -141,7 +142,7 @@ static brim_status has_direct(const char *folder, bool *out) {
   return BRIM_OK;
 }
 
-// Whether ROOT/FOLDER, called train or so, is a class.
+// True if ROOT/FOLDER, called train or similar, is a class.
 static brim_status train_is_class(const char *root, const char *folder, bool *out) {
   *out = false;
   char *train = brim_fs_join(root, folder);
@@ -155,7 +156,8 @@ static brim_status train_is_class(const char *root, const char *folder, bool *ou
   return direct && !below ? any_folder(root, false, out) : BRIM_OK;
 }
 
-// The spelling in `names` of a split's folder: the exact one before another case. NULL = none.
+// The entry of `names` that spells a split's folder, an exact match before another case. NULL =
+// none.
 static brim_status spelled(char *const *names, size_t count, const char *root, const char *name,
                            const char **out) {
   *out = NULL;
@@ -171,8 +173,8 @@ static brim_status spelled(char *const *names, size_t count, const char *root, c
   return BRIM_OK;
 }
 
-// A name in lower case that is no word for a class is a split. Others are where they hold class
-// folders, or where ROOT has no images in folders of other names.
+// A lower-case name that is no word for a class is a split. Any other name is a split if the folder
+// holds class folders, or if ROOT has no images in folders of other names.
 static brim_status counts_as_split(const char *root, const struct split_name *s, const char *folder,
                                    bool *out) {
   bool others;
@@ -316,7 +318,7 @@ typedef struct above {
   ino_t ino;
 } above;
 
-// What is skipped: how many, and the path of the first.
+// Skipped entries: how many, and the path of the first.
 typedef struct passed {
   uint64_t count;
   char first[MAX_NAMED];
@@ -355,7 +357,7 @@ static brim_status walk_errno(const walk *w, const char *path, int err) {
   return brim_fail(brim_errno_status(err), "%s/%s: %s", w->root, path, brim_errno_text(err));
 }
 
-// What people take for an image, and is none here.
+// Files that people take for images, but that brim does not read.
 static bool is_other_image(const char *name) {
   static const char *const ends[] = {".gif",  ".webp", ".tif", ".tiff", ".heic",
                                      ".avif", ".jp2",  ".jxl", NULL};
@@ -503,7 +505,7 @@ static brim_status list_class(walk *w, const char *name, int32_t label, const ch
   return status;
 }
 
-// The folders of a base, and nothing else of it.
+// Lists the folders of a base.
 static brim_status list_subs(const walk *w, const char *base, name_list *subs) {
   walk scratch = {.root_fd = w->root_fd, .root = w->root};
   above self = {0};
@@ -512,7 +514,7 @@ static brim_status list_subs(const walk *w, const char *base, name_list *subs) {
   return status;
 }
 
-// A class that the training set does not have has no number: images of it are an error.
+// A class that the training set lacks has no number: images of it are an error.
 static brim_status refuse_unknown(const walk *w, const name_list *subs, const name_list *known,
                                   const char *const *bases, const char *numbered_by) {
   for (size_t i = 0, k = 0; i < subs->count; i++) {
@@ -571,14 +573,14 @@ static brim_status list_classes(walk *w, name_list *subs, const char *const *bas
     if (found || !there) continue;
     if (!empty++) first_empty = name;
   }
-  // without any image at all the files beside them are what counts, or there is an error
+  // without any image, the files beside the folders count, or there is an error
   if (empty && (keep || *classes)) warn_empty(w, keep, empty, folders, first_empty);
   return BRIM_OK;
 }
 
 //---------------------------------- packing ----------------------------------
 
-// Folders [from, to) of the walk, and the first `limit` of their files.
+// Folders [from, to) of the walk, with the first `limit` of their files.
 typedef struct span {
   size_t dir_from, dir_to;
   uint64_t file_from, file_to;
@@ -623,7 +625,7 @@ static brim_status pack(const walk *w, const span *s, folder_list *out) {
   return BRIM_OK;
 }
 
-// Which of what was found counts: files in class folders, or else those in the bases themselves.
+// Decides what counts: files in class folders, or else those in the bases themselves.
 static brim_status choose(const walk *w, size_t base_dirs, uint64_t base_files, uint64_t limit,
                           folder_list *out) {
   span s = {.dir_from = base_dirs,
@@ -641,7 +643,7 @@ static brim_status choose(const walk *w, size_t base_dirs, uint64_t base_files, 
   return pack(w, &s, out);
 }
 
-// Numbers the classes of one base by the folders of another; `known` is that one's folders.
+// Numbers the classes of one base by the folders of another, `known`.
 static brim_status list_numbered(walk *w, name_list *subs, const char *const *bases,
                                  size_t base_count, const char *numbered_by, name_list *known,
                                  int64_t *classes) {
@@ -775,7 +777,7 @@ static const folder_dir *dir_of(const folder_list *list, uint64_t index) {
   return &list->dirs[low];
 }
 
-// Path of a file from the root; the length it would have, as snprintf.
+// Path of a file from the root. Returns its full length, like snprintf.
 static size_t path_of(const folder_list *list, uint64_t index, char *out, size_t size) {
   const char *dir = list->text + dir_of(list, index)->name;
   const char *name = list->text + list->names[index];
@@ -812,7 +814,7 @@ typedef struct folder_state {
 
 //---------------------------------- one file ----------------------------------
 
-// Its path for messages, the part from the root on, and its bytes.
+// One file: its path for messages, the part from the root on, and its bytes.
 typedef struct folder_file {
   char path[PATH_MAX];
   const char *inner;
@@ -843,7 +845,7 @@ static brim_status name_file(const folder_state *s, uint64_t index, folder_file 
 }
 
 static brim_status open_file(const folder_state *s, const folder_file *f, int *fd) {
-  // Without O_NONBLOCK a FIFO in the place of a file would wait for a writer for ever.
+  // Without O_NONBLOCK opening a FIFO would wait for a writer for ever.
   *fd = openat(s->root_fd, f->inner, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   return *fd < 0 ? file_errno(f, errno) : BRIM_OK;
 }
@@ -859,7 +861,7 @@ static brim_status read_up_to(const folder_file *f, int fd, uint8_t *out, size_t
   return BRIM_OK;
 }
 
-// What does not fit the stack: now its size matters.
+// Reads a file that does not fit on the stack; its size is only asked for now.
 static brim_status read_large(folder_file *f, int fd) {
   struct stat st;
   if (fstat(fd, &st)) return file_errno(f, errno);
@@ -885,7 +887,7 @@ static brim_status read_file(const folder_state *s, folder_file *f) {
   return status;
 }
 
-// `exact`: of the size all had when the folder was opened.
+// `exact`: the image must have the size that all had when the folder was opened.
 static brim_status decode_file(const folder_state *s, uint64_t index, const brim_image_want *want,
                                bool exact, brim_image_pixels *out, void *target) {
   folder_file f;
@@ -1111,7 +1113,7 @@ static brim_status open_set(folder_state *s, const brim_source_how *how, const j
   BRIM_TRY(
       make_list(s->root_fd, s->root, bases, base_count, numbered_by, (uint64_t)limit, &s->list));
   if (!s->list.count) {
-    // a folder of the split's name is there, so that it is not the split that is missing
+    // the split's folder exists, so the split is not missing
     return brim_fail(bases[0][0] ? BRIM_EPARSE : BRIM_ENOENT,
                      "%s%s%s: no images (%s), neither in class folders nor directly", s->root,
                      bases[0][0] ? "/" : "", bases[0], brim_image_ends());
@@ -1238,8 +1240,8 @@ static brim_status gather_dirs(hunt *h) {
   return BRIM_OK;
 }
 
-// `inner` is the path from the root on, "" for the root. Links to folders are not followed: what lies
-// behind one is not counted, so that a loop of links ends.
+// `inner` is the path from the root, "" for the root. Links to folders are not followed: what lies
+// behind them is not counted, so that a loop of links ends.
 static brim_status hunt_in(hunt *h, const char *inner) {
   char **names;
   size_t count;
@@ -1267,7 +1269,7 @@ static brim_status hunt_in(hunt *h, const char *inner) {
       } else if ((hidden || !used) &&
                  (S_ISREG(st.st_mode) || (S_ISLNK(st.st_mode) && !brim_fs_is_dir(full)))) {
         if (!hidden && !h->hidden) brim_unused_add(h->out, path);
-        // as brim_data_disk_bytes counts: a link by what it leads to
+        // like brim_data_disk_bytes: a link counts as what it leads to
         bool mark = strcmp(names[i], BRIM_PACK_MARK) == 0;
         if (!mark && stat(full, &st) == 0 && S_ISREG(st.st_mode)) {
           h->out->files++;

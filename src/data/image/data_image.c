@@ -52,7 +52,7 @@ brim_status brim_image_check_room(const char *name, const brim_image_want *want,
 
 enum {
   FILE_HEADER = 14,
-  CORE_HEADER = 12,  // of OS/2: 16-bit sizes, palette entries of 3 bytes
+  CORE_HEADER = 12,  // OS/2: 16-bit sizes, palette entries of 3 bytes
   INFO_HEADER = 40,
   MASKS_AT = FILE_HEADER + INFO_HEADER,
   RGB = 0,
@@ -65,7 +65,7 @@ enum {
 typedef struct bmp_channel {
   uint32_t mask;
   int shift;           // to the upper 8 bits of it
-  uint8_t value[256];  // of what is left
+  uint8_t value[256];  // of the bits that are left
 } bmp_channel;
 
 typedef struct bmp {
@@ -166,7 +166,7 @@ brim_status brim_bmp_read_head(const uint8_t *bytes, size_t size, const char *na
   return BRIM_OK;
 }
 
-// The colours lie between the headers and the pixels.
+// The palette lies between the headers and the pixels.
 static brim_status read_palette(bmp *b) {
   uint32_t most = 1u << b->bits, entry = b->header == CORE_HEADER ? 3 : 4;
   if (!b->colours) b->colours = most;
@@ -184,7 +184,7 @@ static brim_status read_palette(bmp *b) {
   return BRIM_OK;
 }
 
-// Bits that stand together, of which the upper 8 count.
+// A mask's bits are contiguous; the upper 8 count.
 static brim_status set_channel(bmp *b, int c, uint32_t mask) {
   bmp_channel *out = &b->channel[c];
   int low = mask ? __builtin_ctz(mask) : 0, bits = __builtin_popcount(mask);
@@ -270,9 +270,9 @@ static brim_status decode_row(const bmp *b, int64_t y, int channels, uint8_t *ou
   return BRIM_OK;
 }
 
-// Pairs: a count and a colour; 0 and 0: the row ends, 1: the image ends, 3 and more: so many colours as
-// they are, padded to two bytes. What leaves pixels out (0 and 2, a row or an image that ends early) is
-// not read: a file of a few bytes could ask for any amount of memory.
+// Pairs of bytes: a count and a colour; or 0 and 0: end of row, 0 and 1: end of image, 0 and n >=
+// 3: n literal colours, padded to two bytes. Encodings that skip pixels (0 and 2, a row or an image
+// that ends early) are refused: a file of a few bytes could ask for any amount of memory.
 static brim_status decode_runs(const bmp *b, int channels, const brim_image_pixels *out) {
   uint64_t at = b->pixels;
   int64_t x = 0, y = 0;
@@ -336,7 +336,7 @@ brim_status brim_bmp_decode(const uint8_t *bytes, size_t size, const char *name,
 
 // after jpeglib.h: the library's version decides which codes there are
 
-// A progressive file of many scans costs time for no bytes; real ones have about ten.
+// A progressive file of many scans costs time at few bytes; real files have about ten.
 enum { MAX_SCANS = 256, ROWS_AT_ONCE = 16 };
 // Coefficients of a progressive image of BRIM_IMAGE_MAX_PIXELS and three channels fit.
 #define MAX_MEMORY (2000L << 20)
@@ -353,7 +353,7 @@ static bool is_frame(unsigned marker) {  // SOF0 .. SOF15; DHT, JPG and DAC lie 
   return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
 }
 
-// Every block of 8 x 8 takes a bit at the least, unless it is coded arithmetically (SOF9 on).
+// Every 8 x 8 block takes at least one bit, unless it is coded arithmetically (SOF9 on).
 static brim_status read_frame(const uint8_t *segment, unsigned marker, const char *name,
                               brim_image_head *out, uint64_t *least_bytes) {
   uint64_t height = be16(segment + 3), width = be16(segment + 5);
@@ -368,7 +368,7 @@ static brim_status read_frame(const uint8_t *segment, unsigned marker, const cha
 brim_status brim_jpeg_find_frame(const uint8_t *bytes, size_t size, size_t *at, const char *name,
                                  brim_image_head *out, uint64_t *least_bytes) {
   for (;;) {
-    // Marker (with fill bytes before it), then a length that counts itself.
+    // A marker (after fill bytes), then a length that includes itself.
     if (*at >= size || size - *at < 4) return BRIM_EEND;
     const uint8_t *p = bytes + *at;
     if (p[0] != 0xff) {
@@ -447,7 +447,7 @@ static _Noreturn void leave(j_common_ptr common) {
   char text[JMSG_LENGTH_MAX];
   common->err->format_message(common, text);
   size_t left = job->jpeg.src ? job->jpeg.src->bytes_in_buffer : job->size;
-  // At the end of the bytes the library continues with a marker of its own.
+  // Past the end of the bytes the library continues with a marker of its own.
   size_t offset = left <= job->size ? job->size - left : job->size;
   int code = common->err->msg_code;
   if (code == JWRN_JPEG_EOF) offset = job->size;
@@ -458,7 +458,7 @@ static _Noreturn void leave(j_common_ptr common) {
   longjmp(job->jump, 1);
 }
 
-// What the library calls a warning is damage it papers over with gray, except for these.
+// The library's warnings are damage that it paints over with gray, except for these.
 static void on_message(j_common_ptr common, int level) {
   if (level >= 0) return;  // traces
   const jpeg_job *job = common->client_data;
@@ -499,7 +499,7 @@ static brim_status choose_colors(jpeg_job *job) {
   }
 }
 
-// Adobe's programs store ink upside down, and they are the ones that write a marker.
+// Adobe's programs store inverted ink, and only they write this marker.
 static void convert_cmyk(const jpeg_job *job, const uint8_t *in, uint8_t *out) {
   unsigned flip = job->jpeg.saw_Adobe_marker ? 0 : 255;
   for (int64_t x = 0; x < job->out->width; x++, in += 4) {
@@ -552,7 +552,7 @@ static brim_status jpeg_decode(jpeg_job *job) {
   return BRIM_OK;
 }
 
-// Apart from its caller so that nothing but *job lives across the jump.
+// Separate from its caller so that only *job lives across the longjmp.
 static brim_status jpeg_decode_guarded(jpeg_job *job) {
   if (setjmp(job->jump)) return job->status;
   jpeg_create_decompress(&job->jpeg);
@@ -671,7 +671,7 @@ static void on_free(png_structp png, png_voidp block) {
 
 //---------------------------------- pixels ----------------------------------
 
-// Everything to 8 bits of gray or RGB.
+// Convert everything to 8 bits of gray or RGB.
 static void set_transforms(png_job *job) {
   png_structp png = job->png;
   int color = png_get_color_type(png, job->info);
@@ -682,7 +682,7 @@ static void set_transforms(png_job *job) {
   png_set_strip_alpha(png);
   bool colored = (color & PNG_COLOR_MASK_COLOR) != 0;
   if (job->want->channels == 3 && !colored) png_set_gray_to_rgb(png);
-  // JPEG's luma, so that both formats mean the same by gray.
+  // JPEG's luma, so that gray means the same in both formats.
   if (job->want->channels == 1 && colored) png_set_rgb_to_gray_fixed(png, 1, 29900, 58700);
 }
 
@@ -692,7 +692,7 @@ static brim_status png_decode(png_job *job) {
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
   png_set_benign_errors(png, job->want->lenient);
   png_set_user_limits(png, BRIM_IMAGE_MAX_SIDE, BRIM_IMAGE_MAX_SIDE);
-  // Profiles, texts and the like are not even parsed; this leaves what pixels need.
+  // Chunks that pixels do not need (profiles, texts) are not even parsed.
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
   png_read_info(png, job->info);
   job->out->width = png_get_image_width(png, job->info);
@@ -716,7 +716,7 @@ static brim_status png_decode(png_job *job) {
   return BRIM_OK;
 }
 
-// Apart from its caller so that nothing but *job lives across the jump.
+// Separate from its caller so that only *job lives across the longjmp.
 static brim_status png_decode_guarded(png_job *job) {
   if (setjmp(png_jmpbuf(job->png))) return job->status;
   return png_decode(job);
@@ -776,7 +776,7 @@ static brim_status fail_no_frame(const char *name, uint64_t size) {
                    size);
 }
 
-// As many bytes as are there, up to n.
+// Reads up to n bytes, as many as the file has.
 static brim_status read_some(int fd, const char *name, uint64_t offset, uint8_t *out, size_t n,
                              size_t *got) {
   *got = 0;

@@ -42,7 +42,7 @@ typedef struct brim_image_want {
 typedef struct brim_image_pixels {
   uint8_t *data;          // (height, width, channels)
   size_t capacity;        // bytes that may be written
-  int64_t height, width;  // of what came out
+  int64_t height, width;  // of the result
 } brim_image_pixels;
 
 // BRIM_EPARSE: not an image, or a broken one; BRIM_EUNSUPPORTED: a kind of JPEG or BMP that is
@@ -51,7 +51,8 @@ typedef struct brim_image_pixels {
 brim_status brim_image_decode(const void *bytes, size_t size, const char *name,
                               const brim_image_want *want, brim_image_pixels *out);
 
-// By its name, in any case; the ends of names for messages: ".jpg, .jpeg, ...".
+// True for names of images, in any case; brim_image_ends lists the endings for messages: ".jpg,
+// .jpeg, ...".
 bool brim_image_is_name(const char *name);
 const char *brim_image_ends(void);
 

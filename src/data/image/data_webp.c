@@ -9,7 +9,7 @@
 #include "data/image/data_image.h"
 
 enum { RIFF_HEADER = 12 };  // "RIFF", bytes of the rest u32, "WEBP"
-// A plain area takes next to nothing, so a file may promise many pixels; not all that there can be.
+// A plain area takes almost no bytes, so a file may promise many pixels, but not any number.
 enum { MOST_PIXELS_A_BYTE = 1 << 16 };
 
 const bool brim_webp_present = true;

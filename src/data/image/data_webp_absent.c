@@ -1,5 +1,5 @@
-// A build without libwebp: files named .webp are images of a kind that is not read, and those with
-// another name say what is missing.
+// A build without libwebp: files named .webp count as images that brim cannot read; WebP files with
+// another name fail with what is missing.
 #include <string.h>
 
 #include "base/base_status.h"

@@ -52,8 +52,8 @@ static brim_status fail_there(const brim_columns *c) {
   return brim_fail(BRIM_EEXIST, "%s already exists; --force replaces it", c->path);
 }
 
-// TARGET.tmp.PID.N, as every temporary of brim is called; in *temp, brim_free. `from` NULL: a new
-// file, open in *fd; else a second name of that one. An errno.
+// Makes the temporary TARGET.tmp.PID.N; its name in *temp, brim_free. `from` NULL: creates a new
+// file, open in *fd; else links a second name to that file. Returns an errno.
 static int make_temp(const brim_columns *c, const char *from, char **temp, int *fd) {
   size_t size = strlen(c->path) + 48;
   char *name = brim_alloc(size);
@@ -72,7 +72,7 @@ static int make_temp(const brim_columns *c, const char *from, char **temp, int *
   return err;
 }
 
-// A file without a name; -1 where there is no such thing, or no way to name it later.
+// Opens a file without a name; -1 if there is no such thing here, or no way to name it later.
 static int open_nameless(const char *folder) {
   char name[FD_NAME];
   int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
@@ -223,7 +223,7 @@ static hid_t type_of(const brim_column *column) {
                                                      : H5T_IEEE_F32LE);
 }
 
-// Attributes live in an object header of at most 64 KiB; thousands of names are left out.
+// Attributes must fit an object header of 64 KiB, so thousands of names are left out.
 static brim_status put_names(const brim_columns *c, hid_t dataset, const char *attribute,
                              const char *const *names, size_t count) {
   size_t longest = 1;
@@ -382,7 +382,7 @@ static void put_real(brim_str *out, float value) {
   brim_str_append(out, text);
 }
 
-// JSON is UTF-8: bytes of a name that are none become \xNN, so that two names stay two.
+// JSON is UTF-8: invalid bytes become \xNN, so that two names stay different.
 static void put_json_text(brim_str *out, const char *text) {
   brim_str_append_char(out, '"');
   for (const char *p = text; *p;) {
@@ -404,7 +404,7 @@ static void put_json_text(brim_str *out, const char *text) {
   brim_str_append_char(out, '"');
 }
 
-// One value; `null` is what stands for unknown.
+// Writes one value; `null` is the text for unknown.
 static void put_value(brim_str *out, const brim_column *c, const void *data, uint64_t at,
                       bool json) {
   const char *null = json ? "null" : "";

@@ -21,7 +21,7 @@ typedef enum brim_columns_format {
   BRIM_COLUMNS_FORMAT_COUNT
 } brim_columns_format;
 
-// By the name's end: .h5, .hdf5, .csv, .jsonl. false = none of them.
+// By the ending: .h5, .hdf5, .csv, .jsonl; false for any other.
 bool brim_columns_format_of(const char *path, brim_columns_format *out);
 
 typedef enum brim_column_kind {
@@ -45,9 +45,9 @@ typedef struct brim_column {
 
 typedef struct brim_columns brim_columns;
 
-// The columns' texts are borrowed till commit or abort. `rows` in all, no fewer and no more. The path
-// "-" is the standard output, for CSV and JSON lines; rows go there as they come. BRIM_EEXIST where the
-// file is there and `replace` was not said.
+// The columns' texts are borrowed until commit or abort. Exactly `rows` rows must follow. The path
+// "-" is the standard output, for CSV and JSON lines; rows go there as they come. BRIM_EEXIST if
+// the file exists and `replace` is false.
 brim_status brim_columns_create(const char *path, bool replace, brim_columns_format format,
                                 const brim_column *columns, size_t count, uint64_t rows,
                                 brim_columns **out);

@@ -78,8 +78,8 @@ typedef struct disk_sum {
 static bool is_within(const char *path, const char *folder);
 static brim_status add_one(void *ctx, const char *path, const struct stat *st);
 
-// Sets are made of links to folders, too. One that lies within is counted there; one above is none of
-// the set.
+// Sets can contain links to folders. A link to a folder within the set is counted there; one to a
+// folder above is not part of the set.
 static brim_status add_linked(disk_sum *sum, const char *path, const struct stat *to) {
   bool was = false;
   char *real = realpath(path, NULL);
@@ -135,7 +135,7 @@ static brim_status mark_target(const brim_pack *pack) {
   return status;
 }
 
-// What the mark of a folder says; false where there is none that we wrote.
+// Reads the mark of a folder; *found false if brim did not write one.
 static brim_status read_mark(const char *folder, bool *found, brim_pack_format *format,
                              uint64_t *files) {
   char name[16] = "", *text = NULL;
@@ -186,7 +186,7 @@ static bool is_image_entry(const char *inner, bool folder, const char *end) {
   return digits >= 8 && strcmp(name + digits, end) == 0;
 }
 
-// Does a format write an entry of this name? `inner` is a path from the set's folder on.
+// True if a format writes an entry of this name. `inner` is the path from the set's folder on.
 static bool is_ours(brim_pack_format format, const char *inner, bool folder) {
   static const char *const idx[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                     "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", NULL};
@@ -221,7 +221,7 @@ static bool is_ours(brim_pack_format format, const char *inner, bool folder) {
 
 //---------------------------------- what is there ----------------------------------
 
-// Entries of the folder to be replaced, children before their folder; paths from the folder on.
+// Entries of the folder to replace, children before their folder; paths are relative to it.
 typedef struct old_set {
   char *root;
   dev_t dev;
@@ -279,7 +279,7 @@ static bool is_within(const char *path, const char *folder) {
   return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
-// A place that must outlive any data set: is it the folder, or in it?
+// Refuses if `folder` is, or contains, a place that must outlive any data set.
 static brim_status keep_place(const char *folder, const char *real, const char *place,
                               const char *what) {
   char *there = place && place[0] ? realpath(place, NULL) : NULL;
@@ -312,7 +312,7 @@ static brim_status check_place(const brim_pack *pack, const char *folder) {
   return status;
 }
 
-// Lists what a folder holds, if it may go: nothing, or a set of ours and nothing besides.
+// Lists a folder's content if it may be deleted: it is empty, or a set of ours and nothing besides.
 static brim_status list_old(const brim_pack *pack, const char *path, old_set *old) {
   struct stat st;
   char **names;
@@ -351,7 +351,7 @@ static brim_status list_old(const brim_pack *pack, const char *path, old_set *ol
   return status;
 }
 
-// May the path be written? BRIM_EEXIST and BRIM_EINVAL say what is there and stays.
+// Checks that the path may be written; BRIM_EEXIST and BRIM_EINVAL name what is in the way.
 static brim_status check_target(const brim_pack *pack, bool folder) {
   struct stat st;
   old_set old;
@@ -380,7 +380,7 @@ static brim_status check_target(const brim_pack *pack, bool folder) {
 
 //---------------------------------- into place ----------------------------------
 
-// The entries that were listed, and no others: what came meanwhile stays, and so do its folders.
+// Removes only the entries that were listed: what came meanwhile stays, with its folders.
 static void remove_listed(const old_set *old, const char *path, const char *aside) {
   int err = 0;
   int fd = open(aside, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -395,17 +395,17 @@ static void remove_listed(const old_set *old, const char *path, const char *asid
                 brim_errno_text(err), aside);
 }
 
-// Not every file system, nor every kernel, has the two renames below.
+// Some file systems and kernels lack the two renames below.
 static bool is_lacking(int err) { return err == EINVAL || err == ENOSYS || err == ENOTSUP; }
 
-// A name for a file or folder of which there is none yet: of several processes one gets it, the others
-// EEXIST. An errno, 0 = taken.
+// Gives the temporary a name that is still free: of several processes one gets it, the others
+// EEXIST. Returns an errno.
 int brim_data_take_new(const char *temp, const char *path, bool folder) {
   if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return 0;
   if (!is_lacking(errno)) return errno;
   if (!folder && link(temp, path) == 0) return unlink(temp) == 0 ? 0 : errno;
   if (!folder && errno == EEXIST) return EEXIST;
-  // Without hard links an empty one stands for it, for a moment.
+  // Without hard links an empty file reserves the name for a moment.
   int fd = -1;
   int claimed =
       folder ? mkdir(path, 0777) : (fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -418,8 +418,8 @@ static bool swap_names(const char *a, const char *b) {
   return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
 }
 
-// What came out of the target's place is listed again before any of it goes: another process may have
-// put something there meanwhile. If it did, that goes back.
+// Lists what was moved aside again before deleting any of it: another process may have added
+// something meanwhile. If so, it goes back.
 static brim_status remove_old(brim_pack *pack, const char *aside, bool swapped) {
   old_set old = {0};
   brim_status status = list_old(pack, aside, &old);
@@ -437,9 +437,9 @@ static brim_status remove_old(brim_pack *pack, const char *aside, bool swapped) 
   return status;
 }
 
-// A folder cannot be renamed over one that holds files. The two exchange their names, so that at no
-// time the target's is gone; one that is killed now leaves the old set as a temporary. Where the file
-// system cannot do that the old one steps aside, under a name that nothing removes.
+// A folder cannot be renamed over one that holds files. The two exchange names, so the target's
+// name never disappears; a process killed now leaves the old set as a temporary. On file systems
+// without exchange the old folder moves aside, under a name that nothing removes.
 static brim_status replace_folder(brim_pack *pack) {
   if (swap_names(pack->temp, pack->path)) return remove_old(pack, pack->temp, true);
   int err = is_lacking(errno) ? 0 : errno;
@@ -461,8 +461,8 @@ static brim_status replace_folder(brim_pack *pack) {
   return status;
 }
 
-// All of `names` but the mark, then the mark: a folder that was filled in part carries none. What was
-// moved goes back when one cannot be.
+// Moves all of `names`, the mark last: a partly filled folder carries no mark. If one entry cannot
+// be moved, the others go back.
 static int move_entries(int from, int to, char *const *names, size_t count) {
   int err = 0;
   size_t done = 0;
@@ -470,7 +470,7 @@ static int move_entries(int from, int to, char *const *names, size_t count) {
     const char *name = names[done % count];
     bool mark = strcmp(name, BRIM_PACK_MARK) == 0;
     if (mark != (done >= count)) continue;
-    // what is there by now is another process's
+    // by now the name belongs to another process
     if (renameat2(from, name, to, name, RENAME_NOREPLACE) == 0) continue;
     err = is_lacking(errno) ? 0 : errno;
     if (!err && renameat(from, name, to, name) != 0) err = errno;
@@ -484,7 +484,7 @@ static int move_entries(int from, int to, char *const *names, size_t count) {
   return err;
 }
 
-// An empty folder stays what it is, owner and permissions and all, and gets the entries.
+// An empty target folder stays, with its owner and permissions, and gets the entries.
 static brim_status fill_folder(brim_pack *pack) {
   char **names = NULL;
   size_t count = 0;
@@ -518,8 +518,9 @@ static brim_status take_over(brim_pack *pack, const struct stat *st) {
   return replace_folder(pack);
 }
 
-// The temporary takes its name. What was there goes only then, and of a folder only what was listed.
-// Without `replace` one of several processes gets it, the others BRIM_EEXIST.
+// The temporary takes the target's name. Only then is the old content removed, and of a folder only
+// what was listed. Without `replace` one of several processes gets the name, the others
+// BRIM_EEXIST.
 static brim_status take_target(brim_pack *pack, bool folder) {
   struct stat st;
   bool there = stat(pack->path, &st) == 0;
@@ -544,7 +545,7 @@ static brim_status take_target(brim_pack *pack, bool folder) {
 
 static int hold_temp(const char *temp) {
   int fd = open(temp, O_RDONLY | O_CLOEXEC);
-  // shared, as libhdf5 locks a file that it reads
+  // a shared lock, as libhdf5 locks a file that it reads
   if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0) {
     close(fd);
     return -1;
@@ -552,7 +553,7 @@ static int hold_temp(const char *temp) {
   return fd;
 }
 
-// No process holds it; where the file system has no locks that cannot be known.
+// True if no process holds it. On file systems without locks that cannot be known.
 static bool is_free(const char *path, bool folder) {
   int fd = open(path, (folder ? O_RDONLY | O_DIRECTORY : O_RDWR) | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return false;
@@ -568,7 +569,7 @@ typedef struct stale_set {
   bool remove;
 } stale_set;
 
-// What a pack makes, or the temporary of one of its files.
+// True for what a pack makes, or for the temporary of one of its files.
 static bool is_made(const stale_set *s, const char *inner, bool folder) {
   char name[4096];
   size_t n = strlen(inner), target;
@@ -618,7 +619,7 @@ void brim_data_remove_stale(const char *target_path, bool folder) {
     struct stat st;
     int64_t pid = brim_fs_temp_writer(names[i], &target);
     if (!pid || target != strlen(base) || strncmp(names[i], base, target) != 0) continue;
-    // in a container every process may have the same number
+    // in a container every process may have the same id
     if (pid != getpid() && !brim_fs_writer_gone(pid)) continue;
     char *path = brim_fs_join(dir, names[i]);
     if (path && lstat(path, &st) == 0 && (folder ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode)) &&
@@ -645,7 +646,7 @@ static void shape_text(const brim_source_info *info, char *out, size_t size) {
   }
 }
 
-// Formats of one fixed shape of bytes and at most so many classes.
+// Checks formats of one fixed shape of bytes and at most so many classes.
 static brim_status check_fixed(const char *name, const brim_source_info *info, int64_t side,
                                int64_t classes, bool unlabeled) {
   char shape[96];
@@ -865,8 +866,7 @@ static brim_status remove_one(void *ctx, const char *path, const struct stat *st
   return brim_fail(brim_errno_status(errno), "cannot remove %s: %s", path, brim_errno_text(errno));
 }
 
-// A temporary that cannot be removed stays; there is nothing better to do about it, and the failure
-// that led here is the one to tell.
+// A temporary that cannot be removed stays: the failure that led here is the one to report.
 static void remove_temp(brim_pack *pack) {
   char detail[1024];
   snprintf(detail, sizeof detail, "%s", brim_status_detail());
@@ -891,8 +891,8 @@ static brim_status sync_one(void *ctx, const char *path, const struct stat *st) 
   return sync_path(path);
 }
 
-// Every file and every folder of the set, before it has its name. One fsync waits for the disk (2.5 ms
-// each on a virtual one, ext4), so that thousands of images go by one call for the file system.
+// Syncs every file and folder of the set before it gets its name. An fsync waits for the disk (2.5
+// ms on a virtual one, ext4), so thousands of images are synced by one call for the file system.
 static brim_status sync_set(const brim_pack *pack) {
   enum { FEW = 64 };
   uint64_t bytes, files;

@@ -51,11 +51,11 @@ typedef struct brim_pack_options {
 
 typedef struct brim_pack brim_pack;
 
-// Can the format hold samples like these? BRIM_EINVAL says what it takes. `split`: train, val, test,
-// unlabeled or all.
+// Checks that the format can hold such samples; BRIM_EINVAL says what it takes. `split`: train,
+// val, test, unlabeled or all.
 brim_status brim_pack_check(brim_pack_format format, const char *split,
                             const brim_source_info *info);
-// BRIM_EEXIST where the target is there and `replace` was not said.
+// BRIM_EEXIST if the target exists and `replace` is false.
 brim_status brim_pack_create(const char *path, const brim_pack_options *options, brim_pack **out);
 // A split of info->count samples, all of one size (info->varies is not looked at).
 brim_status brim_pack_begin(brim_pack *pack, const char *split, const brim_source_info *info);
@@ -70,7 +70,7 @@ brim_status brim_pack_end(brim_pack *pack);
 brim_status brim_pack_seal(brim_pack *pack, const char **temporary);
 brim_status brim_pack_commit(brim_pack *pack);  // frees it, whatever the result
 void brim_pack_abort(brim_pack *pack);          // removes the temporary; NULL is fine
-// Of the temporary so far: bytes in files.
+// Bytes in files of the temporary so far.
 uint64_t brim_pack_bytes(const brim_pack *pack);
 
 // Bytes of a file, or of all files below a folder.

@@ -54,7 +54,7 @@ static brim_status put_be32(brim_fs_writer *w, uint32_t v) {
 
 //---------------------------------- IDX ----------------------------------
 
-// Labels are bytes where they fit, else 32-bit; numbers are floats.
+// Labels are bytes if they fit, else 32-bit; numbers are floats.
 static uint32_t label_type(const brim_pack *pack) {
   return pack->info.classes == 0 ? 0x0d : pack->info.classes <= 256 ? 0x08 : 0x0c;
 }
@@ -105,7 +105,7 @@ static brim_status put_idx(brim_pack *pack, const uint8_t *inputs, const uint8_t
 
 //---------------------------------- CIFAR ----------------------------------
 
-// Five files for CIFAR-10's training set, as even as the number allows.
+// CIFAR-10's training set is five files, as even as the number allows.
 static brim_status next_cifar(brim_pack *pack) {
   files_writer *w = pack->state;
   const brim_cifar_format *f =
@@ -120,7 +120,7 @@ static brim_status next_cifar(brim_pack *pack) {
   return BRIM_OK;
 }
 
-// CIFAR-100's coarse label is made up: five fine ones to each.
+// CIFAR-100's coarse label is invented: five fine labels each.
 static brim_status put_cifar(brim_pack *pack, const uint8_t *inputs, const uint8_t *targets,
                              uint64_t count) {
   files_writer *w = pack->state;
@@ -153,7 +153,7 @@ static brim_status begin_stl10(brim_pack *pack) {
   return open_one(pack, name, &w->labels);
 }
 
-// Planes R, G, B, each column by column; labels from 1.
+// Writes planes R, G, B, each column by column; labels start at 1.
 static brim_status put_stl10(brim_pack *pack, const uint8_t *inputs, const uint8_t *targets,
                              uint64_t count) {
   files_writer *w = pack->state;
@@ -224,7 +224,7 @@ static brim_status files_close(brim_pack *pack, bool good) {
   files_writer *w = pack->state;
   (void)good;
   if (!w) return BRIM_OK;
-  brim_fs_writer_abort(w->samples);  // of a split that did not end
+  brim_fs_writer_abort(w->samples);  // a split that did not end
   brim_fs_writer_abort(w->labels);
   brim_free(w);
   pack->state = NULL;
@@ -242,7 +242,7 @@ const brim_pack_writer brim_pack_writer_files = {
 //---------------------------------- folders of images ----------------------------------
 
 typedef struct images_writer {
-  char **folder;  // of each class in this split
+  char **folder;  // folder of each class in this split
   int64_t count;
 } images_writer;
 
@@ -258,7 +258,7 @@ static void forget_folders(images_writer *w) {
   w->count = 0;
 }
 
-// A name that is a plain folder's; labels as numbers get leading zeros, so that they sort by value.
+// A valid folder name for a class; numeric labels get leading zeros, so that they sort by value.
 static brim_status class_name(const brim_pack *pack, int64_t label, char *out, size_t size) {
   if (pack->options.class_names && (int64_t)pack->options.class_count == pack->info.classes) {
     const char *name = pack->options.class_names[label];
@@ -354,7 +354,7 @@ static void jpeg_failed(j_common_ptr jpeg) {
 
 static void jpeg_silent(j_common_ptr jpeg) { (void)jpeg; }
 
-// *out is malloc's, the library's own.
+// *out is allocated by the library with malloc.
 static bool encode_jpg(const brim_pack *pack, const uint8_t *pixels, jpeg_failure *failure,
                        unsigned char **out, unsigned long *size) {
   const brim_source_info *info = &pack->info;
@@ -376,7 +376,7 @@ static bool encode_jpg(const brim_pack *pack, const uint8_t *pixels, jpeg_failur
   jpeg.in_color_space = colour ? JCS_RGB : JCS_GRAYSCALE;
   jpeg_set_defaults(&jpeg);
   jpeg_set_quality(&jpeg, pack->options.quality ? pack->options.quality : 95, TRUE);
-  // Colour at full resolution: images of data sets are small.
+  // Chroma at full resolution: images of data sets are small.
   jpeg.comp_info[0].h_samp_factor = jpeg.comp_info[0].v_samp_factor = 1;
   jpeg_start_compress(&jpeg, TRUE);
   size_t stride = (size_t)info->dim[1] * (colour ? 3 : 1);

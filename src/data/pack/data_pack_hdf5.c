@@ -17,9 +17,9 @@
 
 //---------------------------------- the driver ----------------------------------
 
-// How the library writes. Its own driver hands a full disk to the library, which then can neither
-// finish nor forget the file and crashes at the end of the process. This one keeps the reason and
-// lets the library continue: what it made is thrown away.
+// The driver through which the library writes. Its own driver reports a full disk to the library,
+// which then can neither finish nor forget the file and crashes at exit. This driver keeps the
+// reason and lets the library continue; the file is thrown away.
 typedef struct driver_file {
   H5FD_t pub;
   brim_hdf5_out *out;
@@ -68,7 +68,7 @@ static haddr_t driver_get_eof(const H5FD_t *file, H5FD_mem_t type) {
   return own_const(file)->eof;
 }
 
-// Until nothing is left or the system refuses; its reason is kept.
+// Writes until done or until the system refuses; the reason is kept.
 void brim_hdf5_out_write(brim_hdf5_out *w, const void *data, size_t size, uint64_t offset) {
   const uint8_t *p = data;
   while (size && !w->err) {
@@ -94,7 +94,7 @@ static herr_t driver_write(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t ad
   return 0;
 }
 
-// What is not there is zero, as with the library's own driver.
+// Bytes beyond the end read as zero, as with the library's own driver.
 static herr_t driver_read(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size,
                           void *out) {
   const driver_file *f = own_const(file);
@@ -154,7 +154,7 @@ int64_t brim_hdf5_out_create(brim_hdf5_out *out, const char *path) {
   hid_t file = -1;
   out->driver = H5FDregister(&driver_class);
   hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
-  hid_t fcpl = brim_hdf5_out_timeless(H5P_FILE_CREATE);  // of the root group
+  hid_t fcpl = brim_hdf5_out_timeless(H5P_FILE_CREATE);  // properties of the root group
   if (out->driver >= 0 && fapl >= 0 && fcpl >= 0 && H5Pset_driver(fapl, out->driver, &info) >= 0) {
     file = H5Fcreate(path, H5F_ACC_TRUNC, fcpl, fapl);
   }
@@ -170,7 +170,7 @@ void brim_hdf5_out_close(brim_hdf5_out *out) {
 
 //---------------------------------- writing ----------------------------------
 
-enum { CHUNK_BYTES = 256 << 10 };  // of a chunk that deflate asks for and no option sets
+enum { CHUNK_BYTES = 256 << 10 };  // default chunk size with deflate
 
 typedef struct hdf5_writer {
   brim_hdf5_out out;
@@ -191,7 +191,7 @@ static brim_status check_written(const brim_pack *pack) {
   return brim_fail(status, "cannot write %s: %s", pack->path, brim_errno_text(w->out.err));
 }
 
-// What the library says at the innermost place.
+// Fails with the library's innermost message.
 static brim_status fail_hdf5(const brim_pack *pack) {
   char text[256];
   BRIM_TRY(check_written(pack));
@@ -222,7 +222,7 @@ static brim_status open_locked(brim_pack *pack) {
 
 typedef brim_status (*locked_fn)(brim_pack *pack);
 
-// Every call of the library stands under its lock, what it says went wrong included.
+// Runs fn under the library's lock, which also guards its error message.
 static brim_status with_lock(brim_pack *pack, locked_fn fn) {
   brim_hdf5_scope scope;
   brim_hdf5_enter(&scope);
@@ -246,7 +246,7 @@ static brim_status put_attribute(brim_pack *pack, hid_t at, const char *name, hi
   return status;
 }
 
-// Fixed-size strings: the plainest form, which every reader knows. `bytes` is one string's room.
+// Writes fixed-size strings, which every reader understands. `bytes` is the room of one string.
 static brim_status put_strings(brim_pack *pack, hid_t at, const char *name, const char *text,
                                size_t bytes, hsize_t count) {
   hid_t type = H5Tcopy(H5T_C_S1);
@@ -256,7 +256,7 @@ static brim_status put_strings(brim_pack *pack, hid_t at, const char *name, cons
   return status;
 }
 
-// Attributes live in an object header of at most 64 KiB; thousands of classes go without names.
+// Attributes must fit an object header of 64 KiB, so thousands of classes go without names.
 static brim_status put_class_names(brim_pack *pack, hid_t at) {
   size_t count = pack->options.class_count, longest = 1;
   if (!pack->options.class_names || (int64_t)count != pack->info.classes) return BRIM_OK;
@@ -343,7 +343,7 @@ static brim_status offset_of(brim_pack *pack, hid_t dataset, uint64_t *out) {
   return BRIM_OK;
 }
 
-// Samples in a chunk: as asked for, at most all; of the library's limit of 4 GiB at any rate.
+// Samples in a chunk: as requested, at most all samples, and within the library's limit of 4 GiB.
 static brim_status choose_chunk(const brim_pack *pack, uint64_t *out) {
   uint64_t chunk = (uint64_t)pack->options.chunk;
   if (!chunk && (pack->options.deflate || pack->options.shuffle)) {
@@ -432,7 +432,7 @@ typedef struct chunk_job {
   bool *failed;
 } chunk_job;
 
-// A chunk at the end of the data is as large as the others, filled up with zeros.
+// The last chunk is as large as the others, padded with zeros.
 static void pack_chunk(chunk_job *job, int64_t chunk, int64_t slot) {
   const brim_pack *pack = job->pack;
   const hdf5_writer *w = pack->state;
@@ -656,8 +656,8 @@ static void fill_entry(hid_t dataset, brim_pack_dataset *out) {
   if (space >= 0) H5Sclose(space);
 }
 
-// As a source lists them: behind links too, each name once. One that cannot be opened has the reason in
-// place of its storage.
+// Lists a dataset as a source does: behind links too, each name once. If it cannot be opened, the
+// reason takes the place of its storage.
 static void list_one(const brim_hdf5_file *f, const brim_hdf5_entry *e, brim_pack_dataset *out) {
   char why[BRIM_HDF5_REASON] = "";
   hid_t dataset = e->outside ? brim_hdf5_library_dataset(&f->map, f->file, e->path, f->outside, why)
@@ -723,7 +723,7 @@ brim_status brim_pack_list(const char *path, bool outside, brim_pack_dataset **o
 
 //---------------------------------- names of classes ----------------------------------
 
-// Strings of an attribute or a dataset, of fixed or of any length; NULL in *names when it is
+// Reads the strings of an attribute or a dataset, of fixed or any length; NULL in *names if it is
 // something else.
 static brim_status read_names(brim_arena *arena, hid_t object, hid_t type, size_t count,
                               const char *const **names) {
@@ -778,7 +778,7 @@ static brim_status read_attribute(brim_arena *arena, const brim_hdf5_file *f, co
   return status;
 }
 
-// A dataset of the file that lists the names, as list_classes of the cat/non-cat files.
+// Reads the names from a dataset such as list_classes of the cat/non-cat files.
 static brim_status read_list(brim_arena *arena, const brim_hdf5_file *f, const char *name,
                              int64_t classes, const char *const **names) {
   H5L_info_t link;
@@ -813,7 +813,7 @@ static brim_status names_locked(brim_arena *arena, const brim_hdf5_file *f, cons
   const char *const places[] = {split, y, "/", "y"};
   brim_status status = BRIM_OK;
   for (size_t i = 0; i < sizeof places / sizeof places[0] && !status && !*names; i++) {
-    // A path through a group that is not there is an error of its own, not an absent attribute.
+    // A path through a missing group is an error of the library, not an absent attribute.
     if (i < 2 && H5Lexists(f->file, split, f->access) <= 0) continue;
     status = read_attribute(arena, f, places[i], classes, names);
   }

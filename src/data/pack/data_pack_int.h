@@ -18,7 +18,7 @@ struct brim_pack {
   char *temp;   // file or folder
   int hold;     // keeps others from taking it for one that was left; -1 = none
   void *state;  // the writer's
-  // Of the split being written.
+  // The split being written.
   char split[16];
   brim_source_info info;
   size_t input_bytes, target_bytes;
@@ -51,7 +51,7 @@ void brim_data_remove_stale(const char *path, bool folder);
 
 //---------------------------------- the target (data_pack_target.c) -------------------------------
 
-// In every folder set that we wrote.
+// The mark in every folder set written by brim.
 #define BRIM_PACK_MARK ".brim-dataset"
 
 // Everything below a folder and the folder itself, children first; links are not followed.

@@ -102,8 +102,8 @@ static brim_status fail_memory(const cifar_state *s) {
   return brim_fail(BRIM_ENOMEM, "%s: out of memory", s->format->name);
 }
 
-// The folder that holds the files: the path itself, or the archive's folder in it. NULL in *out:
-// neither holds the first of them.
+// The folder that holds the files: the path itself, or the archive's folder in it. *out NULL:
+// neither holds the first file.
 static brim_status find_folder(const cifar_state *s, const char *path, const char *first,
                                char **out) {
   char *inner = brim_fs_join(path, s->format->folder);
@@ -125,8 +125,8 @@ static brim_status find_folder(const cifar_state *s, const char *path, const cha
   return status;
 }
 
-// A set that lacks some of a split's files is incomplete; only where all are missing is there no
-// such split.
+// A set that lacks some files of a split is incomplete; a split without any of its files does not
+// exist.
 static brim_status fail_missing(const cifar_state *s, const char *path, const char *const *names) {
   const char *folder = NULL, *first = names[0];
   for (const char *const *name = names + 1; *name && !folder; name++) {
@@ -180,7 +180,7 @@ static brim_status open_files(cifar_state *s, const char *path, bool train) {
   return status;
 }
 
-// Every label, read once in pieces.
+// Reads every label once, in pieces.
 static brim_status read_labels(cifar_state *s) {
   size_t record = brim_cifar_record_bytes(s->format);
   s->labels = brim_alloc_tagged(s->records, BRIM_MEM_PLANNED);

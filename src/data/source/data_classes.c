@@ -25,7 +25,7 @@ void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, u
     *at = 1;
   }
   brim_free(seen);
-  // Few rows miss classes by chance, but then they seldom have the same label.
+  // A few rows can miss classes by chance, but then they seldom share labels.
   bool few = rows < (uint64_t)classes && (uint64_t)(classes - absent) > rows / 2;
   if (absent <= classes / 2 || few) return;
   brim_log_warn("data",
@@ -35,7 +35,7 @@ void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, u
 }
 
 brim_status brim_data_are_values(const char *path, const brim_data_whole *whole, bool *out) {
-  // A subset of few classes, and ages, look alike below these.
+  // Below these limits ages look like a subset of few classes.
   enum { FEW = 20, SMALL = 100, MOST = 1 << 24 };
   *out = whole->rows > 0 && whole->least < -1;
   if (*out || whole->rows == 0 || whole->least < 0) return BRIM_OK;
@@ -205,7 +205,7 @@ static int by_name(const void *a, const void *b) {
 
 //---------------------------------- folders ----------------------------------
 
-// A folder of ROOT/BASE that is a class; in ROOT itself it has to have images.
+// True for a folder of ROOT/BASE that is a class; in ROOT itself it must hold images.
 static brim_status is_class(const char *folder, const char *name, bool in_root, bool *out) {
   *out = false;
   if (name[0] == '.') return BRIM_OK;
@@ -216,7 +216,7 @@ static brim_status is_class(const char *folder, const char *name, bool in_root, 
   return *out && in_root ? brim_folder_has_images(folder, name, out) : BRIM_OK;
 }
 
-// Classes in ROOT/BASE ("" = ROOT itself) that are not in the list yet.
+// Adds the classes of ROOT/BASE ("" = ROOT itself) that are not in the list yet.
 static brim_status add_folders(brim_arena *arena, const char *root, const char *base,
                                const char **list, size_t *count, size_t most) {
   char *folder = base[0] ? brim_fs_join(root, base) : brim_strdup(root);
@@ -241,8 +241,8 @@ static brim_status add_folders(brim_arena *arena, const char *root, const char *
   return status;
 }
 
-// As the source folder numbers them (data_folder.c): by ROOT/train where it is there, else by the
-// split's own folder, and by all of them together for `all`.
+// Numbers folders as the source `folder` does: by ROOT/train if it exists, else by the split's own
+// folder, and by all of them together for `all`.
 static brim_status folder_names(brim_arena *arena, const char *root, const char *split,
                                 int64_t classes, const char *const **out) {
   const char **list = brim_arena_calloc(arena, (size_t)classes + 1, sizeof *list);
@@ -331,8 +331,8 @@ static brim_status hdf5_names(brim_arena *arena, const char *path, const char *s
 
 //---------------------------------- all of them ----------------------------------
 
-// Bytes that are no UTF-8 as \xNN: files and screens take nothing else. The same bytes always give
-// the same name, so that the names of two sets can be compared.
+// Writes bytes that are not UTF-8 as \xNN, since files and screens take only UTF-8. The same bytes
+// always give the same name, so the names of two sets can be compared.
 static const char *as_text(brim_arena *arena, const char *name) {
   brim_str text;
   brim_str_init(&text);

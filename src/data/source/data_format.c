@@ -19,7 +19,7 @@ static brim_status fail_errno(const char *path, int err) {
 
 brim_status brim_data_file_open(const char *path, brim_data_file *out) {
   *out = (brim_data_file){0};
-  // Without O_NONBLOCK a FIFO in the place of a file would wait for a writer for ever.
+  // Without O_NONBLOCK opening a FIFO would wait for a writer for ever.
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return fail_errno(path, errno);
   brim_status status = BRIM_OK;
@@ -114,7 +114,7 @@ void brim_data_gz_close(brim_data_gz *gz) {
   brim_free(gz);
 }
 
-// The next piece of a file, once the one that is here is used up.
+// Reads the next piece of the file once the current one is used up.
 static brim_status gz_refill(brim_data_gz *gz) {
   size_t left = gz->file->size - gz->in_pos;
   if (!left || gz->in_pos < gz->in_at + gz->in_held) return BRIM_OK;
@@ -157,7 +157,7 @@ brim_status brim_data_gz_read(brim_data_gz *gz, void *out, size_t n) {
   size_t got = 0;
   while (got < n) {
     if (gz->ended) {
-      // gzip files may be several members one after the other.
+      // gzip files may consist of several members.
       if (gz->in_pos == gz->file->size) {
         return brim_fail(BRIM_EPARSE, "%s: offset %zu: the gzip data ends %zu bytes too early",
                          gz->file->path, gz->in_pos, n - got);
@@ -200,7 +200,7 @@ static json_t *value_to_json(const brim_value *v) {
     case BRIM_VALUE_INT:
       return json_integer(v->integer);
     case BRIM_VALUE_FLOAT:
-      // JSON has no NaN or infinity; null is refused where a number is asked for.
+      // JSON has no NaN or infinity; readers of numbers refuse null.
       return isfinite(v->number) ? json_real(v->number) : json_null();
     case BRIM_VALUE_STRING:
       return json_string(v->string);
@@ -301,7 +301,7 @@ brim_status brim_data_args_real(const json_t *args, const char *source, const ch
                                 double min, double max, double *value) {
   const json_t *v = json_object_get(args, name);
   if (!v) return BRIM_OK;
-  // Written so that a NaN is refused too.
+  // A NaN is refused too.
   if (!json_is_number(v) || !(json_number_value(v) >= min && json_number_value(v) <= max)) {
     return brim_fail(BRIM_EINVAL, "%s: %s must be a number from %g to %g", source, name, min, max);
   }
@@ -346,7 +346,7 @@ brim_status brim_data_args_split(const char *source, const char *split, const ch
   for (size_t i = 0; known[i]; i++) brim_str_printf(&all, "%s%s", i ? ", " : "", known[i]);
   brim_status status = brim_str_status(&all);
   if (!status) {
-    // ENOENT, as for files that are not there: a caller that looks for all splits continues.
+    // ENOENT, as for missing files: a caller that looks for all splits continues.
     status = brim_fail(BRIM_ENOENT, "%s has no split '%s'; it has %s", source, split, all.data);
   }
   brim_str_deinit(&all);

@@ -73,8 +73,8 @@ bool brim_source_is_foreign(const char *path) {
   return !brim_fs_is_dir(path) && foreign_kind_of(path) != NULL;
 }
 
-// Fails where the path is, or is a folder with, a file that brim_source_is_foreign.
-static brim_status brim_data_refuse_foreign(const char *path) {
+// Fails if the path is, or is a folder with, a file that brim_source_is_foreign.
+static brim_status refuse_foreign(const char *path) {
   if (!brim_fs_is_dir(path)) {
     const foreign_kind *kind = foreign_kind_of(path);
     return kind ? refuse(path, path, kind) : BRIM_OK;
@@ -101,7 +101,7 @@ static brim_status brim_data_refuse_foreign(const char *path) {
 
 enum {
   FOLDER_DEPTH = 3,     // train/cat/0001.jpg
-  FOLDER_NAMES = 1000,  // of a folder are looked at: enough to find one image
+  FOLDER_NAMES = 1000,  // names looked at per folder: enough to find one image
 };
 
 static const char looked_for[] = BRIM_N_(
@@ -154,7 +154,7 @@ static brim_status is_idx(const brim_data_file *file, bool *out) {
   return BRIM_OK;
 }
 
-// Of zip archives only those called so: other programs write them too.
+// Zip archives count only if they are named .npz: other programs write zip files too.
 static brim_status is_numpy(const brim_data_file *file, bool *out) {
   uint8_t magic[8] = {0};
   BRIM_TRY(brim_data_file_read(file, 0, magic, file->size < 8 ? file->size : 8));
@@ -173,7 +173,7 @@ static brim_status guess_file(const char *path, brim_component *out) {
   brim_data_file_close(&file);
   if (status) return status;
   if (!hdf5 && !idx && !numpy) {
-    BRIM_TRY(brim_data_refuse_foreign(path));
+    BRIM_TRY(refuse_foreign(path));
     return brim_fail(
         BRIM_EINVAL,
         "%s: not an HDF5, IDX or NumPy file; for CIFAR, STL-10 and images give the folder, or "
@@ -186,7 +186,7 @@ static brim_status guess_file(const char *path, brim_component *out) {
 
 //---------------------------------- folders ----------------------------------
 
-// Names that only one source has. A folder in which the archive was unpacked counts like its own.
+// Names that only one source has, and the folders that archives unpack to.
 static const struct {
   const char *file, *source;
 } known_files[] = {
@@ -228,7 +228,7 @@ static brim_status find_known(const char *path, const char **source) {
   return BRIM_OK;
 }
 
-// An image in the folder or below it.
+// Finds an image in the folder or below it.
 static brim_status find_image(const char *path, int depth, bool *found) {
   char **names;
   size_t count;
@@ -251,7 +251,7 @@ static brim_status find_image(const char *path, int depth, bool *found) {
   return status;
 }
 
-// An HDF5 file in the folder itself; whether there are too many of them is determined on opening.
+// Finds an HDF5 file in the folder itself; opening checks whether there are too many.
 static brim_status find_hdf5(const char *path, bool *found) {
   char **names;
   size_t count;
@@ -300,7 +300,7 @@ brim_status brim_source_guess(const char *path, brim_component *out) {
     if (numpy) source = "numpy";
   }
   if (!source) {
-    BRIM_TRY(brim_data_refuse_foreign(path));
+    BRIM_TRY(refuse_foreign(path));
     return brim_fail(BRIM_EINVAL,
                      "%s: no known data found; looked for %s. Convert other images to PNG, or name "
                      "the format: dataset=NAME (train, bench), --dataset NAME (init, data)",
@@ -334,7 +334,8 @@ static size_t kind_named(const char *source) {
   return i;
 }
 
-// Also of one that is no source on its own, by its name: a record file, an image. NULL = not known.
+// Knows also files that are no source on their own (a record file, an image) by their names. NULL =
+// unknown.
 static brim_status kind_of_file(const char *path, const char **source) {
   const char *name = brim_fs_basename(path);
   brim_component guess;
@@ -350,7 +351,7 @@ static brim_status kind_of_file(const char *path, const char **source) {
   return BRIM_OK;
 }
 
-// Is there anything in the folder that `said` reads? Then what it complains of is something else.
+// True if the folder holds anything that `said` reads; then its complaint is about something else.
 static brim_status is_plausible(const char *path, const char *said, bool *out) {
   *out = false;
   if (strcmp(said, "folder") == 0) return find_image(path, FOLDER_DEPTH, out);

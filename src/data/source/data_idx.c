@@ -59,7 +59,7 @@ static brim_status parse_magic(const uint8_t *p, size_t size, const char *name, 
   return BRIM_OK;
 }
 
-// The sizes; *body is how many bytes of elements have to follow.
+// Reads the sizes; *body: bytes of elements that must follow.
 static brim_status parse_dims(const uint8_t *p, size_t size, const char *name, brim_idx *idx,
                               uint64_t *body) {
   if (size < idx->header_bytes) {
@@ -102,8 +102,8 @@ brim_status brim_idx_parse(const void *data, size_t size, const char *name, brim
   return BRIM_OK;
 }
 
-// How much a gzip file may unpack to: deflate's own bound shows a lying header before anything is
-// allocated, the machine's memory an honest but hopeless one.
+// Limits the size that a gzip file may unpack to: deflate's own bound catches a lying header before
+// anything is allocated, the machine's memory an honest but hopeless one.
 static brim_status check_unpacked(uint64_t body, size_t packed, const char *name) {
   if (body > brim_data_gz_limit(packed)) {
     return brim_fail(BRIM_EPARSE,
@@ -160,7 +160,7 @@ brim_status brim_idx_array_open(const char *path, brim_idx_array *out) {
   if (gz) {
     status = open_gz(&file, out);
   } else if (!status) {
-    // Of the bytes it looks at the header only; the size is the whole file's.
+    // The parser looks only at the header; the size is the whole file's.
     status = brim_idx_parse(header, file.size, path, &out->header);
   }
   if (gz || status) {
@@ -191,8 +191,7 @@ brim_status brim_idx_array_keep(brim_idx_array *array) {
 }
 
 // n bytes of the body from `offset` on, copied to out.
-static brim_status brim_idx_array_read(const brim_idx_array *array, size_t offset, void *out,
-                                       size_t n) {
+static brim_status read_body(const brim_idx_array *array, size_t offset, void *out, size_t n) {
   if (!array->body) {
     return brim_data_file_read(&array->file, array->header.header_bytes + offset, out, n);
   }
@@ -218,9 +217,9 @@ typedef struct idx_file {
 
 typedef struct idx_state {
   idx_file images, labels;
-  size_t input_bytes;   // of one sample in the file, and in memory
+  size_t input_bytes;   // of one sample, in the file and in memory
   size_t target_bytes;  // of one sample in the file
-  int64_t least_label;  // of classes
+  int64_t least_label;  // of class labels
   brim_source_info info;
 } idx_state;
 
@@ -230,7 +229,7 @@ static brim_status fail_memory(const char *path) {
   return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
 }
 
-// The first of dir/name[.gz] that is there; what was looked for is appended to `tried`.
+// The first existing dir/name[.gz]; the names looked for are appended to `tried`.
 static brim_status find_one(const char *dir, const char *name, brim_str *tried, char **out) {
   static const char *const suffix[] = {"", ".gz"};
   for (size_t i = 0; i < 2; i++) {
@@ -289,7 +288,7 @@ static bool rename_part(brim_str *name, const char *from, const char *to) {
   return true;
 }
 
-// The file of the same folder whose name has `from` replaced, with or without .gz.
+// The file of the same folder with `from` replaced in its name, with or without .gz.
 static brim_status find_sibling(const char *path, const char *const (*parts)[2], size_t count,
                                 const char *what, char **out) {
   brim_str name, tried;
@@ -321,8 +320,8 @@ static brim_status find_sibling(const char *path, const char *const (*parts)[2],
   return status;
 }
 
-// Images and labels of a folder: one without the other is a set with something missing, neither is
-// a split that is not there.
+// Images and labels of a folder: one without the other is an incomplete set; if both are missing,
+// the split does not exist.
 static brim_status find_pair(const char *path, bool train, bool labels, idx_state *s) {
   brim_status status = find_in_folder(path, train, "images", 3, &s->images.path);
   if (!labels || (status && status != BRIM_ENOENT)) return status;
@@ -339,7 +338,7 @@ static brim_status find_pair(const char *path, bool train, bool labels, idx_stat
   return status ? status : brim_fail_context(BRIM_EPARSE, "the images of its labels are missing");
 }
 
-// Paths of images and labels. *mnist: they bear MNIST's names.
+// Paths of images and labels. *mnist: they have MNIST's names.
 static brim_status find_files(const brim_source_how *how, const char *labels_arg, idx_state *s,
                               bool *mnist) {
   static const char *const other_split[][2] = {{"train-", "t10k-"}};
@@ -381,14 +380,11 @@ static uint32_t read_be32(const uint8_t *p) {
   return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-// Of classes, which lie in memory.
-static int64_t label_at(const idx_state *s, uint64_t i) {
+// A class label; labels of classes lie in memory.
+static int64_t label_of(const void *state, uint64_t i) {
+  const idx_state *s = state;
   const uint8_t *p = s->labels.array.body + i * s->target_bytes;
   return s->labels.array.header.type == TYPE_U8 ? *p : (int32_t)read_be32(p);
-}
-
-static int64_t label_of(const void *state, uint64_t i) {
-  return label_at((const idx_state *)state, i);
 }
 
 // Shape of a sample from the images' header.
@@ -410,9 +406,9 @@ static brim_status describe_images(idx_state *s) {
   return BRIM_OK;
 }
 
-// Labels: u8 or i32 of rank 1 are classes, f32 are targets of a regression.
-// Without `classes` (-1) there are as many as the labels need, and `least_classes` at the least, unless
-// the numbers look like values to predict; classes=0 makes them that.
+// Labels: u8 or i32 of rank 1 are classes, f32 are targets of a regression. Without `classes` (-1)
+// there are as many classes as the labels need, at least `least_classes`, unless the numbers look
+// like values to predict; classes=0 makes them values.
 static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_classes) {
   const brim_idx *h = &s->labels.array.header;
   const char *path = s->labels.path;
@@ -431,12 +427,12 @@ static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_
                      "(classes) and 0x0d (numbers) can be read",
                      path, h->type, h->rank);
   }
-  // In memory, so that what is checked here stays as it is: a label out of range would be read as
-  // an index later.
+  // Keep labels in memory, so that they stay as checked: a label out of range would later be used
+  // as an index.
   BRIM_TRY(brim_idx_array_keep(&s->labels.array));
   int64_t bound = classes > 0 ? classes : MAX_CLASSES, largest = 0, least = MAX_CLASSES;
   for (uint64_t i = 0; i < s->info.count; i++) {
-    int64_t label = label_at(s, i);
+    int64_t label = label_of(s, i);
     if (label > largest) largest = label;
     if (label < least) least = label;
   }
@@ -455,7 +451,7 @@ static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_
     return BRIM_OK;
   }
   for (uint64_t i = 0; i < s->info.count; i++) {
-    int64_t label = label_at(s, i);
+    int64_t label = label_of(s, i);
     if (label < 0 || label >= bound) {
       return brim_fail(BRIM_EPARSE,
                        "%s: offset %llu: label %lld of sample %llu is not in [0, %lld); set the "
@@ -470,7 +466,7 @@ static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_
   return BRIM_OK;
 }
 
-// Labels 1 to N make N + 1 classes, the first of which has no samples.
+// Warns of labels 1 to N: they make N + 1 classes, the first without samples.
 static void warn_from_one(const idx_state *s, const char *split) {
   if (!s->info.classes || s->least_label != 1 || strcmp(split, "train") != 0) return;
   brim_log_warn("data",
@@ -480,7 +476,7 @@ static void warn_from_one(const idx_state *s, const char *split) {
 }
 
 static brim_status read_images(const void *ctx, size_t offset, void *out, size_t n) {
-  return brim_idx_array_read(ctx, offset, out, n);
+  return read_body(ctx, offset, out, n);
 }
 
 //---------------------------------- the table ----------------------------------
@@ -515,7 +511,7 @@ static brim_status open_files(const brim_source_how *how, const json_t *args, id
   BRIM_TRY(describe_images(s));
   BRIM_TRY(describe_labels(s, classes, mnist ? MNIST_CLASSES : 1));
   if (classes < 0) warn_from_one(s, how->split);
-  // files named as MNIST's are of ten classes, whichever of them occur
+  // files with MNIST's names have ten classes, whichever occur
   bool named = mnist && s->info.classes == MNIST_CLASSES;
   if (classes < 0 && !named && s->info.classes > 0 && strcmp(how->split, "train") == 0) {
     brim_data_warn_absent(s->labels.path, label_of, s, s->info.count, s->info.classes);
@@ -525,7 +521,7 @@ static brim_status open_files(const brim_source_how *how, const json_t *args, id
                                   .path = s->images.path,
                                   .bytes = s->images.array.body_bytes};
   BRIM_TRY(brim_data_measure(&s->info, &all));
-  // Last, so that neither the classes nor the normalisation depend on it.
+  // Applied last, so that neither the classes nor the normalization depend on it.
   if (limit && (uint64_t)limit < s->info.count) s->info.count = (uint64_t)limit;
   return BRIM_OK;
 }
@@ -561,19 +557,19 @@ static brim_status idx_read(void *state, uint64_t index, void *input, void *targ
     return brim_fail(BRIM_EINVAL, "%s: holds %llu samples", s->images.path,
                      (unsigned long long)s->info.count);
   }
-  BRIM_TRY(brim_idx_array_read(&s->images.array, index * s->input_bytes, input, s->input_bytes));
+  BRIM_TRY(read_body(&s->images.array, index * s->input_bytes, input, s->input_bytes));
   if (s->info.type == BRIM_SAMPLE_F32) swap_f32(input, s->input_bytes);
   if (s->info.classes) {
-    int32_t label = (int32_t)label_at(s, index);
+    int32_t label = (int32_t)label_of(s, index);
     memcpy(target, &label, sizeof label);
     return BRIM_OK;
   }
   if (s->labels.array.header.type != TYPE_F32) {
-    float value = (float)label_at(s, index);
+    float value = (float)label_of(s, index);
     memcpy(target, &value, sizeof value);
     return BRIM_OK;
   }
-  BRIM_TRY(brim_idx_array_read(&s->labels.array, index * s->target_bytes, target, s->target_bytes));
+  BRIM_TRY(read_body(&s->labels.array, index * s->target_bytes, target, s->target_bytes));
   swap_f32(target, s->target_bytes);
   return BRIM_OK;
 }
@@ -601,8 +597,6 @@ static size_t idx_files(void *state, const char *paths[BRIM_SOURCE_FILES]) {
   return 2;
 }
 
-static int64_t idx_label(const void *state, uint64_t index) { return label_at(state, index); }
-
 const brim_source_table brim_source_idx = {
     .abi = BRIM_SOURCE_ABI,
     .name = "idx",
@@ -617,7 +611,7 @@ const brim_source_table brim_source_idx = {
 const brim_source_builtin brim_builtin_idx = {
     .table = &brim_source_idx,
     .host_bytes = idx_host_bytes,
-    .label = idx_label,
+    .label = label_of,
     .no_val = true,
     .files = idx_files,
 };

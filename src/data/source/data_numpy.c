@@ -260,7 +260,7 @@ static brim_status fail_zip(const char *path, uint64_t at) {
                    (unsigned long long)at);
 }
 
-// Where the list of members lies.
+// Finds the zip archive's central directory.
 static brim_status find_list(const brim_data_file *file, uint64_t *at, uint64_t *bytes) {
   size_t room = ZIP_END + ZIP_COMMENT, n = file->size < room ? file->size : room;
   if (n < ZIP_END) return fail_zip(file->path, file->size);
@@ -301,7 +301,7 @@ static brim_status find_list(const brim_data_file *file, uint64_t *at, uint64_t 
   return status;
 }
 
-// Sizes of 4 GiB and more stand in the extra field, those that are needed one after the other.
+// Sizes of 4 GiB and more are in the extra field, one after the other, only those that need it.
 static bool widen(const uint8_t *extra, size_t n, brim_npz_member *m) {
   uint64_t *fields[] = {&m->unpacked, &m->packed, &m->at};
   bool needed = m->unpacked == UINT32_MAX || m->packed == UINT32_MAX || m->at == UINT32_MAX;
@@ -324,7 +324,7 @@ static bool widen(const uint8_t *extra, size_t n, brim_npz_member *m) {
   return !needed;
 }
 
-// One entry of the list; *used: its bytes. Names that end in .npy are arrays.
+// Reads one entry of the directory; *used: its bytes. Names that end in .npy are arrays.
 static brim_status read_entry(const char *path, const uint8_t *p, size_t left, uint64_t at,
                               brim_npz_member *out, size_t *used) {
   *out = (brim_npz_member){0};
@@ -402,7 +402,7 @@ static void z_free(void *ctx, void *ptr) {
   brim_free(ptr);
 }
 
-// All of a member into memory that has room for it.
+// Unpacks a whole member into memory.
 static brim_status inflate_all(const brim_data_file *file, uint64_t at, uint64_t packed,
                                uint8_t *out, uint64_t unpacked) {
   uint8_t piece[ZIP_PIECE];
@@ -541,9 +541,9 @@ enum { MAX_CLASSES = 1000000, NAME_ROOM = 512, PIECE = 1 << 14, LISTED = 12 };
 enum { TEXT_PIECE = 1 << 20 };                      // bytes of text labels read at once
 enum { SIGNAL_CHANNELS = 16, SIGNAL_STRETCH = 8 };  // as in data_hdf5_set.c
 
-// The arrays that a path has, by name.
+// The arrays of a path, by name.
 typedef struct entries {
-  char *path;  // of the folder or the archive
+  char *path;  // the folder or the archive
   bool archive;
   bool whole;  // all are of the split asked for
   brim_npz_member *item;
@@ -552,14 +552,14 @@ typedef struct entries {
 
 typedef struct numpy_state {
   char *input_path, *target_path;  // the latter NULL: no targets
-  char *input_name;                // of the array in an archive
+  char *input_name;                // the input's array in an archive
   brim_npy_array inputs, targets;
-  int32_t *labels;            // of text, planned; NULL = the targets have them
-  brim_data_classes classes;  // of text labels
+  int32_t *labels;            // text labels, planned; NULL = labels are in the targets
+  brim_data_classes classes;  // names of text labels
   bool planes, binary, val_is_test;
   uint64_t row;    // numbers in a sample
   uint64_t plane;  // and in a channel of it
-  uint64_t width;  // of a row of targets
+  uint64_t width;  // values in a row of targets
   uint64_t samples;
   brim_source_info info;
 } numpy_state;
@@ -570,7 +570,7 @@ static brim_status fail_memory(const char *path) {
 
 //---------------------------------- elements ----------------------------------
 
-// A whole number; one too large for int64_t is the largest.
+// A whole number; numbers too large for int64_t become its maximum.
 static int64_t whole_of(const brim_npy *h, const uint8_t *p) {
   uint64_t v = 0;
   memcpy(&v, p, h->element_bytes);  // little-endian, as every machine brim runs on
@@ -623,7 +623,7 @@ static brim_status open_archive(const char *path, entries *out) {
   return out->path ? brim_npz_list(path, &out->item, &out->count) : fail_memory(path);
 }
 
-// The archive of a folder for a split: train.npz, or the only one. *out NULL: none.
+// The archive in a folder for a split: train.npz, or the only one. *out NULL: none.
 static brim_status find_archive(const char *folder, char *const *names, size_t count, int split,
                                 char **out, bool *whole) {
   size_t archives = 0, only = 0;
@@ -688,8 +688,8 @@ static bool is_name(const char *plain, bool targets) {
   return false;
 }
 
-// The array of a split that `named` asks for (NULL: the usual names). Arrays that bear no split's name
-// are training data, unless the whole file is the split's.
+// The array of a split that `named` names (NULL: the usual names). Arrays without a split's name
+// are training data, unless the whole file belongs to the split.
 static size_t find_array(const entries *e, int split, const char *named, bool targets) {
   char wanted[NAME_ROOM] = "", plain[NAME_ROOM];
   if (named) (void)brim_hdf5_split_of(named, wanted, sizeof wanted);
@@ -798,8 +798,8 @@ static brim_status find_arrays(const brim_source_how *how, const char *inputs, c
 
 //---------------------------------- what they hold ----------------------------------
 
-// Are channels stored before height and width, or before the steps of a signal? By what the sizes
-// suggest where `layout` is not set, with the same rule as for HDF5.
+// True if channels are stored before height and width, or before the steps of a signal. Without
+// `layout` the sizes decide, by the same rule as for HDF5.
 static bool is_planes(const brim_npy *h, const char *layout) {
   if (h->rank != 3 && h->rank != 4) return false;
   if (layout && strcmp(layout, h->rank == 4 ? "NCHW" : "NCL") == 0) return true;
@@ -924,7 +924,8 @@ static brim_status read_text(const brim_npy_array *a, const char *path, brim_dat
   return status;
 }
 
-// The names of the training split number the classes of all splits. None are read where it has no text.
+// The names in the training split number the classes of all splits. Reads nothing if that split has
+// no text.
 static brim_status read_training_names(numpy_state *s, const brim_source_how *how,
                                        const char *targets, int64_t classes) {
   if (strcmp(how->split, "train") == 0) return BRIM_OK;
@@ -972,8 +973,8 @@ static brim_status describe_text(numpy_state *s, const brim_source_how *how, con
 
 //---------------------------------- targets ----------------------------------
 
-// One whole number a row is a class, unless the numbers look like values to predict; anything else is
-// numbers to predict. classes=N and classes=0 decide otherwise. Rows of only 0 and 1 are several labels.
+// One whole number a row is a class, unless the numbers look like values; anything else is numbers
+// to predict. classes=N and classes=0 override this. Rows of only 0 and 1 are several labels each.
 static brim_status describe_targets(numpy_state *s, const brim_source_how *how, const char *targets,
                                     int64_t classes) {
   const brim_npy *h = &s->targets.header;
@@ -988,8 +989,8 @@ static brim_status describe_targets(numpy_state *s, const brim_source_how *how, 
     return brim_fail(BRIM_ELIMIT, "%s: rows of %" PRIu64 " values are too large", path, s->width);
   }
   if (is_text(h)) return describe_text(s, how, targets, classes);
-  // In memory, so that what is checked here stays as it is: a label out of range would be read as
-  // an index later.
+  // Keep targets in memory, so that they stay as checked: a label out of range would later be used
+  // as an index.
   BRIM_TRY(brim_npy_array_keep(&s->targets));
   s->info.target_dim = (int64_t)s->width;
   if (classes == 0) return BRIM_OK;
@@ -1133,7 +1134,7 @@ static brim_status open_arrays(const brim_source_how *how, const json_t *args, n
                                   .bytes = (size_t)s->inputs.header.body_bytes,
                                   .planes = s->planes};
   BRIM_TRY(brim_data_measure(&s->info, &all));
-  // Last, so that neither the classes nor the normalisation depend on it.
+  // Applied last, so that neither the classes nor the normalization depend on it.
   if (limit && (uint64_t)limit < s->info.count) s->info.count = (uint64_t)limit;
   return BRIM_OK;
 }

@@ -24,7 +24,7 @@ struct brim_source_part {
   // One of the two, or neither.
   uint32_t *small;
   uint64_t *large;
-  // With neither: positions from `first` on of this order.
+  // With neither table: positions of this order, from `first` on.
   uint64_t first;
   brim_shuffle order;
 };
@@ -52,6 +52,37 @@ void brim_source_part_free(brim_source_part *part) {
   }
 }
 
+// A part with a table of `count` numbers of the samples in use, 32 bits each where they suffice. NULL:
+// out of memory.
+static brim_source_part *new_table(const brim_source *source, uint64_t count) {
+  brim_source_part *part = brim_calloc(1, sizeof *part);
+  if (!part) return NULL;
+  if (source->info.count > UINT32_MAX) {
+    part->large = brim_alloc_tagged((size_t)count * sizeof *part->large, BRIM_MEM_PLANNED);
+  } else {
+    part->small = brim_alloc_tagged((size_t)count * sizeof *part->small, BRIM_MEM_PLANNED);
+  }
+  if (part->large || part->small) return part;
+  brim_free(part);
+  return NULL;
+}
+
+static void set_number(brim_source_part *part, uint64_t i, uint64_t number) {
+  if (part->large) {
+    part->large[i] = number;
+  } else {
+    part->small[i] = (uint32_t)number;
+  }
+}
+
+// The `count` numbers of the table become the samples in use.
+static void use_table(brim_source *source, brim_source_part *part, uint64_t count) {
+  part->below = source->part;
+  source->part = part;
+  source->info.count = count;
+  source->host_bytes += count * (part->large ? sizeof *part->large : sizeof *part->small);
+}
+
 static brim_status check_no_cache(const brim_source *source) {
   if (!source->cache) return BRIM_OK;
   return brim_fail(BRIM_ESTATE, "select a part before caching the samples");
@@ -59,13 +90,13 @@ static brim_status check_no_cache(const brim_source *source) {
 
 brim_status brim_source_take(brim_source *source, double from, double to, uint64_t seed) {
   BRIM_TRY(check_no_cache(source));
-  // Written so that a NaN is refused too.
+  // A NaN is refused too.
   if (!(from >= 0 && from < to && to <= 1)) {
     return brim_fail(BRIM_EINVAL, "part (%g, %g): it must be two shares of 1, the first smaller",
                      from, to);
   }
   uint64_t count = source->info.count;
-  // Rounded the same way wherever a share begins or ends, so that neighbours touch.
+  // Round the same way where a share begins or ends, so that neighbouring shares touch.
   uint64_t begin = (uint64_t)llround(from * (double)count);
   uint64_t end = (uint64_t)llround(to * (double)count);
   if (to >= 1 || end > count) end = count;
@@ -89,9 +120,9 @@ static brim_status limit_memory(void) {
   return brim_fail(BRIM_ENOMEM, "data.limit: out of memory");
 }
 
-// The class with the largest key on top, of equal ones the first.
+// A heap with the class of the largest key on top; among equal keys the lowest class.
 typedef struct heap {
-  double *key;    // of every class
+  double *key;    // per class
   int64_t *item;  // classes
   int64_t count;
 } heap;
@@ -115,7 +146,7 @@ static void heapify(heap *h) {
   for (int64_t i = h->count / 2; i > 0; i--) sink(h, i - 1);
 }
 
-// The ones given to small classes come from the largest.
+// Takes the samples given to small classes back from the largest ones.
 static void take_back(heap *h, int64_t classes, uint64_t excess, uint64_t *want) {
   for (int64_t c = 0; c < classes; c++) {
     h->key[c] = (double)want[c];
@@ -145,9 +176,9 @@ static void hand_out(heap *h, const uint64_t *have, int64_t classes, uint64_t mi
   }
 }
 
-// How many of each class: shares in proportion, rounded down, one at the least while there is room,
-// and what is left to those whose share lost most. There may be as many classes as samples: no step
-// for one sample may look at all of them.
+// Chooses how many samples of each class to keep: proportional shares rounded down, at least one
+// while there is room, and the remainder to the classes that lost most. There may be as many
+// classes as samples, so no step per sample may scan all classes.
 static brim_status share_out(const uint64_t *have, int64_t classes, uint64_t count, uint64_t limit,
                              uint64_t *want) {
   heap h = {.key = brim_calloc((size_t)classes, sizeof *h.key),
@@ -179,38 +210,20 @@ static brim_status pick(brim_source *source, uint64_t limit, uint64_t *have, uin
     have[source->builtin->label(source->state, brim_source_part_at(source->part, i))]++;
   }
   BRIM_TRY(share_out(have, classes, count, limit, want));
-  bool large = count > UINT32_MAX;
-  size_t bytes = (size_t)limit * (large ? sizeof(uint64_t) : sizeof(uint32_t));
-  brim_source_part *part = brim_calloc(1, sizeof *part);
-  void *table = part ? brim_alloc_tagged(bytes, BRIM_MEM_PLANNED) : NULL;
-  if (!table) {
-    brim_free(part);
-    return limit_memory();
-  }
+  brim_source_part *part = new_table(source, limit);
+  if (!part) return limit_memory();
   uint64_t n = 0;
   for (uint64_t i = 0; i < count && n < limit; i++) {
     int64_t label = source->builtin->label(source->state, brim_source_part_at(source->part, i));
     if (want[label] == 0) continue;
     want[label]--;
-    if (large) {
-      ((uint64_t *)table)[n++] = i;
-    } else {
-      ((uint32_t *)table)[n++] = (uint32_t)i;
-    }
+    set_number(part, n++, i);
   }
-  if (large) {
-    part->large = table;
-  } else {
-    part->small = table;
-  }
-  part->below = source->part;
-  source->part = part;
-  source->info.count = n;
-  source->host_bytes += bytes;
+  use_table(source, part, n);
   return BRIM_OK;
 }
 
-// Positions from 0 on of a fixed random order: every part of the set has its share.
+// The first positions of a fixed random order, so that every region of the set has its share.
 static brim_status spread(brim_source *source, uint64_t limit, uint64_t seed) {
   brim_source_part *part = brim_calloc(1, sizeof *part);
   if (!part) return limit_memory();
@@ -237,10 +250,10 @@ brim_status brim_source_limit(brim_source *source, uint64_t limit, uint64_t seed
 
 //---------------------------------- index files ----------------------------------
 
-// A walk over the numbers of the text.
+// Reads the numbers of the text one by one.
 typedef struct index_reader {
   const char *path, *at;
-  int line;  // of the number last read
+  int line;  // line of the number last read
   int next_line;
 } index_reader;
 
@@ -274,7 +287,7 @@ static brim_status next_number(index_reader *r, uint64_t *number, bool *found) {
   return BRIM_OK;
 }
 
-// Numbers in the text, each checked against `count` and against those before it.
+// Counts the numbers in the text and checks each against `count` and against those before it.
 static brim_status count_numbers(const char *path, const char *text, uint64_t count,
                                  uint64_t *total) {
   uint8_t *seen = brim_calloc(count / 8 + 1, 1);
@@ -303,43 +316,9 @@ static brim_status count_numbers(const char *path, const char *text, uint64_t co
   return status;
 }
 
-static brim_status fill_table(brim_source *source, const char *path, const char *text,
-                              uint64_t total) {
-  bool large = source->info.count > UINT32_MAX;
-  size_t bytes = (size_t)total * (large ? sizeof(uint64_t) : sizeof(uint32_t));
-  brim_source_part *part = brim_calloc(1, sizeof *part);
-  void *table = brim_alloc_tagged(bytes, BRIM_MEM_PLANNED);
-  if (!part || !table) {
-    brim_free(part);
-    brim_free(table);
-    return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
-  }
-  if (large) {
-    part->large = table;
-  } else {
-    part->small = table;
-  }
-  index_reader r = {.path = path, .at = text, .next_line = 1};
-  uint64_t number = 0;
-  bool found = true;
-  for (uint64_t i = 0; i < total; i++) {
-    (void)next_number(&r, &number, &found);  // counted before: it cannot fail
-    if (large) {
-      part->large[i] = number;
-    } else {
-      part->small[i] = (uint32_t)number;
-    }
-  }
-  part->below = source->part;
-  source->part = part;
-  source->info.count = total;
-  source->host_bytes += bytes;
-  return BRIM_OK;
-}
-
-// Only the samples whose numbers stand in a text file, in its order: one whole number a line, # to
-// the end of a line is a comment. A number that is there twice or too large is refused.
-static brim_status brim_source_part_file(brim_source *source, const char *path) {
+// Keeps only the samples listed in a text file, in its order: one whole number a line; # begins a
+// comment. A number that is repeated or too large is refused.
+static brim_status take_file(brim_source *source, const char *path) {
   BRIM_TRY(check_no_cache(source));
   char *text;
   size_t size;
@@ -351,7 +330,16 @@ static brim_status brim_source_part_file(brim_source *source, const char *path) 
                        strlen(text));
   }
   if (!status) status = count_numbers(path, text, source->info.count, &total);
-  if (!status) status = fill_table(source, path, text, total);
+  brim_source_part *part = status ? NULL : new_table(source, total);
+  if (!status && !part) status = brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
+  index_reader r = {.path = path, .at = text, .next_line = 1};
+  for (uint64_t i = 0; i < total && !status; i++) {
+    uint64_t number = 0;
+    bool found;
+    (void)next_number(&r, &number, &found);  // cannot fail: count_numbers read the same text
+    set_number(part, i, number);
+  }
+  if (!status) use_table(source, part, total);
   brim_free(text);
   return status;
 }
@@ -405,10 +393,8 @@ void brim_source_cache_free(brim_source_cache *cache) {
   brim_free(cache);
 }
 
-// Whether the sample is here, and its copy. A sample that is not may be put, by several threads at
-// once: one of them does it.
-static bool brim_source_cache_get(const brim_source *source, uint64_t index, void *input,
-                                  void *target) {
+// Copies the sample from memory; false if it is not there yet.
+static bool cache_get(const brim_source *source, uint64_t index, void *input, void *target) {
   const brim_source_cache *c = source->cache;
   if (atomic_load_explicit(&c->state[index], memory_order_acquire) != READY) return false;
   const uint8_t *from = c->block + (size_t)index * sample_bytes(source);
@@ -417,13 +403,12 @@ static bool brim_source_cache_get(const brim_source *source, uint64_t index, voi
   return true;
 }
 
-// Whether the sample is here, and its copy. A sample that is not may be put, by several threads at
-// once: one of them does it.
-static void brim_source_cache_put(const brim_source *source, uint64_t index, const void *input,
-                                  const void *target) {
+// Puts a sample that was read. Several threads may try at once: one of them does it.
+static void cache_put(const brim_source *source, uint64_t index, const void *input,
+                      const void *target) {
   const brim_source_cache *c = source->cache;
   uint8_t empty = EMPTY;
-  // Only one of several that read the sample at once writes it; the others have their own copy.
+  // Several threads may have read the sample at once; only one of them writes it here.
   if (!atomic_compare_exchange_strong_explicit(&c->state[index], &empty, FILLING,
                                                memory_order_relaxed, memory_order_relaxed)) {
     return;
@@ -506,7 +491,7 @@ static brim_status find_table(const brim_registry *registry, const char *name,
   return status;
 }
 
-// Images of different sizes have to be images, and to come with what reads them.
+// Samples of different sizes must be images, and the source must be able to decode them.
 static brim_status check_varies(const brim_source *s, const char *name) {
   if (!s->info.varies) {
     if (s->table->read) return BRIM_OK;
@@ -522,7 +507,7 @@ static brim_status check_varies(const brim_source *s, const char *name) {
   return brim_fail(BRIM_EABI, "%s: images of different sizes, but no size and decode", name);
 }
 
-// Sizes of a sample from the info, checked.
+// Checks the info and derives the sizes of a sample.
 static brim_status check_info(brim_source *s) {
   static const size_t type_bytes[BRIM_SAMPLE_TYPE_COUNT] = {1, 4};
   const brim_source_info *info = &s->info;
@@ -556,13 +541,14 @@ static brim_status check_info(brim_source *s) {
 
 //---------------------------------- opening ----------------------------------
 
-// What every source takes besides its own arguments.
+// Arguments that every source takes besides its own.
 typedef struct common_args {
   const brim_value *part;
   const brim_value *indices;
 } common_args;
 
-// The component without them, which is what its own parser sees; *own is brim_free's.
+// Splits off the common arguments; the rest is what the source's own parser sees. *own is
+// brim_free's.
 static brim_status split_args(const brim_component *component, common_args *common,
                               brim_argument **own, brim_component *rest) {
   *common = (common_args){0};
@@ -594,7 +580,7 @@ static brim_status apply_common(brim_source *s, const common_args *common, uint6
     if (indices->kind != BRIM_VALUE_STRING || !indices->string[0]) {
       return brim_fail(BRIM_EINVAL, "indices must be the name of a file, as indices=val.txt");
     }
-    BRIM_TRY(brim_source_part_file(s, indices->string));
+    BRIM_TRY(take_file(s, indices->string));
   }
   if (!part || part->kind == BRIM_VALUE_NULL) return BRIM_OK;
   if (part->kind != BRIM_VALUE_LIST || part->count != 2 || !is_number(&part->items[0]) ||
@@ -604,7 +590,7 @@ static brim_status apply_common(brim_source *s, const common_args *common, uint6
   return brim_source_take(s, part->items[0].number, part->items[1].number, seed);
 }
 
-// A plug-in's own open may fail without a word; then the status has to speak.
+// A plug-in's open may fail without a detail; then the status becomes the message.
 static brim_status open_table(brim_source *s, const brim_source_how *how, const char *name) {
   brim_status_clear();
   brim_status status = s->table->open(how, &s->state);
@@ -649,7 +635,7 @@ static brim_status open_source(const brim_registry *registry, const brim_compone
     s->val_is_test = strcmp(how->split, "val") == 0 &&
                      (row->no_val || (row->val_is_test && row->val_is_test(s->state)));
   } else if (after.live_bytes[BRIM_MEM_PLANNED] > before.live_bytes[BRIM_MEM_PLANNED]) {
-    // A plug-in says with each allocation whether it is planned; the counters add it up.
+    // A plug-in marks its allocations as planned; the counters tell how much it allocated.
     s->host_bytes = after.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED];
   }
   s->table->info(s->state, &s->info);
@@ -686,7 +672,7 @@ brim_status brim_source_open(const brim_registry *registry, const brim_component
   brim_status status = open_part(registry, component, &how, s);
   if (status) {
     brim_free(s);
-    // What is wrong with the component itself stands somewhere in a config: say where.
+    // The component came from a config: say where.
     if (status == BRIM_EINVAL && component->file && component->line > 0) {
       brim_fail_context(status, "%s:%d:%d", component->file, component->line, component->col);
     }
@@ -728,7 +714,7 @@ void brim_source_describe_target(const brim_source *source, uint64_t index, int6
   if (!text[0]) brim_source_describe(source, index, text, size);
 }
 
-// Every failure says something, and says of which sample.
+// Makes sure that a failure has a message and names the sample.
 static brim_status name_sample(const brim_source *source, uint64_t index, brim_status status) {
   char text[512];
   if (!brim_status_detail()[0]) brim_status_set_detail(brim_status_text(status));
@@ -762,13 +748,13 @@ brim_status brim_source_read(brim_source *source, uint64_t index, int scale, voi
   BRIM_TRY(check_index(source, index));
   const brim_source_info *info = &source->info;
   int64_t size[2] = {info->dim[0], info->rank > 1 ? info->dim[1] : 1};
-  if (!source->cache || !brim_source_cache_get(source, index, input, target)) {
+  if (!source->cache || !cache_get(source, index, input, target)) {
     uint64_t number = brim_source_part_at(source->part, index);
     brim_status_clear();
     brim_status status = info->varies ? read_varying(source, number, scale, input, target, size)
                                       : source->table->read(source->state, number, input, target);
     if (status) return name_sample(source, index, status);
-    if (source->cache) brim_source_cache_put(source, index, input, target);
+    if (source->cache) cache_put(source, index, input, target);
   }
   if (height) *height = size[0];
   if (width) *width = size[1];
@@ -777,7 +763,7 @@ brim_status brim_source_read(brim_source *source, uint64_t index, int scale, voi
 
 brim_status brim_source_stream(brim_source *source, uint64_t index, uint64_t next, void *input,
                                void *target) {
-  // A cache reads what was just written.
+  // A cache reads back what was just written, so do not write past the CPU caches.
   if (!source->builtin || !source->builtin->stream || source->cache) {
     return brim_source_read(source, index, 1, input, target, NULL, NULL);
   }
@@ -880,7 +866,7 @@ static void target_text(const brim_source_info *info, char out[TEXT_BYTES]) {
 
 static bool same_shape(const brim_source_info *a, const brim_source_info *b, bool any_size) {
   bool same = a->rank == b->rank && a->type == b->type;
-  // height and width are the transforms' business then, channels are not
+  // height and width are then the transforms' concern; channels must agree
   for (int i = any_size && a->rank == 3 ? 2 : 0; same && i < a->rank; i++) {
     same = a->dim[i] == b->dim[i];
   }
@@ -919,10 +905,10 @@ brim_status brim_source_match(const brim_source *train, const brim_source_info *
                      ", the training set only up to %" PRId64 ": %s and %s%s",
                      b->classes - 1, a->classes - 1, other, one, says ? left : "");
   }
-  // Text labels of sets that were opened apart, from two files, may be numbered in two ways.
+  // Text labels of two sets that were opened separately may be numbered differently.
   const char *const *ours = brim_source_text_classes(train);
   const char *const *theirs = brim_source_text_classes(eval);
-  // Folders number their classes by name, as text is numbered. Other numbers are as their writer chose them.
+  // Folders number their classes by name, like text labels. Other numbers are the writer's choice.
   const brim_source *numbered = ours ? eval : train;
   if (a->classes > 0 && !ours != !theirs && strcmp(numbered->table->name, "folder") != 0) {
     brim_log_warn("data",

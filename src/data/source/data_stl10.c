@@ -17,7 +17,7 @@ enum { FOLD_BYTES_MAX = 16 << 20 };
 
 typedef struct stl10_split {
   const char *name, *images, *labels;
-  uint64_t records;  // of the real set
+  uint64_t records;  // of the original set
 } stl10_split;
 
 static const stl10_split splits[] = {
@@ -100,8 +100,8 @@ typedef uint8_t bytes16 __attribute__((vector_size(16)));
 #define ZIP_HIGH(a, b) \
   __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 
-// 16 columns of 16 bytes to 16 rows: four times, row i and row i + 8 shuffled like cards. Unrolled,
-// so that all 16 stay in registers.
+// Transposes 16 columns of 16 bytes: four rounds in which rows i and i + 8 are shuffled like cards.
+// Unrolled, so that all 16 stay in registers.
 static inline void transpose16(const uint8_t *in, bytes16 out[16]) {
   bytes16 a[16], b[16];
 #pragma GCC unroll 16
@@ -164,7 +164,7 @@ typedef struct stl10_state {
   char *images_path, *labels_path, *folds_path;  // NULL: it reads none
   brim_data_file images;
   uint64_t records;  // in the file
-  void *memory;      // of the two below (planned)
+  void *memory;      // one planned block for the two below
   size_t memory_bytes;
   uint32_t *order;  // NULL = as in the file
   uint8_t *labels;  // 0 .. 9, of all records; NULL = none
@@ -173,7 +173,7 @@ typedef struct stl10_state {
 
 static brim_status fail_memory(void) { return brim_fail(BRIM_ENOMEM, "stl10: out of memory"); }
 
-// Labels without images are a set with something missing, not a split that is not there.
+// Labels without images are an incomplete set, not a missing split.
 static brim_status find_labels(const stl10_state *s, const char *folder, bool *found) {
   char *file = brim_fs_join(folder, s->split->labels);
   if (!file) return fail_memory();

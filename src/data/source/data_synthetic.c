@@ -20,7 +20,7 @@ typedef struct synthetic_state {
   uint64_t split;     // 0 train, 1 val, 2 test, 3 unlabeled
   uint64_t classes;   // patterns there are, also where the samples come without labels; 0 = one
   uint64_t elements;  // of one sample
-  uint32_t noise;     // of NOISE_ONE
+  uint32_t noise;     // out of NOISE_ONE
   brim_source_info info;
 } synthetic_state;
 
@@ -80,7 +80,7 @@ static void fill_targets(const synthetic_state *s, const void *input, float *out
   }
 }
 
-// Which split is asked for, and how many samples it has. `unlabeled` is there when it is given any.
+// The requested split and its number of samples. `unlabeled` exists if it is given any samples.
 static brim_status read_split(const json_t *args, const char *split, synthetic_state *s) {
   static const char *const splits[] = {"train", "val", "test", "unlabeled", NULL};
   static const char *const labeled[] = {"train", "val", "test", NULL};
@@ -136,7 +136,7 @@ static brim_status read_args(const json_t *args, const brim_source_how *how, syn
 static void suggest(synthetic_state *s) {
   brim_source_info *info = &s->info;
   if (info->type != BRIM_SAMPLE_U8) return;
-  // A weighted sum of two independent uniform values: known without looking at any.
+  // A weighted sum of two independent uniform values: its moments are known in advance.
   double w = (double)s->noise / NOISE_ONE;
   int64_t last = info->rank == 3 ? info->dim[2] : 1;
   info->channels = last <= 4 ? (int32_t)last : 1;

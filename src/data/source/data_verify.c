@@ -16,7 +16,7 @@ typedef struct channel_sums {
   double min, max;
 } channel_sums;
 
-// The first of a thread's, `limit` of them at most.
+// The first records of a thread, at most `limit`.
 typedef struct record_list {
   brim_survey_broken *items;
   size_t count;
@@ -34,7 +34,7 @@ typedef struct worker {
   brim_status status;
 } worker;
 
-// A sample's digest, and what to call it.
+// A sample's digest and identity.
 typedef struct brim_survey_mark {
   uint8_t digest[BRIM_SHA256_BYTES];
   uint64_t index;
@@ -54,7 +54,7 @@ typedef struct pass {
   worker *workers;
   mark *marks;        // samples of them, or NULL
   image_size *sizes;  // samples of them, or NULL
-  uint64_t first;     // of the block
+  uint64_t first;     // first sample of the block
 } pass;
 
 static brim_status no_memory(void) {
@@ -144,7 +144,8 @@ static void keep_record(pass *s, worker *w, record_list *list, uint64_t index, c
   list->items[list->count++] = (brim_survey_broken){.index = index, .text = text};
 }
 
-// Values that are no numbers, in the input (`odd`) or in the target (its first such one; -1 = none).
+// Notes values that are not finite, in the input (`odd`) or in the target (index of the first; -1 =
+// none).
 static void note_odd(pass *s, worker *w, uint64_t index, const odd_values *odd, int64_t value) {
   bool input = odd->nan || odd->inf, target = value >= 0;
   w->nan_values += odd->nan;
@@ -167,7 +168,7 @@ static void note_odd(pass *s, worker *w, uint64_t index, const odd_values *odd, 
   keep_record(s, w, &w->odd, index, text);
 }
 
-// *odd: the first number to predict that is none; -1 = all are.
+// *odd: the first target value that is not finite; -1 = all are finite.
 static void look_at_target(pass *s, worker *w, int32_t *label, int64_t *odd) {
   const brim_source_info *info = &s->source->info;
   *label = -1;
@@ -287,7 +288,7 @@ static int by_index(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-// The first `limit` of all threads' records; every thread kept its own first ones.
+// Keeps the first `limit` of all threads' records; each thread kept its own first ones.
 static brim_status gather(pass *s, bool odd, brim_survey_broken **out, size_t *kept) {
   size_t count = 0;
   for (int t = 0; t < s->threads; t++) {
@@ -321,7 +322,7 @@ static void put_size(image_size size, int64_t out[2]) {
   out[1] = size.width;
 }
 
-// Broken samples have no size and lie in front.
+// Broken samples have size 0, so they sort first.
 static void finish_sizes(pass *s) {
   uint64_t n = s->out->samples, good = s->out->good;
   if (!s->sizes || good == 0) return;
@@ -496,7 +497,7 @@ void brim_survey_deinit(brim_survey *survey) {
 
 //---------------------------------- two of them ----------------------------------
 
-// Both lists are sorted: one walk, called once to count and once, with room, to keep.
+// Walks both sorted lists: first to count the twins, then, with room for them, to keep them.
 static uint64_t walk(const brim_survey *a, const brim_survey *b, brim_survey_shared *out) {
   uint64_t n = 0;
   for (uint64_t i = 0, j = 0; i < a->good && j < b->good;) {

@@ -1,6 +1,6 @@
-// Looking at every sample of a source, by several threads: what cannot be read, what it holds
-// (classes, range, mean and deviation, sizes), what is odd (NaN, constant samples, duplicates).
-// Callers: `brim data info` and `verify`.
+// A survey reads every sample of a source by several threads and reports unreadable ones, contents
+// (classes, range, mean and deviation, sizes) and oddities (NaN, constant samples, duplicates).
+// Callers: `brim data info` and `verify`, the watcher of training.
 #ifndef BRIM_DATA_VERIFY_H_
 #define BRIM_DATA_VERIFY_H_
 
@@ -32,14 +32,14 @@ typedef struct brim_survey_twins {
   bool labels_differ;
 } brim_survey_twins;
 
-// Of one channel. Values as they are stored (0..255 for bytes); NaN and infinities left out.
+// One channel. Values as stored (0 to 255 for bytes), without NaN and infinities.
 typedef struct brim_survey_channel {
   double mean, std, min, max;
 } brim_survey_channel;
 
 typedef struct brim_survey {
   uint64_t samples;  // looked at
-  uint64_t good;     // of them could be read
+  uint64_t good;     // samples that could be read
   uint64_t broken_count;
   brim_survey_broken *broken;  // by index, at most `limit`
   size_t broken_kept;
@@ -48,7 +48,7 @@ typedef struct brim_survey {
   uint64_t labels_out_of_range;
   int channels;  // the last dimension of images of up to 4, else 1
   brim_survey_channel channel[BRIM_SURVEY_CHANNELS];
-  uint64_t nan_values, inf_values, bad_samples;  // of floats; samples that hold one
+  uint64_t nan_values, inf_values, bad_samples;  // floats only; samples with such values
   uint64_t bad_targets;                          // samples whose numbers to predict hold one
   uint64_t odd_count;                            // samples of either kind
   brim_survey_broken *odd;                       // which, and whether input or target; like broken
@@ -58,7 +58,7 @@ typedef struct brim_survey {
   // Images that vary: the least and the most area, and the middle one.
   int64_t smallest[2], largest[2], median[2];  // height, width
   uint64_t twin_count;                         // samples that an earlier one equals
-  uint64_t conflicts;                          // of these, those whose label is another
+  uint64_t conflicts;                          // twins whose labels differ
   brim_survey_twins *twins;                    // at most `limit`
   size_t twins_kept;
   struct brim_survey_mark *marks;  // with duplicates: the digests of the good samples, in order

@@ -36,7 +36,7 @@ static brim_status check(cudaError_t error, const char *what) {
 
 //---------------------------------- kernel ----------------------------------
 
-// Where a block's planes lie: one extern array for the kernel's instances.
+// A block's planes: one extern array for all instances of the kernel.
 extern __shared__ float4 augment_shared[];
 
 template <int C>
@@ -156,8 +156,8 @@ static void grow(augment_task *t, augment_size size, int *most_pixels, int *long
   if (size.width > *longest) *longest = size.width;
 }
 
-// Shared memory that a block may have, less what the kernel takes on its own. The smallest of all
-// devices: what was planned on one has to hold on another.
+// Shared memory a block may have, less the kernel's own. The smallest of all devices, so that a
+// plan for one device holds on another.
 static size_t ask_shared_most(void) {
   int count = 0, most = 227 << 10;
   if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
@@ -227,8 +227,8 @@ static void shape(const brim_augment_program *p, augment_task *t) {
   }
 }
 
-// Blocks that work at once where the planes lie in scratch: two for each of an H200's 132
-// multiprocessors, fewer where that would be more than 256 MB.
+// Blocks that run at once if the planes lie in scratch: two for each of an H200's 132
+// multiprocessors, fewer if that were more than 256 MB.
 static int64_t scratch_blocks(const augment_task *t, int64_t items) {
   size_t slice = t->buffers * t->buffer_floats * sizeof(float);
   int64_t blocks = (int64_t)(((size_t)256 << 20) / slice);

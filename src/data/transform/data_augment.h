@@ -33,7 +33,7 @@ typedef struct brim_augment_batch {
 typedef struct brim_augment_fetch {
   const void *from;       // device address of row 0, inside what `lock` page-locked; any alignment
   uint64_t stride;        // bytes from a row to the next
-  size_t bytes;           // of one, copied to `to` one behind the other
+  size_t bytes;           // of a row; rows are copied to `to` one behind the other
   const uint64_t *place;  // rows numbers of rows in the file
   int64_t rows;           // >= 1
   int64_t capacity;       // >= rows: those past `rows` become zero in `to` and `out_targets`
@@ -54,11 +54,11 @@ typedef struct brim_augment_table {
   // Enqueues on the stream (brim_device.stream); `scratch` is 256-byte aligned.
   brim_status (*run)(void *stream, const brim_augment_program *program,
                      const brim_augment_batch *batch, void *scratch);
-  // (optional, all or none) Whole pages of memory that is only read, a mapped file's among them,
-  // page-locked and readable by the device: *address is where it finds them. `near` is any memory of
-  // that device. BRIM_EUNSUPPORTED with a detail where they cannot be.
+  // (optional, all or none) Page-locks whole pages of memory that is only read, such as a mapped
+  // file, and makes them readable by the device at *address. `near` is any memory of that device.
+  // BRIM_EUNSUPPORTED with a detail if they cannot be locked.
   brim_status (*lock)(const void *memory, size_t bytes, const void *near, const void **address);
-  // Nothing that reads them may be under way.
+  // Nothing may still be reading the pages.
   void (*unlock)(const void *memory);
   // Enqueues on the stream; what it reads crosses the bus, so it takes few of the device's units and
   // is meant to run beside other work.

@@ -45,10 +45,10 @@ struct augment_task {
   augment_size size[BRIM_IMAGE_MAX_STAGES + 1];  // in front of each stage, and the result's
   bool in_place[BRIM_IMAGE_MAX_STAGES];          // geometry: nothing but flips
   unsigned char group_end[BRIM_IMAGE_MAX_STAGES];
-  int first_end;  // of the group that reads the sample; may be empty
+  int first_end;  // end of the group that reads the sample; may be empty
   int buffers;    // 1, or 2 where geometry comes later too
   size_t buffer_floats;
-  int rows;  // of the table in shared memory, which the blur's weights share
+  int rows;  // of the table in shared memory, shared with the blur's weights
   int threads;
   bool shared;  // the planes lie there
   size_t shared_bytes;
@@ -62,7 +62,7 @@ struct augment_line {
   brim_image_axis axis;
 };
 
-// What all threads of a block know, in shared memory: registers are for pixels.
+// Values common to all threads of a block, in shared memory: registers are for pixels.
 struct augment_common {
   brim_augment ids;
   brim_image_drawn drawn[BRIM_IMAGE_MAX_STAGES];

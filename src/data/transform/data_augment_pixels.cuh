@@ -18,7 +18,7 @@ AUGMENT_INLINE float augment_sum(float v, float *sums) {
   return v;
 }
 
-// What is left to do of a color_jitter, in order; negative parts do nothing.
+// Remaining parts of a color_jitter, in order; negative parts do nothing.
 struct augment_parts {
   int part[BRIM_IMAGE_JITTER_COUNT];
   float factor[BRIM_IMAGE_JITTER_COUNT];
@@ -161,8 +161,8 @@ AUGMENT_INLINE void augment_blur_span(const float *line, const augment_lines &l,
   }
 }
 
-// In place: a round has whole lines, all of it in registers before any of it is written. Threads
-// side by side have lines side by side.
+// Works in place: a round has whole lines, all read into registers before any is written.
+// Neighbouring threads have neighbouring lines.
 template <int C>
 AUGMENT_INLINE void augment_blur_lines(const augment_image &image, const augment_lines &l,
                                        const float *weights, int taps) {

@@ -10,7 +10,8 @@
 extern "C" {
 #endif
 
-// What the kernels' entries report failures through; before anything of the table is called.
+// Sets the host through which the kernels' entries report failures; call it before anything of the
+// table.
 void brim_data_cuda_set_host(const brim_host_api *host);
 // BRIM_AUGMENT_EXTENSION of the cuda plug-in.
 extern const brim_augment_table brim_data_cuda_augment;

@@ -20,7 +20,7 @@ typedef struct fetch_task {
   unsigned char *to;
   const uint64_t *place;
   uint64_t rows, stride, bytes;
-  uint64_t pieces;  // of a row
+  uint64_t pieces;  // pieces of a row
   uint64_t total;   // pieces x capacity
 } fetch_task;
 

@@ -16,7 +16,7 @@ typedef struct gather_task {
   void *to;
   const uint64_t *index;  // NULL = row r is number r
   int64_t rows, capacity;
-  uint64_t units;  // of a sample
+  uint64_t units;  // units of a sample
   uint64_t total;  // units x capacity x views
 } gather_task;
 

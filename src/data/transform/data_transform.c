@@ -26,7 +26,7 @@ typedef struct row {
 
 //---------------------------------- arguments ----------------------------------
 
-// size=32 or size=(height, width). The catalogue has checked a config's; code may ask too.
+// size=32 or size=(height, width). Components made by code have not passed the catalogue's checks.
 static brim_status read_size(const brim_component *c, int32_t *height, int32_t *width) {
   const brim_value *v = brim_component_arg(c, "size");
   int64_t h = 0, w = 0;
@@ -116,7 +116,7 @@ static brim_status read_filter(const brim_component *c, brim_image_stage *s) {
 
 //---------------------------------- windows ----------------------------------
 
-// Images of sizes of their own may be smaller than the window: what lies outside is padding then.
+// If images vary in size, some may be smaller than the window: the outside is padding then.
 static brim_status check_window(const brim_component *c, const brim_transform_build *b,
                                 const brim_image_stage *s) {
   int64_t height = s->in_height + 2 * (int64_t)s->padding;
@@ -172,8 +172,8 @@ static brim_status read_pad(const brim_component *c, brim_transform_build *b, br
 
 //---------------------------------- resampling ----------------------------------
 
-// size=(height, width), or size=n for n x n; in front of a center_crop n is the shorter side, as
-// elsewhere (read_pipeline then makes one stage of the two).
+// size=(height, width), or size=n for n x n. In front of a center_crop n is the shorter side, as
+// elsewhere (read_pipeline makes one stage of the two).
 static brim_status read_resize(const brim_component *c, brim_transform_build *b,
                                brim_image_stage *s) {
   (void)b;
@@ -247,7 +247,7 @@ static brim_status read_blur(const brim_component *c, brim_transform_build *b,
   return read_p(c, 0.5, &s->p);
 }
 
-// The value that a normalisation makes zero, to the nearest byte; black when there is none.
+// The value that normalization maps to zero, to the nearest byte; black without normalization.
 static void set_fill(const brim_source_info *info, brim_sample_type type, int64_t channels,
                      brim_image_stage *s) {
   int64_t n = info->channels;
@@ -269,13 +269,13 @@ static brim_status read_cutout(const brim_component *c, brim_transform_build *b,
 
 //---------------------------------- without a stage ----------------------------------
 
-// Channels that a normalisation given as one number is spread over.
+// Number of channels that a single normalization value applies to.
 static int32_t spread(const brim_source_info *info) {
   if (info->channels > 0) return info->channels;
   return info->rank == 3 && info->dim[2] <= BRIM_IMAGE_MAX_CHANNELS ? (int32_t)info->dim[2] : 1;
 }
 
-// One number, or one a channel: *count of them, or 0 when it is one.
+// One number, or one for each channel: *count of them, or 0 for a single number.
 static brim_status read_numbers(const brim_component *c, const char *name, double fallback,
                                 float out[BRIM_IMAGE_MAX_CHANNELS], int32_t *count) {
   const brim_value *v = brim_component_arg(c, name);
@@ -303,7 +303,7 @@ static brim_status refuse_after(const brim_component *c, const brim_transform_bu
                    b->closed, b->closed);
 }
 
-// (x - mean) / std on 0..1 (bytes) or on the values as they are (floats): the network's to do.
+// (x - mean) / std on 0..1 (bytes) or on the values as they are (floats), left to the network.
 static brim_status fold_normalize(const brim_component *c, brim_transform_build *b) {
   if (b->closed && strcmp(b->closed, "to_tensor") != 0) return refuse_after(c, b);
   brim_source_info *info = &b->t->info;
@@ -333,7 +333,7 @@ static brim_status fold_normalize(const brim_component *c, brim_transform_build 
   return BRIM_OK;
 }
 
-// 0..1 and nothing else: no normalisation but the one that follows.
+// to_tensor maps to 0..1; only a normalization that follows counts.
 static brim_status fold_to_tensor(const brim_component *c, brim_transform_build *b) {
   if (b->closed) return refuse_after(c, b);
   brim_source_info *info = &b->t->info;
@@ -347,7 +347,7 @@ static brim_status fold_to_tensor(const brim_component *c, brim_transform_build 
   return BRIM_OK;
 }
 
-// Bytes to floats of the same values; what the network then does to them comes to the same.
+// Converts bytes to floats of the same values; the network's result stays the same.
 static brim_status fold_cast(const brim_component *c, brim_transform_build *b) {
   brim_source_info *info = &b->t->info;
   const char *type = brim_component_string(c, "dtype", "float32");
@@ -374,7 +374,7 @@ static brim_status fold_cast(const brim_component *c, brim_transform_build *b) {
   return BRIM_OK;
 }
 
-// Views differ by what is drawn: without draws there is one.
+// Views differ only by random draws: without draws there is one view.
 static brim_status fold_views(const brim_component *c, brim_transform_build *b) {
   int32_t views = 1;
   BRIM_TRY(read_int(c, "views", 2, 1, 16, &views));
@@ -415,7 +415,7 @@ static const row *find_row(const char *name) {
   return NULL;
 }
 
-// The names there are, for messages.
+// Fails with the list of known names.
 static brim_status unknown(const brim_component *c) {
   brim_str names;
   brim_str_init(&names);
@@ -464,7 +464,7 @@ static brim_status check_row(const brim_component *c, const row *r, const brim_t
   return BRIM_OK;
 }
 
-// One item; *joined says that the one after it, `next`, went into the same stage.
+// Reads one item; *joined: the item after it, `next`, became part of the same stage.
 static brim_status read_item(const brim_component *c, const brim_component *next,
                              brim_transform_build *b, bool *joined) {
   const row *r = find_row(c->name);
@@ -494,7 +494,7 @@ static brim_status read_item(const brim_component *c, const brim_component *next
   return BRIM_OK;
 }
 
-// A cast alone still has to pass the samples through: as a window of all of it.
+// A cast alone still needs a stage to pass the samples through: a window of the whole image.
 static brim_status add_cast(brim_transform_build *b) {
   brim_augment_program *program = &b->t->program;
   if (b->t->info.type == b->source->type || program->stage_count > 0) return BRIM_OK;
@@ -521,7 +521,7 @@ static brim_status read_pipeline(const brim_pipeline *pipeline, brim_transform_b
       return status;
     }
     if (joined) i++;
-    // View 0 is what the pipeline without `views` makes, wherever that stands.
+    // View 0 is the result of the pipeline without `views`, wherever `views` stands in it.
     b->number += joined ? 2 : strcmp(c->name, "views") != 0;
   }
   if (b->t->varies && b->t->program.stage_count == 0) {
@@ -529,7 +529,7 @@ static brim_status read_pipeline(const brim_pipeline *pipeline, brim_transform_b
                      "the images differ in size; the first transform must be resize, center_crop, "
                      "random_crop or random_resized_crop");
   }
-  // Without the source's word on it, the mean colour is that of the normalisation in the pipeline.
+  // If the source gives no mean colour, take that of the pipeline's normalization.
   brim_augment_program *program = &b->t->program;
   for (int32_t i = 0; i < program->stage_count && b->source->channels <= 0; i++) {
     brim_image_stage *s = &program->stages[i];
@@ -564,14 +564,14 @@ static void grow(size_t *size, size_t n) {
   if (n > *size) *size = n;
 }
 
-// One after the other, aligned; 0 bytes take no place.
+// Reserves a place behind the others, aligned; 0 bytes take none.
 static size_t place(brim_transforms *t, size_t bytes) {
   size_t at = t->scratch_bytes;
   t->scratch_bytes += (bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
   return at;
 }
 
-// Buffers of packed pixels: for every stage that writes to another place than the result.
+// Reserves buffers of packed pixels for every stage that does not write to the result.
 static void place_packed(brim_transforms *t) {
   const brim_augment_program *p = &t->program;
   size_t pixel = (size_t)p->channels * sample_type_bytes(p->in_float), size = 0, writes = 0;
@@ -613,7 +613,7 @@ static void place_planes(brim_transforms *t) {
   t->blur_at = place(t, blur);
 }
 
-// Bytes of a sample of these dimensions, far from overflow with all that scratch is made of.
+// Checks that a sample of these dimensions, with all its scratch, is far from overflow.
 static brim_status check_bytes(const brim_augment_program *p) {
   for (int32_t i = 0; i < p->stage_count; i++) {
     const brim_image_stage *s = &p->stages[i];
@@ -718,8 +718,8 @@ const brim_augment_program *brim_transforms_program(const brim_transforms *trans
 
 //---------------------------------- decoding smaller ----------------------------------
 
-// The region of a decoded image that the first stage resamples has at least as many rows and
-// columns as it makes of them.
+// True if the region that the first stage resamples has, after decoding, at least as many rows and
+// columns as the stage's output.
 static bool enough(const brim_image_stage *s, const brim_augment *draw, int32_t height,
                    int32_t width) {
   brim_image_drawn d;
@@ -747,7 +747,7 @@ int brim_transforms_scale(const brim_transforms *transforms, int64_t epoch, uint
 
 //---------------------------------- applying ----------------------------------
 
-// A sample on its way: packed, or planes once something has mixed its pixels.
+// A sample on its way: packed pixels, or planes once a stage has mixed its pixels.
 typedef struct walk {
   const brim_transforms *t;
   brim_augment draw;
@@ -771,7 +771,7 @@ static brim_transform_planes planes_at(const walk *w, int which) {
   return planes;
 }
 
-// Where stage i writes packed pixels: to the result when nothing behind it changes the size.
+// Where stage i writes packed pixels: to the result if nothing behind it changes the size.
 static uint8_t *packed_to(walk *w, int32_t i) {
   const brim_augment_program *p = &w->t->program;
   if (w->t->resizes[i + 1] == 0 && p->in_float == p->out_float) return w->out;
@@ -819,7 +819,7 @@ static void move_packed(walk *w, int32_t i, const brim_image_drawn *d) {
   }
 }
 
-// The same on planes, each an image of one float a pixel.
+// Moves planes: each is an image of one float a pixel.
 static void move_planes(walk *w, const brim_image_stage *s, const brim_image_drawn *d) {
   brim_transform_planes planes = planes_at(w, w->plane);
   size_t n = (size_t)w->height * (size_t)w->width;

@@ -29,7 +29,7 @@ typedef struct brim_transform_build {
   brim_transforms *t;
   const brim_source_info *source;
   bool random;
-  uint32_t number;  // of the next item; `views` is not counted
+  uint32_t number;  // number of the next item; `views` does not count
   int64_t height, width, channels;
   const char *closed;  // a component that ends the pipeline for all but normalize and views
 } brim_transform_build;
@@ -40,7 +40,7 @@ typedef struct brim_transform_build {
 typedef struct brim_transform_packed {
   int32_t height, width;
   size_t pixel;
-  // What constant padding and cutout leave: byte b of a pixel is fill[b % fill_bytes].
+  // The value left by constant padding and cutout: byte b of a pixel is fill[b % fill_bytes].
   uint8_t fill[4 * BRIM_IMAGE_MAX_CHANNELS];
   size_t fill_bytes;
 } brim_transform_packed;
@@ -68,7 +68,7 @@ void brim_transform_store(const brim_transform_planes *planes, void *packed, boo
 // Bytes to floats of the same value.
 void brim_transform_widen(const uint8_t *in, float *out, size_t n);
 
-// Where a resampling reads: packed samples of `channels`, rows of `width` pixels.
+// Input of a resampling: packed samples of `channels`, rows of `width` pixels.
 typedef struct brim_transform_from {
   const void *data;
   bool bytes;
@@ -85,7 +85,7 @@ void brim_transform_resample(const brim_image_stage *s, const brim_image_drawn *
 void brim_transform_jitter(const brim_image_drawn *d, const brim_transform_planes *planes);
 void brim_transform_gray(const brim_transform_planes *planes);
 size_t brim_transform_blur_bytes(const brim_image_stage *s, int32_t width);
-// In place; `other` is room for one plane.
+// Works in place; `other` is room for one plane.
 void brim_transform_blur(const brim_image_stage *s, const brim_image_drawn *d,
                          const brim_transform_planes *planes, float *other, void *scratch);
 

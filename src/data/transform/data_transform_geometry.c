@@ -18,7 +18,7 @@ static void fill_pixels(const brim_transform_packed *shape, uint8_t *out, size_t
   }
 }
 
-// Every pixel from somewhere in the image.
+// Copies a window whose every pixel comes from the image.
 static void window_mapped(const brim_image_stage *s, const brim_image_drawn *d,
                           const brim_transform_packed *shape, const uint8_t *in, uint8_t *out) {
   size_t pixel = shape->pixel, in_row = (size_t)shape->width * pixel;
@@ -32,7 +32,7 @@ static void window_mapped(const brim_image_stage *s, const brim_image_drawn *d,
   }
 }
 
-// What lies outside is the fill.
+// Pixels outside the image become the fill.
 static void window_filled(const brim_image_stage *s, const brim_image_drawn *d,
                           const brim_transform_packed *shape, const uint8_t *in, uint8_t *out) {
   size_t pixel = shape->pixel;
@@ -67,10 +67,10 @@ void brim_transform_window(const brim_image_stage *s, const brim_image_drawn *d,
 
 //---------------------------------- flips ----------------------------------
 
-// Inlined for the sizes that occur, so that a pixel moves in registers.
+// Inlined for the common sizes, so that a pixel moves in registers.
 static inline void mirror_row(uint8_t *row, int32_t width, size_t pixel) {
   uint8_t t[16];
-  if (width < 2) return;  // of no pixel there is no last one to point at
+  if (width < 2) return;  // an empty row has no last pixel to point at
   for (uint8_t *a = row, *b = row + (size_t)(width - 1) * pixel; a < b; a += pixel, b -= pixel) {
     memcpy(t, a, pixel);
     memcpy(a, b, pixel);
@@ -95,7 +95,7 @@ static void mirror_wide_row(uint8_t *row, int32_t width, size_t pixel) {
   }
 }
 
-// Four floats at a time, turned around in registers.
+// Mirrors four floats at a time, reversed in registers.
 static void mirror_floats(uint8_t *row, int32_t width) {
   uint8_t *a = row, *b = row + 4 * (size_t)width;
   for (; b - a >= 32; a += 16, b -= 16) {

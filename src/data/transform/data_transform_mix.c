@@ -402,7 +402,7 @@ CLONES static void blur_row(const float *restrict row, const float *restrict wei
   }
 }
 
-// The same down the columns, for row y of a plane.
+// Blurs down the columns, for row y of a plane.
 CLONES static void blur_columns(const brim_transform_planes *p, const float *in, int32_t y,
                                 const float *restrict weight, int32_t radius, float *restrict out) {
   const float *up[BRIM_IMAGE_MAX_TAPS / 2 + 1], *down[BRIM_IMAGE_MAX_TAPS / 2 + 1];
