@@ -1,4 +1,4 @@
-// The environments brim has itself, the check of those plug-ins have, and the words of their arguments.
+// brim's own environments, the check of a plug-in's row, and the choices of arguments.
 #include "env/env.h"
 
 #include <string.h>
@@ -37,7 +37,7 @@ int32_t brim_env_rule_find(const brim_env_row *row, const char *name) {
 
 //---------------------------------- rows of plug-ins ----------------------------------
 
-// The first required member a row lacks; NULL = it has all of them.
+// The first required member that is missing; NULL = none.
 static const char *missing_member(const brim_env_row *row) {
   const struct {
     bool has;
@@ -108,7 +108,7 @@ brim_status brim_env_check_row(const brim_env_row *row, const char *name) {
   }
   for (size_t i = 0; i < row->arg_count; i++) BRIM_TRY(check_arg(row, i, name));
   for (int32_t i = 0; row->rules && row->rules[i]; i++) {
-    // a name that cannot be distinguished from another one
+    // a name that an earlier baseline has
     if (brim_env_rule_find(row, row->rules[i]) == i + 1) continue;
     return brim_fail(BRIM_EABI, "environment %s: its row has two baselines named %s", name,
                      row->rules[i]);

@@ -1,6 +1,6 @@
-// What the header of an environment is made of, and what it uses: how far an episode is, and random choices.
-// Loops over environments (src/rl/*_each.h for the CPU, *_each.cuh for a GPU) are templates over such a header.
-// An environment NAME defines in it, by way of BRIM_ENV(x), which is brim_NAME_##x:
+// The header of an environment: what it defines, and what it uses, the track of an episode and random
+// choices. The loops over environments (src/rl/*_each.h for the CPU, *_each.cuh for a GPU) are templates over
+// such a header. The header of an environment NAME defines these, where BRIM_ENV(x) is brim_NAME_##x:
 //
 //   enum { BRIM_ENV(OBS), BRIM_ENV(ACT), BRIM_ENV(AGENTS), BRIM_ENV(FIGURES) }   capacities; AGENTS and
 //                                    ACT at least 1, discrete ACT at most 64
@@ -11,30 +11,29 @@
 //   brim_env_sizes sizes(values)     the sizes with these settings, within the capacities
 //   void reset(values, track, state *)          a new episode: all of it from brim_env_draw
 //   void observe(values, state, agent, float *) sizes.obs numbers
-//   float sees(values, state, agent, index)     number `index` of them, alone: a thread of a GPU writes one
-//   int32_t flags(values, state, agent, uint32_t *)   how many numbers of an observation, from the first on,
-//                                    are always 0 or 1, and those: number i is bit i % 32 of word i / 32,
-//                                    bits behind the last are 0. Without a place for them the count alone.
-//                                    A GPU writes them faster than sees can; 0 = it asks sees for all
+//   float sees(values, state, agent, index)     number `index` of them: a thread of a GPU writes one
+//   int32_t flags(values, state, agent, uint32_t *)   how many leading numbers of an observation are always
+//                                    0 or 1, and their bits: number i is bit i % 32 of word i / 32, the
+//                                    rest is 0. NULL for the words: only the count. A GPU writes flags
+//                                    faster than `sees`; 0 = it calls `sees` for all numbers
 //   uint64_t mask(values, state, agent)         discrete: bit a is set where action a is allowed
 //   brim_env_outcome step(values, track, state *, action *)
-//   float share(values, state, agent)           an agent's own reward of the last step, which step keeps in
-//                                    the state where sizes.rewards is `agents`. The outcome's reward is
-//                                    the mean of them. With sizes.rewards 1 nothing calls share
+//   float share(values, state, agent)           an agent's reward in the last step, which `step` keeps in
+//                                    the state if sizes.rewards is `agents`. The outcome's reward is
+//                                    their mean. Not called if sizes.rewards is 1
 //   void global(values, state, float *)         sizes.global numbers, for a critic
 //   float global_sees(values, state, index)     number `index` of them. With sizes.global 0 a critic sees
 //                                    the observations of all agents, one behind the other
-//   int32_t stored(values)           leading bytes of the state that are in use with these settings, a
-//                                    multiple of 4 and of the state's alignment; nothing reads or writes
-//                                    what lies behind them
-//   int32_t rule(values, state, agent, rule, uint32_t bits)   discrete: the action a baseline of the row
-//                                    takes, by what the agent observes; `rule` counts from 1, `bits` are
-//                                    random
+//   int32_t stored(values)           leading bytes of the state in use with these settings, a multiple
+//                                    of 4 and of the state's alignment; the rest is never touched
+//   int32_t rule(values, state, agent, rule, uint32_t bits)   discrete: the action of a baseline of
+//                                    the row, from what the agent observes; `rule` counts from 1, `bits`
+//                                    are random
 //   void frame(values, state, float *)          sizes.frame numbers, for a replay
 //   void figures(values, state, float *)        sizes.figures numbers of an episode that ended
-//   void count(values, steps, episode, raw, double (*sums)[2])   discrete: brim_env_row.count, for a GPU to
-//                                    add episodes up where they end. It only adds: sums of several
-//                                    environments are added up afterwards
+//   void count(values, steps, episode, raw, double (*sums)[2])   discrete: brim_env_row.count, for a
+//                                    GPU that adds episodes up where they end. It only adds, since sums
+//                                    of several environments are added up later
 //
 // All are BRIM_HD, take values and state by pointer to const unless noted, and round alike on host and
 // device: brim_fma where one rounding is needed.
@@ -44,8 +43,8 @@
 #include "env/env.h"
 #include "env/env_random.h"
 
-// Where in a rollout a random number is drawn: brim_env_draw(t->ids.event_key, &t->ids, t->episode, n)
-// with n made of t->step, below BRIM_ENV_MAX_STEPS.
+// How far an environment is in its rollout. It draws by brim_env_draw(t->ids.event_key, &t->ids, t->episode,
+// n), with n made of t->step, below BRIM_ENV_MAX_STEPS.
 typedef struct brim_env_track {
   brim_env_ids ids;
   int32_t episode;  // of the rollout
@@ -55,7 +54,7 @@ typedef struct brim_env_track {
   double reward;    // all steps
 } brim_env_track;
 
-// What came of a step.
+// The result of a step.
 typedef struct brim_env_outcome {
   float reward;
   int32_t end;  // brim_env_end
@@ -71,8 +70,8 @@ BRIM_HD brim_env_track brim_env_track_of(brim_env_ids ids) {
   return t;
 }
 
-// After a step. True: the episode is over. A reward that is no number counts as nothing, and its
-// episode as diverged.
+// Counts a step; true if the episode is over. A reward that is not finite counts as 0 and ends the episode as
+// diverged.
 BRIM_HD int brim_env_after(brim_env_track *t, brim_env_outcome o, int32_t length) {
   t->steps++;
   t->step++;
@@ -89,7 +88,7 @@ BRIM_HD int brim_env_after(brim_env_track *t, brim_env_outcome o, int32_t length
   return o.end != BRIM_ENV_RUNNING;
 }
 
-// Discrete: one of the actions the mask allows, each as likely, by random bits. 0 where it allows none.
+// Discrete: a random allowed action, all equally likely; 0 if none is allowed.
 BRIM_HD int32_t brim_env_any(uint64_t mask, uint32_t bits) {
   int32_t count = 0;
   for (uint64_t left = mask; left; left &= left - 1) count++;

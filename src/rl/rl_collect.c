@@ -1,5 +1,5 @@
-// The CPU's table of collected rollouts: environments over threads, each by the loops of its row
-// (brim_env_row.collect). What is computed does not depend on the number of threads.
+// Collected rollouts on the CPU (brim_collect_table). Threads share the environments; the loops of the
+// environment's row run them (brim_env_row.collect). The number of threads changes no bit.
 #include "rl/rl_collect.h"
 
 #include <math.h>
@@ -54,11 +54,10 @@ static void run_range(void *ctx, int64_t begin, int64_t end, int thread) {
   c->fn(&c->work, begin, end);
 }
 
-// Waking threads takes 5 to 50 us, more beside other programs: what one thread does in about 100 is not
-// divided.
+// Waking threads takes 5 to 50 us, more beside other programs: work of about 100 us stays on one thread.
 enum { ALONE_NS = 100000 };
 
-// fn over `count` environments or rows, each of which takes about so many nanoseconds.
+// Runs fn over `count` environments or rows of about `each` nanoseconds.
 static brim_status over_threads(const brim_rollout_where *where, const brim_collect_work *work,
                                 brim_collect_fn fn, int64_t count, int64_t each_ns) {
   crew c = {.work = *work, .fn = fn};
@@ -73,7 +72,7 @@ static brim_status over_threads(const brim_rollout_where *where, const brim_coll
   return BRIM_OK;
 }
 
-// Guesses: a number that is written, and an agent that moves with a share of its state.
+// Guessed nanoseconds: to write a number; to move an agent, with its share of the state.
 static int64_t look_ns(const brim_collect_task *c, const brim_collect_view *view) {
   const int64_t actor = view->actor.data ? (int64_t)c->agents * c->obs : 0;
   return 10 + actor + (view->critic.data ? c->critic : 0) + (view->mask ? 5 * c->agents : 0);

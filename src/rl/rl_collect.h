@@ -1,11 +1,10 @@
-// Collecting for on-policy learning: many environments step side by side under actions that a network or a
-// rule chose. A rollout keeps states, not observations: a state has no pointers and the same bits on host
-// and device, and `look` writes what a network reads from it, for the environments of a step or for any
-// list of rows. One table for the CPU (threads over environments), which runs every
-// environment whose row has `collect`, and one for each environment on CUDA (the extension
-// "mappo.collect/NAME"). A caller owns the memory: `layout` says how much of it, and where in it things lie.
-// E environments, A agents, T steps of a rollout, R rewards of a step, F final states; [t][env][agent]
-// everywhere. Row r = t * E + env.
+// Collecting rollouts for on-policy learning: many environments step side by side, with actions that a
+// network or a rule chose. A rollout keeps states, not observations. A state has no pointers and the same
+// bits on host and device; `look` writes the observations of a step, or of any list of rows, for a network.
+// The CPU's table (threads over environments) runs every environment whose row has `collect`. On CUDA each
+// environment has a table, the extension "mappo.collect/NAME". The caller owns the memory; `layout` says how
+// much, and where things lie in it. E environments, A agents, T steps of a rollout, R rewards of a step, F
+// final states; [t][env][agent] everywhere. Row r = t * E + env.
 // An iteration: begin, then for each t: look at rows t * E.., choose actions, step(t). `reset` once before.
 // Callers: the workload `mappo`.
 #ifndef BRIM_RL_COLLECT_H_
@@ -29,23 +28,24 @@ typedef struct brim_collect_shape {
   int32_t num_envs;         // E
   int32_t steps;            // T, of a rollout
   int32_t episode_length;   // steps after which an episode is truncated
-  // Evaluation: every environment runs one episode and then stays as it is; its further steps have reward
-  // 0 and count nowhere.
+  // Evaluation: every environment runs one episode and then stops; further steps have reward 0 and do not
+  // count.
   int32_t once;
   uint64_t seed;
-  uint64_t stream;  // BRIM_COLLECT_TRAINING; another is held out: never random numbers of training
+  uint64_t
+      stream;  // BRIM_COLLECT_TRAINING, or a stream of evaluation with random numbers of its own
 } brim_collect_shape;
 
-// Environment steps of the run, of each environment. The sampler's counter is now + t.
+// Steps that each environment has made in the run. The sampler's counter is now + t.
 typedef struct brim_collect_clock {
   uint64_t now;   // before this rollout
   uint64_t next;  // after it
 } brim_collect_clock;
 
-// Finished episodes.
+// Sums over finished episodes.
 typedef struct brim_collect_tally {
   int64_t episodes, terminated, truncated, diverged;
-  double reward, reward_sq, length;         // sums over episodes: return, its square, steps
+  double reward, reward_sq, length;         // return, its square, steps
   double figures[BRIM_ENV_MAX_FIGURES][2];  // as brim_env_row.count adds them
 } brim_collect_tally;
 
@@ -53,7 +53,7 @@ typedef struct brim_collect_span {
   size_t offset, bytes;
 } brim_collect_span;
 
-// Counts, and byte offsets into the block of device memory a caller provides; each a multiple of 256.
+// Counts, and byte offsets into the caller's block of device memory, multiples of 256.
 typedef struct brim_collect_layout {
   size_t bytes;        // of the block
   int32_t envs;        // E
@@ -66,8 +66,8 @@ typedef struct brim_collect_layout {
   int32_t finals;      // F = ceil(T / episode_length), the most truncations of an environment
   int32_t slots;       // T + 1 + F: the block has slots * E rows
   size_t state_bytes;  // from one state to the next
-  // [slots][E]: state t; state T, behind the last step; final states of truncated episodes. Final states
-  // that have never been used are first states.
+  // [slots][E]: states 0 to T (T follows the last step), then final states of truncated episodes. A final
+  // state that was never used is a first state.
   size_t states;
   size_t tracks;    // brim_collect_track[E]: how far each environment is
   size_t clock;     // brim_collect_clock
@@ -76,26 +76,26 @@ typedef struct brim_collect_layout {
   size_t final;     // int32_t[T][E]: -1, or truncated: row (T + 1 + final) * E + env has its state
   size_t action;    // int32_t[T][E][A]: the caller's, or `choose`'s
   size_t logp;      // float[T][E][A]: the caller's
-  size_t episodes;  // brim_rollout_episode[E]: the last that ended; outcome RUNNING: none did
+  size_t episodes;  // brim_rollout_episode[E]: the last one; outcome RUNNING = none has ended
   size_t figures;   // float[E][sizes.figures], right behind them
   size_t tally;     // brim_collect_tally, by `tally`
-  size_t sums;      // brim_collect_tally[E]: what it is added up from
+  size_t sums;      // brim_collect_tally[E]: those of each environment
   size_t scratch;   // of `tally`
-  // What a checkpoint has to keep between two rollouts (before `begin`): state T, and all that the run
-  // carries along. A block of another T takes it too.
+  // What a checkpoint keeps between two rollouts (before `begin`): state T, and what the run carries along. A
+  // block of another T can load it.
   brim_collect_span saved[2];
 } brim_collect_layout;
 
-// A matrix to write: its row i is of number i of the rows looked at (actor: of agent i % A of number i / A).
+// A matrix to write. Row i is of row i of the view (actor: of agent i % A of row i / A).
 typedef struct brim_collect_output {
   void *data;     // NULL = not wanted; aligned to 16 bytes
   int32_t dtype;  // BRIM_F32, BRIM_BF16, BRIM_F16
-  int32_t pitch;  // numbers from one row to the next; zeros behind those it has
+  int32_t pitch;  // numbers from one row to the next; the rest of a row is 0
 } brim_collect_output;
 
 typedef struct brim_collect_view {
-  // Rows first .. first + count - 1, or those listed in device memory (on the CPU: here). A row that does
-  // not exist gives zeros and the mask 1.
+  // Rows first to first + count - 1, or a list in device memory. A row that does not exist gives zeros and
+  // the mask 1.
   int64_t first;
   const int32_t *rows;
   int64_t count;
@@ -104,14 +104,13 @@ typedef struct brim_collect_view {
   uint64_t *mask;              // (count, A): allowed actions, a bit for each; NULL = not wanted
 } brim_collect_view;
 
-// All enqueue on CUDA, and can be recorded: nothing waits, allocates or takes numbers from the host. On
-// the CPU they run to their end. `where` without a pool makes one for every call.
+// On CUDA all calls enqueue, and can be recorded: they neither wait nor allocate nor read numbers of the
+// host. On the CPU they return when they are done.
 typedef struct brim_collect_table {
   uint32_t abi;  // BRIM_COLLECT_ABI
-  // BRIM_EINVAL with a detail where a shape makes no sense; BRIM_EUNSUPPORTED where the environment has
-  // continuous actions.
+  // BRIM_EINVAL for a bad shape; BRIM_EUNSUPPORTED if the environment has continuous actions.
   brim_status (*layout)(const brim_collect_shape *shape, brim_collect_layout *out);
-  // First episodes into state T, clock and sums to 0. `begin` comes next.
+  // Writes first states into state T; sets clock and sums to 0. `begin` comes next.
   brim_status (*reset)(const brim_rollout_where *where, const brim_collect_shape *shape,
                        void *block);
   // State 0 = state T; clock.now = clock.next, clock.next += T.
@@ -119,22 +118,22 @@ typedef struct brim_collect_table {
                        void *block);
   brim_status (*look)(const brim_rollout_where *where, const brim_collect_shape *shape, void *block,
                       const brim_collect_view *view);
-  // action[t] by a rule: 0 = random among what the mask allows, else the environment's own, from 1.
+  // Chooses action[t] by a rule: 0 = random among allowed actions, else one of the environment's, from 1.
   brim_status (*choose)(const brim_rollout_where *where, const brim_collect_shape *shape,
                         void *block, int32_t t, int32_t rule);
-  // Reads state t and action[t]; writes reward, end and final of t, and state t + 1: where the episode
-  // ended the first of the next one. An action that does not exist ends the episode as diverged.
+  // Reads state t and action[t]; writes reward, end and final of t, and state t + 1. After the end of an
+  // episode that is the first state of the next one. An invalid action ends the episode as diverged.
   brim_status (*step)(const brim_rollout_where *where, const brim_collect_shape *shape, void *block,
                       int32_t t);
-  // Adds the sums of all environments up, always in the same order. `clear`: and begins them again.
+  // Adds up the sums of all environments, always in the same order. `clear` then sets them to 0.
   brim_status (*tally)(const brim_rollout_where *where, const brim_collect_shape *shape,
                        void *block, int32_t clear);
 } brim_collect_table;
 
 // The CPU's.
 const brim_collect_table *brim_collect_cpu(void);
-// Whether a rollout can continue from what a checkpoint has of layout.saved: both spans, in host memory,
-// aligned or not. BRIM_EPARSE names the first environment that cannot.
+// Checks both spans of layout.saved out of a checkpoint, in host memory, aligned or not. BRIM_EPARSE names
+// the first environment that cannot continue.
 brim_status brim_collect_check_saved(const brim_collect_shape *shape, const void *states,
                                      const void *carried);
 // The frame (sizes.frame numbers) of a row of a block in host memory, for a replay.

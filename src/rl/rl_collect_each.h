@@ -1,7 +1,6 @@
 // The CPU's loops over the environments of a collected rollout, a template over the header of an environment
-// with discrete actions. A file includes the environment's header, defines BRIM_ENV(x) and includes this;
-// it gets brim_NAME_collects() for its row. Environments do not see each other. Without BRIM_ENV this is
-// empty.
+// with discrete actions. An environment's file includes its header, defines BRIM_ENV(x) and includes this; it
+// gets brim_NAME_collects() for its row. Without BRIM_ENV this is empty.
 #ifdef BRIM_ENV
 #include <string.h>
 
@@ -14,7 +13,7 @@ static BRIM_ENV(values) BRIM_ENV(collect_values)(const void *env) {
   return v;
 }
 
-// 0 where the sizes are beyond the header's capacities.
+// 0 if the sizes exceed the header's capacities.
 static int32_t BRIM_ENV(collect_stored)(const void *env) {
   const BRIM_ENV(values) v = BRIM_ENV(collect_values)(env);
   const brim_env_sizes z = BRIM_ENV(sizes)(&v);
@@ -97,7 +96,7 @@ static void BRIM_ENV(collect_put)(const brim_collect_output *o, int64_t row, int
   }
 }
 
-// Zeros of a row from number `from` on.
+// Clears a row from number `from` on.
 static void BRIM_ENV(collect_clear)(const brim_collect_output *o, int64_t row, int32_t from) {
   const size_t size = o->dtype == BRIM_F32 ? sizeof(float) : sizeof(uint16_t);
   char *at = (char *)o->data + (size_t)(row * o->pitch + from) * size;

@@ -1,5 +1,5 @@
-// Where things of a collected rollout lie, and what the loops of the CPU (rl_collect_each.h) and the kernels
-// (rl_collect_each.cuh) have in common besides the environment: both write the same block of memory.
+// Collected rollouts as the CPU's loops (rl_collect_each.h) and the kernels (rl_collect_each.cuh) share them:
+// the layout of the block of memory, and everything that does not depend on the environment.
 #ifndef BRIM_RL_COLLECT_PLAN_H_
 #define BRIM_RL_COLLECT_PLAN_H_
 
@@ -7,8 +7,8 @@
 #include "rl/rl_collect.h"
 #include "rl/rl_rollout_plan.h"
 
-// How far an environment is. What a run has of its random numbers is here: they are keyed by (seed,
-// stream) and counted by environment, episode and step, never by the rollout.
+// How far an environment is. Its random numbers are keyed by (seed, stream) and counted by environment,
+// episode and step, never by the rollout.
 typedef struct brim_collect_track {
   double reward;    // of the episode
   int32_t episode;  // of the run
@@ -18,10 +18,10 @@ typedef struct brim_collect_track {
 enum {
   BRIM_COLLECT_ALIGN = 16,                            // bytes, of a state in the block
   BRIM_COLLECT_WORDS = 7 + 2 * BRIM_ENV_MAX_FIGURES,  // of a tally, 8 bytes each
-  BRIM_COLLECT_COUNTS = 4                             // of them are integers, the first ones
+  BRIM_COLLECT_COUNTS = 4                             // the first of them are integers
 };
 
-// Everything of a rollout that its loops read: `of` the shape, and places in the block.
+// What the loops of a rollout read: numbers of the shape, and pointers into the block.
 typedef struct brim_collect_task {
   int32_t envs, steps, length, once;
   int32_t agents, obs, act, rewards, critic, global, figures;
@@ -39,7 +39,7 @@ typedef struct brim_collect_task {
   brim_collect_tally *sums, *parts, *tally;
 } brim_collect_task;
 
-// A piece of the CPU's work: the loops of a row run it for some environments, or rows of a view.
+// Work of the CPU's loops, which run it for a range of environments, or of rows of a view.
 typedef struct brim_collect_work {
   const void *env;  // the environment's values
   brim_collect_task task;
@@ -50,9 +50,9 @@ typedef struct brim_collect_work {
 
 typedef void (*brim_collect_fn)(const brim_collect_work *work, int64_t begin, int64_t end);
 
-// What the row of an environment gives (brim_env_row.collect): rl_collect_each.h makes it.
+// The loops of an environment (brim_env_row.collect), made by rl_collect_each.h.
 typedef struct brim_collect_each {
-  int32_t (*stored)(const void *values);  // below 1: it has sizes that do not fit together
+  int32_t (*stored)(const void *values);  // below 1: the sizes contradict each other
   brim_collect_fn reset, look, choose, step;
   void (*frame)(const void *values, const void *state, float *out);
 } brim_collect_each;
@@ -63,7 +63,7 @@ static inline brim_env_sizes brim_collect_sizes(const brim_collect_shape *s) {
   return s->row->sizes(s->env.bytes);
 }
 
-// What is wrong with a shape, as a message of the catalogue; NULL = nothing.
+// Names what is wrong with a shape, as a message of the catalogue; NULL = nothing.
 static inline const char *brim_collect_problem(const brim_collect_shape *s) {
   if (s->num_envs < 1 || s->num_envs > BRIM_ENV_MAX_ENVS) {
     return BRIM_N_("num_envs has to be from 1 to 16777216");
@@ -105,7 +105,7 @@ static inline void brim_collect_layout_of(const brim_collect_shape *s, int32_t s
   out->critic = z.global ? z.global : z.agents * z.obs;
   out->state_bytes =
       ((size_t)stored + BRIM_COLLECT_ALIGN - 1) / BRIM_COLLECT_ALIGN * BRIM_COLLECT_ALIGN;
-  // what a run carries along, in one piece
+  // what a run carries along, contiguous
   out->tracks = brim_rollout_place(&next, envs * sizeof(brim_collect_track));
   out->clock = brim_rollout_place(&next, sizeof(brim_collect_clock));
   out->sums = brim_rollout_place(&next, envs * sizeof(brim_collect_tally));
@@ -166,7 +166,7 @@ static inline brim_collect_task brim_collect_task_of(const brim_collect_shape *s
   return c;
 }
 
-// What is wrong with a view, as a message of the catalogue; NULL = nothing.
+// Names what is wrong with a view, as a message of the catalogue; NULL = nothing.
 static inline const char *brim_collect_view_problem(const brim_collect_layout *at, int64_t envs,
                                                     int32_t obs, const brim_collect_view *v) {
   const brim_collect_output *outputs[] = {&v->actor, &v->critic};
@@ -196,7 +196,7 @@ BRIM_HD brim_env_ids brim_collect_ids(const brim_collect_task *c, int32_t env) {
   return ids;
 }
 
-// As the functions of an environment take it.
+// The track that the functions of an environment take.
 BRIM_HD brim_env_track brim_collect_track_of(const brim_collect_task *c, int32_t env,
                                              const brim_collect_track *k) {
   brim_env_track t = brim_env_track_of(brim_collect_ids(c, env));
@@ -212,19 +212,18 @@ BRIM_HD char *brim_collect_state(const brim_collect_task *c, int64_t row) {
 
 BRIM_HD int brim_collect_finite(float x) { return x - x == 0.0f; }
 
-// Whether an environment whose step ended so begins a new episode. With `once` only where its state may be
-// no number.
+// True if an environment begins a new episode after `end`. With `once` only if its state may not be a number.
 BRIM_HD int brim_collect_restarts(const brim_collect_task *c, int32_t end) {
   return c->once ? end == BRIM_ENV_DIVERGED : end != BRIM_ENV_RUNNING;
 }
 
-// Which final state of the rollout keeps an episode that ended so with step t; -1 = none does. Truncations
-// of an environment are at least c->length steps apart, so that no two have the same.
+// The number of the final state that keeps an episode truncated at step t; -1 = none. Truncations of an
+// environment are at least c->length steps apart, so each has its own.
 BRIM_HD int32_t brim_collect_final(const brim_collect_task *c, int32_t t, int32_t end) {
   return end == BRIM_ENV_TRUNCATED && !c->once ? t / c->length : -1;
 }
 
-// Word `word` of `count` tallies, added up in order.
+// The sum of word `word` of `count` tallies, in their order.
 BRIM_HD void brim_collect_add_word(const brim_collect_tally *from, int32_t count, int32_t word,
                                    brim_collect_tally *out) {
   const char *at = (const char *)from + (size_t)word * 8;

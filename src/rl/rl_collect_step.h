@@ -1,19 +1,18 @@
-// One environment of a collected rollout, a template over its header (env_step.h says what it defines): what
-// the CPU's loops (rl_collect_each.h) and the kernels (rl_collect_each.cuh) have in common. Without BRIM_ENV
-// this is empty.
+// One environment of a collected rollout, a template over its header (env_step.h): the part that the CPU's
+// loops (rl_collect_each.h) and the kernels (rl_collect_each.cuh) share. Without BRIM_ENV this is empty.
 #ifdef BRIM_ENV
 #include "rl/rl_collect_plan.h"
 
-// A new episode into s.
+// Begins a new episode in s.
 BRIM_HD void BRIM_ENV(collect_start)(const brim_collect_task *c, const BRIM_ENV(values) * v,
                                      int32_t env, const brim_collect_track *k,
                                      BRIM_ENV(state) * s) {
   const brim_env_track t = brim_collect_track_of(c, env, k);
-  memset((void *)s, 0, (size_t)c->stored);  // gaps of the struct too: a state is compared by bytes
+  memset((void *)s, 0, (size_t)c->stored);  // padding too: states are compared by bytes
   BRIM_ENV(reset)(v, &t, s);
 }
 
-// One step in place. Writes c->rewards numbers and returns how the episode ended with it.
+// Makes one step in place, writes c->rewards numbers and returns a brim_env_end.
 BRIM_HD int32_t BRIM_ENV(collect_move)(const brim_collect_task *c, const BRIM_ENV(values) * v,
                                        int32_t env, brim_collect_track *k, BRIM_ENV(state) * s,
                                        const int32_t *action, float *reward) {
@@ -36,7 +35,7 @@ BRIM_HD int32_t BRIM_ENV(collect_move)(const brim_collect_task *c, const BRIM_EN
   return t.outcome;
 }
 
-// An episode that ended in s: its own numbers, and the sums of its environment.
+// Notes an episode that ended in s, and adds it to the sums of its environment.
 BRIM_HD void BRIM_ENV(collect_note)(const brim_collect_task *c, const BRIM_ENV(values) * v,
                                     int32_t env, const brim_collect_track *k,
                                     const BRIM_ENV(state) * s, int32_t end) {
@@ -59,7 +58,7 @@ BRIM_HD void BRIM_ENV(collect_note)(const brim_collect_task *c, const BRIM_ENV(v
   BRIM_ENV(count)(v, c->length, &e, raw, sum->figures);
 }
 
-// The track of an environment whose episode ended, and its state: the first of the next one.
+// Begins the next episode of an environment, if it has one.
 BRIM_HD void BRIM_ENV(collect_next)(const brim_collect_task *c, const BRIM_ENV(values) * v,
                                     int32_t env, brim_collect_track *k, BRIM_ENV(state) * s,
                                     int32_t end) {

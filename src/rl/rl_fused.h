@@ -1,13 +1,13 @@
-// Multi-agent PPO in kernels that keep networks, activations and environments on the chip: a whole rollout
-// in one launch, and a minibatch from inputs to gradients in one for each network. For networks of two hidden layers and bf16
-// or f32 activations; which ones, `way` and `can` say. Everything else takes the general path (rl_collect.h,
-// rl_ppo.h and the engine's calls), which is also what tests compare with.
-// CUDA alone has them: the extensions BRIM_FUSED_EXTENSION and BRIM_FUSED_ROLLOUT_EXTENSION with an
+// Multi-agent PPO in kernels that keep networks, activations and environments on the chip: one launch for a
+// whole rollout, and for each network one launch for a minibatch, from inputs to gradients. They take
+// networks of two hidden layers with bf16 or f32 activations; `way` and `can` say which. Others take the
+// general path (rl_collect.h, rl_ppo.h and the engine's calls), with which tests compare the kernels.
+// Only CUDA has them: the extensions BRIM_FUSED_EXTENSION and BRIM_FUSED_ROLLOUT_EXTENSION with an
 // environment's name. Callers: the workload `mappo`.
 //
 // Order, memory and clocks are those of rl_ppo.h: [step][env][agent] everywhere, all pointers are device
-// memory of the caller's, calls enqueue on where->stream and can be recorded. `way`, `can` and `scratch` get no
-// memory: they ask the device that the thread works with.
+// memory of the caller's, calls enqueue on where->stream and can be recorded. `way`, `can` and `scratch` get
+// no memory: they ask the device that the thread works with.
 //
 // Bits. Sums have an order that depends on the sizes and the device alone: the same call gives the same bits.
 // A rollout's numbers do not depend on how environments are divided among blocks.

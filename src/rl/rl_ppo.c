@@ -1,4 +1,4 @@
-// The CPU's table of PPO: chunks over threads. What is computed does not depend on their number.
+// PPO on the CPU (brim_ppo_table). Threads share chunks; their number changes no bit.
 #include "rl/rl_ppo.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ static brim_status refuse(const char *problem) {
   return problem ? brim_fail(BRIM_EINVAL, "%s", brim_tr(problem)) : BRIM_OK;
 }
 
-// Below so much work, counted in exponentials, one thread does it: about 100 us.
+// Less work than this, in exponentials (about 100 us), stays on one thread.
 enum { INLINE_WORK = 16384 };
 
 static brim_status over(const brim_rollout_where *where, int64_t count, int64_t work,
@@ -53,7 +53,7 @@ static brim_status scratch(const brim_ppo_shape *shape, size_t *bytes) {
 
 //---------------------------------- sums ----------------------------------
 
-// The lanes of number `k` of `stride`, added up in their order.
+// The sum of the lanes of number `k` of `stride`, in their order.
 static double tree(double *lanes, int count, int stride, int k) {
   for (int width = count / 2; width > 0; width /= 2) {
     for (int i = 0; i < width; i++) lanes[i * stride + k] += lanes[(i + width) * stride + k];

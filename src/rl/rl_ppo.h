@@ -1,16 +1,15 @@
-// Multi-agent PPO between two networks and a rollout: actions drawn from an actor's outputs, advantages
-// from a critic's, the rows of a minibatch, losses with their gradients. One table for the CPU and one
-// for CUDA (the extension BRIM_PPO_EXTENSION); it knows neither the networks nor the environment.
+// The parts of multi-agent PPO between two networks and a rollout: actions drawn from an actor's outputs,
+// advantages from a critic's, the rows of a minibatch, losses with their gradients. One table for the CPU and
+// one for CUDA (the extension BRIM_PPO_EXTENSION). They know neither the networks nor the environment.
 // Callers: the workload `mappo`.
 //
 // Order. Index order is [step][env][agent] everywhere. Row r = step * envs + env is a row of the critic;
 // the actor's rows of it are r * agents + agent. Number i of a minibatch is row rows[i], the critic's row
 // i and the actor's rows i * agents + agent of the networks' tensors.
 //
-// Memory. All pointers are memory of the device (host memory for the CPU's table), the caller's, and
-// `scratch` says how much of it a call needs besides. CUDA enqueues on where->stream: nothing waits,
-// nothing is allocated, and numbers that change between iterations (clock, statistics, valid rows) are
-// read on the device, so that calls can be recorded.
+// Memory. All pointers are the caller's memory on the device (host memory for the CPU's table); `scratch`
+// says how much more a call needs. CUDA enqueues on where->stream without waiting or allocating. Calls can be
+// recorded: numbers that change between iterations (clock, statistics, valid rows) are read on the device.
 //
 // Bits. Sums are taken in double and in an order that depends on the sizes alone. exp and log are brim's
 // own (hd/hd_exp.h). The CPU, with any number of threads, and CUDA give the same bits.
@@ -56,35 +55,35 @@ typedef struct brim_ppo_shape {
   int64_t batch;    // rows of a micro-batch of the critic, at most; 0 = no losses are taken
 } brim_ppo_shape;
 
-// Statistics of returns. All zero: none yet, outputs are values. Belongs into checkpoints.
+// Statistics of returns. All zero: none yet, outputs are values. Checkpoints keep them.
 typedef struct brim_ppo_norm {
   double mean_sum, square_sum;  // exponential averages of mean and mean square, from 0 on
-  double weight;                // the same average of 1: what both are divided by
+  double weight;                // the same average of 1, the divisor of both
   float mean, std, inverse;     // in use; inverse = 1 / std
   float reserved;
 } brim_ppo_norm;
 
-// Of the advantages and returns of a rollout, in units of the reward.
+// Moments of the advantages and returns of a rollout, in units of the reward.
 typedef struct brim_ppo_moments {
   double adv_mean, adv_std, ret_mean, ret_std;  // of the finite ones; std over all of them
-  double explained;    // 1 - var(return - old value) / var(return); NaN where returns do not vary
+  double explained;    // 1 - var(return - old value) / var(return); NaN if returns do not vary
   int64_t count;       // finite advantages
-  int64_t bad;         // advantages that are no numbers
-  float shift, scale;  // a normalised advantage is (adv - shift) * scale; scale is 0 where they do
+  int64_t bad;         // advantages that are not finite
+  float shift, scale;  // a normalized advantage is (adv - shift) * scale; scale is 0 if they do
                        // not vary
 } brim_ppo_moments;
 
 // Sums since the caller cleared them, as doubles. Bad rows count in ROWS, VALUES and BAD*, in no other.
 enum {
   BRIM_PPO_ROWS,         // rows of the actor
-  BRIM_PPO_BAD,          // of them: no action is allowed, or the loss is no number
+  BRIM_PPO_BAD,          // of them: no allowed action, or a loss that is not finite
   BRIM_PPO_POLICY_LOSS,  // -min(ratio adv, clip(ratio) adv)
   BRIM_PPO_ENTROPY,
   BRIM_PPO_KL,       // ratio - 1 - log ratio, an estimate of the divergence from the old policy
   BRIM_PPO_CLIPPED,  // rows whose ratio is out of 1 +- clip
   BRIM_PPO_ACTOR_METRICS,  // those above are the actor's, those below the critic's
   BRIM_PPO_VALUES = BRIM_PPO_ACTOR_METRICS,  // values: rows of the critic times rewards
-  BRIM_PPO_BAD_VALUES,                       // of them: the loss is no number
+  BRIM_PPO_BAD_VALUES,                       // of them: the loss is not finite
   BRIM_PPO_VALUE_LOSS,                       // clipped squared error or Huber, without value_coef
   BRIM_PPO_VALUE_CLIPPED,                    // values that moved by more than value_clip
   BRIM_PPO_ERROR,                            // normalised target - value, and its square
@@ -109,8 +108,8 @@ typedef struct brim_ppo_sample {
   int32_t best;           // 1: the first of the most probable actions instead
   int32_t *action;        // (rows)
   float *logp;            // (rows) its log probability; NULL = not wanted
-  // Added to: rows without an allowed action, or where the output of one is not finite. They get action
-  // 0 and log probability 0.
+  // Counts rows without an allowed action or with an output that is not finite. They get action 0 and log
+  // probability 0.
   int64_t *bad;
 } brim_ppo_sample;
 
@@ -125,8 +124,8 @@ typedef struct brim_ppo_advantages {
   const int8_t *end;     // (steps, envs): brim_env_end
   const int32_t *final;  // (steps, envs): which final state; -1 = none
   float gamma, lambda;
-  float beta;           // of the averages: share that stays at each iteration, 0 to below 1
-  brim_ppo_norm *norm;  // read, then updated; left alone where returns are no numbers; NULL = off
+  float beta;              // of the averages: share that stays at each iteration, 0 to below 1
+  brim_ppo_norm *norm;     // read, then updated; unchanged if returns are not finite; NULL = off
   float *adv, *ret, *old;  // (steps, envs, rewards), out
   brim_ppo_moments *moments;
   void *scratch;
@@ -143,7 +142,7 @@ typedef struct brim_ppo_rows {
   int32_t *rows;  // (count)
 } brim_ppo_rows;
 
-// What brim_net_external_loss gives of a network. Both networks have one type.
+// The tensors of a network (brim_net_external_loss). Both networks have one type.
 typedef struct brim_ppo_net {
   brim_tensor output;    // (rows, width): f32, bf16, f16
   brim_tensor gradient;  // the same shape and type; written whole
@@ -178,8 +177,7 @@ typedef struct brim_ppo_losses {
 
 typedef struct brim_ppo_table {
   uint32_t abi;  // BRIM_PPO_ABI
-  // Bytes that `advantages` and `losses` need, aligned to 256. BRIM_EINVAL with a detail where a shape
-  // makes no sense.
+  // Bytes that `advantages` and `losses` need, aligned to 256. BRIM_EINVAL for a bad shape.
   brim_status (*scratch)(const brim_ppo_shape *shape, size_t *bytes);
   brim_status (*sample)(const brim_rollout_where *where, const brim_ppo_shape *shape,
                         const brim_ppo_sample *work);

@@ -1,6 +1,6 @@
-// Rollouts and the ARS update on the CPU (brim_rollout_table). Threads share the parts of the environments; the
-// environment's own loop runs a part (brim_env_row.run). Sums are doubles in one order, so that the number of
-// threads changes no bit.
+// Rollouts and the ARS update on the CPU (brim_rollout_table). Threads share the parts of the environments;
+// the environment's own loop runs a part (brim_env_row.run). Sums are doubles in one order, so that the
+// number of threads changes no bit.
 #include "rl/rl_rollout.h"
 
 #include <math.h>

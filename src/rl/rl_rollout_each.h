@@ -1,7 +1,6 @@
-// The CPU's loop over some environments, a template over the header of an environment (env_step.h says
-// what it defines). A file includes the environment's header, defines BRIM_ENV(x) and includes this; it
-// gets brim_NAME_run for its row. Environments do not see each other.
-// Without BRIM_ENV this is empty.
+// The CPU's loop over the environments of a part, a template over the header of an environment (env_step.h).
+// An environment's file includes its header, defines BRIM_ENV(x) and includes this; it gets brim_NAME_run for
+// its row. Without BRIM_ENV this is empty.
 #ifdef BRIM_ENV
 #include <string.h>
 
@@ -25,7 +24,7 @@ static void BRIM_ENV(note)(const brim_rollout_work *w, const brim_env_track *t,
   }
 }
 
-// Environment e of the work to its end, statistics of observations into stats or nowhere.
+// Runs environment e to its end. Statistics of observations go to `stats`, unless NULL.
 static void BRIM_ENV(run_one)(const brim_rollout_work *w, const BRIM_ENV(scene) * c, int32_t e,
                               double *stats, brim_env_track *t) {
   BRIM_ENV(state) s;

@@ -1,6 +1,6 @@
-// One step of an environment under a policy, a template over the header of an environment (env_step.h): the part
-// that the loops of the CPU (rl_rollout_each.h) and of a GPU (rl_rollout_each.cuh) share. Without BRIM_ENV
-// this is empty.
+// One step of an environment under a policy, a template over the header of an environment (env_step.h): the
+// part that the loops of the CPU (rl_rollout_each.h) and of a GPU (rl_rollout_each.cuh) share. Without
+// BRIM_ENV this is empty.
 #ifdef BRIM_ENV
 #include "env/env_step.h"
 #include "rl/rl_rollout_plan.h"

@@ -1,4 +1,4 @@
-// The cart-pole's row, and its loop over environments.
+// The row of the cart-pole, with its loops.
 #include "env/cartpole/cartpole.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ static brim_env_sizes sizes(const void *values) {
 }
 
 static void defaults(int32_t stage, void *values) {
-  (void)stage;  // there is one
+  (void)stage;  // there is only one
   const brim_cartpole_values v = {.reset = 0.05f};
   memcpy(values, &v, sizeof v);
 }
@@ -45,7 +45,7 @@ static int32_t length(int32_t stage, const void *values) {
   return BRIM_CARTPOLE_LENGTH;
 }
 
-// 1 for every step.
+// Every step has reward 1.
 static double best(const void *values, int32_t steps) {
   (void)values;
   return steps;

@@ -36,7 +36,7 @@ enum {
 };
 
 typedef struct brim_cartpole_values {
-  float reset;  // a start is uniform within this of 0, each number of the state
+  float reset;  // every number of a first state is uniform within this of 0
 } brim_cartpole_values;
 
 typedef struct brim_cartpole_state {
@@ -113,8 +113,8 @@ BRIM_HD uint64_t brim_cartpole_mask(const brim_cartpole_values *v, const brim_ca
   return 3;
 }
 
-// Taylor's series, to a rounding or two within an eighth of a turn; beyond it, where no episode gets
-// to, the library's.
+// Taylor's series, within a rounding or two up to an eighth of a turn. Beyond it, which no episode reaches,
+// the library's.
 BRIM_HD void brim_cartpole_sincos(double a, double *sine, double *cosine) {
   if (!(a >= -0.7853981633974483 && a <= 0.7853981633974483)) {
     *sine = sin(a);
@@ -166,7 +166,7 @@ BRIM_HD brim_env_outcome brim_cartpole_step(const brim_cartpole_values *v, const
   (void)t;
   brim_cartpole_move(s, action[0]);
   brim_env_outcome o;
-  o.reward = 1.0f;  // of the last step too
+  o.reward = 1.0f;  // for the last step too
   const int within = s->x >= -BRIM_CARTPOLE_FAR && s->x <= BRIM_CARTPOLE_FAR &&
                      s->angle >= -BRIM_CARTPOLE_TILT && s->angle <= BRIM_CARTPOLE_TILT;
   o.end = within ? BRIM_ENV_RUNNING : BRIM_ENV_TERMINATED;

@@ -8,8 +8,4 @@ void brim_quadruped_run_plain(const brim_rollout_work *work);
 void brim_quadruped_run_avx2(const brim_rollout_work *work);
 void brim_quadruped_run_avx512(const brim_rollout_work *work);
 
-// quadruped_scene.c
-void brim_quadruped_scene(const void *values, brim_scene *out);
-size_t brim_quadruped_facts(const void *values, brim_scene_line *out);
-
 #endif  // BRIM_QUADRUPED_INT_H_
