@@ -1,5 +1,5 @@
-// What every caller needs of a workload: the list of workloads, opening one by its name, and the small calls of its
-// table.
+// What every caller needs of a workload: the list of workloads, opening one by its name, and the small calls
+// of its table.
 
 #include "workload/workload.h"
 
@@ -420,4 +420,18 @@ void brim_work_close(brim_work *work) {
   if (!work) return;
   work->table->close(work->state);
   brim_free(work);
+}
+
+void brim_work_metrics_clear(const brim_metric_set *set, brim_work_metrics *out) {
+  memset(out, 0, sizeof *out);
+  out->set = set;
+  brim_metric_unknown(out->values);
+  brim_metric_unknown(out->baseline);
+}
+
+brim_work_trouble *brim_work_trouble_begin(brim_work_trouble *t, int kind, int64_t count) {
+  memset(t, 0, sizeof *t);
+  t->kind = kind;
+  t->count = count;
+  return t;
 }

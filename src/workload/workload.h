@@ -38,22 +38,22 @@ typedef struct brim_knob {
   // May be NULL: it always does. Does its value make a difference, the others being as in `setting`? A
   // sweep measures settings that differ in nothing else once.
   bool (*matters)(void *work, const brim_setting *setting);
-  // It changes what is learned, not only how fast: applied only where the user asked for its values.
+  // The knob changes the learning, not only its speed: used only if the user asks for its values.
   bool changes_learning;
   bool multiplies;  // the time of a step grows with it
   int64_t fills;  // with this value the first epoch fills a cache, and others are faster; 0 = none
   const char *list;  // config key with the values of a sweep; NULL = none
-  // Of bench, with its dashes ("--batch-sizes"): sets `list`, or has the values itself, as words, where
-  // there is no list; NULL = none.
+  // The option of bench, with its dashes ("--batch-sizes"): sets `list`, or without a list has the values
+  // itself, as words. NULL = none.
   const char *option;
-  // The values a sweep tries where `list` is empty, at most BRIM_KNOB_AXIS; returns how many. NULL or 0:
-  // the config's own alone.
+  // Writes the values that a sweep tries if `list` is empty, at most BRIM_KNOB_AXIS; returns how many. NULL
+  // or 0: only the config's own.
   size_t (*axis)(void *work, const struct brim_knob_sweep *sweep, int64_t *values);
   int order;  // where there is `axis`: of its axes the one with the lowest is chosen first
 } brim_knob;
 
 #define BRIM_KNOB_AXIS 16
-// What the default values of a knob may depend on.
+// The default values of a knob may depend on these.
 typedef struct brim_knob_sweep {
   const struct brim_work *work;
   const brim_config *config;
@@ -72,15 +72,14 @@ typedef struct brim_step_info {
   bool epoch_end;   // this step finished its epoch
   double lr;
   int64_t worker_io_ns, worker_transform_ns;  // the workers' own time for this step's batches
-  // Where info.interval_unit is set: how many of them there are since the run began, before this step and
-  // after it.
+  // If info.interval_unit is set: how many of that unit the run has made, before this step and after it.
   int64_t counted_before, counted;
 } brim_step_info;
 
 // Sums of training that can be added up: of two readings, of a checkpoint and what followed it.
 #define BRIM_WORK_MAX_SUMS 32
 typedef struct brim_work_sums {
-  // What each is; in checkpoints "brim.epoch_NAME" and "brim.log_NAME".
+  // Their names, in checkpoints "brim.epoch_NAME" and "brim.log_NAME".
   const char *names[BRIM_WORK_MAX_SUMS];
   size_t count;
   const char
@@ -143,21 +142,21 @@ typedef struct brim_work_info {
   const char
       *not_mapped;  // why the GPU does not read a mapped file; NULL = it does, or there is none
   const char *description;  // "mlp, 1.2 M parameters, 60,000 x 28x28 u8"
-  // What fused kernels compute at the present setting: "rollout and update", "update", "no"; NULL = the
-  // workload has none.
+  // The parts that fused kernels compute at the present setting: "rollout and update", "update", "no"; NULL =
+  // the workload has no fused kernels.
   const char *fused;
   bool watches_gpu;  // how busy the GPU is tells something: it is sampled while training
   bool reads_often;  // reading the figures waits for nothing: they are read after every step
   // Steps without effect in a row after which a run is lost, if they are an epoch at least; 0 = an epoch
   // of which no step had an effect.
   int64_t idle_limit;
-  // Of the baseline, once `baseline` was called: in evaluations, and under the measure of training.
+  // The baseline, after `baseline` was called: in evaluations, and by the measure of training.
   bool has_baseline;
   int64_t baseline_samples;
   double baseline[BRIM_METRIC_MAX], training_baseline[BRIM_METRIC_MAX];
 } brim_work_info;
 
-// What loading did since the setting was built, over all its threads.
+// Loading since the setting was built, over all threads.
 #define BRIM_WORK_MAX_STAGES 16
 typedef struct brim_work_loading {
   const char *cache;      // as in brim_work_info; NULL = nothing is known
@@ -174,8 +173,8 @@ typedef struct brim_work_loading {
 
 //---------------------------------- diagnoses ----------------------------------
 
-// What a workload watches for while it trains: counted, reported when it happens (at the 1st, 2nd, 4th,
-// 8th, ... time) and in log.jsonl as {"event": "anomaly"}.
+// Troubles that a workload watches for while it trains: counted, reported when they happen (at the 1st, 2nd,
+// 4th, 8th, ... time) and in log.jsonl as {"event": "anomaly"}.
 #define BRIM_WORK_MAX_TROUBLES 8
 typedef struct brim_work_trouble_row {
   const char *name;        // "loss_exploded"
@@ -209,15 +208,16 @@ typedef struct brim_work_moment {
 typedef struct brim_work_diagnosis {
   const brim_work_trouble_row *rows;
   size_t count;  // at most BRIM_WORK_MAX_TROUBLES
-  // What is wrong now; returns how many.
+  // Writes the troubles of this moment; returns how many.
   size_t (*take)(void *work, const brim_work_moment *at,
                  brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]);
-  // At the end of a run: what to change (base_words.h), by how often each was met; leaves "" where nothing is.
+  // At the end of a run: what to change (base_words.h), by how often each was met; leaves "" where nothing
+  // is.
   void (*advice)(void *work, const int64_t *counts, double lr, char *out, size_t size);
   // The error of an epoch after which there is nothing to continue with: why, and what to try.
   brim_status (*lost)(void *work, int64_t epoch, double lr);
-  // What was seen so far goes along in a checkpoint, so that a resumed run reports as the uninterrupted
-  // one does; `times`, by row, are the readings with it. `skipped`: steps that were skipped before.
+  // Puts the readings so far into a checkpoint, and takes them back, so that a resumed run reports what an
+  // uninterrupted one does. `times` by row: the readings with that trouble. `skipped`: steps skipped before.
   brim_status (*put)(void *work, const int64_t *times, json_t *metadata);
   void (*get)(void *work, const json_t *metadata, int64_t skipped, int64_t *times);
 } brim_work_diagnosis;
@@ -241,7 +241,7 @@ typedef struct brim_work_held {
 
 struct brim_safetensors;
 
-// What a command has of this workload: options, each of which sets a config key, and help.
+// Options that a command has for this workload, each of which sets a config key, and help.
 typedef struct brim_work_options {
   const char *command;      // "train", "bench", "eval"
   const brim_option *rows;  // NULL = none
@@ -267,10 +267,11 @@ typedef struct brim_work_line {
 } brim_work_line;
 
 //---------------------------------- abilities ----------------------------------
-// What not every workload can do. A workload points to a table per ability it has, and leaves the
-// others NULL; inside a table every member is there.
+// Abilities that not every workload has. A workload points to a table for each of its abilities; the others
+// are NULL. In a table every member is set.
 
-// It loads data: the two halves of a step, to learn which of them bounds it. Both move on in the data.
+// Loading data: the two halves of a step on their own, to learn which one limits it. Both advance in the
+// data.
 typedef struct brim_work_loading_table {
   // Takes the batches of one step and computes nothing.
   brim_status (*load_only)(void *work, brim_step_info *out);
@@ -300,7 +301,7 @@ typedef struct brim_work_ranks_table {
   brim_status (*follow)(void *work, const struct brim_workload_table *table);
 } brim_work_ranks_table;
 
-// What was learned can be evaluated.
+// Evaluation.
 typedef struct brim_work_evaluation_table {
   // BRIM_ESTATE where the config or the data give nothing to evaluate on.
   brim_status (*evaluate)(void *work, brim_work_metrics *out);
@@ -309,7 +310,7 @@ typedef struct brim_work_evaluation_table {
   brim_status (*use)(void *work, const char *path, bool averaged);
 } brim_work_evaluation_table;
 
-// What is learned are features: one more evaluation at the end, at a price.
+// Learning features: one more, expensive evaluation at the end.
 typedef struct brim_work_features_table {
   const char *event;  // its name in log.jsonl: {"event": "probe"}
   // A linear classifier on frozen features (metric "probe"). BRIM_EUNSUPPORTED where the config or the
@@ -317,18 +318,17 @@ typedef struct brim_work_features_table {
   brim_status (*probe)(void *work, brim_work_metrics *out);
 } brim_work_features_table;
 
-// What is learned acts in an environment.
+// Learning a policy in an environment.
 typedef struct brim_work_policy_table {
-  // What the baseline gives, determined once, before training begins; `info` and `evaluate` report
-  // it. `brim eval` does not call it: `evaluate` determines what it reports of it where nothing
-  // has.
+  // Evaluates the baseline once, before training begins; `info` and `evaluate` report it. `brim eval` does
+  // not call this: its `evaluate` computes the baseline if needed.
   brim_status (*baseline)(void *work);
   bool
       networks;  // it trains networks by an optimizer: the keys of optimizers and batches are its own
 } brim_work_policy_table;
 
-// What is learned acts in an environment that can be shown: its episodes are recorded, on the CPU, for
-// `brim render`. workload_replay.h has what workloads with an environment share.
+// Replays: records episodes on the CPU for `brim render`. workload_env.h has what workloads with an
+// environment share.
 #define BRIM_WORK_MAX_ACTORS 4
 typedef struct brim_work_actor {
   const char *name;  // in --json: "trained"
@@ -342,13 +342,13 @@ typedef struct brim_work_replay_info {
   uint64_t seed;     // of its episodes
   char title[96];    // "quadruped, stand"
   char trained[64];  // how long: "400 iterations", translated
-  // What runs with this config log, as long as the replay is open; NULL = metric_set of the table. And
-  // a message: what a step of a log is, "iteration"; NULL = "step".
+  // The metrics that runs of this config log, valid while the replay is open; NULL = metric_set of the table.
+  // And a message, the word for a step of a log: "iteration"; NULL = "step".
   const brim_metric_set *metrics;
   const char *step;
   brim_scene_line facts[BRIM_SCENE_MAX_LINES];  // what is replayed
   size_t fact_count;
-  // What acts: first what was trained, then baselines that begin in the same state.
+  // The actors: first the trained policy, then baselines that begin in the same state.
   brim_work_actor actors[BRIM_WORK_MAX_ACTORS];
   size_t actor_count;
 } brim_work_replay_info;
@@ -371,8 +371,8 @@ typedef struct brim_work_replay_table {
   void (*info)(void *replay, brim_work_replay_info *out);
   // More members of the event of --json, such as the task.
   brim_status (*fields)(void *replay, json_t *event);
-  // Held-out episode number `episode`, from 0, cut off after `steps`: the one that `brim eval` counts. `actor` of
-  // those of `info`.
+  // Held-out episode number `episode`, from 0, cut off after `steps`: the one that `brim eval` counts.
+  // `actor` of those of `info`.
   brim_status (*record)(void *replay, size_t actor, int32_t episode, int64_t steps,
                         brim_work_recording *out);
 } brim_work_replay_table;
@@ -398,8 +398,8 @@ typedef struct brim_work_shrink_table {
 
 // Saving takes long enough to be worth a thread.
 typedef struct brim_work_background_table {
-  // What `save` would write now, to be written by another thread while training continues; to be freed
-  // before `configure` and `close`.
+  // Copies what `save` would write now, for another thread to write while training continues. Freed before
+  // `configure` and `close`.
   brim_status (*hold)(void *work, const json_t *extra, bool weights_only, brim_work_held *out);
 } brim_work_background_table;
 
@@ -410,9 +410,9 @@ typedef struct brim_work_settings_table {
   void (*resolve)(void *work, const json_t *metadata, json_t *was, json_t *now);
 } brim_work_settings_table;
 
-// It has something to say that rows cannot. Without, the start of a run shows its data.
+// Text besides rows. Without this table the start of a run shows the data.
 typedef struct brim_work_text_table {
-  // What the start of a run shows of the workload; returns how many lines.
+  // Writes lines for the start of a run; returns how many.
   size_t (*start_lines)(void *work, brim_work_line *out, size_t most);
   // Sentences below the figures of an evaluation.
   void (*eval_notes)(const brim_work_metrics *metrics, brim_str *out);
@@ -421,7 +421,7 @@ typedef struct brim_work_text_table {
 struct brim_findings;
 // A sweep over its settings shows more than times and memory.
 typedef struct brim_work_findings_table {
-  // What is found about a result (record_findings.h), in the order of importance.
+  // Adds the findings about a result (record_findings.h), the most important first.
   void (*find)(const struct brim_findings *of);
 } brim_work_findings_table;
 
@@ -447,7 +447,7 @@ typedef struct brim_work_shipped {
   const char *env, *config;
 } brim_work_shipped;
 
-// What a run starts from.
+// The start of a run.
 typedef struct brim_work_start {
   const char *config;  // a shipped one; NULL = the workload's defaults
   char name[64];       // of a run without one: ENV-WORKLOAD
@@ -461,7 +461,7 @@ typedef struct brim_work_images {
   bool colour, gpu;       // three channels; a GPU trains
 } brim_work_images;
 
-// What a config of `brim init` has for them.
+// Their values in a config of `brim init`.
 typedef struct brim_work_beginning {
   char model[96], loss[64], optimizer[96], train[320];  // train: the transform
   int64_t epochs;
@@ -472,7 +472,7 @@ typedef struct brim_work_beginning {
 
 typedef struct brim_workload_table {
   const char *name;
-  // The same bits whatever number of multiprocessors runs it: no library chooses algorithms for it.
+  // The number of multiprocessors changes no bit: no library chooses algorithms for it.
   bool any_part;
   bool has_targets;  // its outputs are compared with targets: any labelled data can evaluate it
   // Suits images without targets, and says how to begin with them; NULL = it does not.
@@ -485,14 +485,14 @@ typedef struct brim_workload_table {
       *without_eval;  // KEY=VALUE of a run without evaluations; NULL = training.eval_interval=0
   const char
       *config;  // the shipped config that its name stands for: `brim train NAME`; NULL = none
-  // Of a workload that learns in an environment: shipped configs by environment; NULL = none.
+  // Shipped configs by environment, for workloads that learn in one; NULL = none.
   const brim_work_shipped *shipped;
   size_t shipped_count;
   const brim_work_options *options;
   size_t option_count;
   const brim_work_topic *topic;        // NULL = none
   const brim_config_section *section;  // its config keys and components; NULL = none
-  // Of a workload that is registered by main: Korean for its messages.
+  // Korean for the messages of a workload that main registers.
   const brim_msg_pair *korean;
   size_t korean_count;
   const brim_knob_set *knob_set;  // names of the knobs for people, and their roles; may be NULL
@@ -554,12 +554,12 @@ typedef struct brim_workload_table {
 const brim_workload_table *brim_workload_find(const char *name);
 // All there are, one by one; NULL after the last.
 const brim_workload_table *brim_workload_at(size_t index);
-// One more, with its keys and messages, for a program that brings its own. Call from main, before the
-// first config is loaded and before threads start.
+// Registers a program's own workload with its keys and messages. Call it from main, before the first config
+// is loaded and before threads start.
 brim_status brim_workload_register(const brim_workload_table *table);
 
-// What a run of this workload starts from where an override (`key=value` of the command line) names an
-// environment: its shipped config, or defaults and a name after both. False = it names none.
+// The start of a run whose override (`key=value` of the command line) names an environment: the shipped
+// config of that environment, or defaults and a name after both. False = no override names one.
 bool brim_workload_start(const brim_workload_table *table, const char *override,
                          brim_work_start *out);
 
@@ -573,18 +573,17 @@ typedef struct brim_work {
   brim_work_context context;
 } brim_work;
 
-// What every caller that opens a workload from a config needs first. The device spec for
-// brim_device_open from the keys `device` and `backend`; BRIM_EUNSUPPORTED for a list of devices.
+// The device spec for brim_device_open, from the keys `device` and `backend`; BRIM_EUNSUPPORTED for a list of
+// devices.
 brim_status brim_work_device_spec(const brim_config *config, const char **out);
-// The same of a list, one by one, for workloads that can use it; without a list there is one
-// device.
+// The device specs of a list, one by one; without a list there is one device.
 size_t brim_work_device_count(const brim_config *config);
 brim_status brim_work_device_at(const brim_config *config, size_t index, const char **out);
 // How it is opened: threads, workspace limit, determinism, choice of algorithms and where choices
 // are remembered ($XDG_CACHE_HOME/brim or ~/.cache/brim).
 brim_status brim_work_device_options(const brim_config *config, brim_device_options *out);
-// Where choices and ceilings are remembered: $XDG_CACHE_HOME/brim, else ~/.cache/brim; "" when neither
-// is set or it is too long.
+// The folder of remembered choices and ceilings: $XDG_CACHE_HOME/brim, else ~/.cache/brim; "" if neither is
+// set or the path is too long.
 void brim_work_cache_folder(char *out, size_t size);
 // Steps in which the learning rate rises. Given in epochs they are for a run of usual length: where they
 // would take half of the epochs or more, they take a fifth. Given in steps they stay.
@@ -606,12 +605,12 @@ brim_status brim_work_use(const brim_work *work, const char *path, bool averaged
 // algorithms chosen when it was written, so that none is chosen again. Those of another device are
 // left alone; a text that does not fit is a warning. Fails only when the file cannot be read.
 brim_status brim_work_take_algorithms(brim_work *work, const char *path);
-// Does a plan fit into what is free, or into `limit` bytes when that is less (0 = no limit)? On a
-// device that is the host, host and device bytes count together. BRIM_EOOM says what is needed,
-// what is there, and the largest batch_size that fits and that the data fills.
+// Checks that a plan fits in free memory, or in `limit` bytes if that is less (0 = no limit). If the device
+// is the host, host and device bytes count together. BRIM_EOOM names the bytes needed, the bytes free, and
+// the largest batch_size that fits and that the data fills.
 brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setting,
                                 const brim_plan *plan, uint64_t limit);
-// The same answer alone, without looking for what would fit.
+// The same check without searching for a batch_size that fits.
 bool brim_work_fits(const brim_work *work, const brim_plan *plan, uint64_t limit);
 // The metadata of a checkpoint; a new reference.
 brim_status brim_work_metadata(const char *path, json_t **out);
@@ -624,7 +623,7 @@ int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setti
 // "dir_chunk 64 -> 8 would fit", or that nothing would.
 void brim_work_shrink_text(const brim_work *work, const brim_setting *setting, uint64_t limit,
                            char *out, size_t size);
-// What is another in `now`: "dir_chunk 64 -> 16, num_envs 1024 -> 512"
+// The differences of two settings: "dir_chunk 64 -> 16, num_envs 1024 -> 512"
 void brim_work_setting_change(const brim_work *work, const brim_setting *was,
                               const brim_setting *now, char *out, size_t size);
 // "batch_size 512 is the largest that fits", and why it is no larger where that is the set's size.

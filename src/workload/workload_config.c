@@ -249,6 +249,25 @@ brim_status brim_work_put_device(brim_device *device, bool algorithms, json_t *m
   return status;
 }
 
+brim_status brim_work_get_count(const json_t *meta, const char *path, const char *key,
+                                int64_t *out) {
+  const char *text = json_string_value(json_object_get(meta, key));
+  if (text && brim_parse_i64(text, out) && *out >= 0 && *out < (int64_t)1 << 53) return BRIM_OK;
+  return brim_fail(BRIM_EPARSE,
+                   "%s: __metadata__ has no valid '%s'; is it a checkpoint of brim train?", path,
+                   key);
+}
+
+void brim_work_warn_if_other(const json_t *meta, const char *path, const char *key,
+                             const char *now) {
+  const char *saved = json_string_value(json_object_get(meta, key));
+  if (!saved || strcmp(saved, now) == 0) return;
+  brim_log_warn("workload",
+                "%s was written with %s %s, this run uses %s: the run continues, but is no "
+                "longer bit-identical",
+                path, key + strlen("brim."), saved, now);
+}
+
 static bool same_text(const json_t *meta, const char *key, const char *now) {
   const char *was = json_string_value(json_object_get(meta, key));
   return was && now ? strcmp(was, now) == 0 : !was && !now;

@@ -1,9 +1,10 @@
-// The environment of a config or a checkpoint: its row, and its values by the row's arguments. Nothing
+// The environment of a config or a checkpoint: its row, and its values by the row's arguments. No function
 // here knows which environment it is.
 #include "workload/workload_env.h"
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 const char *brim_work_place(const brim_component *c, char out[160]) {
@@ -249,7 +250,7 @@ static json_t *json_of(const brim_env_arg *arg, const void *values) {
   return json_string(brim_env_choice_name(arg->choices, whole, word, sizeof word));
 }
 
-brim_status brim_work_env_put(const brim_env_row *row, const void *values, json_t *object) {
+static brim_status put_env(const brim_env_row *row, const void *values, json_t *object) {
   BRIM_TRY(brim_json_put(object, "name", json_string(row->name)));
   for (size_t i = 0; i < row->arg_count; i++) {
     BRIM_TRY(brim_json_put(object, row->args[i].name, json_of(&row->args[i], values)));
@@ -257,7 +258,27 @@ brim_status brim_work_env_put(const brim_env_row *row, const void *values, json_
   return BRIM_OK;
 }
 
-// Returns of one task are none of another: best.safetensors and the log would be of both.
+static brim_status put_text(json_t *meta, const char *key, const json_t *object) {
+  char *text = NULL;
+  brim_status status = brim_json_dump(object, 0, &text);
+  if (!status) status = brim_json_put(meta, key, json_string(text));
+  brim_free(text);
+  return status;
+}
+
+brim_status brim_work_env_put(const brim_env_row *row, const void *values, json_t *policy,
+                              json_t *meta) {
+  json_t *env = json_object();
+  brim_status status = env && policy ? put_env(row, values, env)
+                                     : brim_fail(BRIM_ENOMEM, "out of memory while saving");
+  if (!status) status = put_text(meta, "brim.env", env);
+  if (!status) status = put_text(meta, "brim.policy", policy);
+  json_decref(env);
+  json_decref(policy);
+  return status;
+}
+
+// Returns of different tasks are not comparable: best.safetensors and the log would mix them.
 static brim_status check_task(const void *values, const char *path, const brim_env_arg *arg,
                               const json_t *env) {
   json_t *is = json_of(arg, values);
@@ -302,7 +323,7 @@ bool brim_work_env_same(const brim_env_row *row, const void *values, const char 
     return true;
   }
   // as a file has it: numbers may be rounded
-  bool same = own && brim_work_env_put(row, values, own) == BRIM_OK &&
+  bool same = own && put_env(row, values, own) == BRIM_OK &&
               brim_json_dump(own, 0, &dump) == BRIM_OK &&
               brim_json_parse(dump, strlen(dump), "brim.env", &read) == BRIM_OK &&
               brim_json_parse(text, strlen(text), "brim.env", &saved) == BRIM_OK;
@@ -324,4 +345,97 @@ void brim_work_env_label_ended(const brim_env_ended *ended, brim_metric *count, 
 const char *brim_work_env_name(char out[BRIM_METRIC_NAME], const char *before, const char *key) {
   snprintf(out, BRIM_METRIC_NAME, "%s%s", before, key);
   return out;
+}
+
+//---------------------------------- replays ----------------------------------
+
+// The word of an argument that decides what is rewarded; false where it is no such argument.
+static bool task_word(const brim_env_arg *arg, const void *values, char out[64]) {
+  int32_t index;
+  if (!arg->task || arg->type != BRIM_ENV_ARG_CHOICE) return false;
+  memcpy(&index, (const char *)values + arg->offset, sizeof index);
+  brim_env_choice_name(arg->choices, index, out, 64);
+  return true;
+}
+
+brim_scene_line *brim_work_replay_fact(brim_work_replay_info *info, const char *label) {
+  size_t at = info->fact_count;
+  if (at < BRIM_SCENE_MAX_LINES) info->fact_count++;
+  brim_scene_line *line = &info->facts[at < BRIM_SCENE_MAX_LINES ? at : at - 1];
+  line->label = label;
+  return line;
+}
+
+void brim_work_replay_actor(brim_work_replay_info *info, const char *name, const char *label) {
+  if (info->actor_count == BRIM_WORK_MAX_ACTORS) return;
+  brim_work_actor *actor = &info->actors[info->actor_count++];
+  actor->name = name;
+  snprintf(actor->label, sizeof actor->label, "%s", label);
+}
+
+static void name_it(const brim_env_row *row, const void *values, brim_work_replay_info *out) {
+  char word[64];
+  brim_scene_line *fact = brim_work_replay_fact(out, BRIM_N_("Environment"));
+  snprintf(out->title, sizeof out->title, "%.31s", row->name);
+  snprintf(fact->text, sizeof fact->text, "%.31s", row->name);
+  for (size_t i = 0; i < row->arg_count; i++) {
+    if (!task_word(&row->args[i], values, word)) continue;
+    snprintf(out->title, sizeof out->title, "%.31s, %.60s", row->name, word);
+    snprintf(fact->text, sizeof fact->text, brim_tr("%.31s, task %.60s"), row->name, word);
+  }
+}
+
+brim_status brim_work_replay_env(const brim_env_row *row, const void *values,
+                                 brim_work_replay_info *out) {
+  memset(out, 0, sizeof *out);
+  if (!row->scene) {
+    return brim_fail(BRIM_EUNSUPPORTED, "brim render has no drawing of environment %s", row->name);
+  }
+  row->scene(values, &out->scene);
+  BRIM_TRY(brim_scene_check(&out->scene, row->sizes(values).frame, row->name));
+  // as it was given: 0.05, not the nearest float
+  double seconds = round(row->seconds(values) * 1e7) / 1e7;
+  out->dt = seconds > 0 ? seconds : 1;
+  if (!(seconds > 0) && !(out->scene.rate > 0)) out->scene.rate = 10;
+  name_it(row, values, out);
+  if (row->facts) out->fact_count += row->facts(values, out->facts + out->fact_count);
+  return BRIM_OK;
+}
+
+brim_status brim_work_replay_open(const brim_work_replay_from *from, size_t bytes,
+                                  brim_status (*read)(const brim_work_replay_from *from,
+                                                      void *state),
+                                  void (*close)(void *state), void **out) {
+  void *state = brim_calloc(1, bytes);
+  if (!state) return brim_fail(BRIM_ENOMEM, "out of memory for a replay");
+  brim_status status = read(from, state);
+  if (status) {
+    close(state);
+    return status;
+  }
+  *out = state;
+  return BRIM_OK;
+}
+
+brim_status brim_work_replay_task(const brim_env_row *row, const void *values, json_t *event) {
+  char word[64];
+  for (size_t i = 0; i < row->arg_count; i++) {
+    if (!task_word(&row->args[i], values, word)) continue;
+    BRIM_TRY(brim_json_put(event, row->args[i].name, json_string(word)));
+  }
+  return BRIM_OK;
+}
+
+void brim_work_replay_trained(brim_work_replay_info *info, int64_t iterations) {
+  info->step = BRIM_N_("iteration");
+  snprintf(info->trained, sizeof info->trained,
+           iterations == 1 ? brim_tr("%lld iteration") : brim_tr("%lld iterations"),
+           (long long)iterations);
+  brim_scene_line *fact = brim_work_replay_fact(info, BRIM_N_("Trained"));
+  snprintf(fact->text, sizeof fact->text, "%s", info->trained);
+}
+
+brim_scene_end brim_work_replay_end(int32_t end) {
+  if (end == BRIM_ENV_TERMINATED) return BRIM_SCENE_ENDED;
+  return end == BRIM_ENV_DIVERGED ? BRIM_SCENE_DIVERGED : BRIM_SCENE_LASTED;
 }

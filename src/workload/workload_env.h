@@ -1,5 +1,5 @@
-// Inside the workload room: the environment that a config or a checkpoint names, for workloads that learn
-// in one.
+// Inside the workload room: what workloads that learn in an environment share. The environment that a config
+// or a checkpoint names, and what a replay (brim_work_replay_table) says about it.
 #ifndef BRIM_WORKLOAD_ENV_H_
 #define BRIM_WORKLOAD_ENV_H_
 
@@ -7,6 +7,7 @@
 #include "config/config_rows.h"
 #include "env/env.h"
 #include "rl/rl_rollout.h"
+#include "workload/workload.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -17,37 +18,66 @@ typedef struct brim_work_env {
   brim_env_values values;
 } brim_work_env;
 
-// What a workload has where the config does not say.
+// Defaults of a workload.
 typedef struct brim_work_env_usual {
   const char *workload;  // its name, for messages
   const char *env;       // the environment of a config that names none
   int32_t stage;         // of the environment's curriculum, from 0
 } brim_work_env_usual;
 
-// brim's own environments become components of the config, with the arguments of their rows. Once, before
+// Makes brim's own environments components of configs, with the arguments of their rows. Called once, before
 // the first config is loaded.
 brim_status brim_work_env_register(void);
-// The environment of a config and its values. `registry` has the environments of plug-ins; NULL: only
+// Reads the environment of a config and its values. `registry` has the environments of plug-ins; NULL: only
 // brim's own.
 brim_status brim_work_env_read(const brim_config *config, const brim_registry *registry,
                                const brim_work_env_usual *usual, brim_work_env *out);
-// {"name": "quadruped", "task": "stand", ...}: the environment of a checkpoint.
-brim_status brim_work_env_put(const brim_env_row *row, const void *values, json_t *object);
-// Whether a checkpoint's environment (`text`, its JSON; NULL = it does not say) observes and acts as
-// this run's; with `task`, whether it also rewards the same.
+// Puts brim.env, {"name": "quadruped", "task": "stand", ...}, and brim.policy into a checkpoint's metadata,
+// as texts. Takes `policy`, which may be NULL (out of memory).
+brim_status brim_work_env_put(const brim_env_row *row, const void *values, json_t *policy,
+                              json_t *meta);
+// Checks that a checkpoint's environment (`text`, its JSON; NULL = unknown) observes and acts as this run's,
+// and with `task`, that it has the same rewards.
 brim_status brim_work_env_check(const brim_env_row *row, const void *values, const char *path,
                                 const char *text, bool task);
-// Whether all its settings are this run's, so that its states are too. True where it does not say.
+// True if all its settings are this run's, so that its states are valid here; also if the checkpoint does not
+// say.
 bool brim_work_env_same(const brim_env_row *row, const void *values, const char *text);
-// The labels of the two rows of episodes that were terminated, which every environment has words for.
+// Sets the labels of the two rows of terminated episodes to the environment's words.
 void brim_work_env_label_ended(const brim_env_ended *ended, brim_metric *count, brim_metric *rate);
-// Where environments of a CPU step: with as many threads as the device computes with now, which are started
-// again where they were others.
+// Gives `where` a pool of as many threads as the device computes with now.
 brim_status brim_work_env_threads(const brim_device *device, brim_rollout_where *where);
-// A row's name that is no constant, into the memory of the rows.
+// Writes a row's name that is not a constant.
 const char *brim_work_env_name(char out[BRIM_METRIC_NAME], const char *before, const char *key);
 // "FILE:LINE:COLUMN: " of a component, or "".
 const char *brim_work_place(const brim_component *c, char out[160]);
+
+//---------------------------------- replays ----------------------------------
+
+typedef struct brim_work_replay_from {
+  const brim_registry *registry;
+  const brim_config *config;
+  const char *path;  // of the checkpoint
+} brim_work_replay_from;
+// Makes a state of `bytes` zeros, which `read` fills. If `read` fails, `close` frees what it made.
+brim_status brim_work_replay_open(const brim_work_replay_from *from, size_t bytes,
+                                  brim_status (*read)(const brim_work_replay_from *from,
+                                                      void *state),
+                                  void (*close)(void *state), void **out);
+
+// Sets scene, title, time step and facts of an environment; the workload sets seed, steps and the training.
+// BRIM_EUNSUPPORTED if the environment has no scene, BRIM_EABI if the scene does not fit its frames.
+brim_status brim_work_replay_env(const brim_env_row *row, const void *values,
+                                 brim_work_replay_info *out);
+// Adds a fact and returns its line, whose text the caller writes.
+brim_scene_line *brim_work_replay_fact(brim_work_replay_info *info, const char *label);
+// Adds an actor; more than BRIM_WORK_MAX_ACTORS are left out.
+void brim_work_replay_actor(brim_work_replay_info *info, const char *name, const char *label);
+// Puts the environment's task under the argument's name: {"task": "stand"}.
+brim_status brim_work_replay_task(const brim_env_row *row, const void *values, json_t *event);
+// The iterations that a policy was trained for: info->trained, and a fact.
+void brim_work_replay_trained(brim_work_replay_info *info, int64_t iterations);
+brim_scene_end brim_work_replay_end(int32_t end);  // of a brim_env_end
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-// Augmented random search: one step is one iteration, the rollouts of all directions, chunk by chunk, and one update of
-// the policy over them.
+// Augmented random search: one step is one iteration, the rollouts of all directions, chunk by chunk, and one
+// update of the policy over them.
 
 #include "workload/ars/ars.h"
 
@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "workload/ars/ars_int.h"
-#include "workload/workload_replay.h"
 
 //-------------------------------------------- config --------------------------------------------
 // The ars workload's config: the environment (workload_env.c), the policy and the search as one shape of
@@ -42,7 +41,7 @@ static brim_status read_policy(const brim_config *config, int32_t *hidden) {
   return BRIM_OK;
 }
 
-// What has to fit together, whatever memory there is.
+// Checks values that contradict each other.
 static brim_status check_shape(const brim_rollout_shape *s) {
   if (s->num_envs % 2 != 0) {
     return brim_fail(BRIM_EINVAL,
@@ -122,13 +121,13 @@ static brim_status apply(const brim_ars *w, const brim_setting *setting, brim_ro
   return check_shape(out);
 }
 
-static int64_t brim_ars_epochs(const brim_ars *w) {
+static int64_t ars_epochs(const brim_ars *w) {
   return (w->iterations + w->interval - 1) / w->interval;
 }
 
 // Epochs that are over after so many iterations.
 static int64_t epoch_of(const brim_ars *w, int64_t step) {
-  return step == w->iterations ? brim_ars_epochs(w) : step / w->interval;
+  return step == w->iterations ? ars_epochs(w) : step / w->interval;
 }
 
 // The device's own rollouts: its plug-in's, or this program's where the device is the host.
@@ -138,7 +137,7 @@ static brim_status find_table(brim_ars *w) {
   w->where.threads = device->info.threads;
   if (device->info.kind != BRIM_DEVICE_GPU) {
     w->table = brim_rollout_cpu();
-    // One for all chunks: starting threads costs more than a small one.
+    // One pool for all chunks: starting threads costs more than a small chunk.
     return brim_work_env_threads(device, &w->where);
   }
   char name[128];
@@ -168,8 +167,8 @@ static size_t envs_axis(void *work, const brim_knob_sweep *sweep, int64_t *value
                             sweep->gpu ? 4 : 2, INT64_MAX, values);
 }
 
-// None that has fewer directions than the search keeps. They change what is learned most: where trying
-// is slow, the config's own alone.
+// Never fewer directions than the search keeps. On a CPU, where trials are slow, only the config's own:
+// directions change the learning most.
 static size_t dirs_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   const brim_ars *w = (const brim_ars *)work;
   int64_t from[] = {16, 64}, top = brim_config_int(w->config, "ars.top_dirs");
@@ -180,7 +179,7 @@ static size_t dirs_axis(void *work, const brim_knob_sweep *sweep, int64_t *value
   return brim_knob_with_own(w->knobs[BRIM_ARS_DIRS].value, from, count, INT64_MAX, values);
 }
 
-// None that is larger than all numbers of directions, which are the axis before.
+// Never more than the largest number of directions, which the axis before this one chose.
 static size_t chunks_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   static const int64_t gpu[] = {8, 16, 64}, cpu[] = {4, 16};
   const brim_ars *w = (const brim_ars *)work;
@@ -348,7 +347,7 @@ static brim_status setup(brim_ars *w) {
 
 enum { MAX_TENSORS = 9 };
 
-// One tensor of a checkpoint, and where its values are.
+// A tensor of a checkpoint and the place of its values.
 typedef struct part {
   const char *name;
   brim_dtype dtype;
@@ -397,7 +396,7 @@ static size_t params_of(const brim_rollout_shape *s) {
   return params;
 }
 
-// One block: what is asked for most strictly aligned comes first.
+// One block for all three; doubles come first for their alignment.
 static brim_status state_init(const brim_rollout_shape *shape, brim_ars_state *out) {
   const size_t obs = (size_t)shape->row->sizes(shape->env.bytes).obs, params = params_of(shape);
   const size_t filter = 1 + 2 * obs;
@@ -457,40 +456,17 @@ static const char *env_text(const json_t *meta) {
   return json_string_value(json_object_get(meta, "brim.env"));
 }
 
-static brim_status put_object(json_t *meta, const char *key, json_t *object) {
-  char *text = NULL;
-  brim_status status = brim_json_dump(object, 0, &text);
-  if (!status) status = brim_json_put(meta, key, json_string(text));
-  brim_free(text);
-  return status;
-}
-
-static brim_status fill_policy(const brim_rollout_shape *s, json_t *o) {
+static brim_status put_policy(const brim_rollout_shape *s, json_t *meta) {
   const brim_env_sizes z = s->row->sizes(s->env.bytes);
-  BRIM_TRY(brim_json_put(o, "kind", json_string(s->hidden ? "mlp" : "linear")));
-  BRIM_TRY(brim_json_put(o, "observations", json_integer(z.obs)));
-  BRIM_TRY(brim_json_put(o, "hidden", json_integer(s->hidden)));
-  BRIM_TRY(brim_json_put(o, "actions", json_integer(z.act)));
-  BRIM_TRY(brim_json_put(o, "filter", json_boolean(s->filter)));
-  BRIM_TRY(brim_json_put(o, "num_envs", json_integer(s->num_envs)));
-  BRIM_TRY(brim_json_put(o, "num_dirs", json_integer(s->num_dirs)));
-  return brim_json_put(o, "episode_length", json_integer(s->episode_length));
+  json_t *o = json_pack("{s:s, s:i, s:i, s:i, s:b, s:i, s:i, s:i}", "kind",
+                        s->hidden ? "mlp" : "linear", "observations", z.obs, "hidden", s->hidden,
+                        "actions", z.act, "filter", s->filter, "num_envs", s->num_envs, "num_dirs",
+                        s->num_dirs, "episode_length", s->episode_length);
+  return brim_work_env_put(s->row, s->env.bytes, o, meta);
 }
 
-static brim_status put_objects(const brim_ars *w, json_t *meta) {
-  json_t *env = json_object(), *policy = json_object();
-  brim_status status = env && policy ? brim_work_env_put(w->shape.row, w->shape.env.bytes, env)
-                                     : brim_fail(BRIM_ENOMEM, "out of memory while saving");
-  if (!status) status = fill_policy(&w->shape, policy);
-  if (!status) status = put_object(meta, "brim.env", env);
-  if (!status) status = put_object(meta, "brim.policy", policy);
-  json_decref(env);
-  json_decref(policy);
-  return status;
-}
-
-// What was summed up since the metrics were last read, so that a resumed epoch reports what an
-// uninterrupted one does.
+// The sums since the metrics were last read. With them a resumed epoch reports what an uninterrupted one
+// does.
 enum { SUMS = 10 };
 static brim_status put_sums(const brim_ars *w, json_t *meta) {
   const brim_ars_returns *r = &w->sums.returns;
@@ -509,14 +485,9 @@ static void load_sums(brim_ars *w, const json_t *meta) {
   bool sound = brim_json_get_numbers(meta, "brim.sums", v, SUMS) == SUMS;
   for (int i = 0; i < SUMS; i++) sound = sound && fabs(v[i]) <= 9e15;
   if (sound) {
-    brim_ars_returns *r = &w->sums.returns;
-    *r = (brim_ars_returns){.count = (int64_t)v[0],
-                            .sum = v[1],
-                            .sum_sq = v[2],
-                            .episodes = (int64_t)v[3],
-                            .ended = (int64_t)v[4],
-                            .diverged = (int64_t)v[5],
-                            .steps = (int64_t)v[6]};
+    double returns[BRIM_ARS_SUMS] = {0};  // without figures, which only evaluations have
+    memcpy(returns, v, 7 * sizeof *v);
+    w->sums.returns = brim_returns_unpack(returns);
     w->sums.update = (brim_rollout_update){.sigma = v[7], .step_norm = v[8], .theta_norm = v[9]};
   }
   const char *skipped = json_string_value(json_object_get(meta, "brim.skipped_steps"));
@@ -533,7 +504,7 @@ static brim_status fill_metadata(const brim_ars *w, bool weights_only, json_t *m
   BRIM_TRY(brim_work_put_i64(meta, "brim.iteration", w->step));
   BRIM_TRY(brim_work_put_i64(meta, "brim.epoch", epoch_of(w, w->step)));
   BRIM_TRY(brim_work_put_i64(meta, "brim.seed", brim_config_int(w->config, "seed")));
-  BRIM_TRY(put_objects(w, meta));
+  BRIM_TRY(put_policy(&w->shape, meta));
   if (!weights_only) BRIM_TRY(put_sums(w, meta));
   BRIM_TRY(brim_json_put(meta, BRIM_SAFETENSORS_SUM, json_string("")));
   return brim_work_put_device(w->context.device, false, meta);
@@ -558,8 +529,7 @@ static brim_status write_file(brim_ars *w, const char *path, const json_t *meta)
   return brim_safetensors_write(path, entries, n, meta);
 }
 
-static brim_status brim_ars_save(void *work, const char *path, const json_t *extra,
-                                 bool weights_only) {
+static brim_status ars_save(void *work, const char *path, const json_t *extra, bool weights_only) {
   brim_ars *w = (brim_ars *)work;
   brim_json_setup();
   json_t *meta = json_object();
@@ -595,7 +565,7 @@ static brim_status no_tensor(const char *path, const char *name) {
                    path, name);
 }
 
-// What the policy's tensor `name` should have been: another kind of policy is in the file, or one for other
+// Explains why the policy's tensor `name` does not fit: the file has another kind of policy, or one for other
 // observations or actions.
 static brim_status refuse_shape(const char *path, const brim_safetensors *file,
                                 const brim_rollout_shape *shape, const char *name) {
@@ -765,6 +735,8 @@ static brim_status take_policy(brim_ars *w, const char *path, brim_ars_policy *p
   return put(w, &s);
 }
 
+// Puts the policy of a file onto the device; the place in training does not change. `train`: to begin
+// training with.
 static brim_status start_from(brim_ars *w, const char *path, bool train) {
   brim_ars_policy p;
   BRIM_TRY(save_read_policy(path, &w->shape, &p, NULL));
@@ -773,30 +745,15 @@ static brim_status start_from(brim_ars *w, const char *path, bool train) {
   return status;
 }
 
-// The policy of a file onto the device, to begin training with; where training stood is left alone.
-static brim_status brim_ars_start_from(brim_ars *w, const char *path) {
-  return start_from(w, path, true);
-}
-
-// Bits are the same only on the same backend and with the same environments: say so when not. The
-// settings themselves are compared by the run.
+// Warns if the continued run cannot be bit-identical. The run itself compares the settings.
 static void warn_if_different(const brim_ars *w, const json_t *meta, const char *path) {
   const brim_device *device = w->context.device;
-  const char *const rows[][2] = {{"brim.backend", device->backend->name},
-                                 {"brim.device", device->info.name}};
-  bool gpu = device->info.kind == BRIM_DEVICE_GPU;
-  for (size_t i = 0; i < (gpu ? 2 : 1); i++) {
-    const char *saved = json_string_value(json_object_get(meta, rows[i][0]));
-    if (saved && strcmp(saved, rows[i][1]) != 0) {
-      brim_log_warn("workload",
-                    "%s was written with %s %s, this run uses %s: the run continues, but is no "
-                    "longer bit-identical",
-                    path, rows[i][0] + 5, saved, rows[i][1]);
-    }
-  }
+  brim_work_warn_if_other(meta, path, "brim.backend", device->backend->name);
+  if (device->info.kind != BRIM_DEVICE_GPU) return;
+  brim_work_warn_if_other(meta, path, "brim.device", device->info.name);
 }
 
-static brim_status brim_ars_load(void *work, const char *path, json_t **extra) {
+static brim_status ars_load(void *work, const char *path, json_t **extra) {
   brim_ars *w = (brim_ars *)work;
   brim_ars_policy p;
   json_t *meta = NULL;
@@ -827,7 +784,7 @@ static brim_status brim_ars_load(void *work, const char *path, json_t **extra) {
   return status;
 }
 
-static brim_status brim_ars_use(void *work, const char *path, bool averaged) {
+static brim_status ars_use(void *work, const char *path, bool averaged) {
   brim_ars *w = (brim_ars *)work;
   (void)averaged;  // there is none
   w->held_out = true;
@@ -845,7 +802,7 @@ static void resolve(json_t *of, const char *key, json_t *value) {
 
 // An episode length that is not set is the phase's, and whether episodes restart the environment's:
 // what they came to, so that they are compared.
-static void brim_ars_resolve(void *work, const json_t *metadata, json_t *was, json_t *now) {
+static void ars_resolve(void *work, const json_t *metadata, json_t *was, json_t *now) {
   const brim_ars *w = (const brim_ars *)work;
   const char *text = json_string_value(json_object_get(metadata, "brim.policy"));
   json_t *policy = NULL, *length = json_integer(w->shape.episode_length);
@@ -861,7 +818,7 @@ static void brim_ars_resolve(void *work, const json_t *metadata, json_t *was, js
   json_decref(length);
 }
 
-static bool brim_ars_owns(const brim_safetensors *file) {
+static bool ars_owns(const brim_safetensors *file) {
   return brim_safetensors_find(file, "policy.weight") ||
          brim_safetensors_find(file, "policy.0.weight");
 }
@@ -906,10 +863,6 @@ static void info_of(void *state, brim_work_replay_info *out) {
   out->steps = r->shape.episode_length;
   out->seed = r->shape.seed;
   out->metrics = &r->rows.set;
-  out->step = BRIM_N_("iteration");
-  snprintf(out->trained, sizeof out->trained,
-           r->policy.iteration == 1 ? brim_tr("%lld iteration") : brim_tr("%lld iterations"),
-           (long long)r->policy.iteration);
   brim_scene_line *policy = brim_work_replay_fact(out, BRIM_N_("Policy"));
   if (r->shape.hidden > 0) {
     snprintf(policy->text, sizeof policy->text, brim_tr("one hidden layer: %d-%d-%d"), sizes.obs,
@@ -917,8 +870,7 @@ static void info_of(void *state, brim_work_replay_info *out) {
   } else {
     snprintf(policy->text, sizeof policy->text, brim_tr("linear, %d x %d"), sizes.act, sizes.obs);
   }
-  brim_scene_line *trained = brim_work_replay_fact(out, BRIM_N_("Trained"));
-  snprintf(trained->text, sizeof trained->text, "%s", out->trained);
+  brim_work_replay_trained(out, r->policy.iteration);
   brim_work_replay_actor(out, "trained", brim_tr("Policy"));
   brim_work_replay_actor(out, "zero", brim_tr("Zero policy"));
 }
@@ -927,11 +879,6 @@ static brim_status put_fields(void *state, json_t *event) {
   const replay *r = (const replay *)state;
   BRIM_TRY(brim_work_replay_task(r->shape.row, r->shape.env.bytes, event));
   return brim_json_put(event, "iteration", json_integer(r->policy.iteration));
-}
-
-static brim_scene_end end_of(int32_t outcome) {
-  if (outcome == BRIM_ENV_TERMINATED) return BRIM_SCENE_ENDED;
-  return outcome == BRIM_ENV_DIVERGED ? BRIM_SCENE_DIVERGED : BRIM_SCENE_LASTED;
 }
 
 static brim_status record_one(void *state, size_t actor, int32_t episode, int64_t steps,
@@ -945,7 +892,7 @@ static brim_status record_one(void *state, size_t actor, int32_t episode, int64_
   shape.episode_length = (int32_t)steps;
   BRIM_TRY(brim_rollout_trace(&shape, r->policy.theta, r->policy.normal, &eval, episode, &record));
   out->states = record.states;
-  out->end = end_of(record.outcome);
+  out->end = brim_work_replay_end(record.outcome);
   return BRIM_OK;
 }
 
@@ -1082,7 +1029,7 @@ static brim_status ars_configure(void *work, const brim_setting *setting) {
   if (!status) status = brim_device_sync(device);
   w->step = 0;
   memset(&w->sums, 0, sizeof w->sums);
-  if (!status && w->weights) status = brim_ars_start_from(w, w->weights);
+  if (!status && w->weights) status = start_from(w, w->weights, true);
   if (status) drop_setting(w);
   return status;
 }
@@ -1122,7 +1069,7 @@ static void ars_info(void *work, brim_work_info *out) {
   out->samples_per_epoch = whole(steps_of(&w->shape) * (double)w->interval);
   out->set_samples = out->samples_per_epoch;
   out->steps_per_epoch = w->interval;
-  out->epochs = brim_ars_epochs(w);
+  out->epochs = ars_epochs(w);
   out->steps = w->iterations;
   out->eval_samples = w->episodes;
   out->learning_rate = w->step_size;
@@ -1259,13 +1206,6 @@ static brim_status ars_step(void *work, const brim_spans *spans, brim_step_info 
 
 static const brim_metric_set *ars_metric_set(void *work) { return &((brim_ars *)work)->rows.set; }
 
-static void no_figures(const brim_ars *w, brim_work_metrics *out) {
-  memset(out, 0, sizeof *out);
-  out->set = &w->rows.set;
-  brim_metric_unknown(out->values);
-  brim_metric_unknown(out->baseline);
-}
-
 static void ars_figures(void *work, const double *sums, double *values) {
   (void)work;
   const brim_ars_returns r = brim_returns_unpack(sums);
@@ -1274,7 +1214,7 @@ static void ars_figures(void *work, const double *sums, double *values) {
 
 static brim_status ars_metrics(void *work, bool reset, brim_work_metrics *out) {
   brim_ars *w = (brim_ars *)work;
-  no_figures(w, out);
+  brim_work_metrics_clear(&w->rows.set, out);
   brim_returns_pack(&w->sums.returns, out->sums);
   brim_returns_values(&w->sums.returns, out->values);
   out->samples = w->sums.returns.steps;
@@ -1376,7 +1316,7 @@ static brim_status ars_evaluate(void *work, brim_work_metrics *out) {
   }
   BRIM_TRY(evaluate_baseline(w));
   brim_ars_returns returns;
-  no_figures(w, out);
+  brim_work_metrics_clear(&w->rows.set, out);
   BRIM_TRY(evaluate(w, false, &returns));
   brim_returns_pack(&returns, out->sums);
   brim_returns_values(&returns, out->values);
@@ -1404,12 +1344,11 @@ static brim_status ars_restore(void *work) {
   return BRIM_OK;
 }
 
-static const brim_work_evaluation_table evaluation = {.evaluate = ars_evaluate,
-                                                      .use = brim_ars_use};
+static const brim_work_evaluation_table evaluation = {.evaluate = ars_evaluate, .use = ars_use};
 static const brim_work_policy_table policy = {.baseline = ars_baseline};
 static const brim_work_shrink_table shrinking = {.shrink = ars_shrink};
 
-static const brim_work_settings_table settings = {.resolve = brim_ars_resolve};
+static const brim_work_settings_table settings = {.resolve = ars_resolve};
 static const brim_work_text_table text = {.start_lines = brim_ars_start_lines,
                                           .eval_notes = brim_ars_eval_notes};
 
@@ -1447,9 +1386,9 @@ const brim_workload_table brim_workload_ars = {
     .stops = ars_stops,
     .metrics = ars_metrics,
     .figures = ars_figures,
-    .save = brim_ars_save,
-    .load = brim_ars_load,
-    .owns = brim_ars_owns,
+    .save = ars_save,
+    .load = ars_load,
+    .owns = ars_owns,
     .snapshot = ars_snapshot,
     .restore = ars_restore,
     .settings = &settings,

@@ -1,5 +1,5 @@
-// What others need of the ars workload: the rollouts a config describes, and a policy out of its
-// checkpoint, for programs that show it. Callers: eval and render, the workload itself.
+// The workload ars for other rooms: the rollouts that a config describes, and the policy of a checkpoint.
+// Callers: eval and render, the workload itself.
 //
 // A checkpoint of ars is one safetensors file with
 //   policy.weight (act, obs)                                linear, or
@@ -21,18 +21,18 @@
 extern "C" {
 #endif
 
-// Which held-out episodes (brim_rollout_eval): those that a training is evaluated by while it
-// continues (and its best policy is chosen by), and those that no choice was made by.
+// Streams of held-out episodes (brim_rollout_eval): of evaluations while training, which choose the best
+// policy, and of evaluations that choose nothing.
 enum { BRIM_ARS_STREAM_TRAINING = 0, BRIM_ARS_STREAM_HELD_OUT = 1 };
 
 //---------------------------------- returns (ars_rows.c) ----------------------------------
 
-// What episodes of a policy gave, as sums that can be added up; brim_returns_* make figures of them.
+// Sums over episodes of a policy, which can be added up; brim_returns_* make figures of them.
 typedef struct brim_ars_returns {
   int64_t count;       // returns: of a direction's sign in training, of episodes in an evaluation
   double sum, sum_sq;  // of them; 0 returns = nothing is known
-  // Of an evaluation: all. Of training: those that began, since one that is under way when a rollout
-  // ends did not fall (and an environment that fell before can reach no cut-off any more).
+  // Of an evaluation: all episodes. Of training: those that began. An episode that a rollout cuts off did not
+  // fall, and after a fall an environment cannot reach the limit of steps any more.
   int64_t episodes;
   int64_t ended;     // of them that were terminated; where that is bad, diverged ones among them
   int64_t diverged;  // episodes that diverged
@@ -46,8 +46,8 @@ void brim_returns_add(brim_ars_returns *sum, const brim_ars_returns *part);
 double brim_returns_mean(const brim_ars_returns *r);
 double brim_returns_error(const brim_ars_returns *r);  // of the mean
 
-// As brim_work_metrics.sums, the figures' pairs last. 0.1 kept the first figure alone: its lists are a
-// part of these, from the start.
+// Packed as brim_work_metrics.sums, with the pairs of the figures last. Version 0.1 wrote only the first
+// figure: its lists are a prefix of these.
 enum { BRIM_ARS_SUMS_0_1 = 9, BRIM_ARS_SUMS = 7 + 2 * BRIM_ENV_MAX_FIGURES };
 void brim_returns_pack(const brim_ars_returns *r, double out[BRIM_ARS_SUMS]);
 brim_ars_returns brim_returns_unpack(const double v[BRIM_ARS_SUMS]);
@@ -83,8 +83,8 @@ typedef struct brim_ars_policy {
   int filtered;  // 1: trained with ars.version=v2, 0: with v1, -1: the file does not say
 } brim_ars_policy;
 
-// Of a policy for such rollouts. Refused when it is another one, when the file is damaged, and when a
-// number in it is not finite.
+// Reads a policy for such rollouts. Fails for another kind of policy, a damaged file, or a number that is not
+// finite.
 brim_status brim_ars_policy_read(const char *path, const brim_rollout_shape *shape,
                                  brim_ars_policy *out);
 void brim_ars_policy_deinit(brim_ars_policy *policy);

@@ -59,7 +59,7 @@ typedef struct brim_ars_collapse {
   bool reported;  // of this collapse, which lasts until it is fine again
 } brim_ars_collapse;
 
-// What a training is besides its position: on the host, for checkpoints and trials.
+// The state of training besides its position, on the host, for checkpoints and trials.
 typedef struct brim_ars_state {
   float *theta;    // (params)
   float *normal;   // (2, obs)
@@ -112,7 +112,7 @@ bool brim_ars_all_equal(const brim_rollout_shape *shape);
 // has collapsed, once for each collapse.
 bool brim_ars_collapse_take(brim_ars_collapse *collapse, const brim_ars_returns *returns,
                             double zero, double zero_error);
-// By the figures of training before it.
+// Advises what to change, from the figures of training before the collapse.
 void brim_ars_collapse_advice(const double *train, const brim_config *config,
                               const brim_rollout_shape *shape, char *out, size_t size);
 

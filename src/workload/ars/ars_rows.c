@@ -9,6 +9,7 @@
 #include "base/base_words.h"
 #include "record/record_findings.h"
 #include "record/record_view.h"
+#include "workload/workload_rows.h"
 
 //--------------------------------------------- keys ---------------------------------------------
 // Config keys of augmented random search, their values in presets, and the models it brings.
@@ -195,8 +196,8 @@ const brim_work_topic brim_ars_topic = {BRIM_N_("a robot that learns to stand or
                                         sizeof page / sizeof *page};
 
 //------------------------------------------- metrics -------------------------------------------
-// What a policy search measures, as rows: returns, lengths and ends of episodes and what else the
-// environment measures of them, beside those of a policy that does nothing, and the last update.
+// Metrics: returns, lengths and ends of episodes, the environment's own figures, all beside those of a policy
+// that does nothing, and the last update.
 
 //---------------------------------- returns ----------------------------------
 
@@ -281,20 +282,6 @@ void brim_returns_values(const brim_ars_returns *r, double values[BRIM_METRIC_MA
 
 //---------------------------------- rows ----------------------------------
 
-enum {
-  STEPS = BRIM_METRIC_AT(BRIM_METRIC_STEPS),
-  TRAIN = BRIM_METRIC_AT(BRIM_METRIC_TRAIN),
-  EVAL = BRIM_METRIC_AT(BRIM_METRIC_EVAL),
-  ZERO = BRIM_METRIC_AT(BRIM_METRIC_BASELINE),
-  ALL = STEPS | TRAIN | EVAL | ZERO,
-  LINE_STEPS = BRIM_METRIC_AT(BRIM_METRIC_LINE_STEPS),
-  LINE_TRAIN = BRIM_METRIC_AT(BRIM_METRIC_LINE_TRAIN),
-  LINE_EVAL = BRIM_METRIC_AT(BRIM_METRIC_LINE_EVAL),
-  LINE_PROGRESS = BRIM_METRIC_AT(BRIM_METRIC_LINE_PROGRESS),
-  LINE_SUMMARY = BRIM_METRIC_AT(BRIM_METRIC_LINE_SUMMARY),
-  LINE_TABLE = BRIM_METRIC_AT(BRIM_METRIC_LINE_TABLE),
-};
-
 // Names of a row that the logs have for training, evaluation and the zero policy.
 #define LOGGED(key_, inner, figure_)                                                              \
   {                                                                                               \
@@ -303,7 +290,7 @@ enum {
     [BRIM_METRIC_EVAL] = {.event = "return." inner, .figure = figure_},                           \
     [BRIM_METRIC_BASELINE] = {"zero_" key_, "zero_" key_, "zero_policy." inner, "zero_" figure_}, \
   }
-// Of one that they have for evaluations alone.
+// Names of a row that the logs have for evaluations only.
 #define EVALUATED(column_, inner, figure_)                                    \
   {                                                                           \
     [BRIM_METRIC_STEPS] = {"", "", "directions." inner, ""},                  \
@@ -311,13 +298,13 @@ enum {
     [BRIM_METRIC_EVAL] = {column_, column_, "return." inner, figure_},        \
     [BRIM_METRIC_BASELINE] = {"", "", "zero_policy." inner, "zero_" figure_}, \
   }
-// Of one that `brim eval` alone has.
+// Names of a row that only `brim eval` has.
 #define REPORTED(figure_, zero_figure)                  \
   {                                                     \
     [BRIM_METRIC_EVAL] = {"", "", "", figure_},         \
     [BRIM_METRIC_BASELINE] = {"", "", "", zero_figure}, \
   }
-// Of the last update.
+// A row of the last update.
 #define UPDATE_ROW(key_)                                                                       \
   {                                                                                            \
     .key = key_, .label = "", .flags = BRIM_METRIC_NO_CSV, .stages = STEPS | TRAIN, .names = { \
@@ -349,7 +336,7 @@ static const brim_metric rows[BRIM_ARS_ROWS] = {
     [BRIM_ARS_ENDED] = {.key = "fell",
                         .label = BRIM_N_("falls"),
                         .format = BRIM_METRIC_WHOLE,
-                        .stages = EVAL | ZERO,
+                        .stages = EVAL | BASELINE,
                         .lines = LINE_TABLE,
                         .names = REPORTED("falls", "zero_falls")},
     [BRIM_ARS_ENDED_RATE] = {.key = "falls",
@@ -434,7 +421,7 @@ static void add_figure(brim_ars_rows *r, const brim_metric *from) {
   brim_metric *row = &r->rows[r->set.count++];
   *row = *from;
   if (row->stages) return;
-  row->stages = EVAL | ZERO;
+  row->stages = EVAL | BASELINE;
   row->lines = LINE_TABLE;
   row->flags |= BRIM_METRIC_NO_CSV;
   row->names[BRIM_METRIC_EVAL].event = name_of(r, "return.", row->key);
@@ -476,7 +463,7 @@ size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most) {
   return 2;
 }
 
-// What the environment has to say. And numbers that diverged, of the policy or of the zero policy.
+// Notes of the environment, and on episodes that diverged, of the policy or of the zero policy.
 void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
   const double *v = metrics->values, *zero = metrics->baseline;
   const brim_ars_rows *r = (const brim_ars_rows *)(const void *)metrics->set;  // its first member
@@ -498,8 +485,7 @@ void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
 }
 
 //------------------------------------------- findings -------------------------------------------
-// What a sweep finds about a policy search: directions that wait for one another, and why a large card is no
-// faster than a laptop's.
+// Findings: directions that wait for one another, and why a large GPU is no faster than a laptop's.
 
 enum { LANES = 4 };  // threads of an environment on a GPU: one for each leg
 enum { FEW = 32 };   // environments of a CPU's thread: with more there is nothing to gain
@@ -598,9 +584,9 @@ static void find(const brim_findings *v) {
 const brim_work_findings_table brim_ars_findings = {find};
 
 //-------------------------------------------- watch --------------------------------------------
-// What a policy search watches for: a return that collapses, updates that change nothing, episodes that
-// diverge. A collapse shows at evaluations, whose episodes are always the same: by how far the mean is
-// below the best so far, and below that of the zero policy without getting better.
+// Troubles: a return that collapses, updates that change nothing, episodes that diverge. A collapse shows in
+// the evaluations, whose episodes are always the same: the mean is far below the best so far, or stays below
+// that of the zero policy.
 
 // Two of three evaluations, so that one bad draw of directions is none, and at the floor, where means go
 // up and down by chance, one that is up hides nothing. Four standard errors are no accident; and of what
@@ -719,9 +705,7 @@ static size_t take_evaluation(brim_ars *w, const brim_work_moment *at, brim_work
   if (!brim_ars_collapse_take(&w->collapse, &returns, zero, eval->baseline[BRIM_ARS_ERROR])) {
     return 0;
   }
-  memset(t, 0, sizeof *t);
-  t->kind = COLLAPSED;
-  t->count = 1;
+  brim_work_trouble_begin(t, COLLAPSED, 1);
   brim_ars_collapse_advice(at->train, w->config, &w->shape, t->advice, sizeof t->advice);
   snprintf(w->collapse_advice, sizeof w->collapse_advice, "%s", t->advice);
   bool below = w->collapse.below_zero;
@@ -740,18 +724,16 @@ static size_t take_evaluation(brim_ars *w, const brim_work_moment *at, brim_work
   return 1;
 }
 
-// Of training: no loss, no gradient; updates that were none and episodes that diverged.
+// Troubles of training: updates without effect and episodes that diverged.
 static size_t watch_take(void *work, const brim_work_moment *at,
                          brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]) {
   brim_ars *w = (brim_ars *)work;
   const brim_work_metrics *m = at->metrics;
   size_t n = 0;
   if (at->evaluated) return take_evaluation(w, at, out);
-  memset(out, 0, 2 * sizeof *out);
   if (m->skipped > w->reported_skipped) {
-    brim_work_trouble *t = &out[n++];
-    t->kind = SKIPPED;
-    t->count = m->skipped - w->reported_skipped;
+    brim_work_trouble *t =
+        brim_work_trouble_begin(&out[n++], SKIPPED, m->skipped - w->reported_skipped);
     w->reported_skipped = m->skipped;
     brim_words_add(t->text, sizeof t->text,
                    BRIM_N_("%" PRId64 " updates did not change the policy by step %" PRId64
@@ -760,9 +742,7 @@ static size_t watch_take(void *work, const brim_work_moment *at,
   }
   int64_t diverged = brim_returns_unpack(m->sums).diverged;
   if (diverged == 0) return n;
-  brim_work_trouble *t = &out[n++];
-  t->kind = DIVERGED;
-  t->count = diverged;
+  brim_work_trouble *t = brim_work_trouble_begin(&out[n++], DIVERGED, diverged);
   const brim_env_ended *ended = &w->shape.row->ended;
   char label[64] = "";
   brim_words_put(label, sizeof label, ended->label);
@@ -863,8 +843,8 @@ const brim_work_diagnosis brim_ars_diagnosis = {.rows = troubles,
                                                 .get = watch_get};
 
 //-------------------------------------------- views --------------------------------------------
-// What bench shows of a policy search besides its table: this card beside the two that seed guide 000
-// compares, by the makers' figures, and the guide's before and after, measured.
+// Views of bench: this GPU beside the two that seed guide 000 compares, by the makers' figures, and the
+// guide's before and after, measured.
 
 //---------------------------------- cells ----------------------------------
 

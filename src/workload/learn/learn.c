@@ -1,5 +1,5 @@
-// Opening a workload that trains a network on a data set, planning its settings and building them: which negatives a loss
-// of pairs has, where samples are kept, the network and its loaders.
+// Opening a workload that trains a network on a data set, planning its settings and building them: which
+// negatives a loss of pairs has, where samples are kept, the network and its loaders.
 #include "workload/learn/learn.h"
 
 #include <inttypes.h>
@@ -9,7 +9,8 @@
 
 //---------------------------------- negatives ----------------------------------
 
-// `auto` chooses exact accumulation if it costs less than this share more. One more forward pass costs a third.
+// `auto` chooses exact accumulation if it costs less than this share more. One more forward pass costs a
+// third.
 static const double worth_it = 0.40;
 
 static void read_pairs(const brim_config *config, brim_pairs *c) {
@@ -62,7 +63,8 @@ static void report_negatives(brim_pairs *c, const brim_batching *batching,
   }
 }
 
-// Plans once what exact accumulation costs in FLOPs: the share of a forward pass hardly depends on the setting.
+// Plans once what exact accumulation costs in FLOPs: the share of a forward pass hardly depends on the
+// setting.
 static brim_status plan_cost(brim_pairs *c, brim_device *device, const brim_net_spec *spec) {
   brim_plan plain, exact;
   brim_net_spec s = *spec;
@@ -75,7 +77,7 @@ static brim_status plan_cost(brim_pairs *c, brim_device *device, const brim_net_
   brim_status status = brim_net_plan(device, &s, &exact);
   bool possible = status == BRIM_OK;
   // `auto` treats the failure as "impossible"; exact, or a lack of memory, reports it
-  bool memory = status == BRIM_ENOMEM || status == BRIM_EOOM;  // another time it could be
+  bool memory = status == BRIM_ENOMEM || status == BRIM_EOOM;  // may succeed another time
   if (memory || (!possible && c->accumulation != BRIM_ACCUMULATION_AUTO)) return status;
   if (!possible) {
     snprintf(c->why_plain, sizeof c->why_plain, "%s", brim_status_detail());
@@ -91,8 +93,8 @@ static bool is_chosen(const brim_pairs *c) {
   return c->accumulation != BRIM_ACCUMULATION_AUTO || c->chosen != BRIM_CHOSEN_NOT;
 }
 
-// True if exact is worth any price: plain accumulation would learn nothing (micro-batches of one sample), or something
-// else than asked for (too little memory split one batch).
+// True if exact is worth any price: plain accumulation would learn nothing (micro-batches of one sample), or
+// something else than asked for (too little memory split one batch).
 static bool must_be_exact(const brim_pairs *c, const brim_batching *batching,
                           const brim_net_spec *spec) {
   bool asked = batching->accumulation > 1;
@@ -159,8 +161,8 @@ static void apply(const brim_learn *w, const brim_setting *setting, brim_applied
   spec->eager = setting->value[BRIM_LEARN_COMPILE] == 0;
   spec->recompute = (brim_recompute)setting->value[BRIM_LEARN_CHECKPOINTING];
 
-  // data.eval_batch_size, but never more than there are samples: a plan has to be kept. The size changes no result,
-  // so under a limit, or after memory ran out, it is at most training's.
+  // data.eval_batch_size, but never more than there are samples: a plan has to be kept. The size changes no
+  // result, so under a limit, or after memory ran out, it is at most training's.
   if (spec->eval_batch <= 0)
     spec->eval_batch = spec->batch;
   else {
@@ -186,9 +188,9 @@ static void apply(const brim_learn *w, const brim_setting *setting, brim_applied
   train->prefetch_factor = (int)setting->value[BRIM_LEARN_PREFETCH];
   train->pin_memory = setting->value[BRIM_LEARN_PIN] != 0;
 
-  // Evaluation reads in order, whole, on every rank. Samples that are only copied need no workers; samples that take
-  // work have workers of their own, while those of training rest behind a full ring. All of them work on one batch,
-  // so few batches are enough.
+  // Evaluation reads in order, whole, on every rank. Samples that are only copied need no workers; samples
+  // that take work have workers of their own, while those of training rest behind a full ring. All of them
+  // work on one batch, so few batches are enough.
   *eval = *train;
   eval->batch = spec->eval_batch;
   bool work = evaluated->source && (evaluated->source->info.costly || evaluated->transforms);
@@ -207,24 +209,24 @@ static void apply(const brim_learn *w, const brim_setting *setting, brim_applied
 }
 
 //---------------------------------- where samples are kept ----------------------------------
-// In files, which loader threads or the device read; in host memory; or on the device. Decided from the plan and from
-// what was free when the workload was opened, so that planning a setting and building it agree.
+// In files, which loader threads or the device read; in host memory; or on the device. Decided from the plan
+// and from what was free when the workload was opened, so that planning a setting and building it agree.
 
 // What a setting asks for, and what else it takes.
 typedef struct brim_cache_request {
   brim_cache asked;
   const brim_loader_options *train, *eval;
   uint64_t limit;         // gpu.memory_limit; 0 = none
-  uint64_t loaders;       // bytes of all loaders (brim_work_counts_loaders)
+  uint64_t loaders;       // bytes of all loaders, if the limit covers them
   const brim_plan *plan;  // the network's
 } brim_cache_request;
 
 const char *const brim_cache_choices[] = {"none", "ram", "gpu", "auto", NULL};
 
-// Left free on a device beside plan and data set: modules, handles, recorded graphs.
+// Left free on a device for modules, handles and recorded graphs.
 static const uint64_t room_bytes = (uint64_t)1 << 30;
 
-// What is taken so far besides the network's plan.
+// Memory taken besides the network's plan.
 typedef struct taken {
   uint64_t device, host;
   uint64_t locked;  // pages of mapped files
@@ -238,7 +240,6 @@ bool brim_cache_needs_no_workers(brim_cache cache) {
   return cache == BRIM_CACHE_GPU || cache == BRIM_CACHE_MAPPED;
 }
 
-// Three eighths of the cores: in the middle between a quarter and half.
 int64_t brim_work_default_workers(void) {
   int64_t cores = brim_cpu_count(), half = cores / 2;
   int64_t workers = (3 * cores + 7) / 8;
@@ -251,7 +252,7 @@ static const brim_loader_options *options_of(const brim_work_data *d, const brim
   return s == &d->train ? r->train : r->eval;
 }
 
-// Device bytes of the set and the batches made of it; 0 where the device cannot, the detail says why.
+// Device bytes of a set and its batches; 0 if the device cannot keep it, and the detail says why.
 static uint64_t resident_bytes(const brim_work_data *d, const brim_work_set *s,
                                const brim_loader_options *options) {
   brim_plan plan;
@@ -263,19 +264,19 @@ static uint64_t resident_bytes(const brim_work_data *d, const brim_work_set *s,
   return plan.bytes[BRIM_PLACE_DEVICE];
 }
 
-// Every rank on this machine keeps its own.
+// Host memory for a rank: every rank keeps a copy of its own.
 static uint64_t host_bytes(const brim_work_data *d, const brim_cache_request *r) {
   return d->host_bytes / (uint64_t)r->train->world;
 }
 
-// 0 where there is nothing to keep: images of different sizes.
+// 0 for images of different sizes, which are not kept.
 static uint64_t ram_bytes(const brim_source *source) {
   return source && !source->info.varies ? brim_source_cache_bytes(source) : 0;
 }
 
 //---------------------------------- choosing ----------------------------------
 
-// Does the device have so much beside what is planned?
+// True if the device has `bytes` more than the plan.
 static bool device_has(const brim_work_data *d, const brim_cache_request *r, const taken *t,
                        uint64_t bytes) {
   uint64_t planned = r->plan->bytes[BRIM_PLACE_DEVICE] + t->device;
@@ -284,8 +285,8 @@ static bool device_has(const brim_work_data *d, const brim_cache_request *r, con
   return need <= free_bytes && (limit == 0 || need <= limit);
 }
 
-// Whether the device shall read the set's mapped file; `why` says what speaks against it, where there
-// is one at all. Locked pages cannot leave memory: half of what is free is the most.
+// True if the device shall read the set's mapped file; if not, `why` says why. Locked pages cannot be swapped
+// out, so at most half of the free memory is locked.
 static bool choose_mapped(const brim_work_data *d, const brim_work_set *s,
                           const brim_cache_request *r, taken *t, char why[256]) {
   const brim_loader_options *options = options_of(d, s, r);
@@ -296,9 +297,9 @@ static bool choose_mapped(const brim_work_data *d, const brim_work_set *s,
     if (s->source) snprintf(why, 256, "%s", s->mapped.why);
     return false;
   }
-  if (!options->pin_memory) return false;  // what that costs is told apart
+  if (!options->pin_memory) return false;  // pageable copies are measured on their own
   uint64_t locked = t->locked + s->mapped.bytes;
-  if (locked > d->host_bytes / 2) {  // ranks lock the same pages: they count once
+  if (locked > d->host_bytes / 2) {  // ranks lock the same pages, which count once
     brim_format_bytes(locked, need);
     brim_format_bytes(d->host_bytes, have);
     brim_msg_format(why, 256,
@@ -327,8 +328,8 @@ static bool counts_loaders(const brim_work_data *d, uint64_t limit) {
   return limit > 0 && d->context.device->info.host_memory;
 }
 
-// Where device and host are one memory, gpu.memory_limit holds for the cache, the network and the
-// loaders together.
+// True if `bytes` more fit in gpu.memory_limit, which covers cache, network and loaders together if device
+// and host share one memory.
 static bool limit_has(const brim_work_data *d, const brim_cache_request *r, uint64_t bytes) {
   if (!counts_loaders(d, r->limit)) return true;
   uint64_t planned = r->plan->bytes[BRIM_PLACE_DEVICE] + r->plan->bytes[BRIM_PLACE_HOST];
@@ -343,7 +344,7 @@ static brim_cache choose_auto(const brim_work_data *d, const brim_work_set *s,
     t->device += bytes;
     return BRIM_CACHE_GPU;
   }
-  brim_status_clear();  // a device that cannot is an answer
+  brim_status_clear();  // "cannot" is an answer here, not an error
   if (choose_mapped(d, s, r, t, why)) return BRIM_CACHE_MAPPED;
   bytes = s->source->info.costly ? ram_bytes(s->source) : 0;
   uint64_t most = host_bytes(d, r) / 4;
@@ -452,7 +453,7 @@ static brim_status plan_set(const brim_work_data *d, const brim_source *source, 
                             const brim_loader_options *options, brim_plan *plan) {
   if (!source) return BRIM_OK;
   brim_source bare = *source;
-  bare.cache = NULL;  // what is kept under this setting, not under the one before
+  bare.cache = NULL;  // plan for this setting, not for what the last one kept
   if (cache == BRIM_CACHE_GPU) {
     return brim_resident_plan(d->context.registry, d->context.device, &bare, options, plan);
   }
@@ -513,7 +514,7 @@ static brim_status keep_one(const brim_work_data *d, brim_work_set *s, uint64_t 
   return brim_mapped_create(registry, device, s->source, limit, threads, &s->resident);
 }
 
-// A set that was to be mapped and cannot be locked is read by loader threads, now and from now on.
+// Keeps a set. If its mapped file cannot be locked, loader threads read it from now on.
 static brim_status keep_or_read(brim_work_data *d, brim_work_set *s, uint64_t limit,
                                 brim_cache *cache) {
   brim_status status = keep_one(d, s, limit, *cache);
@@ -526,7 +527,7 @@ static brim_status keep_or_read(brim_work_data *d, brim_work_set *s, uint64_t li
   return BRIM_OK;
 }
 
-// Once: a bench has many settings.
+// Reports once why the GPU does not read a mapped file: a bench has many settings.
 static void say_why(brim_work_data *d) {
   if (!d->caching.why[0] || d->reported_why) return;
   d->reported_why = true;
@@ -633,7 +634,7 @@ void brim_learn_resuming(void *work, const json_t *metadata) {
 
 //---------------------------------- planning ----------------------------------
 
-// What a setting asks of the caches: the bytes of all loaders count if the limit covers them.
+// The request of a setting to the caches.
 static brim_status request(const brim_learn *w, const brim_setting *setting, const brim_applied *a,
                            brim_cache_request *out) {
   *out = (brim_cache_request){.asked = (brim_cache)setting->value[BRIM_LEARN_CACHE],
@@ -761,7 +762,7 @@ static brim_status make_schedule(const brim_learn *w, brim_schedule *out) {
   return brim_schedule_init(out, scheduler, w->optimizer.lr, warmup.steps, total);
 }
 
-// Every rank has the same part of a batch.
+// Ranks share a batch in equal parts.
 static brim_status check_shares(const brim_learn *w, const brim_applied *a) {
   if (a->spec.batch * w->ranks == a->batch) return BRIM_OK;
   int64_t less = a->batch / w->ranks * w->ranks, more = less + w->ranks;
@@ -853,7 +854,7 @@ static brim_status build(brim_learn *w, const brim_setting *setting, brim_applie
   w->first_left_out[0] = '\0';
   w->epoch_samples = brim_loader_samples(w->train_loader);
   if (a->train.drop_last) w->epoch_samples = brim_loader_batches(w->train_loader) * a->train.batch;
-  w->epoch_samples *= w->ranks;  // each has as many
+  w->epoch_samples *= w->ranks;  // the same for each rank
   BRIM_TRY(check_epoch(w));
   BRIM_TRY(make_schedule(w, &w->schedule));
   w->built = true;

@@ -1,8 +1,9 @@
-// Training a network on a data set: what the workloads supervised and contrastive share. One state, brim_learn,
-// has the data, the config's part of the network, the knobs, and, once a setting is configured, the network with its
-// loaders and its position in the data. learn.c plans settings and builds them, learn_config.c reads the
-// config, learn_data.c opens the sets, learn_step.c steps, measures, saves and resumes. A workload (learn_supervised.c, learn_contrastive.c) adds a brim_learn_kind, its
-// rows, keys and evaluation.
+// Training a network on a data set: what the workloads supervised and contrastive share. One state,
+// brim_learn, has the data, the config's part of the network, the knobs, and, once a setting is configured,
+// the network with its loaders and its position in the data. learn.c plans settings and builds them,
+// learn_config.c reads the config, learn_data.c opens the sets, learn_step.c steps, measures, saves and
+// resumes. A workload (learn_supervised.c, learn_contrastive.c) adds a brim_learn_kind, its rows, keys and
+// evaluation.
 #ifndef BRIM_LEARN_LEARN_H_
 #define BRIM_LEARN_LEARN_H_
 
@@ -68,8 +69,8 @@ typedef struct brim_work_data {
   double share;    // the part of the training set that evaluation uses
   bool any_split;  // as in brim_work_data_open_eval
 
-  // Free memory when the workload was opened: every setting is measured against the same numbers. Each rank has
-  // its part of the host's.
+  // Free memory when the workload was opened: every setting is measured against the same numbers. Each rank
+  // has its part of the host's.
   uint64_t device_bytes, host_bytes;
   brim_work_caching caching;  // of the present setting
   // What the last plan decided, so that configuring that setting does not decide again.
@@ -89,9 +90,9 @@ brim_status brim_work_data_open_train(brim_work_data *d);
 double brim_work_val_fraction(const brim_config *config);
 // Then its part without `share`, up to data.limit, and its transforms.
 brim_status brim_work_data_take_train(brim_work_data *d, double share);
-// Then the evaluation set and its transforms: dataset.val, else `share` of the training set, else dataset.test, else
-// the val split of the component for all. `any_split`: whatever split that component names for training. If the
-// split is missing, there is no set, *missing is true, and the status detail says why.
+// Then the evaluation set and its transforms: dataset.val, else `share` of the training set, else
+// dataset.test, else the val split of the component for all. `any_split`: whatever split that component names
+// for training. If the split is missing, there is no set, *missing is true, and the status detail says why.
 brim_status brim_work_data_open_eval(brim_work_data *d, bool any_split, bool *missing);
 // Warns of a missing evaluation set and clears the detail.
 void brim_work_warn_no_eval(void);
@@ -115,7 +116,7 @@ brim_status brim_work_open_source(const brim_work_data *d, const brim_component 
 brim_status brim_work_make_transforms(const brim_pipeline *pipeline, const brim_source *source,
                                       uint64_t seed, bool random, brim_transforms **out);
 
-// What a config says of its components and pipelines; learn_trained.c reads them too.
+// Components and pipelines of a config; learn_trained.c uses these too.
 
 // Copies a component with one argument more, or, with `value` NULL, without the arguments of that name.
 brim_status brim_work_with_argument(brim_arena *arena, const brim_component **component,
@@ -125,15 +126,15 @@ brim_status brim_work_allow_external(brim_arena *arena, const brim_component **c
 // Copies one of hdf5 or numpy with data.inputs (and data.targets) if it has none of its own.
 brim_status brim_work_add_names(const brim_config *config, brim_arena *arena,
                                 const brim_component **component, bool targets);
-// The pipeline of evaluation: transform.val, else transform.test, as written; else the stages without randomness of
-// a pipeline given for all. NULL = nothing.
+// The pipeline of evaluation: transform.val, else transform.test, as written; else the stages without
+// randomness of a pipeline given for all. NULL = nothing.
 const brim_pipeline *brim_work_eval_pipeline(const brim_config *config, bool *random);
 // True if evaluation may have images of another size than training.
 bool brim_work_any_size(const brim_config *config);
 
 //---------------------------------- metrics and troubles (learn_watch.c) ----------------------------------
-// Losses and gradients that are not finite, or suddenly many times what they were. The watch looks at every reading of
-// the device's sums and asks nothing else of the device.
+// Losses and gradients that are not finite, or suddenly many times what they were. The watch looks at every
+// reading of the device's sums and asks nothing else of the device.
 
 // Rows of metrics that both workloads begin their own with, and of sums.
 enum {
@@ -164,9 +165,7 @@ typedef struct brim_watch_window {
 } brim_watch_window;
 
 typedef struct brim_net_watch {
-  const brim_config *config;
-  const struct brim_work_set *data;  // the training set, to search for values that are not finite
-  bool looked;                       // brim searched it, once
+  bool looked;    // the training set was searched for values that are not finite
   char odd[320];  // the first sample with such values: "x.h5[5]: the input holds ..."; "" = none
   uint64_t odd_count, odd_of;  // samples with such values, of those read
   brim_watch_window loss, norm;
@@ -192,7 +191,7 @@ enum {
 };
 extern const brim_knob_set brim_learn_knob_set;
 
-// Micro-batches: the config's, and what too little memory made of them.
+// Micro-batches of the config, and how they shrink if memory runs out.
 typedef struct brim_batching {
   int64_t batch, accumulation;  // the config's
   bool allow_smaller;           // more, smaller micro-batches may replace the config's
@@ -242,8 +241,8 @@ typedef struct brim_learn_kind {
                       const brim_applied *a, brim_plan *plan);
   brim_status (*check_readable)(const struct brim_learn *w);
   brim_status (*build)(struct brim_learn *w, const brim_applied *a);
-  void (*drop)(struct brim_learn *w);   // what `build` made
-  void (*close)(struct brim_learn *w);  // what `open` made
+  void (*drop)(struct brim_learn *w);   // undoes `build`
+  void (*close)(struct brim_learn *w);  // undoes `open`
 } brim_learn_kind;
 
 // The first member of a workload's state.
@@ -252,7 +251,7 @@ typedef struct brim_learn {
   brim_device *device;
   brim_comm *comm;  // NULL = one rank
   int rank, ranks;
-  bool leads, follows;                // the first rank says each call to the others (learn_step.c)
+  bool leads, follows;  // rank 0 broadcasts its calls, the others repeat them (learn_step.c)
   const volatile sig_atomic_t *stop;  // NULL = never
 
   // from the config
@@ -267,9 +266,9 @@ typedef struct brim_learn {
   brim_net_watch watch;
   bool counts;           // outputs are right or wrong: there is an accuracy
   const char *weights;   // file to start from, borrowed from the config; NULL = from the seed
-  bool reported_reinit;  // that the last layer is not in it
+  bool reported_reinit;  // that the file lacks the last layer
   int64_t
-      recalibrate_batches;  // training.ema_batches: the average takes its batch-norm statistics from so many
+      recalibrate_batches;  // training.ema_batches, for the batch-norm statistics of the average
   char description[160];
 
   // of the present setting
@@ -279,7 +278,7 @@ typedef struct brim_learn {
   int64_t batch, eval_batch, accumulation, epoch_samples;  // of all ranks, but eval_batch
   bool exact;  // the loss is that of all micro-batches of a step
   brim_precision precision;
-  bool mapped_rows;     // the device reads samples as they are out of a mapped file
+  bool mapped_rows;     // the device reads untransformed samples from a mapped file
   bool built, rebuilt;  // a setting was built; another one was built before this one
 
   // position
@@ -293,8 +292,8 @@ typedef struct brim_learn {
   double *given;  // sums of all ranks at `given_step`, one rank after the other
   int64_t given_step;
   int64_t recalibrated;  // the step whose average has statistics of its own; -1 = none
-  brim_loader_stats recalibrate_reading;  // what the training loader read for that alone
-  // What all ranks left out of training until metrics were last read. With one rank the loader knows.
+  brim_loader_stats recalibrate_reading;  // the training loader's reading for these statistics
+  // Samples that all ranks left out of training, at the last metrics. With one rank the loader knows.
   int64_t left_out, left_out_reads;
   char first_left_out[256];
 } brim_learn;
@@ -350,18 +349,18 @@ extern const brim_work_loading_table brim_learn_loading;
 extern const brim_work_ranks_table brim_learn_ranks;
 // Steps of an epoch; 0 before the first setting.
 int64_t brim_learn_per_epoch(const brim_learn *w);
-// On a leading rank: the others make the same call. `number`: its steps or `reset`; `setting` may be NULL.
+// On a leading rank, makes the others repeat a call. `number`: its steps or `reset`; `setting` may be NULL.
 brim_status brim_learn_tell(const brim_learn *w, brim_learn_call kind, int number,
                             const brim_setting *setting);
 // With ranks that follow, a setting that fails on one rank fails on all.
 brim_status brim_learn_agree(const brim_learn *w, brim_status status);
 
-// Means of sums. Losses that are not finite are not in a sum, so training's mean is then unknown: that of the others
-// would look healthy. An evaluation (`evaluated`) reports the mean of the others.
+// Means of sums. Losses that are not finite are not in a sum, so training's mean is then unknown: that of the
+// others would look healthy. An evaluation (`evaluated`) reports the mean of the others.
 void brim_learn_means(const brim_learn *w, const brim_net_metrics *sum, bool evaluated,
                       brim_work_metrics *out);
-// Runs `pass` over the evaluation data, with sums of its own; training's sums continue as if it had not happened.
-// BRIM_ESTATE without evaluation data.
+// Runs `pass` over the evaluation data, with sums of its own; training's sums continue as if it had not
+// happened. BRIM_ESTATE without evaluation data.
 brim_status brim_learn_evaluate(brim_learn *w, brim_status (*pass)(brim_learn *w),
                                 brim_net_metrics *sums);
 // Calls `fn` for every batch of a loader once, in order.
@@ -383,10 +382,10 @@ void brim_learn_set_input(brim_learn *w);
 // Reads everything else that does not depend on a setting: before the sets are open, and after.
 void brim_learn_read_spec(brim_learn *w);
 brim_status brim_learn_read_rest(brim_learn *w);
-// The usual loss for a config that names none, with what its keys say of it.
+// The usual loss for a config that names none, with the arguments that keys set.
 void brim_usual_loss(const brim_config *config, const char *name, brim_usual *out);
-// Sets w->spec.loss: the config's, or the usual one for the targets and views. BRIM_EINVAL if it does not suit views,
-// model or targets.
+// Sets w->spec.loss: the config's, or the usual one for the targets and views. BRIM_EINVAL if it does not
+// suit views, model or targets.
 brim_status brim_learn_choose_loss(brim_learn *w);
 // True for bce: targets are labels that are there or not, each on its own.
 bool brim_work_is_multi_label(const brim_component *loss);

@@ -1,5 +1,5 @@
-// Reading the config of a network that learns from a data set: loss, negatives, knobs and their sweeps, input, loader;
-// and laying a setting over it.
+// Reading the config of a network that learns from a data set: loss, negatives, knobs and their sweeps,
+// input, loader; and laying a setting over it.
 
 #include "workload/learn/learn.h"
 
@@ -184,8 +184,8 @@ const brim_knob_set brim_learn_knob_set = {
         BRIM_N_("a smaller batch_size with gradient_accumulation_steps, or checkpointing=true")};
 
 //--------------------------------------- values of knobs ---------------------------------------
-// The values that a sweep tries if the user names none: powers of two that fit, a few numbers of workers, mixed precision
-// if it works. With `all`, a few values of every knob that makes a difference here.
+// The values that a sweep tries if the user names none: powers of two that fit, a few numbers of workers,
+// mixed precision if it works. With `all`, a few values of every knob that makes a difference here.
 
 enum { MAX_BATCHES = 10, BATCHES_OF_ALL = 3, STEP_OF_ALL = 3 };
 _Static_assert((int)MAX_BATCHES <= (int)BRIM_KNOB_AXIS, "all default batches fit an axis");
@@ -519,8 +519,8 @@ void brim_learn_set_input(brim_learn *w) {
 
 //---------------------------------- words ----------------------------------
 
-// `patch: auto` takes a divisor of the length, up to 32. A length without a good divisor, such as a prime, makes a token of
-// every few values, and the cost of attention grows with the square of the tokens.
+// `patch: auto` takes a divisor of the length, up to 32. A length without a good divisor, such as a prime,
+// makes a token of every few values, and the cost of attention grows with the square of the tokens.
 static void warn_of_short_tokens(const brim_net_spec *spec, const brim_source_info *info) {
   enum { LONG = 128, MOST_TOKEN = 32, LEAST_TOKEN = 8 };
   int64_t length = info->dim[0], patch = 1;
@@ -583,7 +583,8 @@ static void read_loader(brim_learn *w) {
       .limit = (uint64_t)brim_config_int(config, "data.limit"),
       .skip_broken = on_error && strcmp(on_error, "skip") == 0,
   };
-  // Threads that ended with an epoch would only have to be started again. A preset's word for them is not the user's.
+  // Threads that ended with an epoch would only have to be started again. A preset's word for them is not the
+  // user's.
   if (!brim_config_is_set(config, persistent) || brim_config_bool(config, persistent)) return;
   if (brim_config_layer_of(config, persistent) == BRIM_CONFIG_FROM_PRESET) return;
   brim_log_info("workload",
@@ -599,8 +600,6 @@ brim_status brim_learn_read_rest(brim_learn *w) {
   BRIM_TRY(read_knobs(w));
   read_loader(w);
   BRIM_TRY(brim_work_data_measure(&w->data));
-  w->watch.config = config;
-  w->watch.data = &w->data.train;
   w->counts = w->spec.classes > 0 || brim_work_is_multi_label(w->spec.loss);
   w->weights = brim_work_weights(config);
   w->recalibrate_batches = brim_config_int(config, "training.ema_batches");

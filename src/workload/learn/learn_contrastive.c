@@ -1,5 +1,5 @@
-// The workload contrastive: one optimizer step on two views of each sample, evaluated by the labels of neighbours.
-// What it shares with supervised is learn.c.
+// The workload contrastive: one optimizer step on two views of each sample, evaluated by the labels of
+// neighbours. What it shares with supervised is learn.c.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,6 @@ typedef struct contrastive {
 } contrastive;
 
 //--------------------------------------------- keys ---------------------------------------------
-// Config keys of contrastive learning, and the models it brings.
 
 static const brim_config_row keys[] = {
     BRIM_KEY_CHOICE(
@@ -74,14 +73,12 @@ static const brim_config_section section = {
 };
 
 //--------------------------------------------- rows ---------------------------------------------
-// What contrastive training measures, as rows: a network's training, and how well features tell classes
-// apart.
 
 static const brim_metric contrastive_rows[] = {
     [BRIM_NET_LOSS] = LOSS_ROW(0, 0),
     [BRIM_NET_ACCURACY] = ACCURACY_ROW(0, 0),
     GRADIENT_ROWS,
-    // features have no loss of their own: the column is empty
+    // features have no loss: the column is empty
     [EVAL_LOSS] = {.key = "eval_loss",
                    .label = "",
                    .stages = EVAL,
@@ -114,7 +111,6 @@ static const brim_metric_set metric_set = {
     .rows = contrastive_rows, .count = sizeof contrastive_rows / sizeof *contrastive_rows};
 
 //------------------------------------------ brim init ------------------------------------------
-// What `brim init` writes for images without labels.
 
 static const char in_colour[] =
     " | color_jitter(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.1, p=0.8)"
@@ -140,7 +136,6 @@ static void begin(const brim_work_images *images, brim_work_beginning *out) {
 }
 
 //--------------------------------------------- help ---------------------------------------------
-// The help page of contrastive training.
 
 static const brim_work_options options = {
     .command = "eval",
@@ -189,14 +184,14 @@ static brim_status nothing_evaluated(contrastive *s, const char *why) {
   return BRIM_OK;
 }
 
-// Of a component for all splits its labelled training samples.
+// Opens the labelled training samples of a component for all splits.
 static brim_status open_labelled(contrastive *s) {
   const brim_component *train = s->learn.data.component;
   static const char *const parts[] = {"part", "indices", "fold", "split"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     BRIM_TRY(brim_work_with_argument(s->learn.data.arena, &train, parts[i], NULL));
   }
-  bool before = brim_log_hush(true);  // the same files again
+  bool before = brim_log_hush(true);  // the same files are open already
   brim_status status = brim_work_open_source(&s->learn.data, train, "train", &s->bank.source);
   brim_log_hush(before);
   return status;
@@ -207,7 +202,7 @@ static const brim_source_info *info_of(const brim_source *source,
   return transforms ? brim_transforms_info(transforms) : &source->info;
 }
 
-// What reaches the network to be evaluated is the same shape in both; labels are those of the bank.
+// Bank and evaluation set have the same sample shape and the same labels.
 static brim_status check_bank(contrastive *s) {
   static const char advice[] =
       "; give transform.val that ends in the shape that transform.train does";
@@ -225,8 +220,7 @@ static brim_status check_bank(contrastive *s) {
   return BRIM_OK;
 }
 
-// The labelled set whose features vote, and its transforms, once the evaluation set is open; without
-// labels in both nothing is evaluated.
+// Opens the bank and its transforms after the evaluation set. Without labels in both nothing is evaluated.
 static brim_status open_bank(contrastive *s) {
   const brim_work_data *d = &s->learn.data;
   if (!d->eval.source) return BRIM_OK;
@@ -255,7 +249,7 @@ static void close_bank(brim_learn *w) {
   brim_source_close(s->bank.source);
 }
 
-// Samples of it, with data.limit where it is the training set.
+// Samples of the bank; data.limit applies if it is the training set.
 static int64_t bank_count(const contrastive *s) {
   int64_t count = (int64_t)bank_source(s)->info.count;
   int64_t limit = brim_config_int(s->learn.data.config, "data.limit");
@@ -264,7 +258,7 @@ static int64_t bank_count(const contrastive *s) {
 
 //---------------------------------- loading it ----------------------------------
 
-// In order; decoding and transforming are worth the workers that training has.
+// Reads in order. Decoding and transforming use as many workers as training.
 static brim_loader_options bank_options(const contrastive *s, const brim_applied *a) {
   brim_loader_options o = a->eval;
   o.transforms = s->bank.transforms;
@@ -279,8 +273,7 @@ static bool shares_set(const contrastive *s, brim_cache cache) {
   return !s->bank.source && brim_cache_needs_no_workers(cache);
 }
 
-// Where the training set lies on the device, or is read by it, the bank is read from there: only its
-// batches are besides.
+// If the device keeps or reads the training set, the bank uses it there and adds only its batches.
 static brim_status plan_bank(const brim_learn *w, const brim_work_caching *caching,
                              const brim_applied *a, brim_plan *plan) {
   const contrastive *s = (const contrastive *)w;
@@ -324,7 +317,6 @@ static void drop_loader(brim_learn *w) {
 
 //---------------------------------------------- sets ----------------------------------------------
 
-// Features are evaluated by their labels.
 static bool is_labelled(const brim_work_data *d) { return d->train.source->info.classes > 0; }
 
 static brim_status take_train(brim_learn *w) {
@@ -345,8 +337,8 @@ static brim_status take_train(brim_learn *w) {
                    (int)w->spec.views);
 }
 
-// What is learned from without labels is evaluated with some: the evaluation split is another one than
-// training's, whatever that is.
+// Features are learned without labels and evaluated with labels, so the evaluation split may differ from the
+// one that the component names for training.
 static brim_status open_sets(contrastive *s) {
   brim_learn *w = &s->learn;
   brim_work_data *d = &w->data;
@@ -366,7 +358,7 @@ static brim_status open_sets(contrastive *s) {
   return open_bank(s);
 }
 
-// The keys of `contrastive`, once the sets are open.
+// Reads the keys of `contrastive` after the sets are open.
 static brim_status read_keys(contrastive *s) {
   brim_learn *w = &s->learn;
   const brim_config *config = w->data.config;
@@ -385,7 +377,7 @@ static brim_status read_keys(contrastive *s) {
   return BRIM_OK;
 }
 
-// Allowed, and seldom meant.
+// A model without a projection head is allowed but usually a mistake.
 static void warn_of_projection(const brim_learn *w) {
   const char *name = w->spec.model->name;
   if (strcmp(name, "simclr") == 0) return;
@@ -406,17 +398,17 @@ static brim_status open_all(brim_learn *w) {
 }
 
 //----------------------------------------- linear probe -----------------------------------------
-// The linear probe: what a linear classifier makes of frozen features. Features of the bank and of the
-// evaluation set are computed once, brought to mean 0 and deviation 1, and kept on the host; training
-// on them is a small network of its own. A function of the seed like everything else.
+// The linear probe: the accuracy of a linear classifier on frozen features. The features of bank and
+// evaluation set are computed once, standardized, and kept on the host. A small network of its own trains on
+// them. The result is a function of the seed.
 
-// Steps enough for small sets too.
+// Small sets get small batches, so that an epoch has enough steps.
 static const int64_t most_batch = 512, least_batch = 16, steps_wanted = 32;
 static const double probe_lr = 3e-3;
 
 typedef struct rows {
   brim_device *device;
-  brim_net *net;  // that they come from
+  brim_net *net;  // computes the features
   int64_t count, width;
   float *values;  // (count, width)
   int32_t *labels;
@@ -455,8 +447,8 @@ static brim_status collect(const brim_learn *w, brim_loader *loader, rows *r) {
   return brim_learn_each(w, loader, add, r);
 }
 
-// Both by the bank's figures. Row by row, as they lie in memory.
-static brim_status standardise(rows *bank, rows *eval) {
+// Standardizes both sets by the bank's mean and deviation.
+static brim_status standardize(rows *bank, rows *eval) {
   int64_t width = bank->width;
   double *mean = brim_calloc((size_t)width * 2, sizeof *mean), *over = mean + width;
   if (!mean) return brim_fail(BRIM_ENOMEM, "out of memory for the linear probe");
@@ -527,7 +519,7 @@ static brim_batch fill(const probe *p, const rows *r, const brim_shuffle *order,
   return (brim_batch){.input = p->input, .target = p->label, .rows = count};
 }
 
-// Adam down a cosine.
+// Adam with a cosine schedule.
 static brim_status fit(const contrastive *s, const probe *p, const rows *bank) {
   int64_t per_epoch = (bank->count + p->batch - 1) / p->batch, step = 0;
   int64_t epochs = s->probe_epochs;
@@ -554,10 +546,7 @@ static brim_status score(const probe *p, const rows *eval, brim_work_metrics *ou
     BRIM_TRY(brim_net_evaluate(p->net, &batch, NULL));
   }
   BRIM_TRY(brim_net_read_metrics(p->net, true, &sums));
-  memset(out, 0, sizeof *out);
-  out->set = &metric_set;
-  brim_metric_unknown(out->values);
-  brim_metric_unknown(out->baseline);
+  brim_work_metrics_clear(&metric_set, out);
   out->values[PROBE_ACCURACY] = sums.correct / sums.rows;
   out->values[PROBE_LOSS] = sums.bad_rows > 0 ? (double)NAN : sums.loss_sum / sums.rows;
   out->samples = (int64_t)sums.rows;
@@ -575,7 +564,7 @@ static brim_status probe_features(void *work, brim_work_metrics *out) {
   }
   brim_status status = collect(&s->learn, s->bank.loader, &bank);
   if (!status) status = collect(&s->learn, s->learn.eval_loader, &eval);
-  if (!status) status = standardise(&bank, &eval);
+  if (!status) status = standardize(&bank, &eval);
   if (!status) status = probe_open(s, &bank, &p);
   if (!status) status = fit(s, &p, &bank);
   if (!status) status = score(&p, &eval, out);
@@ -607,10 +596,7 @@ static brim_status evaluate_features(brim_learn *w) {
 static brim_status evaluate(void *work, brim_work_metrics *out) {
   brim_net_metrics sums;
   BRIM_TRY(brim_learn_evaluate((brim_learn *)work, evaluate_features, &sums));
-  memset(out, 0, sizeof *out);
-  out->set = &metric_set;
-  brim_metric_unknown(out->values);
-  brim_metric_unknown(out->baseline);
+  brim_work_metrics_clear(&metric_set, out);
   out->values[KNN] = sums.rows > 0 ? sums.correct / sums.rows : (double)NAN;
   out->samples = (int64_t)sums.rows;
   out->bad = (int64_t)sums.bad_rows;

@@ -1,5 +1,5 @@
-// The sets of workloads that learn from data: their components and pipelines, which are opened, where their samples
-// are kept.
+// The training set and the evaluation set: their components, opening them, their transforms, and warnings
+// about their values.
 
 #include "workload/learn/learn.h"
 
@@ -9,7 +9,6 @@
 #include <string.h>
 
 //------------------------------------------ components ------------------------------------------
-// The components of data sets, and the pipelines for their samples, as the config has them.
 
 static brim_status no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory while opening the data");
@@ -32,7 +31,7 @@ brim_status brim_work_with_argument(brim_arena *arena, const brim_component **co
   return BRIM_OK;
 }
 
-// data.inputs and data.targets are those of the components hdf5 and numpy that have none of their own.
+// Gives data.inputs or data.targets to a component of hdf5 or numpy that has none of its own.
 static brim_status add_names(const brim_config *config, brim_arena *arena, const char *key,
                              const char *argument, const brim_component **component) {
   const char *const *names = NULL;
@@ -67,7 +66,7 @@ brim_status brim_work_add_names(const brim_config *config, brim_arena *arena,
 
 const brim_pipeline *brim_work_eval_pipeline(const brim_config *config, bool *random) {
   static const char *const slots[] = {"val", "test"};
-  // A slot that was not given answers with the plain pipeline; without one that is the slot train.
+  // A slot that is not set returns the plain pipeline, or without one the slot train.
   const brim_pipeline *plain = brim_config_pipeline(config, "transform", NULL);
   const brim_pipeline *found = NULL;
   *random = true;
@@ -79,8 +78,8 @@ const brim_pipeline *brim_work_eval_pipeline(const brim_config *config, bool *ra
   return found;
 }
 
-// A transform.val that ends in images of another size is taken at its word: a network that has seen
-// random crops, which enlarge, does better on larger images.
+// A transform.val may end in another image size: random crops enlarge, so a network trained with them does
+// better on larger images.
 bool brim_work_any_size(const brim_config *config) {
   bool given = false;
   const brim_pipeline *pipeline = brim_work_eval_pipeline(config, &given);
@@ -88,8 +87,6 @@ bool brim_work_any_size(const brim_config *config) {
 }
 
 //--------------------------------------------- sets ---------------------------------------------
-// Which sets are opened for training and for evaluation, and what is done to their samples. Where
-// samples are kept is above.
 
 brim_status brim_work_data_init(brim_work_data *d, const brim_work_context *context,
                                 const brim_config *config) {
@@ -130,7 +127,7 @@ static brim_status complete(const brim_work_data *d, const brim_component **comp
   return brim_work_add_names(d->config, d->arena, component, true);
 }
 
-// The training set's component: as written, or by what lies at data.path.
+// The training set's component: the config's, or one for the files at data.path.
 static brim_status train_component(const brim_work_data *d, const brim_component **out) {
   const char *path = brim_config_string(d->config, "data.path");
   const brim_component *train = slot_or_plain(d->config, "dataset", "train");
@@ -201,15 +198,15 @@ brim_status brim_work_data_open_train(brim_work_data *d) {
   return brim_work_open_source(d, d->component, train_split(d), &d->train.source);
 }
 
-// The rest of the training set.
+// Opens the rest of the training set for evaluation.
 static brim_status open_share(brim_work_data *d) {
-  bool before = brim_log_hush(true);  // the training set said it
+  bool before = brim_log_hush(true);  // already logged for the training set
   brim_status status = brim_work_open_source(d, d->component, train_split(d), &d->eval.source);
   brim_log_hush(before);
   return status ? status : take_share(d, d->eval.source, d->share, true);
 }
 
-// dataset.val or dataset.test; *own is false where the config has neither.
+// Opens dataset.val or dataset.test; *own is false if the config has neither.
 static brim_status open_own(brim_work_data *d, bool *own) {
   const brim_config *config = d->config;
   const char *slot = has_slot(config, "val") ? "val" : "test";
@@ -226,7 +223,7 @@ static brim_status open_own(brim_work_data *d, bool *own) {
       slot, slot);
 }
 
-// One component for both: what it says of a part was for training.
+// Opens the val split of a component for both sets. Its arguments that choose a part are for training.
 static brim_status open_val_split(brim_work_data *d, bool *missing) {
   static const char *const parts[] = {"part", "indices", "fold", "split"};
   size_t count = sizeof parts / sizeof *parts;
@@ -242,7 +239,6 @@ static brim_status open_val_split(brim_work_data *d, bool *missing) {
   return BRIM_OK;
 }
 
-// Which split a source is asked for is the component's own `split` where it has one.
 static brim_status open_eval(brim_work_data *d, bool *missing) {
   bool own = false;
   *missing = false;
@@ -252,7 +248,7 @@ static brim_status open_eval(brim_work_data *d, bool *missing) {
 }
 
 void brim_work_warn_no_eval(void) {
-  if (strstr(brim_status_detail(), "data.val_fraction")) {  // the source said what to do
+  if (strstr(brim_status_detail(), "data.val_fraction")) {  // the source has said what to do
     brim_log_warn("workload", "no evaluation: %s", brim_status_detail());
   } else {
     brim_log_warn("workload",
@@ -269,16 +265,15 @@ static brim_status open_both(brim_work_data *d, bool evaluated) {
   return evaluated ? open_eval(d, &missing) : BRIM_OK;
 }
 
-// The sources are as at first: nothing is kept of them.
 brim_status brim_work_data_reopen(brim_work_data *d) {
   brim_source *train = d->train.source, *eval = d->eval.source;
   d->train.source = d->eval.source = NULL;
-  bool before = brim_log_hush(true);  // said when they were opened first
+  bool before = brim_log_hush(true);  // already logged when they were opened first
   brim_status status = open_both(d, eval != NULL);
   brim_log_hush(before);
   brim_source_close(status ? d->train.source : train);
   brim_source_close(status ? d->eval.source : eval);
-  if (status) {  // as it was: a workload always has its sources
+  if (status) {  // keep the old ones: a workload always has its sources
     d->train.source = train;
     d->eval.source = eval;
   }
@@ -292,7 +287,7 @@ brim_status brim_work_data_check_readable(const brim_work_data *d, uint64_t limi
 
 //---------------------------------- transforms ----------------------------------
 
-// Where images vary there have to be some: an empty pipeline says so.
+// Images of different sizes need transforms; making an empty pipeline reports that.
 brim_status brim_work_make_transforms(const brim_pipeline *pipeline, const brim_source *source,
                                       uint64_t seed, bool random, brim_transforms **out) {
   static const brim_pipeline none = {.count = 0};
@@ -300,7 +295,7 @@ brim_status brim_work_make_transforms(const brim_pipeline *pipeline, const brim_
   if (!source || (pipeline->count == 0 && !source->info.varies)) return BRIM_OK;
   brim_transforms *made = NULL;
   BRIM_TRY(brim_transforms_create(pipeline, source, seed, random, &made));
-  // normalize alone is no stage, and yet changes what the network's input does
+  // normalize alone is no stage, but changes the network's scale and shift
   bool plain = memcmp(brim_transforms_info(made), &source->info, sizeof source->info) == 0;
   if (plain && brim_transforms_count(made) == 0 && brim_transforms_views(made) == 1) {
     brim_transforms_destroy(made);
@@ -315,7 +310,7 @@ static bool is_random(const brim_component *stage) {
          strcmp(stage->name, "gaussian_blur") == 0;
 }
 
-// Images whose size only a random crop or transform.train makes one have none left in evaluation.
+// Explains a failure of images that only transform.train, or a random crop, brings to one size.
 static brim_status explain_eval(const brim_work_data *d, const brim_pipeline *pipeline, bool random,
                                 brim_status status) {
   size_t first = 0;
@@ -333,7 +328,7 @@ static brim_status explain_eval(const brim_work_data *d, const brim_pipeline *pi
       info->dim[0], info->dim[1]);
 }
 
-// A path alone does not say how images become one size; init does.
+// With a path alone, advises `brim init`, which writes how images become one size.
 static brim_status name_init(const brim_work_data *d, brim_status status) {
   const brim_pipeline *pipeline = brim_config_pipeline(d->config, "transform", "train");
   const char *path = brim_config_string(d->config, "data.path");
@@ -353,7 +348,7 @@ void brim_work_set_eval_size(const brim_work_data *d, brim_net_spec *spec) {
   const int64_t *dim = brim_work_set_info(&d->eval)->dim;
   if (memcmp(dim, spec->input_dim, 3 * sizeof *dim) == 0) return;
   memcpy(spec->eval_dim, dim, 3 * sizeof *dim);
-  // larger ones help after random crops; smaller ones are seldom meant
+  // larger ones help after random crops; smaller ones are usually a mistake
   if (dim[0] >= spec->input_dim[0] && dim[1] >= spec->input_dim[1]) return;
   brim_log_warn("workload",
                 "evaluation images are %" PRId64 " x %" PRId64 ", smaller than the %" PRId64
@@ -387,7 +382,7 @@ static void range_add(value_range *r, double v) {
   r->count++;
 }
 
-// Mean and deviation of values that begin far from where a network does: beyond those of a byte.
+// True if values are far from where a network begins, beyond those of a byte; their mean and deviation.
 static bool range_is_large(const value_range *r, double *mean, double *std) {
   if (!(r->count > 0) || fmax(fabs(r->low), fabs(r->high)) <= 255) return false;
   *mean = r->sum / r->count;
@@ -397,8 +392,9 @@ static bool range_is_large(const value_range *r, double *mean, double *std) {
 }
 
 typedef struct value_look {
-  uint64_t rows, bad_inputs, bad_targets;  // samples looked at, and those with values not finite
-  uint64_t first_input, first_target;      // of these
+  uint64_t rows, bad_inputs,
+      bad_targets;                     // samples read, and those with values that are not finite
+  uint64_t first_input, first_target;  // of these
   int64_t target_value;
   value_range input, target;  // of the finite ones
 } value_look;
@@ -413,8 +409,8 @@ static void look_at_sample(value_look *l, uint64_t index, const float *input, si
   }
 }
 
-// Some samples, spread over the set in an order without a period: all of a small set, of a large one what
-// fits into a moment. One that cannot be read is named when it is its turn.
+// Reads some samples, spread over the set in an order without a period: all of a small set, of a large one as
+// many as fit in a moment. Skips samples that cannot be read: the loader reports them.
 static brim_status look_at_samples(brim_source *source, value_look *l) {
   enum { LEAST = 32, MOST = 4096 };
   const int64_t moment_ns = 50000000;
@@ -462,7 +458,7 @@ static brim_status look_at_samples(brim_source *source, value_look *l) {
   return status;
 }
 
-// What keeps training from working can often be seen in the data before it begins.
+// Warns of values that keep training from working, before it begins.
 static brim_status look_at_values(const brim_work_data *d) {
   brim_source *source = d->train.source;
   const brim_source_info *info = &source->info;
@@ -504,7 +500,8 @@ static brim_status look_at_values(const brim_work_data *d) {
                   "normalize(mean=%.4g, std=%.4g) scales them",
                   l.input.low, l.input.high, mean, std);
   }
-  // Outputs begin near 0: an optimizer that moves weights by its learning rate takes very long to get there.
+  // Outputs begin near 0; an optimizer that moves weights by its learning rate takes very long to large
+  // targets.
   if (range_is_large(&l.target, &mean, &std)) {
     if (info->target_dim == 1) {
       brim_log_warn(

@@ -1,6 +1,6 @@
-// Findings of workloads that train a network on data, each with the knob that would help: waited I/O, slow
-// transforms, copies to the GPU, full precision, launches, small batches. Where the remedy was measured, the
-// price is the measured difference; else it follows from the measured times, or there is none.
+// Findings about training a network on data, each with the knob that would help: waiting for I/O, slow
+// transforms, copies to the GPU, full precision, launches, small batches. The gain is the measured difference
+// if the remedy was measured; else it follows from the measured times, or is unknown.
 #include "workload/learn/learn.h"
 
 #include <math.h>
@@ -16,12 +16,12 @@ static double compute_ms(const brim_result *r) {
          brim_result_phase_ms(r, BRIM_PHASE_COMPUTE);
 }
 
-// Does another setting save enough to be reported?
+// True if another setting saves enough to be reported.
 static double gain_of(const brim_result *r, const brim_result *other) {
   return other ? brim_finding_gain_ms(r, other) : (double)NAN;
 }
 
-// A change saves at most what it touches; more is noise.
+// A change saves at most the time it affects; more is noise.
 static double at_most(double gain, double touched) { return gain > touched ? touched : gain; }
 
 static bool is_worth(const brim_result *r, double ms) {
@@ -34,8 +34,8 @@ static bool is(const brim_result *r, const char *knob, const char *value) {
 
 //---------------------------------- data ----------------------------------
 
-// As many workers as computing leaves time for, by what they took; then twice the best, while data is
-// still waited for.
+// As many workers as loading needs to keep up with computing, by their measured time; then twice the best,
+// while the step still waits for data.
 static void try_workers(const brim_findings *v, const brim_result *best, brim_finding *f) {
   const brim_result *r = v->r, *at = best ? best : r;
   double now = brim_result_knob_number(at, "num_workers", 0);
@@ -51,18 +51,18 @@ static void try_workers(const brim_findings *v, const brim_result *best, brim_fi
   brim_finding_try(v, f, "num_workers", value);
 }
 
-// Milliseconds of a step by a stage's throughput alone.
+// Milliseconds of a step at the throughput of one stage.
 static double stage_ms(const brim_result *r, double samples_per_s) {
   return r->samples_per_s * r->total_ms.median / samples_per_s;
 }
 
-// What a step would save without `ms` of the loader's threads. In the step's own thread it is that time,
-// as far as computing is not the longer part. Workers together get faster by its share of their time;
-// where they compete with computing for busy cores, the step gets shorter by its share of those.
+// Milliseconds that a step saves without `ms` of the loader's threads. In the step's own thread that is `ms`,
+// unless computing takes longer. Workers get faster by the share of `ms` in their time; if they compete with
+// computing for busy cores, the step gets shorter by the share of those.
 static double saved_by(const brim_result *r, double ms) {
   double total = r->total_ms.median, busy = r->worker_io_ms + r->worker_transform_ms;
   double compute = stage_ms(r, r->compute_samples_per_s);
-  // loading bounds the step where it waits much for data; alone it may be faster, with all cores
+  // loading bounds a step that waits much for data; measured alone it may be faster, with all cores
   double io = brim_result_phase_ms(r, BRIM_PHASE_IO);
   double data = io > 0.1 * total ? total : stage_ms(r, r->data_samples_per_s);
   double bound = isnan(compute) ? total : fmax(0, total - compute);
@@ -78,7 +78,8 @@ static double saved_by(const brim_result *r, double ms) {
   return fmin(bound, fmax(isnan(alone) ? 0 : alone, shared));
 }
 
-// Is there a cache in memory already, by `ram` or `auto`? The first epoch fills it, and a sweep measures that.
+// True if samples are already kept in memory. The first epoch fills the cache, and a sweep measures that
+// epoch.
 static bool keeps_samples(const brim_result *r) {
   for (size_t i = 0; i < r->plan.row_count; i++) {
     if (strcmp(r->plan.rows[i].name, BRIM_CACHE_ROW) == 0) return true;
@@ -86,7 +87,7 @@ static bool keeps_samples(const brim_result *r) {
   return false;
 }
 
-// Samples that are kept in memory are read and decoded once: tried where a step waits for that.
+// Proposes to keep samples in memory, where they are read and decoded once, if a step waits for that.
 static void try_cache(const brim_findings *v, brim_finding *f) {
   if (f->try_knob[0] || keeps_samples(v->r)) return;
   if (is_worth(v->r, saved_by(v->r, v->r->worker_io_ms))) {
@@ -94,7 +95,7 @@ static void try_cache(const brim_findings *v, brim_finding *f) {
   }
 }
 
-// One way to load faster, as far as it was measured.
+// One way to load faster, if it was measured.
 typedef struct io_cure {
   const char *knob;
   const brim_result *twin;
@@ -120,7 +121,7 @@ static void name_cure(const brim_result *r, const io_cure *c, brim_finding *f) {
   }
 }
 
-// Which part of the loader's time costs the step some: reading, transforms, or both where neither shows.
+// The part of the loader's time that costs step time: reading, transforms, or both if neither stands out.
 static void costly_parts(const brim_result *r, bool *reading, bool *transforms) {
   bool known = !isnan(r->worker_io_ms + r->worker_transform_ms);
   *reading = known && is_worth(r, saved_by(r, r->worker_io_ms));
@@ -128,8 +129,8 @@ static void costly_parts(const brim_result *r, bool *reading, bool *transforms) 
   if (!*reading && !*transforms) *reading = *transforms = true;
 }
 
-// What is left where more workers are no help: caches that were not tried, and less to load, of the part
-// that costs time.
+// Remedies if more workers do not help: caches that were not tried, and less to load in the part that costs
+// time.
 static void name_rest(const brim_findings *v, const char *reason, brim_finding *f) {
   bool reading, transforms;
   costly_parts(v->r, &reading, &transforms);
@@ -150,8 +151,8 @@ static void name_rest(const brim_findings *v, const char *reason, brim_finding *
                                "packed file"));
 }
 
-// The best of what was measured: more workers, which help while there are cores for them, or samples kept
-// in memory.
+// The best measured remedy: more workers, which help while there are cores for them, or samples kept in
+// memory.
 static void io_remedy(const brim_findings *v, brim_finding *f) {
   const brim_result *r = v->r;
   const brim_result *more = brim_finding_twin(v, "num_workers", BRIM_TWIN_MORE, NULL);
@@ -188,7 +189,7 @@ static bool waits_for_data(const brim_result *r) {
   return io > 30.0 || io > compute_ms(r) || io > 0.10 * r->total_ms.median;
 }
 
-// The transform that takes most of the loader's time; NULL = none costs the step enough.
+// The transform with most of the loader's time; NULL = none costs the step enough.
 static const brim_result_stage *slowest_transform(const brim_result *r) {
   const brim_result_stage *worst = NULL;
   for (size_t i = 0; i < r->stage_count; i++) {
@@ -213,11 +214,11 @@ static void find_io(const brim_findings *v) {
   io_remedy(v, f);
   bool reading, transforms;
   costly_parts(r, &reading, &transforms);
-  // the time is the transform's, which has a finding of its own
+  // a slow transform has a finding of its own
   if (isnan(f->cost_ms) && !f->try_knob[0] && !reading && slowest_transform(r)) r->finding_count--;
 }
 
-// On the GPU they run between the steps' computing, all in one go: what each of them takes is not known.
+// On the GPU all transforms run in one go between steps: the time of each is unknown.
 static void find_device_transform(const brim_findings *v) {
   brim_result *r = v->r;
   double ms = brim_result_phase_ms(r, BRIM_PHASE_TRANSFORM);
@@ -257,7 +258,7 @@ static void find_transform(const brim_findings *v) {
       worst->name);
 }
 
-// Copies out of pageable memory cost more than they show: the host waits in them. Measured where it can be.
+// Copies from pageable memory cost more than their own time, since the host waits for them.
 static bool find_pageable(const brim_findings *v, double h2d) {
   brim_result *r = v->r;
   const brim_result *twin = brim_finding_twin(v, "pin_memory", BRIM_TWIN_THIS, "true");
@@ -308,8 +309,8 @@ static void find_h2d(const brim_findings *v) {
 
 //---------------------------------- computing ----------------------------------
 
-// Full precision, or a step launched op by op: a knob each. Only where computing is most of it, or where
-// it was measured.
+// Full precision, or a step launched op by op: one knob each. Reported only if computing dominates the step
+// or the knob was measured.
 static void find_knob(const brim_findings *v, const char *code, const char *knob,
                       const char *better, const char *text) {
   brim_result *r = v->r;
@@ -327,7 +328,7 @@ static void find_knob(const brim_findings *v, const char *code, const char *knob
                  knob, brim_result_knob_text(r, knob), better, gain);
 }
 
-// The faster of those that were measured; tf32 changes less, so it is named too.
+// The fastest measured precision; names tf32 too, since it changes less.
 static void find_precision(const brim_findings *v, const char *text) {
   brim_result *r = v->r;
   const brim_result *tf32 =  // on a CPU another name of fp32
@@ -344,8 +345,8 @@ static void find_precision(const brim_findings *v, const char *text) {
   brim_words_add(f->remedy, sizeof f->remedy, BRIM_N_(" (tf32: %.2f ms less)"), a);
 }
 
-// A CPU computes in 16 bits faster only where it has instructions for them: matrix products show it, where
-// they were measured, and a trial decides.
+// A CPU computes faster in 16 bits only with instructions for them: measured matrix products show that, and a
+// trial decides.
 static bool cpu_may_halve(const brim_findings *v) {
   const brim_machine_ceilings *most = &v->r->ceilings;
   if (brim_finding_twin(v, "precision", BRIM_TWIN_THIS, "bf16")) return true;
@@ -371,8 +372,7 @@ static void find_compute(const brim_findings *v) {
 
 //---------------------------------- utilisation and memory ----------------------------------
 
-// The share of a step that does not shrink with the batch shows it where utilisation is not
-// counted.
+// Without a utilization counter, the share of a step that does not shrink with the batch shows idle time.
 static bool is_small(const brim_result *r) {
   double fixed =
       brim_result_phase_ms(r, BRIM_PHASE_OPTIMIZER) + brim_result_phase_ms(r, BRIM_PHASE_OTHER);
@@ -402,7 +402,7 @@ static void small_text(const brim_result *r, brim_finding *f) {
   }
 }
 
-// Twice of it, as far as an epoch has the samples for one step.
+// Twice the batch, if an epoch has enough samples for a step.
 static void larger_batch(const brim_result *r, double batch, brim_finding *f) {
   double epoch = round(r->epoch_s * r->samples_per_s);
   double most = floor(epoch / brim_result_knob_number(r, "accumulation", 1));
@@ -418,11 +418,11 @@ static void larger_batch(const brim_result *r, double batch, brim_finding *f) {
   }
 }
 
-// So much of a step is worth another batch, whatever the utilisation.
+// This share of a step is worth another batch size, whatever the utilization.
 #define MUCH_FASTER 0.15
 
-// Four times as many, or twice where that does not run; again four times, while it helps. The caller that
-// measures knows what fits.
+// Four times the batch, or twice if that does not fit; again while it helps. The caller that measures knows
+// what fits.
 static void try_batch(const brim_findings *v, const brim_result *best, brim_finding *f) {
   double from = brim_result_knob_number(best ? best : v->r, "batch_size", 0);
   for (int times = 4; times > (best ? 2 : 1); times /= 2) {
@@ -432,7 +432,7 @@ static void try_batch(const brim_findings *v, const brim_result *best, brim_find
   }
 }
 
-// Utilisation shows it, or a measurement does: on a CPU, whose phases say little, a larger one is tried.
+// Reported by utilization or by a measurement. On a CPU, whose phases say little, a larger batch is tried.
 static void find_small_batch(const brim_findings *v) {
   brim_result *r = v->r;
   const brim_result *larger = brim_finding_twin(v, "batch_size", BRIM_TWIN_MORE, NULL);
@@ -442,7 +442,7 @@ static void find_small_batch(const brim_findings *v) {
   bool small = is_small(r), much = gain > MUCH_FASTER * r->total_ms.median;
   bool helps = much || (small && is_worth(r, gain));
   bool tried = v->probing && !brim_result_has_gpu(r);
-  // a larger batch that is no faster: the batch is not what keeps the device from being busy
+  // a larger batch was not faster: the batch size is not what keeps the device idle
   if (batch <= 0 || (larger ? !helps : !small && !tried)) return;
   brim_finding *f = brim_finding_add(r, "small_batch", helps ? gain : (double)NAN);
   if (!f) return;

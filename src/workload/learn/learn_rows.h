@@ -3,21 +3,10 @@
 #ifndef BRIM_LEARN_ROWS_H_
 #define BRIM_LEARN_ROWS_H_
 
-#include "base/base_metric.h"
 #include "workload/learn/learn.h"
+#include "workload/workload_rows.h"
 
-// Stages and lines, in short.
-enum {
-  STEPS = BRIM_METRIC_AT(BRIM_METRIC_STEPS),
-  TRAIN = BRIM_METRIC_AT(BRIM_METRIC_TRAIN),
-  EVAL = BRIM_METRIC_AT(BRIM_METRIC_EVAL),
-  PROBE = BRIM_METRIC_AT(BRIM_METRIC_PROBE),
-  LINE_STEPS = BRIM_METRIC_AT(BRIM_METRIC_LINE_STEPS),
-  LINE_TRAIN = BRIM_METRIC_AT(BRIM_METRIC_LINE_TRAIN),
-  LINE_EVAL = BRIM_METRIC_AT(BRIM_METRIC_LINE_EVAL),
-  LINE_PROGRESS = BRIM_METRIC_AT(BRIM_METRIC_LINE_PROGRESS),
-  LINES = LINE_STEPS | LINE_TRAIN | LINE_PROGRESS
-};
+enum { LINES = LINE_STEPS | LINE_TRAIN | LINE_PROGRESS };
 
 // The rows of a network's training; `stages` and `lines` besides those of training.
 #define LOSS_ROW(stages_, lines_)                                                           \

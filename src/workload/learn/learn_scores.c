@@ -1,11 +1,11 @@
-// Sums over rows, and what follows from them.
+// Scores of outputs, from sums over rows.
 #include "workload/learn/learn_scores.h"
 
 #include <math.h>
 #include <string.h>
 
 typedef struct value_sums {
-  double mean, spread;  // of the targets so far: mean and sum of squared distances (Welford)
+  double mean, spread;  // of the targets so far, by Welford: mean and sum of squared deviations
   double squares, distances;
 } value_sums;
 
@@ -15,8 +15,8 @@ struct brim_scores {
   int64_t rows, bad, correct, among5;
   uint64_t first_bad;
   int64_t *support, *predicted, *hits;  // (width)
-  int64_t *matrix;                      // (width, width) truth by said; NULL = too many classes
-  value_sums *values;                   // (width)
+  int64_t *matrix;     // (width, width), true class by predicted class; NULL = too many classes
+  value_sums *values;  // (width)
 };
 
 brim_status brim_scores_create(brim_task task, int64_t width, brim_scores **out) {
@@ -85,7 +85,7 @@ void brim_scores_softmax(const float *outputs, int64_t width, float *out) {
   for (int64_t i = 0; i < width; i++) out[i] = (float)(exp((double)outputs[i] - most) / sum);
 }
 
-// Fewer than five others come before it: are larger, or equal and of a lower number.
+// True if fewer than five outputs are larger, or equal with a lower number.
 static bool is_among5(const float *outputs, int64_t width, int64_t label) {
   int before = 0;
   for (int64_t i = 0; i < width && before < 5; i++) {
@@ -112,7 +112,7 @@ static void add_class(brim_scores *s, const float *outputs, int32_t label) {
   if (s->matrix) s->matrix[(int64_t)label * s->width + predicted]++;
 }
 
-// Each label is a class of its own, whose probability is above one half or not.
+// Each label is a class of its own, predicted if its probability is above one half.
 static void add_labels(brim_scores *s, const float *outputs, const float *target) {
   bool bad = false;
   for (int64_t i = 0; i < s->width; i++) {
@@ -210,7 +210,7 @@ static void get_values(const brim_scores *s, brim_scores_summary *out) {
     brim_scores_value(s, i, &v);
     mse += v.mse;
     mae += v.mae;
-    r2 += v.r2;  // one target that does not vary makes it unknown
+    r2 += v.r2;  // unknown if one target does not vary
   }
   out->mse = mse / (double)s->width;
   out->mae = mae / (double)s->width;

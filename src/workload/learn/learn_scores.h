@@ -1,5 +1,5 @@
-// How good outputs are: accuracy, top-5, precision, recall, F1 and the confusion matrix of classes;
-// the same of labels that are there or not; MSE, MAE and R2 of numbers. Pure sums over rows, in double. Callers: eval.
+// Scores of outputs. Classes: accuracy, top-5, precision, recall, F1, confusion matrix. Labels that are there
+// or not: the same. Numbers: MSE, MAE, R2. All from sums over rows, in double. Callers: eval.
 #ifndef BRIM_LEARN_SCORES_H_
 #define BRIM_LEARN_SCORES_H_
 
@@ -9,7 +9,7 @@
 extern "C" {
 #endif
 
-// The whole matrix is kept up to so many classes; beyond, only the sums of its rows and columns.
+// Up to this many classes the whole matrix is kept; beyond, only the sums of its rows and columns.
 enum { BRIM_SCORES_MAX_MATRIX = 4096 };
 
 typedef struct brim_scores brim_scores;
@@ -20,16 +20,16 @@ void brim_scores_destroy(brim_scores *scores);  // NULL is fine
 // Rows without a known label or target are skipped.
 void brim_scores_add(brim_scores *scores, const brim_trained_rows *rows);
 
-// The class a row says: the largest output, the first of equals; -1 when one is NaN. *probability
-// (may be NULL) is its softmax.
+// The predicted class of a row: the largest output, the first of equals; -1 if one is NaN. *probability (may
+// be NULL) is its softmax.
 int32_t brim_scores_argmax(const float *outputs, int64_t width, float *probability);
 void brim_scores_softmax(const float *outputs, int64_t width, float *out);
 
-// NaN where it is not defined: no rows, no prediction of the class, targets that do not vary.
+// NaN if undefined: no rows, no prediction of the class, targets that do not vary.
 typedef struct brim_scores_summary {
   int64_t rows;        // evaluated
   int64_t bad;         // of them, with an output that is not a number: wrong
-  uint64_t first_bad;  // the sample number of the first, where bad > 0 and rows have numbers
+  uint64_t first_bad;  // the sample number of the first, if bad > 0 and rows have numbers
   double accuracy;
   double top5;          // NaN with 5 classes or fewer
   double macro_f1;      // mean over the classes that occur or were predicted
@@ -38,14 +38,14 @@ typedef struct brim_scores_summary {
 } brim_scores_summary;
 void brim_scores_get(const brim_scores *scores, brim_scores_summary *out);
 
-// The same as rows, after the loss: what `brim eval` writes and shows of a task.
+// The scores of a task as rows, for `brim eval`; the loss comes before them.
 enum { BRIM_SCORE_FIGURES = 5 };
 typedef struct brim_score_figure {
   const char *key;    // of JSON
-  const char *label;  // translated, of a line; NULL = it has none of its own
+  const char *label;  // translated, for a line; NULL = no line of its own
   double value;
   bool percent;   // 0..1
-  bool optional;  // no line where it is unknown
+  bool optional;  // no line if unknown
 } brim_score_figure;
 size_t brim_scores_figures(const brim_scores_summary *s, brim_task task, double loss,
                            brim_score_figure out[BRIM_SCORE_FIGURES]);

@@ -1,5 +1,5 @@
-// Stepping a network over a data set: steps, metrics, passes over the evaluation data, snapshots, checkpoints, and the
-// ranks that follow the first one.
+// Stepping a network over a data set: steps, metrics, passes over the evaluation data, snapshots,
+// checkpoints, and the ranks that follow the first one.
 #include "workload/learn/learn.h"
 
 #include <inttypes.h>
@@ -84,8 +84,8 @@ static int64_t rows_of_step(const brim_learn *w) {
 
 static brim_status make_step(brim_learn *w, const brim_spans *spans, brim_step_info *out) {
   const int64_t step_rows = rows_of_step(w);
-  // The schedule follows the place in the data, not the count of steps: a run that resumes with another batch size
-  // still has the whole schedule.
+  // The schedule follows the place in the data, not the count of steps: a run that resumes with another batch
+  // size still has the whole schedule.
   int64_t place = w->epoch * brim_learn_per_epoch(w) + w->position / (w->batch * w->accumulation);
   double lr = brim_schedule_lr(&w->schedule, place + 1);
   memset(out, 0, sizeof *out);
@@ -114,8 +114,8 @@ static brim_status make_step(brim_learn *w, const brim_spans *spans, brim_step_i
   return BRIM_OK;
 }
 
-// A step that fails half-way is undone: brim repeats it with less memory, or keeps what it learned before the data
-// failed. A failed device cannot undo anything.
+// A step that fails half-way is undone: brim repeats it with less memory, or keeps what it learned before the
+// data failed. A failed device cannot undo anything.
 brim_status brim_learn_step(void *work, const brim_spans *spans, brim_step_info *out) {
   brim_learn *w = (brim_learn *)work;
   BRIM_TRY(brim_learn_tell(w, BRIM_CALL_STEP, 0, NULL));
@@ -151,8 +151,8 @@ static brim_status load_only(void *work, brim_step_info *out) {
   return BRIM_OK;
 }
 
-// Every micro-batch of every step is this one batch. A device with memory of its own keeps it: a batch without data
-// uploads nothing and leaves both slots as they are.
+// Every micro-batch of every step is this one batch. A device with memory of its own keeps it: a batch
+// without data uploads nothing and leaves both slots as they are.
 static brim_status compute_on(brim_learn *w, const brim_loaded *loaded, int steps,
                               brim_step_info *out) {
   bool host = w->device->info.host_memory;
@@ -220,10 +220,7 @@ void brim_learn_means(const brim_learn *w, const brim_net_metrics *sum, bool eva
                       brim_work_metrics *out) {
   bool any = sum->rows > 0, half = w->precision == BRIM_PRECISION_FP16;
   double of = evaluated || sum->bad_rows == 0 ? sum->rows - sum->bad_rows : 0;
-  memset(out, 0, sizeof *out);
-  out->set = w->kind->metric_set;
-  brim_metric_unknown(out->values);
-  brim_metric_unknown(out->baseline);
+  brim_work_metrics_clear(w->kind->metric_set, out);
   double *v = out->values;
   v[BRIM_NET_LOSS] = of > 0 ? sum->loss_sum / of : (double)NAN;
   v[BRIM_NET_ACCURACY] = any && w->counts ? sum->correct / sum->rows : (double)NAN;
@@ -261,8 +258,8 @@ static brim_status collect_sums(const brim_learn *w, brim_net_metrics *sums) {
   return BRIM_OK;
 }
 
-// Counts the samples that any rank left out. A sample counts once, although it may belong to one rank in this epoch
-// and to another in the next.
+// Counts the samples that any rank left out. A sample counts once, although it may belong to one rank in this
+// epoch and to another in the next.
 static brim_status gather_left_out(brim_learn *w, const brim_loader_stats *mine,
                                    const uint8_t *bits, size_t bytes) {
   const size_t text = sizeof w->first_left_out;
@@ -339,7 +336,8 @@ brim_status brim_learn_each(const brim_learn *w, brim_loader *loader, brim_batch
   return brim_loader_seek(loader, 0, 0);  // what is read ahead now is of use the next time
 }
 
-// Takes the statistics from the batches that training has next, at most an epoch of them: they are read ahead already.
+// Takes the statistics from the batches that training has next, at most an epoch of them: they are read ahead
+// already.
 static brim_status recalibrate_from(brim_learn *w, bool stops, bool *begun) {
   int64_t all = (w->epoch_samples + w->batch - 1) / w->batch;
   int64_t count = w->recalibrate_batches < all ? w->recalibrate_batches : all;
@@ -368,8 +366,8 @@ static void leave_out_reading(brim_learn *w, const brim_loader_stats *before) {
   }
 }
 
-// Called before the averaged weights are evaluated or saved as the model. Does nothing without an average or without
-// batch norm.
+// Called before the averaged weights are evaluated or saved as the model. Does nothing without an average or
+// without batch norm.
 static brim_status recalibrate(brim_learn *w, bool stops) {
   if (w->recalibrate_batches == 0 || !brim_net_recalibrates(w->net) || w->recalibrated == w->step)
     return BRIM_OK;
@@ -476,13 +474,13 @@ brim_status brim_learn_restore(void *work) {
 }
 
 //---------------------------------- checkpoints ----------------------------------
-// A checkpoint has the place in the data and the training sums of the epoch: a resumed run continues from exactly there.
-// The file itself is the engine's (engine_checkpoint.c).
+// A checkpoint has the place in the data and the training sums of the epoch: a resumed run continues from
+// exactly there. The file itself is the engine's (engine_checkpoint.c).
 
 enum { SUM_COUNT = 4 + 2 * BRIM_METRIC_COUNT };
 
-// The training sums of the epoch so far: carried (4), then host and device sums of the net. With them a resumed epoch
-// reports what an uninterrupted one does.
+// The training sums of the epoch so far: carried (4), then host and device sums of the net. With them a
+// resumed epoch reports what an uninterrupted one does.
 static brim_status own_sums(brim_learn *w, brim_net_sums *sums, double values[SUM_COUNT]) {
   BRIM_TRY(brim_net_get_sums(w->net, sums));
   const double carried[] = {w->carried.loss_sum, w->carried.correct, w->carried.rows,
@@ -514,15 +512,15 @@ static brim_status put_sums(brim_learn *w, json_t *meta) {
   return brim_json_put(meta, "brim.grad_norm_max", json_string(number));
 }
 
-// Where training samples are transformed; NULL without transforms. Device and workers differ in the last bit, and
-// data.cache auto may choose otherwise when other programs take memory.
+// Where training samples are transformed, "by the device" or "by workers"; NULL without transforms. The two
+// differ in the last bit, and data.cache auto may choose otherwise when other programs take memory.
 static const char *transforms_where(const brim_learn *w) {
   if (!w->data.train.transforms) return NULL;
   return w->data.train.resident ? "by the device" : "by workers";
 }
 
-// Output k of a network means the class that was number k in its training. Warns if the folders, or their order, are
-// others now.
+// Output k of a network means the class that was number k in its training. Warns if the folders, or their
+// order, are others now.
 static brim_status warn_of_classes(const brim_learn *w, const json_t *meta, const char *path) {
   const char *const *names = w->data.class_names;
   const char *text = json_string_value(json_object_get(meta, "brim.network"));
@@ -543,8 +541,8 @@ static brim_status warn_of_classes(const brim_learn *w, const json_t *meta, cons
   return BRIM_OK;
 }
 
-// The width of a projection is that of the head's last layer: a network of pairs outputs its features when it is
-// evaluated.
+// The width of a projection is that of the head's last layer: a network of pairs outputs its features when it
+// is evaluated.
 static int64_t projection_width(const brim_net *net) {
   int64_t width = brim_net_output_width(net);
   for (size_t i = 0; i < brim_net_param_count(net); i++) {
@@ -620,8 +618,8 @@ static brim_status make_metadata(brim_learn *w, const json_t *extra, bool weight
   return BRIM_OK;
 }
 
-// A model that was never evaluated has no statistics of its own yet. If recalibrating fails it keeps averaged ones; with
-// several ranks the run fails, since ranks recalibrate together.
+// A model that was never evaluated has no statistics of its own yet. If recalibrating fails it keeps averaged
+// ones; with several ranks the run fails, since ranks recalibrate together.
 static brim_status recalibrate_model(brim_learn *w) {
   brim_status status = recalibrate(w, false);
   if (status == BRIM_OK || status == BRIM_EDEVICE || w->ranks > 1) return status;
@@ -677,16 +675,6 @@ const brim_work_background_table brim_learn_background = {.hold = hold};
 
 //---------------------------------- loading ----------------------------------
 
-static brim_status get_i64(const json_t *meta, const char *path, const char *key, int64_t *out) {
-  const char *text = json_string_value(json_object_get(meta, key));
-  if (!text || !brim_parse_i64(text, out) || *out < 0 || *out >= (int64_t)1 << 53) {
-    return brim_fail(BRIM_EPARSE,
-                     "%s: __metadata__ has no valid '%s'; is it a checkpoint of brim train?", path,
-                     key);
-  }
-  return BRIM_OK;
-}
-
 // Reads this rank's sums. From a checkpoint of another number of ranks the first rank takes all.
 static bool get_rank_sums(const brim_learn *w, const json_t *meta, double values[SUM_COUNT]) {
   size_t most = (size_t)BRIM_RANKS_MAX * SUM_COUNT;
@@ -729,8 +717,8 @@ static brim_status load_sums(brim_learn *w, const json_t *meta) {
   return brim_net_set_sums(w->net, &sums);
 }
 
-// Warns if the continued run cannot be bit-identical: another backend, library, thread count or setting. A caller that
-// rebuilds with other micro-batches logs that itself.
+// Warns if the continued run cannot be bit-identical: another backend, library, thread count or setting. A
+// caller that rebuilds with other micro-batches logs that itself.
 static void warn_if_different(const brim_learn *w, const json_t *meta, const char *path) {
   char threads[16], batch[32], samples[32], ranks[16];
   const char *saved_ranks = json_string_value(json_object_get(meta, "brim.ranks"));
@@ -755,14 +743,8 @@ static void warn_if_different(const brim_learn *w, const json_t *meta, const cha
                                  {"brim.batch", batch},
                                  {"brim.samples", samples}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const char *saved = json_string_value(json_object_get(meta, rows[i][0]));
     if (w->rebuilt && rows[i][1] == batch) continue;
-    if (saved && rows[i][1][0] && strcmp(saved, rows[i][1]) != 0) {
-      brim_log_warn("workload",
-                    "%s was written with %s %s, this run uses %s: the run continues, but is no "
-                    "longer bit-identical",
-                    path, rows[i][0] + 5, saved, rows[i][1]);
-    }
+    if (rows[i][1][0]) brim_work_warn_if_other(meta, path, rows[i][0], rows[i][1]);
   }
 }
 
@@ -776,9 +758,9 @@ static brim_status read_place(const brim_learn *w, const char *path, checkpoint_
   brim_safetensors *file = NULL;
   BRIM_TRY(brim_safetensors_open(path, &file));
   const json_t *meta = brim_safetensors_metadata(file);
-  brim_status status = get_i64(meta, path, "brim.step", &out->step);
-  if (!status) status = get_i64(meta, path, "brim.epoch", &out->epoch);
-  if (!status) status = get_i64(meta, path, "brim.position", &out->position);
+  brim_status status = brim_work_get_count(meta, path, "brim.step", &out->step);
+  if (!status) status = brim_work_get_count(meta, path, "brim.epoch", &out->epoch);
+  if (!status) status = brim_work_get_count(meta, path, "brim.position", &out->position);
   brim_safetensors_close(file);
   if (status) return status;
   // compare with the whole epoch: another batch size drops another rest
@@ -844,8 +826,8 @@ brim_status brim_learn_use(void *work, const char *path, bool averaged) {
 }
 
 //---------------------------------- ranks ----------------------------------
-// Commands that measure have no run loop on ranks 1..n. The first rank decides by the clock what to run, broadcasts
-// each call, and the others repeat it.
+// Commands that measure have no run loop on ranks 1..n. The first rank decides by the clock what to run,
+// broadcasts each call, and the others repeat it.
 
 static void lead(void *work, bool on) {
   brim_learn *w = (brim_learn *)work;

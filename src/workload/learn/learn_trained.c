@@ -1,4 +1,4 @@
-// A trained network out of its checkpoint, for use: what it says of itself, the data it is used on, its outputs.
+// Using a trained network: reading its checkpoint, opening data for it, computing its outputs.
 
 #include "workload/learn/learn_trained.h"
 
@@ -10,7 +10,7 @@
 #include "workload/learn/learn.h"
 
 //------------------------------------------ checkpoint ------------------------------------------
-// Checkpoints for use: what __metadata__ says of the network and of its settings.
+// The metadata of a checkpoint (learn_trained.h): network and settings.
 
 enum { MAX_CLASS_NAMES = 100000 };
 
@@ -60,7 +60,7 @@ static brim_status fill_network(const brim_net_spec *s, brim_task task, int64_t 
   json_t *names = json_array();
   BRIM_TRY(brim_json_put(root, "class_names", names));
   for (int64_t i = 0; i < outputs; i++) {
-    json_t *name = json_string(class_names[i]);  // NULL for a folder whose name is no UTF-8
+    json_t *name = json_string(class_names[i]);  // NULL if a folder's name is not UTF-8
     BRIM_TRY(brim_json_push(names, name ? name : json_sprintf("class %lld", (long long)i)));
   }
   return BRIM_OK;
@@ -203,7 +203,7 @@ static brim_status open_file(brim_trained *t) {
   return brim_safetensors_verify(t->file);
 }
 
-// The checkpoint in a folder to name in a message: `first`, else the last by name; "" = there is none.
+// The checkpoint of a folder that a message names: `first`, else the last one by name; "" = none.
 static brim_status name_checkpoint(const char *folder, const char *first, char *out, size_t size) {
   char **names = NULL;
   size_t count = 0;
@@ -262,7 +262,7 @@ void brim_trained_close(brim_trained *t) {
 
 //---------------------------------- the config ----------------------------------
 
-// "data.batch_size" into {"data": {"batch_size": ...}}.
+// Puts "data.batch_size" as {"data": {"batch_size": ...}}.
 static brim_status put_dotted(json_t *root, const char *key, json_t *value) {
   char part[64];
   json_t *at = root;
@@ -277,7 +277,7 @@ static brim_status put_dotted(json_t *root, const char *key, json_t *value) {
   return brim_json_put(at, key, json_incref(value));
 }
 
-// JSON is YAML. A key that this version does not know (of a later one) is left out.
+// Writes the settings as JSON, which is YAML, without keys of later versions.
 brim_status brim_trained_config_text(const brim_trained *t, brim_str *out) {
   if (!t->settings) {
     return brim_fail(BRIM_EINVAL,
@@ -329,8 +329,8 @@ brim_status brim_trained_spec(const brim_trained *t, const brim_config *config,
 }
 
 //--------------------------------------------- data ---------------------------------------------
-// The data a trained network is used on: which set is meant, what is done to its samples, and whether
-// it suits the network. What training would do with the same config is in learn_data.c.
+// The data that a trained network is used on: which set, its transforms, and whether it suits the network.
+// learn_data.c does the same for training.
 
 static brim_status no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory while opening the data");
@@ -343,7 +343,7 @@ typedef struct opening {
   const brim_trained_want *want;
   brim_trained_data *out;
   const char *path;
-  bool foreign;  // what lies at the path is of another kind than what the config says
+  bool foreign;  // the files at the path are of another kind than the config says
   uint64_t seed;
 } opening;
 
@@ -375,7 +375,7 @@ static brim_status guess(const opening *o, const brim_component **out) {
   return brim_source_open_failed(brim_source_guess(o->path, c));
 }
 
-// Grey images for a network of one channel.
+// Reads images as grey for a network of one channel.
 static brim_status match_color(const opening *o, const brim_component **component) {
   const brim_trained *t = o->t;
   bool grey = t->has_network && t->input_dtype == BRIM_U8 &&
@@ -387,7 +387,7 @@ static brim_status match_color(const opening *o, const brim_component **componen
   return brim_work_with_argument(o->t->arena, component, "color", &gray);
 }
 
-// A checkpoint does not say where data lie: its user does.
+// A checkpoint does not know where data are; the user has to say.
 static brim_status ask_for_path(const opening *o) {
   if (o->t->has_network) {
     return brim_fail(BRIM_EINVAL, "no data; give --data-path PATH");
@@ -398,21 +398,20 @@ static brim_status ask_for_path(const opening *o) {
                    o->t->path);
 }
 
-// Decides once whether the path or the config says what the data are.
+// Decides once whether the path or the config describes the data.
 static brim_status choose_kind(opening *o) {
   const brim_component *said = brim_config_component(o->config, "dataset", "train"), *found = NULL;
   bool asked = brim_config_layer_of(o->config, "dataset") == BRIM_CONFIG_FROM_OVERRIDE;
   if (!o->path && !said) return ask_for_path(o);
   if (!o->path || asked || (said && !o->want->path_given)) return BRIM_OK;
   brim_status status = guess(o, &found);
-  if (status && said && status != BRIM_ENOENT) return BRIM_OK;  // the component may know better
+  if (status && said && status != BRIM_ENOENT) return BRIM_OK;  // try the component
   if (status) return status;
   o->foreign = said && !same_kind(said->name, found->name);
   return BRIM_OK;
 }
 
-// Consent to read other files is the user's, given on the command line: the checkpoint brings a
-// config of its own, and may come from elsewhere.
+// Only the command line can allow reading external files: the checkpoint's config may come from elsewhere.
 static brim_status choose_external(const opening *o, const brim_component **component) {
   bool said = brim_config_layer_of(o->config, "data.allow_external") == BRIM_CONFIG_FROM_OVERRIDE;
   if (said && brim_config_bool(o->config, "data.allow_external"))
@@ -421,7 +420,7 @@ static brim_status choose_external(const opening *o, const brim_component **comp
   return without(o, component, "allow_external");
 }
 
-// The component of a slot ("train", "val", "test"), or what was found at the path.
+// The component of a slot ("train", "val", "test"), or of the files at the path.
 static brim_status component_of(const opening *o, const char *slot, const brim_component **out) {
   *out = o->foreign ? NULL : brim_config_component(o->config, "dataset", slot);
   if (!*out) *out = o->foreign ? NULL : brim_config_component(o->config, "dataset", NULL);
@@ -429,7 +428,7 @@ static brim_status component_of(const opening *o, const char *slot, const brim_c
   if (o->want->path_given) BRIM_TRY(without(o, out, "path"));
   static const char *const parts[] = {"part", "indices", "fold", "limit", "split"};
   bool own = has_slot(o, slot) || strcmp(slot, "train") == 0;
-  // one component for all sets: what it says of a part was for training
+  // one component for all sets: its choice of a part is for training
   size_t dropped = o->want->any ? 5 : own ? 0 : 3;
   for (size_t i = 0; i < dropped; i++) BRIM_TRY(without(o, out, parts[i]));
   BRIM_TRY(match_color(o, out));
@@ -463,7 +462,7 @@ static brim_status take(opening *o, double from, double to) {
   return brim_source_take(o->out->source, from, to, o->seed);
 }
 
-// For prediction: the first of these that is there, all of it.
+// For prediction: opens the whole of the first split that exists.
 static brim_status open_any(opening *o) {
   static const char *const splits[] = {"test", "val", "train", "unlabeled"};
   brim_status status = BRIM_OK;
@@ -478,14 +477,14 @@ static brim_status open_any(opening *o) {
     brim_log_hush(before);
     if (!status) return take(o, 0, 1);
     if (status != BRIM_ENOENT) return status;
-    // of the split that most sets have, the reason says most
+    // report the reason for the split that most sets have
     if (i == 2) snprintf(first, sizeof first, "%s", brim_status_detail());
   }
   brim_status_set_detail(first);
   return status;
 }
 
-// What training evaluates on.
+// Opens the set that training evaluates on.
 static brim_status open_val(opening *o) {
   double share = val_fraction(o);
   if (share > 0) {
@@ -519,7 +518,7 @@ static const brim_source_info *info_of(const brim_trained_data *d) {
   return d->transforms ? brim_transforms_info(d->transforms) : &d->source->info;
 }
 
-// (28, 28) and (28, 28, 1) are the same bytes.
+// The rank without trailing ones: (28, 28) and (28, 28, 1) have the same bytes.
 static int bare_rank(int rank, const int64_t *dim) {
   return rank > 1 && dim[rank - 1] == 1 ? rank - 1 : rank;
 }
@@ -568,7 +567,7 @@ static brim_status check_shape(const opening *o) {
                    t->input_dtype == BRIM_U8 ? brim_tr("bytes") : brim_tr("floats"), want);
 }
 
-// Images that can be brought to the network's size.
+// True for images that can be resized for the network.
 static bool can_resize(const brim_trained *t, const brim_source_info *info) {
   int64_t channels = t->input_rank == 3 ? t->input_dim[2] : t->input_rank == 2 ? 1 : 0;
   return t->has_network && t->input_dtype == BRIM_U8 && info->type == BRIM_SAMPLE_U8 &&
@@ -593,7 +592,7 @@ static brim_status make_resize(opening *o) {
   return brim_transforms_create(&pipeline, o->out->source, o->seed, false, &o->out->transforms);
 }
 
-// A transform.val that brings images to another size than training's asks for that size.
+// A transform.val that ends in another size than training's sets the network's input size.
 static void take_size(opening *o) {
   brim_trained *t = o->t;
   const brim_trained_data *d = o->out;
@@ -615,7 +614,7 @@ static brim_status make_transforms(opening *o) {
   if (!pipeline) pipeline = &none;
   brim_status status = BRIM_OK;
   if (pipeline->count > 0 || info->varies) {
-    // a network of two views is used on one, as it stands
+    // a network of two views is used on one view, without transforms
     status = brim_transforms_create(pipeline, d->source, o->seed, random, &d->transforms);
     if (!status && brim_transforms_views(d->transforms) > 1) {
       brim_transforms_destroy(d->transforms);
@@ -626,7 +625,7 @@ static brim_status make_transforms(opening *o) {
   bool fits = !status && (!o->t->has_network || same_shape(o->t, info_of(d)));
   if (fits || status == BRIM_ENOMEM) return status;
   if (!can_resize(o->t, info)) {
-    // what is wrong with these samples says more than what a transform makes of it
+    // a message about the samples is clearer than one of a transform
     if (status && o->t->has_network && !same_shape(o->t, info)) return check_shape(o);
     return status;
   }
@@ -645,8 +644,8 @@ static int find_name(const brim_trained *t, const char *name) {
   return -1;
 }
 
-// Labels by the names of the classes where both sides have some: another set may number them
-// otherwise, or have a few of them only.
+// Maps labels by class names if both sides have them: another set may number classes otherwise, or have only
+// some of them.
 static brim_status map_labels(opening *o) {
   const brim_trained *t = o->t;
   brim_trained_data *d = o->out;
@@ -709,7 +708,7 @@ static brim_status check_targets(opening *o) {
                    t->path, t->outputs, info->classes > 0 ? 0 : info->target_dim);
 }
 
-// A checkpoint that does not say what it takes: the data do, as they did in training.
+// Takes the input of a checkpoint without brim.network from the data, as training did.
 static brim_status data_fill_network(const opening *o) {
   brim_trained *t = o->t;
   const brim_source_info *info = info_of(o->out);
@@ -735,7 +734,7 @@ static brim_status data_fill_network(const opening *o) {
   return BRIM_OK;
 }
 
-// A source that needs to know where its files lie.
+// Adds advice to the failure of a source that needs a path.
 static brim_status name_path(const opening *o, brim_status status) {
   bool path = status == BRIM_EINVAL && !o->path && strstr(brim_status_detail(), "data.path");
   return path ? ask_for_path(o) : status;
@@ -748,7 +747,7 @@ static brim_status open_all(opening *o) {
   BRIM_TRY(make_transforms(o));
   BRIM_TRY(brim_source_class_names(o->t->arena, d->source, d->component, o->path, d->split,
                                    &d->class_names));
-  // what is reported: the share that training keeps for validation is no part of what it trains on
+  // reported as the part of the split: training keeps a share for validation
   if (d->share_from > 0) snprintf(d->split, sizeof d->split, "val");
   if (!o->t->has_network) BRIM_TRY(data_fill_network(o));
   BRIM_TRY(check_shape(o));
@@ -779,7 +778,6 @@ void brim_trained_data_close(brim_trained_data *data) {
 }
 
 //------------------------------------------- outputs -------------------------------------------
-// The outputs of a trained network for every sample of a set, batch by batch.
 
 typedef struct running {
   const brim_trained *t;
@@ -789,33 +787,33 @@ typedef struct running {
   brim_loader *loader;
   int64_t batch, width;
   float *outputs;   // (batch, width)
-  int32_t *label;   // (batch); what the network's loss reads
-  float *target;    // (batch, width), for values: zeros where there are none
+  int32_t *label;   // (batch), for the network's loss
+  float *target;    // (batch, width), for values; 0 without targets
   uint64_t *index;  // (batch)
   int32_t *kept_label;
   float *kept_target;
   int64_t left;
-  uint64_t next;  // samples before this one were handed out
+  uint64_t next;  // the first sample that was not handed out
   int64_t rows;
 } running;
 
 static brim_status create_net(running *r, brim_device *device, const brim_config *config) {
-  static const brim_component sgd = {.name = "sgd"};  // keeps no state: nothing is trained
+  static const brim_component sgd = {.name = "sgd"};  // has no state; nothing is trained
   brim_net_spec spec;
   BRIM_TRY(brim_trained_spec(r->t, config, &spec));
   const brim_component *loss = brim_config_component(config, "loss", NULL);
   bool classes = r->t->task == BRIM_TASK_CLASSES;
-  // a projection is compared with nothing here: any loss over numbers will do
+  // projections are not compared here: any loss over numbers serves
   brim_usual usual;
   bool labels = r->t->task == BRIM_TASK_LABELS;
   brim_usual_loss(config, classes ? "cross_entropy" : labels ? "bce" : "mse", &usual);
   spec.loss = !loss || r->t->task == BRIM_TASK_EMBEDDING ? &usual.loss : loss;
   spec.optimizer = &sgd;
-  spec.batch = 1;  // the training half is never run, and should take no room
+  spec.batch = 1;  // training never runs and should take little memory
   spec.eval_batch = r->batch;
   spec.accumulation = 1;
   spec.precision = r->how->precision;
-  // a network that is evaluated by neighbours outputs its features; they are asked of none here
+  // with neighbours the network outputs its features; no neighbours are searched
   if (r->how->features) {
     spec.neighbours = (brim_neighbours){.bank = 1, .classes = 1, .k = 1, .temperature = 1};
   }
@@ -851,7 +849,7 @@ static brim_status make_room(running *r) {
   return good ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for the outputs");
 }
 
-// What the network's loss compares with: the targets, or something harmless where there are none.
+// Sets what the network's loss compares with: the targets, or 0 without targets.
 static void set_targets(running *r, const brim_loaded *loaded) {
   size_t width = (size_t)r->t->outputs;
   if (!r->data->labelled || !loaded->target) return;
@@ -865,8 +863,7 @@ static void set_targets(running *r, const brim_loaded *loaded) {
   }
 }
 
-// Under skip_broken the place of a sample that cannot be read is taken by another, whose turn comes
-// or came: every sample is handed out once.
+// With skip_broken another sample takes the place of one that cannot be read: keeps each sample only once.
 static int64_t keep_new(running *r, const brim_loaded *loaded) {
   size_t width = (size_t)r->t->outputs, own = (size_t)r->width;
   int64_t kept = 0;
@@ -888,7 +885,7 @@ static int64_t keep_new(running *r, const brim_loaded *loaded) {
   return kept;
 }
 
-// A label of a class that the network does not know counts for no loss.
+// Replaces labels of unknown classes, which count for no loss.
 static void hide_unknown(int32_t *label, int64_t rows) {
   for (int64_t i = 0; i < rows; i++) {
     if (label[i] < 0) label[i] = 0;
@@ -946,7 +943,7 @@ static brim_status run_all(running *r, const volatile sig_atomic_t *stop, brim_t
   out->rows = r->rows;
   out->broken = (int64_t)stats.broken;
   snprintf(out->first_broken, sizeof out->first_broken, "%s", stats.first_broken);
-  // samples that took the place of broken ones are in the sum twice, and unknown classes as others
+  // the sum counts replacements of broken samples twice, and unknown classes as others
   bool known = r->data->labelled && !r->how->features && rows > 0 && bad == 0 && stats.broken == 0;
   for (int64_t i = 0; r->data->label_map && i < r->data->source->info.classes; i++) {
     known = known && r->data->label_map[i] >= 0;

@@ -37,8 +37,8 @@ static const brim_work_trouble_row troubles[BRIM_NET_TROUBLES] = {
              BRIM_N_("%lld times the gradient norm was many times its median, first by step %lld")},
 };
 
-// A median needs 8 readings. A loss that doubles may be a hard batch; ten times the median, and more than the first loss,
-// has exploded. Norms scatter more, and early ones are the largest.
+// A median needs 8 readings. A loss that doubles may be a hard batch; ten times the median, and more than the
+// first loss, has exploded. Norms scatter more, and early ones are the largest.
 enum { FEW = 8, LOSS_TIMES = 10, NORM_TIMES = 30 };
 
 static bool is_half(const brim_config *config) {
@@ -63,12 +63,12 @@ static bool is_patient(void *ctx, uint64_t done, uint64_t total) {
   return brim_time_since_ns(p->since, brim_clock_now()) < (int64_t)MOST_S * 1000000000;
 }
 
-// Searches the training set for values that are not finite, for at most 2 s, if its type can hold them. Only advice
-// depends on the result, so a failure is ignored.
-static void look_for_odd(brim_net_watch *w) {
-  if (w->looked || !w->data || !w->data->source) return;
-  w->looked = true;
-  brim_source *source = w->data->source;
+// Searches the training set for values that are not finite, for at most 2 s, if its type can hold them. Only
+// advice depends on the result, so a failure is ignored.
+static void look_for_odd(brim_learn *w) {
+  if (w->watch.looked) return;
+  w->watch.looked = true;
+  brim_source *source = w->data.train.source;
   const brim_source_info *info = &source->info;
   if (info->type != BRIM_SAMPLE_F32 && info->target_dim == 0) return;
   patience p = {brim_clock_now()};
@@ -79,26 +79,27 @@ static void look_for_odd(brim_net_watch *w) {
   options.pool = pool;
   if (!status) status = brim_survey_run(source, &options, &survey);
   if (!status) {
-    if (survey.odd_kept > 0) snprintf(w->odd, sizeof w->odd, "%s", survey.odd[0].text);
-    w->odd_count = survey.odd_count;
-    w->odd_of = survey.good;
+    if (survey.odd_kept > 0) snprintf(w->watch.odd, sizeof w->watch.odd, "%s", survey.odd[0].text);
+    w->watch.odd_count = survey.odd_count;
+    w->watch.odd_of = survey.good;
     brim_survey_deinit(&survey);
   }
   if (status) brim_status_clear();
   brim_pool_destroy(pool);
 }
 
-static void advice_on(int kind, const brim_net_watch *w, double lr, char *out, size_t size) {
-  const brim_config *config = w->config;
+static void advice_on(int kind, const brim_learn *w, double lr, char *out, size_t size) {
+  const brim_config *config = w->data.config;
   bool clips = brim_config_float(config, "training.clip_norm") > 0;
   bool finite = kind == BRIM_TROUBLE_LOSS_EXPLODED || kind == BRIM_TROUBLE_GRADIENT_EXPLODED;
   // Values in the data that are not finite are the cause: no learning rate helps.
-  if (!finite && w->odd[0]) {
+  if (!finite && w->watch.odd[0]) {
     brim_words_add(
         out, size,
         BRIM_N_("%llu of the %llu samples read hold values that are not finite, the first: %s; "
                 "`brim data verify %.200s` lists them"),
-        (unsigned long long)w->odd_count, (unsigned long long)w->odd_of, w->odd, data_path(config));
+        (unsigned long long)w->watch.odd_count, (unsigned long long)w->watch.odd_of, w->watch.odd,
+        data_path(config));
     return;
   }
   brim_words_add(out, size, BRIM_N_("try a lower learning rate (now %g)"), lr);
@@ -113,21 +114,21 @@ static void advice_on(int kind, const brim_net_watch *w, double lr, char *out, s
 }
 
 static void advice(void *work, const int64_t *counts, double lr, char *out, size_t size) {
-  const brim_net_watch *watch = &((const brim_learn *)work)->watch;
+  const brim_learn *w = (const brim_learn *)work;
   for (int i = 0; i < BRIM_NET_TROUBLES; i++) {
     if (counts[i] == 0) continue;
     // fp16 finds its loss scale by skipping steps: skipped steps alone need no change
-    if (i == BRIM_TROUBLE_GRADIENT_NOT_FINITE && watch->scaled) continue;
-    advice_on(i, watch, lr, out, size);
+    if (i == BRIM_TROUBLE_GRADIENT_NOT_FINITE && w->watch.scaled) continue;
+    advice_on(i, w, lr, out, size);
     return;
   }
 }
 
 static brim_status lost(void *work, int64_t epoch, double lr) {
-  brim_net_watch *w = &((brim_learn *)work)->watch;
-  const brim_config *config = w->config;
+  brim_learn *w = (brim_learn *)work;
+  const brim_config *config = w->data.config;
   look_for_odd(w);
-  if (w->odd[0]) {
+  if (w->watch.odd[0]) {
     char words[768] = "", advice[768];
     advice_on(BRIM_TROUBLE_LOSS_NOT_FINITE, w, lr, words, sizeof words);
     brim_words_text(words, advice, sizeof advice);
@@ -164,15 +165,7 @@ static double times_median(brim_watch_window *w, double value) {
   return median > 0 ? value / median : (double)NAN;
 }
 
-static brim_work_trouble *begin(brim_work_trouble *t, int kind, int64_t count) {
-  memset(t, 0, sizeof *t);
-  t->kind = kind;
-  t->count = count;
-  return t;
-}
-
-static void tell_not_finite(const brim_net_watch *w, const brim_work_moment *at,
-                            brim_work_trouble *t) {
+static void tell_not_finite(const brim_learn *w, const brim_work_moment *at, brim_work_trouble *t) {
   char advice[768] = "";
   advice_on(t->kind, w, at->lr, advice, sizeof advice);
   brim_words_add(
@@ -184,7 +177,7 @@ static void tell_not_finite(const brim_net_watch *w, const brim_work_moment *at,
       t->count, at->step, advice);
 }
 
-static void tell_exploded(const brim_net_watch *w, const brim_work_moment *at, double value,
+static void tell_exploded(const brim_learn *w, const brim_work_moment *at, double value,
                           double times, brim_work_trouble *t) {
   char advice[768] = "";
   advice_on(t->kind, w, at->lr, advice, sizeof advice);
@@ -203,40 +196,43 @@ static void tell_exploded(const brim_net_watch *w, const brim_work_moment *at, d
 
 static size_t take(void *work, const brim_work_moment *at,
                    brim_work_trouble out[BRIM_WORK_MAX_TROUBLES]) {
-  brim_net_watch *w = &((brim_learn *)work)->watch;
+  brim_learn *w = (brim_learn *)work;
   const brim_work_metrics *m = at->metrics;
   size_t n = 0;
   if (at->evaluated) return 0;
-  w->scaled = m->searching;
+  w->watch.scaled = m->searching;
   if (m->bad > 0) {
     look_for_odd(w);
-    tell_not_finite(w, at, begin(&out[n++], BRIM_TROUBLE_LOSS_NOT_FINITE, m->bad));
+    tell_not_finite(w, at,
+                    brim_work_trouble_begin(&out[n++], BRIM_TROUBLE_LOSS_NOT_FINITE, m->bad));
   }
-  if (m->skipped > w->skipped) {
-    brim_work_trouble *t =
-        begin(&out[n++], BRIM_TROUBLE_GRADIENT_NOT_FINITE, m->skipped - w->skipped);
+  if (m->skipped > w->watch.skipped) {
+    brim_work_trouble *t = brim_work_trouble_begin(&out[n++], BRIM_TROUBLE_GRADIENT_NOT_FINITE,
+                                                   m->skipped - w->watch.skipped);
     if (!m->searching) look_for_odd(w);
     t->silent = m->searching;  // fp16 finds its loss scale by such steps
-    w->skipped = m->skipped;
+    w->watch.skipped = m->skipped;
     tell_not_finite(w, at, t);
   }
   double loss = m->samples > 0 ? m->values[BRIM_NET_LOSS] : (double)NAN;
-  double times = times_median(&w->loss, loss);
-  if (times > LOSS_TIMES && loss > w->loss.first) {
-    tell_exploded(w, at, loss, times, begin(&out[n++], BRIM_TROUBLE_LOSS_EXPLODED, 1));
+  double times = times_median(&w->watch.loss, loss);
+  if (times > LOSS_TIMES && loss > w->watch.loss.first) {
+    tell_exploded(w, at, loss, times,
+                  brim_work_trouble_begin(&out[n++], BRIM_TROUBLE_LOSS_EXPLODED, 1));
   }
   double norm = m->values[BRIM_NET_GRAD_NORM_MAX];
-  times = times_median(&w->norm, norm);
-  if (times > NORM_TIMES && norm > w->norm.first) {
-    tell_exploded(w, at, norm, times, begin(&out[n++], BRIM_TROUBLE_GRADIENT_EXPLODED, 1));
+  times = times_median(&w->watch.norm, norm);
+  if (times > NORM_TIMES && norm > w->watch.norm.first) {
+    tell_exploded(w, at, norm, times,
+                  brim_work_trouble_begin(&out[n++], BRIM_TROUBLE_GRADIENT_EXPLODED, 1));
   }
   return n;
 }
 
 //---------------------------------- in a checkpoint ----------------------------------
 
-// brim.watch is a list of numbers: skipped steps, how often each trouble occurred, then for losses and for norms the
-// number of readings, the first one and the window.
+// brim.watch is a list of numbers: skipped steps, how often each trouble occurred, then for losses and for
+// norms the number of readings, the first one and the window.
 enum { NUMBERS = 1 + BRIM_NET_TROUBLES + 2 * (2 + BRIM_WATCH_WINDOW) };
 
 static size_t pack_window(const brim_watch_window *w, double *out) {
@@ -247,13 +243,13 @@ static size_t pack_window(const brim_watch_window *w, double *out) {
 }
 
 static brim_status put(void *work, const int64_t *times, json_t *metadata) {
-  const brim_net_watch *watch = &((const brim_learn *)work)->watch;
+  const brim_learn *w = (const brim_learn *)work;
   double numbers[NUMBERS];
   size_t n = 0;
-  numbers[n++] = (double)watch->skipped;
+  numbers[n++] = (double)w->watch.skipped;
   for (int i = 0; i < BRIM_NET_TROUBLES; i++) numbers[n++] = times ? (double)times[i] : 0;
-  n += pack_window(&watch->loss, numbers + n);
-  n += pack_window(&watch->norm, numbers + n);
+  n += pack_window(&w->watch.loss, numbers + n);
+  n += pack_window(&w->watch.norm, numbers + n);
   return brim_json_put_numbers(metadata, "brim.watch", numbers, n);
 }
 
@@ -271,21 +267,21 @@ static size_t unpack_window(const double *from, size_t n, brim_watch_window *w) 
 }
 
 static void get(void *work, const json_t *metadata, int64_t skipped, int64_t *times) {
-  brim_net_watch *watch = &((brim_learn *)work)->watch;
+  brim_learn *w = (brim_learn *)work;
   double numbers[NUMBERS];
   size_t n = brim_work_get_numbers(metadata, "brim.watch", numbers, NUMBERS);
   size_t at = 1 + BRIM_NET_TROUBLES;
   brim_watch_window loss = {0}, norm = {0};
-  watch->skipped = skipped;
+  w->watch.skipped = skipped;
   for (size_t i = 0; i < at && i < n; i++) {
     if (!is_count(numbers[i])) return;
   }
   size_t of_loss = n > at ? unpack_window(numbers + at, n - at, &loss) : 0;
   if (!of_loss || unpack_window(numbers + at + of_loss, n - at - of_loss, &norm) == 0) return;
-  watch->skipped = (int64_t)numbers[0];
+  w->watch.skipped = (int64_t)numbers[0];
   for (int i = 0; times && i < BRIM_NET_TROUBLES; i++) times[i] = (int64_t)numbers[1 + i];
-  watch->loss = loss;
-  watch->norm = norm;
+  w->watch.loss = loss;
+  w->watch.norm = norm;
 }
 
 const brim_work_diagnosis brim_learn_diagnosis = {.rows = troubles,

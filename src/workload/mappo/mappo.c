@@ -1,5 +1,5 @@
-// Multi-agent PPO: one step is one iteration, a rollout of all environments and the updates of actor and critic on it.
-// An epoch is mappo.eval_interval iterations, mappo.iterations are the run.
+// Multi-agent PPO: one step is one iteration, a rollout of all environments and the updates of actor and
+// critic on it. An epoch is mappo.eval_interval iterations, mappo.iterations are the run.
 
 #include "workload/mappo/mappo.h"
 
@@ -9,11 +9,10 @@
 #include <string.h>
 
 #include "workload/mappo/mappo_int.h"
-#include "workload/workload_replay.h"
 
-static void brim_mappo_close(void *work);
-static brim_status brim_mappo_open(const brim_work_context *context, const brim_config *config,
-                                   void **work);
+static void mappo_close(void *work);
+static brim_status mappo_open(const brim_work_context *context, const brim_config *config,
+                              void **work);
 
 //----------------------------------------- checkpoints -----------------------------------------
 // Checkpoints of mappo (mappo.h says what is in them), and the way back to exactly there: networks, their
@@ -24,7 +23,7 @@ static const char *const prefixes[BRIM_MAPPO_NETS] = {BRIM_MAPPO_PREFIX_ACTOR,
 static const char *const span_names[2] = {"rollout.states", "rollout.carried"};
 static const char norm_sums[] = "value_norm.sums", norm_scale[] = "value_norm.scale";
 
-// What a rollout carries from one iteration to the next, on the host.
+// The state that a rollout carries from one iteration to the next, on the host.
 struct brim_mappo_copy {
   brim_ppo_norm norm;
   uint64_t clock;
@@ -41,7 +40,7 @@ static void copy_free(copy *c) {
   brim_free(c);
 }
 
-static void brim_mappo_copy_free(brim_mappo *w) {
+static void mappo_copy_free(brim_mappo *w) {
   copy_free(w->copy);
   w->copy = NULL;
 }
@@ -109,41 +108,25 @@ static brim_status put_norm(brim_mappo *w, const brim_ppo_norm *norm) {
 
 //---------------------------------- metadata ----------------------------------
 
-static brim_status put_object(json_t *meta, const char *key, json_t *object) {
-  char *text = NULL;
-  brim_status status = brim_json_dump(object, 0, &text);
-  if (!status) status = brim_json_put(meta, key, json_string(text));
-  brim_free(text);
-  return status;
-}
-
-static brim_status fill_policy(const brim_mappo *w, json_t *o) {
+static brim_status put_policy(const brim_mappo *w, json_t *meta) {
   const brim_component *c = &w->models[BRIM_MAPPO_ACTOR].component;
-  BRIM_TRY(brim_json_put(o, "observations", json_integer(w->z.obs)));
-  BRIM_TRY(brim_json_put(o, "state", json_integer(w->layout.critic)));
-  BRIM_TRY(brim_json_put(o, "actions", json_integer(w->z.act)));
-  BRIM_TRY(brim_json_put(o, "agents", json_integer(w->z.agents)));
-  BRIM_TRY(brim_json_put(o, "rewards", json_integer(w->rewards)));
-  BRIM_TRY(brim_json_put(o, "depth", json_integer(brim_component_int(c, "depth", 0))));
-  BRIM_TRY(brim_json_put(o, "hidden", json_integer(brim_component_int(c, "hidden", 0))));
-  BRIM_TRY(brim_json_put(o, "num_envs", json_integer(w->sizes.envs)));
-  BRIM_TRY(brim_json_put(o, "chosen_envs", json_integer(w->knobs[BRIM_MAPPO_ENVS].value)));
-  BRIM_TRY(brim_json_put(o, "rollout_steps", json_integer(w->sizes.steps)));
-  BRIM_TRY(brim_json_put(o, "minibatches", json_integer(w->sizes.minibatches)));
-  if (w->general_rollout) BRIM_TRY(brim_json_put(o, "general_rollout", json_true()));
-  return brim_json_put(o, "episode_length", json_integer(w->shape.episode_length));
-}
-
-static brim_status put_objects(const brim_mappo *w, json_t *meta) {
-  json_t *env = json_object(), *policy = json_object();
-  brim_status status = env && policy ? brim_work_env_put(w->shape.row, w->shape.env.bytes, env)
-                                     : brim_fail(BRIM_ENOMEM, "out of memory while saving");
-  if (!status) status = fill_policy(w, policy);
-  if (!status) status = put_object(meta, "brim.env", env);
-  if (!status) status = put_object(meta, "brim.policy", policy);
-  json_decref(env);
-  json_decref(policy);
-  return status;
+  json_t *o =
+      json_pack("{s:i, s:i, s:i, s:i, s:i, s:I, s:I, s:i, s:I, s:i, s:i}", "observations", w->z.obs,
+                "state", w->layout.critic, "actions", w->z.act, "agents", w->z.agents, "rewards",
+                w->rewards, "depth", (json_int_t)brim_component_int(c, "depth", 0), "hidden",
+                (json_int_t)brim_component_int(c, "hidden", 0), "num_envs", w->sizes.envs,
+                "chosen_envs", (json_int_t)w->knobs[BRIM_MAPPO_ENVS].value, "rollout_steps",
+                w->sizes.steps, "minibatches", w->sizes.minibatches);
+  bool whole =
+      o && (!w->general_rollout || !json_object_set_new(o, "general_rollout", json_true()));
+  if (whole) {
+    whole = !json_object_set_new(o, "episode_length", json_integer(w->shape.episode_length));
+  }
+  if (!whole) {
+    json_decref(o);
+    o = NULL;
+  }
+  return brim_work_env_put(w->shape.row, w->shape.env.bytes, o, meta);
 }
 
 static brim_status fill_metadata(brim_mappo *w, const copy *c, bool weights_only, json_t *meta) {
@@ -155,7 +138,7 @@ static brim_status fill_metadata(brim_mappo *w, const copy *c, bool weights_only
   BRIM_TRY(brim_work_put_i64(meta, "brim.updates", w->now.updates));
   BRIM_TRY(brim_work_put_i64(meta, "brim.episodes", w->now.episodes));
   BRIM_TRY(brim_work_put_i64(meta, "brim.clock", (int64_t)c->clock));
-  BRIM_TRY(put_objects(w, meta));
+  BRIM_TRY(put_policy(w, meta));
   if (!weights_only) {
     BRIM_TRY(brim_json_put_numbers(meta, "brim.sums", w->now.sums, BRIM_MAPPO_SUMS));
     BRIM_TRY(brim_work_put_i64(meta, "brim.skipped_steps", w->now.idle));
@@ -216,8 +199,8 @@ static brim_status write_file(brim_mappo *w, const copy *c, const char *path, bo
   return status;
 }
 
-static brim_status brim_mappo_save(void *work, const char *path, const json_t *extra,
-                                   bool weights_only) {
+static brim_status mappo_save(void *work, const char *path, const json_t *extra,
+                              bool weights_only) {
   brim_mappo *w = (brim_mappo *)work;
   copy *c = NULL;
   brim_json_setup();
@@ -238,14 +221,6 @@ static brim_status brim_mappo_save(void *work, const char *path, const json_t *e
 
 static const char *text_of(const json_t *meta, const char *key) {
   return json_string_value(json_object_get(meta, key));
-}
-
-static brim_status get_count(const json_t *meta, const char *path, const char *key, int64_t *out) {
-  const char *text = text_of(meta, key);
-  if (text && brim_parse_i64(text, out) && *out >= 0 && *out < (int64_t)1 << 53) return BRIM_OK;
-  return brim_fail(BRIM_EPARSE,
-                   "%s: __metadata__ has no valid '%s'; is it a checkpoint of brim train?", path,
-                   key);
 }
 
 // A file of this workload and of an environment that observes and acts as this run's.
@@ -306,7 +281,7 @@ static brim_status take_nets(brim_mappo *w, const char *path, const brim_safeten
 }
 
 // Networks and statistics of a file; where training stood is left alone.
-static brim_status start_from(brim_mappo *w, const char *path) {
+static brim_status mappo_start_from(brim_mappo *w, const char *path) {
   brim_safetensors *file = NULL;
   brim_ppo_norm norm;
   BRIM_TRY(brim_safetensors_open(path, &file));
@@ -320,21 +295,17 @@ static brim_status start_from(brim_mappo *w, const char *path) {
   return status;
 }
 
-static brim_status brim_mappo_start_from(brim_mappo *w, const char *path) {
-  return start_from(w, path);
-}
-
-static brim_status brim_mappo_use(void *work, const char *path, bool averaged) {
+static brim_status mappo_use(void *work, const char *path, bool averaged) {
   brim_mappo *w = (brim_mappo *)work;
   (void)averaged;  // there is none
   w->held_out = true;
   w->has_baseline = false;
-  return start_from(w, path);
+  return mappo_start_from(w, path);
 }
 
 //---------------------------------- resuming ----------------------------------
 
-// What a file says of where training stood, checked before anything is changed.
+// The place of training in a file, checked before anything changes.
 typedef struct place {
   brim_mappo_position at;
   brim_ppo_norm norm;
@@ -379,12 +350,12 @@ static brim_status read_place(const brim_mappo *w, const char *path, const brim_
   memset(out, 0, sizeof *out);
   BRIM_TRY(check_owner(w, path, meta, true));
   BRIM_TRY(read_spans(w, path, file, out));
-  BRIM_TRY(get_count(meta, path, "brim.step", &out->at.step));
-  BRIM_TRY(get_count(meta, path, "brim.updates", &out->at.updates));
-  BRIM_TRY(get_count(meta, path, "brim.episodes", &out->at.episodes));
-  BRIM_TRY(get_count(meta, path, "brim.clock", &out->clock));
-  BRIM_TRY(get_count(meta, path, "brim.skipped_steps", &out->at.idle));
-  BRIM_TRY(get_count(meta, path, "brim.skipped_updates", &out->at.skipped));
+  BRIM_TRY(brim_work_get_count(meta, path, "brim.step", &out->at.step));
+  BRIM_TRY(brim_work_get_count(meta, path, "brim.updates", &out->at.updates));
+  BRIM_TRY(brim_work_get_count(meta, path, "brim.episodes", &out->at.episodes));
+  BRIM_TRY(brim_work_get_count(meta, path, "brim.clock", &out->clock));
+  BRIM_TRY(brim_work_get_count(meta, path, "brim.skipped_steps", &out->at.idle));
+  BRIM_TRY(brim_work_get_count(meta, path, "brim.skipped_updates", &out->at.skipped));
   read_sums(meta, &out->at);
   BRIM_TRY(read_norm(path, file, &out->norm));
   return check_nets(w, path, file, false);
@@ -412,24 +383,15 @@ static brim_status take_place(brim_mappo *w, const char *path, const place *p) {
   return BRIM_OK;
 }
 
-// Bits are the same only on the same backend, device and thread count: say so when not.
+// Warns if the continued run cannot be bit-identical.
 static void warn_if_different(const brim_mappo *w, const json_t *meta, const char *path) {
   const brim_device *device = w->context.device;
   char threads[16];
   snprintf(threads, sizeof threads, "%d", (int)device->info.threads);
-  const char *const rows[][2] = {{"brim.backend", device->backend->name},
-                                 {"brim.library", device->info.library},
-                                 {"brim.threads", threads},
-                                 {"brim.device", device->info.name}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const char *saved = text_of(meta, rows[i][0]);
-    if (saved && strcmp(saved, rows[i][1]) != 0) {
-      brim_log_warn("workload",
-                    "%s was written with %s %s, this run uses %s: the run continues, but is no "
-                    "longer bit-identical",
-                    path, rows[i][0] + 5, saved, rows[i][1]);
-    }
-  }
+  brim_work_warn_if_other(meta, path, "brim.backend", device->backend->name);
+  brim_work_warn_if_other(meta, path, "brim.library", device->info.library);
+  brim_work_warn_if_other(meta, path, "brim.threads", threads);
+  brim_work_warn_if_other(meta, path, "brim.device", device->info.name);
 }
 
 // Counters of the networks continue from those of the file.
@@ -443,7 +405,7 @@ static brim_status set_skipped(brim_mappo *w, int64_t skipped) {
   return BRIM_OK;
 }
 
-static brim_status brim_mappo_load(void *work, const char *path, json_t **extra) {
+static brim_status mappo_load(void *work, const char *path, json_t **extra) {
   brim_mappo *w = (brim_mappo *)work;
   brim_safetensors *file = NULL;
   place p;
@@ -473,7 +435,7 @@ static brim_status brim_mappo_load(void *work, const char *path, json_t **extra)
   return status;
 }
 
-static bool brim_mappo_owns(const brim_safetensors *file) {
+static bool mappo_owns(const brim_safetensors *file) {
   return brim_safetensors_find(file, BRIM_MAPPO_PREFIX_ACTOR "layers.0.weight") &&
          brim_safetensors_find(file, BRIM_MAPPO_PREFIX_CRITIC "layers.0.weight");
 }
@@ -484,7 +446,7 @@ static bool unset(const json_t *value) { return !value || json_is_null(value); }
 
 // The number of environments and the length of a rollout may follow from other keys: what they came to,
 // so that they are compared.
-static void brim_mappo_resolve(void *work, const json_t *metadata, json_t *was, json_t *now) {
+static void mappo_resolve(void *work, const json_t *metadata, json_t *was, json_t *now) {
   const brim_mappo *w = (const brim_mappo *)work;
   static const char *const names[] = {"num_envs", "rollout_steps", "minibatches"};
   const int32_t values[] = {w->sizes.envs, w->sizes.steps, w->sizes.minibatches};
@@ -507,16 +469,16 @@ static void brim_mappo_resolve(void *work, const json_t *metadata, json_t *was, 
 
 //---------------------------------- in memory ----------------------------------
 
-static brim_status brim_mappo_snapshot(void *work) {
+static brim_status mappo_snapshot(void *work) {
   brim_mappo *w = (brim_mappo *)work;
-  brim_mappo_copy_free(w);
+  mappo_copy_free(w);
   for (int i = 0; i < BRIM_MAPPO_NETS; i++) BRIM_TRY(brim_net_snapshot(brim_mappo_net(w, i)));
   BRIM_TRY(fetch(w, &w->copy));
   w->kept = w->now;
   return BRIM_OK;
 }
 
-static brim_status brim_mappo_restore(void *work) {
+static brim_status mappo_restore(void *work) {
   brim_mappo *w = (brim_mappo *)work;
   if (!w->copy) return brim_fail(BRIM_ESTATE, "there is no snapshot to restore");
   for (int i = 0; i < BRIM_MAPPO_NETS; i++) BRIM_TRY(brim_net_restore(brim_mappo_net(w, i)));
@@ -617,7 +579,7 @@ static brim_status run_episodes(brim_mappo *w, int32_t rule, brim_collect_tally 
   return BRIM_OK;
 }
 
-static brim_status brim_mappo_baseline(void *work) {
+static brim_status mappo_baseline(void *work) {
   brim_mappo *w = (brim_mappo *)work;
   if (w->how.episodes == 0 || w->has_baseline) return BRIM_OK;
   for (size_t rule = 0; rule <= w->rows.rules; rule++) {
@@ -627,7 +589,7 @@ static brim_status brim_mappo_baseline(void *work) {
   return BRIM_OK;
 }
 
-static brim_status brim_mappo_evaluate(void *work, brim_work_metrics *out) {
+static brim_status mappo_evaluate(void *work, brim_work_metrics *out) {
   brim_mappo *w = (brim_mappo *)work;
   brim_collect_tally tally;
   if (w->how.episodes == 0) {
@@ -635,11 +597,8 @@ static brim_status brim_mappo_evaluate(void *work, brim_work_metrics *out) {
                      "nothing to evaluate: mappo.eval_episodes is 0; set it to the number of "
                      "held-out episodes, such as 100");
   }
-  memset(out, 0, sizeof *out);
-  out->set = &w->rows.set;
-  brim_metric_unknown(out->values);
-  brim_metric_unknown(out->baseline);
-  BRIM_TRY(brim_mappo_baseline(w));
+  brim_work_metrics_clear(&w->rows.set, out);
+  BRIM_TRY(mappo_baseline(w));
   BRIM_TRY(run_episodes(w, POLICY, &tally));
   brim_mappo_pack(&tally, out->sums);
   brim_mappo_values(&w->rows, &tally, out->values);
@@ -651,8 +610,8 @@ static brim_status brim_mappo_evaluate(void *work, brim_work_metrics *out) {
 }
 
 //------------------------------------------- replays -------------------------------------------
-// Episodes of a policy out of its checkpoint, recorded on the CPU. All episodes that may be asked for run side by
-// side once, as in an evaluation; a recording reads its own out of the states that the rollout kept.
+// Episodes of a policy out of its checkpoint, recorded on the CPU. All episodes that may be asked for run
+// side by side once, as in an evaluation; a recording reads its own out of the states that the rollout kept.
 
 // Actors, as add_actors has them: the policy, the environment's rules, and random actions as the last.
 enum { TRAINED };
@@ -676,7 +635,7 @@ typedef struct replay {
 static void close_replay(void *state) {
   replay *r = (replay *)state;
   if (!r) return;
-  brim_mappo_close(r->work);
+  mappo_close(r->work);
   brim_device_close(r->device);
   brim_free(r->path);
   brim_free(r);
@@ -705,7 +664,7 @@ static brim_status build(replay *r, int32_t envs) {
   w->eval.steps = w->eval.episode_length;
   w->eval.stream = BRIM_MAPPO_STREAM_HELD_OUT;
   BRIM_TRY(brim_mappo_build(w));
-  return brim_mappo_start_from(w, r->path);
+  return mappo_start_from(w, r->path);
 }
 
 static brim_status read_it(const brim_work_replay_from *from, void *state) {
@@ -718,7 +677,7 @@ static brim_status read_it(const brim_work_replay_from *from, void *state) {
   BRIM_TRY(open_device(from->registry, &r->device));
   const brim_work_context context = {
       .registry = from->registry, .device = r->device, .evaluates = true};
-  BRIM_TRY(brim_mappo_open(&context, from->config, &work));
+  BRIM_TRY(mappo_open(&context, from->config, &work));
   r->work = (brim_mappo *)work;
   brim_mappo_rows_beside_rule(&r->work->rows);
   BRIM_TRY(brim_work_replay_env(r->work->shape.row, r->work->shape.env.bytes, &info));
@@ -747,7 +706,7 @@ static void add_actors(const brim_mappo *w, brim_work_replay_info *out) {
   brim_work_replay_actor(out, "random", brim_tr("Random actions"));
 }
 
-// What eval_step takes: rule 0 is random, those of the environment follow.
+// The rule of an actor for eval_step: rule 0 is random, those of the environment follow.
 static int32_t rule_of(const brim_mappo *w, size_t actor) {
   if (actor == TRAINED) return BRIM_MAPPO_POLICY;
   return actor <= rules_of(w) ? (int32_t)actor : 0;
@@ -761,16 +720,11 @@ static void info_of(void *state, brim_work_replay_info *out) {
   out->steps = w->shape.episode_length;
   out->seed = w->how.seed;
   out->metrics = &w->rows.set;
-  out->step = BRIM_N_("iteration");
-  snprintf(out->trained, sizeof out->trained,
-           r->iteration == 1 ? brim_tr("%lld iteration") : brim_tr("%lld iterations"),
-           (long long)r->iteration);
   brim_scene_line *policy = brim_work_replay_fact(out, BRIM_N_("Policy"));
   snprintf(policy->text, sizeof policy->text, brim_tr("%d observations, %lld x %lld, %d actions"),
            w->z.obs, (long long)brim_component_int(c, "depth", 0),
            (long long)brim_component_int(c, "hidden", 0), w->z.act);
-  brim_scene_line *trained = brim_work_replay_fact(out, BRIM_N_("Trained"));
-  snprintf(trained->text, sizeof trained->text, "%s", out->trained);
+  brim_work_replay_trained(out, r->iteration);
   add_actors(w, out);
 }
 
@@ -795,11 +749,6 @@ static brim_status run_all(replay *r, size_t actor, int32_t episode) {
   }
   r->actor = (int)actor;
   return BRIM_OK;
-}
-
-static brim_scene_end end_of(int8_t end) {
-  if (end == BRIM_ENV_TERMINATED) return BRIM_SCENE_ENDED;
-  return end == BRIM_ENV_DIVERGED ? BRIM_SCENE_DIVERGED : BRIM_SCENE_LASTED;
 }
 
 // The mean over agents, as returns are.
@@ -837,7 +786,7 @@ static brim_status record_one(void *state, size_t actor, int32_t episode, int64_
     const bool last = t == most || (t > 0 && ends[at - envs] != BRIM_ENV_RUNNING);
     out->reward[out->states++] = last ? 0 : reward_of(w, at);
     if (last) break;
-    out->end = end_of(ends[at]);
+    out->end = brim_work_replay_end(ends[at]);
     row = row_behind(w, at);
   }
   return BRIM_OK;
@@ -853,25 +802,25 @@ const brim_work_replay_table brim_mappo_replay = {
 };
 
 // NULL is fine
-static void brim_mappo_close(void *work) {
+static void mappo_close(void *work) {
   brim_mappo *w = (brim_mappo *)work;
   if (!w) return;
   brim_mappo_drop(w);
-  brim_mappo_copy_free(w);
+  mappo_copy_free(w);
   brim_pool_destroy(w->where.pool);
   brim_free(w);
 }
 
 // mappo.c
-static brim_status brim_mappo_open(const brim_work_context *context, const brim_config *config,
-                                   void **work) {
+static brim_status mappo_open(const brim_work_context *context, const brim_config *config,
+                              void **work) {
   brim_mappo *w = (brim_mappo *)brim_calloc(1, sizeof *w);
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory while opening the workload");
   w->context = *context;
   w->config = config;
   brim_status status = brim_mappo_setup(w);
   if (status) {
-    brim_mappo_close(w);
+    mappo_close(w);
     return status;
   }
   *work = w;
@@ -903,11 +852,11 @@ static void mappo_resuming(void *work, const json_t *metadata) {
 static brim_status mappo_configure(void *work, const brim_setting *setting) {
   brim_mappo *w = (brim_mappo *)work;
   brim_mappo_drop(w);
-  brim_mappo_copy_free(w);
+  mappo_copy_free(w);
   BRIM_TRY(brim_mappo_apply(w, setting, &w->sizes));
   memset(&w->now, 0, sizeof w->now);
   brim_status status = brim_mappo_build(w);
-  if (!status && w->weights) status = brim_mappo_start_from(w, w->weights);
+  if (!status && w->weights) status = mappo_start_from(w, w->weights);
   if (status) brim_mappo_drop(w);
   return status;
 }
@@ -1071,10 +1020,7 @@ static bool searching(const brim_mappo *w) {
 
 static brim_status mappo_metrics(void *work, bool reset, brim_work_metrics *out) {
   brim_mappo *w = (brim_mappo *)work;
-  memset(out, 0, sizeof *out);
-  out->set = &w->rows.set;
-  brim_metric_unknown(out->values);
-  brim_metric_unknown(out->baseline);
+  brim_work_metrics_clear(&w->rows.set, out);
   memcpy(out->sums, w->now.sums, sizeof w->now.sums);
   brim_mappo_figures(w, w->now.sums, out->values);
   out->values[BRIM_MAPPO_ACTOR_NORM] = w->now.norms[BRIM_MAPPO_ACTOR];
@@ -1088,12 +1034,11 @@ static brim_status mappo_metrics(void *work, bool reset, brim_work_metrics *out)
   return BRIM_OK;
 }
 
-static const brim_work_evaluation_table evaluation = {.evaluate = brim_mappo_evaluate,
-                                                      .use = brim_mappo_use};
-static const brim_work_policy_table policy = {.baseline = brim_mappo_baseline, .networks = true};
+static const brim_work_evaluation_table evaluation = {.evaluate = mappo_evaluate, .use = mappo_use};
+static const brim_work_policy_table policy = {.baseline = mappo_baseline, .networks = true};
 static const brim_work_shrink_table shrinking = {.shrink = mappo_shrink,
                                                  .free_optional = mappo_free_optional};
-static const brim_work_settings_table settings = {.resolve = brim_mappo_resolve};
+static const brim_work_settings_table settings = {.resolve = mappo_resolve};
 static const brim_work_text_table text = {.start_lines = brim_mappo_start_lines,
                                           .eval_notes = brim_mappo_eval_notes};
 
@@ -1118,8 +1063,8 @@ const brim_workload_table brim_workload_mappo = {
     .metric_set_of = brim_mappo_metric_set,
     .sums = &brim_mappo_sum_rows,
     .diagnosis = &brim_mappo_diagnosis,
-    .open = brim_mappo_open,
-    .close = brim_mappo_close,
+    .open = mappo_open,
+    .close = mappo_close,
     .knobs = mappo_knobs,
     .sensible = mappo_sensible,
     .plan = brim_mappo_plan,
@@ -1130,11 +1075,11 @@ const brim_workload_table brim_workload_mappo = {
     .stops = mappo_stops,
     .metrics = mappo_metrics,
     .figures = brim_mappo_figures,
-    .save = brim_mappo_save,
-    .load = brim_mappo_load,
-    .owns = brim_mappo_owns,
-    .snapshot = brim_mappo_snapshot,
-    .restore = brim_mappo_restore,
+    .save = mappo_save,
+    .load = mappo_load,
+    .owns = mappo_owns,
+    .snapshot = mappo_snapshot,
+    .restore = mappo_restore,
     .settings = &settings,
     .text = &text,
     .evaluation = &evaluation,

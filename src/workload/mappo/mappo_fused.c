@@ -1,6 +1,6 @@
-// Fused kernels of an iteration (rl/rl_fused.h): what of a setting they take, the memory they need, and the
-// calls in place of the general path's. mappo_nets.c plans and builds with it; mappo_learn.c and
-// mappo_learn.c call it where w->fusing says so.
+// Fused kernels of an iteration (rl/rl_fused.h): which parts of a setting they take, the memory they need,
+// and the calls that replace the general path's. mappo_setup.c plans and builds with it; mappo_learn.c calls
+// it as w->fusing says.
 #include <string.h>
 
 #include "workload/mappo/mappo_int.h"
@@ -36,7 +36,7 @@ static bool read_net(const brim_component *model, const brim_net_spec *spec, bri
   return !why->text[0];
 }
 
-// Of the device and of how it computes.
+// Checks the device and how it computes.
 static bool takes_setting(const brim_mappo *w, const brim_mappo_sizes *s, brim_mappo_reason *why) {
   const brim_device *device = w->context.device;
   const bool precise = s->precision == BRIM_PRECISION_FP32 || s->precision == BRIM_PRECISION_BF16;
@@ -81,7 +81,7 @@ static bool takes_nets(const brim_mappo *w, brim_precision precision, brim_mappo
 
 //---------------------------------- memory ----------------------------------
 
-// Of a network's rows in a minibatch.
+// Rows of a network in a minibatch.
 static int64_t rows_of(const brim_ppo_shape *learn, int net) {
   return net == BRIM_MAPPO_ACTOR ? learn->batch * learn->agents : learn->batch;
 }
@@ -95,8 +95,8 @@ static size_t seen_bytes(const brim_mappo_needs *n, int net) {
   return rows * (size_t)of->inputs * brim_dtype_size((brim_dtype)of->dtype);
 }
 
-// What networks saw takes a quarter of the device's memory at most, or of the config's limit: updates alone need
-// no more than the general path. Memory in use is not asked for: the choice would depend on other programs.
+// Observations may take a quarter of the device's memory, or of the config's limit; fused updates alone need
+// no more than the general path. Memory in use does not count: the choice must not depend on other programs.
 static void limit_seen(const brim_mappo *w, size_t bytes, brim_mappo_reason *why) {
   const uint64_t limit = (uint64_t)brim_config_int(w->config, "gpu.memory_limit");
   if (bytes > w->context.device->info.total_bytes / 4) {
@@ -383,7 +383,7 @@ static brim_fused_part part_of(const brim_mappo *w, int net) {
   };
 }
 
-// As the engine says of its own ops whose work they are, for a device that is measured.
+// Names the layer for a device that is measured, as the engine does for its own ops.
 static brim_status multiply(const brim_mappo *w, int net, int product) {
   brim_device *device = w->context.device;
   brim_op_watch *watch = device->watch;

@@ -1,7 +1,7 @@
-// The mappo workload's state, which its files share: mappo_setup.c and mappo_setup.c read the config, mappo_nets.c plans and
-// builds, mappo_learn.c and mappo_learn.c make an iteration, mappo_fused.c has the parts of it that fused
-// kernels can take, mappo.c evaluates, mappo.c is for checkpoints, mappo.c is the table.
-// E environments, A agents, T steps of a rollout, R rewards of a step; order [t][env][agent] everywhere.
+// The state of the workload mappo, which its files share: mappo_setup.c reads the config and plans and builds
+// settings, mappo_learn.c makes an iteration, mappo_fused.c has the parts of it that fused kernels can take,
+// mappo_rows.c has the keys, metrics, findings and troubles, mappo.c steps, evaluates, saves and replays. E
+// environments, A agents, T steps of a rollout, R rewards of a step; order [t][env][agent] everywhere.
 #ifndef BRIM_MAPPO_INT_H_
 #define BRIM_MAPPO_INT_H_
 
@@ -31,7 +31,7 @@ enum { BRIM_MAPPO_ACTOR, BRIM_MAPPO_CRITIC, BRIM_MAPPO_NETS };
 // by), and of episodes that nothing was chosen by.
 enum { BRIM_MAPPO_STREAM_EVAL = 1, BRIM_MAPPO_STREAM_HELD_OUT = 2 };
 
-// What a setting comes to.
+// The sizes of a setting.
 typedef struct brim_mappo_sizes {
   int32_t envs, steps;  // E, T
   int32_t minibatches;  // of an epoch
@@ -55,7 +55,7 @@ typedef struct brim_mappo_places {
   size_t bytes;
 } brim_mappo_places;
 
-// What an iteration leaves for the host, and the statistics of returns.
+// The results of an iteration for the host, and the statistics of returns.
 typedef struct brim_mappo_report {
   double metrics[BRIM_PPO_METRIC_COUNT];
   brim_ppo_moments moments;
@@ -94,7 +94,7 @@ typedef struct brim_mappo_reason {
   char text[208];  // translated; a line of the start has room for it and what is before it
 } brim_mappo_reason;
 
-// What of a setting fused kernels take.
+// The parts of a setting that fused kernels take.
 typedef struct brim_mappo_fusing {
   bool update;                          // minibatches from inputs to gradients
   bool rollout;                         // and rollouts, with the critic's values of their states
@@ -127,7 +127,7 @@ typedef struct brim_mappo_model {
   brim_argument args[BRIM_MAPPO_MODEL_ARGS];
 } brim_mappo_model;
 
-// From the config.
+// Numbers of the config.
 typedef struct brim_mappo_how {
   int32_t epochs;
   float gamma, lambda, clip, value_clip, value_coef, entropy, huber;
@@ -200,7 +200,7 @@ typedef struct brim_mappo_rows {
   char beside[64];                       // baseline_label of brim_mappo_rows_beside_rule
 } brim_mappo_rows;
 
-// What is seen so far of a training that goes wrong (mappo_rows.c).
+// Signs of a training that goes wrong (mappo_rows.c).
 enum { BRIM_MAPPO_WINDOW = 16 };
 typedef struct brim_mappo_watch {
   int64_t skipped;                       // updates when last asked
@@ -212,7 +212,7 @@ typedef struct brim_mappo_watch {
   char advice[512];                     // about the last trouble; "" = there was none
 } brim_mappo_watch;
 
-// By the device's clock (mappo_learn.c).
+// Events and records that time an iteration by the device's clock (mappo_learn.c).
 enum { BRIM_MAPPO_MARK_ROLLOUT, BRIM_MAPPO_MARK_UPDATE, BRIM_MAPPO_MARK_END, BRIM_MAPPO_MARKS };
 enum { BRIM_MAPPO_PIECE_ENV, BRIM_MAPPO_PIECE_OUTPUTS, BRIM_MAPPO_PIECE_DRAW, BRIM_MAPPO_PIECES };
 typedef struct brim_mappo_probe {
@@ -303,109 +303,89 @@ enum {
   BRIM_MAPPO_RATES
 };
 
-// mappo_rows.c, mappo_rows.c
-extern const brim_work_findings_table brim_mappo_findings;
-extern const brim_work_views_table brim_mappo_views;
-extern const brim_work_replay_table brim_mappo_replay;  // mappo.c
+//---------------------------------- mappo_setup.c ----------------------------------
 
-// mappo_setup.c
 extern const brim_knob_set brim_mappo_knob_set;
-void brim_mappo_keep_choices(brim_mappo *w, const json_t *metadata);
-
-// mappo_setup.c
 brim_status brim_mappo_setup(brim_mappo *w);
-// The knobs, with the number of environments where the config leaves it open.
+// Makes the knobs; chooses the number of environments if the config leaves it open.
 brim_status brim_mappo_choose(brim_mappo *w);
-// What a setting comes to; BRIM_EINVAL where its values do not go together.
+// Keeps what the checkpoint's run chose.
+void brim_mappo_keep_choices(brim_mappo *w, const json_t *metadata);
+// The sizes of a setting; BRIM_EINVAL if its values contradict each other.
 brim_status brim_mappo_apply(const brim_mappo *w, const brim_setting *setting,
                              brim_mappo_sizes *out);
-// Environment steps of a minibatch: of the numbers that divide `rows`, the nearest to `steps` by factor.
+// Environment steps of a minibatch: of the divisors of `rows`, the nearest to `steps` by factor.
 int64_t brim_mappo_batch(int64_t rows, double steps);
 int64_t brim_mappo_epochs(const brim_mappo *w);
 int64_t brim_mappo_epoch_of(const brim_mappo *w, int64_t step);
-
-// mappo_nets.c
 brim_status brim_mappo_plan(void *work, const brim_setting *setting, brim_plan *out);
-// Everything that depends on a setting, for w->sizes.
+// Builds everything that depends on a setting, for w->sizes.
 brim_status brim_mappo_build(brim_mappo *w);
 void brim_mappo_drop(brim_mappo *w);
 brim_net *brim_mappo_net(const brim_mappo *w, int index);
 
-// mappo_learn.c
-typedef struct brim_mappo_run {
-  brim_mappo *w;
-  const brim_spans *spans;  // NULL: nothing is measured inside
-  int64_t part;             // of the records of the updates
-} brim_mappo_run;
-// A rollout of the device's environments: enqueued.
-brim_status brim_mappo_collect(const brim_mappo_run *r);
-// One matrix that `look` writes: an input of a network.
+//---------------------------------- mappo_learn.c ----------------------------------
+
+// Makes one iteration: rollout, advantages, all updates. Leaves sums and position alone.
+brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans);
+// Times pieces of a rollout. Changes the rollout's first steps and what it carries; the caller restores them.
+brim_status brim_mappo_probe_run(brim_mappo *w, const brim_spans *spans, brim_mappo_pieces *out);
+// The matrix that `look` writes as an input of a network.
 brim_collect_output brim_mappo_output(const brim_tensor *input);
 
-// mappo_learn.c
-// The critic's outputs of every state of a rollout: enqueued.
-brim_status brim_mappo_value_states(brim_mappo *w);
-// One iteration: rollout, advantages, all updates. Sums and position are not touched.
-brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans);
-
-// Where ops are measured one by one, the device is done with what came before: work that is no op would count
-// as the next one's.
+// If ops are measured one by one, waits for the device: work that is no op would count as the next op's.
 static inline brim_status brim_mappo_settle(const brim_mappo *w) {
   const brim_device *device = w->context.device;
   const bool apart = device->watch && device->watch->op_by_op && !device->recording;
   return apart ? brim_device_sync(w->context.device) : BRIM_OK;
 }
 
-// mappo_fused.c
-// What of a setting is fused, and what that needs, into n->fusing; BRIM_EUNSUPPORTED where the config asks for
-// more than is possible. The rest of n is there.
+//---------------------------------- mappo_fused.c ----------------------------------
+
+// Decides what of a setting is fused and what that needs, into n->fusing; the rest of n is given.
+// BRIM_EUNSUPPORTED if the config asks for more than is possible.
 brim_status brim_mappo_fused_choose(const brim_mappo *w, const brim_mappo_sizes *s,
                                     brim_mappo_needs *n);
-// Places for all spaces, as many as fit in `shared` bytes of the group's memory.
+// Places all spaces, as many as fit in `shared` bytes of the group's memory.
 void brim_mappo_fused_place(brim_mappo_fusing *f, size_t shared);
 brim_status brim_mappo_fused_build(brim_mappo *w);  // w->fusing is as `choose` left it
 void brim_mappo_fused_drop(brim_mappo *w);
-// All enqueue. A rollout, without its tally; the critic's outputs of its states; the gradients of a minibatch.
+// All enqueue: a rollout without its tally; the critic's outputs of its states; the gradients of a minibatch.
 brim_status brim_mappo_fused_collect(brim_mappo *w);
 brim_status brim_mappo_fused_values(brim_mappo *w);
 brim_status brim_mappo_fused_gradients(const brim_mappo *w, const brim_ppo_losses *losses);
 const char *brim_mappo_fused_text(const brim_mappo *w);  // "rollout and update", "update", "no"
-// The line at the start of a run; false: there is nothing to say.
+// Writes the line for the start of a run; false = there is nothing to report.
 bool brim_mappo_fused_line(const brim_mappo *w, brim_work_line *out);
-// Times pieces of a rollout. It changes the rollout's first steps and what it carries: the caller restores that.
-brim_status brim_mappo_probe_run(brim_mappo *w, const brim_spans *spans, brim_mappo_pieces *out);
 
-// mappo.c
-enum { BRIM_MAPPO_POLICY = -1 };  // beside the rules of brim_collect_table.choose
+//---------------------------------- mappo_rows.c ----------------------------------
 
-// mappo_rows.c
+enum { BRIM_MAPPO_OPTIONS = 3 };
+extern const brim_work_options brim_mappo_options[BRIM_MAPPO_OPTIONS];
+extern const brim_config_section brim_mappo_section;
+extern const brim_work_topic brim_mappo_topic;
 extern const brim_metric_set brim_mappo_set;
 extern const brim_work_sums brim_mappo_sum_rows;
+extern const brim_work_findings_table brim_mappo_findings;
+extern const brim_work_views_table brim_mappo_views;
+extern const brim_work_diagnosis brim_mappo_diagnosis;
 void brim_mappo_rows_init(brim_mappo_rows *rows, const brim_env_row *env);
-// For reading the log of a run: the baseline is the environment's first rule, where it has one, which
-// is harder to beat than random actions.
+// For reading a run's log: makes the environment's first rule the baseline, which is harder to beat than
+// random actions.
 void brim_mappo_rows_beside_rule(brim_mappo_rows *rows);
 const brim_metric_set *brim_mappo_metric_set(void *work);
-// Of training's sums.
+// Values of training's sums; of an evaluation; of the environment's rules.
 void brim_mappo_figures(void *work, const double *sums, double values[BRIM_METRIC_MAX]);
 void brim_mappo_values(const brim_mappo_rows *rows, const brim_collect_tally *t,
                        double values[BRIM_METRIC_MAX]);
-void brim_mappo_pack(const brim_collect_tally *t, double sums[BRIM_MAPPO_SUMS]);
-// Rows of the environment's rules.
 void brim_mappo_rule_values(const brim_mappo *w, double values[BRIM_METRIC_MAX]);
+void brim_mappo_pack(const brim_collect_tally *t, double sums[BRIM_MAPPO_SUMS]);
 size_t brim_mappo_start_lines(void *work, brim_work_line *out, size_t most);
 void brim_mappo_eval_notes(const brim_work_metrics *metrics, brim_str *out);
 
-// mappo_rows.c
-extern const brim_work_diagnosis brim_mappo_diagnosis;
+//---------------------------------- mappo.c ----------------------------------
 
-// mappo.c
-struct brim_mappo_copy;
-
-// mappo_rows.c
-enum { BRIM_MAPPO_OPTIONS = 3 };
-extern const brim_work_options brim_mappo_options[BRIM_MAPPO_OPTIONS];
-extern const brim_config_section brim_mappo_section;  // mappo_rows.c
-extern const brim_work_topic brim_mappo_topic;
+extern const brim_work_replay_table brim_mappo_replay;
+enum { BRIM_MAPPO_POLICY = -1 };  // beside the rules of brim_collect_table.choose
 
 #endif  // BRIM_MAPPO_INT_H_

@@ -1,25 +1,32 @@
-// An iteration of multi-agent PPO: a rollout, the critic's values, advantages, and passes over it in minibatches.
+// An iteration of multi-agent PPO: a rollout, the critic's values, advantages, and passes over it in
+// minibatches.
 
 #include "workload/mappo/mappo_int.h"
 
 #include <inttypes.h>
 
-static brim_status brim_mappo_mark(brim_mappo *w, const brim_spans *spans, int mark);
+static brim_status mark(brim_mappo *w, const brim_spans *spans, int mark);
 static brim_status probe_tell(brim_mappo *w, const brim_spans *spans,
                               const brim_mappo_pieces *pieces);
 static bool probes(const brim_mappo *w, const brim_spans *spans);
+
+typedef struct iteration {
+  brim_mappo *w;
+  const brim_spans *spans;  // NULL: nothing is measured inside
+  int64_t part;             // of the records of the updates
+} iteration;
 
 //------------------------------------------- rollout -------------------------------------------
 // A rollout: observations of all environments, actions drawn from the actor's outputs, one step, T times.
 // On the device nothing waits for the host. Environments on the CPU beside a GPU send observations up and
 // get outputs back every step; the rollout goes up once, at its end.
 
-static void brim_mappo_begin(const brim_mappo_run *r, brim_phase phase, const char *name) {
+static void begin_span(const iteration *r, brim_phase phase, const char *name) {
   brim_span_begin(r->spans, phase, name);
 }
 
-static brim_status brim_mappo_end(const brim_mappo_run *r, brim_phase phase, const char *name,
-                                  brim_status status) {
+static brim_status end_span(const iteration *r, brim_phase phase, const char *name,
+                            brim_status status) {
   if (!status && r->spans && r->spans->exact) status = brim_device_sync(r->w->context.device);
   brim_span_end(r->spans, phase, name);
   return status;
@@ -52,7 +59,7 @@ static brim_ppo_sample sample_of(const brim_mappo *w, char *block, int32_t t) {
 //---------------------------------- on the device ----------------------------------
 
 // Observations and masks of step t into the actor's input; actions of step t from its outputs. Enqueued.
-static brim_status brim_mappo_look(brim_mappo *w, int32_t t) {
+static brim_status look(brim_mappo *w, int32_t t) {
   const brim_collect_view view = {
       .first = (int64_t)t * w->sizes.envs,
       .count = w->sizes.envs,
@@ -76,23 +83,22 @@ static brim_status act(brim_mappo *w, int32_t t) {
   return draw(w, t);
 }
 
-static brim_status collect_step(const brim_mappo_run *r, int32_t t) {
+static brim_status collect_step(const iteration *r, int32_t t) {
   brim_mappo *w = r->w;
   const brim_rollout_where *where = w->context.device->info.host_memory ? &w->host : &w->where;
-  brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
-  BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ENV, "env", brim_mappo_look(w, t)));
-  brim_mappo_begin(r, BRIM_PHASE_ACT, "act");
-  BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ACT, "act", act(w, t)));
-  brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
-  return brim_mappo_end(r, BRIM_PHASE_ENV, "env", w->collect->step(where, &w->shape, w->block, t));
+  begin_span(r, BRIM_PHASE_ENV, "env");
+  BRIM_TRY(end_span(r, BRIM_PHASE_ENV, "env", look(w, t)));
+  begin_span(r, BRIM_PHASE_ACT, "act");
+  BRIM_TRY(end_span(r, BRIM_PHASE_ACT, "act", act(w, t)));
+  begin_span(r, BRIM_PHASE_ENV, "env");
+  return end_span(r, BRIM_PHASE_ENV, "env", w->collect->step(where, &w->shape, w->block, t));
 }
 
-static brim_status collect_steps(const brim_mappo_run *r) {
+static brim_status collect_steps(const iteration *r) {
   brim_mappo *w = r->w;
   const bool host = w->context.device->info.host_memory;
-  brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
-  BRIM_TRY(
-      brim_mappo_end(r, BRIM_PHASE_ENV, "env", w->collect->begin(&w->where, &w->shape, w->block)));
+  begin_span(r, BRIM_PHASE_ENV, "env");
+  BRIM_TRY(end_span(r, BRIM_PHASE_ENV, "env", w->collect->begin(&w->where, &w->shape, w->block)));
   for (int32_t t = 0; t < w->sizes.steps; t++) {
     if (host) BRIM_TRY(check_stop(w));
     BRIM_TRY(collect_step(r, t));
@@ -101,7 +107,7 @@ static brim_status collect_steps(const brim_mappo_run *r) {
 }
 
 // A fused rollout is one kernel of a GPU, which has no spans inside: mappo_learn.c divides it.
-brim_status brim_mappo_collect(const brim_mappo_run *r) {
+static brim_status collect(const iteration *r) {
   brim_mappo *w = r->w;
   BRIM_TRY(w->fusing.rollout ? brim_mappo_fused_collect(w) : collect_steps(r));
   BRIM_TRY(w->collect->tally(&w->where, &w->shape, w->block, 1));
@@ -121,7 +127,7 @@ static brim_status look_on_host(brim_mappo *w, int32_t t) {
 }
 
 // While the device runs ahead only waiting for it can be timed; measured steps wait after each part.
-static brim_phase reported(const brim_mappo_run *r, brim_phase phase) {
+static brim_phase reported(const iteration *r, brim_phase phase) {
   return r->spans && r->spans->exact ? phase : BRIM_PHASE_COMPUTE;
 }
 
@@ -134,22 +140,22 @@ static brim_status enqueue_outputs(void *ctx) {
 }
 
 // Observations up, the actor, outputs down.
-static brim_status ask_gpu(const brim_mappo_run *r) {
+static brim_status ask_gpu(const iteration *r) {
   brim_mappo *w = r->w;
   brim_device *device = w->context.device;
   const brim_tensor *in = &w->inputs[BRIM_MAPPO_ACTOR][1], *out = &w->outputs[BRIM_MAPPO_ACTOR];
   const brim_phase transfer = reported(r, BRIM_PHASE_H2D), acting = reported(r, BRIM_PHASE_ACT);
-  brim_mappo_begin(r, transfer, "transfer");
-  BRIM_TRY(brim_mappo_end(
-      r, transfer, "transfer",
-      brim_device_copy(device, in->data, w->host_input, tensor_bytes(in), BRIM_COPY_H2D)));
-  brim_mappo_begin(r, acting, "act");
-  BRIM_TRY(brim_mappo_end(r, acting, "act", brim_record_run(w->act, enqueue_outputs, w, false)));
-  brim_mappo_begin(r, transfer, "transfer");
+  begin_span(r, transfer, "transfer");
+  BRIM_TRY(
+      end_span(r, transfer, "transfer",
+               brim_device_copy(device, in->data, w->host_input, tensor_bytes(in), BRIM_COPY_H2D)));
+  begin_span(r, acting, "act");
+  BRIM_TRY(end_span(r, acting, "act", brim_record_run(w->act, enqueue_outputs, w, false)));
+  begin_span(r, transfer, "transfer");
   brim_status status =
       brim_device_copy(device, w->host_output, out->data, tensor_bytes(out), BRIM_COPY_D2H);
   if (!status) status = brim_device_sync(device);
-  return brim_mappo_end(r, transfer, "transfer", status);
+  return end_span(r, transfer, "transfer", status);
 }
 
 static brim_status act_on_host(brim_mappo *w, int32_t t) {
@@ -161,22 +167,22 @@ static brim_status act_on_host(brim_mappo *w, int32_t t) {
   return brim_ppo_cpu()->sample(&w->host, &w->learn, &sample);
 }
 
-static brim_status step_on_host(const brim_mappo_run *r, int32_t t) {
+static brim_status step_on_host(const iteration *r, int32_t t) {
   brim_mappo *w = r->w;
   const brim_collect_table *cpu = brim_collect_cpu();
-  brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
-  BRIM_TRY(brim_mappo_end(r, BRIM_PHASE_ENV, "env", look_on_host(w, t)));
+  begin_span(r, BRIM_PHASE_ENV, "env");
+  BRIM_TRY(end_span(r, BRIM_PHASE_ENV, "env", look_on_host(w, t)));
   BRIM_TRY(ask_gpu(r));
   // drawing the actions is part of choosing them, wherever it happens
   const brim_phase acting = reported(r, BRIM_PHASE_ACT);
-  brim_mappo_begin(r, acting, "act");
-  BRIM_TRY(brim_mappo_end(r, acting, "act", act_on_host(w, t)));
-  brim_mappo_begin(r, BRIM_PHASE_ENV, "env");
-  return brim_mappo_end(r, BRIM_PHASE_ENV, "env", cpu->step(&w->host, &w->shape, w->host_block, t));
+  begin_span(r, acting, "act");
+  BRIM_TRY(end_span(r, acting, "act", act_on_host(w, t)));
+  begin_span(r, BRIM_PHASE_ENV, "env");
+  return end_span(r, BRIM_PHASE_ENV, "env", cpu->step(&w->host, &w->shape, w->host_block, t));
 }
 
 // A rollout of environments on the CPU with the actor on the GPU, and its upload.
-static brim_status collect_on_host(const brim_mappo_run *r) {
+static brim_status collect_on_host(const iteration *r) {
   brim_mappo *w = r->w;
   const brim_collect_table *cpu = brim_collect_cpu();
   w->report->bad = 0;
@@ -187,8 +193,8 @@ static brim_status collect_on_host(const brim_mappo_run *r) {
   }
   BRIM_TRY(cpu->tally(&w->host, &w->shape, w->host_block, 1));
   const brim_phase transfer = reported(r, BRIM_PHASE_H2D);
-  brim_mappo_begin(r, transfer, "transfer");
-  return brim_mappo_end(
+  begin_span(r, transfer, "transfer");
+  return end_span(
       r, transfer, "transfer",
       brim_device_copy(w->context.device, w->block, w->host_block, w->layout.bytes, BRIM_COPY_H2D));
 }
@@ -209,7 +215,7 @@ static float *floats(const brim_mappo *w, size_t offset) {
 }
 
 // Part by part, into one matrix.
-brim_status brim_mappo_value_states(brim_mappo *w) {
+static brim_status value_states(brim_mappo *w) {
   if (w->fusing.rollout) return brim_mappo_fused_values(w);
   const brim_tensor *out = &w->outputs[BRIM_MAPPO_CRITIC];
   const size_t each = (size_t)out->dim[1] * brim_dtype_size(out->dtype);
@@ -337,21 +343,21 @@ static int64_t part_end(const brim_mappo *w, int64_t part) {
 //---------------------------------- iterations ----------------------------------
 
 static brim_status enqueue_rollout(void *ctx) {
-  const brim_mappo_run *r = (const brim_mappo_run *)ctx;
+  const iteration *r = (const iteration *)ctx;
   brim_mappo_report *report = report_of(r->w);
   BRIM_TRY(brim_device_fill(r->w->context.device, &report->bad, 0, sizeof report->bad));
-  return brim_mappo_collect(r);
+  return collect(r);
 }
 
 // Everything of a part of the updates, in order: what a record holds.
 static brim_status enqueue_updates(void *ctx) {
-  const brim_mappo_run *r = (const brim_mappo_run *)ctx;
+  const iteration *r = (const iteration *)ctx;
   brim_mappo *w = r->w;
   const int64_t first = r->part * BRIM_GROUP_STATES, end = part_end(w, r->part);
   if (r->part == 0) {
     brim_mappo_report *report = report_of(w);
     BRIM_TRY(brim_device_fill(w->context.device, report->metrics, 0, sizeof report->metrics));
-    BRIM_TRY(brim_mappo_value_states(w));
+    BRIM_TRY(value_states(w));
     BRIM_TRY(take_advantages(w));
   }
   for (int64_t i = first; i < end; i++) BRIM_TRY(update(w, i, i - first));
@@ -396,8 +402,8 @@ static void fill_states(brim_mappo *w, double lr) {
 
 // Spans are inside where they are reported, and none else: a record has none.
 static brim_status roll_out(brim_mappo *w, const brim_spans *spans) {
-  const brim_mappo_run run = {.w = w, .spans = spans};
-  brim_mappo_run recorded = {.w = w, .spans = w->context.device->info.host_memory ? spans : NULL};
+  const iteration run = {.w = w, .spans = spans};
+  iteration recorded = {.w = w, .spans = w->context.device->info.host_memory ? spans : NULL};
   if (w->sizes.on_host) return collect_on_host(&run);
   return brim_record_run(w->rollout, enqueue_rollout, &recorded, recorded.spans != NULL);
 }
@@ -405,7 +411,7 @@ static brim_status roll_out(brim_mappo *w, const brim_spans *spans) {
 // whole: with the rollout before them.
 static brim_status run_updates(brim_mappo *w, bool whole) {
   for (size_t part = 0; part < w->record_count; part++) {
-    brim_mappo_run run = {.w = w, .part = (int64_t)part};
+    iteration run = {.w = w, .part = (int64_t)part};
     const int64_t first = run.part * BRIM_GROUP_STATES;
     BRIM_TRY(brim_group_put_states(w->group, w->states + first * BRIM_MAPPO_NETS,
                                    part_end(w, run.part) - first));
@@ -435,12 +441,12 @@ static brim_status run_all(brim_mappo *w, const brim_spans *spans) {
   const brim_spans *one = apart || exact ? NULL : spans;  // of both together
   const brim_spans *update = apart ? spans : NULL;
   brim_span_begin(one, BRIM_PHASE_COMPUTE, "iteration");
-  brim_status status = brim_mappo_mark(w, spans, BRIM_MAPPO_MARK_ROLLOUT);
+  brim_status status = mark(w, spans, BRIM_MAPPO_MARK_ROLLOUT);
   if (!status && !whole) status = roll_out(w, spans);
   brim_span_begin(update, BRIM_PHASE_UPDATE, "update");
-  if (!status) status = brim_mappo_mark(w, spans, BRIM_MAPPO_MARK_UPDATE);
+  if (!status) status = mark(w, spans, BRIM_MAPPO_MARK_UPDATE);
   if (!status) status = run_updates(w, whole);
-  if (!status) status = brim_mappo_mark(w, spans, BRIM_MAPPO_MARK_END);
+  if (!status) status = mark(w, spans, BRIM_MAPPO_MARK_END);
   if (!status) status = read_back(w);
   brim_span_end(update, BRIM_PHASE_UPDATE, "update");
   brim_span_end(one, BRIM_PHASE_COMPUTE, "iteration");
@@ -465,10 +471,10 @@ brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans) {
 }
 
 //------------------------------------- what its pieces take -------------------------------------
-// What a rollout's pieces take on a GPU, by its own clock: a few steps of each, recorded and launched, scaled
-// to the rollout. Two uses: a rollout on the GPU is one launch, in which nothing tells environment and actor
-// apart; a rollout on the CPU learns what it would take on the GPU. Only steps that are measured phase by
-// phase ask for it.
+// The time of a rollout's pieces on a GPU, by its own clock: a few steps of each, recorded, launched and
+// scaled to the rollout. A rollout on the GPU is one launch, in which environment and actor cannot be told
+// apart; for a rollout on the CPU this measures what the GPU would take. Only steps that are measured phase
+// by phase ask for it.
 
 enum { PROBE_STEPS = 32, WARM_RUNS = 3 };  // the first runs go op by op and record
 
@@ -486,7 +492,7 @@ static int32_t probe_steps(const brim_mappo *w) {
 static brim_status enqueue_env(void *ctx) {
   brim_mappo *w = (brim_mappo *)ctx;
   for (int32_t t = 0; t < probe_steps(w); t++) {
-    BRIM_TRY(brim_mappo_look(w, t));
+    BRIM_TRY(look(w, t));
     BRIM_TRY(w->collect->step(&w->where, &w->shape, w->block, t));
   }
   return BRIM_OK;
@@ -539,7 +545,7 @@ brim_status brim_mappo_probe_run(brim_mappo *w, const brim_spans *spans, brim_ma
   BRIM_TRY(prepare(w));
   // states are those a rollout begins with, also before the first one; actions exist before environments step
   BRIM_TRY(w->collect->begin(&w->where, &w->shape, w->block));
-  BRIM_TRY(brim_mappo_look(w, 0));
+  BRIM_TRY(look(w, 0));
   BRIM_TRY(time_piece(w, BRIM_MAPPO_PIECE_OUTPUTS, probe_enqueue_outputs,
                       &out->ns[BRIM_MAPPO_PIECE_OUTPUTS]));
   BRIM_TRY(time_piece(w, BRIM_MAPPO_PIECE_DRAW, enqueue_draw, &out->ns[BRIM_MAPPO_PIECE_DRAW]));
@@ -548,7 +554,7 @@ brim_status brim_mappo_probe_run(brim_mappo *w, const brim_spans *spans, brim_ma
 
 //---------------------------------- an iteration ----------------------------------
 
-static brim_status brim_mappo_mark(brim_mappo *w, const brim_spans *spans, int mark) {
+static brim_status mark(brim_mappo *w, const brim_spans *spans, int mark) {
   return probes(w, spans) ? brim_event_record(w->context.device, w->probe.marks[mark]) : BRIM_OK;
 }
 

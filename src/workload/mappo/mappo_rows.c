@@ -9,6 +9,7 @@
 #include "base/base_words.h"
 #include "record/record_findings.h"
 #include "record/record_view.h"
+#include "workload/workload_rows.h"
 
 //--------------------------------------------- keys ---------------------------------------------
 // Config keys of multi-agent PPO, and the models it brings.
@@ -190,8 +191,8 @@ const brim_work_topic brim_mappo_topic = {BRIM_N_("several agents that learn to 
                                           page, sizeof page / sizeof *page};
 
 //------------------------------------------- metrics -------------------------------------------
-// What multi-agent PPO measures, as rows: returns and figures of episodes beside those of random actions and
-// of the environment's rules, the losses, and the rates of an iteration.
+// Metrics: returns and figures of episodes beside those of random actions and of the environment's rules, the
+// losses, and the rates of an iteration.
 
 //---------------------------------- values ----------------------------------
 
@@ -203,7 +204,7 @@ static double spread(const brim_collect_tally *t) {
   return sqrt(fmax(t->reward_sq - t->reward * (t->reward / n), 0) / (n - 1));
 }
 
-// Where it is bad to be terminated, what diverged is as bad.
+// If termination is bad, divergence counts as termination.
 static double ended(const brim_mappo_rows *rows, const brim_collect_tally *t) {
   const bool bad = rows->env->ended.better == BRIM_BETTER_LOWER;
   return (double)(t->terminated + (bad ? t->diverged : 0));
@@ -293,21 +294,7 @@ const brim_work_sums brim_mappo_sum_rows = {
 
 //---------------------------------- rows ----------------------------------
 
-enum {
-  STEPS = BRIM_METRIC_AT(BRIM_METRIC_STEPS),
-  TRAIN = BRIM_METRIC_AT(BRIM_METRIC_TRAIN),
-  EVAL = BRIM_METRIC_AT(BRIM_METRIC_EVAL),
-  RANDOM = BRIM_METRIC_AT(BRIM_METRIC_BASELINE),
-  ALL = STEPS | TRAIN | EVAL | RANDOM,
-  LINE_STEPS = BRIM_METRIC_AT(BRIM_METRIC_LINE_STEPS),
-  LINE_TRAIN = BRIM_METRIC_AT(BRIM_METRIC_LINE_TRAIN),
-  LINE_EVAL = BRIM_METRIC_AT(BRIM_METRIC_LINE_EVAL),
-  LINE_PROGRESS = BRIM_METRIC_AT(BRIM_METRIC_LINE_PROGRESS),
-  LINE_SUMMARY = BRIM_METRIC_AT(BRIM_METRIC_LINE_SUMMARY),
-  LINE_TABLE = BRIM_METRIC_AT(BRIM_METRIC_LINE_TABLE),
-};
-
-// Of training alone.
+// Names of a row of training only.
 #define LEARNED(key_, label_, lines_, flags_)                                            \
   {                                                                                      \
     .key = key_, .label = label_, .digits = 3, .flags = flags_, .stages = STEPS | TRAIN, \
@@ -341,7 +328,7 @@ static const brim_metric rows[BRIM_MAPPO_ROWS] = {
                           .label = BRIM_N_("falls"),
                           .format = BRIM_METRIC_WHOLE,
                           .flags = BRIM_METRIC_NO_CSV,
-                          .stages = EVAL | RANDOM,
+                          .stages = EVAL | BASELINE,
                           .lines = LINE_TABLE},
     [BRIM_MAPPO_ENDED_RATE] = {.key = "falls",
                                .label = BRIM_N_("falls"),
@@ -426,7 +413,7 @@ static void add_figure(brim_mappo_rows *r, const brim_metric *from) {
   row->beside |= LINE_EVAL;
 }
 
-// What a rule of the environment comes to in the same episodes: in log.jsonl and in `brim eval --json`.
+// Rows of an environment's rule in the same episodes, for log.jsonl and `brim eval --json`.
 static void add_rule(brim_mappo_rows *r, const char *rule) {
   char before[BRIM_METRIC_NAME];
   snprintf(before, sizeof before, "%s_", rule);
@@ -526,7 +513,7 @@ size_t brim_mappo_start_lines(void *work, brim_work_line *out, size_t most) {
   return n;
 }
 
-// What the environment has to say, and its rules in the same episodes.
+// Notes of the environment, and its rules in the same episodes.
 void brim_mappo_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
   const brim_mappo_rows *r = (const brim_mappo_rows *)(const void *)metrics->set;
   const double *v = metrics->values;
@@ -545,9 +532,9 @@ void brim_mappo_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
 }
 
 //------------------------------------------- findings -------------------------------------------
-// What a sweep finds about multi-agent PPO, in the order in which it costs most: environments on the CPU beside
-// a GPU, minibatches too small for it, copies at every step, episodes one after the other. A price is what a
-// measured setting gains, else what follows from the measured phases and, for environments on the GPU, a probe.
+// Findings, the most expensive first: environments on the CPU beside a GPU, minibatches too small for the
+// GPU, copies at every step, episodes one after the other. The gain is that of a measured setting; else it
+// follows from the measured phases and, for environments on the GPU, from a probe.
 
 // Below this share of an iteration nothing is reported. A minibatch of so many samples keeps a
 // large GPU busy.
@@ -799,9 +786,8 @@ static void find(const brim_findings *v) {
 const brim_work_findings_table brim_mappo_findings = {find};
 
 //-------------------------------------------- watch --------------------------------------------
-// What multi-agent PPO watches for: outputs and gradients that are no numbers, a policy that no longer
-// explores, updates that move it too far, a critic that diverges, and a policy that stays worse than random
-// actions.
+// Troubles: outputs and gradients that are not finite, a policy that no longer explores, updates that move it
+// too far, a critic that diverges, a policy that stays worse than random actions.
 
 enum { NOT_FINITE, SKIPPED, ENTROPY, FAR, VALUES, LOW, TROUBLES };
 
@@ -844,13 +830,6 @@ static const brim_work_trouble_row troubles[TROUBLES] = {
 static const double least_entropy = 0.02, most_kl = 0.2;
 enum { VALUE_TIMES = 10, FEW = 8, LOW_EVALS = 3, ERRORS = 2 };
 
-static brim_work_trouble *begin(brim_work_trouble *t, int kind, int64_t count) {
-  memset(t, 0, sizeof *t);
-  t->kind = kind;
-  t->count = count;
-  return t;
-}
-
 static void field(brim_work_trouble *t, const char *key, double value) {
   t->fields[t->field_count].key = key;
   t->fields[t->field_count++].value = value;
@@ -877,7 +856,7 @@ static size_t take_numbers(brim_mappo *w, const brim_work_moment *at, brim_work_
   size_t n = 0;
   smaller_steps(w, at->lr, advice, sizeof advice);
   if (m->bad > 0) {
-    brim_work_trouble *t = begin(&out[n++], NOT_FINITE, m->bad);
+    brim_work_trouble *t = brim_work_trouble_begin(&out[n++], NOT_FINITE, m->bad);
     brim_words_add(
         t->text, sizeof t->text,
         BRIM_N_("%" PRId64 " samples had no finite loss or action by step %" PRId64 ": %s"),
@@ -885,7 +864,8 @@ static size_t take_numbers(brim_mappo *w, const brim_work_moment *at, brim_work_
     advise(w, t, advice);
   }
   if (w->now.skipped > w->watch.skipped) {
-    brim_work_trouble *t = begin(&out[n++], SKIPPED, w->now.skipped - w->watch.skipped);
+    brim_work_trouble *t =
+        brim_work_trouble_begin(&out[n++], SKIPPED, w->now.skipped - w->watch.skipped);
     t->silent = m->searching;  // fp16 finds its loss scale by such updates
     w->watch.skipped = w->now.skipped;
     brim_words_add(t->text, sizeof t->text,
@@ -907,7 +887,7 @@ static size_t take_entropy(brim_mappo *w, const brim_work_moment *at, brim_work_
   }
   if (w->watch.reported_entropy) return 0;
   w->watch.reported_entropy = true;
-  brim_work_trouble *t = begin(out, ENTROPY, 1);
+  brim_work_trouble *t = brim_work_trouble_begin(out, ENTROPY, 1);
   brim_words_add(
       advice, sizeof advice,
       BRIM_N_("if the return does not rise any more, try a larger mappo.entropy_coef (now %g) "
@@ -927,7 +907,7 @@ static size_t take_distance(brim_mappo *w, const brim_work_moment *at, brim_work
   const double clipped = at->metrics->values[BRIM_MAPPO_CLIPPED];
   char advice[400] = "";
   if (!(kl > most_kl)) return 0;
-  brim_work_trouble *t = begin(out, FAR, 1);
+  brim_work_trouble *t = brim_work_trouble_begin(out, FAR, 1);
   smaller_steps(w, at->lr, advice, sizeof advice);
   brim_words_add(t->text, sizeof t->text,
                  BRIM_N_("the updates of an iteration moved the policy far by step %" PRId64
@@ -958,7 +938,7 @@ static size_t take_values(brim_mappo *w, const brim_work_moment *at, brim_work_t
   const double times = times_median(&w->watch, loss);
   char advice[400] = "";
   if (!(times > VALUE_TIMES) || !(loss > w->watch.first_value_loss)) return 0;
-  brim_work_trouble *t = begin(out, VALUES, 1);
+  brim_work_trouble *t = brim_work_trouble_begin(out, VALUES, 1);
   brim_words_add(advice, sizeof advice,
                  w->how.value_norm
                      ? BRIM_N_("try a lower learning rate (now %g) or mappo.huber=10")
@@ -985,7 +965,7 @@ static size_t take_evaluation(brim_mappo *w, const brim_work_moment *at, brim_wo
   if (!low) w->watch.reported_low = false;
   if (w->watch.low < LOW_EVALS || w->watch.reported_low) return 0;
   w->watch.reported_low = true;
-  brim_work_trouble *t = begin(out, LOW, 1);
+  brim_work_trouble *t = brim_work_trouble_begin(out, LOW, 1);
   brim_words_add(
       advice, sizeof advice,
       BRIM_N_("try a lower learning rate (now %g), more environments (mappo.num_envs is %d) "
@@ -1073,8 +1053,8 @@ const brim_work_diagnosis brim_mappo_diagnosis = {.rows = troubles,
                                                   .get = watch_get};
 
 //-------------------------------------------- views --------------------------------------------
-// What bench shows of multi-agent PPO besides its table: where the time of an iteration goes, and what the
-// config's own setting costs beside the same one on the GPU and the fastest; compare shows two configs so.
+// Views of bench: where the time of an iteration goes; the config's own setting beside the same one on the
+// GPU and the fastest. `brim compare` shows two configs in this way.
 
 enum { MOST_SIDES = 3 };
 
@@ -1110,7 +1090,7 @@ static const struct {
                   {BRIM_PHASE_OTHER, BRIM_N_("other")}};
 enum { PHASE_ROWS = sizeof phase_rows / sizeof *phase_rows };
 
-// Of the mean iteration: shares of means add up.
+// Shares of the mean iteration: shares of means add up.
 static double share_of(const brim_result *r, brim_phase phase) {
   const double share = r->phase_ms[phase].mean / r->total_ms.mean;
   return r->phase_used[phase] && isfinite(share) ? share : 0;
@@ -1216,7 +1196,7 @@ static double get_agent_step(const brim_result *r) { return 1e6 / r->samples_per
 static double get_collected(const brim_result *r) { return rate_of(r, BRIM_MAPPO_RATE_COLLECTED); }
 static double get_trained(const brim_result *r) { return rate_of(r, BRIM_MAPPO_RATE_TRAINED); }
 static double get_stepped(const brim_result *r) { return rate_of(r, BRIM_MAPPO_RATE_STEPPED); }
-// Of a GPU with what driver and libraries take.
+// Memory of a GPU, with that of driver and libraries.
 static double get_memory(const brim_result *r) {
   return isnan(r->real_bytes) ? brim_result_memory(r) : r->real_bytes;
 }
@@ -1367,7 +1347,7 @@ static double envs_asked(const brim_result *r) {
   return product > 0 ? product : (double)NAN;
 }
 
-// Does a record have the values that its config names?
+// True if a record has the values that its config names.
 static bool is_asked(const brim_result *r) {
   static const char *const numbers[][2] = {{"mappo", "rollout_steps"},
                                            {"mappo", "episodes_per_batch"},
