@@ -1,6 +1,6 @@
-// Collected rollouts of an environment on a GPU: a template over its header, like rl_collect_each.h. The .cu file
-// that has rl_rollout_each.cuh includes this behind it and gets the table brim_NAME_collect_cuda. Blocks copy the
-// states they work on to shared memory, whole lines at a time.
+// Collected rollouts of an environment on a GPU: a template over its header, like rl_collect_each.h. The .cu
+// file that has rl_rollout_each.cuh includes this behind it and gets the table brim_NAME_collect_cuda. Blocks
+// copy the states they work on to shared memory, whole lines at a time.
 //   look    a lane for each agent, a warp for each index: all lanes take the same branches of an observation.
 //           Numbers go through shared memory and leave it line by line; flags (env_step.h) go as bits
 //   step    a thread for each environment; states lie an odd number of words apart, so that the threads of a
@@ -210,10 +210,10 @@ __device__ static inline void collect_write(const brim_collect_output &o, int64_
   }
 }
 
-// Writes rows first .. first + total - 1 of an output: `width` numbers each, number(n, index) of row first + n, and
-// zeros behind them. A warp computes one or two indices for all rows of a tile, a lane for each row: what
-// depends on the index takes the same branches in all lanes. Where there are few rows, parts of a warp have
-// indices of their own. Then the tile is written line by line.
+// Writes rows first .. first + total - 1 of an output: `width` numbers each, number(n, index) of row first +
+// n, and zeros behind them. A warp computes one or two indices for all rows of a tile, a lane for each row:
+// what depends on the index takes the same branches in all lanes. Where there are few rows, parts of a warp
+// have indices of their own. Then the tile is written line by line.
 template <class F>
 __device__ static void collect_show(const brim_collect_output &o, int64_t first, int32_t total,
                                     int32_t width, uint32_t *tile, const F &number) {

@@ -1,5 +1,6 @@
-// Fused updates on a GPU: the extension BRIM_FUSED_EXTENSION. Each network of an update is one launch of a block
-// per multiprocessor; then the blocks' gradients and sums of losses are added up in the order of blocks.
+// Fused updates on a GPU: the extension BRIM_FUSED_EXTENSION. Each network of an update is one launch of a
+// block per multiprocessor; then the blocks' gradients and sums of losses are added up in the order of
+// blocks.
 #include "rl/rl_fused.h"
 
 #include "rl/rl_fused_f32.cuh"
@@ -151,7 +152,7 @@ static brim_fused_way fused_way(const brim_fused_net *n) {
   return rest && fused_fits(n, BRIM_FUSED_REST) ? BRIM_FUSED_REST : BRIM_FUSED_NOT;
 }
 
-// Of an actor: warps with roles where that takes it.
+// The kernel of an actor: with roles for warps, if that takes the network.
 static fused_form fused_form_actor(const brim_fused_net *n, brim_fused_way way) {
   const fused_form usual = fused_form_find(n, way);
   if (n->dtype != BRIM_BF16 || usual.inputs != ROLES_K) return usual;
@@ -226,7 +227,7 @@ static fused_loss fused_loss_of(const brim_ppo_shape *shape, const brim_fused_up
   return w;
 }
 
-// What the kernels of either type take.
+// The networks that the kernels of each type take.
 template <class A, class T>
 static A fused_args_of(const brim_fused_net *n, const void *input, int64_t count) {
   A a;

@@ -124,7 +124,7 @@ __device__ static inline void roles_put(uint16_t *to, int pitch, const uint32_t 
 
 //---------------------------------- rows ahead ----------------------------------
 
-// What the list has of the 16 rows from `first` on, to shared memory without waiting.
+// Copies the listed numbers of the 16 rows from `first` on to shared memory, without waiting.
 __device__ static inline void roles_find(const fused_update_args &w, uint32_t first, int32_t *to) {
   const int lane = (int)threadIdx.x & 31;
   const uint32_t i = first + (uint32_t)lane;
@@ -153,7 +153,7 @@ __device__ static inline void roles_read(const fused_update_args &w, uint32_t fi
   brim_copy_commit();
 }
 
-// What was copied is there, for all lanes.
+// Waits until all lanes see the copies.
 __device__ static inline void roles_there() {
   brim_copy_wait<0>();
   __syncwarp();

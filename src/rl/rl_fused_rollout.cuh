@@ -1,6 +1,7 @@
-// Fused rollouts of an environment (rl_fused.h), a template over its header like rl_collect_each.cuh: the .cu file
-// that has rl_collect_each.cuh includes this behind it and gets the table brim_NAME_fused_rollout_cuda. One launch runs all steps. The threads of a block are teams of 4 warps;
-// each has environments of its own, whose states stay in shared memory beside the actor's weights:
+// Fused rollouts of an environment (rl_fused.h), a template over its header like rl_collect_each.cuh: the .cu
+// file that has rl_collect_each.cuh includes this behind it and gets the table brim_NAME_fused_rollout_cuda.
+// One launch runs all steps. The threads of a block are teams of 4 warps; each has environments of its own,
+// whose states stay in shared memory beside the actor's weights:
 //   1. look, act   a warp takes 32 rows (agents) at a time: a lane writes what its agent sees, the warp
 //                  computes the actor's outputs, a lane draws its agent's action
 //   2. step        a lane for each environment; the warps that had the fewest rows do it
@@ -97,7 +98,7 @@ __device__ static inline void rollout_product(rollout_sums c, const uint32_t (&a
   }
 }
 
-// What the next product reads.
+// The input of the next product.
 template <bool TANH>
 __device__ static inline void rollout_pack(uint32_t (&a)[2][4], const rollout_sums c) {
 #pragma unroll
@@ -254,7 +255,8 @@ __device__ static inline BRIM_ENV(state) *
 
 //---------------------------------- what networks read ----------------------------------
 
-// What critics see of environments from, from + 1, ... of a team, to a slot; by threads 0 .. threads - 1.
+// Writes the critic's view of environments from, from + 1, ... of a team to a slot; by threads 0 .. threads -
+// 1.
 __device__ static void BRIM_ENV(rollout_critic)(const BRIM_ENV(rollout_call) & p,
                                                 const rollout_team &m, int32_t slot, int2 part,
                                                 int2 thread) {
@@ -270,7 +272,7 @@ __device__ static void BRIM_ENV(rollout_critic)(const BRIM_ENV(rollout_call) & p
   }
 }
 
-// What one agent sees, as K numbers of a tile's row. Flags are bits in the row's padding first.
+// Writes the observation of one agent as K numbers of a tile's row. Flags begin as bits in the row's padding.
 template <int K>
 __device__ static inline void BRIM_ENV(rollout_sees)(const BRIM_ENV(rollout_call) & p,
                                                      const BRIM_ENV(state) * s, int32_t agent,
@@ -507,7 +509,7 @@ static size_t BRIM_ENV(rollout_one)(const BRIM_ENV(rollout_call) * p) {
   return sizeof(brim_collect_track) + (size_t)(p->stride + 4 * (p->acts + p->gains));
 }
 
-// What the shape and the actor say, and how many environments fit into `most` bytes of shared memory.
+// Checks shape and actor, and counts the environments that fit in `most` bytes of shared memory.
 static void BRIM_ENV(rollout_fit)(const brim_collect_shape *shape, const brim_fused_net *actor,
                                   size_t most, BRIM_ENV(rollout_call) * p) {
   const brim_env_sizes z = brim_collect_sizes(shape);

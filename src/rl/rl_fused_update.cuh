@@ -14,8 +14,8 @@
 
 //---------------------------------- losses ----------------------------------
 
-// Losses of the rows of a tile: outputs in shared memory become their gradients there. A thread has a row, the
-// same one of every tile. The arithmetic is rl_ppo_row.h's.
+// Losses of the rows of a tile: outputs in shared memory become their gradients there. A thread has a row,
+// the same one of every tile. The arithmetic is rl_ppo_row.h's.
 
 enum {
   FUSED_METRICS = BRIM_PPO_METRIC_COUNT - BRIM_PPO_ACTOR_METRICS,  // of a network, at most
@@ -42,7 +42,7 @@ struct fused_divide {
   __device__ uint32_t rest(uint32_t i) const { return i - number(i) * by; }
 };
 
-// What the losses of one network read.
+// Inputs of the losses of one network.
 struct fused_loss {
   const int32_t *rows, *action;
   const uint64_t *mask;
@@ -56,7 +56,7 @@ struct fused_loss {
   int32_t act, rewards, critic;
 };
 
-// What a row's loss needs besides the outputs: read long before those are there.
+// Inputs of a row's loss besides the outputs, read long before the outputs are computed.
 struct fused_case {
   uint32_t mask;  // actions are at most 8
   int64_t from;
@@ -205,8 +205,8 @@ __device__ static void fused_value(const fused_loss &w, const fused_scales &s, c
   for (int32_t k = w.rewards; k < BRIM_FUSED_MAX_OUTPUTS; k++) x[k] = 0.0f;
 }
 
-// Row i of the minibatch; rows past the valid ones have no gradient. FAST: exp and log of the special function
-// unit.
+// Row i of the minibatch; rows past the valid ones have no gradient. FAST: exp and log of the special
+// function unit.
 template <bool FAST, int SUMS>
 __device__ static void fused_take_loss(const fused_loss &w, const fused_scales &s,
                                        const fused_case &c, int64_t i, float *x, double *sums) {
@@ -224,10 +224,10 @@ __device__ static void fused_take_loss(const fused_loss &w, const fused_scales &
 
 //---------------------------------- tiles ----------------------------------
 
-// Products of tiles in shared memory on tensor cores, for kernels that keep a network on the chip: bf16 numbers
-// with f32 sums. A tile of activations has M rows of H numbers; 8 warps divide it into pieces of 32 rows and
-// some columns. Rows in shared memory lie 8 numbers more apart than they are
-// long, so that ldmatrix meets no bank twice.
+// Products of tiles in shared memory on tensor cores, for kernels that keep a network on the chip: bf16
+// numbers with f32 sums. A tile of activations has M rows of H numbers; 8 warps divide it into pieces of 32
+// rows and some columns. Rows in shared memory lie 8 numbers more apart than they are long, so that ldmatrix
+// meets no bank twice.
 
 typedef __nv_bfloat16 fused_half;
 
@@ -519,7 +519,7 @@ struct fused_weights {
   float bias[2 * H + FUSED_OUT];
 };
 
-// Of a team.
+// The state of a team.
 template <int H, int K>
 struct fused_tiles {
   typedef fused_sizes<H, K> Z;
@@ -553,7 +553,7 @@ __device__ static void fused_meet() {
 
 //---------------------------------- inputs ----------------------------------
 
-// What the list has of row i of the minibatch.
+// The listed number of row i of the minibatch.
 __device__ static int32_t fused_listed(const fused_update_args &w, int64_t i, bool wanted) {
   return wanted && i < w.count ? w.loss.rows[w.loss.agents.number((uint32_t)i)] : 0;
 }
@@ -852,7 +852,7 @@ __device__ static void fused_give_sums(const fused_update_args &w, const fused_t
   w.sums[part * FUSED_METRICS + k] = sum;
 }
 
-// What comes in: inputs, or with REST what the caller's first layer gave.
+// The input of a tile: inputs, or with REST the output of the caller's first layer.
 template <int H, int K>
 struct fused_source {
   fused_reader<H, K ? K : 8> reader;

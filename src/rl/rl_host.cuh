@@ -1,5 +1,5 @@
-// What the entries of the env room's CUDA tables have in common: failures through the host, the device a
-// block of memory lies on. Each .cu has its own copy; its set_host function fills rl_cuda_host.
+// For the entries of all CUDA tables of rl and the environments: failures through the host, and the device of
+// a block of memory. Each .cu file has its own copy; its set_host function sets rl_cuda_host.
 #ifndef BRIM_RL_HOST_CUH_
 #define BRIM_RL_HOST_CUH_
 
@@ -32,7 +32,7 @@ static inline brim_status rl_cuda_fail(brim_status status, const char *fmt, ...)
 static inline brim_status rl_cuda_check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return BRIM_OK;
   cudaGetLastError();
-  // Memory a launch asks for on its own (spills): with less at once it may do.
+  // Memory that a launch takes on its own (spills): smaller batches may help.
   brim_status status = error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE;
   return rl_cuda_fail(status, "%s: %s", what, cudaGetErrorString(error));
 }

@@ -385,7 +385,7 @@ __device__ static float ppo_gradient_scale(const double *state) {
   return (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
 }
 
-// Where row i of the actor lies in the minibatch and in the rollout.
+// The places of row i of the actor in the minibatch and in the rollout.
 struct ppo_spot {
   uint32_t number, agent;
   int32_t from;
@@ -400,7 +400,7 @@ __device__ static ppo_spot ppo_spot_of(const ppo_loss_args<T> &w, int64_t i) {
   return s;
 }
 
-// What a row's loss is made of besides the outputs. Read before those are waited for.
+// Inputs of a row's loss besides the outputs, read before waiting for the outputs.
 template <class T>
 __device__ static brim_ppo_case ppo_case_of(const ppo_loss_args<T> &w, int64_t i, ppo_spot s) {
   const int64_t at = (int64_t)s.from * w.agents + s.agent;

@@ -1,7 +1,7 @@
-// Rollouts of an environment on a GPU, a template over its header like rl_rollout_each.h, without include guard:
-// a .cu includes the environment's header, defines BRIM_ENV(x) and includes this. It gets the table
-// brim_NAME_cuda and brim_NAME_cuda_set_host. A block is a part (rl_rollout_plan.h): up to 32 environments of one
-// (direction, sign), a thread each. It makes its policy in shared memory, holds all states in registers
+// Rollouts of an environment on a GPU, a template over its header like rl_rollout_each.h, without include
+// guard: a .cu includes the environment's header, defines BRIM_ENV(x) and includes this. It gets the table
+// brim_NAME_cuda and brim_NAME_cuda_set_host. A block is a part (rl_rollout_plan.h): up to 32 environments of
+// one (direction, sign), a thread each. It makes its policy in shared memory, holds all states in registers
 // for the whole rollout and writes what it found once.
 #include "rl/rl_rollout.cuh"
 #include "rl/rl_rollout_step.h"

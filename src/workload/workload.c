@@ -1,5 +1,4 @@
-// What every caller needs of a workload: the list of workloads, opening one by its name, and the small calls
-// of its table.
+// The list of workloads, opening one by its name, and small calls of its table for every caller.
 
 #include "workload/workload.h"
 

@@ -1,5 +1,5 @@
-// What workloads read from a config alike (device, threads, precision, optimizer, warm-up), and what their
-// checkpoints say of the device.
+// Config that all workloads read (device, threads, precision, optimizer, warm-up), and metadata that all their
+// checkpoints have.
 #include "workload/workload_int.h"
 
 #include <inttypes.h>

@@ -103,8 +103,8 @@ static double seconds(const void *values) {
   return (double)e.timestep * e.frame_skip;
 }
 
-// What a step of the physics costs, counted: 5.1 kFLOP in the air, 7.8 standing. The lower one: the
-// reported use of a device is then not too much.
+// Counted: a step of the physics costs 5.1 kFLOP in the air, 7.8 standing. The lower number keeps the
+// reported use of a device from being too high.
 static double flops(const void *values) {
   const brim_quadruped e = brim_quadruped_of(values);
   return 5100.0 * e.frame_skip * (e.rk4 ? 4 : 1);
@@ -334,7 +334,7 @@ enum {
   ALL = BRIM_METRIC_AT(BRIM_METRIC_STEPS) | BRIM_METRIC_AT(BRIM_METRIC_TRAIN) | EVAL | ZERO,
 };
 
-// Of a row that `brim eval` alone has.
+// Names of a row that only `brim eval` has.
 #define REPORTED(figure_, zero_figure)                  \
   {                                                     \
     [BRIM_METRIC_EVAL] = {"", "", "", figure_},         \
@@ -376,7 +376,7 @@ static const brim_metric figures[FIGURES] = {
                       .names = REPORTED("walk_seconds", "")},
 };
 
-// Where going forward is the task: how often it continued to the end.
+// If the task is to walk: how often it walked to the end.
 static void notes(const double *v, int64_t episodes, brim_str *out) {
   if (isnan(v[WALKED])) return;
   brim_str_append_char(out, '\n');

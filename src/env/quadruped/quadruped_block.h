@@ -26,7 +26,7 @@ static inline size_t brim_block_dynamic(int32_t hidden, int32_t filter, int32_t 
   return floats * sizeof(float) + (filter ? sums : 0);
 }
 
-// With the kernel's static part, what its environments came to.
+// With the kernel's static part, the results of its environments.
 static inline size_t brim_block_shared(int32_t hidden, int32_t filter, int32_t envs) {
   return brim_block_dynamic(hidden, filter, envs) +
          BRIM_ROLLOUT_PART * sizeof(brim_quadruped_track);

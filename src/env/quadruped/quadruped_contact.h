@@ -12,7 +12,7 @@
 #define QUAD_ROW_LIMIT1 (1 << 24)
 #define QUAD_ROW_LIMIT2 (1 << 25)
 
-// Where a point of a leg is, before it is known how deep.
+// The place of a point of a leg, before its depth is known.
 typedef struct {
   q_real c[3], axis[3];    // centre of the capsule's end; the link's direction
   q_real hip[2], knee[2];  // the joints: both in the plane z = 0
@@ -24,7 +24,7 @@ typedef struct {
   q_real d, k;              // weight of a row; constant of the normal's residual
 } Q(point);
 
-// What is being solved: base 6x6, packed by rows (i (i + 1) / 2 + j), and its right-hand side.
+// The system: base 6x6, packed by rows (i (i + 1) / 2 + j), and its right-hand side.
 typedef struct {
   q_real h[21], r[6];
 } Q(system);
@@ -224,7 +224,7 @@ Q_FN q_real Q(dot)(const q_real a[3], const q_real b[3], q_real c) {
   return Q_FMA(a[0], b[0], Q_FMA(a[1], b[1], Q_FMA(a[2], b[2], c)));
 }
 
-// The same of the leg's joints. `ankle`: the point is on the ankle link.
+// The same for the leg's joints. `ankle`: the point is on the ankle link.
 Q_FN void Q(point_leg)(const q_real p[3], const q_real w[6], const q_real f[3], const q_real t1[3],
                        const q_real t2[3], int ankle, Q(block) * k) {
   q_real q[3], pq[3];

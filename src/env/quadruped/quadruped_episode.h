@@ -98,7 +98,7 @@ BRIM_HD int32_t brim_quadruped_push_in(const brim_quadruped *e, const brim_quadr
   return t->step + 1 + (int32_t)brim_rng_below(r.v[0], r.v[3], 2 * (uint64_t)e->push_every - 1);
 }
 
-// What a push adds to the torso's velocity along x and y; says when the next one comes.
+// Adds a push to the torso's velocity along x and y, and draws the time of the next one.
 BRIM_HD brim_env_pair brim_quadruped_push(const brim_quadruped *e, brim_quadruped_track *t) {
   brim_philox4 r = brim_env_draw(t->ids.event_key, &t->ids, t->episode, t->push);
   brim_env_pair v = brim_env_turn(r.v[2]);

@@ -21,7 +21,7 @@ typedef struct {
   q_real r[6], r1, r2;    // right-hand side: forces less bias
 } Q(leg);
 
-// What of the mass matrix is a leg's.
+// The part of the mass matrix that belongs to a leg.
 typedef struct {
   q_real inertia[6];    // xx, yx, yy, zx, zy, zz
   q_real mc[3];         // first moment of mass
@@ -57,7 +57,7 @@ Q_FN void Q(level_axes)(const q_real u[4], q_real ex[3], q_real ey[3]) {
   ey[2] = two * Q_FNMA(a, x, y * z);
 }
 
-// The same once more, from the beginning, so that nothing has to be kept.
+// The same, computed again from the beginning, so that nothing has to be kept.
 Q_FN void Q(level_again)(const Q(base) * b, q_real ex[3], q_real ey[3]) {
   q_real u[4];
   for (int i = 0; i < 4; i++) {

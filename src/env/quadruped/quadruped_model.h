@@ -37,7 +37,7 @@
 #define QUAD_ANKLE_LOW 0.52359877559829887308   // 30 and 70 degrees, in the sense in which every
 #define QUAD_ANKLE_HIGH 1.22173047639603070385  // ankle bends downwards
 
-// What MuJoCo divides a constraint's regularisation by: inverse weights at rest.
+// Divisors of a constraint's regularization in MuJoCo: inverse weights at rest.
 #define QUAD_WEIGHT_TORSO 1.1014374991441787
 #define QUAD_WEIGHT_AUX 1.1804717947906864
 #define QUAD_WEIGHT_HIP 1.8087762335752948

@@ -1,5 +1,5 @@
-// The quadruped's physics alone, a step at a time, on a GPU: the extension "quadruped.step". The form
-// of the physics is the one rollouts use, so that what is compared with MuJoCo is what runs.
+// The quadruped's physics alone, a step at a time, on a GPU: the extension "quadruped.step". It has the same
+// form of the physics as rollouts, so tests compare with MuJoCo what rollouts run.
 // Callers: tests and benchmarks.
 #ifndef BRIM_ENV_QUADRUPED_PHYSICS_H_
 #define BRIM_ENV_QUADRUPED_PHYSICS_H_
@@ -14,7 +14,7 @@ extern "C" {
 #define BRIM_PHYSICS_ABI 1
 #define BRIM_PHYSICS_EXTENSION "quadruped.step"
 
-// In MuJoCo's order; after a step what it met with in its first evaluation.
+// Positions and velocities in MuJoCo's order; after a step the contacts and solves of its first evaluation.
 typedef struct brim_physics_state {
   float qpos[15], qvel[14], act[BRIM_QUADRUPED_ACT];
   int32_t touch[4];  // QUAD_TOUCH_* by legs: points nearer to the floor than the margin

@@ -1,8 +1,8 @@
-// Rollouts of the quadruped on a GPU: the extension "ars.rollout/quadruped". A block is a
-// part (rl_rollout_plan.h): up to 32 environments of one (direction, sign), four lanes each, one leg to a lane.
-// It makes its policy in shared memory, holds all states in registers for the whole rollout and writes what it found once.
-// Physics and task are the headers' (quadruped_step.h, quadruped_task.h); this says only how a block
-// does it. The table around the kernel is rl_rollout.cuh.
+// Rollouts of the quadruped on a GPU: the extension "ars.rollout/quadruped". A block is a part
+// (rl_rollout_plan.h): up to 32 environments of one (direction, sign), four lanes each, one leg to a lane. It
+// makes its policy in shared memory, holds all states in registers for the whole rollout and writes what it
+// found once. Physics and task are the headers' (quadruped_step.h, quadruped_task.h); this says only how a
+// block does it. The table around the kernel is rl_rollout.cuh.
 #include "rl/rl_rollout.cuh"
 #define BRIM_QUADRUPED_TASK
 #include "env/quadruped/quadruped_block.h"

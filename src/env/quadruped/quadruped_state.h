@@ -25,7 +25,7 @@ typedef struct {
   q_real q[Q_LEGS][2], qd[Q_LEGS][2];  // hip, ankle of each leg
 } Q(state);
 
-// What a substep met with in its (RK4: first) evaluation, for tests and for configs that ask.
+// Contacts and solves of a substep, in its first evaluation (RK4), for tests and for configs that ask.
 typedef struct {
   q_bits touch[Q_LEGS];  // QUAD_TOUCH_*: points nearer to the floor than the margin
   q_bits rows[Q_LEGS];   // constraint rows that push, in the solver's own order
@@ -107,7 +107,7 @@ Q_FN Q(world) Q(world_make)(q_scalar timestep, q_scalar margin, int rk4) {
 // together.
 Q_FN void Q(substep)(const brim_quadruped *env, Q(state) * s, q_real ctrl[Q_LEGS][2],
                      Q(info) * info);
-// The same with settings made once: Q(world_make) in front of a loop.
+// The same with settings made once, by Q(world_make) before a loop.
 Q_FN void Q(step)(const Q(world) * world, Q(state) * s, q_real ctrl[Q_LEGS][2], Q(info) * info);
 
 #endif  // Q_LEGS

@@ -17,7 +17,7 @@ typedef struct {
   q_real lin[3], ang[3], joint[Q_LEGS][2];
 } Q(accel);
 
-// What one evaluation works with.
+// Working memory of one evaluation.
 typedef struct {
   Q(base) base;
   Q(leg) leg[Q_LEGS];

@@ -19,7 +19,7 @@
 #define QT_FOUR(name, from) const float *name = (from)
 #endif
 
-// What the environments of a part have in common.
+// Shared by the environments of a part.
 typedef struct Q(task) {
   const brim_quadruped *env;
   Q(world) world;
@@ -157,7 +157,7 @@ typedef struct Q(outcome) {
   q_real fell, diverged;  // above 0: yes
 } Q(outcome);
 
-// Of the state a step led to; `from` is x before it.
+// Reward and end of the state after a step; `from` is x before it.
 Q_FN Q(outcome)
     Q(measure)(const Q(task) * c, const Q(state) * s, q_real ctrl[Q_LEGS][2], q_real from) {
   // Squares of how far a state is from diverging: velocities weigh more than places.

@@ -16,9 +16,9 @@ extern const brim_env_row brim_uav_row;
 #endif
 
 //---------------------------------- the state ----------------------------------
-// Cells are counted row by row: cell y * size + x is bit cell % 32 of word cell / 32 of a map. y grows to the south.
-// Names of the contract begin with brim_uav_, the others with brim_grid_: templates add names of the first
-// kind.
+// Cells are counted row by row: cell y * size + x is bit cell % 32 of word cell / 32 of a map. y grows to the
+// south. Names of the contract begin with brim_uav_, the others with brim_grid_: templates add names of the
+// first kind.
 
 enum {
   BRIM_UAV_MAX_SIZE = 64,
@@ -132,7 +132,7 @@ BRIM_HD int32_t brim_grid_reward(uint32_t last) {
 BRIM_HD int32_t brim_grid_heading(uint32_t last) { return (int32_t)(last >> 16 & 7); }
 BRIM_HD int32_t brim_grid_what(uint32_t last) { return (int32_t)(last >> 20); }
 
-// Where an action leads: north, east, south, west; peer: +x, -x, +y, -y.
+// The cell that an action leads to: north, east, south, west; peer: +x, -x, +y, -y.
 BRIM_HD int32_t brim_grid_dx(int peer, int32_t a) {
   return peer ? (a == 1) - (a == 2) : (a == 2) - (a == 4);
 }
@@ -661,7 +661,7 @@ BRIM_HD float brim_uav_share(const brim_uav_values *v, const brim_uav_state *s, 
 }
 
 //---------------------------------- views ----------------------------------
-// What agents, a critic and a replay see of the grid world. Under rules brim all numbers are binary fractions
+// The views of agents, a critic and a replay. Under rules brim all numbers are binary fractions
 // with at most 8 significant bits, which float16 and bfloat16 hold exactly. An agent: crop x crop cells
 // around it, row by row from the north-west, in three planes (an obstacle or outside; covered, or with the
 // task goals the agent's goal; another UAV); x and y / 64; time / 256 as a share of the episode; the last

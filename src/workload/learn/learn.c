@@ -212,7 +212,7 @@ static void apply(const brim_learn *w, const brim_setting *setting, brim_applied
 // In files, which loader threads or the device read; in host memory; or on the device. Decided from the plan
 // and from what was free when the workload was opened, so that planning a setting and building it agree.
 
-// What a setting asks for, and what else it takes.
+// The cache that a setting asks for, and its other memory.
 typedef struct brim_cache_request {
   brim_cache asked;
   const brim_loader_options *train, *eval;

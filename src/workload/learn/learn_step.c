@@ -568,7 +568,7 @@ static brim_status put_network(const brim_learn *w, json_t *meta) {
   return brim_trained_put_network(spec, task, outputs, w->data.class_names, meta);
 }
 
-// What `auto` chose, for a checkpoint: "exact", "plain"; NULL = nothing was chosen.
+// The choice of `auto`, for a checkpoint: "exact", "plain"; NULL = none.
 static const char *choice_of(const brim_pairs *c, int64_t accumulation, bool exact) {
   if (c->accumulation != BRIM_ACCUMULATION_AUTO) return NULL;
   if (accumulation > 1) return exact ? "exact" : "plain";

@@ -1278,7 +1278,7 @@ static bool is_own(const brim_result *r, const brim_setting *own) {
              0;
 }
 
-// The same setting with the environments on the GPU.
+// The result of the same setting with the environments on the GPU.
 static bool is_moved(const brim_result *r, const brim_result *own) {
   for (size_t i = 0; i < own->knob_count; i++) {
     const char *name = own->knobs[i].name;

@@ -1,5 +1,5 @@
-// The mappo workload's config: environment, networks, how it learns, its knobs, and what a setting comes to.
-// What does not go together is refused here, with the values that would.
+// The config of the workload mappo: environment, networks, learning, knobs, and the sizes and memory of a
+// setting. Values that contradict each other are refused here, with values that would fit.
 
 #include "workload/mappo/mappo_int.h"
 
