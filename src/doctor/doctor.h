@@ -7,7 +7,7 @@
 #define BRIM_DOCTOR_H_
 
 #include "measure/measure.h"
-#include "monitor/monitor_gpu_setup.h"
+#include "monitor/monitor.h"
 #include "record/record_doctor.h"
 
 #ifdef __cplusplus

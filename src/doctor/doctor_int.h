@@ -6,7 +6,7 @@
 #include "base/base_cpu.h"
 #include "base/base_text.h"
 #include "doctor/doctor.h"
-#include "monitor/monitor_gpu_setup.h"
+#include "monitor/monitor.h"
 
 #ifdef __cplusplus
 extern "C" {

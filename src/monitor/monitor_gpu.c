@@ -1,19 +1,381 @@
-// GPUs by NVML: which there are, how they are set up, and the thread that samples one for intervals that others mark.
+// NVIDIA GPUs by NVML, opened at run time: which there are, memory, processes, setup, and a thread that samples one.
+// A call that the library lacks costs only what that call would have told. No CUDA context is created.
+#include <ctype.h>
+#include <fcntl.h>
+#include <math.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "monitor/monitor_int.h"
 
-#include <ctype.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
-#include <time.h>
+//---------------------------------- opening ----------------------------------
 
-#include "monitor/monitor_gpu_setup.h"
+// NVML's names of the calls in brim_nvml_api.
+typedef struct nvml_call {
+  const char *name;
+  size_t offset;
+  bool required;
+} nvml_call;
 
-//--------------------------------------------- list ---------------------------------------------
-// Which GPUs this machine has, by NVML. A GPU in MIG mode runs nothing itself: its slices are listed.
+#define AT(member) offsetof(brim_nvml_api, member)
 
-enum { MAX_GPUS = 256, MAX_SLICES = 64 };
+static const nvml_call nvml_calls[] = {
+    {"nvmlInit_v2", AT(init), true},
+    {"nvmlShutdown", AT(shutdown), true},
+    {"nvmlDeviceGetHandleByUUID", AT(by_uuid), true},
+    {"nvmlErrorString", AT(error_string), false},
+    {"nvmlSystemGetDriverVersion", AT(driver_version), false},
+    {"nvmlDeviceGetMemoryInfo_v2", AT(memory_v2), false},
+    {"nvmlDeviceGetMemoryInfo", AT(memory), false},
+    {"nvmlDeviceGetComputeRunningProcesses_v3", AT(compute), false},
+    {"nvmlDeviceGetGraphicsRunningProcesses_v3", AT(graphics), false},
+    {"nvmlDeviceGetUtilizationRates", AT(utilisation), false},
+    {"nvmlDeviceGetPowerUsage", AT(power), false},
+    {"nvmlDeviceGetEnforcedPowerLimit", AT(power_limit), false},
+    {"nvmlDeviceGetTotalEnergyConsumption", AT(energy), false},
+    {"nvmlDeviceGetClockInfo", AT(clock), false},
+    {"nvmlDeviceGetMaxClockInfo", AT(clock_max), false},
+    {"nvmlDeviceGetCurrentClocksEventReasons", AT(event_reasons), false},
+    {"nvmlDeviceGetCurrentClocksThrottleReasons", AT(throttle_reasons), false},
+    {"nvmlDeviceGetTemperature", AT(temperature), false},
+    {"nvmlDeviceGetTemperatureV", AT(temperature_v), false},
+    {"nvmlGpmQueryDeviceSupport", AT(gpm_support), false},
+    {"nvmlGpmSampleAlloc", AT(gpm_alloc), false},
+    {"nvmlGpmSampleFree", AT(gpm_free), false},
+    {"nvmlGpmSampleGet", AT(gpm_sample), false},
+    {"nvmlGpmMetricsGet", AT(gpm_metrics), false},
+    {"nvmlDeviceGetCount_v2", AT(device_count), false},
+    {"nvmlDeviceGetHandleByIndex_v2", AT(by_index), false},
+    {"nvmlDeviceGetUUID", AT(uuid), false},
+    {"nvmlDeviceGetName", AT(name), false},
+    {"nvmlDeviceGetMigMode", AT(mig_mode), false},
+    {"nvmlDeviceGetMaxMigDeviceCount", AT(mig_count), false},
+    {"nvmlDeviceGetMigDeviceHandleByIndex", AT(mig_by_index), false},
+    {"nvmlSystemGetCudaDriverVersion_v2", AT(cuda_version), false},
+    {"nvmlDeviceGetGpuInstanceId", AT(gpu_instance), false},
+    {"nvmlGpmMigSampleGet", AT(gpm_mig_sample), false},
+    {"nvmlDeviceGetPciInfo_v3", AT(pci), false},
+    {"nvmlDeviceGetPowerManagementDefaultLimit", AT(power_default), false},
+    {"nvmlDeviceGetPowerManagementLimitConstraints", AT(power_bounds), false},
+    {"nvmlDeviceGetTemperatureThreshold", AT(threshold), false},
+    {"nvmlDeviceGetEncoderUtilization", AT(encoder), false},
+    {"nvmlDeviceGetDecoderUtilization", AT(decoder), false},
+    {"nvmlDeviceGetJpgUtilization", AT(jpeg), false},
+    {"nvmlDeviceGetOfaUtilization", AT(ofa), false},
+    {"nvmlDeviceGetBAR1MemoryInfo", AT(bar1), false},
+    {"nvmlDeviceGetConfComputeProtectedMemoryUsage", AT(protected_memory), false},
+    {"nvmlDeviceGetViolationStatus", AT(violation), false},
+    {"nvmlDeviceGetEccMode", AT(ecc_mode), false},
+    {"nvmlDeviceGetTotalEccErrors", AT(ecc_errors), false},
+    {"nvmlDeviceGetPcieReplayCounter", AT(pcie_replays), false},
+    {"nvmlDeviceGetPcieThroughput", AT(pcie_throughput), false},
+    {"nvmlDeviceGetCurrPcieLinkGeneration", AT(pcie_generation), false},
+    {"nvmlDeviceGetCurrPcieLinkWidth", AT(pcie_width), false},
+    {"nvmlDeviceGetMaxPcieLinkGeneration", AT(pcie_generation_max), false},
+    {"nvmlDeviceGetMaxPcieLinkWidth", AT(pcie_width_max), false},
+    {"nvmlDeviceGetPerformanceState", AT(performance_state), false},
+    {"nvmlDeviceGetPersistenceMode", AT(persistence), false},
+    {"nvmlDeviceGetComputeMode", AT(compute_mode), false},
+    {"nvmlDeviceGetFanSpeed", AT(fan), false},
+    {"nvmlDeviceGetRemappedRows", AT(remapped_rows), false},
+    {"nvmlDeviceGetRetiredPages", AT(retired_pages), false},
+    {"nvmlDeviceGetRetiredPagesPendingStatus", AT(retired_pending), false},
+    {"nvmlDeviceGetFieldValues", AT(fields), false},
+    {"nvmlDeviceGetMPSComputeRunningProcesses_v3", AT(mps), false},
+    {"nvmlDeviceGetProcessUtilization", AT(process_use), false},
+    {"nvmlDeviceGetProcessesUtilizationInfo", AT(processes_use), false},
+    {"nvmlEventSetCreate", AT(event_create), false},
+    {"nvmlEventSetFree", AT(event_free), false},
+    {"nvmlDeviceRegisterEvents", AT(event_register), false},
+    {"nvmlEventSetWait_v2", AT(event_wait), false},
+};
+
+enum { NVML_CALLS = sizeof nvml_calls / sizeof *nvml_calls };
+
+enum { PATH_BYTES = 320, FIRST_PROCESSES = 16, MAX_PROCESSES = 65536 };
+
+const char *brim_gpu_error_text(const brim_gpu_monitor *monitor, int code) {
+  const char *text = monitor->api.error_string ? monitor->api.error_string(code) : NULL;
+  return text ? text : "failed";
+}
+
+static brim_status fail_nvml(const brim_gpu_monitor *m, const char *what, int code) {
+  return brim_fail(BRIM_EUNSUPPORTED, "NVML: %s: %s (%d)", what, brim_gpu_error_text(m, code),
+                   code);
+}
+
+static brim_status start(brim_gpu_monitor *m, brim_gpu_monitor **out) {
+  int code = m->api.init();
+  if (code != BRIM_NVML_SUCCESS) {
+    brim_status status = fail_nvml(m, "nvmlInit", code);
+    brim_dl_close(m->dl);
+    brim_free(m);
+    return status;
+  }
+  pthread_mutex_init(&m->gpm, NULL);
+  *out = m;
+  return BRIM_OK;
+}
+
+brim_status brim_gpu_monitor_open(brim_gpu_monitor **out) {
+  static const char *const names[] = {"libnvidia-ml.so.1", NULL};
+  *out = NULL;
+  brim_gpu_monitor *m = (brim_gpu_monitor *)brim_calloc(1, sizeof *m);
+  if (!m) return brim_fail(BRIM_ENOMEM, "out of memory while opening NVML");
+  brim_dl_symbol symbols[NVML_CALLS];
+  for (size_t i = 0; i < NVML_CALLS; i++) {
+    void **place = (void **)((uintptr_t)&m->api + nvml_calls[i].offset);
+    symbols[i] = (brim_dl_symbol){nvml_calls[i].name, place, nvml_calls[i].required};
+  }
+  brim_status status = brim_dl_open(names, symbols, NVML_CALLS, true, &m->dl);
+  if (status) {
+    brim_free(m);
+    return status == BRIM_ENOENT ? BRIM_EUNSUPPORTED : status;
+  }
+  return start(m, out);
+}
+
+brim_status brim_gpu_monitor_open_api(const brim_nvml_api *api, const char *root,
+                                      brim_gpu_monitor **out) {
+  *out = NULL;
+  if (strlen(root) >= BRIM_GPU_ROOT_BYTES) {
+    return brim_fail(BRIM_EINVAL, "the name of the folder that holds proc is too long");
+  }
+  brim_gpu_monitor *m = (brim_gpu_monitor *)brim_calloc(1, sizeof *m);
+  if (!m) return brim_fail(BRIM_ENOMEM, "out of memory while opening NVML");
+  m->api = *api;
+  snprintf(m->root, sizeof m->root, "%s", root);
+  return start(m, out);
+}
+
+void brim_gpu_monitor_close(brim_gpu_monitor *monitor) {
+  if (!monitor) return;
+  monitor->api.shutdown();
+  pthread_mutex_destroy(&monitor->gpm);
+  brim_dl_close(monitor->dl);
+  brim_free(monitor);
+}
+
+void brim_gpu_driver(brim_gpu_monitor *monitor, char *out, size_t size) {
+  out[0] = '\0';
+  if (!monitor->api.driver_version) return;
+  char text[96] = "";
+  if (monitor->api.driver_version(text, sizeof text - 1) != BRIM_NVML_SUCCESS) return;
+  snprintf(out, size, "%s", text);
+}
+
+// Finds a GPU, or a slice with the same id behind "MIG-". *slice (may be NULL): it is a slice.
+static brim_status find_device(brim_gpu_monitor *monitor, const char *uuid, void **device,
+                               bool *slice) {
+  bool is_slice = brim_str_starts(uuid, "MIG-");
+  int code = monitor->api.by_uuid(uuid, device);
+  if (code != BRIM_NVML_SUCCESS && brim_str_starts(uuid, "GPU-")) {
+    char name[96];
+    snprintf(name, sizeof name, "MIG-%s", uuid + 4);
+    is_slice = monitor->api.by_uuid(name, device) == BRIM_NVML_SUCCESS;
+    if (is_slice) code = BRIM_NVML_SUCCESS;
+  }
+  if (slice) *slice = is_slice;
+  return code == BRIM_NVML_SUCCESS ? BRIM_OK : fail_nvml(monitor, uuid, code);
+}
+
+//---------------------------------- memory ----------------------------------
+
+static double bytes_of(unsigned long long bytes) {
+  return bytes == BRIM_NVML_UNKNOWN ? (double)NAN : (double)bytes;
+}
+
+brim_status brim_gpu_read_memory(brim_gpu_monitor *monitor, const char *uuid,
+                                 brim_gpu_memory *out) {
+  *out = (brim_gpu_memory){(double)NAN, (double)NAN, (double)NAN, (double)NAN};
+  void *device = NULL;
+  BRIM_TRY(find_device(monitor, uuid, &device, NULL));
+  int code = BRIM_NVML_NOT_SUPPORTED;
+  if (monitor->api.memory_v2) {
+    brim_nvml_memory_v2 v2 = {.version = BRIM_NVML_MEMORY_V2_VERSION};
+    code = monitor->api.memory_v2(device, &v2);
+    if (code == BRIM_NVML_SUCCESS) {
+      *out = (brim_gpu_memory){bytes_of(v2.total), bytes_of(v2.reserved), bytes_of(v2.free),
+                               bytes_of(v2.used)};
+      return BRIM_OK;
+    }
+  }
+  if (monitor->api.memory) {
+    brim_nvml_memory v1 = {0};
+    code = monitor->api.memory(device, &v1);
+    if (code == BRIM_NVML_SUCCESS) {
+      *out =
+          (brim_gpu_memory){bytes_of(v1.total), (double)NAN, bytes_of(v1.free), bytes_of(v1.used)};
+      return BRIM_OK;
+    }
+  }
+  return fail_nvml(monitor, "memory", code);
+}
+
+//---------------------------------- processes ----------------------------------
+
+// Reads a command line, whose arguments end in NULs, as one text.
+static size_t read_arguments(const char *path, char *out, size_t size) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  ssize_t got = read(fd, out, size - 1);
+  close(fd);
+  size_t n = got > 0 ? (size_t)got : 0;
+  while (n > 0 && out[n - 1] == '\0') n--;
+  for (size_t i = 0; i < n; i++) {
+    if (out[i] == '\0') out[i] = ' ';
+    if (iscntrl((unsigned char)out[i])) out[i] = '?';
+  }
+  out[n] = '\0';
+  return n;
+}
+
+// "/usr/bin/python3 train.py --x" becomes "python3 train.py --x". A process without a command line (ending, or a
+// kernel thread) gets the kernel's short name.
+static void read_command(const char *root, brim_gpu_process *p) {
+  char path[PATH_BYTES], text[512];
+  snprintf(path, sizeof path, "%s/proc/%u/cmdline", root, p->pid);
+  if (read_arguments(path, text, sizeof text) == 0) {
+    snprintf(path, sizeof path, "/proc/%u/comm", p->pid);
+    if (!brim_machine_read_text(root, path, text, sizeof text)) return;
+    text[strcspn(text, "\n")] = '\0';
+  }
+  size_t first = strcspn(text, " ");
+  const char *start_of = text;
+  for (const char *c = text; c < text + first; c++) {
+    if (*c == '/') start_of = c + 1;
+  }
+  // shorten with "..."
+  int n = snprintf(p->command, sizeof p->command, "%s", start_of);
+  if (n >= (int)sizeof p->command) memcpy(p->command + sizeof p->command - 4, "...", 4);
+  if (!brim_utf8_valid(p->command, strlen(p->command))) {
+    for (char *c = p->command; *c; c++) {
+      if ((unsigned char)*c >= 0x80) *c = '?';
+    }
+  }
+}
+
+static void read_user(uid_t uid, brim_gpu_process *p) {
+  struct passwd entry, *found = NULL;
+  char text[2048];
+  if (getpwuid_r(uid, &entry, text, sizeof text, &found) == 0 && found) {
+    snprintf(p->user, sizeof p->user, "%s", entry.pw_name);
+  } else {
+    snprintf(p->user, sizeof p->user, "uid %u", (unsigned)uid);
+  }
+}
+
+void brim_gpu_identify(const char *root, brim_gpu_process *p) {
+  char path[PATH_BYTES];
+  struct stat about;
+  p->self = p->pid == (uint32_t)getpid();
+  snprintf(path, sizeof path, "%s/proc/%u", root, p->pid);
+  if (p->pid == 0 || stat(path, &about) != 0) {
+    p->elsewhere = !p->self;
+    return;
+  }
+  read_command(root, p);
+  read_user(about.st_uid, p);
+}
+
+void brim_gpu_process_text(const brim_gpu_process *process, char *out, size_t size) {
+  if (process->elsewhere) {
+    snprintf(out, size, brim_tr("another container's process (pid %u)"), process->pid);
+  } else if (process->self) {
+    snprintf(out, size, "%s", brim_tr("this process"));
+  } else {
+    bool user = process->user[0] != '\0';
+    snprintf(out, size, "pid %u%s%s%s%s%s", process->pid, process->command[0] ? " " : "",
+             process->command, user ? " (" : "", process->user, user ? ")" : "");
+  }
+}
+
+// The number of processes can change between the calls, so try again with more room.
+int brim_gpu_read_list(brim_nvml_list_call call, void *device, brim_nvml_process **out,
+                       unsigned *count) {
+  unsigned room = FIRST_PROCESSES;
+  for (int tries = 0; tries < 6; tries++) {
+    brim_nvml_process *list = (brim_nvml_process *)brim_calloc(room, sizeof *list);
+    if (!list) return BRIM_GPU_LIST_NO_MEMORY;
+    unsigned n = room;
+    int code = call(device, &n, list);
+    if (code == BRIM_NVML_SUCCESS) {
+      *out = list;
+      *count = n < room ? n : room;
+      return code;
+    }
+    brim_free(list);
+    if (code != BRIM_NVML_INSUFFICIENT_SIZE) return code;
+    room = (n > room ? n : room * 2) + 8;
+    if (room > MAX_PROCESSES) return code;
+  }
+  return BRIM_NVML_INSUFFICIENT_SIZE;
+}
+
+// Adds a process, or merges it with its entry of the other list.
+static void add_process(brim_gpu_process *to, size_t *count, const brim_nvml_process *from,
+                        bool computes) {
+  double bytes = bytes_of(from->used_bytes);
+  for (size_t i = 0; i < *count; i++) {
+    if (to[i].pid != from->pid || from->pid == 0) continue;
+    to[i].computes = to[i].computes || computes;
+    to[i].bytes = isnan(to[i].bytes) ? bytes : fmax(to[i].bytes, isnan(bytes) ? 0 : bytes);
+    return;
+  }
+  brim_gpu_process *p = &to[(*count)++];
+  memset(p, 0, sizeof *p);
+  p->pid = from->pid;
+  p->bytes = bytes;
+  p->computes = computes;
+}
+
+static int by_size(const void *a, const void *b) {
+  const brim_gpu_process *x = (const brim_gpu_process *)a, *y = (const brim_gpu_process *)b;
+  double l = isnan(x->bytes) ? -1 : x->bytes, r = isnan(y->bytes) ? -1 : y->bytes;
+  if (l != r) return l < r ? 1 : -1;
+  return x->pid < y->pid ? -1 : x->pid > y->pid;
+}
+
+brim_status brim_gpu_read_processes(brim_gpu_monitor *monitor, const char *uuid,
+                                    brim_gpu_process **out, size_t *count) {
+  *out = NULL;
+  *count = 0;
+  void *device = NULL;
+  BRIM_TRY(find_device(monitor, uuid, &device, NULL));
+  const brim_nvml_list_call lists_of[] = {monitor->api.compute, monitor->api.graphics};
+  brim_nvml_process *lists[2] = {NULL, NULL};
+  unsigned counts[2] = {0, 0};
+  // fail only if the list of computing processes is missing
+  int codes[2] = {BRIM_NVML_NOT_SUPPORTED, BRIM_NVML_NOT_SUPPORTED};
+  for (int i = 0; i < 2; i++) {
+    if (lists_of[i]) codes[i] = brim_gpu_read_list(lists_of[i], device, &lists[i], &counts[i]);
+  }
+  brim_status status = BRIM_OK;
+  if (codes[0] == BRIM_GPU_LIST_NO_MEMORY || codes[1] == BRIM_GPU_LIST_NO_MEMORY) {
+    status = brim_fail(BRIM_ENOMEM, "out of memory for the processes of a GPU");
+  } else if (codes[0] != BRIM_NVML_SUCCESS) {
+    status = fail_nvml(monitor, "processes", codes[0]);
+  } else if (counts[0] + counts[1] > 0) {
+    *out = (brim_gpu_process *)brim_calloc(counts[0] + counts[1], sizeof **out);
+    if (!*out) status = brim_fail(BRIM_ENOMEM, "out of memory for the processes of a GPU");
+  }
+  for (int i = 0; i < 2; i++) {
+    for (unsigned k = 0; k < counts[i] && *out; k++) add_process(*out, count, &lists[i][k], i == 0);
+    brim_free(lists[i]);
+  }
+  for (size_t i = 0; i < *count; i++) brim_gpu_identify(monitor->root, &(*out)[i]);
+  if (*count > 1) qsort(*out, *count, sizeof **out, by_size);
+  return status;
+}
+
+//---------------------------------- the GPUs of this machine ----------------------------------
+
+enum { MAX_GPUS = 256 };
 
 typedef struct listing {
   brim_gpu_monitor *monitor;
@@ -40,34 +402,25 @@ static brim_status add(listing *l, void *device, bool slice) {
   return BRIM_OK;
 }
 
-static bool in_mig_mode(const brim_nvml_api *api, void *device) {
-  unsigned now = 0, pending = 0;
-  return api->mig_mode && api->mig_count && api->mig_by_index &&
-         api->mig_mode(device, &now, &pending) == BRIM_NVML_SUCCESS && now == 1;
-}
-
-static brim_status add_slices(listing *l, void *device) {
-  const brim_nvml_api *api = &l->monitor->api;
-  unsigned most = 0;
-  if (api->mig_count(device, &most) != BRIM_NVML_SUCCESS) return BRIM_OK;
-  for (unsigned i = 0; i < most && i < MAX_SLICES; i++) {
-    void *slice = NULL;
-    // places without a slice are answered with NOT_FOUND
-    if (api->mig_by_index(device, i, &slice) != BRIM_NVML_SUCCESS) continue;
-    BRIM_TRY(add(l, slice, true));
-  }
-  return BRIM_OK;
+int brim_gpu_mig_slots(const brim_nvml_api *api, void *device) {
+  unsigned now = 0, pending = 0, slots = 0;
+  if (!api->mig_mode || !api->mig_count || !api->mig_by_index) return -1;
+  if (api->mig_mode(device, &now, &pending) != BRIM_NVML_SUCCESS || now != 1) return -1;
+  if (api->mig_count(device, &slots) != BRIM_NVML_SUCCESS) return 0;
+  return slots < 64 ? (int)slots : 64;
 }
 
 static brim_status add_all(listing *l, unsigned count) {
   const brim_nvml_api *api = &l->monitor->api;
   for (unsigned i = 0; i < count && i < MAX_GPUS; i++) {
-    void *device = NULL;
+    void *device = NULL, *slice = NULL;
     if (api->by_index(i, &device) != BRIM_NVML_SUCCESS) continue;
-    if (in_mig_mode(api, device)) {
-      BRIM_TRY(add_slices(l, device));
-    } else {
-      BRIM_TRY(add(l, device, false));
+    const int slots = brim_gpu_mig_slots(api, device);
+    if (slots < 0) BRIM_TRY(add(l, device, false));
+    // a GPU in MIG mode runs nothing itself: list its slices; empty slots answer NOT_FOUND
+    for (int k = 0; k < slots; k++) {
+      if (api->mig_by_index(device, (unsigned)k, &slice) != BRIM_NVML_SUCCESS) continue;
+      BRIM_TRY(add(l, slice, true));
     }
   }
   return BRIM_OK;
@@ -81,8 +434,7 @@ brim_status brim_gpu_list(brim_gpu_monitor *monitor, brim_gpu_listed **out, size
   int code = BRIM_NVML_NOT_SUPPORTED;
   if (api->device_count && api->by_index && api->uuid) code = api->device_count(&n);
   if (code != BRIM_NVML_SUCCESS) {
-    return brim_fail(BRIM_EUNSUPPORTED, "NVML: %s: %s (%d)", "nvmlDeviceGetCount",
-                     brim_gpu_error_text(monitor, code), code);
+    return fail_nvml(monitor, "nvmlDeviceGetCount", code);
   }
   listing l = {.monitor = monitor};
   brim_status status = add_all(&l, n);
@@ -95,8 +447,7 @@ brim_status brim_gpu_list(brim_gpu_monitor *monitor, brim_gpu_listed **out, size
   return BRIM_OK;
 }
 
-//-------------------------------------------- setup --------------------------------------------
-// How a GPU is set up, as NVML tells it. A call that is missing or fails costs its own fact alone.
+//---------------------------------- how a GPU is set up ----------------------------------
 
 typedef int (*unsigned_call)(void *device, unsigned *out);
 
@@ -115,7 +466,7 @@ static brim_gpu_switch switch_of(unsigned value) {
   return value ? BRIM_GPU_SWITCH_ON : BRIM_GPU_SWITCH_OFF;
 }
 
-// NVML writes the domain in eight digits and letters in capitals, sysfs four and small ones.
+// Converts NVML's "00000000:3B:00.0" to "0000:3b:00.0", as sysfs spells it.
 static void read_bus(const brim_nvml_api *api, void *device, brim_gpu_setup *out) {
   brim_nvml_pci pci;
   memset(&pci, 0, sizeof pci);
@@ -169,11 +520,6 @@ static void read_modes(const brim_nvml_api *api, void *device, brim_gpu_setup *o
   }
 }
 
-static void read_power(const brim_nvml_api *api, void *device, brim_gpu_setup *out) {
-  out->power_limit_w = number_of(api->power_limit, device, 1e-3);
-  out->power_default_w = number_of(api->power_default, device, 1e-3);
-}
-
 static void read_clocks(const brim_nvml_api *api, void *device, brim_gpu_setup *out) {
   unsigned value = 0, state = 0;
   unsigned long long reasons = 0;
@@ -203,7 +549,8 @@ static void read_clocks(const brim_nvml_api *api, void *device, brim_gpu_setup *
   out->throttle = brim_throttle_bits(reasons);
 }
 
-static void clear(brim_gpu_setup *out) {
+brim_status brim_gpu_read_setup(brim_gpu_monitor *monitor, const char *uuid, brim_gpu_setup *out) {
+  void *device = NULL;
   *out = (brim_gpu_setup){.ecc_corrected = (double)NAN,
                           .ecc_uncorrected = (double)NAN,
                           .rows_remapped = (double)NAN,
@@ -218,17 +565,13 @@ static void clear(brim_gpu_setup *out) {
                           .pcie_width = -1,
                           .pcie_width_max = -1,
                           .performance_state = -1};
-}
-
-brim_status brim_gpu_read_setup(brim_gpu_monitor *monitor, const char *uuid, brim_gpu_setup *out) {
-  void *device = NULL;
-  clear(out);
-  BRIM_TRY(brim_gpu_find(monitor, uuid, &device, NULL));
+  BRIM_TRY(find_device(monitor, uuid, &device, NULL));
   const brim_nvml_api *api = &monitor->api;
   read_bus(api, device, out);
   read_health(api, device, out);
   read_modes(api, device, out);
-  read_power(api, device, out);
+  out->power_limit_w = number_of(api->power_limit, device, 1e-3);
+  out->power_default_w = number_of(api->power_default, device, 1e-3);
   read_clocks(api, device, out);
   out->pcie_generation = count_of(api->pcie_generation, device);
   out->pcie_generation_max = count_of(api->pcie_generation_max, device);
@@ -245,10 +588,9 @@ int brim_gpu_cuda_version(brim_gpu_monitor *monitor) {
   return version > 0 ? version : 0;
 }
 
-//-------------------------------------- activity counters --------------------------------------
-// GPM: a GPU's own counters of activity, compared between two samples. One user at a time per
-// brim_gpm; calls are serialised for the whole monitor, because NVML does not promise that they are
-// safe between threads. Callers: the sampler, the live view.
+//---------------------------------- activity counters ----------------------------------
+// GPM: counters of a GPU's activity, compared between two samples. Calls are serialised for the whole monitor, because
+// NVML does not promise that they are thread-safe.
 
 bool brim_nvml_is_final(int code) {
   return code == BRIM_NVML_INVALID_ARGUMENT || code == BRIM_NVML_NOT_SUPPORTED ||
@@ -261,7 +603,8 @@ bool brim_nvml_is_lost(int code) {
          code == BRIM_NVML_UNINITIALIZED || code == BRIM_NVML_DRIVER_NOT_LOADED;
 }
 
-void brim_gpm_open(brim_gpm *gpm, brim_gpu_monitor *monitor, void *device) {
+void brim_gpm_open(brim_gpm *gpm, brim_gpu_monitor *monitor, void *device,
+                   const unsigned *instance) {
   const brim_nvml_api *a = &monitor->api;
   memset(gpm, 0, sizeof *gpm);
   gpm->monitor = monitor;
@@ -274,14 +617,10 @@ void brim_gpm_open(brim_gpm *gpm, brim_gpu_monitor *monitor, void *device) {
   if (gpm->first && a->gpm_alloc(&gpm->second) != BRIM_NVML_SUCCESS) gpm->second = NULL;
   pthread_mutex_unlock(&monitor->gpm);
   gpm->on = gpm->second != NULL;
-}
-
-void brim_gpm_open_slice(brim_gpm *gpm, brim_gpu_monitor *monitor, void *device,
-                         unsigned instance) {
-  brim_gpm_open(gpm, monitor, device);
+  if (!instance) return;
   gpm->slice = true;
-  gpm->instance = instance;
-  gpm->on = gpm->on && monitor->api.gpm_mig_sample != NULL;
+  gpm->instance = *instance;
+  gpm->on = gpm->on && a->gpm_mig_sample != NULL;
 }
 
 void brim_gpm_close(brim_gpm *gpm) {
@@ -333,21 +672,8 @@ double brim_gpm_percent(double value) {
   return value <= 110 ? fmin(value, 100) : (double)NAN;  // NaN stays
 }
 
-//------------------------------------ sums over an interval ------------------------------------
-// Readings of a GPU added up over an interval: pure arithmetic, no NVML. The sampler calls it.
-
-// NVML's utilisation is the share of the driver's last period in which a kernel ran; a period is
-// between a sixth of a second and a second, by product. A reading sooner than that after the start
-// is about the time before it.
-static const int64_t UTILISATION_WINDOW_NS = 1000000000 / 6;
-// Power by the energy counter when the moments of its steps are known to a tenth of the time
-// between them.
-enum { EDGE_SHARE = 10 };
-enum { THROTTLE_SHARE = 10 };  // a tenth of the readings
-
 //---------------------------------- why a clock is held down ----------------------------------
 
-// In English whatever the language: it stands in records.
 void brim_throttle_text(uint32_t bits, char *out, size_t size) {
   static const char *const texts[BRIM_THROTTLE_COUNT] = {
 #define X(id, text) text,
@@ -370,7 +696,7 @@ uint32_t brim_throttle_bits(unsigned long long reasons) {
   if (reasons & BRIM_NVML_REASON_SW_POWER_CAP) bits |= 1u << BRIM_THROTTLE_BIT_POWER_CAP;
   if (reasons & BRIM_NVML_REASON_HW_POWER_BRAKE) bits |= 1u << BRIM_THROTTLE_BIT_POWER_BRAKE;
   if (reasons & heat) bits |= 1u << BRIM_THROTTLE_BIT_THERMAL;
-  // the general bit stands beside each of its causes; alone it is a cause that has no name
+  // the general bit is set with each named cause too; alone it means an unnamed one
   if ((reasons & BRIM_NVML_REASON_HW_SLOWDOWN) && !(reasons & named)) {
     bits |= 1u << BRIM_THROTTLE_BIT_HARDWARE;
   }
@@ -378,10 +704,46 @@ uint32_t brim_throttle_bits(unsigned long long reasons) {
   return bits;
 }
 
-//---------------------------------- adding up ----------------------------------
+//---------------------------------- sums over an interval ----------------------------------
 
-// everything unknown
-static void brim_gpu_reading_clear(brim_gpu_reading *reading) {
+// NVML's utilisation is the share of the driver's last period in which a kernel ran. A period is a sixth of a second to
+// a second, by product. A reading sooner than that after the start is about the time before it.
+static const int64_t UTILISATION_WINDOW_NS = 1000000000 / 6;
+// Take power from the energy counter if its steps are timed to a tenth of the time between them.
+enum { EDGE_SHARE = 10 };
+enum { THROTTLE_SHARE = 10 };  // report a throttle reason seen in a tenth of the readings
+
+typedef struct brim_gpu_reading {
+  int64_t time_ns;
+  double gpu_percent, power_w, energy_j, clock_mhz, temperature_c;  // NaN = unknown
+  bool reasons_known;
+  bool idle;          // the driver says that the clock is low for lack of work
+  uint32_t throttle;  // 1 << BRIM_THROTTLE_BIT_...
+} brim_gpu_reading;
+// A step of the energy counter, at `time_ns` or up to `doubt_ns` before.
+typedef struct brim_gpu_edge {
+  bool seen;
+  int64_t time_ns, doubt_ns;
+  double energy_j;
+} brim_gpu_edge;
+
+enum { BRIM_GPU_CLOCK_BINS = 8192 };  // one per MHz
+
+// Sums of an interval, of constant size.
+typedef struct brim_gpu_tally {
+  int64_t start_ns;
+  int readings;
+  double gpu_sum, power_sum, temperature_high;
+  int gpu_count, power_count, reasons_count;
+  int throttle_count[BRIM_THROTTLE_COUNT];
+  uint32_t clock_count, clock_bins[BRIM_GPU_CLOCK_BINS];
+  bool energy_known, energy_fell;  // fell: the driver was loaded again, so there is no difference
+  int64_t energy_time_ns;
+  double energy_j;  // of the last reading
+  brim_gpu_edge first, last;
+} brim_gpu_tally;
+
+static void reading_clear(brim_gpu_reading *reading) {
   const double unknown = (double)NAN;
   *reading = (brim_gpu_reading){.gpu_percent = unknown,
                                 .power_w = unknown,
@@ -390,9 +752,8 @@ static void brim_gpu_reading_clear(brim_gpu_reading *reading) {
                                 .temperature_c = unknown};
 }
 
-// `before`: a reading at the start, of which the energy counter alone is used; the rest of it is
-// about what was before.
-static void brim_gpu_tally_start(brim_gpu_tally *tally, const brim_gpu_reading *before) {
+// `before`: a reading at the start. Only its energy counter is used; the rest is about the time before.
+static void tally_start(brim_gpu_tally *tally, const brim_gpu_reading *before) {
   memset(tally, 0, sizeof *tally);
   tally->start_ns = before->time_ns;
   tally->temperature_high = (double)NAN;
@@ -401,9 +762,9 @@ static void brim_gpu_tally_start(brim_gpu_tally *tally, const brim_gpu_reading *
   tally->energy_j = before->energy_j;
 }
 
-// The counter is in millijoules but moves only every 10 to 100 ms (about 100 on a Hopper), so the
-// difference between two readings is wrong by up to two steps: much, in an interval of 300 ms. From
-// step to step it is exact; what remains is when exactly a step was.
+// The counter is in millijoules but moves only every 10 to 100 ms (about 100 on a Hopper). The difference between two
+// readings is off by up to two steps, which is much in 300 ms. From step to step it is exact, except for the time of
+// the steps.
 static void add_energy(brim_gpu_tally *tally, const brim_gpu_reading *reading) {
   if (isnan(reading->energy_j)) return;
   if (tally->energy_known && reading->energy_j > tally->energy_j) {
@@ -419,15 +780,7 @@ static void add_energy(brim_gpu_tally *tally, const brim_gpu_reading *reading) {
   tally->energy_j = reading->energy_j;
 }
 
-static void add_clock(brim_gpu_tally *tally, const brim_gpu_reading *reading) {
-  // an idle GPU's clock says nothing about the speed at which it works
-  if (isnan(reading->clock_mhz) || reading->idle) return;
-  double bin = fmin(fmax(reading->clock_mhz, 0), BRIM_GPU_CLOCK_BINS - 1);
-  tally->clock_bins[(int)bin]++;
-  tally->clock_count++;
-}
-
-static void brim_gpu_tally_add(brim_gpu_tally *tally, const brim_gpu_reading *reading) {
+static void tally_add(brim_gpu_tally *tally, const brim_gpu_reading *reading) {
   tally->readings++;
   bool own = reading->time_ns - tally->start_ns >= UTILISATION_WINDOW_NS;
   if (own && !isnan(reading->gpu_percent)) {
@@ -438,7 +791,8 @@ static void brim_gpu_tally_add(brim_gpu_tally *tally, const brim_gpu_reading *re
     tally->power_sum += reading->power_w;
     tally->power_count++;
   }
-  tally->temperature_high = fmax(tally->temperature_high, reading->temperature_c);  // NaN gives way
+  tally->temperature_high =
+      fmax(tally->temperature_high, reading->temperature_c);  // fmax ignores NaN
   if (reading->reasons_known) {
     tally->reasons_count++;
     for (int i = 0; i < BRIM_THROTTLE_COUNT; i++) {
@@ -446,14 +800,16 @@ static void brim_gpu_tally_add(brim_gpu_tally *tally, const brim_gpu_reading *re
     }
   }
   add_energy(tally, reading);
-  add_clock(tally, reading);
+  // an idle GPU's clock says nothing about its speed under load
+  if (isnan(reading->clock_mhz) || reading->idle) return;
+  double bin = fmin(fmax(reading->clock_mhz, 0), BRIM_GPU_CLOCK_BINS - 1);
+  tally->clock_bins[(int)bin]++;
+  tally->clock_count++;
 }
-
-//---------------------------------- what it was ----------------------------------
 
 static double mean(double sum, int count) { return count > 0 ? sum / count : (double)NAN; }
 
-// The clock that `rank` of the readings are below; the lowest for 0.
+// The clock at this rank of the sorted readings; rank 0 is the lowest.
 static double clock_at(const brim_gpu_tally *tally, uint32_t rank) {
   uint32_t below = 0;
   for (int i = 0; i < BRIM_GPU_CLOCK_BINS; i++) {
@@ -463,8 +819,8 @@ static double clock_at(const brim_gpu_tally *tally, uint32_t rank) {
   return (double)NAN;
 }
 
-// The driver's power reading is itself the mean of a second on most cards since Ampere: steady, but
-// late. The energy counter is right about the interval once that is several of its steps long.
+// On most cards since Ampere the driver's power reading is a mean over a second: steady, but late. The energy counter is
+// right if the interval has several of its steps.
 static double power(const brim_gpu_tally *tally) {
   const brim_gpu_edge *first = &tally->first, *last = &tally->last;
   if (first->seen && last->seen && !tally->energy_fell) {
@@ -477,8 +833,8 @@ static double power(const brim_gpu_tally *tally) {
   return mean(tally->power_sum, tally->power_count);
 }
 
-// What the readings told until `end_ns`; leaves alone what does not come from them (GPM, limits).
-static void brim_gpu_tally_usage(const brim_gpu_tally *tally, int64_t end_ns, brim_gpu_usage *out) {
+// Fills in the values that come from readings until `end_ns`, not those of GPM and limits.
+static void tally_usage(const brim_gpu_tally *tally, int64_t end_ns, brim_gpu_usage *out) {
   int64_t ns = end_ns - tally->start_ns;
   out->seconds = ns > 0 ? (double)ns * 1e-9 : (double)NAN;
   out->readings = tally->readings;
@@ -496,11 +852,10 @@ static void brim_gpu_tally_usage(const brim_gpu_tally *tally, int64_t end_ns, br
   }
 }
 
-//------------------------------------------- sampler -------------------------------------------
-// The thread that reads a GPU, and the intervals that others mark on it. Readings are NVML's cheap
-// calls; the counters of GPM are compared between a mark and a read by the caller that marks, so
-// the thread never touches them. A call that is not supported is asked once; a GPU that is lost is
-// reported once, and everything about it is unknown from then on.
+//---------------------------------- sampler ----------------------------------
+// A thread reads the GPU with NVML's cheap calls; the caller marks intervals. GPM counters are compared by the caller at
+// mark and read, never by the thread. An unsupported call is made once. A lost GPU is reported once, and everything about
+// it is unknown from then on.
 
 static const double SHORTEST_PERIOD_S = 0.02, LONGEST_PERIOD_S = 86400;
 enum { UUID_BYTES = 96, SILENT_READINGS = 10 };
@@ -512,14 +867,14 @@ struct brim_gpu_sampler {
   int64_t period_ns;
   brim_thread *thread;
   pthread_cond_t wake;
-  // A reading is made under the lock: one after a mark is about the time after it.
+  // Held while reading, so that a reading after a mark is about the time after it.
   pthread_mutex_t lock;
   bool stop, lost;
-  int silent, last_code;  // readings in a row that told nothing, and what the last call said
-  brim_nvml_api api;      // what is not supported is NULL
+  int silent, last_code;  // readings in a row without an answer; the last call's code
+  brim_nvml_api api;      // unsupported calls are NULL
   brim_gpu_tally tally;
   double power_limit_w, clock_max_mhz;
-  // For the thread that marks and reads alone.
+  // Used only by the thread that marks and reads.
   brim_gpm gpm;
   bool gpm_marked;
   int64_t gpm_mark_ns;
@@ -528,8 +883,6 @@ struct brim_gpu_sampler {
 static int64_t now_ns(const brim_gpu_sampler *s) {
   return s->api.now_ns ? s->api.now_ns() : brim_clock_now().ns;
 }
-
-//---------------------------------- asking ----------------------------------
 
 static void lose(brim_gpu_sampler *s, int code) {
   if (s->lost) return;
@@ -547,8 +900,8 @@ static bool answered(brim_gpu_sampler *s, int code) {
   return false;
 }
 
-// Asks member `call` of the table if it is there and nothing is lost; true when it answered. One
-// that never will is dropped.
+// Makes a call of the table, unless it is NULL or the GPU is lost. True if it answered. Sets a call that will never
+// answer to NULL.
 #define ASK(s, call, ...)                        \
   ((s)->api.call && !(s)->lost &&                \
    (answered((s), (s)->api.call(__VA_ARGS__)) || \
@@ -579,21 +932,21 @@ static bool ask_temperature(brim_gpu_sampler *s, brim_gpu_reading *out) {
   return true;
 }
 
-// Is there anything left to ask?
+// True if any call is left.
 static bool has_sources(const brim_gpu_sampler *s) {
   const brim_nvml_api *a = &s->api;
   return a->utilisation || a->power || a->energy || a->clock || a->event_reasons ||
          a->throttle_reasons || a->temperature || a->temperature_v;
 }
 
-// False when the GPU told nothing at all.
+// False if no call answered.
 static bool read_gpu(brim_gpu_sampler *s, brim_gpu_reading *out) {
-  brim_gpu_reading_clear(out);
+  reading_clear(out);
   brim_nvml_utilisation utilisation = {0};
   unsigned mw = 0, mhz = 0;
   unsigned long long mj = 0;
   bool any = false;
-  // the counter first, next to the time that goes with it
+  // read the energy counter next to its time
   if (ASK(s, energy, s->device, &mj)) {
     out->energy_j = (double)mj * 1e-3;
     any = true;
@@ -620,22 +973,13 @@ static bool read_gpu(brim_gpu_sampler *s, brim_gpu_reading *out) {
 
 static void take_locked(brim_gpu_sampler *s) {
   brim_gpu_reading reading;
-  if (!s->lost && read_gpu(s, &reading)) brim_gpu_tally_add(&s->tally, &reading);
+  if (!s->lost && read_gpu(s, &reading)) tally_add(&s->tally, &reading);
 }
 
 void brim_gpu_sampler_take(brim_gpu_sampler *sampler) {
   pthread_mutex_lock(&sampler->lock);
   take_locked(sampler);
   pthread_mutex_unlock(&sampler->lock);
-}
-
-//---------------------------------- GPM ----------------------------------
-
-static bool is_gone(brim_gpu_sampler *s) {
-  pthread_mutex_lock(&s->lock);
-  bool gone = s->lost;
-  pthread_mutex_unlock(&s->lock);
-  return gone;
 }
 
 static bool gpm_answered(brim_gpu_sampler *s, int code) {
@@ -646,11 +990,14 @@ static bool gpm_answered(brim_gpu_sampler *s, int code) {
 }
 
 static bool gpm_take(brim_gpu_sampler *s, void *sample, int64_t *time_ns) {
-  if (!s->gpm.on || is_gone(s)) return false;
+  pthread_mutex_lock(&s->lock);
+  bool lost = s->lost;
+  pthread_mutex_unlock(&s->lock);
+  if (!s->gpm.on || lost) return false;
   return gpm_answered(s, brim_gpm_take(&s->gpm, sample, time_ns));
 }
 
-// `busy` is what gpu_percent is, over exactly the interval; the driver's own figure trails.
+// *busy: gpu_percent over exactly the interval; the driver's own value lags.
 static void gpm_read(brim_gpu_sampler *s, brim_gpu_usage *out, double *busy) {
   static const unsigned ids[] = {BRIM_NVML_GPM_GRAPHICS_UTIL, BRIM_NVML_GPM_SM_UTIL,
                                  BRIM_NVML_GPM_SM_OCCUPANCY, BRIM_NVML_GPM_ANY_TENSOR_UTIL,
@@ -674,12 +1021,12 @@ void brim_gpu_sampler_mark(brim_gpu_sampler *sampler) {
   unsigned mw = 0;
   s->gpm_marked = gpm_take(s, s->gpm.first, &s->gpm_mark_ns);
   pthread_mutex_lock(&s->lock);
-  // an administrator may change it between two trials
+  // read again: an administrator may have changed it
   s->power_limit_w = ASK(s, power_limit, s->device, &mw) ? mw * 1e-3 : (double)NAN;
-  brim_gpu_reading_clear(&before);
+  reading_clear(&before);
   if (!s->lost) read_gpu(s, &before);
   before.time_ns = now_ns(s);
-  brim_gpu_tally_start(&s->tally, &before);
+  tally_start(&s->tally, &before);
   pthread_mutex_unlock(&s->lock);
 }
 
@@ -707,10 +1054,10 @@ void brim_gpu_sampler_read(brim_gpu_sampler *sampler, brim_gpu_usage *out) {
   double busy = (double)NAN;
   gpm_read(s, out, &busy);
   pthread_mutex_lock(&s->lock);
-  // one more: an interval shorter than the period has a reading too
+  // read once more, so that an interval shorter than the period has a reading
   int64_t end_ns = now_ns(s);
   take_locked(s);
-  brim_gpu_tally_usage(&s->tally, end_ns, out);
+  tally_usage(&s->tally, end_ns, out);
   if (!isnan(busy)) out->gpu_percent = busy;
   out->power_limit_w = s->power_limit_w;
   out->clock_max_mhz = s->clock_max_mhz;
@@ -720,7 +1067,7 @@ void brim_gpu_sampler_read(brim_gpu_sampler *sampler, brim_gpu_usage *out) {
 
 //---------------------------------- the thread ----------------------------------
 
-// A GPU that answers slowly is asked less often, not all the time.
+// Waits a full period after a slow reading, so that a slow GPU is read less often.
 static void sampler_main(void *ctx) {
   brim_gpu_sampler *s = (brim_gpu_sampler *)ctx;
   pthread_mutex_lock(&s->lock);
@@ -734,11 +1081,6 @@ static void sampler_main(void *ctx) {
   pthread_mutex_unlock(&s->lock);
 }
 
-static void init_sync(brim_gpu_sampler *s) {
-  (void)brim_cond_init(&s->wake);
-  pthread_mutex_init(&s->lock, NULL);
-}
-
 brim_status brim_gpu_sampler_start(brim_gpu_monitor *monitor, const char *uuid, double period_s,
                                    brim_gpu_sampler **out) {
   *out = NULL;
@@ -748,7 +1090,7 @@ brim_status brim_gpu_sampler_start(brim_gpu_monitor *monitor, const char *uuid, 
   }
   void *device = NULL;
   bool slice = false;
-  BRIM_TRY(brim_gpu_find(monitor, uuid, &device, &slice));
+  BRIM_TRY(find_device(monitor, uuid, &device, &slice));
   brim_gpu_sampler *s = (brim_gpu_sampler *)brim_calloc(1, sizeof *s);
   if (!s) return brim_fail(BRIM_ENOMEM, "out of memory for reading a GPU");
   s->monitor = monitor;
@@ -756,12 +1098,13 @@ brim_status brim_gpu_sampler_start(brim_gpu_monitor *monitor, const char *uuid, 
   s->api = monitor->api;
   s->period_ns = (int64_t)(fmin(period_s, LONGEST_PERIOD_S) * 1e9);
   snprintf(s->uuid, sizeof s->uuid, "%s", uuid);
-  init_sync(s);
+  (void)brim_cond_init(&s->wake);
+  pthread_mutex_init(&s->lock, NULL);
   unsigned mhz = 0;
   bool known = ASK(s, clock_max, s->device, BRIM_NVML_CLOCK_SM, &mhz);
   s->clock_max_mhz = known ? mhz : (double)NAN;
-  // counters of a whole GPU are no measure of a slice that others share it with
-  if (!slice) brim_gpm_open(&s->gpm, monitor, device);
+  // counters of the whole GPU include the other slices
+  if (!slice) brim_gpm_open(&s->gpm, monitor, device, NULL);
   brim_gpu_sampler_mark(s);
   brim_status status = brim_thread_start(sampler_main, s, "brim-gpu", &s->thread);
   if (status) {

@@ -1,7 +1,5 @@
-// The part of NVML's ABI that is used, written down here so that no vendor header is needed. The
-// layouts are NVIDIA's and held by the asserts below (and against nvml.h itself in the tests, where
-// that is installed); names are ours. Included by: this room, and tests that stand in for the
-// library.
+// The part of NVML's ABI that brim uses, so that no vendor header is needed. The layouts are NVIDIA's, checked by the
+// asserts below and, where nvml.h is installed, against it in the tests. The names are brim's.
 #ifndef BRIM_MONITOR_NVML_ABI_H_
 #define BRIM_MONITOR_NVML_ABI_H_
 
@@ -15,7 +13,7 @@ extern "C" {
 #define BRIM_NVML_ASSERT _Static_assert
 #endif
 
-// nvmlReturn_t, those that are told apart
+// nvmlReturn_t, as far as used
 enum {
   BRIM_NVML_SUCCESS = 0,
   BRIM_NVML_UNINITIALIZED = 1,
@@ -41,7 +39,7 @@ enum {
 };                                       // nvmlClockType_t
 enum { BRIM_NVML_TEMPERATURE_GPU = 0 };  // nvmlTemperatureSensors_t: the die
 
-// nvmlClocksEventReasons (ThrottleReasons before driver 535), those that are told apart
+// nvmlClocksEventReasons (ThrottleReasons before driver 535)
 #define BRIM_NVML_REASON_IDLE 0x1ULL
 #define BRIM_NVML_REASON_APPLICATION_CLOCKS 0x2ULL
 #define BRIM_NVML_REASON_SW_POWER_CAP 0x4ULL
@@ -52,7 +50,7 @@ enum { BRIM_NVML_TEMPERATURE_GPU = 0 };  // nvmlTemperatureSensors_t: the die
 #define BRIM_NVML_REASON_HW_POWER_BRAKE 0x80ULL
 #define BRIM_NVML_REASON_DISPLAY 0x100ULL
 
-// nvmlGpmMetricId_t, those that are asked
+// nvmlGpmMetricId_t, as far as used
 enum {
   BRIM_NVML_GPM_GRAPHICS_UTIL = 1,
   BRIM_NVML_GPM_SM_UTIL = 2,
@@ -65,8 +63,7 @@ enum {
   BRIM_NVML_GPM_NVLINK_TX = 61
 };
 enum { BRIM_NVML_GPM_SUPPORT_VERSION = 1, BRIM_NVML_GPM_METRICS_VERSION = 1 };
-// NVML_GPM_METRIC_MAX of CUDA 13. It was 98 at first and grew under the same version, so the library
-// can fill no more than `count`; the full room costs nothing.
+// NVML_GPM_METRIC_MAX of CUDA 13. It was 98 at first and grew under the same version number.
 enum { BRIM_NVML_GPM_ROOM = 333 };
 
 // nvmlTemperatureThresholds_t
@@ -220,7 +217,7 @@ BRIM_NVML_ASSERT(offsetof(brim_nvml_gpm_metric, value) == 8, "nvmlGpmMetric_t");
 BRIM_NVML_ASSERT(offsetof(brim_nvml_gpm_metrics, first) == 8, "nvmlGpmMetricsGet_t");
 BRIM_NVML_ASSERT(offsetof(brim_nvml_gpm_metrics, metric) == 24, "nvmlGpmMetricsGet_t");
 
-// The calls that are used; device handles are opaque pointers. Members may be NULL where it says so.
+// The calls that brim uses. Device handles are opaque pointers. Optional calls may be NULL.
 typedef struct brim_nvml_api {
   int (*init)(void);                                 // nvmlInit_v2
   int (*shutdown)(void);                             // nvmlShutdown
@@ -229,10 +226,10 @@ typedef struct brim_nvml_api {
   int (*driver_version)(char *text, unsigned size);  // (optional) nvmlSystemGetDriverVersion
   int (*memory_v2)(void *device, brim_nvml_memory_v2 *out);  // (optional)
   int (*memory)(void *device, brim_nvml_memory *out);        // (optional) for older drivers
-  // (optional) *count: room in `out`, then how many there are; INSUFFICIENT_SIZE when more.
+  // (optional) *count: room in `out`, then the number of entries; INSUFFICIENT_SIZE if there are more.
   int (*compute)(void *device, unsigned *count, brim_nvml_process *out);
   int (*graphics)(void *device, unsigned *count, brim_nvml_process *out);
-  // What the GPU does; all optional.
+  // Activity; all optional.
   int (*utilisation)(void *device, brim_nvml_utilisation *out);  // nvmlDeviceGetUtilizationRates
   int (*power)(void *device, unsigned *mw);                      // nvmlDeviceGetPowerUsage
   int (*power_limit)(void *device, unsigned *mw);                // nvmlDeviceGetEnforcedPowerLimit
@@ -248,7 +245,7 @@ typedef struct brim_nvml_api {
   int (*gpm_free)(void *sample);                                      // nvmlGpmSampleFree
   int (*gpm_sample)(void *device, void *sample);                      // nvmlGpmSampleGet
   int (*gpm_metrics)(brim_nvml_gpm_metrics *in_out);                  // nvmlGpmMetricsGet
-  // Which GPUs there are; all optional. A GPU in MIG mode is used by its slices.
+  // The list of GPUs and slices; all optional.
   int (*device_count)(unsigned *count);                             // nvmlDeviceGetCount_v2
   int (*by_index)(unsigned index, void **device);                   // nvmlDeviceGetHandleByIndex_v2
   int (*uuid)(void *device, char *text, unsigned size);             // nvmlDeviceGetUUID
@@ -259,7 +256,7 @@ typedef struct brim_nvml_api {
   int (*gpu_instance)(void *slice, unsigned *id);                   // nvmlDeviceGetGpuInstanceId
   int (*gpm_mig_sample)(void *device, unsigned gpu_instance, void *sample);  // nvmlGpmMigSampleGet
   int (*pci)(void *device, brim_nvml_pci *out);                              // ...GetPciInfo_v3
-  // What `top` shows beside; all optional.
+  // Further values of `brim top` and the doctor; all optional.
   int (*power_default)(void *device, unsigned *mw);  // nvmlDeviceGetPowerManagementDefaultLimit
   int (*power_bounds)(void *device, unsigned *min_mw, unsigned *max_mw);  // ...LimitConstraints
   int (*threshold)(void *device, int which, unsigned *celsius);  // ...GetTemperatureThreshold
@@ -292,19 +289,18 @@ typedef struct brim_nvml_api {
   int (*retired_pages)(void *device, int cause, unsigned *count, unsigned long long *addresses);
   int (*retired_pending)(void *device, unsigned *pending);          // ...RetiredPagesPendingStatus
   int (*fields)(void *device, int count, brim_nvml_field *in_out);  // nvmlDeviceGetFieldValues
-  // Processes under MPS stand in a list of their own; what processes used since a time.
+  // Processes under MPS, and the use of a GPU by process since a time.
   int (*mps)(void *device, unsigned *count, brim_nvml_process *out);
   int (*process_use)(void *device, brim_nvml_process_use *out, unsigned *count,
                      unsigned long long since_us);
   int (*processes_use)(void *device, brim_nvml_processes_use *in_out);  // since driver 550
-  // Events of a GPU, queued from the registration on.
+  // Events, queued from the registration on.
   int (*event_create)(void **set);
   int (*event_free)(void *set);
   int (*event_register)(void *device, unsigned long long types, void *set);
   int (*event_wait)(void *set, brim_nvml_event *out, unsigned timeout_ms);  // nvmlEventSetWait_v2
-  // How a GPU is set up, for the doctor.
   int (*cuda_version)(int *version);  // nvmlSystemGetCudaDriverVersion_v2
-  // None of NVML's: the time readings are compared with. NULL = CLOCK_MONOTONIC.
+  // Not NVML's: the clock for readings, for tests. NULL = CLOCK_MONOTONIC.
   int64_t (*now_ns)(void);
 } brim_nvml_api;
 

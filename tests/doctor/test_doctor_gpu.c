@@ -4,7 +4,7 @@
 
 #include "doctor/doctor_int.h"
 #include "doctor/doctor_machine.h"
-#include "monitor/monitor_gpu_setup.h"
+#include "monitor/monitor.h"
 #include "ui/top/ui_top.h"
 
 static void test_good(void **state) {

@@ -8,8 +8,8 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "monitor/monitor.h"
 #include "monitor/monitor_nvml_abi.h"
-#include "monitor/monitor_top.h"
 #include "test.h"
 
 #define FAKE_TOP_S 1000000000LL

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "fake_top.h"
-#include "monitor/monitor_top_int.h"
+#include "monitor/monitor_int.h"
 
 static void write_file(const char *root, const char *path, const char *text) {
   char full[256];

@@ -2,7 +2,7 @@
 #include <poll.h>
 #include <semaphore.h>
 
-#include "monitor/monitor_top.h"
+#include "monitor/monitor.h"
 #include "test.h"
 
 // Opening and reading wait until they are let go.

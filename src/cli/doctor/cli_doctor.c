@@ -8,7 +8,7 @@
 #include "cli/job/cli_job_options.h"
 #include "cli/job/cli_memory.h"
 #include "doctor/doctor.h"
-#include "monitor/monitor_gpu_setup.h"
+#include "monitor/monitor.h"
 #include "ui/top/ui_top.h"
 
 typedef struct doctor {

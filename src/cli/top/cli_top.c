@@ -14,7 +14,7 @@
 #include "base/base_stop.h"
 #include "base/base_text.h"
 #include "measure/measure.h"
-#include "monitor/monitor_top.h"
+#include "monitor/monitor.h"
 #include "ui/top/ui_top.h"
 #include "workload/workload.h"
 
