@@ -1,4 +1,4 @@
-// Dispatch: the command table, finding the command on the command line, and what happens before and after it runs.
+// Dispatch: the command table, finding the command on the command line, and the steps before and after it runs.
 
 #include "cli/cli.h"
 
@@ -14,8 +14,7 @@
 #include "lab/store/lab_store.h"
 #include "workload/workload.h"
 
-//------------------------------------- options of a command -------------------------------------
-// Options and help of a command: its own, and those that workloads have for it.
+//------------------------------------- options -------------------------------------
 
 void brim_cli_option_tables(const brim_cli_command *command,
                             const brim_option *out[BRIM_CLI_MAX_TABLES]) {
@@ -31,33 +30,6 @@ void brim_cli_option_tables(const brim_cli_command *command,
   }
   out[n] = NULL;
 }
-
-// Texts of workloads behind the command's own, each on lines of its own.
-static void put_texts(const brim_cli_command *command, bool examples, brim_str *out) {
-  const brim_workload_table *table;
-  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
-    for (size_t k = 0; k < table->option_count; k++) {
-      const brim_work_options *o = &table->options[k];
-      const char *text = examples ? o->examples : o->about;
-      if (!text || strcmp(o->command, command->name) != 0) continue;
-      if (out->len > 0 && out->data[out->len - 1] != '\n') brim_str_append_char(out, '\n');
-      brim_str_append(out, brim_tr(text));
-    }
-  }
-}
-
-void brim_cli_command_about(const brim_cli_command *command, brim_str *out) {
-  brim_str_append(out, brim_tr(command->about));
-  put_texts(command, false, out);
-}
-
-void brim_cli_command_examples(const brim_cli_command *command, brim_str *out) {
-  if (command->examples[0]) brim_str_append(out, brim_tr(command->examples));
-  put_texts(command, true, out);
-}
-
-//---------------------------------------- global options ----------------------------------------
-// What dispatch and help both need: the global options, and finding a command in a list.
 
 static const char *const colour_choices[] = {"auto", "always", "never", NULL};
 static const char *const lang_choices[] = {"en", "ko", NULL};
@@ -142,18 +114,23 @@ static bool same_name(const char *a, const char *b) {
   return *a == *b;
 }
 
-// Does this word take the next one as its value? Global options may stand before the command.
+// Does the word "--NAME" name the option, by its name or an alias?
+static bool is_option(const brim_option *o, const char *word) {
+  bool same = same_name(o->name, word + 2);
+  for (const char *const *a = o->aliases; a && *a; a++) same = same || same_name(*a, word + 2);
+  return same;
+}
+
+// Does the word take the next one as its value? Global options may come before the command.
 static bool takes_next(const char *word) {
   if (word[0] != '-' || word[1] != '-' || strchr(word, '=')) return false;
   for (const brim_option *o = brim_cli_global_options(); o->name; o++) {
-    bool same = same_name(o->name, word + 2);
-    for (const char *const *a = o->aliases; a && *a; a++) same = same || same_name(*a, word + 2);
-    if (same) return o->kind != BRIM_OPTION_FLAG;
+    if (is_option(o, word)) return o->kind != BRIM_OPTION_FLAG;
   }
   return false;
 }
 
-// Index of the command's name; 0 when there is none.
+// Index of the command's name; 0 if there is none.
 static int find_command(int argc, const char *const *argv) {
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--") == 0) return 0;
@@ -163,7 +140,7 @@ static int find_command(int argc, const char *const *argv) {
   return 0;
 }
 
-// Options of workloads whose numbers have bounds.
+// Checks the numbers of workloads' options that have bounds.
 static brim_status check_bounds(brim_cli *cli) {
   const brim_workload_table *table;
   for (size_t i = 0; (table = brim_workload_at(i)); i++) {
@@ -179,22 +156,20 @@ static brim_status check_bounds(brim_cli *cli) {
   return BRIM_OK;
 }
 
-// Does this word start an option of the command that takes several values?
+// Is the word an option of the command that takes several values?
 static bool takes_several(const brim_cli_command *command, const char *word) {
   if (!command || word[0] != '-' || word[1] != '-' || strchr(word, '=')) return false;
   const brim_option *tables[BRIM_CLI_MAX_TABLES];
   brim_cli_option_tables(command, tables);
   for (size_t i = 0; tables[i]; i++) {
     for (const brim_option *o = tables[i]; o->name; o++) {
-      bool same = same_name(o->name, word + 2);
-      for (const char *const *a = o->aliases; a && *a; a++) same = same || same_name(*a, word + 2);
-      if (same) return o->multiple;
+      if (is_option(o, word)) return o->multiple;
     }
   }
   return false;
 }
 
-// A word that is no value of a list of numbers or names: an override or a config file.
+// Is the word an override or a config file, and so no value of a list?
 static bool stands_alone(const char *word) {
   return word[0] != '-' &&
          (strchr(word, '=') || brim_str_ends(word, ".yaml") || brim_str_ends(word, ".yml"));
@@ -203,10 +178,10 @@ static bool stands_alone(const char *word) {
 typedef struct word_list {
   const char **words, **front;  // room for all words each
   size_t count, front_count;
-  char *text, *free_text;  // copies of words that were taken apart
+  char *text, *free_text;  // copies of words that were split
 } word_list;
 
-// "64,128" as two words. Commas alone are left to the parser, which complains.
+// Adds "64,128" as two words. Leaves commas alone to the parser, which reports them.
 static void add_values(word_list *list, const char *word) {
   size_t before = list->count;
   for (const char *p = word; *p;) {
@@ -222,7 +197,7 @@ static void add_values(word_list *list, const char *word) {
   if (list->count == before) list->words[list->count++] = word;
 }
 
-// --batch-sizes=64,128 as --batch-sizes 64 128; false when the word is something else.
+// Adds --batch-sizes=64,128 as --batch-sizes 64 128; false if the word is something else.
 static bool add_joined(const brim_cli_command *command, word_list *list, const char *word) {
   const char *equals = strchr(word, '=');
   if (word[0] != '-' || !equals || !strchr(equals, ',')) return false;
@@ -236,10 +211,9 @@ static bool add_joined(const brim_cli_command *command, word_list *list, const c
   return true;
 }
 
-// The words without the program and the command.
-// `--batch-sizes 64 128 x.yaml key=value`: what is no value of the list goes to the front, where no
-// option can take it.
-static void gather(const brim_cli *cli, int command, word_list *list) {
+// The words without the program and the command. In `--batch-sizes 64 128 x.yaml key=value` the words that are no
+// values of the list move to the front, where no option can take them.
+static void gather_words(const brim_cli *cli, int command, word_list *list) {
   bool several = false;
   for (int i = 1; i < cli->argc; i++) {
     const char *word = cli->argv[i];
@@ -268,7 +242,7 @@ static void gather(const brim_cli *cli, int command, word_list *list) {
   list->count += list->front_count;
 }
 
-// Every comma makes at most one word more.
+// Allocates room: a comma or '=' makes at most one more word.
 static brim_status word_list_init(word_list *list, int argc, const char *const *argv) {
   size_t bytes = 1, words = (size_t)argc + 1;
   for (int i = 1; i < argc; i++) {
@@ -286,6 +260,21 @@ static brim_status word_list_init(word_list *list, int argc, const char *const *
 static void word_list_deinit(word_list *list) {
   brim_free(list->words);
   brim_free(list->text);
+}
+
+brim_status brim_cli_run_verb(brim_cli *cli, const brim_cli_verb *verbs, const char *missing,
+                              const char *unknown) {
+  const char *names[16];
+  size_t n = 0;
+  const char *word = cli->parse.positional_count ? cli->parse.positional[0] : NULL;
+  if (!word) return brim_cli_usage(cli, "%s", brim_tr(missing));
+  for (; verbs[n].name; n++) {
+    if (strcmp(verbs[n].name, word) == 0) return verbs[n].run(cli);
+    names[n] = verbs[n].name;
+  }
+  names[n] = NULL;
+  const char *near = brim_nearest(word, names);
+  return brim_cli_usage(cli, unknown, word, near ? near : names[0]);
 }
 
 static brim_status unknown_command(brim_cli *cli, const char *word) {
@@ -325,31 +314,10 @@ static brim_status show_version(brim_cli *cli) {
   brim_str text;
   brim_str_init(&text);
   brim_str_printf(&text, "brim %s\n", BRIM_VERSION);
-  brim_status status = brim_str_status(&text);
-  if (!status) brim_cli_print(cli, &text);
-  brim_str_deinit(&text);
-  return status;
+  return brim_cli_finish_text(cli, &text, BRIM_OK);
 }
 
-static brim_status show_help(brim_cli *cli) {
-  if (cli->json) return brim_cli_help_json(cli);
-  int width = cli->out.width ? cli->out.width : 80;
-  if (width > 100) width = 100;
-  brim_str text;
-  brim_str_init(&text);
-  if (cli->command) {
-    brim_cli_help_command(cli->command, width, &text);
-  } else {
-    brim_cli_help_overview(cli->commands, width, &text);
-  }
-  brim_status status = brim_str_status(&text);
-  if (!status) brim_cli_print(cli, &text);
-  brim_str_deinit(&text);
-  return status;
-}
-
-// No command takes another program's words: what follows "--" are arguments, even with a dash in front. The
-// parser has room for as many as there are words.
+// Makes the words after "--" positional arguments, even those with a dash. The parser has room for all words.
 static void take_rest(brim_option_parse *parse) {
   for (size_t i = 0; i < parse->rest_count; i++) {
     parse->positional[parse->positional_count++] = parse->rest[i];
@@ -372,9 +340,9 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
   }
   take_rest(&cli->parse);
   setup_output(cli);
-  if (brim_option_flag(&cli->parse, "help", false)) return show_help(cli);
-  if (brim_option_flag(&cli->parse, "version", false)) return show_version(cli);
-  if (!cli->command) return show_help(cli);
+  const bool help = brim_option_flag(&cli->parse, "help", false);
+  if (!help && brim_option_flag(&cli->parse, "version", false)) return show_version(cli);
+  if (help || !cli->command) return brim_cli_show_help(cli);
   BRIM_TRY(check_bounds(cli));
   static const volatile sig_atomic_t never;
   brim_cli_interrupt interrupt = cli->command->interrupt;
@@ -387,7 +355,7 @@ static brim_status parse_and_run(brim_cli *cli, const char **words, size_t count
 static brim_status find_and_run(brim_cli *cli, word_list *list) {
   int at = find_command(cli->argc, cli->argv);
   if (at) cli->command = brim_cli_command_find(cli->commands, cli->argv[at]);
-  gather(cli, at, list);
+  gather_words(cli, at, list);
   if (!at || cli->command) return parse_and_run(cli, list->words, list->count);
   brim_status status = unknown_command(cli, cli->argv[at]);
   for (size_t i = 0; i < list->count; i++) cli->json |= strcmp(list->words[i], "--json") == 0;
@@ -404,8 +372,8 @@ static brim_status dispatch(brim_cli *cli) {
   return status;
 }
 
-// Before anything is parsed: what is wrong with the command line is reported in the language too. A
-// name that is none of ours is left to the parser, which complains.
+// Sets the language before parsing, so that errors in the command line are translated too. The parser reports an
+// unknown language.
 static void setup_language(int argc, const char *const *argv) {
   const char *name = brim_msg_language_of(getenv("LC_ALL"), getenv("LC_MESSAGES"), getenv("LANG"));
   brim_msg_set_language(name);
@@ -418,8 +386,8 @@ static void setup_language(int argc, const char *const *argv) {
   }
 }
 
-// --color, before anything is parsed: it holds for an error in the command line too. The last one
-// counts, as for the parser.
+// --color, read before parsing, so that it holds for errors in the command line too. The last one counts, as in the
+// parser.
 static const char *typed_colour(int argc, const char *const *argv) {
   static const char *const names[] = {"--color", "--colour"};
   const char *when = "auto";
@@ -434,7 +402,7 @@ static const char *typed_colour(int argc, const char *const *argv) {
   return when;
 }
 
-// BRIM_ALLOC_FAIL=n lets the nth allocation fail, n with a "+" all from there: for tests.
+// For tests: BRIM_ALLOC_FAIL=n lets allocation n fail, "n+" all from n on.
 static void setup_injection(void) {
   const char *text = getenv("BRIM_ALLOC_FAIL");
   if (!text || !*text) return;
@@ -445,8 +413,8 @@ static void setup_injection(void) {
   brim_alloc_fail_nth(n, *end == '+');
 }
 
-// A caller may have closed these (>&-): the next file that is opened would take their place, and what is
-// printed would go into it. Reading and writing keep failing, as of a closed one.
+// Opens /dev/null for standard files that the caller has closed (>&-): else the next file opened would take their
+// number and get the output. The mode is the wrong one, so that reading and writing still fail.
 static void reserve_standard_files(void) {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
@@ -454,7 +422,6 @@ static void reserve_standard_files(void) {
   }
 }
 
-// Other users of the machine see the words of a command line for as long as it runs.
 const char *const *brim_cli_hide_passwords(int argc, char **argv) {
   static const char **words;  // kept: the words are used until the end
   words = brim_calloc((size_t)argc + 1, sizeof *words);
@@ -479,15 +446,14 @@ int brim_cli_main(int argc, const char *const *argv) {
   brim_ui_progress_init(&cli.progress);
   setup_terminals(&cli, typed_colour(argc, argv));
   signal(SIGPIPE, SIG_IGN);
-  // Where the caller ignores it the kernel reaps our children: how one ended is lost, and its number
-  // may be another process's by the time we end it.
+  // If the caller ignored SIGCHLD, the kernel would reap our children: their results would be lost, and their
+  // numbers might belong to other processes when we signal them.
   signal(SIGCHLD, SIG_DFL);
-  signal(SIGXFSZ,
-         SIG_IGN);  // a file-size limit is then an error of the write, and cleaned up after
+  signal(SIGXFSZ, SIG_IGN);  // a file-size limit becomes a failed write, which is cleaned up
   brim_status status = dispatch(&cli);
   int code = brim_cli_exit_of(&cli, status);
   if (cli.write_errno) {
-    // A reader that went away (| head) is no news; a full disk is.
+    // Do not report a reader that went away (| head).
     if (cli.write_errno != EPIPE) {
       fprintf(stderr, "brim: %s ", brim_tr("error:"));
       fprintf(stderr, brim_tr("cannot write to standard output: %s"),

@@ -1,5 +1,5 @@
-// Output of the commands: results to stdout, the rest to stderr, JSON lines with --json, errors
-// with a hint, and the mapping from statuses to exit codes.
+// Output of the commands: results to stdout, everything else to stderr, JSON lines with --json, errors with a
+// hint, exit codes; and the checks of output files before a command writes them.
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -61,6 +62,7 @@ static void clear_progress(brim_cli *cli) {
   brim_str_deinit(&text);
 }
 
+// A failed write, to a reader that went away or a full disk, decides the exit code when the command ends.
 void brim_cli_put_bytes(brim_cli *cli, const char *data, size_t size) {
   clear_progress(cli);
   errno = 0;
@@ -69,34 +71,46 @@ void brim_cli_put_bytes(brim_cli *cli, const char *data, size_t size) {
   if (!good && !cli->write_errno) cli->write_errno = errno ? errno : EIO;
 }
 
-// A reader that went away, or a full disk: remembered for the end, where it decides the exit code.
-static void write_stdout(brim_cli *cli, const char *text, size_t size) {
-  clear_progress(cli);
+void brim_cli_print(brim_cli *cli, const brim_str *text) {
   brim_str plain;
   brim_str_init(&plain);
-  if (!brim_text_is_plain(text, size)) {
-    brim_ui_plain(&plain, &cli->out, text, size);
-    text = plain.data;
-    size = plain.len;
+  bool is_plain = brim_text_is_plain(text->data, text->len);
+  if (!is_plain) brim_ui_plain(&plain, &cli->out, text->data, text->len);
+  if (!brim_str_status(&plain)) {
+    const brim_str *shown = is_plain ? text : &plain;
+    brim_cli_put_bytes(cli, shown->data, shown->len);
+  } else if (!cli->write_errno) {
+    cli->write_errno = ENOMEM;
   }
-  errno = brim_str_status(&plain) ? ENOMEM : 0;
-  bool good = !errno && fwrite(text, 1, size, stdout) == size;
-  if (fflush(stdout) != 0) good = false;
-  if (!good && !cli->write_errno) cli->write_errno = errno ? errno : EIO;
   brim_str_deinit(&plain);
 }
 
-void brim_cli_print(brim_cli *cli, const brim_str *text) {
-  write_stdout(cli, text->data, text->len);
+brim_status brim_cli_finish_text(brim_cli *cli, brim_str *text, brim_status status) {
+  if (!status) status = brim_str_status(text);
+  if (!status) brim_cli_print(cli, text);
+  brim_str_deinit(text);
+  return status;
 }
 
-void brim_cli_log(const brim_cli *cli) {
-  brim_log_level level = cli->verbose ? BRIM_LOG_DEBUG
-                         : cli->quiet ? BRIM_LOG_ERROR
-                                      : BRIM_LOG_WARN;
+void brim_cli_row(const brim_term *term, const char *label, const char *value, brim_str *out) {
+  int width = brim_utf8_width(label);
+  brim_str_append(out, "  ");
+  brim_ui_styled(out, term, BRIM_UI_DIM, label);
+  brim_str_repeat(out, ' ', width < 11 ? (size_t)(11 - width) : 1);
+  brim_ui_clip(out, term, value, term->width > 30 ? term->width - 14 : 0);
+  brim_str_append_char(out, '\n');
+}
+
+static void log_to_stderr(const brim_cli *cli, brim_log_level level) {
   bool log_json = brim_option_flag(&cli->parse, "log-json", false);
   brim_log_set_sink(log_json ? brim_log_sink_json : brim_log_sink_human, stderr, level);
 }
+
+void brim_cli_log(const brim_cli *cli) {
+  log_to_stderr(cli, cli->verbose ? BRIM_LOG_DEBUG : cli->quiet ? BRIM_LOG_ERROR : BRIM_LOG_WARN);
+}
+
+void brim_cli_log_errors(const brim_cli *cli) { log_to_stderr(cli, BRIM_LOG_ERROR); }
 
 void brim_cli_note(brim_cli *cli, const char *fmt, ...) {
   if (cli->quiet || cli->json) return;
@@ -120,7 +134,7 @@ static brim_status put_number(json_t *object, const char *key, double value) {
   return brim_json_put(object, key, brim_json_number(value));
 }
 
-// {"return": {"mean": ...}} of "return.mean".
+// Puts "return.mean" as {"return": {"mean": value}}.
 static brim_status put_nested(json_t *object, char *name, json_t *value) {
   char *point = strchr(name, '.');
   if (!point) return brim_json_put(object, name, value);
@@ -141,7 +155,7 @@ brim_status brim_cli_put_metrics(json_t *object, const brim_metric_set *metrics,
     if (!brim_metric_name(row, stage, BRIM_METRIC_EVENT, name)) continue;
     if (values && (row->flags & BRIM_METRIC_OPTIONAL) && isnan(values[i])) continue;
     char *point = strchr(name, '.');
-    if (!values && point) *point = '\0';  // nothing is known: the whole group is null
+    if (!values && point) *point = '\0';  // no values: the whole group is null
     json_t *value = !values ? json_null()
                     : row->format == BRIM_METRIC_WHOLE && !isnan(values[i])
                         ? json_integer((json_int_t)values[i])
@@ -178,11 +192,7 @@ static brim_status progress_event(brim_cli *cli, const brim_progress *p) {
     if (!(p->phase_share[i] > 0)) continue;
     status = put_number(shares, brim_phase_key((brim_phase)i), p->phase_share[i]);
   }
-  if (status) {
-    json_decref(fields);
-    return status;
-  }
-  return brim_cli_event(cli, "progress", fields);
+  return brim_cli_finish_event(cli, "progress", fields, status);
 }
 
 void brim_cli_progress(brim_cli *cli, const brim_progress *progress) {
@@ -191,7 +201,7 @@ void brim_cli_progress(brim_cli *cli, const brim_progress *progress) {
   if (cli->json) {
     if (cli->last_event.ns && brim_time_since_ns(cli->last_event, now) < EVENT_INTERVAL_NS) return;
     cli->last_event = now;
-    // Progress that cannot be reported is no reason to stop the run.
+    // A failure to report progress does not stop the run.
     if (progress_event(cli, progress)) brim_status_clear();
     return;
   }
@@ -221,6 +231,26 @@ brim_status brim_cli_json(brim_cli *cli, json_t *value) {
   return status;
 }
 
+brim_status brim_cli_put_names(json_t *object, const char *key, const char *const *names) {
+  BRIM_TRY(brim_json_put(object, key, json_array()));
+  json_t *list = json_object_get(object, key);
+  for (; names && *names; names++) BRIM_TRY(brim_json_push(list, json_string(*names)));
+  return BRIM_OK;
+}
+
+brim_status brim_cli_finish_json(brim_cli *cli, json_t *value, brim_status status) {
+  if (!status) return brim_cli_json(cli, value);
+  json_decref(value);
+  return status;
+}
+
+brim_status brim_cli_finish_event(brim_cli *cli, const char *name, json_t *fields,
+                                  brim_status status) {
+  if (!status) return brim_cli_event(cli, name, fields);
+  json_decref(fields);
+  return status;
+}
+
 brim_status brim_cli_event(brim_cli *cli, const char *name, json_t *fields) {
   brim_json_setup();
   json_t *event = json_object();
@@ -232,11 +262,7 @@ brim_status brim_cli_event(brim_cli *cli, const char *name, json_t *fields) {
     if (!status) status = brim_json_put(event, key, json_incref(value));
   }
   json_decref(fields);
-  if (status) {
-    json_decref(event);
-    return status;
-  }
-  return brim_cli_json(cli, event);
+  return brim_cli_finish_json(cli, event, status);
 }
 
 //---------------------------------- errors ----------------------------------
@@ -277,7 +303,7 @@ const char *brim_cli_typed(const brim_cli *cli, const char *key, char out[64]) {
   return NULL;
 }
 
-// Does the message end in a disk that is full? Then it does not say what to do.
+// Does the message end with the error of a full disk? Such a message does not say what to do.
 static bool no_room(const char *detail) {
   static const int errors[] = {ENOSPC, EDQUOT, EFBIG};
   for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
@@ -286,8 +312,8 @@ static bool no_room(const char *detail) {
   return false;
 }
 
-// Only where it helps: a type that is not supported is no matter of devices, and a data set that is
-// too large to be opened has no plan.
+// Only hints that help: an unsupported type is not a question of devices, and a data set too large to open has
+// no plan.
 void brim_cli_hint(const brim_cli *cli, brim_status status, const char *detail, char *out,
                    size_t size) {
   out[0] = '\0';
@@ -323,12 +349,8 @@ static void error_event(brim_cli *cli, brim_status status, const char *detail, c
   if (!made && cli->failure != BRIM_FAILURE_NONE) {
     made = brim_json_put(fields, "class", json_string(brim_failure_name(cli->failure)));
   }
-  if (made) {
-    json_decref(fields);
-    return;
-  }
-  made = brim_cli_event(cli, "error", fields);
-  (void)made;  // there is nowhere left to say it
+  made = brim_cli_finish_event(cli, "error", fields, made);
+  (void)made;  // a failure to report an error cannot be reported
 }
 
 static void print_line(const brim_cli *cli, brim_ui_style style, const char *label,
@@ -351,11 +373,11 @@ void brim_cli_error(brim_cli *cli, brim_status status) {
   brim_store_put_shown(&shown, text);
   snprintf(detail, sizeof detail, "%s", brim_str_status(&shown) ? text : shown.data);
   brim_str_deinit(&shown);
-  (void)brim_store_star_passwords(detail);  // where memory lacked for the above
+  (void)brim_store_star_passwords(detail);  // in case memory lacked for the call above
   brim_utf8_trim(detail);
   brim_cli_hint(cli, status, detail, advice, sizeof advice);
   clear_progress(cli);
-  bool asked = status == BRIM_EINTERRUPTED;  // what was asked for is no error
+  bool asked = status == BRIM_EINTERRUPTED;  // the user's own wish is not an error
   print_line(cli, BRIM_UI_BAD, asked ? "" : brim_tr("error:"), detail);
   if (advice[0]) print_line(cli, BRIM_UI_DIM, brim_tr("hint:"), advice);
   if (cli->json) error_event(cli, status, detail, advice);
@@ -383,7 +405,7 @@ void brim_cli_command_text(const brim_cli *cli, brim_str *out) {
 
 //---------------------------------- outputs ----------------------------------
 
-// Where a link leads, for brim_free; NULL = it is none.
+// The target of a symbolic link, for brim_free; NULL if it is none.
 static char *link_target(const char *path) {
   char to[PATH_MAX];
   ssize_t n = readlink(path, to, sizeof to - 1);
@@ -395,7 +417,8 @@ static char *link_target(const char *path) {
   return joined;
 }
 
-// One file, there already or not: "r" and "./r" are one name, and so is a link to an r that is to come.
+// Do two paths name one file, whether it exists or not? "r" and "./r" do, and so does a link to an r that does
+// not exist yet.
 bool brim_cli_same_target(const char *a, const char *b) {
   enum { MOST_LINKS = 40 };  // as many as Linux follows
   if (strcmp(a, b) == 0 || brim_fs_same(a, b)) return true;
@@ -416,6 +439,16 @@ bool brim_cli_same_target(const char *a, const char *b) {
     brim_free(folders[i]);
   }
   return same;
+}
+
+bool brim_cli_is_below(const char *folder, const char *path) {
+  char *a = brim_fs_is_dir(folder) ? realpath(folder, NULL) : NULL;
+  char *b = a ? realpath(path, NULL) : NULL;
+  size_t n = b ? strlen(a) : 0;
+  bool below = b && strncmp(a, b, n) == 0 && (b[n] == '/' || (n > 0 && a[n - 1] == '/'));
+  free(a);
+  free(b);
+  return below;
 }
 
 brim_status brim_cli_check_replace(const brim_cli *cli, const char *path, const char *mark) {

@@ -1,5 +1,5 @@
-// Ctrl-C, SIGTERM, SIGHUP, SIGUSR2: the first asks the run to finish its step and save, a later second one
-// ends the process at once.
+// Ctrl-C, SIGTERM, SIGHUP, SIGUSR2: the first asks the run to finish its step and save; another one, a second
+// later, ends the process.
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
@@ -8,14 +8,13 @@
 #include "cli/cli.h"
 #include "ui/term/ui_term.h"
 
-// Shells and timeout(1) signal the child and then its whole group: what comes this soon after the
-// first signal is the same wish.
+// Ignore signals this soon after the first one: shells and timeout(1) signal the child and then its group.
 enum { SAME_WISH_MS = 1000 };
 
-// Written by the handler only; a program has one set of signals, so this is process-wide.
+// Written by the handler. A process has one set of handlers, so this is file-scope state.
 static volatile sig_atomic_t stop_requested;
 static volatile sig_atomic_t announce_stop;
-static atomic_llong first_ms;  // when the first came, on the monotonic clock; 0: none yet
+static atomic_llong first_ms;  // time of the first signal, on the monotonic clock; 0 = none yet
 
 static void say(const char *text, size_t size) {
   if (!announce_stop || brim_screen_shown()) return;  // a live view shows that it stops
@@ -29,13 +28,13 @@ static long long now_ms(void) {
   return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000 + 1;  // never 0
 }
 
-// What the first signal and the second one are answered with.
+// Messages for the first signal and the second one.
 typedef struct stop_texts {
   const char *first, *second;
   size_t first_size, second_size;
 } stop_texts;
 
-// Translated before a handler can run, which may look nothing up.
+// Translated in advance: a signal handler must not look up messages.
 static stop_texts texts[BRIM_CLI_INTERRUPT_COUNT];
 static volatile sig_atomic_t kind;  // brim_cli_interrupt
 
@@ -73,7 +72,7 @@ static void on_signal(int number) {
   long long now = now_ms(), first = 0;
   if (!atomic_compare_exchange_strong(&first_ms, &first, now)) {
     if (now - first < SAME_WISH_MS || kind == BRIM_CLI_SAVES_ALWAYS) return;
-    brim_screen_restore();  // of a live view that the process leaves without closing it
+    brim_screen_restore();  // the process leaves a live view without closing it
     say(texts[kind].second, texts[kind].second_size);
     signal(number, SIG_DFL);
     raise(number);
@@ -88,7 +87,7 @@ const volatile sig_atomic_t *brim_cli_signals(bool announce, brim_cli_interrupt 
   memset(&action, 0, sizeof action);
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
-  // one at a time, so that the second message never lands within the first
+  // Block the others in the handler, so that the second message never lands within the first.
   sigemptyset(&action.sa_mask);
   sigaddset(&action.sa_mask, SIGINT);
   sigaddset(&action.sa_mask, SIGTERM);

@@ -1,4 +1,4 @@
-// `brim config show|explain|grid|check`: the config room on the terminal.
+// `brim config show|explain|grid|check`: prints what the config room knows.
 #include "cli/job/cli_job.h"
 
 #include <stdio.h>
@@ -70,9 +70,7 @@ static brim_status show(brim_cli *cli) {
     brim_str text;
     brim_str_init(&text);
     status = brim_config_to_yaml(l.config, brim_option_flag(&cli->parse, "origins", false), &text);
-    if (!status) status = brim_str_status(&text);
-    if (!status) brim_cli_print(cli, &text);
-    brim_str_deinit(&text);
+    status = brim_cli_finish_text(cli, &text, status);
   }
   loaded_close(&l);
   return status;
@@ -103,7 +101,7 @@ static bool same_group(const char *a, const char *b) {
   return n == group_length(b) && strncmp(a, b, n) == 0;
 }
 
-// No key of the group is read by this version: a workload's that is still to come.
+// Does this version use no key of the group? It belongs to a workload of a later version.
 static bool is_group_unused(const char *name) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
@@ -131,7 +129,7 @@ static void put_key(const brim_term *term, const brim_config_key *key, brim_str 
   put_meaning(term, key, out);
 }
 
-// Of one section, or of all: then one without any use is only named.
+// Lists the keys of one section, or of all; then an unused section is only named.
 static void list_keys(const brim_term *term, const char *section, brim_str *out) {
   const char *last = NULL;
   for (size_t i = 0; i < brim_config_key_count(); i++) {
@@ -154,13 +152,6 @@ static void list_keys(const brim_term *term, const char *section, brim_str *out)
   brim_str_append(out, brim_tr("brim config explain KEY describes one key.\n"));
 }
 
-static brim_status put_names(json_t *object, const char *key, const char *const *names) {
-  BRIM_TRY(brim_json_put(object, key, json_array()));
-  json_t *list = json_object_get(object, key);
-  for (; names && *names; names++) BRIM_TRY(brim_json_push(list, json_string(*names)));
-  return BRIM_OK;
-}
-
 static brim_status key_json(const brim_config_key *key, json_t *out) {
   BRIM_TRY(brim_json_put(out, "key", json_string(key->name)));
   BRIM_TRY(brim_json_put(out, "type", json_string(key->type)));
@@ -168,8 +159,8 @@ static brim_status key_json(const brim_config_key *key, json_t *out) {
                          key->default_text ? json_string(key->default_text) : json_null()));
   BRIM_TRY(brim_json_put(out, "meaning", json_string(brim_tr(key->meaning))));
   BRIM_TRY(brim_json_put(out, "used", json_boolean(brim_config_key_is_used(key))));
-  BRIM_TRY(put_names(out, "aliases", key->aliases));
-  return put_names(out, "choices", key->choices);
+  BRIM_TRY(brim_cli_put_names(out, "aliases", key->aliases));
+  return brim_cli_put_names(out, "choices", key->choices);
 }
 
 static brim_status keys_json(brim_cli *cli, const char *section) {
@@ -179,11 +170,7 @@ static brim_status keys_json(brim_cli *cli, const char *section) {
     if (section && (n != strlen(section) || strncmp(section, name, n) != 0)) continue;
     json_t *line = json_object();
     brim_status status = key_json(brim_config_key_at(i), line);
-    if (status) {
-      json_decref(line);
-      return status;
-    }
-    BRIM_TRY(brim_cli_json(cli, line));
+    BRIM_TRY(brim_cli_finish_json(cli, line, status));
   }
   return BRIM_OK;
 }
@@ -193,11 +180,7 @@ static brim_status explain_json(brim_cli *cli, const char *name, const char *tex
   json_t *line = json_object();
   brim_status status = key ? key_json(key, line) : brim_json_put(line, "name", json_string(name));
   if (!status) status = brim_json_put(line, "text", json_string(text));
-  if (status) {
-    json_decref(line);
-    return status;
-  }
-  return brim_cli_json(cli, line);
+  return brim_cli_finish_json(cli, line, status);
 }
 
 // A key, component, preset or section. In JSON each is a line of its own.
@@ -244,11 +227,7 @@ static brim_status grid_json(brim_cli *cli, const brim_config *config) {
     if (!status) status = brim_json_put(line, "point", json_integer((json_int_t)i));
     if (!status) status = brim_json_put(line, "label", json_string(label.data));
     brim_str_deinit(&label);
-    if (status) {
-      json_decref(line);
-      return status;
-    }
-    BRIM_TRY(brim_cli_json(cli, line));
+    BRIM_TRY(brim_cli_finish_json(cli, line, status));
   }
   return BRIM_OK;
 }
@@ -286,9 +265,7 @@ static brim_status grid(brim_cli *cli) {
   } else if (!status) {
     brim_str text;
     brim_str_init(&text);
-    status = grid_text(cli, l.config, &text);
-    if (!status) brim_cli_print(cli, &text);
-    brim_str_deinit(&text);
+    status = brim_cli_finish_text(cli, &text, grid_text(cli, l.config, &text));
   }
   loaded_close(&l);
   return status;
@@ -296,7 +273,7 @@ static brim_status grid(brim_cli *cli) {
 
 //---------------------------------- check ----------------------------------
 
-// All mistakes of one file; `lost`: no memory for one of them.
+// The mistakes of one file. `lost`: memory lacked for one of them.
 typedef struct mistakes {
   brim_str text[MAX_MISTAKES];
   size_t count, more;
@@ -343,11 +320,7 @@ static brim_status check_event(brim_cli *cli, const char *path, const brim_confi
   for (size_t i = 0; config && !status && i < brim_config_warning_count(config); i++) {
     status = brim_json_push(list, json_string(brim_config_warning(config, i)));
   }
-  if (status) {
-    json_decref(f);
-    return status;
-  }
-  return brim_cli_event(cli, "check", f);
+  return brim_cli_finish_event(cli, "check", f, status);
 }
 
 static brim_status print_check(brim_cli *cli, const char *path, const brim_config *config) {
@@ -363,13 +336,10 @@ static brim_status print_check(brim_cli *cli, const char *path, const brim_confi
     }
     brim_str_append_char(&text, '\n');
   }
-  brim_status status = brim_str_status(&text);
-  if (!status) brim_cli_print(cli, &text);
-  brim_str_deinit(&text);
-  return status;
+  return brim_cli_finish_text(cli, &text, BRIM_OK);
 }
 
-// In the order in which they were met; the status and its detail stay those of the first.
+// Prints the mistakes in order; the detail of the status stays that of the first.
 static void print_mistakes(brim_cli *cli, const mistakes *m, brim_status status) {
   if (m->count < 2) {
     brim_cli_error(cli, status);
@@ -418,7 +388,7 @@ static brim_status check_one(brim_cli *cli, const char *path, brim_cli_input *in
 
 static bool is_file(const char *word) { return !strchr(word, '=') || brim_fs_exists(word); }
 
-// Every file is looked at; the first failure is the command's.
+// Checks every file; the command fails with the first failure.
 static brim_status check_all(brim_cli *cli, brim_cli_input *input, const brim_config_facts *facts) {
   const char *option = brim_option_string(&cli->parse, "config", NULL);
   brim_status worst = BRIM_OK;
@@ -459,21 +429,11 @@ static brim_status check(brim_cli *cli) {
 //---------------------------------- the command ----------------------------------
 
 static brim_status run(brim_cli *cli) {
-  static const struct {
-    const char *name;
-    brim_status (*run)(brim_cli *cli);
-  } verbs[] = {{"show", show}, {"explain", explain}, {"grid", grid}, {"check", check}};
-  static const char *const names[] = {"show", "explain", "grid", "check", NULL};
-  if (cli->parse.positional_count == 0) {
-    return brim_cli_usage(cli, BRIM_N_("name an action: brim config show, explain, grid or check"));
-  }
-  const char *word = cli->parse.positional[0];
-  for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
-    if (strcmp(verbs[i].name, word) == 0) return verbs[i].run(cli);
-  }
-  const char *near = brim_nearest(word, names);
-  return brim_cli_usage(cli, BRIM_N_("unknown action '%.100s' after config; did you mean '%s'?"),
-                        word, near ? near : "show");
+  static const brim_cli_verb verbs[] = {
+      {"show", show}, {"explain", explain}, {"grid", grid}, {"check", check}, {NULL, NULL}};
+  return brim_cli_run_verb(cli, verbs,
+                           BRIM_N_("name an action: brim config show, explain, grid or check"),
+                           BRIM_N_("unknown action '%.100s' after config; did you mean '%s'?"));
 }
 
 const brim_cli_command brim_cli_config = {

@@ -1,4 +1,4 @@
-// `brim init`: looks at data and writes a commented config for it that trains as it stands.
+// `brim init`: examines data and writes a commented config that can train on them.
 
 #include "base/base_text.h"
 
@@ -14,25 +14,25 @@
 #include "cli/job/cli_job.h"
 #include "workload/workload.h"
 
-// What lies at the path. `info` is that of the split that is trained on.
+// The data at the path. `info` is that of the split to train on.
 typedef struct brim_init_facts {
   const char *name;     // of the config and the run
   const char *dataset;  // "folder", or as --dataset has it
-  const char *path;     // NULL: the dataset needs none
-  const char *split;    // that is trained on where it is not train; NULL = train
-  bool has_val;         // a val or test split is there
+  const char *path;     // NULL if the dataset needs none
+  const char *split;    // split to train on; NULL = train
+  bool has_val;         // there is a val or test split
   brim_source_info info;
   bool binary_targets;             // brim_source.binary_targets
-  int64_t height, width;           // of images: all of them, or the middle one where sizes vary
-  const char *const *class_names;  // NULL = not known
-  const char *unused;              // what of the path no split reads; "" = nothing
-  bool gpu;                        // the device that will train
-  bool allow_external;             // other files that an HDF5 file names may be read
+  int64_t height, width;           // of images; the median if sizes differ
+  const char *const *class_names;  // NULL = unknown
+  const char *unused;              // files at the path that no split reads; "" = none
+  bool gpu;                        // a GPU will train
+  bool allow_external;             // read other files that an HDF5 file names
 } brim_init_facts;
 
 typedef enum brim_init_kind {
-  BRIM_INIT_SMALL_IMAGES,  // as they are, cropped and flipped
-  BRIM_INIT_LARGE_IMAGES,  // brought to one size first
+  BRIM_INIT_SMALL_IMAGES,  // kept at their size, cropped and flipped
+  BRIM_INIT_LARGE_IMAGES,  // resized first
   BRIM_INIT_VECTORS,
   BRIM_INIT_SIGNALS,
   BRIM_INIT_KIND_COUNT
@@ -40,29 +40,28 @@ typedef enum brim_init_kind {
 
 typedef struct brim_init_choice {
   brim_init_kind kind;
-  // Images without targets: the workload that suits them; NULL = there are targets.
+  // The workload for images without targets; NULL if there are targets.
   const struct brim_workload_table *unlabelled;
-  int64_t batch;        // wanted; what memory allows is the plan's to say
-  double val_fraction;  // 0 = a split is there, or nothing is evaluated
+  int64_t batch;        // wanted; the plan may reduce it
+  double val_fraction;  // 0 = there is a split, or nothing is evaluated
   int64_t epochs;
   char model[96], loss[64], optimizer[96], train[320], val[128];  // train, val: "" = none
   char why_model[200];                                            // translated
 } brim_init_choice;
 
 //-------------------------------------------- choice --------------------------------------------
-// What suits a data set: model, transforms, optimiser, batch and epochs to start from, and the config
-// that says so. Nothing is opened here.
+// Chooses model, transforms, optimizer, batch and epochs for a data set, and writes the config. Opens nothing.
 
 enum {
-  SMALL_SIDE = 64,       // up to here images are taken whole, and resnets have their stem for them
-  SIGNAL_CHANNELS = 16,  // a float matrix with more columns may be a picture
-  IMAGE_STRETCH = 2,     // and is one if neither side is so many times the other
-  MIN_BATCH = 16,        // below it the statistics of a batch are noise
-  MIN_STEPS = 10,        // of an epoch, where the set is small
-  MIN_SHARED = 10,       // of fewer samples none is kept for validation
+  SMALL_SIDE = 64,       // largest side of small images, for which resnets have a stem of their own
+  SIGNAL_CHANNELS = 16,  // a float matrix with more columns may be an image
+  IMAGE_STRETCH = 2,     // an image's sides differ by less than this factor
+  MIN_BATCH = 16,        // smaller batches have noisy statistics
+  MIN_STEPS = 10,        // steps of an epoch, for small data sets
+  MIN_SHARED = 10,       // with fewer samples none are held out for validation
 };
 
-//---------------------------------- what it is ----------------------------------
+//---------------------------------- the kind of data ----------------------------------
 
 static bool is_image(const brim_source_info *info) {
   if (info->rank == 3) return info->dim[2] == 1 || info->dim[2] == 3;
@@ -80,7 +79,7 @@ static int64_t least_side(const brim_init_facts *f) {
   return f->height < f->width ? f->height : f->width;
 }
 
-// The workload that learns from images alone; NULL = there is none.
+// The workload that learns from images without targets; NULL = none.
 static const brim_workload_table *without_targets(void) {
   const brim_workload_table *table;
   for (size_t i = 0; (table = brim_workload_at(i)); i++) {
@@ -119,7 +118,7 @@ static void size_text(int64_t height, int64_t width, char out[48]) {
   }
 }
 
-// The side of the window that large images are cut to: what they have, up to 224.
+// The side of the crop of large images, up to 224.
 static int64_t window_of(const brim_init_facts *f) {
   static const int64_t sides[] = {224, 192, 160, 128, 96, 64};
   int64_t least = least_side(f);
@@ -153,7 +152,7 @@ static void choose_images(const brim_init_facts *f, brim_init_choice *c) {
     char size[48];
     size_text(f->height, f->width, size);
     int64_t padding = least_side(f) / 8;
-    // Grey images are often digits, letters or scans, that mirrored are something else.
+    // Do not flip grey images: they are often digits, letters or scans.
     snprintf(c->train, sizeof c->train, "random_crop(size=%s, padding=%lld)%s", size,
              (long long)(padding > 0 ? padding : 1), colour ? " | random_flip" : "");
   } else {
@@ -170,8 +169,8 @@ static void choose_images(const brim_init_facts *f, brim_init_choice *c) {
 
 //---------------------------------- signals ----------------------------------
 
-// The transformer's tokens are a divisor of the length, up to 32 samples each. A length without a
-// good one, such as a prime, is cut to the next that has one.
+// The length of a token divides the length of the signal, up to 32 samples. Cuts signals whose length has no good
+// divisor, such as a prime.
 static void choose_signals(const brim_init_facts *f, brim_init_choice *c) {
   enum { LONG = 128, MOST_TOKEN = 32, LEAST_TOKEN = 8 };
   int64_t length = f->info.dim[0];
@@ -204,7 +203,7 @@ static int64_t epochs_for(const brim_init_facts *f, const brim_init_choice *c) {
   return f->info.count < 2000 ? 60 : f->info.count < 20000 ? 40 : 24;
 }
 
-// What suits the data; BRIM_EINVAL where nothing does, with what to do.
+// Makes the choice; BRIM_EINVAL if nothing suits the data.
 static brim_status init_choose(const brim_init_facts *f, brim_init_choice *c) {
   memset(c, 0, sizeof *c);
   BRIM_TRY(find_kind(f, c));
@@ -235,9 +234,9 @@ static brim_status init_choose(const brim_init_facts *f, brim_init_choice *c) {
   return BRIM_OK;
 }
 
-// Rates scale with the batch for sgd; adamw keeps its own.
+// The learning rate of sgd scales with the batch; that of adamw does not.
 static void choose_optimizer(brim_init_choice *c, int64_t batch) {
-  if (c->unlabelled) return;  // its workload says
+  if (c->unlabelled) return;  // chosen by its workload
   if (c->kind <= BRIM_INIT_LARGE_IMAGES) {
     double lr = 0.1 * (double)batch / 128;
     snprintf(c->optimizer, sizeof c->optimizer,
@@ -282,7 +281,7 @@ static void init_describe(const brim_init_facts *f, char *out, size_t size) {
   }
 }
 
-// A YAML scalar: plain where that is sure to be read back as the same text.
+// A YAML scalar: plain only if it surely reads back as the same text.
 static void put_scalar(brim_str *out, const char *text) {
   static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-";
   bool letter = strpbrk(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/") != NULL;
@@ -316,7 +315,7 @@ static void put_comment(brim_str *out, const char *text) {
   brim_str_deinit(&wrapped);
 }
 
-// A line with what it means behind it, in one column.
+// A line with a comment in the comment column.
 static void put_line(brim_str *out, const char *line, const char *why) {
   int width = brim_utf8_width(line);
   brim_str_append(out, line);
@@ -338,12 +337,12 @@ static void put_head(const brim_init_facts *f, brim_str *out) {
     brim_str_init(&names);
     brim_str_append(&names, brim_tr("classes:"));
     for (int64_t i = 0; i < f->info.classes && i < 20; i++) {
-      brim_str_append(&names, i ? ", " : " ");  // YAML takes no control characters, not even here
+      brim_str_append(&names, i ? ", " : " ");  // YAML refuses control characters even in comments
       brim_text_append_plain(&names, f->class_names[i], strlen(f->class_names[i]), NULL);
     }
     if (f->info.classes > 20) brim_str_append(&names, ", ...");
     for (char *p = names.data; *p; p++) {
-      if (*p == '\n' || *p == '\r') *p = ' ';  // a folder may be called anything
+      if (*p == '\n' || *p == '\r') *p = ' ';  // a folder may have any name
     }
     put_comment(out, names.data);
     brim_str_deinit(&names);
@@ -403,8 +402,8 @@ static void put_transforms(const brim_init_choice *c, brim_str *out) {
   if (c->val[0]) brim_str_printf(out, "  val: %s\n", c->val);
 }
 
-// The optimizer for a batch (rates are scaled with it) and the config's text with its comments.
-// `memory` is reported beside the batch size; "" = not planned.
+// Chooses the optimizer for the batch and writes the config with its comments. `memory`: the comment of the batch size;
+// "" before planning.
 static void init_render(const brim_init_facts *f, brim_init_choice *c, int64_t batch,
                         const char *memory, brim_str *out) {
   char line[160];
@@ -455,7 +454,7 @@ static const brim_option options[] = {
     {0},
 };
 
-//---------------------------------- looking ----------------------------------
+//---------------------------------- examining the data ----------------------------------
 
 // The name of the config: the file or folder without its ending.
 static void name_of(const char *path, char *out, size_t size) {
@@ -474,7 +473,7 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// The middle height and width of images of different sizes, over evenly spread ones.
+// The median height and width of evenly spaced images.
 static void middle_size(brim_source *source, brim_init_facts *f) {
   int64_t heights[SIZES_LOOKED_AT], widths[SIZES_LOOKED_AT];
   uint64_t count = source->info.count, wanted = count < SIZES_LOOKED_AT ? count : SIZES_LOOKED_AT;
@@ -483,7 +482,7 @@ static void middle_size(brim_source *source, brim_init_facts *f) {
     if (brim_source_size(source, i * (count / wanted), &heights[n], &widths[n])) continue;
     n++;
   }
-  brim_status_clear();  // one that cannot be read is for training to tell
+  brim_status_clear();  // training reports images that cannot be read
   if (n == 0) return;
   qsort(heights, n, sizeof heights[0], by_value);
   qsort(widths, n, sizeof widths[0], by_value);
@@ -491,7 +490,7 @@ static void middle_size(brim_source *source, brim_init_facts *f) {
   f->width = widths[n / 2];
 }
 
-// The split to train on: train, else the unlabelled images, else what there is.
+// The split to train on: train, else unlabeled, else the first.
 static const brim_cli_split *find_split(const brim_cli_data *d) {
   static const char *const names[] = {"train", "unlabeled", NULL};
   for (const char *const *name = names; *name; name++) {
@@ -538,7 +537,7 @@ static brim_status look(brim_cli_data *d, brim_init_facts *f) {
   if (f->info.varies) middle_size(split->source, f);
   BRIM_TRY(brim_cli_data_class_names(d, split, &f->class_names));
   BRIM_TRY(find_unused(d, f));
-  // photos/cat, photos/dog, and init was pointed above photos
+  // The classes are photos/cat and photos/dog, but init got the folder above photos.
   if (f->info.classes == 1 && f->class_names && !strcmp(split->source->table->name, "folder")) {
     brim_log_warn("init",
                   "%s: all images belong to one class, '%s'; if the folders in it are the classes, "
@@ -587,7 +586,7 @@ static brim_status open_device(const brim_cli *cli, brim_registry *registry, con
   return status == BRIM_ENOENT || status == BRIM_EABI ? BRIM_EDEVICE : status;
 }
 
-// The largest power of two up to the batch wanted that fits with a fifth of the memory to spare.
+// Halves the batch until it fits into four fifths of the free memory.
 static brim_status fit_batch(const opened *o, const brim_plan *plan, int64_t *batch) {
   uint64_t free_bytes = 0, total = 0;
   BRIM_TRY(brim_device_memory(o->device, &free_bytes, &total));
@@ -615,14 +614,13 @@ static brim_status plan_batch(const brim_cli_data *d, opened *o, int64_t *batch,
   BRIM_TRY(o->work->table->plan(o->work->state, &setting, &plan));
   char bytes[32];
   brim_format_bytes(plan.bytes[BRIM_PLACE_DEVICE], bytes);
-  // it names the batch size, so that a later change of the key removes the comment
+  // The comment names the batch size, so that a later edit of the key removes it.
   snprintf(memory, size, brim_tr("a batch of %lld needs %s on %s"), (long long)*batch, bytes,
            o->device->info.name);
   return BRIM_OK;
 }
 
-// Chooses with the device that is there, writes the text, and plans it; then writes it again with
-// the batch that fits. What is written has been loaded and planned.
+// Chooses for the device, renders the config, loads and plans it, then renders it again with the batch that fits.
 static brim_status compose(brim_cli_data *d, brim_init_facts *f, brim_init_choice *c,
                            brim_str *text, int64_t *batch) {
   opened o = {0};
@@ -649,7 +647,7 @@ static brim_status compose(brim_cli_data *d, brim_init_facts *f, brim_init_choic
   return brim_str_status(text);
 }
 
-//---------------------------------- telling ----------------------------------
+//---------------------------------- output ----------------------------------
 
 static brim_status tell_json(brim_cli *cli, const brim_init_facts *f, const brim_init_choice *c,
                              const char *output, int64_t batch) {
@@ -662,11 +660,7 @@ static brim_status tell_json(brim_cli *cli, const brim_init_facts *f, const brim
   if (!status) status = brim_json_put(e, "batch_size", json_integer((json_int_t)batch));
   json_t *unused = status ? NULL : json_string(f->unused);
   if (!status) status = brim_json_put(e, "unused", unused ? unused : json_null());
-  if (status) {
-    json_decref(e);
-    return status;
-  }
-  return brim_cli_event(cli, "init", e);
+  return brim_cli_finish_event(cli, "init", e, status);
 }
 
 static void put_quoted(brim_str *out, const char *word) {
@@ -711,10 +705,7 @@ static brim_status tell(brim_cli *cli, const brim_init_facts *f, const brim_init
     put_quoted(&text, output);
     brim_str_printf(&text, " lr='[0.01, 0.001]'   # %s\n", brim_tr("compare settings"));
   }
-  brim_status status = brim_str_status(&text);
-  if (!status) brim_cli_print(cli, &text);
-  brim_str_deinit(&text);
-  return status;
+  return brim_cli_finish_text(cli, &text, BRIM_OK);
 }
 
 //---------------------------------- the command ----------------------------------
@@ -727,9 +718,9 @@ static brim_status write_config(brim_cli *cli, brim_cli_data *d, brim_init_facts
   brim_str_init(&text);
   brim_status status = brim_source_open_failed(brim_cli_data_open(d));
   if (!status) status = look(d, f);
-  brim_cli_data_hush(cli, true);  // what there is to say of the data was reported on opening them
+  brim_cli_log_errors(cli);  // warnings about the data were given when they were opened
   if (!status) status = compose(d, f, &choice, &text, &batch);
-  brim_cli_data_hush(cli, false);
+  brim_cli_log(cli);
   if (!status) status = brim_fs_write(output, text.data, text.len);
   if (!status) status = tell(cli, f, &choice, output, batch);
   brim_str_deinit(&text);

@@ -1,4 +1,4 @@
-// `brim data info|make|convert|verify`: the command, and what its words share.
+// `brim data info|make|convert|verify`: the command, and the source with its splits.
 
 #include "cli/data/cli_data.h"
 
@@ -7,9 +7,6 @@
 #include <string.h>
 
 //------------------------------------------- sources -------------------------------------------
-// What the words of `brim data` share: the source and its splits, progress, names.
-
-//---------------------------------- the source ----------------------------------
 
 brim_status brim_cli_data_int(brim_cli *cli, const char *name, int64_t min, int64_t max,
                               int64_t *value) {
@@ -92,7 +89,7 @@ void brim_cli_data_deinit(brim_cli_data *d) {
 
 //---------------------------------- splits ----------------------------------
 
-// Where the target lies behind an input.
+// Offset of the target behind an input.
 static size_t target_place(const brim_source *source) {
   return (source->input_bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
 }
@@ -101,8 +98,8 @@ static brim_status read_one(brim_source *source, uint64_t index, uint8_t *out) {
   return brim_source_read(source, index, 1, out, out + target_place(source), NULL, NULL);
 }
 
-// Are these the same samples under two names (a set without a val split gives its test set)? By
-// count, name and content of the first and the last; what cannot be read is as good as its name.
+// Are these the same samples under two names? (A set without a val split returns its test set.) Compares the
+// count, then name and content of the first and the last sample; of an unreadable sample only the name.
 static brim_status same_samples(brim_source *a, brim_source *b, bool *same) {
   uint64_t count = a->info.count;
   *same = false;
@@ -147,28 +144,20 @@ static brim_status add_split(brim_cli_data *d, const char *name, brim_source *so
   return BRIM_OK;
 }
 
-void brim_cli_data_hush(const brim_cli *cli, bool hush) {
-  brim_log_level level = hush || cli->quiet ? BRIM_LOG_ERROR
-                         : cli->verbose     ? BRIM_LOG_DEBUG
-                                            : BRIM_LOG_WARN;
-  bool json = brim_option_flag(&cli->parse, "log-json", false);
-  brim_log_set_sink(json ? brim_log_sink_json : brim_log_sink_human, stderr, level);
-}
-
 static brim_status open_one(brim_cli_data *d, const char *split, brim_source **out) {
   return brim_source_open(d->registry, &d->component, d->path, split, d->seed, out);
 }
 
-// A split that is not there is none; anything else that is wrong with it is wrong.
+// Opens every split. A missing one is skipped; any other failure is a failure.
 static brim_status open_all(brim_cli_data *d) {
   static const char *const names[BRIM_CLI_DATA_SPLITS] = {"train", "test", "val", "unlabeled"};
   char first[1024] = "";
   brim_status status = BRIM_OK, missing = BRIM_OK;
   for (size_t i = 0; i < BRIM_CLI_DATA_SPLITS && !status; i++) {
     brim_source *source = NULL;
-    brim_cli_data_hush(d->cli, i >= 2);  // they may be what was opened already
+    if (i >= 2) brim_cli_log_errors(d->cli);  // val may be test again
     brim_status opened = open_one(d, names[i], &source);
-    brim_cli_data_hush(d->cli, false);
+    brim_cli_log(d->cli);
     if (!opened) {
       status = add_split(d, names[i], source);
     } else if (opened == BRIM_ENOENT) {
@@ -196,7 +185,7 @@ brim_status brim_cli_data_open(brim_cli_data *d) {
   return add_split(d, split, source);
 }
 
-//---------------------------------- what they share ----------------------------------
+//---------------------------------- progress and names ----------------------------------
 
 void brim_cli_data_begin(brim_cli_data *d, const char *title, const char *split) {
   snprintf(d->title, sizeof d->title, "%s %s", title, split);
@@ -209,7 +198,7 @@ bool brim_cli_data_tick(void *ctx, uint64_t done, uint64_t total) {
   p.elapsed_s = (double)brim_time_since_ns(d->start, brim_clock_now()) / 1e9;
   p.rate = p.elapsed_s > 0 ? (double)done / p.elapsed_s : NAN;
   p.eta_s = done ? p.elapsed_s * (double)(total - done) / (double)done : NAN;
-  if (!d->cli->json) brim_cli_progress(d->cli, &p);  // a line for each result, and nothing else
+  if (!d->cli->json) brim_cli_progress(d->cli, &p);  // with --json only results are printed
   return !(d->cli->stop && *d->cli->stop);
 }
 
@@ -242,7 +231,6 @@ brim_status brim_cli_data_unused(const brim_cli_data *d, brim_str *out, brim_sou
 }
 
 //------------------------------------------- command -------------------------------------------
-// `brim data info|make|convert|verify`: the command and its options.
 
 static const char *const split_choices[] = {"train", "val", "test", "unlabeled", "all", NULL};
 static const char *const dtype_choices[] = {"u8", "f32", NULL};
@@ -362,24 +350,14 @@ static const brim_option options[] = {
 };
 
 static brim_status run(brim_cli *cli) {
-  static const struct {
-    const char *name;
-    brim_status (*run)(brim_cli *cli);
-  } verbs[] = {{"info", brim_cli_data_info},
-               {"make", brim_cli_data_make},
-               {"convert", brim_cli_data_convert},
-               {"verify", brim_cli_data_verify}};
-  static const char *const names[] = {"info", "make", "convert", "verify", NULL};
-  if (cli->parse.positional_count == 0) {
-    return brim_cli_usage(cli, BRIM_N_("name an action: brim data info, make, convert or verify"));
-  }
-  const char *word = cli->parse.positional[0];
-  for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
-    if (strcmp(verbs[i].name, word) == 0) return verbs[i].run(cli);
-  }
-  const char *near = brim_nearest(word, names);
-  return brim_cli_usage(cli, BRIM_N_("unknown action '%.100s' after data; did you mean '%s'?"),
-                        word, near ? near : "info");
+  static const brim_cli_verb verbs[] = {{"info", brim_cli_data_info},
+                                        {"make", brim_cli_data_make},
+                                        {"convert", brim_cli_data_convert},
+                                        {"verify", brim_cli_data_verify},
+                                        {NULL, NULL}};
+  return brim_cli_run_verb(cli, verbs,
+                           BRIM_N_("name an action: brim data info, make, convert or verify"),
+                           BRIM_N_("unknown action '%.100s' after data; did you mean '%s'?"));
 }
 
 const brim_cli_command brim_cli_data_command = {

@@ -1,6 +1,5 @@
-// `brim data make` and `convert`: samples of a source, through a resize where one is asked for, into
-// a pack. A block is read by all threads, then written; what was written is read back and compared
-// before it takes its name.
+// `brim data make` and `convert`: write the samples of a source, resized or not, as a pack. All threads read a block,
+// then it is written. The result is read back and compared before it gets its name.
 #include "cli/data/cli_data.h"
 
 #include <stdio.h>
@@ -21,16 +20,16 @@ typedef struct conversion {
   const char *out;
   brim_pipeline resize;  // count 0 = none
   brim_transforms *transforms[BRIM_CLI_DATA_SPLITS];
-  brim_source_info info[BRIM_CLI_DATA_SPLITS];  // of what is written
-  uint64_t *good[BRIM_CLI_DATA_SPLITS];         // samples that are; NULL = all
+  brim_source_info info[BRIM_CLI_DATA_SPLITS];  // of the result
+  uint64_t *good[BRIM_CLI_DATA_SPLITS];         // indices of readable samples; NULL = all
   uint64_t samples, compared, bytes, skipped;
   double seconds;
 } conversion;
 
-// One block and what reads it.
+// A block of samples and the buffers of the threads that read it.
 typedef struct block {
   brim_source *source;
-  const brim_transforms *transforms;  // NULL = as it is
+  const brim_transforms *transforms;  // NULL = none
   const uint64_t *good;               // NULL = every sample
   uint64_t first;
   size_t output_bytes;
@@ -124,7 +123,7 @@ static brim_status block_init(const conversion *c, size_t split, uint64_t sample
                    (unsigned long long)samples);
 }
 
-// Samples of a block: some megabytes, whole chunks, something to do for every thread.
+// Samples of a block: some megabytes, whole chunks, work for every thread.
 static uint64_t block_samples(const conversion *c, size_t split) {
   size_t bytes = c->transforms[split] ? brim_transforms_output_bytes(c->transforms[split])
                                       : c->d->split[split].source->input_bytes;
@@ -170,7 +169,7 @@ static brim_status write_split(conversion *c, size_t split) {
 
 //---------------------------------- reading back ----------------------------------
 
-// The sample a written one was made of: its own number, or that of an image's name.
+// The number of the sample that a written one comes from: its index, or the number in an image's name.
 static uint64_t number_of(const conversion *c, const brim_source *written, uint64_t index) {
   if (c->options.format != BRIM_PACK_PNG && c->options.format != BRIM_PACK_JPG) return index;
   char text[1024];
@@ -195,7 +194,7 @@ static brim_status compare_sample(const conversion *c, block *b, brim_source *wr
                    c->out, (unsigned long long)from);
 }
 
-// As anyone would open it, with nothing said that the files do not say.
+// Opens the result as a user would, with no more arguments than the files need.
 static brim_status open_written(const conversion *c, const char *path, size_t split,
                                 brim_source **out) {
   brim_component component = {.name = brim_pack_format_source(c->options.format)};
@@ -205,10 +204,10 @@ static brim_status open_written(const conversion *c, const char *path, size_t sp
     component.args = &gray;
     component.arg_count = 1;
   }
-  // That it is smaller than the real CIFAR is no news here.
-  brim_cli_data_hush(c->d->cli, true);
+  // No warning that it is smaller than the real CIFAR.
+  brim_cli_log_errors(c->d->cli);
   brim_status status = brim_source_open(NULL, &component, path, c->d->split[split].name, 0, out);
-  brim_cli_data_hush(c->d->cli, false);
+  brim_cli_log(c->d->cli);
   return status;
 }
 
@@ -261,7 +260,6 @@ static brim_status write_all(conversion *c) {
 
 static brim_status result_json(const conversion *c) {
   json_t *f = json_object();
-  if (!f) return brim_fail(BRIM_ENOMEM, "out of memory while writing JSON");
   brim_status s = brim_json_put(f, "path", json_string(c->out));
   if (!s) s = brim_json_put(f, "format", json_string(brim_pack_format_name(c->options.format)));
   if (!s) s = brim_json_put(f, "splits", json_object());
@@ -275,11 +273,7 @@ static brim_status result_json(const conversion *c) {
   if (!s) s = brim_json_put(f, "compared", json_integer((json_int_t)c->compared));
   if (!s) s = brim_json_put(f, "bytes", json_integer((json_int_t)c->bytes));
   if (!s) s = brim_json_put(f, "seconds", brim_json_number(c->seconds));
-  if (s) {
-    json_decref(f);
-    return s;
-  }
-  return brim_cli_event(c->d->cli, "written", f);
+  return brim_cli_finish_event(c->d->cli, "written", f, s);
 }
 
 static brim_status result_text(const conversion *c) {
@@ -302,13 +296,10 @@ static brim_status result_text(const conversion *c) {
     brim_str_printf(&out, brim_tr("; %llu broken ones skipped"), (unsigned long long)c->skipped);
   }
   brim_str_append_char(&out, '\n');
-  brim_status status = brim_str_status(&out);
-  if (!status) brim_cli_print(c->d->cli, &out);
-  brim_str_deinit(&out);
-  return status;
+  return brim_cli_finish_text(c->d->cli, &out, BRIM_OK);
 }
 
-// --on-error skip: every sample is read first, and what cannot be is left out.
+// --on-error skip: reads every sample first and leaves out unreadable ones.
 static brim_status leave_out_broken(conversion *c, size_t split) {
   brim_cli_split *s = &c->d->split[split];
   uint64_t count = s->source->info.count, n = 0;
@@ -447,16 +438,6 @@ static brim_status read_resize(conversion *c) {
   return brim_cli_data_parse(c->d, expression, "--resize", &c->resize);
 }
 
-// What is converted would go with the folder it lies in.
-static bool lies_in(const char *inner, const char *outer) {
-  char *a = realpath(inner, NULL), *b = realpath(outer, NULL);
-  size_t n = b ? strlen(b) : 0;
-  bool in = a && b && strncmp(a, b, n) == 0 && (a[n] == '/' || b[n - 1] == '/');
-  free(a);
-  free(b);
-  return in;
-}
-
 brim_status brim_cli_data_convert(brim_cli *cli) {
   const brim_option_parse *p = &cli->parse;
   if (p->positional_count != 3) {
@@ -466,7 +447,7 @@ brim_status brim_cli_data_convert(brim_cli *cli) {
   if (brim_fs_same(from, to)) {
     return brim_cli_usage(cli, BRIM_N_("%.200s cannot be converted into itself"), from);
   }
-  if (lies_in(from, to)) {
+  if (brim_cli_is_below(to, from)) {
     return brim_cli_usage(cli, BRIM_N_("%.200s cannot replace the folder that contains it"), from);
   }
   brim_cli_data d;
@@ -496,11 +477,11 @@ static brim_status read_shape(brim_cli *cli, brim_pack_format format, int64_t *d
                         BRIM_SOURCE_MAX_RANK, text);
 }
 
-// Splits of a made set, in the order of the source's own, and how many samples each has.
+// Splits that make writes.
 enum { MADE_TRAIN, MADE_TEST, MADE_UNLABELED, MADE_COUNT };
 static const char *const made_names[MADE_COUNT] = {"train", "test", "unlabeled"};
 
-// The source of the samples, as a config would have it.
+// The source as an expression of a config.
 static brim_status synthetic_text(brim_cli_data *d, const brim_pack_options *options,
                                   const int64_t made[MADE_COUNT], brim_str *out) {
   brim_cli *cli = d->cli;
@@ -542,7 +523,7 @@ static brim_status open_synthetic(brim_cli_data *d, const char *text,
   return BRIM_OK;
 }
 
-// --samples 0 is for a set of nothing but samples without labels.
+// Samples of each split. --samples 0 is for a set with only unlabelled samples.
 static brim_status read_counts(brim_cli *cli, int64_t made[MADE_COUNT]) {
   const int64_t most = (int64_t)1 << 40;
   int64_t samples = 10000, test, unlabeled = 0;
@@ -552,7 +533,7 @@ static brim_status read_counts(brim_cli *cli, int64_t made[MADE_COUNT]) {
   BRIM_TRY(brim_cli_data_int(cli, "test-samples", 0, most, &test));
   made[MADE_TRAIN] = samples;
   made[MADE_TEST] = test;
-  // STL-10 has unlabelled images, which contrastive training asks for
+  // STL-10 has unlabelled images, for contrastive training.
   const char *format = brim_option_string(&cli->parse, "format", NULL);
   bool given = brim_option_int(&cli->parse, "unlabeled-samples", -1) >= 0;
   if (!given && format && strcmp(format, "stl10") == 0) unlabeled = samples;

@@ -1,6 +1,5 @@
-// `brim doctor`: is this machine fit to train, and what does a config ask of it? Opens what the checks
-// in src/doctor need, in an order that keeps brim itself out of what is seen: the machine is examined
-// before a GPU is opened.
+// `brim doctor`: checks this machine, and the needs of a config. Examines the machine before it opens a GPU, so that the
+// checks of src/doctor do not see brim itself.
 #include <stdio.h>
 #include <string.h>
 
@@ -17,21 +16,19 @@ typedef struct doctor {
   brim_doctor_machine machine;
   brim_doctor_report report;
   bool quick;
-  const char *data;  // a folder that was given in the place of a config; NULL = none
+  const char *data;  // a folder given in place of a config; NULL = none
   brim_doctor_survey *survey;
   char bad_config[1024];  // why the config cannot be used; "" = it can, or there is none
-  char *folder;           // owned: that training writes to; NULL without a config
+  char *folder;           // owned: the output folder of training; NULL without a config
   char *records;          // owned
-  brim_str words;         // the job as commands to type name it
+  brim_str words;         // the words of a command that name the job
 } doctor;
 
 static bool has_config(const doctor *d) { return d->job.input.word != NULL; }
 
 //---------------------------------- opening ----------------------------------
 
-// A config that cannot be read is a finding, not a failure: the machine is examined all the same, with
-// brim's defaults.
-// `doctor FOLDER` is about the data there, as `doctor --data FOLDER`: a config is no folder.
+// Takes `doctor FOLDER` as `doctor --data FOLDER`.
 static brim_status take_data(doctor *d) {
   const brim_option_parse *parse = &d->cli->parse;
   if (parse->positional_count != 1 || brim_option_string(parse, "data", NULL)) return BRIM_OK;
@@ -42,6 +39,7 @@ static brim_status take_data(doctor *d) {
   return BRIM_OK;
 }
 
+// A bad config is a finding, not a failure: brim still examines the machine, with a default config.
 static brim_status load_config(doctor *d) {
   BRIM_TRY(take_data(d));
   brim_status status = brim_cli_job_config(d->cli, &d->job);
@@ -58,8 +56,7 @@ static brim_status load_config(doctor *d) {
   return brim_config_load(&defaults, &d->job.config);
 }
 
-// How long a driver may take before the rest is shown without it. Without persistence mode it starts
-// each GPU first, which takes a few seconds.
+// Seconds to wait for the driver. Without persistence mode it first starts each GPU, which takes a few seconds.
 #define PATIENCE_S 10.0
 
 static brim_status ask_driver(doctor *d) {
@@ -114,7 +111,7 @@ static brim_status measure(doctor *d) {
   return BRIM_OK;
 }
 
-// Failures of the device are lines; being stopped, or no memory for lines, ends the command.
+// A failure of the device is a line of the report; an interrupt ends the command.
 static brim_status examine_device(doctor *d) {
   brim_status status = d->quick && !has_config(d) ? BRIM_OK : open_device(d);
   if (!status && !d->quick) status = measure(d);
@@ -195,10 +192,7 @@ static brim_status show(doctor *d) {
                  : brim_option_flag(&d->cli->parse, "why", false) ? BRIM_UI_DOCTOR_WHY
                                                                   : BRIM_UI_DOCTOR_ALL,
                  &text);
-  brim_status status = brim_str_status(&text);
-  if (!status) brim_cli_print(d->cli, &text);
-  brim_str_deinit(&text);
-  return status;
+  return brim_cli_finish_text(d->cli, &text, BRIM_OK);
 }
 
 static brim_status examine(doctor *d) {
@@ -218,7 +212,7 @@ static brim_status run(brim_cli *cli) {
   brim_doctor_report_init(&d.report);
   brim_str_init(&d.words);
   brim_status status = examine(&d);
-  // A bad line is the answer, not an error of this command: the exit code alone tells.
+  // A bad check is a result, not an error of this command: only the exit code tells.
   if (!status && d.report.counts[BRIM_DOCTOR_BAD] > 0) {
     cli->error_reported = true;
     status = BRIM_ESTATE;
@@ -268,5 +262,5 @@ const brim_cli_command brim_cli_doctor = {
         "list what is bad\nbrim doctor --json | jq '.checks[] | select(.state == \"bad\")'\n"),
     .options = options,
     .run = run,
-    .interrupt = BRIM_CLI_ENDS,  // nothing is written but whole files
+    .interrupt = BRIM_CLI_ENDS,  // files are written atomically, so stopping is always safe
 };

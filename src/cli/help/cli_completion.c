@@ -1,5 +1,5 @@
-// `brim completion bash|zsh`: completion scripts out of the command, option and config tables. They
-// hold everything they offer, so that a key press starts no program.
+// `brim completion bash|zsh`: completion scripts made from the command, option and config tables. A script contains
+// all its words, so that a key press starts no program.
 #include "cli/cli.h"
 #include "config/config.h"
 
@@ -10,9 +10,9 @@
 
 static const brim_option options[] = {{0}};
 
-//---------------------------------- what there is ----------------------------------
+//---------------------------------- words ----------------------------------
 
-// What may follow an option or stand alone.
+// The value of an option.
 typedef enum value_kind {
   VALUE_NONE,    // a flag
   VALUE_FREE,    // a number or a free name
@@ -22,10 +22,10 @@ typedef enum value_kind {
   VALUE_FOLDER
 } value_kind;
 
-// Devices by their kind: which GPUs are here would have to be asked of the driver.
+// No GPU numbers: only the driver knows which GPUs this machine has.
 static const char *const device_names[] = {"auto", "cpu", "cuda", "ref", NULL};
 
-// What `compare --by` takes: the knobs of all workloads, as records name them.
+// The values of `compare --by`: the knobs of all workloads, as records name them.
 enum { MOST_KNOBS = 64 };
 typedef const char *knob_names[MOST_KNOBS + 1];
 
@@ -43,7 +43,7 @@ static void find_knobs(knob_names out) {
   out[n] = NULL;
 }
 
-// Names that stand for a config, `brim train WORKLOAD`, in order; for brim_str_deinit.
+// Workloads that can be named in place of a config (`brim train WORKLOAD`), sorted; for brim_str_deinit.
 static void workload_names(brim_str *out) {
   const char *last = "", *next;
   brim_str_init(out);
@@ -59,7 +59,7 @@ static void workload_names(brim_str *out) {
   } while (next);
 }
 
-// `knobs` is where their names are put.
+// `knobs`: room for the names of knobs.
 static value_kind kind_of(const brim_option *o, knob_names knobs, const char *const **words) {
   const char *metavar = o->metavar ? o->metavar : "";
   *words = NULL;
@@ -82,8 +82,8 @@ static value_kind kind_of(const brim_option *o, knob_names knobs, const char *co
   return file ? VALUE_FILE : VALUE_FREE;
 }
 
-// The verbs of a command: `brim data info|make|...`, the first words of its forms of usage; several
-// that share a form stand there with '|' between them.
+// The verbs of a command such as `brim data`: the first words of its usage lines, with '|' between verbs that share
+// a line.
 enum { MOST_VERBS = 24 };
 typedef char verb_names[MOST_VERBS][24];
 
@@ -113,7 +113,7 @@ static bool takes_config(const brim_cli_command *command) {
   return strstr(command->usage, "CONFIG") || strstr(command->usage, "GRID");
 }
 
-// The first word is a verb or a config.
+// Can the first word be a verb or a config?
 static bool takes_grid(const brim_cli_command *command) {
   return brim_str_starts(command->usage, "GRID");
 }
@@ -139,7 +139,7 @@ static void put_components(brim_str *out, const char *category, const char *befo
   }
 }
 
-// Every key by its name, and by the short ones that people type: batch_size, lr.
+// Every key by its name and its short aliases, such as batch_size and lr.
 static void put_keys(brim_str *out) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
@@ -162,8 +162,8 @@ static const char bash_head[] =
     "# bash completion for brim; made by `brim completion bash`.\n"
     "# To use it: brim completion bash > ~/.local/share/bash-completion/completions/brim\n\n";
 
-// The part that looks at the line. Words are cut out of the line itself: COMP_WORDS is cut at '=' and
-// ':' too, which are parts of brim's words; what is offered leaves out what readline thinks is done.
+// The part that reads the line. It splits the line itself, since COMP_WORDS is also split at '=' and ':', which are
+// parts of brim's words. Offers leave out the part that readline considers complete.
 static const char bash_tail[] =
     "_brim_offer() {\n"
     "  local word\n"
@@ -326,7 +326,7 @@ static void put_explainable(brim_str *out, const char *before) {
   }
 }
 
-// What a command takes besides options: "words ...", "file", "config", "config keys" or nothing.
+// The arguments of a command besides options: "words ...", "file", "config", "config keys" or nothing.
 static void bash_takes_row(const brim_cli_command *const *commands, const brim_cli_command *c,
                            brim_str *out) {
   verb_names verbs;
@@ -353,19 +353,26 @@ static void bash_takes_row(const brim_cli_command *const *commands, const brim_c
   }
 }
 
+static bool key_has_values(const brim_config_key *key) {
+  return brim_config_key_category(key) || key->choices || strcmp(key->type, "bool") == 0;
+}
+
+static void put_key_values(brim_str *out, const brim_config_key *key) {
+  const char *category = brim_config_key_category(key);
+  if (category) put_components(out, category, " ");
+  if (key->choices) put_words(out, key->choices);
+  if (strcmp(key->type, "bool") == 0) brim_str_append(out, "true false");
+}
+
 static void bash_key_values(brim_str *out) {
   brim_str_append(out, "_brim_key_values() {\n  case $1 in\n");
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
-    const char *category = brim_config_key_category(key);
-    bool truth = strcmp(key->type, "bool") == 0;
-    if (!category && !key->choices && !truth) continue;
+    if (!key_has_values(key)) continue;
     brim_str_printf(out, "    %s", key->name);
     for (const char *const *a = key->aliases; *a; a++) brim_str_printf(out, " | %s", *a);
     brim_str_append(out, ") echo '");
-    if (category) put_components(out, category, " ");
-    if (key->choices) put_words(out, key->choices);
-    if (truth) brim_str_append(out, "true false");
+    put_key_values(out, key);
     brim_str_append(out, "' ;;\n");
   }
   brim_str_append(out, "  esac\n}\n\n");
@@ -517,15 +524,11 @@ static void zsh_tables(brim_str *out) {
   brim_str_append(out, " )\n_brim_key_values=(\n");
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
-    const char *category = brim_config_key_category(key);
-    bool truth = strcmp(key->type, "bool") == 0;
-    if (!category && !key->choices && !truth) continue;
+    if (!key_has_values(key)) continue;
     const char *name = key->name;
     for (const char *const *a = key->aliases; name; name = *a++) {
       brim_str_printf(out, "  %s '", name);
-      if (category) put_components(out, category, " ");
-      if (key->choices) put_words(out, key->choices);
-      if (truth) brim_str_append(out, "true false");
+      put_key_values(out, key);
       brim_str_append(out, "'\n");
     }
   }
@@ -578,10 +581,7 @@ static brim_status run(brim_cli *cli) {
   } else {
     zsh(cli->commands, &text);
   }
-  brim_status status = brim_str_status(&text);
-  if (!status) brim_cli_print(cli, &text);
-  brim_str_deinit(&text);
-  return status;
+  return brim_cli_finish_text(cli, &text, BRIM_OK);
 }
 
 const brim_cli_command brim_cli_completion = {

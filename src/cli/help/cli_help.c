@@ -1,21 +1,23 @@
-// `brim help`: the overview, one command, one topic, or everything as JSON or as a man page. All of it is generated
-// from the command and option tables.
+// `brim help`: the overview, one command, one topic, or everything as JSON or as a man page. Made from the command
+// and option tables.
 
-#include "cli/help/cli_topics.h"
+#include "cli/cli.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/cli.h"
 #include "config/config.h"
 #include "workload/workload.h"
 
 //--------------------------------------- parts of topics ---------------------------------------
-// What the topics of `brim help` are put together from: paragraphs, lists of names, and the tables of
-// keys and components.
+// Paragraphs, lists of names, and the tables of keys and components.
 
-static void brim_topic_pairs(const brim_topic_pair *pairs, size_t count, int column, int width,
-                             brim_str *out) {
+typedef struct topic_pair {
+  const char *name, *text;  // text: a catalogue message
+} topic_pair;
+
+static void topic_pairs(const topic_pair *pairs, size_t count, int column, int width,
+                        brim_str *out) {
   brim_term term = {.width = width};
   for (size_t i = 0; i < count; i++) {
     int used = brim_utf8_width(pairs[i].name) + 2;
@@ -30,56 +32,52 @@ static void brim_topic_pairs(const brim_topic_pair *pairs, size_t count, int col
   }
 }
 
-// text is translated already
-static void brim_topic_paragraph(const char *text, int width, brim_str *out) {
+// `text` is translated.
+static void topic_paragraph(const char *text, int width, brim_str *out) {
   brim_term term = {.width = width};
   brim_ui_wrap(out, &term, text, 0);
   brim_str_append(out, "\n\n");
 }
 
-// The config keys that begin with `prefix` ("log."), with what they mean; those without effect in
-// this version are left out.
-static void brim_topic_keys(const char *prefix, int width, brim_str *out) {
+// The config keys that begin with `prefix` ("log.") and their meaning, without keys that this version does not use.
+static void topic_keys(const char *prefix, int width, brim_str *out) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
     if (!brim_str_starts(key->name, prefix) || !brim_config_key_is_used(key)) continue;
-    brim_topic_pairs(&(brim_topic_pair){key->name, key->meaning}, 1, 30, width, out);
+    topic_pairs(&(topic_pair){key->name, key->meaning}, 1, 30, width, out);
   }
 }
 
-// The components of a category ("model"), likewise.
-static void brim_topic_components(const char *category, int width, brim_str *out) {
+// The components of a category ("model") and their meaning.
+static void topic_components(const char *category, int width, brim_str *out) {
   for (size_t i = 0; i < brim_config_component_count(); i++) {
     brim_config_named row = brim_config_component_named(i);
     if (strcmp(row.category, category) != 0) continue;
-    brim_topic_pairs(&(brim_topic_pair){row.name, row.meaning}, 1, 24, width, out);
+    topic_pairs(&(topic_pair){row.name, row.meaning}, 1, 24, width, out);
   }
 }
 
 //------------------------------------ topics about the work ------------------------------------
-// The topics of `brim help` about the work: data, models, training, precision, memory, files. Lists
-// come from the tables of keys and components; only what no table says stands here.
+// Data, models, training, precision, memory, files. Only text that no table of keys or components has is written
+// here.
 
-#define PARAGRAPH(text) brim_topic_paragraph(brim_tr(text), width, out)
+#define PARAGRAPH(text) topic_paragraph(brim_tr(text), width, out)
 
-static void blank(brim_str *out) { brim_str_append_char(out, '\n'); }
-
-// cli_help.c
-static void brim_topic_data(int width, brim_str *out) {
+static void topic_data(int width, brim_str *out) {
   PARAGRAPH(
       "A path is enough: brim detects the format. brim data info PATH describes the data, brim "
       "init PATH writes a config for it, and brim data verify PATH lists every broken record.");
-  brim_topic_components("dataset", width, out);
-  blank(out);
+  topic_components("dataset", width, out);
+  brim_str_append_char(out, '\n');
   PARAGRAPH(
       "Training uses the split train; evaluation uses val, or test if there is no val. In a folder "
       "of images the splits are the folders train, val and test, each with one folder per class. "
       "Class folders alone are all train. data.val_fraction then holds out a share of the training "
       "set for validation.");
-  brim_topic_keys("data.", width, out);
+  topic_keys("data.", width, out);
 }
 
-static void brim_topic_transforms(int width, brim_str *out) {
+static void topic_transforms(int width, brim_str *out) {
   PARAGRAPH(
       "Transforms are a pipeline of stages separated by |. transform.train is for training, "
       "transform.val for evaluation. A single pipeline serves both; evaluation skips its random "
@@ -90,27 +88,27 @@ static void brim_topic_transforms(int width, brim_str *out) {
                   "  transform:\n"
                   "    train: random_resized_crop(size=224) | random_flip\n"
                   "    val: resize(size=256) | center_crop(size=224)\n\n");
-  brim_topic_components("transform", width, out);
-  blank(out);
+  topic_components("transform", width, out);
+  brim_str_append_char(out, '\n');
   PARAGRAPH("brim config explain NAME lists the arguments of a component.");
 }
 
-static void brim_topic_models(int width, brim_str *out) {
+static void topic_models(int width, brim_str *out) {
   PARAGRAPH(
       "brim derives the inputs and outputs of the network from the samples and targets. Write "
       "arguments in parentheses: model: resnet18(width=32).");
   const char *heading, *category;
   for (size_t i = 0; (category = brim_config_category_at(i, &heading)); i++) {
     brim_str_printf(out, "%s\n", brim_tr(heading));
-    brim_topic_components(category, width, out);
-    blank(out);
+    topic_components(category, width, out);
+    brim_str_append_char(out, '\n');
   }
   PARAGRAPH(
       "Weights have the names and shapes of PyTorch modules. model.safetensors loads into "
       "torchvision's networks, and --weights loads theirs.");
 }
 
-static void brim_topic_training(int width, brim_str *out) {
+static void topic_training(int width, brim_str *out) {
   PARAGRAPH("From a folder of images to a trained model:");
   brim_str_append(out,
                   "  brim init photos\n"
@@ -120,11 +118,11 @@ static void brim_topic_training(int width, brim_str *out) {
       "The first command writes a config for the data. The second finds the fastest setting and "
       "writes it into the config. The third trains and writes its files to runs/photos. Change a "
       "value for one run on the command line: brim train photos.yaml lr=0.01 --epochs 5.");
-  brim_topic_keys("training.", width, out);
+  topic_keys("training.", width, out);
 }
 
-static void brim_topic_precision(int width, brim_str *out) {
-  static const brim_topic_pair rows[] = {
+static void topic_precision(int width, brim_str *out) {
+  static const topic_pair rows[] = {
       {"fp32", BRIM_N_("32 bits throughout: the reference")},
       {"tf32", BRIM_N_("fp32 whose matrix products use 10 mantissa bits on tensor cores (GPU)")},
       {"bf16", BRIM_N_("16 bits with the range of fp32: fast if the device supports it, needs no "
@@ -136,12 +134,12 @@ static void brim_topic_precision(int width, brim_str *out) {
   PARAGRAPH(
       "training.precision (--precision) is the compute precision. Weights, statistics and losses "
       "always stay in fp32, in memory and in files.");
-  brim_topic_pairs(rows, sizeof rows / sizeof rows[0], 10, width, out);
-  blank(out);
+  topic_pairs(rows, sizeof rows / sizeof rows[0], 10, width, out);
+  brim_str_append_char(out, '\n');
   PARAGRAPH("brim bench --precisions fp32 bf16 measures the difference on this machine.");
 }
 
-static void brim_topic_memory(int width, brim_str *out) {
+static void topic_memory(int width, brim_str *out) {
   PARAGRAPH(
       "brim plans memory before a run and allocates it once: weights, gradients, optimizer, "
       "activations, workspace and loader. brim bench --plan prints the plan of every setting. brim "
@@ -159,11 +157,11 @@ static void brim_topic_memory(int width, brim_str *out) {
   PARAGRAPH(
       "On a GPU you share, gpu.memory_limit=10GB limits the plan. brim then recomputes only as "
       "many activations as it must to stay within the limit.");
-  brim_topic_keys("gpu.", width, out);
+  topic_keys("gpu.", width, out);
 }
 
-static void brim_topic_bench(int width, brim_str *out) {
-  static const brim_topic_pair files[] = {
+static void topic_bench(int width, brim_str *out) {
+  static const topic_pair files[] = {
       {"results.jsonl", BRIM_N_("one record per setting, with every measurement")},
       {"report.html", BRIM_N_("report with charts, in one self-contained file")},
       {"best.yaml", BRIM_N_("the recommended setting as a config for brim train")},
@@ -171,15 +169,15 @@ static void brim_topic_bench(int width, brim_str *out) {
   PARAGRAPH(
       "brim bench CONFIG measures batch sizes, workers and precisions. It times I/O, forward, "
       "backward and optimizer separately and recommends the fastest setting. It writes:");
-  brim_topic_pairs(files, sizeof files / sizeof files[0], 18, width, out);
-  blank(out);
+  topic_pairs(files, sizeof files / sizeof files[0], 18, width, out);
+  brim_str_append_char(out, '\n');
   PARAGRAPH(
       "--apply writes the recommendation into the config. --verify checks it with an epoch of "
       "training. --resume continues an interrupted sweep. brim compare A B compares two sweeps.");
-  brim_topic_keys("benchmark.", width, out);
+  topic_keys("benchmark.", width, out);
 }
 
-static void brim_topic_sweep(int width, brim_str *out) {
+static void topic_sweep(int width, brim_str *out) {
   PARAGRAPH(
       "Every list in a config is an axis of a grid, and every point of the grid is one experiment. "
       "device, gpus, per_gpu, tags, priority and output_dir are never axes.");
@@ -208,22 +206,22 @@ static void brim_topic_sweep(int width, brim_str *out) {
       "runs/grid/exp/ID. --store postgres://... shares one queue between machines.");
 }
 
-static void brim_topic_checkpoints(int width, brim_str *out) {
-  static const brim_topic_pair files[] = {
+static void topic_checkpoints(int width, brim_str *out) {
+  static const topic_pair files[] = {
       {"last.safetensors", BRIM_N_("everything needed to resume: weights, optimizer, position")},
       {"best.safetensors", BRIM_N_("the same, at the best evaluation so far")},
       {"model.safetensors", BRIM_N_("the weights only, written at the end of the run")},
   };
   PARAGRAPH("A run writes these files to its folder (--output-dir, or runs/NAME):");
-  brim_topic_pairs(files, sizeof files / sizeof files[0], 22, width, out);
-  blank(out);
+  topic_pairs(files, sizeof files / sizeof files[0], 22, width, out);
+  brim_str_append_char(out, '\n');
   PARAGRAPH(
       "They are safetensors files with the names of PyTorch modules. brim writes a new file next "
       "to the old one and then replaces it, so a crash never leaves a partial file.");
-  brim_topic_keys("checkpoint.", width, out);
+  topic_keys("checkpoint.", width, out);
 }
 
-static void brim_topic_resume(int width, brim_str *out) {
+static void topic_resume(int width, brim_str *out) {
   PARAGRAPH(
       "On Ctrl-C, SIGTERM or SIGHUP brim finishes the step, saves and exits with 130. The same "
       "command with --resume continues from the last checkpoint; the result is bit-identical to an "
@@ -238,14 +236,14 @@ static void brim_topic_resume(int width, brim_str *out) {
       "--weights FILE is different: it loads only the weights and starts at step 0.");
 }
 
-static void brim_topic_logs(int width, brim_str *out) {
+static void topic_logs(int width, brim_str *out) {
   PARAGRAPH(
       "Logs are in the folder of the run. --json prints the same events as JSON lines on stdout, "
       "for other programs. --verbose logs each action to stderr.");
-  brim_topic_keys("log.", width, out);
+  topic_keys("log.", width, out);
 }
 
-static void brim_topic_language(int width, brim_str *out) {
+static void topic_language(int width, brim_str *out) {
   PARAGRAPH(
       "brim speaks English and Korean. The first of LC_ALL, LC_MESSAGES and LANG that is set "
       "chooses; --lang en or --lang ko overrides it. Names of options, keys, files and JSON fields "
@@ -254,25 +252,24 @@ static void brim_topic_language(int width, brim_str *out) {
 }
 
 //----------------------------------- topics about the program -----------------------------------
-// The topics of `brim help`: the list, and those about the program itself (configs, components, exit
-// codes, environment). The others are in cli_help.c.
+// Configs, components, exit codes, environment; then the list of all topics.
 
 static void exit_codes(int width, brim_str *out) {
-  static const brim_topic_pair codes[] = {
+  static const topic_pair codes[] = {
 #define X(id, code, meaning) {#code, meaning},
       BRIM_CLI_EXIT_MAP(X)
 #undef X
   };
-  brim_topic_paragraph(brim_tr("Exit codes:"), width, out);
-  brim_topic_pairs(codes, sizeof codes / sizeof codes[0], 8, width, out);
+  topic_paragraph(brim_tr("Exit codes:"), width, out);
+  topic_pairs(codes, sizeof codes / sizeof codes[0], 8, width, out);
   brim_str_append_char(out, '\n');
-  brim_topic_paragraph(
+  topic_paragraph(
       brim_tr("On the first Ctrl-C, SIGTERM or SIGHUP brim finishes the step, saves and exits with "
               "130. A second one, at least one second later, ends brim immediately. Work since the "
               "last checkpoint is then lost, and the shell shows 130, 143 or 129. bench writes "
               "each record to disk as soon as it is measured."),
       width, out);
-  brim_topic_paragraph(
+  topic_paragraph(
       brim_tr("Every command checks its output path before it starts. A missing folder, a missing "
               "permission or an existing file of another kind exits with 2. A failure while "
               "writing, such as a full disk, exits with 1."),
@@ -280,7 +277,7 @@ static void exit_codes(int width, brim_str *out) {
 }
 
 static void environment(int width, brim_str *out) {
-  static const brim_topic_pair variables[] = {
+  static const topic_pair variables[] = {
       {"NO_COLOR", BRIM_N_("any value: use no colour")},
       {"CLICOLOR_FORCE",
        BRIM_N_("any value but 0: use colour even if the output is not a terminal")},
@@ -301,15 +298,15 @@ static void environment(int width, brim_str *out) {
       {"BRIM_HDF5_LIMIT_S",
        BRIM_N_("for tests: time limit of libhdf5 per file or row, in seconds (default: 60)")},
   };
-  brim_topic_paragraph(brim_tr("Environment variables brim reads:"), width, out);
-  brim_topic_pairs(variables, sizeof variables / sizeof variables[0], 26, width, out);
+  topic_paragraph(brim_tr("Environment variables brim reads:"), width, out);
+  topic_pairs(variables, sizeof variables / sizeof variables[0], 26, width, out);
 }
 
 static void config(int width, brim_str *out) {
-  brim_topic_paragraph(brim_tr("A config is a YAML file. Every key has one meaning, one default "
-                               "and often several spellings; brim config explain lists them. An "
-                               "unknown key is an error, and brim suggests the nearest known key."),
-                       width, out);
+  topic_paragraph(brim_tr("A config is a YAML file. Every key has one meaning, one default "
+                          "and often several spellings; brim config explain lists them. An "
+                          "unknown key is an error, and brim suggests the nearest known key."),
+                  width, out);
   brim_str_append(out,
                   "  model: mlp(depth=4, hidden=512)\n"
                   "  dataset: idx\n"
@@ -320,20 +317,20 @@ static void config(int width, brim_str *out) {
                   "    batch_size: 128\n"
                   "  training:\n"
                   "    epochs: 10\n\n");
-  brim_topic_paragraph(
+  topic_paragraph(
       brim_tr(
           "Later sources override earlier ones: defaults, a preset in the file, included files, "
           "the file, a preset on the command line (preset=rtx3060-12g), options, key.path=value "
           "arguments. brim config show --origins prints the source of each value."),
       width, out);
-  brim_topic_paragraph(
+  topic_paragraph(
       brim_tr("A list in place of one value is an axis of a grid: lr: [0.1, 0.01]. zip changes "
               "axes together, exclude removes points, and brim config grid lists the points."),
       width, out);
 }
 
 static void components(int width, brim_str *out) {
-  brim_topic_paragraph(
+  topic_paragraph(
       brim_tr("An expression selects a model, loss, optimizer, scheduler, data set or transform: a "
               "name, or a name with arguments. Arguments are numbers, words, lists [1, 2], tuples "
               "(0.8, 1.0) or other components. Transforms are pipelines: stages separated by |."),
@@ -344,38 +341,37 @@ static void components(int width, brim_str *out) {
                   "  transform:\n"
                   "    train: random_crop(size=28, padding=2) | cutout(size=8)\n"
                   "    val: center_crop(size=28)\n\n");
-  brim_topic_paragraph(brim_tr("brim config explain NAME describes a component and its arguments. "
-                               "Write plugin:NAME for a component from a plug-in."),
-                       width, out);
+  topic_paragraph(brim_tr("brim config explain NAME describes a component and its arguments. "
+                          "Write plugin:NAME for a component from a plug-in."),
+                  width, out);
 }
 
 static const brim_cli_topic topics[] = {
     {"config", BRIM_N_("write and combine configs"), config, NULL},
     {"components", BRIM_N_("expressions like mlp(depth=4) and pipelines"), components, NULL},
-    {"data", BRIM_N_("data formats, and how brim detects them"), brim_topic_data, NULL},
-    {"transforms", BRIM_N_("transforms of samples"), brim_topic_transforms, NULL},
-    {"models", BRIM_N_("networks, losses, optimizers, schedules"), brim_topic_models, NULL},
-    {"training", BRIM_N_("from a folder of images to a trained model"), brim_topic_training, NULL},
-    {"precision", BRIM_N_("fp32, tf32, bf16, fp16"), brim_topic_precision, NULL},
-    {"memory", BRIM_N_("the memory plan, and what to do if it does not fit"), brim_topic_memory,
+    {"data", BRIM_N_("data formats, and how brim detects them"), topic_data, NULL},
+    {"transforms", BRIM_N_("transforms of samples"), topic_transforms, NULL},
+    {"models", BRIM_N_("networks, losses, optimizers, schedules"), topic_models, NULL},
+    {"training", BRIM_N_("from a folder of images to a trained model"), topic_training, NULL},
+    {"precision", BRIM_N_("fp32, tf32, bf16, fp16"), topic_precision, NULL},
+    {"memory", BRIM_N_("the memory plan, and what to do if it does not fit"), topic_memory, NULL},
+    {"bench", BRIM_N_("run a sweep and read its result"), topic_bench, NULL},
+    {"sweep", BRIM_N_("run many experiments and continue them"), topic_sweep, NULL},
+    {"checkpoints", BRIM_N_("files of a run, and their use in other programs"), topic_checkpoints,
      NULL},
-    {"bench", BRIM_N_("run a sweep and read its result"), brim_topic_bench, NULL},
-    {"sweep", BRIM_N_("run many experiments and continue them"), brim_topic_sweep, NULL},
-    {"checkpoints", BRIM_N_("files of a run, and their use in other programs"),
-     brim_topic_checkpoints, NULL},
-    {"resume", BRIM_N_("resume after an interruption"), brim_topic_resume, NULL},
-    {"logs", BRIM_N_("log.csv, log.jsonl, TensorBoard"), brim_topic_logs, NULL},
-    {"language", BRIM_N_("English and Korean"), brim_topic_language, NULL},
+    {"resume", BRIM_N_("resume after an interruption"), topic_resume, NULL},
+    {"logs", BRIM_N_("log.csv, log.jsonl, TensorBoard"), topic_logs, NULL},
+    {"language", BRIM_N_("English and Korean"), topic_language, NULL},
     {"exit-codes", BRIM_N_("exit codes and their meaning"), exit_codes, NULL},
     {"environment", BRIM_N_("environment variables"), environment, NULL},
 };
 
 enum { TOPICS = sizeof topics / sizeof topics[0] };
 
-// Pages of workloads stand behind that of training.
+// Pages of workloads come after the topic training.
 static size_t first_of_workloads(void) {
   for (size_t i = 0; i < TOPICS; i++) {
-    if (topics[i].write == brim_topic_training) return i + 1;
+    if (topics[i].write == topic_training) return i + 1;
   }
   return TOPICS;
 }
@@ -416,14 +412,38 @@ void brim_cli_topic_write(const brim_cli_topic *topic, int width, brim_str *out)
     if (part[0] == ' ') {
       brim_str_append(out, part);
     } else {
-      brim_topic_paragraph(brim_tr(part), width, out);
+      topic_paragraph(brim_tr(part), width, out);
     }
   }
   snprintf(prefix, sizeof prefix, "%s.", topic->name);
-  brim_topic_keys(prefix, width, out);
+  topic_keys(prefix, width, out);
 }
 
 //--------------------------------------------- help ---------------------------------------------
+
+// Appends the texts that workloads add to a command, each on its own lines.
+static void put_texts(const brim_cli_command *command, bool examples, brim_str *out) {
+  const brim_workload_table *table;
+  for (size_t i = 0; (table = brim_workload_at(i)); i++) {
+    for (size_t k = 0; k < table->option_count; k++) {
+      const brim_work_options *o = &table->options[k];
+      const char *text = examples ? o->examples : o->about;
+      if (!text || strcmp(o->command, command->name) != 0) continue;
+      if (out->len > 0 && out->data[out->len - 1] != '\n') brim_str_append_char(out, '\n');
+      brim_str_append(out, brim_tr(text));
+    }
+  }
+}
+
+void brim_cli_command_about(const brim_cli_command *command, brim_str *out) {
+  brim_str_append(out, brim_tr(command->about));
+  put_texts(command, false, out);
+}
+
+void brim_cli_command_examples(const brim_cli_command *command, brim_str *out) {
+  if (command->examples[0]) brim_str_append(out, brim_tr(command->examples));
+  put_texts(command, true, out);
+}
 
 static const brim_option options[] = {
     {.name = "man", .help = BRIM_N_("print the man page as roff")},
@@ -432,7 +452,7 @@ static const brim_option options[] = {
 
 static brim_term plain_term(int width) { return (brim_term){.width = width}; }
 
-// Paragraphs, one per line of `text`, each wrapped.
+// Wraps each line of `text` as a paragraph.
 static void paragraphs(const char *text, int indent, int width, brim_str *out) {
   brim_term term = plain_term(width);
   while (*text) {
@@ -486,7 +506,7 @@ static void examples(const char *text, brim_str *out) {
   }
 }
 
-void brim_cli_help_command(const brim_cli_command *command, int width, brim_str *out) {
+static void help_command(const brim_cli_command *command, int width, brim_str *out) {
   const brim_option *tables[BRIM_CLI_MAX_TABLES + 1];
   size_t n = 0;
   brim_cli_option_tables(command, tables);
@@ -512,7 +532,7 @@ void brim_cli_help_command(const brim_cli_command *command, int width, brim_str 
   brim_str_deinit(&shown);
 }
 
-void brim_cli_help_overview(const brim_cli_command *const *commands, int width, brim_str *out) {
+static void help_overview(const brim_cli_command *const *commands, int width, brim_str *out) {
   brim_term term = plain_term(width);
   const brim_option *tables[] = {brim_cli_global_options(), NULL};
   brim_ui_wrap(out, &term,
@@ -540,16 +560,9 @@ static brim_status put_text(json_t *object, const char *key, const char *text) {
   return brim_json_put(object, key, text ? json_string(brim_tr(text)) : json_null());
 }
 
-// Names are for programs: they are the same in every language.
+// Names are not translated: programs read them.
 static brim_status put_name(json_t *object, const char *key, const char *name) {
   return brim_json_put(object, key, name ? json_string(name) : json_null());
-}
-
-static brim_status put_names(json_t *object, const char *key, const char *const *names) {
-  BRIM_TRY(brim_json_put(object, key, json_array()));
-  json_t *list = json_object_get(object, key);
-  for (; names && *names; names++) BRIM_TRY(brim_json_push(list, json_string(*names)));
-  return BRIM_OK;
 }
 
 static brim_status put_options(json_t *list, const brim_option *table) {
@@ -566,8 +579,8 @@ static brim_status put_options(json_t *list, const brim_option *table) {
     BRIM_TRY(put_text(item, "help", o->help));
     BRIM_TRY(put_name(item, "key", o->key));
     BRIM_TRY(put_name(item, "default", o->default_text));
-    BRIM_TRY(put_names(item, "aliases", o->aliases));
-    BRIM_TRY(put_names(item, "choices", o->choices));
+    BRIM_TRY(brim_cli_put_names(item, "aliases", o->aliases));
+    BRIM_TRY(brim_cli_put_names(item, "choices", o->choices));
   }
   return BRIM_OK;
 }
@@ -592,14 +605,10 @@ static brim_status fill_json(const brim_cli_command *const *commands, json_t *ro
   return put_options(json_object_get(root, "options"), brim_cli_global_options());
 }
 
-brim_status brim_cli_help_json(brim_cli *cli) {
+static brim_status help_json(brim_cli *cli) {
   json_t *root = json_object();
   brim_status status = fill_json(cli->commands, root);
-  if (status) {
-    json_decref(root);
-    return status;
-  }
-  return brim_cli_json(cli, root);
+  return brim_cli_finish_json(cli, root, status);
 }
 
 //---------------------------------- the command ----------------------------------
@@ -615,7 +624,7 @@ static brim_status unknown(brim_cli *cli, const char *word) {
   }
   names[n] = NULL;
   const char *near = brim_nearest(word, names);
-  // the start of a name says more than its distance: exit-codes for exit
+  // `exit` means exit-codes: a common start tells more than a similar spelling.
   for (size_t i = 0; !near && *word && i < n; i++) {
     if (brim_str_starts(names[i], word)) near = names[i];
   }
@@ -629,39 +638,51 @@ static brim_status unknown(brim_cli *cli, const char *word) {
 
 static brim_status write_help(brim_cli *cli, const char *word, int width, brim_str *out) {
   if (!word) {
-    brim_cli_help_overview(cli->commands, width, out);
+    help_overview(cli->commands, width, out);
     return BRIM_OK;
   }
-  // A word may be both: `config` is a command and a topic.
+  // A word may be both: config is a command and a topic.
   const brim_cli_command *command = brim_cli_command_find(cli->commands, word);
   brim_cli_topic topic = {.name = NULL};
   for (size_t i = 0; i < brim_cli_topic_count(); i++) {
     if (strcmp(brim_cli_topic_at(i).name, word) == 0) topic = brim_cli_topic_at(i);
   }
   if (!command && !topic.name) return unknown(cli, word);
-  if (command) brim_cli_help_command(command, width, out);
+  if (command) help_command(command, width, out);
   if (command && topic.name) brim_str_append_char(out, '\n');
   if (topic.name) brim_cli_topic_write(&topic, width, out);
   return BRIM_OK;
+}
+
+static int width_of(const brim_cli *cli) {
+  int width = cli->out.width ? cli->out.width : 80;
+  return width < 100 ? width : 100;
+}
+
+brim_status brim_cli_show_help(brim_cli *cli) {
+  if (cli->json) return help_json(cli);
+  brim_str text;
+  brim_str_init(&text);
+  if (cli->command) {
+    help_command(cli->command, width_of(cli), &text);
+  } else {
+    help_overview(cli->commands, width_of(cli), &text);
+  }
+  return brim_cli_finish_text(cli, &text, BRIM_OK);
 }
 
 static brim_status run(brim_cli *cli) {
   if (cli->parse.positional_count > 1) {
     return brim_cli_usage(cli, BRIM_N_("help takes one command or topic"));
   }
-  if (cli->json) return brim_cli_help_json(cli);
-  int width = cli->out.width ? cli->out.width : 80;
-  if (width > 100) width = 100;
+  if (cli->json) return help_json(cli);
   brim_str text;
   brim_str_init(&text);
   const char *word = cli->parse.positional_count ? cli->parse.positional[0] : NULL;
   brim_status status = brim_option_flag(&cli->parse, "man", false)
                            ? brim_cli_man(cli->commands, &text)
-                           : write_help(cli, word, width, &text);
-  if (!status) status = brim_str_status(&text);
-  if (!status) brim_cli_print(cli, &text);
-  brim_str_deinit(&text);
-  return status;
+                           : write_help(cli, word, width_of(cli), &text);
+  return brim_cli_finish_text(cli, &text, status);
 }
 
 const brim_cli_command brim_cli_help = {

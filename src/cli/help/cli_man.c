@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// Text as roff: backslashes and dashes escaped, control characters at the start of a line defused.
+// Escapes text as roff: backslashes, dashes, and control characters at the start of a line.
 static void roff_n(const char *text, size_t n, brim_str *out) {
   bool line_start = out->len == 0 || out->data[out->len - 1] == '\n';
   for (size_t i = 0; i < n; i++) {
@@ -27,7 +27,7 @@ static void roff(const char *text, brim_str *out) { roff_n(text, strlen(text), o
 static void put_value(const brim_option *o, brim_str *out) {
   brim_str text;
   brim_str_init(&text);
-  bool dots = o->multiple && !o->optional;  // outside of what is in italics
+  bool dots = o->multiple && !o->optional;  // the dots are not in italics
   if (dots) {
     brim_str_append(&text, brim_option_metavar(o));
   } else {

@@ -1,4 +1,4 @@
-// `brim version`: what this brim is, and what it finds on this machine.
+// `brim version`: the version, and the devices and plug-ins of this machine.
 #include "cli/job/cli_job.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static brim_status put_plugins(const brim_registry *registry, json_t *root) {
   return BRIM_OK;
 }
 
-// Calls fn for every device of every backend that is here.
+// Calls fn for every device of every available backend.
 typedef brim_status (*device_fn)(void *ctx, const char *backend, int index,
                                  const brim_device_info *info);
 static brim_status each_device(const brim_registry *registry, device_fn fn, void *ctx) {
@@ -75,17 +75,6 @@ static brim_status fill_json(const brim_registry *registry, json_t *root) {
   return each_device(registry, put_device, json_object_get(root, "devices"));
 }
 
-static brim_status print_json(brim_cli *cli, const brim_registry *registry) {
-  json_t *root = json_object();
-  if (!root) return brim_fail(BRIM_ENOMEM, "out of memory while writing JSON");
-  brim_status status = fill_json(registry, root);
-  if (status) {
-    json_decref(root);
-    return status;
-  }
-  return brim_cli_json(cli, root);
-}
-
 static brim_status add_device(void *ctx, const char *backend, int index,
                               const brim_device_info *info) {
   char total[32];
@@ -105,7 +94,7 @@ static void fill_text(brim_cli *cli, const brim_registry *registry, brim_str *ou
   brim_str_printf(out, brim_tr("\nbuilt with %s, plug-in ABI %d\n"), compiler(), BRIM_PLUGIN_ABI);
   brim_str_append(out, brim_tr("\nDevices:\n"));
   brim_status ignored = each_device(registry, add_device, out);
-  (void)ignored;  // add_device only appends; the string remembers a failure
+  (void)ignored;  // add_device only appends, and the string keeps a failure
   brim_str_append(out, brim_tr("\nPlug-ins:\n"));
   size_t count = brim_registry_plugin_count(registry);
   if (count == 0) brim_str_append(out, brim_tr("  none\n"));
@@ -129,14 +118,13 @@ static brim_status run(brim_cli *cli) {
   BRIM_TRY(brim_cli_registry(cli, &registry));
   brim_status status;
   if (cli->json) {
-    status = print_json(cli, registry);
+    json_t *root = json_object();
+    status = brim_cli_finish_json(cli, root, fill_json(registry, root));
   } else {
     brim_str text;
     brim_str_init(&text);
     fill_text(cli, registry, &text);
-    status = brim_str_status(&text);
-    if (!status) brim_cli_print(cli, &text);
-    brim_str_deinit(&text);
+    status = brim_cli_finish_text(cli, &text, BRIM_OK);
   }
   brim_registry_destroy(registry);
   return status;

@@ -1,5 +1,5 @@
-// Opening what train and bench work on: the file that a word names, overrides, the config, the device, the workload.
-// Nothing is written here.
+// Opens a job: finds the config that a word names, reads overrides, loads the config, opens device and workload. Writes
+// no file.
 
 #include "cli/job/cli_job.h"
 
@@ -19,8 +19,7 @@ const char *const brim_cli_resume_words[] = {"auto", NULL};
 const char *const brim_cli_workers_aliases[] = {"workers", NULL};
 
 //-------------------------------------------- input --------------------------------------------
-// What the command line asks of a config: the file that a word names, and overrides by options and
-// words. Nothing is opened here but folders, to find the file.
+// The config file and the overrides of a command line.
 
 brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) {
   if (input->count == input->cap) {
@@ -51,7 +50,7 @@ void brim_cli_input_deinit(brim_cli_input *input) {
   memset(input, 0, sizeof *input);
 }
 
-// A value is read as YAML; text that YAML would take for something else is quoted.
+// Writes a value as YAML: quotes text that YAML would read as something else.
 static void append_yaml(brim_str *out, const brim_option *option, const char *value) {
   bool plain =
       option->kind != BRIM_OPTION_STRING ||
@@ -74,8 +73,8 @@ static brim_status add_option(brim_cli_input *input, const brim_option_value *it
   if (option->kind == BRIM_OPTION_FLAG) {
     return brim_cli_input_add(input, "%s=%s", option->key, item->flag ? "true" : "false");
   }
-  if (!item->count) return BRIM_OK;  // an optional value that was left out
-  // ref is no device of its own: it is the plain loops on the CPU.
+  if (!item->count) return BRIM_OK;  // without its optional value
+  // ref is a backend on the CPU, not a device.
   if (strcmp(option->key, "device") == 0 && strcmp(item->values[0], "ref") == 0) {
     return brim_cli_input_add(input, "backend=ref");
   }
@@ -96,11 +95,9 @@ static brim_status add_option(brim_cli_input *input, const brim_option_value *it
   return status;
 }
 
-// Where a config named without a folder is looked for: what comes with brim in
-// <exe>/../share/brim/configs (installed), <exe>/../configs (make dist, and a link in every build
-// folder), <exe>/../../configs (a build folder in the checkout), and the user's own. A name
-// (`quadruped-stand`) means the shipped one, whatever lies in the current folder; a file name
-// (`quadruped-stand.yaml`) the user's own first.
+// Folders to search for a config named without a folder: the user's own, and brim's in <exe>/../share/brim/configs
+// (installed), <exe>/../configs (make dist, and a link in every build folder) and <exe>/../../configs (a build folder
+// in the checkout). A name (quadruped-stand) finds brim's config first, a file name (quadruped-stand.yaml) the user's.
 static const struct {
   bool shipped;  // relative to the program's folder, else to the current one
   const char *folder;
@@ -110,7 +107,7 @@ static const struct {
                      {true, "../configs"},
                      {true, "../../configs"}};
 
-// FOLDER/NAME[.yaml] of one place, where it is there.
+// Takes FOLDER/NAME[.yaml] if it exists.
 static brim_status find_at(const char *dir, const char *folder, const char *word,
                            brim_cli_input *input) {
   brim_str path;
@@ -127,8 +124,8 @@ static brim_status find_at(const char *dir, const char *folder, const char *word
   return status;
 }
 
-// `brim train WORKLOAD [KEY=VALUE]`: a workload's name stands for the config it is best met with, or for
-// what an override asks for. NULL = the word names none.
+// `brim train WORKLOAD [KEY=VALUE]`: the workload that the word names, and in *out the config that its first run should
+// use; an override may choose another one. NULL if the word names no workload.
 static const brim_workload_table *start_of(const brim_cli *cli, const char *word,
                                            brim_work_start *out) {
   const brim_workload_table *table;
@@ -139,13 +136,13 @@ static const brim_workload_table *start_of(const brim_cli *cli, const char *word
   *out = (brim_work_start){.config = table->config};
   for (size_t k = 0; k < cli->parse.positional_count; k++) {
     brim_work_start asked;
-    // of two the later one counts, as in the config
+    // The later override wins, as in a config.
     if (brim_workload_start(table, cli->parse.positional[k], &asked)) *out = asked;
   }
   return table;
 }
 
-// The places of one kind in turn, until it is found; their names are added to `places`.
+// Searches the folders of one kind in order; adds their names to `places`.
 static brim_status find_kind(bool shipped, const char *dir, const char *word, brim_cli_input *input,
                              brim_str *places) {
   brim_status status = BRIM_OK;
@@ -160,8 +157,7 @@ static brim_status find_kind(bool shipped, const char *dir, const char *word, br
   return status;
 }
 
-// The config that comes with brim under the name of this file (of whatever folder), and is another file;
-// NULL in *out = there is none. brim_free.
+// The config of brim that has the name of this file and is another file, for brim_free; NULL if there is none.
 static brim_status shipped_config(const char *path, char **out) {
   brim_cli_input shipped = {0};
   brim_str places;
@@ -180,7 +176,7 @@ static brim_status shipped_config(const char *path, char **out) {
   return status;
 }
 
-// The config that `brim train WORKLOAD` starts with, likewise; `overrides` may ask for another.
+// The config of brim that `brim train WORKLOAD` uses, for brim_free; NULL if there is none.
 static brim_status start_config(const brim_cli *cli, const char *workload, char **out) {
   brim_work_start start;
   *out = NULL;
@@ -188,7 +184,7 @@ static brim_status start_config(const brim_cli *cli, const char *workload, char 
   return shipped_config(start.config, out);
 }
 
-// The user's own file of the name whose shipped one was taken.
+// Warns if brim's config was taken although the user has a file of that name.
 static brim_status warn_hidden(const char *word, const brim_cli_input *input) {
   brim_cli_input own = {0};
   brim_str places;
@@ -226,7 +222,7 @@ static brim_status gather_names(brim_arena *arena, const char *folder, const cha
   return status;
 }
 
-// A config of a similar name that is in one of the places; "" = none.
+// A workload or config of a similar name; "" = none.
 static brim_status suggest(const char *word, const char *dir, char out[128]) {
   const char *names[256];
   size_t count = 0;
@@ -279,7 +275,7 @@ static brim_status find_places(const char *word, bool shipped_first, brim_cli_in
   return status;
 }
 
-// Data where a config is expected: the next step is another command.
+// Refuses a data file or folder given as a config, and names the command that takes it.
 static brim_status refuse_data(const char *word) {
   if (brim_fs_is_dir(word)) {
     return brim_fail(BRIM_EINVAL,
@@ -304,12 +300,12 @@ static brim_status refuse_data(const char *word) {
       word);
 }
 
-// A name: `ars`, `quadruped-stand`. Not a path, and not the name of a file.
+// Is it a name (ars, quadruped-stand), not a path or a file name?
 static bool is_name(const char *word) {
   return !strchr(word, '/') && !brim_str_ends(word, ".yaml") && !brim_str_ends(word, ".yml");
 }
 
-// The workload's defaults, and a run of that name. In front: all that the user says has the last word.
+// Starts with the defaults of a workload and a run of that name, as the first overrides, so that the user's win.
 static brim_status start_without(const brim_workload_table *table, const char *name,
                                  brim_cli_input *input) {
   BRIM_TRY(brim_cli_input_add(input, "workload=%s", table->name));
@@ -320,7 +316,7 @@ static brim_status start_without(const brim_workload_table *table, const char *n
   return BRIM_OK;
 }
 
-// `brim train phase1`: the word is a phase of a workload's curriculum, its config that workload's.
+// `brim train phase1`: if the word is a phase of a workload's curriculum, sets the phase and returns the workload.
 static brim_status phase_of(const char *word, brim_cli_input *input, const char **workload) {
   const brim_workload_table *table;
   *workload = NULL;
@@ -374,8 +370,7 @@ brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *in
   return BRIM_OK;
 }
 
-// May this backend compute on this device of a list (the first `n` characters)? A name that is none is
-// refused by the config.
+// Can the backend compute on the device (`n` characters)? The config refuses names that are no device.
 static bool goes_with(const char *device, size_t n, const char *backend) {
   bool plain = strcmp(backend, "ref") == 0;
   bool gpu = strncmp(device, "cuda", 4) == 0 || (n > 0 && strspn(device, "0123456789") == n);
@@ -384,7 +379,7 @@ static bool goes_with(const char *device, size_t n, const char *backend) {
   return !gpu || strcmp(backend, "cuda") == 0;
 }
 
-// Devices and their compute backends, both named here, have to go together: neither wins silently.
+// Refuses a --device and a --backend that conflict: neither wins silently.
 static brim_status check_backend(brim_cli *cli) {
   const char *device = brim_option_string(&cli->parse, "device", NULL);
   const char *backend = brim_option_string(&cli->parse, "backend", NULL);
@@ -403,8 +398,8 @@ static brim_status check_backend(brim_cli *cli) {
   return BRIM_OK;
 }
 
-// `--device ref` names the backend too: that another option leaves it open changes nothing.
-static bool says_nothing(brim_cli *cli, const brim_option_value *item) {
+// Is it --backend auto beside --device ref? The latter already names the backend.
+static bool has_no_effect(brim_cli *cli, const brim_option_value *item) {
   const char *device = brim_option_string(&cli->parse, "device", NULL);
   return device && strcmp(device, "ref") == 0 && strcmp(item->option->key, "backend") == 0 &&
          strcmp(item->values[0], "auto") == 0;
@@ -414,7 +409,7 @@ static brim_status fill_options(brim_cli *cli, brim_cli_input *input) {
   BRIM_TRY(check_backend(cli));
   for (size_t i = 0; i < cli->parse.count; i++) {
     const brim_option_value *item = &cli->parse.items[i];
-    if (item->option->key && !says_nothing(cli, item)) BRIM_TRY(add_option(input, item));
+    if (item->option->key && !has_no_effect(cli, item)) BRIM_TRY(add_option(input, item));
   }
   return BRIM_OK;
 }
@@ -442,17 +437,17 @@ brim_status brim_cli_input_rest(brim_cli *cli, size_t first, brim_cli_input *inp
 static brim_status fill_input(brim_cli *cli, brim_cli_input *input) {
   const char *path = brim_option_string(&cli->parse, "config", NULL);
   if (path) BRIM_TRY(add_word(cli, input, path));
-  // Options first, so that a key=value written out by hand takes precedence.
+  // Options come first, so that key=value words override them.
   BRIM_TRY(fill_options(cli, input));
   for (size_t i = 0; i < cli->parse.positional_count; i++) {
     BRIM_TRY(add_word(cli, input, cli->parse.positional[i]));
   }
-  // `bench --apply FILE` and no other config: FILE is what is measured, too.
+  // `bench --apply FILE` without another config measures FILE.
   const char *edited = brim_option_string(&cli->parse, "apply", NULL);
   return !input->word && edited && *edited ? find_config(cli, edited, input) : BRIM_OK;
 }
 
-// From options with a key, positional `key=value` words and the config named by --config or alone.
+// Reads options with a key, words key=value, and the config named by --config or by a word.
 static brim_status input_init(brim_cli *cli, brim_cli_input *input) {
   memset(input, 0, sizeof *input);
   brim_status status = fill_input(cli, input);
@@ -507,10 +502,10 @@ static brim_status rename_key(char **override, const char *from, const char *to)
   return BRIM_OK;
 }
 
-// Options of keys that several workloads have set the key of the first of them. Now that the config names
-// its workload, they set that one's own; *changed: the config has to be loaded again.
-static brim_status input_suit(const brim_cli *cli, const brim_config *config, brim_cli_input *input,
-                              bool *changed) {
+// An option for a key that several workloads have sets the key of the first one. Once the config names its workload,
+// renames these overrides to that workload's keys. *changed: the config must be loaded again.
+static brim_status rename_keys(const brim_cli *cli, const brim_config *config,
+                               brim_cli_input *input, bool *changed) {
   const char *workload = brim_config_string(config, "workload");
   char own[64];
   *changed = false;
@@ -529,7 +524,6 @@ static brim_status input_suit(const brim_cli *cli, const brim_config *config, br
 }
 
 //--------------------------------------------- job ---------------------------------------------
-// Opening what train and bench work on. Nothing is written here.
 
 brim_status brim_cli_registry(brim_cli *cli, brim_registry **out) {
   brim_registry *registry = NULL;
@@ -560,7 +554,7 @@ void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_
   out->gpu_bytes = info->total_bytes;
 }
 
-// Was this plug-in named by --plugin, and so loaded already?
+// Has --plugin loaded this plug-in?
 static bool is_loaded(const brim_cli *cli, const char *path) {
   for (size_t i = 0; i < cli->parse.count; i++) {
     const brim_option_value *item = &cli->parse.items[i];
@@ -570,7 +564,7 @@ static bool is_loaded(const brim_cli *cli, const char *path) {
   return false;
 }
 
-// A plug-in is code. One that only a file names is not run before the user has agreed to it.
+// A plug-in is code: one that only a config file names needs the user's consent.
 brim_status brim_cli_job_plugins(const brim_cli *cli, brim_cli_job *job) {
   const char *const *paths;
   size_t count;
@@ -591,8 +585,8 @@ brim_status brim_cli_job_plugins(const brim_cli *cli, brim_cli_job *job) {
   return BRIM_OK;
 }
 
-// A key whose room is not built yet is no error, but the user must not believe that it did
-// something. Those of a preset were not asked for by name.
+// Warns of keys without effect: keys of other workloads, and keys that this version does not use. Keys of a preset were
+// not asked for by name.
 static void warn_unused(const brim_config *config) {
   const char *workload = brim_config_string(config, "workload");
   for (size_t i = 0; i < brim_config_key_count(); i++) {
@@ -617,8 +611,7 @@ static void warn_unused(const brim_config *config) {
   }
 }
 
-// "override data.batch_size:1:1: must be ..." of an option is reported as the option that was
-// typed.
+// Replaces "override data.batch_size:1:1: must be ..." by the option that was typed.
 static brim_status name_option(brim_cli *cli, brim_status status) {
   static const char before[] = "override ";
   char key[128] = "", text[512], typed[64];
@@ -628,20 +621,20 @@ static brim_status name_option(brim_cli *cli, brim_status status) {
   size_t n = strcspn(at, ": ");
   if (n >= sizeof key || at[n] != ':') return status;
   memcpy(key, at, n);
-  for (size_t i = 0; i < cli->parse.positional_count; i++) {  // written out by hand: stays so
+  for (size_t i = 0; i < cli->parse.positional_count; i++) {  // the user typed key=value
     const char *word = cli->parse.positional[i];
     if (strncmp(word, key, n) == 0 && word[n] == '=') return status;
   }
   if (!brim_cli_typed(cli, key, typed)) return status;
   at += n;
-  while (*at == ':' || (*at >= '0' && *at <= '9')) at++;  // a place in the option's text
+  while (*at == ':' || (*at >= '0' && *at <= '9')) at++;  // line and column in the override
   snprintf(text, sizeof text, "%s:%s", typed, at);
   brim_status_set_detail(text);
   cli->usage_error = true;
   return status;
 }
 
-// Is this a list of values to try, benchmark.X_options, of a knob that the workload has?
+// Is it the key benchmark.X_options of a knob X that the workload has?
 static bool tries_knob(const char *key, const brim_workload_table *table) {
   static const char prefix[] = "benchmark.", suffix[] = "_options";
   char knob[64];
@@ -652,8 +645,8 @@ static bool tries_knob(const char *key, const brim_workload_table *table) {
   return brim_knob_find(table->knob_set, knob) != NULL;
 }
 
-// The workload whose own keys are given where the config names none: of several the first that has all of
-// them, under its own name or another's. NULL = no such keys.
+// For a config that names no workload: the first workload that has all the keys of workloads given in it, under its own
+// section or another's. NULL = there are no such keys.
 static const char *workload_of_keys(const brim_config *config) {
   const brim_workload_table *table;
   char own[64];
@@ -662,7 +655,7 @@ static const char *workload_of_keys(const brim_config *config) {
     for (size_t i = 0; i < brim_config_key_count(); i++) {
       const char *key = brim_config_key_at(i)->name, *dot = strchr(key, '.');
       if (!dot || !brim_config_is_asked(config, key)) continue;
-      if (tries_knob(key, brim_workload_at(0))) continue;  // it is the default's, too
+      if (tries_knob(key, brim_workload_at(0))) continue;  // the default workload has it too
       size_t n = (size_t)(dot - key);
       bool of_it =
           (strlen(table->name) == n && strncmp(table->name, key, n) == 0) || tries_knob(key, table);
@@ -680,9 +673,8 @@ static const char *workload_of_keys(const brim_config *config) {
   return NULL;
 }
 
-// What a config that names neither workload nor model nor data is about: a file under the name of one of
-// brim's own is about what that is, keys of one workload are about that workload. *base is the config
-// that lies below it then, *workload its name.
+// For a config that names no workload, model, transform or data set: the config to load below it. A file with the name of
+// one of brim's configs gets that one; keys of a workload get that workload's config. *workload: its name.
 static brim_status find_base(const brim_cli *cli, const brim_config_options *options,
                              const brim_config *config, char **base, char workload[64]) {
   static const char *const names[] = {"workload", "model", "transform", "dataset"};
@@ -739,9 +731,9 @@ brim_status brim_cli_load_config(brim_cli *cli, const brim_config_options *optio
                                  brim_cli_input *input, brim_config **out) {
   bool changed = false;
   brim_status status = load_on_base(cli, options, out);
-  if (!status) status = input_suit(cli, *out, input, &changed);
+  if (!status) status = rename_keys(cli, *out, input, &changed);
   if (!status && changed) {
-    bool before = brim_log_hush(true);  // the first load said it
+    bool before = brim_log_hush(true);  // the first load gave the warnings
     brim_config_close(*out);
     *out = NULL;
     status = load_on_base(cli, options, out);
@@ -750,7 +742,7 @@ brim_status brim_cli_load_config(brim_cli *cli, const brim_config_options *optio
   return status ? name_option(cli, status) : BRIM_OK;
 }
 
-// A path of the file that is not here, but beside the file: it was written for that folder.
+// Helps with a data.path that is relative to the folder of the config file: it is read from the current folder.
 static brim_status check_data_path(const brim_cli_job *job) {
   const char *path = brim_config_string(job->config, "data.path");
   if (!path || !*path || *path == '/' || !job->input.path || brim_fs_exists(path)) return BRIM_OK;
@@ -806,8 +798,7 @@ brim_status brim_cli_grid_config(brim_cli *cli, const brim_config_facts *facts, 
   return BRIM_OK;
 }
 
-// The GPU that a device spec ("auto", "cuda", "cuda:1") will open; "" when it is none. Asking does
-// not open it.
+// The UUID of the GPU that a device spec ("auto", "cuda", "cuda:1") will open; "" if it is none. Does not open it.
 static void find_gpu(const brim_registry *registry, const char *spec, char uuid[64]) {
   bool any = strcmp(spec, "auto") == 0;
   uuid[0] = '\0';
@@ -841,7 +832,7 @@ brim_status brim_cli_device_open(brim_cli_job *job, const char *spec,
                                  brim_device **out) {
   watch_memory(job, spec, options->cache_folder, watch);
   brim_status status = brim_device_open(job->registry, spec, options, out);
-  // A device that is not here is not a file that is not here.
+  // A missing device is not a missing file.
   job->absent = status == BRIM_ENOENT || status == BRIM_EABI;
   if (job->absent) status = BRIM_EDEVICE;
   if (status == BRIM_EOOM) return brim_fit_explain_open(watch);
@@ -862,7 +853,7 @@ int brim_cli_job_gpus(const brim_cli_job *job) {
   return 0;
 }
 
-// This rank's device, and its part of the machine's cores.
+// Sets the device of this rank, and its share of the cores.
 static brim_status rank_device(brim_cli_job *job, const char **spec, char own[64]) {
   const char *devices[BRIM_RANKS_MAX];
   size_t count = brim_work_device_count(job->config);
@@ -900,7 +891,7 @@ brim_status brim_cli_job_reopen(brim_cli *cli, brim_cli_job *job) {
   brim_device_close(job->device);
   job->work = NULL;
   job->device = NULL;
-  return brim_cli_job_open(cli, job);  // the monitor stays: a sampler may be using it
+  return brim_cli_job_open(cli, job);  // keeps the monitor: a sampler may use it
 }
 
 static bool has_control(const char *text) {
@@ -928,7 +919,7 @@ brim_status brim_cli_job_name(const brim_cli_job *job, char **out) {
 
 const char *brim_cli_job_output_dir(const brim_cli_job *job) {
   const char *dir = brim_config_string(job->config, "output_dir");
-  // "runs" is the folder of folders, also where a printed config names it; asked for by name it is taken
+  // "runs" is the parent of run folders, unless the user names it on the command line.
   bool asked = brim_config_layer_of(job->config, "output_dir") == BRIM_CONFIG_FROM_OVERRIDE;
   return dir && (asked || strcmp(dir, "runs") != 0) ? dir : NULL;
 }
@@ -953,7 +944,7 @@ const char *brim_cli_job_bench_dir(const brim_cli_job *job) {
   return given ? given : "runs/bench";
 }
 
-// Training does not read checkpoint.dir in this version.
+// This version does not read checkpoint.dir.
 const char *brim_cli_job_saves_in(const brim_cli_job *job) {
   const char *const folders[] = {brim_cli_job_output_dir(job), "runs"};
   for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
@@ -964,24 +955,13 @@ const char *brim_cli_job_saves_in(const brim_cli_job *job) {
 
 //---------------------------------- outputs ----------------------------------
 
-// Is a file there that lies in a folder, or below it?
-static bool is_below(const char *folder, const char *path) {
-  char *a = brim_fs_is_dir(folder) ? realpath(folder, NULL) : NULL;
-  char *b = a ? realpath(path, NULL) : NULL;
-  size_t n = b ? strlen(a) : 0;
-  bool below = b && strncmp(a, b, n) == 0 && (b[n] == '/' || (n > 0 && a[n - 1] == '/'));
-  free(a);
-  free(b);
-  return below;
-}
-
-// A folder of data may have outputs of earlier commands in it; what is no such file is data.
+// Is it a data file in the data folder? The folder may also have outputs of earlier commands.
 static bool is_data(const char *data, const char *path) {
   static const char *const written[] = {".html", ".json", ".json.gz", ".jsonl", ".yaml"};
   for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
     if (brim_str_ends(path, written[i])) return false;
   }
-  return !brim_fs_is_dir(path) && is_below(data, path);
+  return !brim_fs_is_dir(path) && brim_cli_is_below(data, path);
 }
 
 brim_status brim_cli_job_check_outputs(brim_cli *cli, const brim_cli_job *job,

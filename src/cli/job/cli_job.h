@@ -1,5 +1,5 @@
-// What train and bench share: overrides from the command line, the config, plug-ins, the device and
-// the workload, opened in that order and closed together.
+// A job: what train, bench and others work on. Overrides of the command line, the config, plug-ins, the device and the
+// workload are opened in this order and closed together.
 #ifndef BRIM_CLI_JOB_H_
 #define BRIM_CLI_JOB_H_
 
@@ -13,25 +13,25 @@
 extern "C" {
 #endif
 
-// Overrides "key=value" and the config file, as the command line gives them.
+// The config file and the overrides "key=value" of the command line.
 typedef struct brim_cli_input {
-  const char *word;  // that named the config; NULL = none did
-  const char *path;  // config file; NULL = defaults alone
-  char *found;       // owned, when it was found among the installed configs
+  const char *word;  // the word that names the config; NULL = none
+  const char *path;  // config file; NULL = defaults only
+  char *found;       // owned path, if it was found by name
   char **overrides;
   size_t count, cap;
 } brim_cli_input;
-// The same from positional words first..end only.
+// Reads the positional words from `first` on, without options.
 brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *input);
-// Options with a key, and words first..end, all of which have to be key=value.
+// Reads options with a key, and the words from `first` on, which must be key=value.
 brim_status brim_cli_input_rest(brim_cli *cli, size_t first, brim_cli_input *input);
 void brim_cli_input_deinit(brim_cli_input *input);
-// The key of the same name that a workload has in its own section, of a key in another workload's; false
-// where the key is none of another workload, or this one has no such key.
+// For a key in the section of another workload: the key of the same name in the section of `workload`. False if there is
+// none, or if the key belongs to no other workload.
 bool brim_cli_own_key(const char *key, const char *workload, char out[64]);
 brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) BRIM_PRINTF(2, 3);
-// What has to follow "brim train" or "brim bench" to name the same job: the config, all overrides and
-// plug-ins, in quotes where a shell needs them.
+// The words after "brim train" or "brim bench" that name the same job: the config, all overrides and plug-ins, with the
+// quotes that a shell needs.
 brim_status brim_cli_input_text(const brim_cli *cli, const brim_cli_input *input, brim_str *out);
 
 //---------------------------------- the job ----------------------------------
@@ -40,67 +40,66 @@ typedef struct brim_cli_job {
   brim_cli_input input;
   brim_registry *registry;
   brim_config *config;
-  brim_device_options options;  // that it was opened with
+  brim_device_options options;  // of the open device
   brim_device *device;
   brim_work *work;
-  brim_ranks *ranks;   // borrowed, of a command that runs as one of several; NULL = it does not
-  char exchange[256];  // why they do not exchange by the GPU's own means; "" = they do, or need not
+  brim_ranks *ranks;          // borrowed; NULL if this process is no rank of several
+  char exchange[256];         // why ranks do not exchange over NCCL; "" = they do, or need not
   brim_gpu_monitor *monitor;  // NULL without a GPU or without NVML
   brim_memory_watch memory;   // idle on a CPU
-  bool any_device;            // brim chose the device: the config says auto
+  bool any_device;            // the config says auto: brim chose the device
   bool absent;                // this machine has no such device, driver or plug-in
   bool evaluates;             // no training follows
-  bool on_first;  // the command makes use of a list of devices: the job is opened on the first
+  bool on_first;              // of a list of devices, open the first
 } brim_cli_job;
 
-// A registry with the default plug-ins and those of --plugin.
+// Opens a registry with the default plug-ins and those of --plugin.
 brim_status brim_cli_registry(brim_cli *cli, brim_registry **out);
-// The first GPU that is here, for the preset `auto`; `info` keeps its name.
+// The first GPU of this machine, for the preset `auto`; `info` owns its name.
 void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_config_facts *out);
-// The config of `options`, whose overrides are those of `input`: with the keys of its own workload. What is
-// wrong with the value of an option is reported by the option's name.
+// Loads the config of `options`, whose overrides are those of `input`. Moves overrides to the section of the config's
+// workload. Reports a bad value of an option by the option's name.
 brim_status brim_cli_load_config(brim_cli *cli, const brim_config_options *options,
                                  brim_cli_input *input, brim_config **out);
-// Input, plug-ins, config. Warnings of the config are logged; a grid is refused.
+// Reads input, plug-ins and config. Logs warnings of the config; refuses a grid.
 brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job);
-// Input and config of a grid. Loads no plug-in, so that no GPU is opened.
+// Reads input and config of a grid. Loads no plug-in, so no GPU is opened.
 brim_status brim_cli_grid_config(brim_cli *cli, const brim_config_facts *facts, brim_cli_job *job);
-// Device and workload; the memory of a GPU is watched from before it is opened.
+// Opens device and workload. Watches the memory of a GPU from before it is opened.
 brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job);
-// One more device, with its own watch; the monitor is the job's.
+// Opens one more device with its own watch, and the monitor of the job.
 brim_status brim_cli_device_open(brim_cli_job *job, const char *spec,
                                  const brim_device_options *options, brim_memory_watch *watch,
                                  brim_device **out);
-// The failure of a status of BRIM_EDEVICE: UNSUPPORTED where this machine has no such device, driver or
-// plug-in, which another attempt does not change; INFRASTRUCTURE where the device fails.
+// The failure class of BRIM_EDEVICE: UNSUPPORTED if this machine has no such device, driver or plug-in, so that a retry
+// cannot help; INFRASTRUCTURE if the device failed.
 brim_failure brim_cli_device_class(const brim_cli_job *job);
-int brim_cli_job_gpus(const brim_cli_job *job);  // that this process sees
-// Both again, after the device crashed.
+int brim_cli_job_gpus(const brim_cli_job *job);  // GPUs that this process can use
+// Opens device and workload again, after the device crashed.
 brim_status brim_cli_job_reopen(brim_cli *cli, brim_cli_job *job);
-// Loads the plug-ins that the config names; BRIM_EINVAL where the user has not agreed to one.
+// Loads the plug-ins that the config names; BRIM_EINVAL if the user has not allowed one.
 brim_status brim_cli_job_plugins(const brim_cli *cli, brim_cli_job *job);
-// The name of the run, for brim_free: the config's `name`, else "grid" of "configs/grid.yaml", else
-// the workload's. It becomes a folder: one with control characters is BRIM_EINVAL.
+// The name of the run, for brim_free: the config's `name`, else "grid" for "configs/grid.yaml", else the workload's. It
+// becomes a folder, so control characters are BRIM_EINVAL.
 brim_status brim_cli_job_name(const brim_cli_job *job, char **out);
-// output_dir when the config gives another than the default "runs" (which a resolved config spells
-// out), else NULL: the command then chooses a folder below runs.
+// output_dir, or NULL if it is the default "runs", which a resolved config spells out: then the command chooses a folder
+// below runs.
 const char *brim_cli_job_output_dir(const brim_cli_job *job);
-// The folder that `brim train` writes to, for brim_free: output_dir when it is given, else runs/NAME.
+// The output folder of `brim train`, for brim_free: output_dir if given, else runs/NAME.
 brim_status brim_cli_job_run_dir(const brim_cli_job *job, char **out);
-// The folder of a sweep's records, report and best.yaml: output_dir when it is given, else runs/bench.
+// The output folder of `brim bench`: output_dir if given, else runs/bench.
 const char *brim_cli_job_bench_dir(const brim_cli_job *job);
-// A folder that is there, on the disk that checkpoints of this job would go to.
+// An existing folder on the disk of this job's checkpoints.
 const char *brim_cli_job_saves_in(const brim_cli_job *job);
-// brim_cli_check_outputs with what every job reads: its config, data and weights.
+// brim_cli_check_outputs for a command that reads the job's config, data and weights.
 brim_status brim_cli_job_check_outputs(brim_cli *cli, const brim_cli_job *job,
                                        const char *const *written, size_t count);
 void brim_cli_job_close(brim_cli_job *job);
 // "cpu: Neoverse-V1, 2 threads (oneDNN 2.6.3)"
 void brim_cli_device_text(const brim_device *device, char *out, size_t size);
-// Where brim chose the slow reference backend: "ref (slow), because ..."; else false.
+// "ref (slow), because ..." if brim chose the slow reference backend; else false.
 bool brim_cli_backend_text(const brim_cli_job *job, char *out, size_t size);
-// The overhead of a GPU: "512 MiB (CUDA context, libraries)", "measured after warm-up" when it is
-// NaN.
+// The overhead of a GPU: "512 MiB (CUDA context, libraries)", or "measured after warm-up" if it is NaN.
 void brim_cli_overhead_text(double bytes, char *out, size_t size);
 
 #ifdef __cplusplus

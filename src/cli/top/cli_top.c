@@ -1,4 +1,4 @@
-// `brim top`: a live view of this machine or of a recording; lines where stdout is no terminal; its files.
+// `brim top`: a live view of this machine or of a recording; lines if stdout is no terminal; the files it writes.
 
 #include "cli/top/cli_top.h"
 
@@ -18,14 +18,26 @@
 #include "ui/top/ui_top.h"
 #include "workload/workload.h"
 
+// A file that gets every reading: --record (JSON lines) or --csv.
+typedef struct brim_cli_top_file {
+  const char *path;  // NULL = none; "-" = the standard output
+  bool csv;
+  int fd;        // -1 = not open
+  bool started;  // it has rows
+  bool torn;     // its last line is incomplete
+} brim_cli_top_file;
+
+// Ceilings measured earlier, read once per GPU.
+enum { BRIM_CLI_TOP_GPUS = 64 };
+typedef struct brim_cli_top_ceilings {
+  size_t count;
+  char uuid[BRIM_CLI_TOP_GPUS][64];
+  double percent[BRIM_CLI_TOP_GPUS];  // NaN = unknown
+} brim_cli_top_ceilings;
 //------------------------------------------- ceilings -------------------------------------------
-// What a reading of the machine gets besides: what each GPU was measured to reach at best.
 
-//---------------------------------- ceilings ----------------------------------
-
-// Tensor pipes multiply bf16 and fp16 twice as fast as tf32, on every card of the table.
-// The maker's figure stands for a clock that cards run above: the peak is that of the highest clock, as
-// for OFU.
+// Tensor pipes multiply bf16 and fp16 twice as fast as tf32, on every card of the table. The maker's figure is for a
+// lower clock than cards reach, so it is scaled to the highest clock, as for OFU.
 double brim_cli_top_share(const brim_top_gpu *gpu, const brim_machine_ceilings *ceilings) {
   const brim_gpu_facts *facts = brim_gpu_facts_find(gpu->name);
   if (!facts || !(facts->tf32_tflops > 0) || !(gpu->clock_max_mhz > 0)) return (double)NAN;
@@ -57,7 +69,7 @@ static double share_of(const brim_top_gpu *gpu, brim_cli_top_ceilings *known) {
   return known->percent[known->count++];
 }
 
-// Measured ceilings, which the machine's source leaves out.
+// Adds the measured ceilings, which the source of the view leaves out.
 static void top_complete(brim_top_view *view, brim_cli_top_ceilings *ceilings) {
   for (size_t i = 0; i < view->gpu_count; i++) {
     view->gpus[i].ceiling_percent = share_of(&view->gpus[i], ceilings);
@@ -65,9 +77,8 @@ static void top_complete(brim_top_view *view, brim_cli_top_ceilings *ceilings) {
 }
 
 //-------------------------------------------- files --------------------------------------------
-// Files of `brim top`: a JSON line per reading (--record), or CSV rows (--csv). They are appended to
-// with one write per reading, so that a kill never tears a line. A full disk does: what continues such a
-// file begins a line of its own. A file that brim top did not write is left alone.
+// One write per reading appends a JSON line (--record) or CSV rows (--csv), so a kill never tears a line. A full disk
+// may tear one; the next run then begins a new line. Files that brim top did not write are refused.
 
 static brim_status cannot_write(const brim_cli_top_file *file, brim_status status, int error) {
   return brim_fail(status, "cannot write %s: %s", file->path, brim_errno_text(error));
@@ -75,7 +86,7 @@ static brim_status cannot_write(const brim_cli_top_file *file, brim_status statu
 
 //---------------------------------- earlier content ----------------------------------
 
-// The beginning of a file as JSON, without the spaces that other programs put between.
+// Does the file begin like a recording? Ignores spaces, which other programs add.
 static bool is_recording(const char *text, size_t size) {
   static const char head[] = "{\"schema\":\"" BRIM_TOP_SCHEMA "\"";
   size_t at = 0;
@@ -83,7 +94,7 @@ static bool is_recording(const char *text, size_t size) {
     if (text[i] == ' ') continue;
     if (text[i] != head[at++]) return false;
   }
-  return true;  // or it was cut off within these
+  return true;  // also if it was cut off within these characters
 }
 
 static brim_status is_table(const char *text, size_t size, bool *out) {
@@ -111,7 +122,7 @@ static brim_status check_content(brim_cli *cli, const brim_cli_top_file *file, c
       file->path);
 }
 
-// Whether what is there already is such a file: BRIM_EINVAL where it is another. Changes nothing.
+// BRIM_EINVAL if the file exists and is another kind of file. Writes nothing.
 static brim_status top_file_check(brim_cli *cli, brim_cli_top_file *file) {
   char text[16 << 10], last = '\n';
   struct stat info;
@@ -134,19 +145,19 @@ static brim_status top_file_check(brim_cli *cli, brim_cli_top_file *file) {
 
 //---------------------------------- writing ----------------------------------
 
-// Opens it for appending. BRIM_EINVAL where it cannot be written to.
+// Opens the file for appending. BRIM_EINVAL if it cannot be written.
 static brim_status top_file_open(brim_cli_top_file *file) {
   struct stat info;
   file->fd = -1;
   if (!file->path || strcmp(file->path, "-") == 0) return BRIM_OK;
   file->fd = open(file->path, O_WRONLY | O_CREAT | O_APPEND | O_NONBLOCK | O_CLOEXEC, 0666);
   if (file->fd < 0) return cannot_write(file, BRIM_EINVAL, errno);
-  // A file that has rows has its header.
+  // A file with rows has its header already.
   file->started = fstat(file->fd, &info) == 0 && info.st_size > 0;
   return BRIM_OK;
 }
 
-// A pipe that is full is waited for; once the user has long asked to stop, no more.
+// Waits for room in a full pipe; false when the user asked to stop long ago.
 static bool wait_for_room(const brim_cli_top_file *file, brim_stop_wait *wait) {
   struct pollfd room = {.fd = file->fd, .events = POLLOUT};
   (void)poll(&room, 1, BRIM_STOP_LOOK_MS);
@@ -203,7 +214,7 @@ static brim_status top_file_add(brim_cli *cli, brim_cli_top_file *file, const br
   return status;
 }
 
-// BRIM_EIO: what was written did not reach the disk.
+// BRIM_EIO: the data did not reach the disk.
 static brim_status top_file_close(brim_cli_top_file *file) {
   int fd = file->fd;
   file->fd = -1;
@@ -212,13 +223,12 @@ static brim_status top_file_close(brim_cli_top_file *file) {
 }
 
 //------------------------------------------- command -------------------------------------------
-// `brim top`: a live view of this machine or of a recording; lines where stdout is no terminal.
 
-enum { REPLAY_GAP_S = 10 };  // a longer pause in a recording is cut to this
-enum { LOOK_MS = 100 };      // a signal that came just before a wait is seen after so long
+enum { REPLAY_GAP_S = 10 };  // longest pause of a replay
+enum { LOOK_MS = 100 };      // longest wait before looking at signals
 #define SHORTEST_S 0.5
 #define LONGEST_S 3600.0
-#define SLOW_S 1.0  // a reading that takes longer is reported
+#define SLOW_S 1.0  // report a reading that takes longer
 
 static const brim_option options[] = {
     {.name = "once", .help = BRIM_N_("print one reading and exit")},
@@ -255,7 +265,7 @@ typedef struct top {
   const char *replay;  // NULL = this machine
   bool paced;          // --interval was given
   bool once;
-  bool taken;        // a view
+  bool taken;        // there is a view
   char notice[160];  // the last warning of another part of the program
 } top;
 
@@ -278,7 +288,7 @@ static brim_status note_slowness(top *t) {
   return brim_top_view_note(&t->view, text);
 }
 
-// What every view gets, and the files that it goes to.
+// Completes a view and writes it to the files.
 static brim_status add_view(top *t) {
   t->taken = true;
   if (!t->replay) top_complete(&t->view, &t->ceilings);
@@ -300,7 +310,7 @@ static brim_status take_recorded(top *t) {
   return add_view(t);
 }
 
-// Until the machine's reader has opened, or has read; BRIM_EEND: the user ended it.
+// Waits until the reader of the machine has opened or read; BRIM_EEND: the user ended the command.
 static brim_status await_reader(const top *t) {
   struct pollfd done = {.fd = brim_top_reader_fd(t->reader), .events = POLLIN};
   for (;;) {
@@ -340,12 +350,10 @@ static brim_status print_view(top *t) {
     brim_ui_top_lines(&t->view, &t->cli->out, &text);
     status = brim_str_status(&text);
   }
-  if (!status) brim_cli_print(t->cli, &text);
-  brim_str_deinit(&text);
-  return status;
+  return brim_cli_finish_text(t->cli, &text, status);
 }
 
-// Waits for keys and for a reading, or until the time has come; a resized terminal ends it too.
+// Waits for a key, a reading, a resized terminal, or the time `due`.
 static void wait_until(const top *t, brim_time due) {
   int64_t left_ms = -brim_time_since_ns(due, brim_clock_now()) / 1000000 + 1;
   struct pollfd fds[] = {
@@ -370,7 +378,7 @@ static void sleep_for(const top *t, double seconds) {
 
 //---------------------------------- lines ----------------------------------
 
-// Of a recording the last view, with the trends before it.
+// Reads a recording to its last view, so that the trends are complete.
 static brim_status read_to_end(top *t) {
   brim_status status = take(t);
   while (!status && !ended(t)) status = take(t);
@@ -386,7 +394,7 @@ static brim_status run_once(top *t) {
     BRIM_TRY(read_to_end(t));
   } else {
     brim_status status = await_reader(t);
-    if (!status) sleep_for(t, t->ui.interval_s);  // rates are of the time since the opening
+    if (!status) sleep_for(t, t->ui.interval_s);  // rates need some time since the opening
     if (!status && !ended(t)) status = take(t);
     if (status != BRIM_EEND) BRIM_TRY(status);
     if (ended(t)) return BRIM_OK;
@@ -436,7 +444,7 @@ static void change_interval(top *t, double factor) {
   t->paced = true;
 }
 
-// Whether to quit.
+// Handles keys; true = quit.
 static bool take_keys(top *t) {
   brim_key key;
   while (brim_screen_key(t->screen, brim_clock_now(), &key)) {
@@ -459,14 +467,14 @@ static bool take_keys(top *t) {
   return false;
 }
 
-// A recording runs at the pace it was made, unless another is asked for.
+// Seconds to the next view: a recording keeps its own pace, unless --interval is given.
 static double next_wait(const top *t, double before_s) {
   double gap = t->view.when_s - before_s;
   if (!t->replay || t->paced || !(gap > 0)) return t->ui.interval_s;
   return gap > REPLAY_GAP_S ? REPLAY_GAP_S : gap;
 }
 
-// A view of this machine, where one has come; asks for the next when it is time.
+// Takes a finished view of this machine; asks for the next one when it is time.
 static brim_status turn_live(top *t, brim_time *due) {
   if (brim_top_reader_look(t->reader) == BRIM_TOP_READER_DONE) {
     bool first = !t->taken;
@@ -495,7 +503,7 @@ static brim_status turn_recorded(top *t, brim_time *due) {
   return status;
 }
 
-// How long the driver has kept brim waiting, and how old that makes what is shown.
+// Sets how long the driver has not answered, and the age of the view shown.
 static void set_lateness(top *t) {
   t->ui.empty = !t->taken;
   t->ui.slow_s = t->ui.age_s = (double)NAN;
@@ -506,7 +514,7 @@ static void set_lateness(top *t) {
   t->ui.age_s = brim_clock_wall_s() - t->view.when_s;
 }
 
-// When the screen changes without a key.
+// The next time the screen changes without a key.
 static brim_time next_change(const top *t, brim_time due) {
   brim_time now = brim_clock_now();
   bool waits = t->ui.paused || t->ui.ended;
@@ -539,7 +547,7 @@ static brim_status run_screen(top *t) {
   return BRIM_OK;
 }
 
-static brim_status run_anyhow(top *t) {
+static brim_status show_views(top *t) {
   bool shows = !t->once && !t->cli->json && !t->cli->quiet && !csv_on_stdout(t);
   if (shows && brim_screen_open(STDIN_FILENO, STDOUT_FILENO, BRIM_UI_COLOUR_AUTO, &t->screen)) {
     brim_status_clear();
@@ -612,7 +620,7 @@ static brim_status run(brim_cli *cli) {
   brim_status status = open_source(&t);
   if (!status) status = top_file_open(&t.record);
   if (!status) status = top_file_open(&t.csv);
-  if (!status) status = run_anyhow(&t);
+  if (!status) status = show_views(&t);
   report_skipped(&t);
   brim_status closed = top_file_close(&t.record);
   if (!status) status = closed;

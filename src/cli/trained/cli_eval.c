@@ -1,5 +1,5 @@
-// `brim eval CHECKPOINT`: how good a trained network is, on any labelled data that suit it. The figures themselves are
-// src/workload/workload_scores.c's.
+// `brim eval CHECKPOINT`: evaluates a trained model. A network is evaluated on labelled data by the scores of
+// src/workload/workload_scores.c; a workload without targets evaluates itself.
 
 #include "cli/trained/cli_eval.h"
 
@@ -10,19 +10,26 @@
 #include <string.h>
 
 #include "base/base_text.h"
+#include "cli/job/cli_job_options.h"
 
 //-------------------------------------------- output --------------------------------------------
-// What `brim eval` found, for people, for programs and for a file.
 
-enum { MOST_CLASSES = 20, WORST = 10 };  // printed whole; else the worst of them
+enum { MOST_CLASSES = 20, WORST = 10 };  // more classes than MOST_CLASSES: print only the WORST
 
 //---------------------------------- JSON ----------------------------------
+
+// The name of a class, or its number in `text`.
+static const char *class_name(const brim_cli_trained *c, int64_t index, char text[32]) {
+  if (c->trained->class_names) return c->trained->class_names[index];
+  snprintf(text, 32, "%" PRId64, index);
+  return text;
+}
 
 static size_t figures_of(const brim_cli_eval *e, brim_score_figure out[BRIM_SCORE_FIGURES]) {
   return brim_scores_figures(&e->summary, e->c->trained->task, e->result.loss, out);
 }
 
-// Figures of each class, or of each label.
+// Are there figures of each class or label?
 static bool has_classes(const brim_cli_eval *e) {
   return e->c->trained->task == BRIM_TASK_CLASSES || e->c->trained->task == BRIM_TASK_LABELS;
 }
@@ -34,8 +41,7 @@ static brim_status class_json(const brim_cli_eval *e, int64_t i, json_t *list) {
   json_t *row = json_object();
   BRIM_TRY(brim_json_push(list, row));
   BRIM_TRY(brim_json_put(row, "label", json_integer(i)));
-  json_t *name =
-      e->c->trained->class_names ? json_string(brim_cli_trained_class(e->c, i, text)) : json_null();
+  json_t *name = e->c->trained->class_names ? json_string(class_name(e->c, i, text)) : json_null();
   BRIM_TRY(brim_json_put(row, "class", name));
   BRIM_TRY(brim_json_put(row, "samples", json_integer(s.support)));
   BRIM_TRY(brim_json_put(row, "said", json_integer(s.predicted)));
@@ -82,7 +88,7 @@ static brim_status values_json(const brim_cli_eval *e, json_t *out) {
   return BRIM_OK;
 }
 
-// whole: of many classes, too.
+// whole: also the table of many classes.
 static brim_status all_json(const brim_cli_eval *e, bool whole, json_t *out) {
   BRIM_TRY(brim_cli_trained_json(e->c, out));
   if (!e->scores) {
@@ -106,7 +112,7 @@ static brim_status all_json(const brim_cli_eval *e, bool whole, json_t *out) {
 
 //---------------------------------- the file ----------------------------------
 
-// A number after a comma; nothing where it is unknown.
+// A comma and a number, or nothing if it is unknown.
 static void csv_number(brim_str *out, double value) {
   char text[32];
   brim_str_append_char(out, ',');
@@ -115,7 +121,7 @@ static void csv_number(brim_str *out, double value) {
   brim_str_append(out, text);
 }
 
-// A row a class: its figures, then how often each class was predicted for its samples.
+// A row per class: its figures, then how often each class was predicted for its samples.
 static void classes_csv(const brim_cli_eval *e, brim_str *out) {
   int64_t n = e->c->trained->outputs;
   bool matrix = brim_scores_has_matrix(e->scores);
@@ -125,7 +131,7 @@ static void classes_csv(const brim_cli_eval *e, brim_str *out) {
   brim_str_append(out, "label,class,samples,precision,recall,f1");
   for (int64_t k = 0; matrix && k < n; k++) {
     brim_str_clear(&name);
-    brim_str_printf(&name, "said_%s", brim_cli_trained_class(e->c, k, text));
+    brim_str_printf(&name, "said_%s", class_name(e->c, k, text));
     brim_str_append_char(out, ',');
     brim_text_append_csv(out, name.data);
   }
@@ -135,7 +141,7 @@ static void classes_csv(const brim_cli_eval *e, brim_str *out) {
     brim_class_score s;
     brim_scores_class(e->scores, i, &s);
     brim_str_printf(out, "%" PRId64 ",", i);
-    brim_text_append_csv(out, brim_cli_trained_class(e->c, i, text));
+    brim_text_append_csv(out, class_name(e->c, i, text));
     csv_number(out, (double)s.support);
     csv_number(out, s.precision);
     csv_number(out, s.recall);
@@ -167,7 +173,7 @@ static void figures_csv(const brim_cli_eval *e, brim_str *out) {
   json_object_foreach(e->figures, key, value) {
     brim_text_append_csv(out, key);
     if (json_is_string(value)) {
-      brim_str_printf(out, ",%s", json_string_value(value));  // a word
+      brim_str_printf(out, ",%s", json_string_value(value));
     } else {
       csv_number(out, json_is_number(value) ? json_number_value(value) : (double)NAN);
     }
@@ -178,7 +184,6 @@ static void figures_csv(const brim_cli_eval *e, brim_str *out) {
 static brim_status write_json(brim_cli_eval *e) {
   char *text = NULL;
   json_t *all = json_object();
-  if (!all) return brim_fail(BRIM_ENOMEM, "out of memory while writing JSON");
   brim_status status = all_json(e, true, all);
   if (!status) status = brim_json_dump(all, 1, &text);
   if (!status) status = brim_fs_write(e->c->output, text, strlen(text));
@@ -187,7 +192,7 @@ static brim_status write_json(brim_cli_eval *e) {
   return status;
 }
 
-// to --output
+// Writes --output.
 static brim_status eval_write(brim_cli_eval *e) {
   if (brim_str_ends(e->c->output, ".json")) return write_json(e);
   brim_str out;
@@ -234,7 +239,7 @@ static int by_f1(const void *a, const void *b) {
   return x->index < y->index ? -1 : 1;
 }
 
-// Every class, or those that do worst.
+// All classes, or the worst of many.
 static brim_status class_table(const brim_cli_eval *e, brim_str *out) {
   const brim_ui_column columns[] = {
       {brim_tr("class"), NULL, BRIM_UI_LEFT, 0, 8},
@@ -262,8 +267,7 @@ static brim_status class_table(const brim_cli_eval *e, brim_str *out) {
     percent(s.precision, a);
     percent(s.recall, b);
     percent(s.f1, c);
-    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s",
-                      brim_cli_trained_class(e->c, order[i].index, text));
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", class_name(e->c, order[i].index, text));
     brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", a);
     brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", b);
     brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", c);
@@ -286,7 +290,7 @@ static int digits_of(int64_t value) {
   return digits;
 }
 
-// Rows are what samples are, columns what was predicted, by number.
+// Rows are true classes, columns predicted ones, by number.
 static void matrix_text(const brim_cli_eval *e, brim_str *out) {
   int64_t n = e->c->trained->outputs, most = n - 1;
   int names = 0;
@@ -308,7 +312,7 @@ static void matrix_text(const brim_cli_eval *e, brim_str *out) {
   for (int64_t k = 0; k < n; k++) brim_str_printf(out, "%*" PRId64, cell, k);
   brim_str_append_char(out, '\n');
   for (int64_t i = 0; i < n; i++) {
-    const char *name = brim_cli_trained_class(e->c, i, text);
+    const char *name = class_name(e->c, i, text);
     int width = brim_utf8_width(name);
     brim_str_printf(out, "%2" PRId64 "  ", i);
     if (names > 0) brim_ui_clip(out, &e->c->cli->out, name, names);
@@ -324,7 +328,7 @@ typedef struct mistake {
   int64_t truth, predicted, count;
 } mistake;
 
-// The mistakes that are made most often, most often first.
+// The most frequent mistakes, most frequent first.
 static void worst_text(const brim_cli_eval *e, brim_str *out) {
   int64_t n = e->c->trained->outputs;
   mistake worst[WORST];
@@ -342,8 +346,7 @@ static void worst_text(const brim_cli_eval *e, brim_str *out) {
   for (int i = 0; i < kept; i++) {
     char a[32], b[32];
     brim_str_printf(out, brim_tr("  %lld x  %s predicted as %s\n"), (long long)worst[i].count,
-                    brim_cli_trained_class(e->c, worst[i].truth, a),
-                    brim_cli_trained_class(e->c, worst[i].predicted, b));
+                    class_name(e->c, worst[i].truth, a), class_name(e->c, worst[i].predicted, b));
   }
 }
 
@@ -353,7 +356,7 @@ static brim_status classes_text(const brim_cli_eval *e, brim_str *out) {
   percent(s->macro_f1, a);
   percent(s->weighted_f1, b);
   snprintf(text, sizeof text, brim_tr("%s macro, %s weighted"), a, b);
-  brim_cli_trained_row(e->c, brim_tr("F1"), text, out);
+  brim_cli_row(&e->c->cli->out, brim_tr("F1"), text, out);
   BRIM_TRY(class_table(e, out));
   if (!brim_scores_has_matrix(e->scores)) return BRIM_OK;
   if (e->c->trained->outputs <= MOST_CLASSES) {
@@ -403,8 +406,8 @@ static void cell_text(const brim_metric *row, double value, char out[32]) {
   }
 }
 
-// Columns of the table, and when they go for lack of room: those on the right first, then spreads and
-// shares; the row that decides stays. What neither line knows is no column.
+// Columns of the table. A narrow terminal drops spreads second, other columns from the right, and never a metric that
+// ranks runs. A metric that neither line knows has no column.
 static size_t table_columns(const brim_work_metrics *m, brim_ui_column columns[BRIM_METRIC_MAX + 1],
                             size_t rows[BRIM_METRIC_MAX]) {
   const brim_metric_set *set = m->set;
@@ -422,19 +425,19 @@ static size_t table_columns(const brim_work_metrics *m, brim_ui_column columns[B
   return n;
 }
 
-// The figures, and under them those of the baseline in the same evaluation.
+// A table of the figures, with the baseline's figures in the same evaluation below.
 static brim_status beside_text(const brim_cli_eval *e, brim_str *out) {
   const brim_metric_set *set = e->metrics.set;
   brim_ui_column columns[BRIM_METRIC_MAX + 1];
   size_t rows[BRIM_METRIC_MAX], n = table_columns(&e->metrics, columns, rows);
-  for (size_t i = 0; i < set->count; i++) {  // of how many
+  for (size_t i = 0; i < set->count; i++) {  // counts, such as the number of episodes
     const brim_metric *row = &set->rows[i];
     char text[32], name[BRIM_METRIC_NAME];
     bool shown = row->lines == 0 && row->label[0] && row->format == BRIM_METRIC_WHOLE &&
                  brim_metric_name(row, BRIM_METRIC_EVAL, BRIM_METRIC_FIGURE, name);
     if (!shown) continue;
     cell_text(row, e->metrics.values[i], text);
-    brim_cli_trained_row(e->c, brim_tr(row->label), text, out);
+    brim_cli_row(&e->c->cli->out, brim_tr(row->label), text, out);
   }
   brim_ui_table table;
   brim_ui_table_init(&table, columns, n + 1);
@@ -454,7 +457,7 @@ static brim_status beside_text(const brim_cli_eval *e, brim_str *out) {
   return status;
 }
 
-// Words and counts that are no row's: batch size, samples. The precision stands above them.
+// Words and counts that are no metrics: batch size, samples. The precision was printed before.
 static void other_figures(const brim_cli_eval *e, brim_str *out) {
   const char *key;
   json_t *value;
@@ -463,22 +466,22 @@ static void other_figures(const brim_cli_eval *e, brim_str *out) {
   json_object_foreach(e->figures, key, value) {
     char text[32], name[BRIM_METRIC_NAME];
     const brim_metric_set *set = e->metrics.set;
-    bool of_row = false;
+    bool is_metric = false;
     for (size_t i = 0; i < set->count; i++) {
       for (int stage = 0; stage < BRIM_METRIC_STAGES; stage++) {
-        of_row = of_row || (brim_metric_name(&set->rows[i], (brim_metric_stage)stage,
-                                             BRIM_METRIC_FIGURE, name) &&
-                            strcmp(name, key) == 0);
+        is_metric = is_metric || (brim_metric_name(&set->rows[i], (brim_metric_stage)stage,
+                                                   BRIM_METRIC_FIGURE, name) &&
+                                  strcmp(name, key) == 0);
       }
     }
-    if (of_row) continue;
+    if (is_metric) continue;
     const char *word = json_string_value(value);
     if (knob >= 0 && strcmp(key, work->knobs[knob].name) == 0) continue;
     if (word) {
-      brim_cli_trained_row(e->c, brim_tr(key), word, out);
+      brim_cli_row(&e->c->cli->out, brim_tr(key), word, out);
     } else if (json_is_integer(value)) {
       brim_format_count(json_number_value(value), text);
-      brim_cli_trained_row(e->c, brim_tr(key), text, out);
+      brim_cli_row(&e->c->cli->out, brim_tr(key), text, out);
     }
   }
 }
@@ -496,11 +499,11 @@ static void figures_text(const brim_cli_eval *e, brim_str *out) {
     if (!row->label[0] || isnan(value)) continue;
     if (!brim_metric_name(row, stage, BRIM_METRIC_FIGURE, name)) continue;
     cell_text(row, value, text);
-    brim_cli_trained_row(e->c, brim_metric_label(row, BRIM_METRIC_LINE_TABLE), text, out);
+    brim_cli_row(&e->c->cli->out, brim_metric_label(row, BRIM_METRIC_LINE_TABLE), text, out);
   }
 }
 
-// What the workload itself evaluated.
+// The figures of a workload that evaluates itself.
 static brim_status own_text(const brim_cli_eval *e, brim_str *out) {
   if (e->metrics.set->baseline_label) {
     BRIM_TRY(beside_text(e, out));
@@ -511,7 +514,7 @@ static brim_status own_text(const brim_cli_eval *e, brim_str *out) {
   return BRIM_OK;
 }
 
-// Which sample it was, so that the next step is to look at it.
+// Names the first sample with outputs that are not numbers.
 static void bad_text(const brim_cli_eval *e, brim_str *out) {
   const char *path = brim_config_string(e->c->job.config, "data.path");
   char first[256];
@@ -525,7 +528,7 @@ static void bad_text(const brim_cli_eval *e, brim_str *out) {
                   (long long)e->summary.bad, first, path && *path ? path : "PATH");
 }
 
-// A line each.
+// A row per figure.
 static void put_figures(const brim_cli_eval *e, brim_str *out) {
   brim_score_figure figures[BRIM_SCORE_FIGURES];
   size_t n = figures_of(e, figures);
@@ -538,7 +541,7 @@ static void put_figures(const brim_cli_eval *e, brim_str *out) {
     } else {
       number(f->value, text);
     }
-    brim_cli_trained_row(e->c, f->label, text, out);
+    brim_cli_row(&e->c->cli->out, f->label, text, out);
   }
 }
 
@@ -548,12 +551,12 @@ static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   brim_ui_styled(out, &e->c->cli->out, BRIM_UI_BOLD, e->c->trained->path);
   brim_str_append_char(out, '\n');
   brim_status status = brim_cli_trained_model_text(e->c, &text);
-  brim_cli_trained_row(e->c, brim_tr("model"), text.data, out);
+  brim_cli_row(&e->c->cli->out, brim_tr("model"), text.data, out);
   brim_str_clear(&text);
   brim_cli_trained_machine(e->c, out);
   if (e->scores) {
     brim_cli_trained_data_text(e->c, &text);
-    brim_cli_trained_row(e->c, brim_tr("data"), text.data, out);
+    brim_cli_row(&e->c->cli->out, brim_tr("data"), text.data, out);
     put_figures(e, out);
   }
   brim_str_deinit(&text);
@@ -568,22 +571,14 @@ static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   return brim_str_status(out);
 }
 
-// to stdout
 static brim_status eval_show(brim_cli_eval *e) {
   if (e->c->cli->json) {
     json_t *fields = json_object();
-    brim_status status =
-        fields ? all_json(e, false, fields) : brim_fail(BRIM_ENOMEM, "out of memory");
-    if (!status) return brim_cli_event(e->c->cli, "eval", fields);
-    json_decref(fields);
-    return status;
+    return brim_cli_finish_event(e->c->cli, "eval", fields, all_json(e, false, fields));
   }
   brim_str out;
   brim_str_init(&out);
-  brim_status status = all_text(e, &out);
-  if (!status) brim_cli_print(e->c->cli, &out);
-  brim_str_deinit(&out);
-  return status;
+  return brim_cli_finish_text(e->c->cli, &out, all_text(e, &out));
 }
 
 //------------------------------------------- command -------------------------------------------
@@ -628,7 +623,7 @@ static json_t *figure_json(const brim_metric *row, double value) {
   return whole ? json_integer((json_int_t)value) : brim_json_number(value);
 }
 
-// The rows of a stage under their names.
+// Puts the metrics of a stage under their names.
 static brim_status eval_put_figures(json_t *figures, const brim_metric_set *set,
                                     brim_metric_stage stage, const double *values) {
   for (size_t i = 0; i < set->count; i++) {
@@ -645,13 +640,13 @@ static brim_status evaluate_work(brim_cli_eval *e, const brim_work *work) {
   const brim_workload_table *table = work->table;
   const brim_metric_set *set = work->metrics;
   brim_status status = brim_work_evaluate(work, &e->metrics);
-  if (status == BRIM_ESTATE) {  // nothing to evaluate on: nothing has been done yet
+  if (status == BRIM_ESTATE) {  // there is nothing to evaluate on, so the run has not begun
     e->c->cli->running = false;
     return BRIM_EINVAL;
   }
   BRIM_TRY(status);
   e->table = table;
-  // where there is a baseline a row says of how many the figures are
+  // With a baseline a metric says how many samples there are.
   if (!set->baseline_label) {
     BRIM_TRY(brim_json_put(e->figures, "samples", json_integer(e->metrics.samples)));
   }
@@ -669,7 +664,7 @@ static brim_status evaluate_work(brim_cli_eval *e, const brim_work *work) {
   return eval_put_figures(e->figures, set, BRIM_METRIC_PROBE, probe.values);
 }
 
-// The options that evaluate_outputs has of its own are keys here; a workload without data has neither.
+// Turns --precision and --batch-size into overrides. Refuses them for workloads without data, and --split.
 static brim_status take_options(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
   const brim_option_parse *p = &c->cli->parse;
@@ -697,7 +692,7 @@ static brim_status take_options(brim_cli_eval *e) {
   return batch > 0 ? brim_cli_trained_set_int(c, "data.eval_batch_size", batch) : BRIM_OK;
 }
 
-// How outputs are computed, where there is a choice.
+// Puts the compute precision and the batch size, if there is a choice.
 static brim_status put_how(brim_cli_eval *e, const brim_work *work, const brim_setting *setting) {
   brim_work_info info;
   int knob = brim_work_knob_as(work, BRIM_ROLE_PRECISION);
@@ -709,8 +704,7 @@ static brim_status put_how(brim_cli_eval *e, const brim_work *work, const brim_s
   return brim_json_put(e->figures, "batch_size", json_integer(info.eval_batch));
 }
 
-// A workload whose outputs are compared with no target evaluates itself, on its own evaluation set: by
-// the table's `evaluate` and `probe`.
+// A workload without targets evaluates itself on its own evaluation set, by `evaluate` and `probe` of its table.
 static brim_status evaluate_itself(brim_cli_eval *e) {
   brim_cli_trained *c = e->c;
   brim_cli_job *job = &c->job;
@@ -719,7 +713,7 @@ static brim_status evaluate_itself(brim_cli_eval *e) {
   BRIM_TRY(brim_cli_trained_lost(c, brim_cli_job_open(c->cli, job)));
   const brim_workload_table *table = job->work->table;
   brim_setting setting = brim_work_setting(job->work);
-  // what it once started from may be gone
+  // Do not read the weights that the run started from: the file may be gone.
   table->resuming(job->work->state, NULL);
   BRIM_TRY(table->configure(job->work->state, &setting));
   BRIM_TRY(brim_work_use(job->work, c->trained->path, c->ema));
@@ -735,7 +729,7 @@ static brim_status evaluate_itself(brim_cli_eval *e) {
 
 //---------------------------------- the command ----------------------------------
 
-// Has the workload an option of this name for the command?
+// Does the workload add an option of this name to the command?
 static bool has_option(const brim_workload_table *table, const char *command, const char *name) {
   for (size_t k = 0; k < table->option_count; k++) {
     const brim_work_options *o = &table->options[k];
@@ -747,7 +741,7 @@ static bool has_option(const brim_workload_table *table, const char *command, co
   return false;
 }
 
-// The command knows the options of all workloads, before it knows which one the checkpoint is of.
+// Refuses options of other workloads: the command accepts the options of all.
 static brim_status refuse_others(const brim_cli_eval *e, const brim_workload_table *own) {
   brim_cli *cli = e->c->cli;
   const char *command = cli->command->name;

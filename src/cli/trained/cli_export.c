@@ -1,4 +1,5 @@
-// `brim export CHECKPOINT [--output model.onnx]`: the trained network for other programs.
+// `brim export CHECKPOINT [--output model.onnx]`: writes the trained network as ONNX, for other programs.
+#include "cli/job/cli_job_options.h"
 #include "cli/trained/cli_trained.h"
 #include "engine/engine_onnx.h"
 
@@ -69,15 +70,11 @@ static brim_status read_options(brim_cli *cli, brim_onnx_options *o) {
   return BRIM_OK;
 }
 
-//---------------------------------- what goes along ----------------------------------
+//---------------------------------- metadata ----------------------------------
 
-static brim_status put_reals(json_t *out, const char *key, int count, const float *values) {
-  json_t *list = json_array();
+// Puts a list as text: the values of metadata are strings. Consumes `list`.
+static brim_status put_list(json_t *out, const char *key, json_t *list, brim_status status) {
   char *text = NULL;
-  brim_status status = list ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while exporting");
-  for (int i = 0; i < count && !status; i++) {
-    status = brim_json_push(list, brim_json_number((double)values[i]));
-  }
   if (!status) status = brim_json_dump(list, 0, &text);
   if (!status) status = brim_json_put(out, key, json_string(text));
   brim_free(text);
@@ -85,21 +82,25 @@ static brim_status put_reals(json_t *out, const char *key, int count, const floa
   return status;
 }
 
+static brim_status put_reals(json_t *out, const char *key, int count, const float *values) {
+  json_t *list = json_array();
+  brim_status status = list ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while exporting");
+  for (int i = 0; i < count && !status; i++) {
+    status = brim_json_push(list, brim_json_number((double)values[i]));
+  }
+  return put_list(out, key, list, status);
+}
+
 static brim_status put_names(const brim_trained *t, json_t *out) {
   json_t *list = json_array();
-  char *text = NULL;
   brim_status status = list ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while exporting");
   for (int64_t i = 0; i < t->outputs && !status; i++) {
     status = brim_json_push(list, json_string(t->class_names[i]));
   }
-  if (!status) status = brim_json_dump(list, 0, &text);
-  if (!status) status = brim_json_put(out, "class_names", json_string(text));
-  brim_free(text);
-  json_decref(list);
-  return status;
+  return put_list(out, "class_names", list, status);
 }
 
-// metadata_props: what a program that loads the file cannot see in the graph.
+// metadata_props: facts that the graph does not have.
 static brim_status fill_metadata(const brim_cli_trained *c, const brim_onnx_options *o,
                                  json_t *out) {
   const brim_trained *t = c->trained;
@@ -116,7 +117,7 @@ static brim_status fill_metadata(const brim_cli_trained *c, const brim_onnx_opti
 
 //---------------------------------- the result ----------------------------------
 
-// How the axes of images lie; NULL for other samples, which keep the order the data have.
+// The order of the axes of images; NULL for other samples, which keep the order of the data.
 static const char *layout_of(const brim_onnx_options *o, const brim_onnx_info *info) {
   if (info->input_rank != 3) return NULL;
   return o->nhwc ? "NHWC" : "NCHW";
@@ -146,7 +147,7 @@ static brim_status show(const brim_cli_trained *c, const brim_onnx_options *o,
   brim_ui_styled(&out, &c->cli->out, BRIM_UI_BOLD, c->output);
   brim_str_printf(&out, brim_tr(": ONNX, opset %d, %s\n"), o->opset, bytes);
   brim_cli_trained_model_text(c, &text);
-  brim_cli_trained_row(c, brim_tr("model"), text.data, &out);
+  brim_cli_row(&c->cli->out, brim_tr("model"), text.data, &out);
   brim_str_clear(&text);
   input_text(info, o->batch, &text);
   if (layout_of(o, info)) brim_str_printf(&text, ", %s", layout_of(o, info));
@@ -155,18 +156,15 @@ static brim_status show(const brim_cli_trained *c, const brim_onnx_options *o,
                              ? brim_tr(": normalized by the caller, value * scale + shift")
                          : bytes_in ? brim_tr(": values 0 to 255, which the graph normalizes")
                                     : brim_tr(": samples as stored in the data"));
-  brim_cli_trained_row(c, brim_tr("takes"), text.data, &out);
+  brim_cli_row(&c->cli->out, brim_tr("takes"), text.data, &out);
   brim_str_clear(&text);
   for (int i = 0; i < info->output_count; i++) {
     brim_str_printf(&text, "%s%s float32 (%s, %" PRId64 ")", i ? "; " : "", info->output[i], rows,
                     info->width[i]);
   }
-  brim_cli_trained_row(c, brim_tr("gives"), text.data, &out);
-  brim_status status = brim_str_status(&out);
-  if (!status) brim_cli_print(c->cli, &out);
+  brim_cli_row(&c->cli->out, brim_tr("gives"), text.data, &out);
   brim_str_deinit(&text);
-  brim_str_deinit(&out);
-  return status;
+  return brim_cli_finish_text(c->cli, &out, BRIM_OK);
 }
 
 static brim_status show_json(const brim_cli_trained *c, const brim_onnx_options *o,
@@ -197,11 +195,7 @@ static brim_status show_json(const brim_cli_trained *c, const brim_onnx_options 
   for (int i = 0; i < info->output_count && !s; i++) {
     s = brim_json_put(outputs, info->output[i], json_integer(info->width[i]));
   }
-  if (s) {
-    json_decref(f);
-    return s;
-  }
-  return brim_cli_event(c->cli, "exported", f);
+  return brim_cli_finish_event(c->cli, "exported", f, s);
 }
 
 //---------------------------------- the standard output ----------------------------------
@@ -224,7 +218,7 @@ static brim_status copy_to_stdout(int fd) {
   }
 }
 
-// Sizes stand before what they count, so that the file is made first, in a folder of its own.
+// Writes a file in a temporary folder, then copies it: ONNX has sizes before their content.
 static brim_status export_to_stdout(const brim_net_spec *spec, const brim_safetensors *weights,
                                     const brim_onnx_options *o, brim_onnx_info *info) {
   const char *base = getenv("TMPDIR");
@@ -247,8 +241,7 @@ static brim_status export_to_stdout(const brim_net_spec *spec, const brim_safete
 
 //---------------------------------- the command ----------------------------------
 
-// What exports to this file left when they were killed. The file is not removed where that fails: it
-// is not what was asked for.
+// Removes temporary files of killed exports to this file. A failure to remove one does not fail the command.
 static void remove_left(const char *output) {
   char **names = NULL;
   size_t count = 0;
@@ -278,7 +271,7 @@ static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
     return brim_fail(BRIM_EINVAL, "%s: %s cannot be exported; use `brim eval` or `brim render`",
                      c->trained->path, what);
   }
-  // the data are asked only where the checkpoint does not say what it takes
+  // Open the data only if the checkpoint does not know its inputs.
   const brim_trained_want want = {.any = true};
   if (!c->trained->has_network) BRIM_TRY(brim_cli_trained_data(c, &want));
   brim_net_spec spec;
@@ -295,7 +288,6 @@ static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
     if (!piped) remove_left(c->output);
     status = piped ? export_to_stdout(&spec, c->trained->file, o, &info)
                    : brim_onnx_export(&spec, c->trained->file, o, c->output, &info);
-    // the checkpoint is the input here, and sound
     if (!status && !piped) status = c->cli->json ? show_json(c, o, &info) : show(c, o, &info);
   }
   json_decref(metadata);
@@ -312,7 +304,7 @@ static brim_status run(brim_cli *cli) {
     return brim_cli_usage(
         cli, BRIM_N_("ONNX is binary and the standard output is a terminal; name a file"));
   }
-  if (piped) (void)signal(SIGPIPE, SIG_DFL);  // the reader has closed the pipe: nothing left to do
+  if (piped) (void)signal(SIGPIPE, SIG_DFL);  // end when the reader closes the pipe
   BRIM_TRY(brim_cli_trained_init(cli, &c));
   brim_status status = brim_cli_trained_output(&c, STANDARD_OUTPUT);
   if (!status) status = export_to(&c, &o);

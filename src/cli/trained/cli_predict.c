@@ -1,4 +1,5 @@
-// `brim predict CHECKPOINT --data-path P [--output FILE]`: what a trained network says of every sample.
+// `brim predict CHECKPOINT --data-path P [--output FILE]`: writes the outputs of a trained network for every sample.
+#include "cli/job/cli_job_options.h"
 #include "cli/trained/cli_trained.h"
 #include "data/pack/data_columns.h"
 #include "workload/learn/learn_scores.h"
@@ -28,20 +29,20 @@ static const brim_option options[] = {
 
 #define STANDARD_OUTPUT "predictions.csv"
 
-enum { BLOCK = 4096 };  // rows on their way to the file
+enum { BLOCK = 4096 };  // rows written at once
 enum { MAX_COLUMNS = 9 };
 
 typedef struct prediction {
   brim_cli_trained *c;
   brim_columns_format format;
-  bool features;        // what is output are features
-  size_t width;         // values of them, or of the outputs
-  brim_columns *table;  // NULL: no row has come yet
+  bool features;        // write features instead of outputs
+  size_t width;         // values of a row
+  brim_columns *table;  // NULL before the first row
   brim_column columns[MAX_COLUMNS];
   size_t column_count;
   const void *data[MAX_COLUMNS];  // the arrays below, column by column
   uint64_t total, next;           // rows of the table; rows before this one are written
-  // A block of rows; one that could not be read stays unknown.
+  // A block of rows. The values of a sample that cannot be read stay unknown.
   uint64_t rows, room;
   uint64_t *index;
   const char **file, **class_name;
@@ -59,7 +60,7 @@ static void add_column(prediction *p, const brim_column *column, const void *dat
   p->data[p->column_count++] = data;
 }
 
-// The longest name of a file, its end included.
+// Bytes of the longest file name, with the terminating 0.
 static size_t longest_name(const brim_source *source) {
   size_t longest = 1;
   for (uint64_t i = 0; i < source->info.count; i++) {
@@ -166,7 +167,7 @@ static brim_status flush(prediction *p) {
   return status;
 }
 
-// The next row, of which nothing is known yet.
+// Begins the next row with unknown values.
 static brim_status open_row(prediction *p) {
   if (p->rows == p->room) BRIM_TRY(flush(p));
   uint64_t at = p->rows++;
@@ -208,7 +209,7 @@ static void fill_row(prediction *p, const brim_trained_rows *rows, int64_t row) 
   if (rows->label) p->target[at] = rows->label[row];
 }
 
-// With the first rows comes how wide they are.
+// Creates the table when the first rows tell their width.
 static brim_status start(prediction *p, int64_t width) {
   p->width = (size_t)width;
   if (strcmp(p->c->data.source->table->name, "folder") == 0) {
@@ -225,7 +226,8 @@ static brim_status on_rows(void *ctx, const brim_trained_rows *rows) {
   prediction *p = ctx;
   if (!p->table) BRIM_TRY(start(p, rows->width));
   for (int64_t i = 0; i < rows->rows; i++) {
-    while (p->next <= rows->index[i]) BRIM_TRY(open_row(p));  // those between could not be read
+    while (p->next <= rows->index[i])
+      BRIM_TRY(open_row(p));  // samples in between could not be read
     fill_row(p, rows, i);
   }
   brim_cli_trained_tick(p->c, rows->rows);
@@ -237,7 +239,7 @@ static brim_status on_rows(void *ctx, const brim_trained_rows *rows) {
 static brim_status show(const brim_cli_trained *c, const brim_trained_result *r) {
   double seconds = (double)brim_time_since_ns(c->start, brim_clock_now()) / 1e9;
   char count[32], time[32];
-  if (strcmp(c->output, "-") == 0) {  // rows alone are on the standard output
+  if (strcmp(c->output, "-") == 0) {  // stdout has the rows and nothing else
     brim_format_count((double)c->data.source->info.count, count);
     bool single = c->data.source->info.count == 1;
     brim_cli_note(c->cli, single ? brim_tr("%s row\n") : brim_tr("%s rows\n"), count);
@@ -250,11 +252,7 @@ static brim_status show(const brim_cli_trained *c, const brim_trained_result *r)
     if (!s) s = brim_json_put(f, "rows", json_integer((json_int_t)c->data.source->info.count));
     if (!s) s = brim_json_put(f, "broken", json_integer(r->broken));
     if (!s) s = brim_json_put(f, "seconds", brim_json_number(seconds));
-    if (s) {
-      json_decref(f);
-      return s;
-    }
-    return brim_cli_event(c->cli, "predicted", f);
+    return brim_cli_finish_event(c->cli, "predicted", f, s);
   }
   brim_str out, text;
   brim_str_init(&out);
@@ -265,16 +263,13 @@ static brim_status show(const brim_cli_trained *c, const brim_trained_result *r)
   bool one = c->data.source->info.count == 1;
   brim_str_printf(&out, one ? brim_tr(": %s row, %s\n") : brim_tr(": %s rows, %s\n"), count, time);
   brim_cli_trained_model_text(c, &text);
-  brim_cli_trained_row(c, brim_tr("model"), text.data, &out);
+  brim_cli_row(&c->cli->out, brim_tr("model"), text.data, &out);
   brim_cli_trained_machine(c, &out);
   brim_str_clear(&text);
   brim_cli_trained_data_text(c, &text);
-  brim_cli_trained_row(c, brim_tr("data"), text.data, &out);
-  brim_status status = brim_str_status(&out);
-  if (!status) brim_cli_print(c->cli, &out);
+  brim_cli_row(&c->cli->out, brim_tr("data"), text.data, &out);
   brim_str_deinit(&text);
-  brim_str_deinit(&out);
-  return status;
+  return brim_cli_finish_text(c->cli, &out, BRIM_OK);
 }
 
 static void deinit(prediction *p) {
@@ -298,7 +293,7 @@ static brim_status predict(brim_cli_trained *c, brim_columns_format format) {
                   .total = c->data.source->info.count};
   brim_trained_result result;
   brim_status status = brim_cli_trained_run(c, "predict", on_rows, &p, &result);
-  while (!status && p.next < p.total) status = open_row(&p);  // the last ones could not be read
+  while (!status && p.next < p.total) status = open_row(&p);  // the last samples could not be read
   if (!status) status = flush(&p);
   if (!status) {
     status = brim_columns_commit(p.table);
@@ -310,7 +305,7 @@ static brim_status predict(brim_cli_trained *c, brim_columns_format format) {
 
 //---------------------------------- the command ----------------------------------
 
-// What acts in an environment, say, has no samples to take.
+// Refuses models that take no samples, such as a policy that acts in an environment.
 static brim_status check_kind(const brim_trained *t) {
   char what[128];
   if (brim_cli_trained_takes_samples(t)) return BRIM_OK;
@@ -322,7 +317,7 @@ static brim_status check_kind(const brim_trained *t) {
                    t->path, what);
 }
 
-// Columns that only classes have.
+// Refuses columns that only a classifier has.
 static brim_status check_columns(const brim_cli_trained *c) {
   static const char *const names[] = {"proba", "logits"};
   bool features = brim_option_flag(&c->cli->parse, "features", false);
@@ -340,7 +335,7 @@ static brim_status check_columns(const brim_cli_trained *c) {
   return BRIM_OK;
 }
 
-// By the name's end; on the standard output CSV, or JSON lines with --json.
+// The format by the end of the name; on the standard output CSV, or JSON lines with --json.
 static brim_status choose_format(brim_cli *cli, brim_columns_format *out) {
   const char *output = brim_option_string(&cli->parse, "output", STANDARD_OUTPUT);
   *out = cli->json ? BRIM_COLUMNS_JSONL : BRIM_COLUMNS_CSV;
@@ -353,7 +348,7 @@ static brim_status run(brim_cli *cli) {
   BRIM_TRY(choose_format(cli, &format));
   brim_cli_trained c;
   bool piped = strcmp(brim_option_string(&cli->parse, "output", STANDARD_OUTPUT), "-") == 0;
-  if (piped) (void)signal(SIGPIPE, SIG_DFL);  // the reader has closed the pipe: nothing left to do
+  if (piped) (void)signal(SIGPIPE, SIG_DFL);  // end when the reader closes the pipe
   BRIM_TRY(brim_cli_trained_init(cli, &c));
   const brim_trained_want want = {.split = brim_option_string(&cli->parse, "split", NULL),
                                   .any = true};

@@ -1,13 +1,13 @@
-// `brim render CHECKPOINT --out gait.html`: an episode of what was trained as a page to look at. The episode
-// is one of those that `brim eval` counts, run again on the CPU, and beside it the same start with
-// a baseline. The workload records episodes (brim_work_replay_table), the environment's scene says
-// how they are shown.
+// `brim render CHECKPOINT --out gait.html`: an HTML page that plays an episode of a trained policy. The episode is one
+// of those that `brim eval` counts, run again on the CPU; beside it baselines run from the same start. The workload
+// records episodes (brim_work_replay_table); the scene of the environment draws them.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "cli/job/cli_job_options.h"
 #include "cli/trained/cli_trained.h"
 #include "ui/pages/ui_pages.h"
 
@@ -36,10 +36,7 @@ static const brim_option options[] = {
      .help = BRIM_N_("also show baselines from the same start; --no-baselines hides them"),
      .default_text = "yes",
      .aliases = baseline_aliases},
-    {.name = "config",
-     .kind = BRIM_OPTION_STRING,
-     .metavar = "FILE",
-     .help = BRIM_N_("config of the run, for a checkpoint without its own config")},
+    BRIM_CLI_OPTION_RUN_CONFIG,
     {0},
 };
 
@@ -50,18 +47,17 @@ typedef struct render {
   brim_work_replay_info info;
   int32_t episodes[BRIM_UI_MAX_EPISODES];
   size_t episode_count;
-  // Where no episode was named: of so many, the one where policy and baselines differ most, and the one
-  // of median score behind it. 0 = one was named.
+  // Without --episode: the episode of median score among `median_of`. 0 if --episode was given.
   int32_t median_of, typical;
-  int64_t steps;  // that are shown, at most
+  int64_t steps;  // most steps to show
   brim_trajectory list[BRIM_UI_MAX_REPLAYS * BRIM_UI_MAX_EPISODES];
-  size_t count, actors;  // in all; of an episode
+  size_t count, actors;  // trajectories in all, and of an episode
   brim_curves training;  // of the run
 } render;
 
 _Static_assert((int)BRIM_WORK_MAX_ACTORS <= (int)BRIM_UI_MAX_REPLAYS, "a page shows all actors");
 
-//---------------------------------- what is asked for ----------------------------------
+//---------------------------------- options ----------------------------------
 
 // "ars, mappo": the workloads whose episodes can be shown.
 static void put_shown(brim_str *out) {
@@ -72,7 +68,7 @@ static void put_shown(brim_str *out) {
   }
 }
 
-// Before anything else is read out of it, so that the message is about what it is.
+// Refuses a checkpoint that cannot be shown before reading anything else of it.
 static brim_status check_kind(const char *path) {
   brim_trained *t = NULL;
   BRIM_TRY(brim_trained_open(path, &t));
@@ -119,7 +115,7 @@ static brim_status read_options(brim_cli *cli, render *r) {
   if (!(seconds > 0 && seconds <= MAX_SECONDS)) {
     return brim_cli_usage(cli, BRIM_N_("--seconds has to be above 0 and at most %d"), MAX_SECONDS);
   }
-  // Without a checkpoint, or with one that is not there, opening it reports that.
+  // brim_cli_trained_init reports a checkpoint that is not given or not there.
   if (p->positional_count == 0) return BRIM_OK;
   if (!brim_option_string(p, "output", NULL)) {
     return brim_cli_usage(cli, BRIM_N_("give an output file: --out gait.html"));
@@ -155,11 +151,10 @@ static brim_status score(const render *r, size_t actor, int32_t episode, brim_tr
   return BRIM_OK;
 }
 
-// One episode says little of a policy, and the first may be its worst. Of the first held-out ones take
-// the one where the policy and the best baseline are furthest apart, which shows what was learned, and
-// the one in the middle by score. Episodes that diverged stand below all others.
+// Chooses two of the first held-out episodes: the one where the policy and the best baseline differ most, which shows
+// what was learned, and the one of median score. Diverged episodes rank below all others.
 static brim_status choose_episodes(render *r) {
-  // an odd number, so that there is a middle; fewer where one takes long
+  // An odd number has a middle. Fewer if an episode takes long.
   const int32_t count = r->info.steps > LONG ? 11 : MOST_EPISODES;
   scored all[MOST_EPISODES];
   double most = 0, others[MOST_EPISODES];
@@ -167,7 +162,7 @@ static brim_status choose_episodes(render *r) {
   brim_trajectory t = {0};
   BRIM_TRY(brim_trajectory_init(&t, "", &r->info.scene, r->info.dt, r->info.steps + 1));
   brim_status status = BRIM_OK;
-  // One actor after the other: a workload may play many episodes of one at once.
+  // One actor after the other: a workload may play many episodes of one actor at once.
   for (size_t actor = 0; actor < r->actors && !status; actor++) {
     for (int32_t i = 0; i < count && !status; i++) {
       double value = 0;
@@ -223,8 +218,7 @@ static const brim_metric_set *metrics_of(const render *r) {
   return r->info.metrics ? r->info.metrics : r->table->metric_set;
 }
 
-// The curves of the run, where its log lies beside the checkpoint. A log that cannot be read is no reason
-// to show nothing.
+// Reads the training curves if the log of the run lies beside the checkpoint. A bad log is only a warning.
 static brim_status read_training(render *r) {
   const brim_trained *t = r->c.trained;
   const brim_metric_set *set = metrics_of(r);
@@ -379,10 +373,7 @@ static brim_status show(const render *r, size_t bytes) {
     brim_str_printf(&out, "%s, %s %.1f", outcome, score_of(r), brim_trajectory_sum(t));
     brim_str_append_char(&out, '\n');
   }
-  brim_status status = brim_str_status(&out);
-  if (!status) brim_cli_print(r->c.cli, &out);
-  brim_str_deinit(&out);
-  return status;
+  return brim_cli_finish_text(r->c.cli, &out, BRIM_OK);
 }
 
 static brim_status put_replay(json_t *list, const render *r, size_t index) {
@@ -424,11 +415,7 @@ static brim_status show_json(const render *r, size_t bytes) {
   if (!s) s = brim_json_put(f, "typical", r->median_of ? json_integer(r->typical) : json_null());
   if (!s) s = brim_json_put(f, "replays", list = json_array());
   for (size_t i = 0; i < r->count && !s; i++) s = put_replay(list, r, i);
-  if (s) {
-    json_decref(f);
-    return s;
-  }
-  return brim_cli_event(r->c.cli, "rendered", f);
+  return brim_cli_finish_event(r->c.cli, "rendered", f, s);
 }
 
 //---------------------------------- the command ----------------------------------

@@ -1,4 +1,4 @@
-// Opening a checkpoint for use. Nothing is written here.
+// Opens a checkpoint with its config, device and data, runs it, and describes it. Writes nothing.
 #include "cli/trained/cli_trained.h"
 
 #include <inttypes.h>
@@ -10,7 +10,7 @@ const char *const brim_cli_trained_ema[] = {"auto", "yes", "no", NULL};
 const char *const brim_cli_trained_splits[] = {"train", "val", "test", "unlabeled", "all", NULL};
 const char *const brim_cli_trained_precisions[] = {"fp32", "tf32", "bf16", "fp16", NULL};
 
-enum { MOST_ROWS = 256 };  // of a batch that was not asked for
+enum { MOST_ROWS = 256 };  // of the default batch
 
 //---------------------------------- the config ----------------------------------
 
@@ -31,11 +31,12 @@ static brim_status load_config(brim_cli_trained *c, const char *path, const char
   for (size_t i = 0; path && !c->warned && i < brim_config_warning_count(*out); i++) {
     brim_log_warn("config", "%s", brim_config_warning(*out, i));
   }
-  c->warned = c->warned || path;  // it is loaded once more for each option
+  c->warned =
+      c->warned || path;  // the config is loaded again for each option that adds an override
   return BRIM_OK;
 }
 
-// The config of the run that a checkpoint lies in; NULL = there is none.
+// The config.yaml beside the checkpoint; NULL if there is none.
 static char *config_beside(const brim_cli_trained *c) {
   char *folder = brim_fs_dirname(c->trained->path);
   char *path = folder ? brim_fs_join(folder, "config.yaml") : NULL;
@@ -60,7 +61,7 @@ static brim_status read_config(brim_cli_trained *c, const char *beside) {
   return status;
 }
 
-// The config again, with what was added to the input.
+// Reads the config again, with the overrides added since.
 static brim_status read_again(brim_cli_trained *c) {
   brim_config_close(c->job.config);
   c->job.config = NULL;
@@ -88,8 +89,8 @@ brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const cha
   return status ? status : read_again(c);
 }
 
-// Where the run had its data, when neither option nor config names the place: a checkpoint itself
-// knows no paths.
+// If neither an option nor the config of the checkpoint names the data (checkpoints have no paths): takes the path
+// from the config beside the checkpoint.
 static brim_status find_data(brim_cli_trained *c, const char *beside) {
   const brim_config *config = c->job.config;
   c->path_given = brim_config_layer_of(config, "data.path") == BRIM_CONFIG_FROM_OVERRIDE;
@@ -134,7 +135,7 @@ static brim_status choose_ema(brim_cli_trained *c) {
                    c->trained->path);
 }
 
-// By whatever name: what was trained would be gone.
+// Refuses to overwrite the checkpoint, by whatever name.
 static brim_status check_output(const brim_cli_trained *c) {
   if (!c->output || strcmp(c->output, "-") == 0) return BRIM_OK;
   if (brim_fs_same(c->output, c->trained->path)) {
@@ -230,7 +231,7 @@ brim_status brim_cli_trained_device(brim_cli_trained *c) {
   BRIM_TRY(brim_work_device_options(job->config, &job->options));
   job->any_device = strcmp(spec, "auto") == 0;
   brim_status status = brim_device_open(job->registry, spec, &job->options, &job->device);
-  // A device that is not here is not a file that is not here.
+  // A missing device is not a missing file.
   return status == BRIM_ENOENT || status == BRIM_EABI ? BRIM_EDEVICE : status;
 }
 
@@ -293,7 +294,7 @@ void brim_cli_trained_tick(brim_cli_trained *c, int64_t rows) {
   p.elapsed_s = (double)brim_time_since_ns(c->start, brim_clock_now()) / 1e9;
   p.rate = p.elapsed_s > 0 ? (double)c->done / p.elapsed_s : (double)NAN;
   p.eta_s = c->done ? p.elapsed_s * (double)(total - c->done) / (double)c->done : (double)NAN;
-  if (!c->cli->json) brim_cli_progress(c->cli, &p);  // one result, and nothing else
+  if (!c->cli->json) brim_cli_progress(c->cli, &p);  // with --json only the result is printed
 }
 
 //---------------------------------- showing ----------------------------------
@@ -311,7 +312,7 @@ static int64_t parameter_count(const brim_cli_trained *c) {
   int64_t count = 0;
   for (size_t i = 0; i < brim_safetensors_count(c->trained->file); i++) {
     const brim_safetensors_entry *e = brim_safetensors_at(c->trained->file, i);
-    // of several networks: actor.optimizer.m.layers.0.weight
+    // A model of several networks has names such as actor.optimizer.m.layers.0.weight.
     bool ours =
         e->dtype == BRIM_F32 && !strstr(e->name, "running_") && !strstr(e->name, ".optimizer.");
     for (size_t k = 0; k < sizeof others / sizeof *others; k++)
@@ -327,7 +328,7 @@ brim_status brim_cli_trained_model_text(const brim_cli_trained *c, brim_str *out
   brim_format_count((double)parameters, count);
   if (parameters > 0) {
     brim_str_printf(out, brim_tr("%s, %s parameters"), model_name(c), count);
-  } else {  // those of a workload with other tensors are not known here
+  } else {  // the workload has tensors of another kind
     brim_str_append(out, model_name(c));
   }
   if (c->trained->epoch >= 0 && c->trained->step >= 0) {
@@ -347,31 +348,14 @@ void brim_cli_trained_data_text(const brim_cli_trained *c, brim_str *out) {
                   path ? path : c->data.source->table->name, c->data.split, count);
 }
 
-void brim_cli_trained_row(const brim_cli_trained *c, const char *label, const char *value,
-                          brim_str *out) {
-  const brim_term *term = &c->cli->out;
-  int width = brim_utf8_width(label);
-  brim_str_append(out, "  ");
-  brim_ui_styled(out, term, BRIM_UI_DIM, label);
-  brim_str_repeat(out, ' ', width < 11 ? (size_t)(11 - width) : 1);
-  brim_ui_clip(out, term, value, term->width > 30 ? term->width - 14 : 0);
-  brim_str_append_char(out, '\n');
-}
-
-const char *brim_cli_trained_class(const brim_cli_trained *c, int64_t index, char text[32]) {
-  if (c->trained->class_names) return c->trained->class_names[index];
-  snprintf(text, 32, "%" PRId64, index);
-  return text;
-}
-
 void brim_cli_trained_machine(const brim_cli_trained *c, brim_str *out) {
   char text[320];
   brim_cli_device_text(c->job.device, text, sizeof text);
-  brim_cli_trained_row(c, brim_tr("device"), text, out);
+  brim_cli_row(&c->cli->out, brim_tr("device"), text, out);
   if (brim_cli_backend_text(&c->job, text, sizeof text)) {
-    brim_cli_trained_row(c, brim_tr("backend"), text, out);
+    brim_cli_row(&c->cli->out, brim_tr("backend"), text, out);
   }
-  if (c->precision) brim_cli_trained_row(c, brim_tr(BRIM_TRAINED_PRECISION), c->precision, out);
+  if (c->precision) brim_cli_row(&c->cli->out, brim_tr(BRIM_TRAINED_PRECISION), c->precision, out);
 }
 
 void brim_cli_trained_notes(const brim_cli_trained *c) {
@@ -391,7 +375,7 @@ void brim_cli_trained_notes(const brim_cli_trained *c) {
                   brim_tr("no val or test set; brim evaluates on all samples\n"));
   }
   if (d->share_to - d->share_from < 1 && d->share_to > 0) {
-    // Which samples training used is known only while the split is the run's own.
+    // With another path, seed or share, these samples are not the ones the run held out.
     const brim_config *config = c->job.config;
     bool other = c->path_given ||
                  brim_config_layer_of(config, "seed") == BRIM_CONFIG_FROM_OVERRIDE ||
