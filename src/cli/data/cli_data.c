@@ -1,10 +1,15 @@
-// `brim data info|make|convert|verify`: the command, and the source with its splits.
+// `brim data`: the source with its splits, the actions info and verify, and the command. make and convert are in
+// cli_data_write.c.
 
 #include "cli/data/cli_data.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "base/base_text.h"
 
 //------------------------------------------- sources -------------------------------------------
 
@@ -230,6 +235,818 @@ brim_status brim_cli_data_unused(const brim_cli_data *d, brim_str *out, brim_sou
   return brim_source_unused(sources, d->split_count, out, left);
 }
 
+//------------------------------------------- info -------------------------------------------
+
+enum { LABEL_COLUMN = 16, BAR_COLUMNS = 30, CLASSES_SHOWN = 20 };
+
+typedef struct survey_facts {
+  brim_cli_data *d;
+  const brim_cli_split *split;
+  const brim_survey *survey;
+  const char *const *class_names;  // NULL = none
+  uint64_t ram_bytes, gpu_bytes;   // to cache all samples; 0 = images of different sizes
+} survey_facts;
+
+//---------------------------------- info: JSON ----------------------------------
+
+static json_t *number(uint64_t value) { return json_integer((json_int_t)value); }
+
+static brim_status put_class_counts(json_t *root, const uint64_t *counts, int64_t classes) {
+  json_t *list = json_array();
+  BRIM_TRY(brim_json_put(root, "class_counts", list));
+  for (int64_t i = 0; i < classes; i++) BRIM_TRY(brim_json_push(list, number(counts[i])));
+  return BRIM_OK;
+}
+
+// The scale of normalize: bytes are 0 to 1.
+static double scaled(const survey_facts *f, double value) {
+  return f->split->source->info.type == BRIM_SAMPLE_U8 ? value / 255.0 : value;
+}
+
+static brim_status put_pair(json_t *object, const char *key, const int64_t size[2]) {
+  json_t *pair = json_array();
+  BRIM_TRY(brim_json_put(object, key, pair));
+  BRIM_TRY(brim_json_push(pair, json_integer(size[0])));
+  return brim_json_push(pair, json_integer(size[1]));
+}
+
+static brim_status put_shape(const survey_facts *f, json_t *root) {
+  const brim_source_info *info = &f->split->source->info;
+  json_t *shape = json_array();
+  BRIM_TRY(brim_json_put(root, "shape", shape));
+  for (int i = 0; i < info->rank; i++) BRIM_TRY(brim_json_push(shape, json_integer(info->dim[i])));
+  BRIM_TRY(brim_json_put(root, "dtype",
+                         json_string(info->type == BRIM_SAMPLE_U8 ? "uint8" : "float32")));
+  BRIM_TRY(brim_json_put(root, "varies", json_boolean(info->varies)));
+  if (!info->varies) return BRIM_OK;
+  BRIM_TRY(put_pair(root, "smallest", f->survey->smallest));
+  BRIM_TRY(put_pair(root, "median", f->survey->median));
+  return put_pair(root, "largest", f->survey->largest);
+}
+
+static brim_status put_classes(const survey_facts *f, json_t *root) {
+  const brim_source_info *info = &f->split->source->info;
+  BRIM_TRY(brim_json_put(root, "classes", json_integer(info->classes)));
+  BRIM_TRY(brim_json_put(root, "targets", json_integer(info->classes ? 0 : info->target_dim)));
+  if (!info->classes) return BRIM_OK;
+  BRIM_TRY(put_class_counts(root, f->survey->class_counts, info->classes));
+  if (!f->class_names) return BRIM_OK;
+  json_t *names = json_array();
+  BRIM_TRY(brim_json_put(root, "class_names", names));
+  for (int64_t i = 0; i < info->classes; i++) {
+    json_t *name = json_string(f->class_names[i]);
+    if (!name) name = json_null();  // not UTF-8
+    BRIM_TRY(brim_json_push(names, name));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_channels(const survey_facts *f, json_t *root) {
+  json_t *list = json_array();
+  BRIM_TRY(brim_json_put(root, "channels", list));
+  for (int c = 0; c < f->survey->channels; c++) {
+    const brim_survey_channel *v = &f->survey->channel[c];
+    json_t *item = json_object();
+    BRIM_TRY(brim_json_push(list, item));
+    BRIM_TRY(brim_json_put(item, "mean", brim_json_number(scaled(f, v->mean))));
+    BRIM_TRY(brim_json_put(item, "std", brim_json_number(scaled(f, v->std))));
+    BRIM_TRY(brim_json_put(item, "min", brim_json_number(v->min)));
+    BRIM_TRY(brim_json_put(item, "max", brim_json_number(v->max)));
+  }
+  return BRIM_OK;
+}
+
+static double rate(double amount, double seconds) { return seconds > 0 ? amount / seconds : NAN; }
+
+static brim_status put_speed(const survey_facts *f, json_t *root) {
+  const brim_survey *s = f->survey;
+  BRIM_TRY(brim_json_put(root, "read_samples_per_s",
+                         brim_json_number(rate((double)s->good, s->read_s))));
+  BRIM_TRY(brim_json_put(root, "read_mb_per_s",
+                         brim_json_number(rate((double)s->bytes / 1e6, s->read_s))));
+  return brim_json_put(root, "threads", json_integer(s->threads));
+}
+
+static brim_status put_info(const survey_facts *f, json_t *root) {
+  const brim_source *source = f->split->source;
+  const char *path = f->d->path;
+  BRIM_TRY(brim_json_put(root, "path", path ? json_string(path) : json_null()));
+  BRIM_TRY(brim_json_put(root, "source", json_string(source->table->name)));
+  BRIM_TRY(brim_json_put(root, "split", json_string(f->split->name)));
+  BRIM_TRY(brim_json_put(root, "samples", number(source->info.count)));
+  BRIM_TRY(brim_json_put(root, "samples_measured", number(f->survey->samples)));
+  BRIM_TRY(brim_json_put(root, "broken", number(f->survey->broken_count)));
+  BRIM_TRY(put_shape(f, root));
+  BRIM_TRY(put_classes(f, root));
+  BRIM_TRY(put_channels(f, root));
+  BRIM_TRY(brim_json_put(root, "nan", number(f->survey->nan_values)));
+  BRIM_TRY(brim_json_put(root, "inf", number(f->survey->inf_values)));
+  BRIM_TRY(brim_json_put(root, "targets_with_nan_or_inf", number(f->survey->bad_targets)));
+  BRIM_TRY(brim_json_put(root, "host_bytes", number(source->host_bytes)));
+  BRIM_TRY(brim_json_put(root, "ram_bytes", f->ram_bytes ? number(f->ram_bytes) : json_null()));
+  BRIM_TRY(brim_json_put(root, "gpu_bytes", f->gpu_bytes ? number(f->gpu_bytes) : json_null()));
+  brim_source_rows rows;
+  BRIM_TRY(brim_json_put(root, "mapped_rows", json_boolean(brim_source_rows_of(source, &rows))));
+  return put_speed(f, root);
+}
+
+static brim_status info_json(const survey_facts *f) {
+  json_t *root = json_object();
+  return brim_cli_finish_event(f->d->cli, "info", root, put_info(f, root));
+}
+
+//---------------------------------- info: text ----------------------------------
+
+static void row(brim_str *out, const char *label, const char *fmt, ...) BRIM_PRINTF(3, 4);
+static void row(brim_str *out, const char *label, const char *fmt, ...) {
+  int width = brim_utf8_width(label);
+  brim_str_printf(out, "  %s", label);
+  brim_str_repeat(out, ' ', (size_t)(width < LABEL_COLUMN ? LABEL_COLUMN - width : 1));
+  va_list args;
+  va_start(args, fmt);
+  brim_str_vprintf(out, fmt, args);
+  va_end(args);
+  brim_str_append_char(out, '\n');
+}
+
+static void shape_rows(const survey_facts *f, brim_str *out) {
+  const brim_source_info *info = &f->split->source->info;
+  const brim_survey *s = f->survey;
+  char text[128];
+  if (!info->varies) {
+    brim_cli_data_shape(info, text, sizeof text);
+    row(out, brim_tr("shape"), "%s", text);
+    return;
+  }
+  row(out, brim_tr("shape"),
+      info->dim[2] == 1 ? brim_tr("images of %lld channel and different sizes")
+                        : brim_tr("images of %lld channels and different sizes"),
+      (long long)info->dim[2]);
+  row(out, "", brim_tr("%lld x %lld to %lld x %lld, median %lld x %lld, by area"),
+      (long long)s->smallest[0], (long long)s->smallest[1], (long long)s->largest[0],
+      (long long)s->largest[1], (long long)s->median[0], (long long)s->median[1]);
+}
+
+static void class_bar(const survey_facts *f, int64_t label, uint64_t most, int name_columns,
+                      brim_str *out) {
+  uint64_t n = f->survey->class_counts[label];
+  const brim_term *term = &f->d->cli->out;
+  char count[32], name[32];
+  brim_format_count((double)n, count);
+  snprintf(name, sizeof name, "%lld", (long long)label);
+  brim_str shown;
+  brim_str_init(&shown);
+  brim_ui_clip(&shown, term, f->class_names ? f->class_names[label] : name, name_columns);
+  int used = brim_utf8_width(shown.data);
+  brim_str_printf(out, "    %s", shown.data);
+  brim_str_repeat(out, ' ', (size_t)(name_columns > used ? name_columns - used : 0));
+  brim_str_deinit(&shown);
+  brim_str_printf(out, "  %9s", count);
+  if (n) brim_str_append(out, "  ");
+  uint64_t bar = most ? (n * BAR_COLUMNS + most - 1) / most : 0;
+  for (uint64_t i = 0; i < bar; i++) brim_str_append(out, term->unicode ? "\u2587" : "#");
+  brim_str_append_char(out, '\n');
+}
+
+static void class_rows(const survey_facts *f, brim_str *out) {
+  const brim_source_info *info = &f->split->source->info;
+  if (!info->classes) {
+    if (info->target_dim) {
+      row(out, brim_tr("targets"),
+          f->split->source->binary_targets ? brim_tr("%lld labels of 0 or 1 per sample")
+          : info->target_dim == 1          ? brim_tr("%lld number")
+                                           : brim_tr("%lld numbers"),
+          (long long)info->target_dim);
+    } else {
+      row(out, brim_tr("targets"), "%s", brim_tr("none"));
+    }
+    return;
+  }
+  uint64_t most = 0, least = UINT64_MAX;
+  int columns = 3;
+  for (int64_t i = 0; i < info->classes; i++) {
+    uint64_t n = f->survey->class_counts[i];
+    most = n > most ? n : most;
+    least = n < least ? n : least;
+    int width = f->class_names ? brim_utf8_width(f->class_names[i]) : 0;
+    columns = width > columns ? width : columns;
+  }
+  if (columns > 24) columns = 24;
+  if (least == most) {
+    row(out, brim_tr("classes"),
+        most == 1 ? brim_tr("%lld, of %llu sample each") : brim_tr("%lld, of %llu samples each"),
+        (long long)info->classes, (unsigned long long)most);
+  } else {
+    row(out, brim_tr("classes"), brim_tr("%lld, of %llu to %llu samples"), (long long)info->classes,
+        (unsigned long long)least, (unsigned long long)most);
+  }
+  int64_t shown =
+      info->classes <= CLASSES_SHOWN || f->d->cli->verbose ? info->classes : CLASSES_SHOWN / 2;
+  for (int64_t i = 0; i < shown; i++) class_bar(f, i, most, columns, out);
+  if (shown < info->classes) {
+    brim_str_printf(out, brim_tr("    ... and %lld more; --verbose lists them\n"),
+                    (long long)(info->classes - shown));
+  }
+}
+
+static void value_rows(const survey_facts *f, brim_str *out) {
+  const brim_survey *s = f->survey;
+  bool bytes = f->split->source->info.type == BRIM_SAMPLE_U8;
+  brim_str mean, std, range;
+  brim_str_init(&mean);
+  brim_str_init(&std);
+  brim_str_init(&range);
+  for (int c = 0; c < s->channels; c++) {
+    const char *gap = c ? ", " : "";
+    brim_str_printf(&mean, "%s%.4f", gap, scaled(f, s->channel[c].mean));
+    brim_str_printf(&std, "%s%.4f", gap, scaled(f, s->channel[c].std));
+    brim_str_append(&range, gap);
+    brim_str_printf(&range, brim_tr("%g to %g"), s->channel[c].min, s->channel[c].max);
+  }
+  row(out, brim_tr("mean"), "%s%s", mean.data, bytes ? brim_tr("  (of 0..1)") : "");
+  row(out, brim_tr("deviation"), "%s", std.data);
+  row(out, brim_tr("range"), "%s", range.data);
+  if (s->nan_values || s->inf_values) {
+    row(out, brim_tr("not finite"),
+        s->bad_samples == 1 ? brim_tr("%llu NaN, %llu infinite in %llu sample")
+                            : brim_tr("%llu NaN, %llu infinite in %llu samples"),
+        (unsigned long long)s->nan_values, (unsigned long long)s->inf_values,
+        (unsigned long long)s->bad_samples);
+  }
+  if (s->bad_targets) {
+    row(out, brim_tr("not finite"),
+        s->bad_targets == 1 ? brim_tr("the target of %llu sample")
+                            : brim_tr("the targets of %llu samples"),
+        (unsigned long long)s->bad_targets);
+  }
+  if (!out->status) out->status = mean.status ? mean.status : std.status;
+  if (!out->status) out->status = range.status;
+  brim_str_deinit(&mean);
+  brim_str_deinit(&std);
+  brim_str_deinit(&range);
+}
+
+static void memory_rows(const survey_facts *f, brim_str *out) {
+  char text[32];
+  if (f->ram_bytes) {
+    brim_format_bytes(f->ram_bytes, text);
+    row(out, brim_tr("in memory"), brim_tr("%s of RAM (cache: ram) or of the GPU (cache: gpu)"),
+        text);
+  } else {
+    row(out, brim_tr("in memory"), "%s",
+        brim_tr("not possible while sizes differ; unify them with brim data convert --resize"));
+  }
+  brim_source_rows rows;
+  if (brim_source_rows_of(f->split->source, &rows)) {
+    brim_format_bytes(rows.stride * rows.count, text);
+    row(out, brim_tr("in the file"),
+        brim_tr("a GPU can read the rows there directly (cache: none), %s page-locked"), text);
+  }
+  if (f->split->source->host_bytes) {
+    brim_format_bytes(f->split->source->host_bytes, text);
+    row(out, brim_tr("while open"), brim_tr("%s of RAM"), text);
+  }
+}
+
+static brim_status info_text(const survey_facts *f) {
+  const brim_survey *s = f->survey;
+  char count[32], samples[32], speed[32];
+  brim_str out;
+  brim_str_init(&out);
+  brim_str_append_char(&out, '\n');
+  brim_ui_styled(&out, &f->d->cli->out, BRIM_UI_TITLE, f->split->name);
+  brim_str_append_char(&out, '\n');
+  brim_format_count((double)f->split->source->info.count, count);
+  brim_format_count((double)s->samples, samples);
+  if (s->samples < f->split->source->info.count) {
+    row(&out, brim_tr("samples"), brim_tr("%s; the figures below are from %s of them"), count,
+        samples);
+  } else {
+    row(&out, brim_tr("samples"), "%s", count);
+  }
+  if (s->broken_count) {
+    row(&out, brim_tr("broken"), brim_tr("%llu; brim data verify lists them"),
+        (unsigned long long)s->broken_count);
+  }
+  shape_rows(f, &out);
+  class_rows(f, &out);
+  value_rows(f, &out);
+  memory_rows(f, &out);
+  brim_format_figure(rate((double)s->good, s->read_s), count);
+  brim_format_figure(rate((double)s->bytes / 1e6, s->read_s), speed);
+  row(&out, brim_tr("reading"),
+      s->threads == 1 ? brim_tr("%s samples/s, %s MB/s with %d thread")
+                      : brim_tr("%s samples/s, %s MB/s with %d threads"),
+      count, speed, s->threads);
+  return brim_cli_finish_text(f->d->cli, &out, BRIM_OK);
+}
+
+//---------------------------------- info: the files ----------------------------------
+
+static bool is_hdf5(const brim_cli_data *d) {
+  return d->path && d->split_count && strcmp(d->split[0].source->table->name, "hdf5") == 0 &&
+         !brim_fs_is_dir(d->path);
+}
+
+static void dims_text(const brim_pack_dataset *e, char *out, size_t size) {
+  size_t used = 0;
+  snprintf(out, size, "()");
+  for (int i = 0; i < e->rank && used + 2 < size; i++) {
+    int n = snprintf(out + used, size - used, "%s%lld", i ? ", " : "(", (long long)e->dim[i]);
+    used += n > 0 ? (size_t)n : 0;
+  }
+  if (e->rank && used + 1 < size) snprintf(out + used, size - used, ")");
+}
+
+static brim_status datasets_text(brim_cli_data *d, const brim_pack_dataset *entries, size_t count,
+                                 brim_str *out) {
+  const brim_ui_column columns[] = {{brim_tr("dataset"), NULL, BRIM_UI_LEFT, 0, 8},
+                                    {brim_tr("shape"), NULL, BRIM_UI_LEFT, 0, 8},
+                                    {brim_tr("type"), NULL, BRIM_UI_LEFT, 1, 0},
+                                    {brim_tr("on disk"), NULL, BRIM_UI_RIGHT, 2, 0},
+                                    {brim_tr("storage"), NULL, BRIM_UI_LEFT, 1, 8}};
+  brim_ui_table table;
+  brim_ui_table_init(&table, columns, sizeof columns / sizeof columns[0]);
+  for (size_t i = 0; i < count; i++) {
+    char dims[160], bytes[32];
+    dims_text(&entries[i], dims, sizeof dims);
+    brim_format_bytes(entries[i].bytes, bytes);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", entries[i].name);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", dims);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", entries[i].type);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", bytes);
+    brim_ui_table_add(&table, BRIM_UI_PLAIN, "%s", entries[i].storage);
+  }
+  brim_str_append_char(out, '\n');
+  brim_status status = brim_ui_table_render(&table, &d->cli->out, out, NULL);
+  brim_ui_table_deinit(&table);
+  return status;
+}
+
+static brim_status dataset_json(const brim_pack_dataset *e, json_t *list) {
+  json_t *item = json_object();
+  BRIM_TRY(brim_json_push(list, item));
+  json_t *name = json_string(e->name), *shape = json_array();
+  BRIM_TRY(brim_json_put(item, "name", name ? name : json_null()));
+  BRIM_TRY(brim_json_put(item, "shape", shape));
+  for (int i = 0; i < e->rank; i++) BRIM_TRY(brim_json_push(shape, json_integer(e->dim[i])));
+  BRIM_TRY(brim_json_put(item, "dtype", json_string(e->type)));
+  BRIM_TRY(brim_json_put(item, "bytes", number(e->bytes)));
+  return brim_json_put(item, "storage", json_string(e->storage));
+}
+
+// The content of the path: datasets of an HDF5 file, sizes, and files that no split reads.
+typedef struct path_content {
+  brim_pack_dataset *entries;  // NULL if it is no HDF5 file
+  size_t count;
+  uint64_t bytes, files;
+  brim_str unused;
+  brim_source_left left;
+} path_content;
+
+static brim_status files_json(brim_cli_data *d, const path_content *h) {
+  json_t *root = json_object(), *list = NULL;
+  const char *source = d->split[0].source->table->name;
+  brim_status s = brim_json_put(root, "path", d->path ? json_string(d->path) : json_null());
+  if (!s) s = brim_json_put(root, "source", json_string(source));
+  if (!s) s = brim_json_put(root, "disk_bytes", number(h->bytes));
+  if (!s) s = brim_json_put(root, "files", number(h->files));
+  if (!s && h->entries) s = brim_json_put(root, "datasets", json_array());
+  if (!s && h->entries) list = json_object_get(root, "datasets");
+  for (size_t i = 0; i < h->count && !s; i++) s = dataset_json(&h->entries[i], list);
+  if (!s) s = brim_json_put(root, "unused_count", number(h->left.count));
+  json_t *unused = s ? NULL : json_string(h->unused.data);
+  if (!s) s = brim_json_put(root, "unused", unused ? unused : json_null());
+  return brim_cli_finish_event(d->cli, "files", root, s);
+}
+
+static brim_status files_text(brim_cli_data *d, const path_content *h) {
+  brim_str out;
+  char size[32];
+  brim_str_init(&out);
+  brim_format_bytes(h->bytes, size);
+  if (d->path) {
+    brim_ui_styled(&out, &d->cli->out, BRIM_UI_BOLD, d->path);
+    const char *source = d->split[0].source->table->name;
+    if (h->files == 1) {
+      brim_str_printf(&out, brim_tr(": %s, %s\n"), source, size);
+    } else {
+      brim_str_printf(&out, brim_tr(": %s, %s in %llu files\n"), source, size,
+                      (unsigned long long)h->files);
+    }
+  }
+  brim_status status = h->entries ? datasets_text(d, h->entries, h->count, &out) : BRIM_OK;
+  if (h->left.count) brim_str_printf(&out, brim_tr("not used: %s\n"), h->unused.data);
+  return brim_cli_finish_text(d->cli, &out, status);
+}
+
+static brim_status show_path(brim_cli_data *d) {
+  path_content h = {0};
+  const brim_value *allowed = brim_component_arg(&d->component, "allow_external");
+  bool outside = allowed && allowed->kind == BRIM_VALUE_BOOL && allowed->boolean;
+  brim_source *sources[BRIM_CLI_DATA_SPLITS];
+  for (size_t i = 0; i < d->split_count; i++) sources[i] = d->split[i].source;
+  bool known = d->path && brim_source_files(sources, d->split_count, &h.files, &h.bytes);
+  if (d->path && !known) BRIM_TRY(brim_data_disk_bytes(d->path, &h.bytes, &h.files));
+  if (is_hdf5(d)) BRIM_TRY(brim_pack_list(d->path, outside, &h.entries, &h.count));
+  brim_str_init(&h.unused);
+  brim_status status = brim_cli_data_unused(d, &h.unused, &h.left);
+  // The size is that of the data, without other files beside them.
+  h.files -= h.left.files < h.files ? h.left.files : h.files;
+  h.bytes -= h.left.bytes < h.bytes ? h.left.bytes : h.bytes;
+  if (!status) status = d->cli->json ? files_json(d, &h) : files_text(d, &h);
+  brim_str_deinit(&h.unused);
+  brim_free(h.entries);
+  return status;
+}
+
+static brim_status info_split(brim_cli_data *d, const brim_cli_split *split) {
+  int64_t samples = 0;
+  BRIM_TRY(brim_cli_data_int(d->cli, "samples", 1, INT64_MAX, &samples));
+  brim_survey_options options = {
+      .pool = d->pool, .samples = (uint64_t)samples, .tick = brim_cli_data_tick, .ctx = d};
+  brim_survey survey;
+  survey_facts f = {.d = d, .split = split, .survey = &survey};
+  BRIM_TRY(brim_cli_data_class_names(d, split, &f.class_names));
+  if (!split->source->info.varies) {
+    const brim_source *source = split->source;
+    f.ram_bytes = brim_source_cache_bytes(source);
+    f.gpu_bytes = source->info.count * (source->input_bytes + source->target_bytes);
+  }
+  brim_cli_data_begin(d, brim_tr("info"), split->name);
+  BRIM_TRY(brim_survey_run(split->source, &options, &survey));
+  brim_status status = d->cli->json ? info_json(&f) : info_text(&f);
+  brim_survey_deinit(&survey);
+  return status;
+}
+
+static brim_status data_info(brim_cli *cli) {
+  const char *path = cli->parse.positional_count > 1 ? cli->parse.positional[1] : NULL;
+  if (cli->parse.positional_count > 2 || (!path && !brim_option_find(&cli->parse, "dataset"))) {
+    return brim_cli_usage(cli, BRIM_N_("brim data info takes one path"));
+  }
+  brim_cli_data d;
+  BRIM_TRY(brim_source_open_failed(brim_cli_data_init(cli, path, &d)));
+  brim_status status = brim_source_open_failed(brim_cli_data_open(&d));
+  if (!status) status = show_path(&d);
+  for (size_t i = 0; i < d.split_count && !status; i++) status = info_split(&d, &d.split[i]);
+  brim_cli_data_deinit(&d);
+  return status;
+}
+
+//------------------------------------------- verify -------------------------------------------
+
+typedef struct totals {
+  uint64_t samples, broken;
+  bool duplicates;
+  size_t limit;
+  brim_survey survey[BRIM_CLI_DATA_SPLITS];  // of the splits that were read
+  size_t surveyed;
+} totals;
+
+//---------------------------------- verify: JSON ----------------------------------
+
+// Records that cannot be read, have a label out of range, or have NaN or infinite values.
+static uint64_t unsound(const brim_survey *s) {
+  return s->broken_count + s->labels_out_of_range + s->odd_count;
+}
+
+static brim_status put_records(json_t *root, const char *key, const brim_survey_broken *records,
+                               size_t count) {
+  BRIM_TRY(brim_json_put(root, key, json_array()));
+  json_t *list = json_object_get(root, key);
+  for (size_t i = 0; i < count; i++) {
+    json_t *item = json_object();
+    BRIM_TRY(brim_json_push(list, item));
+    BRIM_TRY(brim_json_put(item, "sample", number(records[i].index)));
+    json_t *text = json_string(records[i].text);
+    if (!text) text = json_string("");  // a name that is not UTF-8
+    BRIM_TRY(brim_json_put(item, "message", text));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_pairs(json_t *root, uint64_t count, uint64_t conflicts,
+                             const brim_survey_twins *twins, size_t kept) {
+  BRIM_TRY(brim_json_put(root, "duplicates", number(count)));
+  BRIM_TRY(brim_json_put(root, "duplicates_with_another_label", number(conflicts)));
+  BRIM_TRY(brim_json_put(root, "duplicate_pairs", json_array()));
+  json_t *list = json_object_get(root, "duplicate_pairs");
+  for (size_t i = 0; i < kept; i++) {
+    json_t *pair = json_array();
+    BRIM_TRY(brim_json_push(list, pair));
+    BRIM_TRY(brim_json_push(pair, number(twins[i].first)));
+    BRIM_TRY(brim_json_push(pair, number(twins[i].second)));
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_verify(const brim_cli_split *split, const brim_survey *s, bool duplicates,
+                              json_t *f) {
+  BRIM_TRY(brim_json_put(f, "split", json_string(split->name)));
+  BRIM_TRY(brim_json_put(f, "ok", json_boolean(unsound(s) == 0)));
+  BRIM_TRY(brim_json_put(f, "samples", number(s->samples)));
+  BRIM_TRY(brim_json_put(f, "broken", number(s->broken_count)));
+  BRIM_TRY(put_records(f, "broken_records", s->broken, s->broken_kept));
+  if (s->class_counts) BRIM_TRY(put_class_counts(f, s->class_counts, s->classes));
+  BRIM_TRY(brim_json_put(f, "labels_out_of_range", number(s->labels_out_of_range)));
+  BRIM_TRY(brim_json_put(f, "nan", number(s->nan_values)));
+  BRIM_TRY(brim_json_put(f, "inf", number(s->inf_values)));
+  BRIM_TRY(brim_json_put(f, "samples_with_nan_or_inf", number(s->bad_samples)));
+  BRIM_TRY(brim_json_put(f, "targets_with_nan_or_inf", number(s->bad_targets)));
+  BRIM_TRY(put_records(f, "not_finite_records", s->odd, s->odd_kept));
+  BRIM_TRY(brim_json_put(f, "constant", number(s->constant)));
+  if (duplicates) {
+    BRIM_TRY(put_pairs(f, s->twin_count, s->conflicts, s->twins, s->twins_kept));
+  }
+  return brim_json_put(f, "seconds", brim_json_number(s->elapsed_s));
+}
+
+static brim_status verify_json(brim_cli_data *d, const brim_cli_split *split, const brim_survey *s,
+                               bool duplicates) {
+  json_t *f = json_object();
+  return brim_cli_finish_event(d->cli, "verify", f, put_verify(split, s, duplicates, f));
+}
+
+//---------------------------------- verify: text ----------------------------------
+
+// A line of the report. Plain text: a file name may contain escape sequences.
+static void count_line(brim_str *out, const brim_term *term, brim_ui_style style,
+                       const char *text) {
+  char plain[2048];
+  brim_text_plain(text, plain, sizeof plain);
+  brim_str_append(out, "  ");
+  brim_ui_styled(out, term, style, plain);
+  brim_str_append_char(out, '\n');
+}
+
+#define LINE(style, ...)                        \
+  do {                                          \
+    char line_[600];                            \
+    snprintf(line_, sizeof line_, __VA_ARGS__); \
+    count_line(out, term, style, line_);        \
+  } while (0)
+
+static void balance(const brim_survey *s, const brim_term *term, brim_str *out) {
+  if (!s->class_counts) return;
+  uint64_t least = UINT64_MAX, most = 0, empty = 0;
+  for (int64_t i = 0; i < s->classes; i++) {
+    uint64_t n = s->class_counts[i];
+    least = n < least ? n : least;
+    most = n > most ? n : most;
+    empty += n == 0;
+  }
+  if (least == most) {
+    LINE(BRIM_UI_PLAIN,
+         most == 1 ? brim_tr("classes: %lld, of %llu sample each")
+                   : brim_tr("classes: %lld, of %llu samples each"),
+         (long long)s->classes, (unsigned long long)most);
+  } else {
+    LINE(BRIM_UI_PLAIN, brim_tr("%lld classes of %llu to %llu samples"), (long long)s->classes,
+         (unsigned long long)least, (unsigned long long)most);
+  }
+  if (empty == 1) LINE(BRIM_UI_WARN, "%s", brim_tr("one class is empty"));
+  if (empty > 1) LINE(BRIM_UI_WARN, brim_tr("%llu classes are empty"), (unsigned long long)empty);
+}
+
+static void more_line(uint64_t count, size_t kept, const brim_term *term, brim_str *out) {
+  if (kept >= count) return;
+  LINE(BRIM_UI_DIM, brim_tr("... and %llu more; --limit N lists more"),
+       (unsigned long long)(count - kept));
+}
+
+static void odd(const brim_cli_split *split, const brim_survey *s, const brim_term *term,
+                brim_str *out) {
+  char name[300];
+  if (s->labels_out_of_range) {
+    LINE(BRIM_UI_BAD,
+         s->labels_out_of_range == 1 ? brim_tr("%llu label is not in [0, %lld)")
+                                     : brim_tr("%llu labels are not in [0, %lld)"),
+         (unsigned long long)s->labels_out_of_range, (long long)s->classes);
+  }
+  if (s->bad_samples) {
+    LINE(BRIM_UI_BAD,
+         s->bad_samples == 1
+             ? brim_tr("%llu input holds NaN or infinities: %llu NaN, %llu infinite")
+             : brim_tr("%llu inputs hold NaN or infinities: %llu NaN, %llu infinite"),
+         (unsigned long long)s->bad_samples, (unsigned long long)s->nan_values,
+         (unsigned long long)s->inf_values);
+  }
+  if (s->bad_targets) {
+    LINE(BRIM_UI_BAD,
+         s->bad_targets == 1 ? brim_tr("%llu target holds a NaN or an infinity")
+                             : brim_tr("%llu targets hold a NaN or an infinity"),
+         (unsigned long long)s->bad_targets);
+  }
+  for (size_t i = 0; i < s->odd_kept; i++) LINE(BRIM_UI_PLAIN, "  %s", s->odd[i].text);
+  more_line(s->odd_count, s->odd_kept, term, out);
+  if (s->constant) {
+    brim_source_describe(split->source, s->first_constant, name, sizeof name);
+    LINE(BRIM_UI_WARN,
+         s->constant == 1 ? brim_tr("%llu sample holds a single value: %s")
+                          : brim_tr("%llu samples hold a single value; the first is %s"),
+         (unsigned long long)s->constant, name);
+  }
+}
+
+static void twins(const brim_cli_split *split, const brim_survey *s, const brim_term *term,
+                  brim_str *out) {
+  if (s->twin_count == 0) {
+    LINE(BRIM_UI_PLAIN, "%s", brim_tr("no duplicate samples"));
+    return;
+  }
+  LINE(BRIM_UI_WARN,
+       s->twin_count == 1
+           ? brim_tr("%llu sample is a copy of an earlier one, %llu with another label")
+           : brim_tr("%llu samples are copies of an earlier one, %llu with another label"),
+       (unsigned long long)s->twin_count, (unsigned long long)s->conflicts);
+  for (size_t i = 0; i < s->twins_kept; i++) {
+    char a[250], b[250];
+    brim_source_describe(split->source, s->twins[i].first, a, sizeof a);
+    brim_source_describe(split->source, s->twins[i].second, b, sizeof b);
+    LINE(BRIM_UI_PLAIN, "  %s = %s%s", b, a,
+         s->twins[i].labels_differ ? brim_tr(" (another label)") : "");
+  }
+}
+
+static brim_status verify_text(brim_cli_data *d, const brim_cli_split *split, const brim_survey *s,
+                               bool duplicates) {
+  const brim_term *term = &d->cli->out;
+  brim_str text, *out = &text;
+  char samples[32], speed[32];
+  brim_str_init(&text);
+  brim_format_count((double)s->samples, samples);
+  brim_format_figure(s->elapsed_s > 0 ? (double)s->samples / s->elapsed_s : 0, speed);
+  brim_ui_styled(out, term, BRIM_UI_BOLD, split->name);
+  brim_str_printf(out,
+                  s->samples == 1 ? brim_tr(": %s sample read, %s samples/s: ")
+                                  : brim_tr(": %s samples read, %s samples/s: "),
+                  samples, speed);
+  char bad[96];
+  if (unsound(s) == 0) {
+    brim_ui_styled(out, term, BRIM_UI_GOOD, brim_tr("all are valid"));
+  } else {
+    bool broken = s->broken_count == unsound(s);
+    const char *one =
+        broken ? brim_tr("%llu record is broken") : brim_tr("%llu record is not valid");
+    const char *more =
+        broken ? brim_tr("%llu records are broken") : brim_tr("%llu records are not valid");
+    snprintf(bad, sizeof bad, unsound(s) == 1 ? one : more, (unsigned long long)unsound(s));
+    brim_ui_styled(out, term, BRIM_UI_BAD, bad);
+  }
+  brim_str_append_char(out, '\n');
+  for (size_t i = 0; i < s->broken_kept; i++) LINE(BRIM_UI_PLAIN, "%s", s->broken[i].text);
+  more_line(s->broken_count, s->broken_kept, term, out);
+  balance(s, term, out);
+  odd(split, s, term, out);
+  if (duplicates) twins(split, s, term, out);
+  return brim_cli_finish_text(d->cli, &text, BRIM_OK);
+}
+
+static brim_status verify_split(brim_cli_data *d, const brim_cli_split *split, totals *total) {
+  int64_t samples = 0;
+  BRIM_TRY(brim_cli_data_int(d->cli, "samples", 1, INT64_MAX, &samples));
+  brim_survey_options options = {.pool = d->pool,
+                                 .samples = (uint64_t)samples,
+                                 .duplicates = total->duplicates,
+                                 .limit = total->limit,
+                                 .tick = brim_cli_data_tick,
+                                 .ctx = d};
+  brim_survey *survey = &total->survey[total->surveyed];
+  brim_cli_data_begin(d, brim_tr("verify"), split->name);
+  BRIM_TRY(brim_survey_run(split->source, &options, survey));
+  total->surveyed++;
+  total->samples += survey->samples;
+  total->broken += unsound(survey);
+  return d->cli->json ? verify_json(d, split, survey, total->duplicates)
+                      : verify_text(d, split, survey, total->duplicates);
+}
+
+//---------------------------------- verify: between splits ----------------------------------
+
+static brim_status shared_json(brim_cli_data *d, const brim_cli_split *a, const brim_cli_split *b,
+                               const brim_survey_shared *s) {
+  json_t *f = json_object();
+  brim_status status = brim_json_put(f, "first", json_string(a->name));
+  if (!status) status = brim_json_put(f, "second", json_string(b->name));
+  if (!status) status = put_pairs(f, s->count, s->conflicts, s->twins, s->kept);
+  return brim_cli_finish_event(d->cli, "duplicates", f, status);
+}
+
+static brim_status shared_text(brim_cli_data *d, const brim_cli_split *a, const brim_cli_split *b,
+                               const brim_survey_shared *s) {
+  const brim_term *term = &d->cli->out;
+  brim_str text, *out = &text;
+  if (s->count == 0) return BRIM_OK;
+  brim_str_init(&text);
+  LINE(BRIM_UI_WARN,
+       s->count == 1 ? brim_tr("%llu sample of %s also appears in %s, %llu with another label")
+                     : brim_tr("%llu samples of %s also appear in %s, %llu with another label"),
+       (unsigned long long)s->count, b->name, a->name, (unsigned long long)s->conflicts);
+  for (size_t i = 0; i < s->kept; i++) {
+    char x[250], y[250];
+    brim_source_describe(a->source, s->twins[i].first, x, sizeof x);
+    brim_source_describe(b->source, s->twins[i].second, y, sizeof y);
+    LINE(BRIM_UI_PLAIN, "  %s = %s%s", y, x,
+         s->twins[i].labels_differ ? brim_tr(" (another label)") : "");
+  }
+  return brim_cli_finish_text(d->cli, &text, BRIM_OK);
+}
+
+// Finds samples that two splits share.
+static brim_status find_shared(brim_cli_data *d, const totals *total) {
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; i < total->surveyed && total->duplicates && !status; i++) {
+    for (size_t j = i + 1; j < total->surveyed && !status; j++) {
+      const brim_cli_split *a = &d->split[i], *b = &d->split[j];
+      brim_survey_shared shared;
+      status = brim_survey_share(&total->survey[i], &total->survey[j], total->limit, &shared);
+      if (!status) status = (d->cli->json ? shared_json : shared_text)(d, a, b, &shared);
+      brim_free(shared.twins);
+    }
+  }
+  return status;
+}
+
+// Do the labelled splits fit the training set? Images of a folder may differ in size: transforms change it.
+static brim_status check_together(const brim_cli_data *d) {
+  const brim_source *train = d->split[0].source;
+  for (size_t i = 1; i < d->split_count && strcmp(d->split[0].name, "train") == 0; i++) {
+    const brim_source *other = d->split[i].source;
+    bool images = train->info.varies || other->info.varies ||
+                  (train->table->name && strcmp(train->table->name, "folder") == 0);
+    if (strcmp(d->split[i].name, "unlabeled") == 0) continue;
+    BRIM_TRY(brim_source_match(train, &train->info, other, &other->info, images, ""));
+  }
+  return BRIM_OK;
+}
+
+// The result, after all splits were read and reported.
+static brim_status verdict(const brim_cli_data *d, const totals *total) {
+  char text[700] = "";
+  const char *path = d->path ? d->path : "data";
+  brim_status apart = check_together(d);
+  if (apart) snprintf(text, sizeof text, "%s", brim_status_detail());
+  if (total->broken == 1) {
+    return brim_fail(BRIM_EIO, "%s: one of %llu records is not valid%s%s", path,
+                     (unsigned long long)total->samples, apart ? "; " : "", text);
+  }
+  if (total->broken) {
+    return brim_fail(BRIM_EIO, "%s: %llu of %llu records are not valid%s%s", path,
+                     (unsigned long long)total->broken, (unsigned long long)total->samples,
+                     apart ? "; " : "", text);
+  }
+  return apart ? brim_fail(BRIM_EIO, "%s: %s", path, text) : BRIM_OK;
+}
+
+// Data that exist but cannot be opened are broken: exit code 1, not the 2 of a wrong command line. If the user named
+// the kind of data, the name may be wrong instead.
+static brim_status as_broken(const brim_cli *cli, const char *path, brim_status status) {
+  static const char *const words[] = {"dataset", "split", "plugin"};
+  bool named = false;
+  if (!status || cli->usage_error || !path || !brim_fs_exists(path)) return status;
+  // Without permission to read the file its content is unknown.
+  if (access(path, R_OK) != 0) return brim_source_open_failed(status);
+  for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+    named = named || brim_option_find(&cli->parse, words[i]);
+  }
+  switch (status) {
+    case BRIM_EPARSE:
+    case BRIM_ELIMIT:
+    case BRIM_EEND:
+      return BRIM_EIO;
+    case BRIM_EINVAL:
+    case BRIM_ENOENT:
+    case BRIM_EUNSUPPORTED:
+      return named ? status : BRIM_EIO;
+    default:
+      return status;
+  }
+}
+
+static brim_status data_verify(brim_cli *cli) {
+  const char *path = cli->parse.positional_count > 1 ? cli->parse.positional[1] : NULL;
+  if (cli->parse.positional_count > 2 || (!path && !brim_option_find(&cli->parse, "dataset"))) {
+    return brim_cli_usage(cli, BRIM_N_("brim data verify takes one path"));
+  }
+  int64_t limit = 20;
+  BRIM_TRY(brim_cli_data_int(cli, "limit", 0, 1000000, &limit));
+  brim_cli_data d;
+  totals total = {.duplicates = brim_option_flag(&cli->parse, "duplicates", false),
+                  .limit = (size_t)limit};
+  brim_status status = brim_cli_data_init(cli, path, &d);
+  if (status) return as_broken(cli, path, status);
+  status = as_broken(cli, path, brim_cli_data_open(&d));
+  for (size_t i = 0; i < d.split_count && !status; i++) {
+    status = verify_split(&d, &d.split[i], &total);
+  }
+  if (!status) status = find_shared(&d, &total);
+  if (!status) status = verdict(&d, &total);
+  for (size_t i = 0; i < total.surveyed; i++) brim_survey_deinit(&total.survey[i]);
+  brim_cli_data_deinit(&d);
+  return status;
+}
+
 //------------------------------------------- command -------------------------------------------
 
 static const char *const split_choices[] = {"train", "val", "test", "unlabeled", "all", NULL};
@@ -350,10 +1167,10 @@ static const brim_option options[] = {
 };
 
 static brim_status run(brim_cli *cli) {
-  static const brim_cli_verb verbs[] = {{"info", brim_cli_data_info},
+  static const brim_cli_verb verbs[] = {{"info", data_info},
                                         {"make", brim_cli_data_make},
                                         {"convert", brim_cli_data_convert},
-                                        {"verify", brim_cli_data_verify},
+                                        {"verify", data_verify},
                                         {NULL, NULL}};
   return brim_cli_run_verb(cli, verbs,
                            BRIM_N_("name an action: brim data info, make, convert or verify"),

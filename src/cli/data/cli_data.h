@@ -55,9 +55,7 @@ void brim_cli_data_shape(const brim_source_info *info, char *out, size_t size);
 brim_status brim_cli_data_int(brim_cli *cli, const char *name, int64_t min, int64_t max,
                               int64_t *value);
 
-brim_status brim_cli_data_info(brim_cli *cli);
 brim_status brim_cli_data_make(brim_cli *cli);
-brim_status brim_cli_data_verify(brim_cli *cli);
 brim_status brim_cli_data_convert(brim_cli *cli);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 // `brim eval CHECKPOINT`: evaluates a trained model. A network is evaluated on labelled data by the scores of
-// src/workload/workload_scores.c; a workload without targets evaluates itself.
+// src/workload/learn/learn_scores.c; a workload without targets evaluates itself.
 
-#include "cli/trained/cli_eval.h"
+#include "cli/trained/cli_trained.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -11,6 +11,18 @@
 
 #include "base/base_text.h"
 #include "cli/job/cli_job_options.h"
+#include "workload/learn/learn_scores.h"
+
+typedef struct evaluation {
+  brim_cli_trained *c;
+  brim_scores *scores;  // NULL: the workload evaluated itself into `figures`
+  brim_scores_summary summary;
+  brim_trained_result result;
+  json_t *figures;                   // numbers by name
+  const brim_workload_table *table;  // whose rows they are of
+  brim_work_metrics metrics;
+  double probe[BRIM_METRIC_MAX];  // NaN = none
+} evaluation;
 
 //-------------------------------------------- output --------------------------------------------
 
@@ -25,16 +37,16 @@ static const char *class_name(const brim_cli_trained *c, int64_t index, char tex
   return text;
 }
 
-static size_t figures_of(const brim_cli_eval *e, brim_score_figure out[BRIM_SCORE_FIGURES]) {
+static size_t figures_of(const evaluation *e, brim_score_figure out[BRIM_SCORE_FIGURES]) {
   return brim_scores_figures(&e->summary, e->c->trained->task, e->result.loss, out);
 }
 
 // Are there figures of each class or label?
-static bool has_classes(const brim_cli_eval *e) {
+static bool has_classes(const evaluation *e) {
   return e->c->trained->task == BRIM_TASK_CLASSES || e->c->trained->task == BRIM_TASK_LABELS;
 }
 
-static brim_status class_json(const brim_cli_eval *e, int64_t i, json_t *list) {
+static brim_status class_json(const evaluation *e, int64_t i, json_t *list) {
   brim_class_score s;
   char text[32];
   brim_scores_class(e->scores, i, &s);
@@ -50,7 +62,7 @@ static brim_status class_json(const brim_cli_eval *e, int64_t i, json_t *list) {
   return brim_json_put(row, "f1", brim_json_number(s.f1));
 }
 
-static brim_status matrix_json(const brim_cli_eval *e, json_t *out) {
+static brim_status matrix_json(const evaluation *e, json_t *out) {
   int64_t n = e->c->trained->outputs;
   json_t *matrix = json_array();
   BRIM_TRY(brim_json_put(out, "confusion", matrix));
@@ -64,7 +76,7 @@ static brim_status matrix_json(const brim_cli_eval *e, json_t *out) {
   return BRIM_OK;
 }
 
-static brim_status classes_json(const brim_cli_eval *e, bool whole, json_t *out) {
+static brim_status classes_json(const evaluation *e, bool whole, json_t *out) {
   int64_t n = e->c->trained->outputs;
   if (!whole && n > MOST_CLASSES) return BRIM_OK;
   json_t *list = json_array();
@@ -73,7 +85,7 @@ static brim_status classes_json(const brim_cli_eval *e, bool whole, json_t *out)
   return brim_scores_has_matrix(e->scores) ? matrix_json(e, out) : BRIM_OK;
 }
 
-static brim_status values_json(const brim_cli_eval *e, json_t *out) {
+static brim_status values_json(const evaluation *e, json_t *out) {
   json_t *list = json_array();
   BRIM_TRY(brim_json_put(out, "targets", list));
   for (int64_t i = 0; i < e->c->trained->outputs; i++) {
@@ -89,7 +101,7 @@ static brim_status values_json(const brim_cli_eval *e, json_t *out) {
 }
 
 // whole: also the table of many classes.
-static brim_status all_json(const brim_cli_eval *e, bool whole, json_t *out) {
+static brim_status all_json(const evaluation *e, bool whole, json_t *out) {
   BRIM_TRY(brim_cli_trained_json(e->c, out));
   if (!e->scores) {
     return json_object_update(out, e->figures)
@@ -122,7 +134,7 @@ static void csv_number(brim_str *out, double value) {
 }
 
 // A row per class: its figures, then how often each class was predicted for its samples.
-static void classes_csv(const brim_cli_eval *e, brim_str *out) {
+static void classes_csv(const evaluation *e, brim_str *out) {
   int64_t n = e->c->trained->outputs;
   bool matrix = brim_scores_has_matrix(e->scores);
   char text[32];
@@ -153,7 +165,7 @@ static void classes_csv(const brim_cli_eval *e, brim_str *out) {
   }
 }
 
-static void values_csv(const brim_cli_eval *e, brim_str *out) {
+static void values_csv(const evaluation *e, brim_str *out) {
   brim_str_append(out, "target,mse,mae,r2\n");
   for (int64_t i = 0; i < e->c->trained->outputs; i++) {
     brim_value_score v;
@@ -166,7 +178,7 @@ static void values_csv(const brim_cli_eval *e, brim_str *out) {
   }
 }
 
-static void figures_csv(const brim_cli_eval *e, brim_str *out) {
+static void figures_csv(const evaluation *e, brim_str *out) {
   const char *key;
   json_t *value;
   brim_str_append(out, "figure,value\n");
@@ -181,7 +193,7 @@ static void figures_csv(const brim_cli_eval *e, brim_str *out) {
   }
 }
 
-static brim_status write_json(brim_cli_eval *e) {
+static brim_status write_json(evaluation *e) {
   char *text = NULL;
   json_t *all = json_object();
   brim_status status = all_json(e, true, all);
@@ -193,7 +205,7 @@ static brim_status write_json(brim_cli_eval *e) {
 }
 
 // Writes --output.
-static brim_status eval_write(brim_cli_eval *e) {
+static brim_status eval_write(evaluation *e) {
   if (brim_str_ends(e->c->output, ".json")) return write_json(e);
   brim_str out;
   brim_str_init(&out);
@@ -240,7 +252,7 @@ static int by_f1(const void *a, const void *b) {
 }
 
 // All classes, or the worst of many.
-static brim_status class_table(const brim_cli_eval *e, brim_str *out) {
+static brim_status class_table(const evaluation *e, brim_str *out) {
   const brim_ui_column columns[] = {
       {brim_tr("class"), NULL, BRIM_UI_LEFT, 0, 8},
       {brim_tr("precision"), NULL, BRIM_UI_RIGHT, 2, 0},
@@ -291,7 +303,7 @@ static int digits_of(int64_t value) {
 }
 
 // Rows are true classes, columns predicted ones, by number.
-static void matrix_text(const brim_cli_eval *e, brim_str *out) {
+static void matrix_text(const evaluation *e, brim_str *out) {
   int64_t n = e->c->trained->outputs, most = n - 1;
   int names = 0;
   char text[32];
@@ -329,7 +341,7 @@ typedef struct mistake {
 } mistake;
 
 // The most frequent mistakes, most frequent first.
-static void worst_text(const brim_cli_eval *e, brim_str *out) {
+static void worst_text(const evaluation *e, brim_str *out) {
   int64_t n = e->c->trained->outputs;
   mistake worst[WORST];
   int kept = 0;
@@ -350,7 +362,7 @@ static void worst_text(const brim_cli_eval *e, brim_str *out) {
   }
 }
 
-static brim_status classes_text(const brim_cli_eval *e, brim_str *out) {
+static brim_status classes_text(const evaluation *e, brim_str *out) {
   const brim_scores_summary *s = &e->summary;
   char a[32], b[32], text[96];
   percent(s->macro_f1, a);
@@ -367,7 +379,7 @@ static brim_status classes_text(const brim_cli_eval *e, brim_str *out) {
   return BRIM_OK;
 }
 
-static brim_status values_text(const brim_cli_eval *e, brim_str *out) {
+static brim_status values_text(const evaluation *e, brim_str *out) {
   const brim_ui_column columns[] = {
       {brim_tr("target"), NULL, BRIM_UI_LEFT, 0, 0},
       {"MSE", NULL, BRIM_UI_RIGHT, 1, 0},
@@ -426,7 +438,7 @@ static size_t table_columns(const brim_work_metrics *m, brim_ui_column columns[B
 }
 
 // A table of the figures, with the baseline's figures in the same evaluation below.
-static brim_status beside_text(const brim_cli_eval *e, brim_str *out) {
+static brim_status beside_text(const evaluation *e, brim_str *out) {
   const brim_metric_set *set = e->metrics.set;
   brim_ui_column columns[BRIM_METRIC_MAX + 1];
   size_t rows[BRIM_METRIC_MAX], n = table_columns(&e->metrics, columns, rows);
@@ -458,7 +470,7 @@ static brim_status beside_text(const brim_cli_eval *e, brim_str *out) {
 }
 
 // Words and counts that are no metrics: batch size, samples. The precision was printed before.
-static void other_figures(const brim_cli_eval *e, brim_str *out) {
+static void other_figures(const evaluation *e, brim_str *out) {
   const char *key;
   json_t *value;
   const brim_work *work = e->c->job.work;
@@ -487,7 +499,7 @@ static void other_figures(const brim_cli_eval *e, brim_str *out) {
 }
 
 // One row of the set per line.
-static void figures_text(const brim_cli_eval *e, brim_str *out) {
+static void figures_text(const evaluation *e, brim_str *out) {
   const brim_metric_set *set = e->metrics.set;
   other_figures(e, out);
   for (size_t i = 0; i < set->count; i++) {
@@ -504,7 +516,7 @@ static void figures_text(const brim_cli_eval *e, brim_str *out) {
 }
 
 // The figures of a workload that evaluates itself.
-static brim_status own_text(const brim_cli_eval *e, brim_str *out) {
+static brim_status own_text(const evaluation *e, brim_str *out) {
   if (e->metrics.set->baseline_label) {
     BRIM_TRY(beside_text(e, out));
   } else {
@@ -515,7 +527,7 @@ static brim_status own_text(const brim_cli_eval *e, brim_str *out) {
 }
 
 // Names the first sample with outputs that are not numbers.
-static void bad_text(const brim_cli_eval *e, brim_str *out) {
+static void bad_text(const evaluation *e, brim_str *out) {
   const char *path = brim_config_string(e->c->job.config, "data.path");
   char first[256];
   brim_source_describe(e->c->data.source, e->summary.first_bad, first, sizeof first);
@@ -529,7 +541,7 @@ static void bad_text(const brim_cli_eval *e, brim_str *out) {
 }
 
 // A row per figure.
-static void put_figures(const brim_cli_eval *e, brim_str *out) {
+static void put_figures(const evaluation *e, brim_str *out) {
   brim_score_figure figures[BRIM_SCORE_FIGURES];
   size_t n = figures_of(e, figures);
   for (size_t i = 0; i < n; i++) {
@@ -545,7 +557,7 @@ static void put_figures(const brim_cli_eval *e, brim_str *out) {
   }
 }
 
-static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
+static brim_status all_text(const evaluation *e, brim_str *out) {
   brim_str text;
   brim_str_init(&text);
   brim_ui_styled(out, &e->c->cli->out, BRIM_UI_BOLD, e->c->trained->path);
@@ -571,7 +583,7 @@ static brim_status all_text(const brim_cli_eval *e, brim_str *out) {
   return brim_str_status(out);
 }
 
-static brim_status eval_show(brim_cli_eval *e) {
+static brim_status eval_show(evaluation *e) {
   if (e->c->cli->json) {
     json_t *fields = json_object();
     return brim_cli_finish_event(e->c->cli, "eval", fields, all_json(e, false, fields));
@@ -596,13 +608,13 @@ static const brim_option options[] = {
 };
 
 static brim_status on_rows(void *ctx, const brim_trained_rows *rows) {
-  brim_cli_eval *e = ctx;
+  evaluation *e = ctx;
   brim_scores_add(e->scores, rows);
   brim_cli_trained_tick(e->c, rows->rows);
   return BRIM_OK;
 }
 
-static brim_status evaluate_outputs(brim_cli_eval *e) {
+static brim_status evaluate_outputs(evaluation *e) {
   brim_cli_trained *c = e->c;
   const brim_trained_want want = {.split = brim_option_string(&c->cli->parse, "split", NULL),
                                   .targets = true};
@@ -636,7 +648,7 @@ static brim_status eval_put_figures(json_t *figures, const brim_metric_set *set,
   return BRIM_OK;
 }
 
-static brim_status evaluate_work(brim_cli_eval *e, const brim_work *work) {
+static brim_status evaluate_work(evaluation *e, const brim_work *work) {
   const brim_workload_table *table = work->table;
   const brim_metric_set *set = work->metrics;
   brim_status status = brim_work_evaluate(work, &e->metrics);
@@ -665,7 +677,7 @@ static brim_status evaluate_work(brim_cli_eval *e, const brim_work *work) {
 }
 
 // Turns --precision and --batch-size into overrides. Refuses them for workloads without data, and --split.
-static brim_status take_options(brim_cli_eval *e) {
+static brim_status take_options(evaluation *e) {
   brim_cli_trained *c = e->c;
   const brim_option_parse *p = &c->cli->parse;
   const char *training = c->trained->workload;
@@ -693,7 +705,7 @@ static brim_status take_options(brim_cli_eval *e) {
 }
 
 // Puts the compute precision and the batch size, if there is a choice.
-static brim_status put_how(brim_cli_eval *e, const brim_work *work, const brim_setting *setting) {
+static brim_status put_how(evaluation *e, const brim_work *work, const brim_setting *setting) {
   brim_work_info info;
   int knob = brim_work_knob_as(work, BRIM_ROLE_PRECISION);
   if (knob < 0) return BRIM_OK;
@@ -705,7 +717,7 @@ static brim_status put_how(brim_cli_eval *e, const brim_work *work, const brim_s
 }
 
 // A workload without targets evaluates itself on its own evaluation set, by `evaluate` and `probe` of its table.
-static brim_status evaluate_itself(brim_cli_eval *e) {
+static brim_status evaluate_itself(evaluation *e) {
   brim_cli_trained *c = e->c;
   brim_cli_job *job = &c->job;
   BRIM_TRY(take_options(e));
@@ -742,7 +754,7 @@ static bool has_option(const brim_workload_table *table, const char *command, co
 }
 
 // Refuses options of other workloads: the command accepts the options of all.
-static brim_status refuse_others(const brim_cli_eval *e, const brim_workload_table *own) {
+static brim_status refuse_others(const evaluation *e, const brim_workload_table *own) {
   brim_cli *cli = e->c->cli;
   const char *command = cli->command->name;
   const brim_workload_table *table;
@@ -762,7 +774,7 @@ static brim_status refuse_others(const brim_cli_eval *e, const brim_workload_tab
   return BRIM_OK;
 }
 
-static brim_status evaluate(brim_cli_eval *e) {
+static brim_status evaluate(evaluation *e) {
   const brim_trained *t = e->c->trained;
   const brim_workload_table *table = brim_workload_find(t->workload);
   if (!table) return BRIM_EUNSUPPORTED;
@@ -781,7 +793,7 @@ static brim_status run(brim_cli *cli) {
   }
   brim_cli_trained c;
   BRIM_TRY(brim_cli_trained_init(cli, &c));
-  brim_cli_eval e = {.c = &c};
+  evaluation e = {.c = &c};
   e.result.loss = (double)NAN;
   brim_metric_unknown(e.probe);
   brim_status status = evaluate(&e);
