@@ -345,6 +345,10 @@ static void choose(const brim_doctor_job *job, brim_doctor_records *out) {
   brim_race *race = NULL;
   const double passes = (double)brim_config_int(job->config, "benchmark.repeats");
   if (brim_race_of_results(out->results, out->count, passes, &race)) brim_status_clear();
+  brim_work *work = job->work;
+  brim_work_subject of = {.work = &work};
+  brim_subject subject;
+  brim_work_subject_open(&of, &subject);
   bool *withheld = (bool *)brim_calloc(out->count, sizeof *withheld);
   for (size_t i = 0; withheld && i < out->count; i++) {
     const brim_result *r = &out->results[i];
@@ -353,7 +357,7 @@ static void choose(const brim_doctor_job *job, brim_doctor_records *out) {
       named[k] = asked_values(r, &job->work->knobs[k]) != NULL;
     }
     const brim_setting setting = setting_of(job->work, r);
-    withheld[i] = brim_sweep_changes_learning(job->work, named, &setting);
+    withheld[i] = brim_sweep_changes_learning(&subject, named, &setting);
   }
   const brim_recommend_options how = {
       .race = race,
@@ -415,7 +419,11 @@ typedef struct difference {
 // As `brim bench --apply` writes it.
 static void add_rate(const brim_doctor_job *job, const brim_result *to, difference *out) {
   brim_advice_facts f;
-  brim_advice_facts_of(job->work, &f);
+  brim_work *work = job->work;
+  brim_work_subject of = {.work = &work};
+  brim_subject subject;
+  brim_work_subject_open(&of, &subject);
+  brim_advice_facts_of(&subject, &f);
   double now = brim_result_number_as(to, BRIM_ROLE_BATCH, (double)NAN) *
                brim_result_number_as(to, BRIM_ROLE_ACCUMULATION, 1);
   double was = f.batch * f.accumulation;

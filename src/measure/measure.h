@@ -162,8 +162,8 @@ typedef struct brim_trial_options {
   brim_gpu_sampler *sampler;             // of the device; NULL = its columns stay unknown
   const brim_machine_ceilings *machine;  // for the results; NULL = unknown
   bool ceilings;                         // the loader alone and the device alone as well
-  bool configured;  // measure the workload as it stands, and restore its state afterwards
-  brim_trial_location *location;  // gets that of the total times; NULL = not asked for
+  bool configured;           // measure the workload as it stands, and restore its state afterwards
+  brim_result_visit *visit;  // gets what a trial that ran tells a race; NULL = not asked for
   const volatile sig_atomic_t *stop;
   void (*on_step)(void *ctx, int step, int total);
   void *ctx;

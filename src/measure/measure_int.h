@@ -2,7 +2,6 @@
 #ifndef BRIM_MEASURE_INT_H_
 #define BRIM_MEASURE_INT_H_
 
-#include "base/base_cpu.h"
 #include "measure/measure.h"
 
 #ifdef __cplusplus
@@ -37,16 +36,10 @@ void brim_ceilings_expose(brim_result *result);
 // The figures of a sampled interval in which `rows` samples were computed.
 void brim_usage_take(const brim_gpu_usage *usage, double rows, brim_result *out);
 
-// Counters beside the steps of a trial (measure_trial.c).
-typedef struct brim_outside {
-  brim_host_sample host;
-  brim_cpu_stat quota;
-  brim_work_loading loading;
-} brim_outside;
-
-// The transforms of `r` between two readings, per step of `rows` samples.
-void brim_outside_stages(const brim_work_loading *before, const brim_work_loading *after,
-                         double rows, brim_result *r);
+// Into the stages of `r`: the loader's transforms between two readings, per step of `rows` samples
+// (measure_trial.c).
+void brim_loader_stages(const brim_work_loading *before, const brim_work_loading *after,
+                        double rows, brim_result *r);
 
 // Times, rates and steadiness of a result (measure_trial.c).
 void brim_summary_scale(brim_stats_summary *s, double by);

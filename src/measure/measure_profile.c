@@ -677,7 +677,7 @@ static brim_status take_transforms(const brim_profiler *p, const brim_work_loadi
   if (!(samples > 0) || !(rows > 0)) return BRIM_OK;
   double steps = samples / rows;
   io_ns = (double)(after->read_ns - before->read_ns);
-  brim_outside_stages(before, after, rows, r);
+  brim_loader_stages(before, after, rows, r);
   out->workers = (int)brim_result_number_as(r, BRIM_ROLE_WORKERS, 0);
   for (size_t i = 0; i < r->stage_count; i++) sum += r->stages[i].ms;
   double share = share_of_wait(out, io_ns * 1e-6 / steps + sum);

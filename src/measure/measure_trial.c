@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base_cpu.h"
 #include "measure/measure.h"
 #include "monitor/monitor.h"
 #include "profile/profile.h"
@@ -233,27 +234,32 @@ void brim_usage_take(const brim_gpu_usage *usage, double rows, brim_result *out)
   if (rows > 0) out->joules_per_sample = usage->energy_j / rows;
 }
 
-//-------------------------------------- beside the phases --------------------------------------
-// What a trial costs beside its phases: the process's CPU time, what a CPU quota held back, and the
-// loader's threads by transform. Counters are read before and after the measured steps.
+//---------------------------------------- background load ----------------------------------------
+// Counters of what runs beside the phases of a trial: the process's and other programs' CPU time, time
+// held back by a CPU quota, and the loader's threads by transform. Read before and after the measured steps.
+
+typedef struct background_load {
+  brim_host_sample host;
+  brim_cpu_stat quota;
+  brim_work_loading loading;
+} background_load;
 
 // The kernel counts in hundredths of a second: others' share of a shorter time says nothing.
 #define LEAST_SECONDS 0.2
 
-static void brim_outside_read(const brim_work *work, brim_outside *out) {
+static void read_background(const brim_work *work, background_load *out) {
   brim_host_provider host = brim_host_provider_system("");
   memset(out, 0, sizeof *out);
-  // a machine that tells nothing leaves its columns unknown; the trial continues
+  // a failed reading leaves its columns unknown, and the trial continues
   brim_host_sample_clear(&out->host);
   brim_host_read_sample(&host, &out->host);
   out->quota = brim_cpu_read_stat(brim_cpu_root());
   if (work->table->loading) work->table->loading->stats(work->state, &out->loading);
 }
 
-// Of the loader's threads, for the samples that they prepared meanwhile. A few of those are of later
-// steps: the time is scaled to the samples of one.
-void brim_outside_stages(const brim_work_loading *a, const brim_work_loading *b, double rows,
-                         brim_result *r) {
+// Scaled to the samples of one step: some of the samples prepared meanwhile belong to later steps.
+void brim_loader_stages(const brim_work_loading *a, const brim_work_loading *b, double rows,
+                        brim_result *r) {
   double samples = (double)(b->samples - a->samples);
   r->stage_count = 0;
   if (!(samples > 0) || a->stage_count != b->stage_count) return;
@@ -265,7 +271,7 @@ void brim_outside_stages(const brim_work_loading *a, const brim_work_loading *b,
 }
 
 // CPU time is the group's where it tells, else the process's.
-static void take_quota(const brim_outside *before, const brim_outside *after, double steps,
+static void take_quota(const background_load *before, const background_load *after, double steps,
                        brim_result *r) {
   double quota = brim_cpu_quota(brim_cpu_root());
   double used = after->quota.used_s - before->quota.used_s;
@@ -280,8 +286,8 @@ static void take_quota(const brim_outside *before, const brim_outside *after, do
 
 // Between two readings, in which r->steps steps of `rows` samples each were made: cpu_percent, peak
 // memory, quota and transforms of `r`.
-static void brim_outside_take(const brim_outside *before, const brim_outside *after, double rows,
-                              brim_result *r) {
+static void take_background(const background_load *before, const background_load *after,
+                            double rows, brim_result *r) {
   brim_host_usage usage = brim_host_usage_between(&before->host, &after->host);
   double quota = brim_cpu_quota(brim_cpu_root());
   double cpus = quota > 0 && quota < r->cores ? quota : r->cores;
@@ -289,7 +295,7 @@ static void brim_outside_take(const brim_outside *before, const brim_outside *af
   if (usage.seconds >= LEAST_SECONDS) r->others_cpu_percent = usage.others_cpu_percent;
   r->peak_rss_bytes = after->host.value[BRIM_HOST_PROCESS_PEAK_RSS];
   take_quota(before, after, r->steps, r);
-  brim_outside_stages(&before->loading, &after->loading, rows, r);
+  brim_loader_stages(&before->loading, &after->loading, rows, r);
 }
 
 //------------------------------------ the GPU's own records ------------------------------------
@@ -378,6 +384,7 @@ typedef struct trial {
   int64_t run_rows;   // windows: samples of every step, those between windows too
   bool marked;        // the sampler, at `marked_rows` of them
   int64_t marked_rows;
+  brim_trial_location location;  // where options->visit is asked for
 } trial;
 
 //---------------------------------- failures ----------------------------------
@@ -720,12 +727,12 @@ static brim_status measure_samples(trial *t) {
 
 //---------------------------------- summing up ----------------------------------
 
-static brim_status sum_up(trial *t, const brim_outside *before, const brim_outside *after) {
+static brim_status sum_up(trial *t, const background_load *before, const background_load *after) {
   brim_result *r = t->result;
   samples *s = &t->s;
   size_t n = (size_t)s->count;
   BRIM_TRY(brim_times_summarize(s->total_ms, n, &r->total_ms));
-  if (t->options->location) BRIM_TRY(brim_trial_locate(s->total_ms, n, t->options->location));
+  if (t->options->visit) BRIM_TRY(brim_trial_locate(s->total_ms, n, &t->location));
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     r->phase_used[p] = s->used[p];
     BRIM_TRY(brim_times_summarize(s->phase_ms[p], n, &r->phase_ms[p]));
@@ -742,7 +749,7 @@ static brim_status sum_up(trial *t, const brim_outside *before, const brim_outsi
   r->worker_io_ms = s->worker_io_ms / s->steps;
   r->worker_transform_ms = s->worker_transform_ms / s->steps;
   brim_result_set_rates(r, rows, (double)info.samples_per_epoch);
-  brim_outside_take(before, after, rows, r);
+  take_background(before, after, rows, r);
   return BRIM_OK;
 }
 
@@ -791,13 +798,13 @@ static brim_status run_steps(trial *t, const brim_setting *setting) {
   BRIM_TRY(samples_init(&t->s, most_samples(t)));
   t->stepping = brim_clock_now();
   brim_phase_timer_init(&t->timer);
-  brim_outside before, after;
+  background_load before, after;
   brim_status status = warm_up(t);
   if (!status && !t->device->info.host_memory) status = brim_event_create(t->device, &t->mark);
   if (!status) measure_memory(t, setting);
-  brim_outside_read(t->work, &before);
+  read_background(t->work, &before);
   if (!status) status = measure_samples(t);
-  brim_outside_read(t->work, &after);
+  read_background(t->work, &after);
   if (!status) read_sampler(t);
   if (!status && t->window) status = divide_windows(t);
   if (!status) status = sum_up(t, &before, &after);
@@ -900,6 +907,15 @@ brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_devi
   if (status) {
     record_failure(out, stands ? brim_trial_class_of_steps(status) : brim_trial_class(status),
                    status, brim_status_detail());
+  }
+  if (options->visit && brim_result_ran(out)) {
+    // samples_per_s has the rows of a step, the location its time
+    *options->visit = (brim_result_visit){
+        .samples_per_s = out->samples_per_s * exp(log(out->total_ms.median) - t.location.log_time),
+        .log_se = t.location.log_se,
+        .samples = t.location.samples,
+        .seconds = fmax(out->seconds, 1e-3),
+        .others_cpu_percent = (double)NAN};
   }
   return status == BRIM_EINTERRUPTED ? status : BRIM_OK;
 }

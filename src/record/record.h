@@ -125,15 +125,15 @@ typedef struct brim_result_stage {
   double ms;  // per step, the sum over the threads
 } brim_result_stage;
 
-// One visit of a sweep to a setting. What a sweep concludes follows from the visits of its records and from
-// nothing else (brim_race_of_results).
+// One visit of a sweep to a setting: some ten timed samples (steps, or windows of steps) in a row. What a
+// sweep concludes follows from the visits of its records and from nothing else (brim_race_of_results).
 enum { BRIM_RESULT_MAX_VISITS = 96 };
 typedef struct brim_result_visit {
   int64_t at;  // its place among the visits of the whole sweep
   double samples_per_s;
-  double log_se;  // standard error of the logarithm of that, by this visit's samples; NaN = unknown
-  double samples;             // how many they were
-  double seconds;             // what the visit cost
+  double log_se;   // standard error of log(samples_per_s), from this visit's samples; NaN = unknown
+  double samples;  // how many they were
+  double seconds;  // cost of the visit, warm-up included
   double others_cpu_percent;  // as of the result
 } brim_result_visit;
 

@@ -10,8 +10,80 @@
 extern "C" {
 #endif
 
+//---------------------------------- subjects ----------------------------------
+
+// Something with knobs that can run at a setting: a workload of brim (brim_work_subject_open), later any
+// program that is started once per trial. Sweep, race, prices and recommendation know subjects alone.
+typedef struct brim_subject {
+  const struct brim_subject_table *table;
+  void *state;
+  const brim_knob *knobs;  // of the subject as it is open now
+  size_t knob_count;
+  const brim_knob_set *knob_set;  // roles and labels; may be NULL
+  void *knob_owner;               // first argument of the knobs' own functions
+  bool host;  // the host's cores compute: a step is steady at once, and nothing overlaps it
+} brim_subject;
+
+typedef struct brim_subject_facts {
+  int64_t set_samples;   // samples of the training set; 0 = unknown, or there is none
+  double learning_rate;  // NaN = unknown
+  bool adaptive;         // an optimiser of Adam's kind
+} brim_subject_facts;
+
+// Costs beside the steps of a setting, into its result.
+typedef struct brim_subject_beside {
+  const char *folder;              // of checkpoints; NULL = none is measured
+  const brim_memory_watch *watch;  // NULL = other processes are not seen
+  double step_s, left_s;           // seconds of a step, and those that measuring may take
+  bool *no_time;                   // set where checkpoints would take longer
+} brim_subject_beside;
+
+// `run` is required; every other member may be NULL: the subject does not have it.
+typedef struct brim_subject_table {
+  // Measures a setting into `out`: samples_per_s, total_ms, and *how->visit where it is asked for. What the
+  // setting itself fails with is out->failure and BRIM_OK: out of memory, crash, hang, bad output. Another
+  // status ends the session: BRIM_EINTERRUPTED, BRIM_ENOMEM.
+  brim_status (*run)(void *state, const brim_setting *setting, const brim_trial_options *how,
+                     brim_result *out);
+  // The same without running it: `out` has the memory that it needs.
+  brim_status (*plan)(void *state, const brim_setting *setting, const brim_trial_options *how,
+                      brim_result *out);
+  // Do the values of a setting go together? Fails with the reason why they do not.
+  bool (*sensible)(void *state, const brim_setting *setting);
+  brim_status (*refuse)(void *state, const brim_setting *setting);
+  void (*facts)(void *state, brim_subject_facts *out);
+  // After BRIM_FAILURE_CRASH: makes the subject able to run again.
+  brim_status (*recover)(brim_subject *subject);
+  // Runs a setting for at most `seconds`, until a cache that it fills is of use.
+  brim_status (*warm)(void *state, const brim_setting *setting, double seconds,
+                      const volatile sig_atomic_t *stop);
+  brim_status (*beside)(void *state, const brim_setting *setting, const brim_subject_beside *how,
+                        brim_result *out);
+} brim_subject_table;
+
+brim_setting brim_subject_setting(const brim_subject *subject);              // its present values
+int brim_subject_knob(const brim_subject *subject, const char *name);        // -1 = none
+int brim_subject_knob_as(const brim_subject *subject, brim_knob_role role);  // -1 = none
+// Does the knob make a difference, the others being as in `setting`?
+bool brim_subject_knob_matters(const brim_subject *subject, size_t knob,
+                               const brim_setting *setting);
+
+// A workload as a subject. `work` and `device` are the caller's, who replaces both in `reopen`. A subject
+// without a device only tells its knobs and facts.
+typedef struct brim_work_subject {
+  const brim_config *config;  // may be NULL
+  brim_work **work;
+  brim_device **device;
+  brim_status (*reopen)(
+      void *ctx);  // after a crash of the device; NULL = the session ends with the next trial
+  void *ctx;
+} brim_work_subject;
+void brim_work_subject_open(brim_work_subject *of, brim_subject *out);
+
+//---------------------------------- sweeps ----------------------------------
+
 typedef struct brim_sweep_axis {
-  int knob;  // index into the workload's knobs
+  int knob;  // index into the subject's knobs
   const int64_t *values;
   size_t count;
 } brim_sweep_axis;
@@ -27,7 +99,7 @@ typedef struct brim_sweep_settings {
 // Every combination of the axes, last fastest, but those that do not go together or are more than the
 // data set has, and those that differ only in knobs that do not matter there. With `own`, the config's own
 // setting as well, in front where the axes do not have it.
-brim_status brim_sweep_settings_make(const brim_work *work, const brim_sweep_axis *axes,
+brim_status brim_sweep_settings_make(const brim_subject *subject, const brim_sweep_axis *axes,
                                      size_t axis_count, bool own, brim_sweep_settings *out);
 void brim_sweep_settings_free(brim_sweep_settings *settings);
 
@@ -35,7 +107,7 @@ typedef struct brim_sweep_options {
   const brim_sweep_axis *axes;  // also name the knobs in titles
   size_t axis_count;
   const brim_sweep_settings *settings;  // NULL = what the axes give
-  brim_trial_options trial;             // its on_step and location are not used; see on_progress
+  brim_trial_options trial;             // its on_step and visit are not used; see on_progress
   bool plan_only;
   // Grids of more settings than this are climbed (tune_sweep.c): only a part of them is measured.
   // 0 = every setting is measured.
@@ -47,9 +119,6 @@ typedef struct brim_sweep_options {
   // nearest to what all say stands in the results, with the rate and interval that follow from all.
   int repeats;
   brim_race **race;  // may be NULL: gets the race, to compare settings by; destroy it
-  // May be NULL. After a setting that crashed the device: opens it and the workload again, so that
-  // the sweep can continue. Where it fails the sweep ends with that.
-  brim_status (*reopen)(void *ctx, brim_work **work, brim_device **device);
   // May be NULL. The result of a setting that was measured before, for the sweep to keep; false when
   // it has to be measured.
   bool (*known)(void *ctx, const brim_setting *setting, brim_result *out);
@@ -67,8 +136,8 @@ typedef struct brim_sweep_options {
 
 // The results stand in the order of the settings. *out is an array from brim_alloc (deinit each, brim_free), also when
 // BRIM_EINTERRUPTED: then it holds what was done.
-brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_device *device,
-                           const brim_sweep_options *options, brim_result **out, size_t *count);
+brim_status brim_sweep_run(brim_subject *subject, const brim_sweep_options *options,
+                           brim_result **out, size_t *count);
 
 // The race that measured these results, from the visits in their records alone: the same records give the
 // same intervals. BRIM_ENOMEM.
@@ -98,7 +167,7 @@ void brim_recommend(const brim_result *results, size_t count, const brim_recomme
 brim_interval brim_compare_results(const brim_result *results, size_t a, size_t b, brim_race *race);
 // Does a setting learn otherwise than the config's own, by knobs that are not among those the user named
 // (by index; NULL = none)? Batches count with what is accumulated.
-bool brim_sweep_changes_learning(const brim_work *work, const bool *named,
+bool brim_sweep_changes_learning(const brim_subject *subject, const bool *named,
                                  const brim_setting *setting);
 // What is certain of the recommendation and what is not, in the user's language, one sentence or two.
 void brim_recommend_reason(const brim_result *results, size_t count, const brim_recommendation *r,
@@ -110,14 +179,12 @@ void brim_diagnose(brim_result *results, size_t count, size_t index);
 
 typedef struct brim_remedy_options {
   const brim_setting *setting;  // of results[index]
-  brim_trial_options trial;     // as of the sweep; its on_step, location and ceilings are not used
+  brim_trial_options trial;     // as of the sweep; its on_step, visit and ceilings are not used
   double seconds;               // for all of them; 0 = 25
   const char *folder;           // of checkpoints, to measure one there; NULL = none is
   // May be NULL. The rate of the best larger batch that was measured here over the setting's own; NaN =
   // none was.
   double *larger;
-  // As in brim_sweep_options; each may be NULL.
-  brim_status (*reopen)(void *ctx, brim_work **work, brim_device **device);
   void (*on_progress)(void *ctx, const brim_progress *progress);
   void *ctx;
 } brim_remedy_options;
@@ -126,9 +193,8 @@ typedef struct brim_remedy_options {
 // for a moment, each beside the setting itself. The others are evidence as for brim_diagnose; one result
 // alone is enough. The workload stands at any of these settings afterwards. BRIM_EINTERRUPTED when
 // stopped: the findings have what was measured until then.
-brim_status brim_remedies_measure(brim_work *work, const brim_config *config, brim_device *device,
-                                  const brim_remedy_options *options, brim_result *results,
-                                  size_t count, size_t index);
+brim_status brim_remedies_measure(brim_subject *subject, const brim_remedy_options *options,
+                                  brim_result *results, size_t count, size_t index);
 
 //---------------------------------- several devices ----------------------------------
 
@@ -187,8 +253,8 @@ typedef struct brim_advice_facts {
   const char *idle[BRIM_KNOB_MAX];
   size_t idle_count;
 } brim_advice_facts;
-// Of a workload as it is opened; `several` is left to the caller.
-void brim_advice_facts_of(const brim_work *work, brim_advice_facts *out);
+// Of a subject as it is opened; `several` and `idle` are left to the caller.
+void brim_advice_facts_of(const brim_subject *subject, brim_advice_facts *out);
 // Texts are in the user's language. `recommended` as brim_recommendation has it.
 void brim_advise(const brim_result *results, size_t count, int recommended,
                  const brim_advice_facts *facts, brim_advice *out);

@@ -296,8 +296,7 @@ void brim_diagnose(brim_result *results, size_t count, size_t index) {
 enum { MOST_PROBES = 8, LEAST_SAMPLES = 4, HOST_WARMUP = 6 };
 // Steps of a visit beside its samples, however long they take.
 enum { LEAST_WARMUP = 3 };
-// A cache is filled by an epoch, or by as many steps as a visit of a few samples makes and more.
-enum { CACHE_WARMUP = 2, CACHE_STEPS = 16 };
+enum { CACHE_WARMUP = 2 };
 #define FILL_SECONDS 5.0
 #define DEFAULT_SECONDS 25.0
 #define VISIT_SECONDS 2.5
@@ -307,9 +306,7 @@ enum { CACHE_WARMUP = 2, CACHE_STEPS = 16 };
 #define UNKNOWN_PART 0.25
 
 typedef struct remedies {
-  brim_work *work;
-  const brim_config *config;
-  brim_device *device;
+  brim_subject *subject;
   const brim_remedy_options *options;
   brim_result *all;            // the sweep's results as they are, then what is measured here
   size_t count, index, known;  // known: those of the sweep
@@ -342,14 +339,15 @@ static bool parse_value(const brim_knob *knob, const char *text, int64_t *out) {
 
 // Would the setting with one knob changed be another one, and one that can run?
 static bool change_setting(const remedies *m, const brim_finding *f, brim_setting *out) {
-  int at = brim_work_knob(m->work, f->try_knob);
+  const brim_subject *subject = m->subject;
+  int at = brim_subject_knob(subject, f->try_knob);
   if (at < 0) return false;
-  const brim_knob *knob = &m->work->knobs[at];
+  const brim_knob *knob = &subject->knobs[at];
   *out = *m->options->setting;
   if (!parse_value(knob, f->try_value, &out->value[at])) return false;
   if (out->value[at] < knob->min || out->value[at] > knob->max) return false;
-  if (knob->matters && !knob->matters(m->work->state, m->options->setting)) return false;
-  return m->work->table->sensible(m->work->state, out);
+  if (!brim_subject_knob_matters(subject, (size_t)at, m->options->setting)) return false;
+  return !subject->table->sensible || subject->table->sensible(subject->state, out);
 }
 
 //---------------------------------- measuring ----------------------------------
@@ -364,14 +362,6 @@ static double budget_s(const remedies *m) {
 
 static double left_s(const remedies *m) { return budget_s(m) - spent_s(m); }
 
-static double rows_of(const brim_work *work, const brim_setting *setting) {
-  double product = 1;
-  for (size_t i = 0; i < work->knob_count; i++) {
-    if (work->knobs[i].multiplies) product *= fmax(1, (double)setting->value[i]);
-  }
-  return product;
-}
-
 double brim_remedy_step_s(const brim_result *own, bool gpu, double more) {
   double part = gpu ? own->sm_percent * own->occupancy_percent * 1e-4 : 1;
   if (isnan(part)) part = UNKNOWN_PART;
@@ -379,8 +369,9 @@ double brim_remedy_step_s(const brim_result *own, bool gpu, double more) {
 }
 
 static double step_s(const remedies *m, const brim_setting *setting) {
-  double more = rows_of(m->work, setting) / rows_of(m->work, m->options->setting);
-  return brim_remedy_step_s(&m->all[m->index], !m->device->info.host_memory, more);
+  double more =
+      brim_subject_rows(m->subject, setting) / brim_subject_rows(m->subject, m->options->setting);
+  return brim_remedy_step_s(&m->all[m->index], !m->subject->host, more);
 }
 
 // Seconds that a visit to each takes at least: its steps are as few as give a figure.
@@ -396,15 +387,15 @@ static void leave_out(remedies *m, const char *name, const char *value) {
                   value[0] ? "=" : "", value);
 }
 
-static brim_trial_options brief(const remedies *m, brim_trial_location *at) {
+static brim_trial_options brief(const remedies *m, brim_result_visit *visit) {
   brim_trial_options how = m->options->trial;
   how.ceilings = false;
   how.configured = false;
   how.on_step = NULL;
-  how.location = at;
+  how.visit = visit;
   how.min_steps = LEAST_SAMPLES;
   if (how.steps > 0 && how.steps < how.min_steps) how.min_steps = how.steps;
-  if (m->device->info.host_memory && how.max_warmup == 0) how.max_warmup = HOST_WARMUP;
+  if (m->subject->host && how.max_warmup == 0) how.max_warmup = HOST_WARMUP;
   how.max_seconds = fmax(1e-3, fmin(VISIT_SECONDS, left_s(m) / 2));
   if (m->cached) {
     how.steps = LEAST_SAMPLES;
@@ -413,65 +404,40 @@ static brim_trial_options brief(const remedies *m, brim_trial_location *at) {
   return how;
 }
 
-// The logarithm of its rate and the error of that to *seen; NaN where it did not run.
+// *seen has a rate of NaN where the setting did not run.
 static brim_status visit(remedies *m, const brim_setting *setting, brim_result *out,
-                         brim_race_visit *seen) {
-  brim_trial_location at = {(double)NAN, (double)NAN, 0};
-  brim_trial_options how = brief(m, &at);
-  *seen = (brim_race_visit){.log_rate = (double)NAN, .log_se = (double)NAN};
-  brim_status status = brim_trial_run(m->work, m->config, m->device, setting, &how, out);
-  if (!status && out->failure == BRIM_FAILURE_CRASH && m->options->reopen) {
-    status = m->options->reopen(m->options->ctx, &m->work, &m->device);
+                         brim_result_visit *seen) {
+  const brim_subject_table *table = m->subject->table;
+  const brim_trial_options how = brief(m, seen);
+  *seen = (brim_result_visit){.samples_per_s = (double)NAN, .log_se = (double)NAN};
+  brim_status status = table->run(m->subject->state, setting, &how, out);
+  if (!status && out->failure == BRIM_FAILURE_CRASH && table->recover) {
+    status = table->recover(m->subject);
   }
-  if (status || !brim_result_ran(out)) return status;
-  seen->log_rate = log(out->samples_per_s);
-  seen->log_se = at.log_se;
-  if (at.samples > 0) seen->log_rate += log(out->total_ms.median) - at.log_time;
-  return BRIM_OK;
+  if (!status && brim_result_ran(out) && isnan(seen->samples_per_s)) {
+    seen->samples_per_s = out->samples_per_s;
+  }
+  return status;
 }
 
-static brim_status visit_once(remedies *m, const brim_setting *setting, brim_race_visit *seen) {
+static brim_status visit_once(remedies *m, const brim_setting *setting, brim_result_visit *seen) {
   brim_result r;
   brim_status status = visit(m, setting, &r, seen);
   brim_result_deinit(&r);
   return status;
 }
 
-// The samples of the visits that follow are read into memory: what a setting that keeps them is worth from
-// the second epoch on. Every visit has the same samples. A setting that does not stand fails again in its
-// visit.
-static brim_status fill_cache(remedies *m, const brim_setting *changed) {
-  brim_work_info info;
-  brim_step_info step;
-  brim_time start = brim_clock_now();
-  m->cached = true;
-  brim_status status = m->work->table->configure(m->work->state, changed);
-  memset(&info, 0, sizeof info);
-  if (!status) m->work->table->info(m->work->state, &info);
-  int64_t epoch = info.steps_per_epoch > 0 ? info.steps_per_epoch : INT64_MAX;
-  for (int64_t i = 0; !status && i < epoch; i++) {
-    double seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
-    if (i >= CACHE_STEPS && seconds > fmin(FILL_SECONDS, left_s(m) / 2)) break;
-    if (m->options->trial.stop && *m->options->trial.stop) {
-      return brim_fail(BRIM_EINTERRUPTED, "interrupted");
-    }
-    status = m->work->table->step(m->work->state, NULL, &step);
-  }
-  if (!status) status = brim_device_sync(m->device);
-  if (status == BRIM_EINTERRUPTED || status == BRIM_EDEVICE) return status;
-  brim_status_clear();
-  return BRIM_OK;
-}
-
 static bool fills_cache(const remedies *m, const brim_finding *f, const brim_setting *changed) {
-  int at = brim_work_knob(m->work, f->try_knob);
-  return m->work->knobs[at].fills != 0 && changed->value[at] == m->work->knobs[at].fills;
+  int at = brim_subject_knob(m->subject, f->try_knob);
+  int64_t fills = m->subject->knobs[at].fills;
+  return m->subject->table->warm && fills != 0 && changed->value[at] == fills;
 }
 
-double brim_remedy_gain(const brim_race_visit *own, const brim_race_visit *changed, size_t pairs) {
+double brim_remedy_gain(const brim_result_visit *own, const brim_result_visit *changed,
+                        size_t pairs) {
   double sum = 0, low = (double)INFINITY, high = -(double)INFINITY, squares = 0;
   for (size_t i = 0; i < pairs; i++) {
-    double gain = changed[i].log_rate - own[i].log_rate;
+    double gain = log(changed[i].samples_per_s) - log(own[i].samples_per_s);
     sum += gain;
     low = fmin(low, gain);
     high = fmax(high, gain);
@@ -486,18 +452,25 @@ double brim_remedy_gain(const brim_race_visit *own, const brim_race_visit *chang
 // `out` gets the changed setting's result, at the rate that it has beside results[index].
 static brim_status compare(remedies *m, const brim_setting *changed, bool fills, brim_result *out) {
   const brim_setting *own = m->options->setting;
-  brim_race_visit a[2], b[2];
+  brim_result_visit a[2], b[2];
   size_t pairs = 1;
   m->cached = false;
   BRIM_TRY(visit_once(m, own, &a[0]));
-  if (fills) BRIM_TRY(fill_cache(m, changed));
+  if (fills) {
+    // What a setting that keeps samples is worth from the second epoch on: every visit that follows reads
+    // the same samples into memory. A setting that does not stand fails again in its visit.
+    m->cached = true;
+    BRIM_TRY(m->subject->table->warm(m->subject->state, changed, fmin(FILL_SECONDS, left_s(m) / 3),
+                                     m->options->trial.stop));
+  }
   BRIM_TRY(visit(m, changed, out, &b[0]));
-  if (isnan(b[0].log_rate)) return BRIM_OK;
-  if (b[0].log_rate - a[0].log_rate > HOPELESS && pair_s(m, changed) <= left_s(m)) {
+  if (isnan(b[0].samples_per_s)) return BRIM_OK;
+  if (log(b[0].samples_per_s) - log(a[0].samples_per_s) > HOPELESS &&
+      pair_s(m, changed) <= left_s(m)) {
     BRIM_TRY(visit_once(m, changed, &b[1]));
     m->cached = false;
     BRIM_TRY(visit_once(m, own, &a[1]));
-    if (!isnan(a[1].log_rate) && !isnan(b[1].log_rate)) pairs = 2;
+    if (!isnan(a[1].samples_per_s) && !isnan(b[1].samples_per_s)) pairs = 2;
   }
   double gain = brim_remedy_gain(a, b, pairs);
   if (isnan(gain)) return BRIM_OK;
@@ -549,7 +522,8 @@ static brim_status probe(remedies *m, const brim_finding *f, brim_result *out) {
     return BRIM_OK;
   }
   bool fills = fills_cache(m, f, &changed);
-  double seconds = pair_s(m, &changed) + (fills ? CACHE_STEPS * step_s(m, &changed) : 0);
+  double seconds =
+      pair_s(m, &changed) + (fills ? BRIM_SUBJECT_WARM_STEPS * step_s(m, &changed) : 0);
   if (seconds > left_s(m)) {
     refuse(m, f, out);
     m->no_time[m->count - m->known] = true;
@@ -595,28 +569,20 @@ static void note_unmeasured(const remedies *m, brim_result *r) {
       budget_s(m), m->unmeasured.data);
 }
 
-// Seconds that the steps beside checkpoints take at least (measure_checkpoint.c).
-static double checkpoint_s(const remedies *m) {
-  double gap = fmin(50, (double)brim_config_int(m->config, "checkpoint.interval"));
-  return (12 + 2 * gap) * step_s(m, m->options->setting);
-}
-
 // What costs a step time beside its phases: checkpoints, other processes. What cannot be measured stays
 // unknown.
 static brim_status measure_beside(remedies *m) {
-  brim_result *r = &m->all[m->index];
   const brim_remedy_options *o = m->options;
-  bool saves = o->folder && m->config && brim_config_int(m->config, "checkpoint.interval") > 0;
-  if (saves && checkpoint_s(m) > left_s(m)) {
-    leave_out(m, "checkpoint.interval", "");
-    saves = false;
-  }
-  if (m->device->info.host_memory && !saves) return BRIM_OK;
-  brim_status status = m->work->table->configure(m->work->state, o->setting);
-  if (!status) status = brim_sharing_measure(m->device, o->trial.memory, r);
-  if (!status && saves) {
-    status = brim_checkpoint_measure(m->work, m->config, m->device, o->folder, r);
-  }
+  bool no_time = false;
+  const brim_subject_beside how = {.folder = o->folder,
+                                   .watch = o->trial.memory,
+                                   .step_s = step_s(m, o->setting),
+                                   .left_s = left_s(m),
+                                   .no_time = &no_time};
+  if (!m->subject->table->beside) return BRIM_OK;
+  brim_status status =
+      m->subject->table->beside(m->subject->state, o->setting, &how, &m->all[m->index]);
+  if (no_time) leave_out(m, "checkpoint.interval", "");
   if (!status || status == BRIM_EDEVICE || status == BRIM_ENOMEM) return status;
   brim_log_warn("tune", "what checkpoints and other processes cost was not measured: %s",
                 brim_status_detail());
@@ -626,11 +592,11 @@ static brim_status measure_beside(remedies *m) {
 
 //---------------------------------- the findings ----------------------------------
 
-static void name_keys(const brim_work *work, brim_result *r) {
+static void name_keys(const brim_subject *subject, brim_result *r) {
   for (size_t i = 0; i < r->finding_count; i++) {
     brim_finding *f = &r->findings[i];
-    int at = f->knob[0] ? brim_work_knob(work, f->knob) : -1;
-    if (at >= 0) snprintf(f->key, sizeof f->key, "%s", work->knobs[at].key);
+    int at = f->knob[0] ? brim_subject_knob(subject, f->knob) : -1;
+    if (at >= 0) snprintf(f->key, sizeof f->key, "%s", subject->knobs[at].key);
   }
 }
 
@@ -649,14 +615,11 @@ static double larger_batch(const remedies *m, size_t from) {
   return best;
 }
 
-brim_status brim_remedies_measure(brim_work *work, const brim_config *config, brim_device *device,
-                                  const brim_remedy_options *options, brim_result *results,
-                                  size_t count, size_t index) {
+brim_status brim_remedies_measure(brim_subject *subject, const brim_remedy_options *options,
+                                  brim_result *results, size_t count, size_t index) {
   if (options->larger) *options->larger = (double)NAN;
   if (!brim_result_ran(&results[index])) return BRIM_OK;
-  remedies m = {.work = work,
-                .config = config,
-                .device = device,
+  remedies m = {.subject = subject,
                 .options = options,
                 .count = count,
                 .index = index,
@@ -672,7 +635,7 @@ brim_status brim_remedies_measure(brim_work *work, const brim_config *config, br
   brim_diagnose(m.all, m.count, index);
   note_unmeasured(&m, &m.all[index]);
   results[index] = m.all[index];  // findings, and what was measured beside the steps
-  name_keys(m.work, &results[index]);
+  name_keys(m.subject, &results[index]);
   if (options->larger) *options->larger = larger_batch(&m, count);
   for (size_t i = count; i < m.count; i++) brim_result_deinit(&m.all[i]);
   brim_free(m.all);

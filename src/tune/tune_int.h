@@ -11,7 +11,7 @@
 
 // What is visited first in a large grid (tune_sweep.c).
 typedef struct brim_climb {
-  const brim_work *work;
+  const brim_subject *subject;
   const brim_sweep_settings *settings;
   const brim_sweep_axis *axes;
   size_t axis_count;
@@ -25,7 +25,12 @@ void brim_diagnose_with(brim_result *results, size_t count, size_t index, bool p
 
 // The logarithm of how much faster the changed setting was, by pairs of visits; 0 where their spread does not
 // separate that from none.
-double brim_remedy_gain(const brim_race_visit *own, const brim_race_visit *changed, size_t pairs);
+double brim_remedy_gain(const brim_result_visit *own, const brim_result_visit *changed,
+                        size_t pairs);
+// Rows of a step: its time grows with them.
+double brim_subject_rows(const brim_subject *subject, const brim_setting *setting);
+// Steps of `warm` that count as a filled cache, and more than a visit of a few samples makes.
+enum { BRIM_SUBJECT_WARM_STEPS = 16 };
 // Seconds of a step with `more` times the samples. They take longer in proportion once the device is full: a
 // GPU holds more warps until then, a CPU is taken for full.
 double brim_remedy_step_s(const brim_result *own, bool gpu, double more);

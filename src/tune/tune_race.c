@@ -12,14 +12,13 @@
 
 typedef struct entry {
   size_t setting, block;
-  double x, se, samples;  // as brim_race_visit
+  double x, se, samples;  // x: log(samples_per_s)
   double weight;          // 1 = as the others; near 0 = disturbed
   double var;
 } entry;
 
 typedef struct runner {
   size_t visits;
-  double seen;  // visits, with those that a record stands for
   double seconds;
   bool failed;
   double a;        // logarithm of its rate, but for the machine's state
@@ -46,7 +45,6 @@ struct brim_race {
   size_t *queue;  // settings of this round
   size_t queued, at, round;
   double seconds, first_seconds;
-  double earlier;  // visits of records beyond one each: degrees of freedom they had
   bool over, fitted;
   race_fit fit;
 };
@@ -263,7 +261,6 @@ static brim_status brim_race_fit(brim_race *race) {
   }
   iterate(race, settings);
   find_scatter(race);
-  race->fit.df += race->earlier;
   race->fit.typical = median_block(&race->fit);
   race->fitted = true;
   return BRIM_OK;
@@ -383,7 +380,7 @@ void brim_race_destroy(brim_race *race) {
   brim_free(race);
 }
 
-brim_status brim_race_add(brim_race *race, size_t setting, const brim_race_visit *visit) {
+brim_status brim_race_add(brim_race *race, size_t setting, const brim_result_visit *visit) {
   if (race->visits == race->capacity) {
     size_t capacity = race->capacity ? 2 * race->capacity : 64;
     entry *grown = (entry *)brim_realloc(race->visit, capacity * sizeof *grown);
@@ -394,14 +391,13 @@ brim_status brim_race_add(brim_race *race, size_t setting, const brim_race_visit
   runner *r = &race->runner[setting];
   // an unknown spread is taken for a large one
   double se = visit->log_se >= 0 ? fmax(visit->log_se, MIN_SE) : UNKNOWN_SE;
-  race->visit[race->visits++] = (entry){
-      .setting = setting, .x = visit->log_rate, .samples = fmax(1, visit->samples), .se = se};
+  race->visit[race->visits++] = (entry){.setting = setting,
+                                        .x = log(visit->samples_per_s),
+                                        .samples = fmax(1, visit->samples),
+                                        .se = se};
   if (r->visits++ == 0) race->first_seconds += visit->seconds;
-  double stands_for = fmax(1, visit->visits);
-  r->seen += stands_for;
   r->seconds += visit->seconds;
-  race->seconds += stands_for * visit->seconds;
-  race->earlier += stands_for - 1;
+  race->seconds += visit->seconds;
   race->fitted = false;
   return BRIM_OK;
 }
@@ -463,7 +459,7 @@ static bool contends(brim_race *race, size_t i, size_t best) {
   const runner *r = &race->runner[i], *top = &race->runner[best];
   if (!running(race, i)) return false;
   if (i == best) return true;
-  if (race->round == 1 && r->seen < 2) return r->a > top->a - log(FAR_BEHIND);
+  if (race->round == 1 && r->visits < 2) return r->a > top->a - log(FAR_BEHIND);
   double se = brim_race_se(race, i, best), behind = top->a - r->a;
   if (torn(race, i)) return true;
   if (behind + 2 * se < CLOSE_ENOUGH) return false;
@@ -478,7 +474,8 @@ static int64_t last_doubt(brim_race *race, size_t best) {
     if (!running(race, i) || i == best) continue;
     double se = brim_race_se(race, i, best), behind = race->runner[best].a - race->runner[i].a;
     double doubt = STOP * se - behind;
-    bool seen_once = race->round == 1 && (race->runner[i].seen < 2 || race->runner[best].seen < 2);
+    bool seen_once =
+        race->round == 1 && (race->runner[i].visits < 2 || race->runner[best].visits < 2);
     if (behind + 2 * se < CLOSE_ENOUGH || doubt <= most || (doubt <= 0 && !seen_once)) continue;
     most = doubt;
     worst = (int64_t)i;

@@ -10,15 +10,6 @@
 extern "C" {
 #endif
 
-// One visit to a setting: some ten timed samples (steps, or windows of steps) in a row.
-typedef struct brim_race_visit {
-  double log_rate;  // logarithm of its samples/s
-  double log_se;    // standard error of that by the samples of this visit alone; NaN = unknown
-  double samples;   // how many they were
-  double seconds;   // what the visit cost, warm-up included
-  double visits;    // of a record: how many visits it stands for, `seconds` each; 0 = one
-} brim_race_visit;
-
 typedef struct brim_race brim_race;
 
 // `passes`: the budget; 0 = 3. A pass is worth BRIM_RACE_PASS_VISITS visits to every setting: with 6
@@ -31,7 +22,7 @@ void brim_race_destroy(brim_race *race);
 // visited once, in order; then, in the opposite order, all that are not far behind; then those that
 // contend, in rounds whose order alternates.
 int64_t brim_race_next(brim_race *race);
-brim_status brim_race_add(brim_race *race, size_t setting, const brim_race_visit *visit);
+brim_status brim_race_add(brim_race *race, size_t setting, const brim_result_visit *visit);
 // The first round is over. Settings without a visit take no part. For a caller that chooses the first
 // visits itself, and for one that adds those of records.
 void brim_race_start_rounds(brim_race *race);

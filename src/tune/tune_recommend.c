@@ -333,15 +333,15 @@ void brim_recommend(const brim_result *results, size_t count, const brim_recomme
 
 //---------------------------------- what changes learning ----------------------------------
 
-bool brim_sweep_changes_learning(const brim_work *work, const bool *named,
+bool brim_sweep_changes_learning(const brim_subject *subject, const bool *named,
                                  const brim_setting *setting) {
-  brim_setting own = brim_work_setting(work);
-  int batch = brim_work_knob_as(work, BRIM_ROLE_BATCH);
-  int steps = brim_work_knob_as(work, BRIM_ROLE_ACCUMULATION);
+  brim_setting own = brim_subject_setting(subject);
+  int batch = brim_subject_knob_as(subject, BRIM_ROLE_BATCH);
+  int steps = brim_subject_knob_as(subject, BRIM_ROLE_ACCUMULATION);
   bool batch_named = false;
-  for (size_t k = 0; k < work->knob_count; k++) {
+  for (size_t k = 0; k < subject->knob_count; k++) {
     bool asked = named && named[k];
-    if (!work->knobs[k].changes_learning) continue;
+    if (!subject->knobs[k].changes_learning) continue;
     if ((int)k == batch || (int)k == steps) {
       batch_named = batch_named || asked;
     } else if (!asked && setting->value[k] != own.value[k]) {
@@ -361,21 +361,15 @@ bool brim_sweep_changes_learning(const brim_work *work, const bool *named,
 // After the recommendation: what a changed batch means for the learning rate, and seed guide 002's
 // checklist before training, ticked by what the sweep saw.
 
-static double knob_of(const brim_work *work, const brim_setting *setting, brim_knob_role role) {
-  int knob = brim_work_knob_as(work, role);
-  return knob < 0 ? (double)NAN : (double)setting->value[knob];
-}
-
-void brim_advice_facts_of(const brim_work *work, brim_advice_facts *out) {
-  brim_setting setting = brim_work_setting(work);
-  brim_work_info info;
-  memset(&info, 0, sizeof info);
-  work->table->info(work->state, &info);
-  *out = (brim_advice_facts){.batch = knob_of(work, &setting, BRIM_ROLE_BATCH),
-                             .accumulation = knob_of(work, &setting, BRIM_ROLE_ACCUMULATION),
-                             .learning_rate = info.learning_rate,
-                             .adaptive = info.adaptive};
-  if (isnan(out->accumulation)) out->accumulation = 1;
+void brim_advice_facts_of(const brim_subject *subject, brim_advice_facts *out) {
+  int batch = brim_subject_knob_as(subject, BRIM_ROLE_BATCH);
+  int steps = brim_subject_knob_as(subject, BRIM_ROLE_ACCUMULATION);
+  brim_subject_facts facts = {.learning_rate = (double)NAN};
+  if (subject->table->facts) subject->table->facts(subject->state, &facts);
+  *out = (brim_advice_facts){.batch = batch < 0 ? (double)NAN : (double)subject->knobs[batch].value,
+                             .accumulation = steps < 0 ? 1 : (double)subject->knobs[steps].value,
+                             .learning_rate = facts.learning_rate,
+                             .adaptive = facts.adaptive};
 }
 
 //---------------------------------- learning rate ----------------------------------

@@ -12,27 +12,26 @@
 // others in something once, and the config's own.
 
 typedef struct grid {
-  const brim_work *work;
+  const brim_subject *subject;
   const brim_sweep_axis *axes;
   size_t axis_count;
   int64_t set_samples;  // 0 = unknown, or nothing is loaded
   int batch, accumulation;
 } grid;
 
-static grid grid_of(const brim_work *work, const brim_sweep_axis *axes, size_t axis_count) {
-  brim_work_info info;
-  memset(&info, 0, sizeof info);
-  work->table->info(work->state, &info);
-  return (grid){.work = work,
+static grid grid_of(const brim_subject *subject, const brim_sweep_axis *axes, size_t axis_count) {
+  brim_subject_facts facts = {0};
+  if (subject->table->facts) subject->table->facts(subject->state, &facts);
+  return (grid){.subject = subject,
                 .axes = axes,
                 .axis_count = axis_count,
-                .set_samples = info.set_samples,
-                .batch = brim_work_knob_as(work, BRIM_ROLE_BATCH),
-                .accumulation = brim_work_knob_as(work, BRIM_ROLE_ACCUMULATION)};
+                .set_samples = facts.set_samples,
+                .batch = brim_subject_knob_as(subject, BRIM_ROLE_BATCH),
+                .accumulation = brim_subject_knob_as(subject, BRIM_ROLE_ACCUMULATION)};
 }
 
 static brim_setting setting_at(const grid *g, size_t index) {
-  brim_setting setting = brim_work_setting(g->work);
+  brim_setting setting = brim_subject_setting(g->subject);
   for (size_t a = g->axis_count; a > 0; a--) {
     const brim_sweep_axis *axis = &g->axes[a - 1];
     setting.value[axis->knob] = axis->values[index % axis->count];
@@ -51,21 +50,17 @@ static bool is_filled(const grid *g, const brim_setting *s) {
 }
 
 static bool is_sensible(const grid *g, const brim_setting *s) {
-  return g->work->table->sensible(g->work->state, s);
+  const brim_subject_table *table = g->subject->table;
+  return !table->sensible || table->sensible(g->subject->state, s);
 }
 
 // The value that stands for all of an axis where they are the same: the config's own, else the first.
 static int64_t one_value(const grid *g, const brim_sweep_axis *axis) {
-  int64_t own = g->work->knobs[axis->knob].value;
+  int64_t own = g->subject->knobs[axis->knob].value;
   for (size_t i = 0; i < axis->count; i++) {
     if (axis->values[i] == own) return own;
   }
   return axis->values[0];
-}
-
-static bool matters(const grid *g, int knob, const brim_setting *s) {
-  const brim_knob *row = &g->work->knobs[knob];
-  return !row->matters || row->matters(g->work->state, s);
 }
 
 // Does another setting of the grid stand for it?
@@ -73,16 +68,19 @@ static bool is_double(const grid *g, const brim_setting *s) {
   for (size_t a = 0; a < g->axis_count; a++) {
     const brim_sweep_axis *axis = &g->axes[a];
     if (axis->count < 2 || s->value[axis->knob] == one_value(g, axis)) continue;
-    if (!matters(g, axis->knob, s)) return true;
+    if (!brim_subject_knob_matters(g->subject, (size_t)axis->knob, s)) return true;
   }
   return false;
 }
 
 // Equal in every knob that matters.
 static bool is_same(const grid *g, const brim_setting *a, const brim_setting *b) {
-  for (size_t k = 0; k < g->work->knob_count; k++) {
-    if (a->value[k] != b->value[k] && (matters(g, (int)k, a) || matters(g, (int)k, b)))
+  for (size_t k = 0; k < g->subject->knob_count; k++) {
+    if (a->value[k] == b->value[k]) continue;
+    if (brim_subject_knob_matters(g->subject, k, a) ||
+        brim_subject_knob_matters(g->subject, k, b)) {
       return false;
+    }
   }
   return true;
 }
@@ -104,19 +102,19 @@ static brim_status why_not_filled(const grid *g, const brim_setting *s) {
 
 // Fails with what keeps the first such setting from being run.
 static brim_status why_left_out(const grid *g, const brim_setting *s) {
-  brim_plan plan;
+  const brim_subject *subject = g->subject;
   if (!is_filled(g, s)) return why_not_filled(g, s);
-  return g->work->table->plan(g->work->state, s, &plan);
+  return subject->table->refuse ? subject->table->refuse(subject->state, s) : BRIM_OK;
 }
 
 static brim_status check_axes(const grid *g, size_t *total) {
   *total = 1;
   for (size_t a = 0; a < g->axis_count; a++) {
     const brim_sweep_axis *axis = &g->axes[a];
-    if (axis->count == 0 || axis->knob < 0 || (size_t)axis->knob >= g->work->knob_count) {
+    if (axis->count == 0 || axis->knob < 0 || (size_t)axis->knob >= g->subject->knob_count) {
       return brim_fail(BRIM_EINVAL, "a sweep axis has no values");
     }
-    const brim_knob *knob = &g->work->knobs[axis->knob];
+    const brim_knob *knob = &g->subject->knobs[axis->knob];
     for (size_t i = 0; i < axis->count; i++) {
       if (axis->values[i] < knob->min || axis->values[i] > knob->max) {
         return brim_fail(BRIM_EINVAL, "%s %" PRId64 " is outside %" PRId64 "..%" PRId64, knob->name,
@@ -158,7 +156,7 @@ static brim_status collect(const grid *g, size_t size, brim_sweep_settings *out)
 
 // In front, so that an interrupted sweep has it.
 static void add_own(const grid *g, brim_sweep_settings *out) {
-  brim_setting own = brim_work_setting(g->work);
+  brim_setting own = brim_subject_setting(g->subject);
   for (size_t i = 0; i < out->count; i++) {
     if (is_same(g, &own, &out->setting[i])) {
       out->own = (int)i;
@@ -173,9 +171,9 @@ static void add_own(const grid *g, brim_sweep_settings *out) {
   out->own_added = true;
 }
 
-brim_status brim_sweep_settings_make(const brim_work *work, const brim_sweep_axis *axes,
+brim_status brim_sweep_settings_make(const brim_subject *subject, const brim_sweep_axis *axes,
                                      size_t axis_count, bool own, brim_sweep_settings *out) {
-  grid g = grid_of(work, axes, axis_count);
+  grid g = grid_of(subject, axes, axis_count);
   size_t size = 0;
   *out = (brim_sweep_settings){.own = -1};
   BRIM_TRY(check_axes(&g, &size));
@@ -207,10 +205,10 @@ static bool is_number(const brim_knob *knob) { return knob->kind == BRIM_KNOB_IN
 
 static double distance(const brim_climb *c, const brim_setting *a, const brim_setting *b) {
   double sum = 0;
-  for (size_t k = 0; k < c->work->knob_count; k++) {
+  for (size_t k = 0; k < c->subject->knob_count; k++) {
     double x = (double)a->value[k], y = (double)b->value[k];
     if (x == y) continue;
-    sum += is_number(&c->work->knobs[k]) ? fabs(log((x + 1) / (y + 1))) : 0.1;
+    sum += is_number(&c->subject->knobs[k]) ? fabs(log((x + 1) / (y + 1))) : 0.1;
   }
   return sum;
 }
@@ -228,17 +226,12 @@ static int64_t nearest(const brim_climb *c, const brim_setting *from) {
   return best;
 }
 
-static bool climb_matters(const brim_climb *c, size_t knob, const brim_setting *s) {
-  const brim_knob *row = &c->work->knobs[knob];
-  return !row->matters || row->matters(c->work->state, s);
-}
-
 // The one knob in which `b` differs from `a`, besides those that make no difference there; -1 where there is
 // none, or there are several.
 static int only_difference(const brim_climb *c, const brim_setting *a, const brim_setting *b) {
   int knob = -1;
-  for (size_t k = 0; k < c->work->knob_count; k++) {
-    if (a->value[k] == b->value[k] || !climb_matters(c, k, b)) continue;
+  for (size_t k = 0; k < c->subject->knob_count; k++) {
+    if (a->value[k] == b->value[k] || !brim_subject_knob_matters(c->subject, k, b)) continue;
     if (knob >= 0) return -1;
     knob = (int)k;
   }
@@ -249,7 +242,7 @@ static int only_difference(const brim_climb *c, const brim_setting *a, const bri
 // value is any that was not visited.
 static int64_t beside(const brim_climb *c, size_t from, int knob, bool up) {
   const brim_setting *at = &c->settings->setting[from];
-  const bool number = is_number(&c->work->knobs[knob]);
+  const bool number = is_number(&c->subject->knobs[knob]);
   int64_t best = -1;
   for (size_t i = 0; i < c->settings->count; i++) {
     const brim_setting *s = &c->settings->setting[i];
@@ -267,7 +260,7 @@ static int64_t beside(const brim_climb *c, size_t from, int knob, bool up) {
 
 // Is more of a knob that multiplies a step's work still faster here?
 static bool climbs(const brim_climb *c, size_t from, int knob) {
-  if (!c->work->knobs[knob].multiplies) return true;
+  if (!c->subject->knobs[knob].multiplies) return true;
   int64_t below = beside(c, from, knob, false);
   return below < 0 || !(c->rate[below] > 0) || c->rate[from] >= CLIMBS * c->rate[below];
 }
@@ -321,9 +314,7 @@ typedef struct setting_runs {
 } setting_runs;
 
 typedef struct sweep {
-  brim_work *work;
-  const brim_config *config;
-  brim_device *device;
+  brim_subject *subject;
   const brim_sweep_options *options;
   const brim_sweep_settings *settings;
   brim_race *race;
@@ -339,7 +330,7 @@ typedef struct sweep {
   double first_s;  // that the first round has cost
   bool climbing, budget_ended, shown_first;
   brim_trial_options trial;
-  brim_trial_location location;
+  brim_result_visit visit;  // of the trial that runs
   brim_time start;
   brim_host_sample host;  // since when others_cpu_percent counts
   double others_cpu_percent;
@@ -356,7 +347,7 @@ static void make_title(sweep *s) {
                          number, count, s->runs[s->at].count + 1)
               : snprintf(s->title, sizeof s->title, brim_tr("setting %zu/%zu:"), number, count);
   for (size_t a = 0; a < s->options->axis_count; a++) {
-    const brim_knob *knob = &s->work->knobs[s->options->axes[a].knob];
+    const brim_knob *knob = &s->subject->knobs[s->options->axes[a].knob];
     char value[32];
     if (n < 0 || (size_t)n >= sizeof s->title) return;
     brim_knob_format(knob, setting->value[s->options->axes[a].knob], value);
@@ -364,14 +355,8 @@ static void make_title(sweep *s) {
   }
 }
 
-// Rows that a step of a setting has: what its time grows with.
 static double rows(const sweep *s, size_t index) {
-  double product = 1;
-  for (size_t i = 0; i < s->work->knob_count; i++) {
-    if (!s->work->knobs[i].multiplies) continue;
-    product *= (double)fmax(1, (double)s->settings->setting[index].value[i]);
-  }
-  return product;
+  return brim_subject_rows(s->subject, &s->settings->setting[index]);
 }
 
 double brim_sweep_predict(const double *x, const double *seconds, size_t n, double at) {
@@ -459,20 +444,19 @@ static double usable_se(double se) {
   return se <= log(BRIM_TUNE_WIDEST) / (2 * 1.96) ? se : (double)NAN;
 }
 
-// What a result says of itself. `at`: where its samples lie.
-static brim_result_visit visit_of(const brim_result *r, const brim_trial_location *at) {
-  brim_result_visit v = {.samples_per_s = r->samples_per_s,
-                         .log_se = (double)NAN,
-                         .samples = USUAL_SAMPLES,
-                         .seconds = fmax(r->seconds, 1e-3),
-                         .others_cpu_percent = (double)NAN};
-  if (at->samples > 0) {
-    // a step's rows are in samples_per_s, its time in the location
-    v.samples = at->samples;
-    v.samples_per_s *= exp(log(r->total_ms.median) - at->log_time);
-    v.log_se = usable_se(at->log_se);
+// The visit that a trial has just made: its place in the sweep, and how far its error is to be believed.
+static brim_result_visit take_visit(const sweep *s, const brim_result *r) {
+  brim_result_visit v = s->visit;
+  if (!(v.samples > 0)) {  // the subject says nothing of its samples
+    v.samples_per_s = r->samples_per_s;
+    v.log_se = (double)NAN;
+    v.samples = USUAL_SAMPLES;
+    v.seconds = fmax(r->seconds, 1e-3);
   }
+  v.log_se = usable_se(v.log_se);
   if (r->throttled) v.log_se = hypot(v.log_se >= 0 ? v.log_se : 0, THROTTLED_SE);
+  v.at = s->visits;
+  v.others_cpu_percent = s->others_cpu_percent;
   return v;
 }
 
@@ -521,31 +505,22 @@ static brim_status grow(setting_runs *runs, size_t more) {
   return BRIM_OK;
 }
 
-static brim_status add_to_race(brim_race *race, size_t setting, const brim_result_visit *v) {
-  const brim_race_visit visit = {.log_rate = log(v->samples_per_s),
-                                 .log_se = v->log_se,
-                                 .samples = v->samples,
-                                 .seconds = v->seconds};
-  return brim_race_add(race, setting, &visit);
-}
-
 // Nothing runs any more on a device that crashed; what comes next gets a new one.
 static brim_status recover(sweep *s, const brim_result *r) {
-  if (r->failure != BRIM_FAILURE_CRASH || !s->options->reopen) return BRIM_OK;
-  return s->options->reopen(s->options->ctx, &s->work, &s->device);
+  if (r->failure != BRIM_FAILURE_CRASH || !s->subject->table->recover) return BRIM_OK;
+  return s->subject->table->recover(s->subject);
 }
 
 static brim_status add_visit(sweep *s, const brim_result *r) {
   setting_runs *runs = &s->runs[s->at];
-  brim_result_visit v = visit_of(r, &s->location);
+  const brim_result_visit v = take_visit(s, r);
   BRIM_TRY(grow(runs, 1));
-  v.at = s->visits++;
-  v.others_cpu_percent = s->others_cpu_percent;
+  s->visits++;
   if (runs->count == 0) s->first_s += v.seconds;
   runs->visit[runs->count++] = *r;
   runs->what[runs->told++] = v;
   runs->seconds = v.seconds;
-  return add_to_race(s->race, s->at, &v);
+  return brim_race_add(s->race, s->at, &v);
 }
 
 // The first visit; its result goes to the caller at once.
@@ -554,23 +529,18 @@ static brim_status first_visit(sweep *s) {
   const brim_setting *setting = &s->settings->setting[s->at];
   brim_result *r = &s->results[s->count];
   s->number = s->climbing ? s->count + 1 : s->at + 1;
-  s->location = (brim_trial_location){(double)NAN, (double)NAN, 0};
+  s->visit.samples = 0;
   make_title(s);
   show(s, 0, 1);
   s->setting_of[s->count++] = s->at;
-  brim_status status = o->plan_only
-                           ? brim_trial_plan(s->work, s->config, s->device, setting, &s->trial, r)
-                           : brim_trial_run(s->work, s->config, s->device, setting, &s->trial, r);
-  BRIM_TRY(status);
+  const brim_subject_table *table = s->subject->table;
+  BRIM_TRY((o->plan_only ? table->plan : table->run)(s->subject->state, setting, &s->trial, r));
   r->repeats = 1;
   s->rate[s->at] = brim_result_ran(r) ? r->samples_per_s : 0;
   read_others(s);
   if (s->race && brim_result_ran(r)) {
-    const brim_result_visit visit = visit_of(r, &s->location);
     r->others_cpu_percent = s->others_cpu_percent;
-    r->visits[0] = visit;
-    r->visits[0].at = s->visits;
-    r->visits[0].others_cpu_percent = s->others_cpu_percent;
+    r->visits[0] = take_visit(s, r);
     r->visit_count = 1;
   }
   brim_diagnose(s->results, s->count, s->count - 1);
@@ -589,7 +559,7 @@ enum { REPEAT_LEAST = 3, REPEAT_WARMUP = 6 };
 // Shorter than the first visit, which took its time: a few samples now are worth more than many later.
 static brim_trial_options repeated(const sweep *s) {
   brim_trial_options how = s->trial;
-  bool host = s->device->info.host_memory;
+  bool host = s->subject->host;
   double most = host ? how.max_seconds / 2 : REPEAT_SECONDS;
   // what the loader and the device reach alone is asked twice: once may have been a bad moment
   how.ceilings = how.ceilings && s->runs[s->at].count < 2;
@@ -605,11 +575,11 @@ static brim_status next_visit(sweep *s) {
   brim_trial_options how = repeated(s);
   s->repeats++;
   s->number = s->at + 1;
-  s->location = (brim_trial_location){(double)NAN, (double)NAN, 0};
+  s->visit.samples = 0;
   make_title(s);
   show(s, 0, 1);
   brim_status status =
-      brim_trial_run(s->work, s->config, s->device, &s->settings->setting[s->at], &how, &r);
+      s->subject->table->run(s->subject->state, &s->settings->setting[s->at], &how, &r);
   read_others(s);
   if (status || !brim_result_ran(&r)) {
     if (!status) {
@@ -663,7 +633,7 @@ static brim_status add_records(brim_race *race, const brim_result *results, size
   }
   qsort(all, n, sizeof *all, by_place);
   brim_status status = BRIM_OK;
-  for (size_t k = 0; k < n && !status; k++) status = add_to_race(race, all[k].of, &all[k].visit);
+  for (size_t k = 0; k < n && !status; k++) status = brim_race_add(race, all[k].of, &all[k].visit);
   for (size_t i = 0; i < count; i++) {
     if (!brim_result_ran(&results[i]) || failed_later(&results[i])) {
       brim_race_fail(race, of ? of[i] : i);
@@ -723,7 +693,7 @@ static bool affordable(const sweep *s, size_t setting) {
 
 // The setting to visit next for the first time; -1 = there is none.
 static int64_t next_first(sweep *s) {
-  const brim_climb climb = {.work = s->work,
+  const brim_climb climb = {.subject = s->subject,
                             .settings = s->settings,
                             .axes = s->options->axes,
                             .axis_count = s->options->axis_count,
@@ -925,7 +895,7 @@ static brim_status init(sweep *s) {
   s->climbing = !o->plan_only && o->climb_above > 0 && total > o->climb_above;
   s->trial = o->trial;
   s->trial.on_step = on_step;
-  s->trial.location = &s->location;
+  s->trial.visit = &s->visit;
   s->trial.ctx = s;
   s->start = brim_clock_now();
   s->others_cpu_percent = (double)NAN;
@@ -963,19 +933,15 @@ static brim_status sweep_run(sweep *s, brim_result **out, size_t *count) {
   return status;
 }
 
-brim_status brim_sweep_run(brim_work *work, const brim_config *config, brim_device *device,
-                           const brim_sweep_options *options, brim_result **out, size_t *count) {
-  sweep s = {.work = work,
-             .config = config,
-             .device = device,
-             .options = options,
-             .settings = options->settings};
+brim_status brim_sweep_run(brim_subject *subject, const brim_sweep_options *options,
+                           brim_result **out, size_t *count) {
+  sweep s = {.subject = subject, .options = options, .settings = options->settings};
   brim_sweep_settings made = {.own = -1};
   *out = NULL;
   *count = 0;
   if (options->race) *options->race = NULL;
   if (!s.settings) {
-    BRIM_TRY(brim_sweep_settings_make(work, options->axes, options->axis_count, false, &made));
+    BRIM_TRY(brim_sweep_settings_make(subject, options->axes, options->axis_count, false, &made));
     s.settings = &made;
   }
   brim_status status = sweep_run(&s, out, count);

@@ -2,9 +2,9 @@
 #include <math.h>
 
 #include "record/record_findings.h"
+#include "subject.h"
 #include "tune/tune_int.h"
 #include "words.h"
-#include "workload/fixture.h"
 
 static const brim_recommend_options plain = {.now = -1};
 
@@ -381,7 +381,7 @@ static void test_a_sweep_covers_every_combination(void **state) {
                                 .ctx = &s};
   brim_result *results;
   size_t count;
-  assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+  assert_ok(brim_sweep_run(subject_of(&f), &options, &results, &count));
   assert_int_equal(count, 6);
   assert_int_equal(s.results, 6);
   assert_true(s.progress >= 6);
@@ -398,8 +398,7 @@ static void test_a_sweep_covers_every_combination(void **state) {
   const brim_sweep_axis bad_axis[] = {{brim_work_knob(f.work, "batch_size"), bad, 1}};
   options.axes = bad_axis;
   options.axis_count = 1;
-  assert_status(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count),
-                BRIM_EINVAL);
+  assert_status(brim_sweep_run(subject_of(&f), &options, &results, &count), BRIM_EINVAL);
   fixture_close(&f);
 }
 
@@ -424,7 +423,7 @@ static void test_known_settings_are_passed_over(void **state) {
                                 .ctx = &knob};
   brim_result *results;
   size_t count;
-  assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+  assert_ok(brim_sweep_run(subject_of(&f), &options, &results, &count));
   assert_int_equal(count, 3);
   assert_float_equal(results[1].samples_per_s, 5, 0);
   assert_true(results[0].steps == 2 && results[2].steps == 2);
@@ -467,7 +466,7 @@ static void test_known_settings_compete(void **state) {
                                   .ctx = &knob};
     brim_result *results;
     size_t count;
-    assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+    assert_ok(brim_sweep_run(subject_of(&f), &options, &results, &count));
     assert_int_equal(count, swept);
     assert_true(results[0].repeats == 7 && results[1].repeats == 7);
     brim_recommend_options how = {.race = race, .now = -1};
@@ -520,7 +519,7 @@ static void test_contenders_are_repeated(void **state) {
                                   .ctx = &s};
     brim_result *results;
     size_t count;
-    assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+    assert_ok(brim_sweep_run(subject_of(&f), &options, &results, &count));
     assert_int_equal(count, 2);
     assert_int_equal(s.results, 2);
     int most = 0, unreliable = 0, visits = 0;
@@ -581,7 +580,7 @@ static void test_visits_are_bounded_by_time(void **state) {
       .axes = axes, .axis_count = 1, .trial = {.steps = 1000, .max_seconds = 1e-9}, .repeats = 3};
   brim_result *results;
   size_t count;
-  assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+  assert_ok(brim_sweep_run(subject_of(&f), &options, &results, &count));
   assert_int_equal(count, 2);
   assert_int_equal(most_steps, 5);
   for (size_t i = 0; i < count; i++) brim_result_deinit(&results[i]);
@@ -618,14 +617,12 @@ static void crash_close(crash *c) {
   fixture_close(&c->f);
 }
 
-static brim_status crash_reopen(void *ctx, brim_work **work, brim_device **device) {
+static brim_status crash_reopen(void *ctx) {
   crash *c = ctx;
   crash_close(c);
   crash_open(c);
   crash_at = INT32_MAX;
   c->reopened++;
-  *work = c->f.work;
-  *device = c->f.device;
   return BRIM_OK;
 }
 
@@ -637,14 +634,15 @@ static void test_a_crash_is_recovered_from(void **state) {
   crash_at = 3;
   const int64_t batches[] = {64, 32};
   const brim_sweep_axis axis = {brim_work_knob(c.f.work, "batch_size"), batches, 2};
-  brim_sweep_options options = {.axes = &axis,
-                                .axis_count = 1,
-                                .trial = {.steps = 2, .max_warmup = 1},
-                                .reopen = crash_reopen,
-                                .ctx = &c};
+  brim_sweep_options options = {
+      .axes = &axis, .axis_count = 1, .trial = {.steps = 2, .max_warmup = 1}};
+  brim_work_subject work = {
+      .work = &c.f.work, .device = &c.f.device, .reopen = crash_reopen, .ctx = &c};
+  brim_subject subject;
+  brim_work_subject_open(&work, &subject);
   brim_result *results;
   size_t count;
-  assert_ok(brim_sweep_run(c.f.work, NULL, c.f.device, &options, &results, &count));
+  assert_ok(brim_sweep_run(&subject, &options, &results, &count));
   assert_int_equal(count, 2);
   assert_int_equal(c.reopened, 1);
   assert_int_equal(results[0].failure, BRIM_FAILURE_CRASH);
@@ -687,7 +685,7 @@ static void test_a_large_grid_is_climbed(void **state) {
     rate[s.count] = NAN;
     most = fmax(most, made_up_rate(one.value[batch], one.value[worker], one.value[other]));
   }
-  const brim_climb climb = {f.work, &s, axes, 3, rate};
+  const brim_climb climb = {subject_of(&f), &s, axes, 3, rate};
   size_t visits = 0;
   int64_t next;
   assert_int_equal(brim_climb_next(&climb), s.own);
@@ -718,7 +716,7 @@ static void test_a_part_of_a_grid(void **state) {
   const int64_t batches[] = {1, 2, 4, 8, 16, 32, 64};
   const brim_sweep_axis axis = {knob, batches, 7};
   brim_sweep_settings settings;
-  assert_ok(brim_sweep_settings_make(f.work, &axis, 1, true, &settings));
+  assert_ok(brim_sweep_settings_make(subject_of(&f), &axis, 1, true, &settings));
   size_t setting_of[8] = {0};
   bool ended = true;
   brim_sweep_options options = {.axes = &axis,
@@ -732,7 +730,7 @@ static void test_a_part_of_a_grid(void **state) {
     brim_result *results;
     size_t count;
     options.budget_s = limited ? 1e-9 : 0;
-    assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+    assert_ok(brim_sweep_run(subject_of(&f), &options, &results, &count));
     assert_int_equal(ended, limited);
     if (limited) {
       assert_int_equal(count, 1);
@@ -778,7 +776,7 @@ static void test_records_have_other_programs(void **state) {
                                 .host = &host};
   brim_result *results;
   size_t count;
-  assert_ok(brim_sweep_run(f.work, f.config, f.device, &options, &results, &count));
+  assert_ok(brim_sweep_run(subject_of(&f), &options, &results, &count));
   assert_float_equal(brim_results_others(results, count), 50, 1e-6);
   assert_true(brim_results_were_disturbed(results, count));
   for (size_t i = 0; i < count; i++) {

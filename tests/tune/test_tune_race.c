@@ -39,15 +39,16 @@ static void test_recommendations_are_true(void **state) {
   assert_true(share(all.rates_covered, all.rates) <= 0.97 + 0.015);
 }
 
-static brim_race_visit visit(double rate, double spread, double seconds) {
-  return (brim_race_visit){log(rate), spread, 10, seconds, 1};
+static brim_result_visit visit(double rate, double spread, double seconds) {
+  return (brim_result_visit){
+      .samples_per_s = rate, .log_se = spread, .samples = 10, .seconds = seconds};
 }
 
 // `visits`: those of each setting are added to it.
 static void run(brim_race *race, const double *rates, double spread, size_t *visits) {
   for (int64_t next; (next = brim_race_next(race)) >= 0;) {
     visits[next]++;
-    brim_race_visit v = visit(rates[next], spread, 1);
+    brim_result_visit v = visit(rates[next], spread, 1);
     assert_ok(brim_race_add(race, (size_t)next, &v));
   }
 }
@@ -75,7 +76,7 @@ static void test_the_budget_ends_a_tie(void **state) {
   assert_ok(brim_race_create(2, 2, &race));
   size_t visits = 0;
   for (int64_t next; (next = brim_race_next(race)) >= 0; visits++) {
-    brim_race_visit v = visit(100 * (1 + 0.1 * (double)((visits * 7) % 5)), 0.1, 1);
+    brim_result_visit v = visit(100 * (1 + 0.1 * (double)((visits * 7) % 5)), 0.1, 1);
     assert_ok(brim_race_add(race, (size_t)next, &v));
   }
   assert_int_equal(visits, 9);  // 2 passes of 2.25 visits to each of two
@@ -93,7 +94,7 @@ static void test_a_burst_does_not_lose_the_best(void **state) {
   size_t visits = 0;
   assert_ok(brim_race_create(4, 3, &race));
   for (int64_t next; (next = brim_race_next(race)) >= 0; visits++) {
-    brim_race_visit v = visit(rates[next] / (visits == 1 ? 3 : 1), 0.01, 1);
+    brim_result_visit v = visit(rates[next] / (visits == 1 ? 3 : 1), 0.01, 1);
     assert_ok(brim_race_add(race, (size_t)next, &v));
   }
   assert_int_equal(brim_race_best(race), 1);
@@ -108,7 +109,7 @@ static void test_a_race_that_is_read_is_over(void **state) {
   (void)state;
   for (unsigned seed = 1; seed < 40; seed++) {
     brim_race *race, *again;
-    brim_race_visit all[256];
+    brim_result_visit all[256];
     size_t of[256], visits = 0;
     unsigned noise = seed * 2654435761u;
     assert_ok(brim_race_create(5, 2, &race));
@@ -138,7 +139,7 @@ static void test_a_later_run_is_less_sure(void **state) {
     assert_ok(brim_race_create(4, 3, &race));
     for (int64_t next; (next = brim_race_next(race)) >= 0; visits++) {
       double state_of = drifting ? 1 + 0.4 * (double)(visits / 4 % 2) : 1;
-      brim_race_visit v = visit(rates[next] * state_of, 0.01, 1);
+      brim_result_visit v = visit(rates[next] * state_of, 0.01, 1);
       assert_ok(brim_race_add(race, (size_t)next, &v));
     }
     brim_interval now = brim_race_rate(race, 1), later = brim_race_later(race, 1);
@@ -156,7 +157,7 @@ static void test_failures(void **state) {
   size_t visits[3] = {0};
   assert_ok(brim_race_create(3, 3, &race));
   for (int64_t next; (next = brim_race_next(race)) >= 0;) {
-    brim_race_visit v = visit(rates[next], NAN, 1);  // one sample: no spread
+    brim_result_visit v = visit(rates[next], NAN, 1);  // one sample: no spread
     if (next == 1 && visits[next]++ > 0) {
       brim_race_fail(race, 1);
     } else {

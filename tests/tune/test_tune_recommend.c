@@ -1,8 +1,8 @@
 // What is recommended, and which settings a sweep has.
 #include <math.h>
 
+#include "subject.h"
 #include "tune/tune_int.h"
-#include "workload/fixture.h"
 
 static const brim_recommend_options plain = {.now = -1};
 
@@ -268,8 +268,7 @@ static void test_a_race_is_its_records(void **state) {
       brim_result_visit *v = &r[i].visits[r[i].visit_count++];
       double noise = 0.03 * (double)((at * 7919) % 13) / 13;
       *v = (brim_result_visit){at++, 100 * (1 + 0.1 * (double)i) * (1 + noise), 0.01, 10, 0.5, 50};
-      const brim_race_visit visit = {log(v->samples_per_s), v->log_se, v->samples, v->seconds, 0};
-      assert_ok(brim_race_add(measured, i, &visit));
+      assert_ok(brim_race_add(measured, i, v));
       r[i].repeats++;
     }
   }
@@ -314,13 +313,13 @@ static void test_the_own_setting_is_swept(void **state) {
   const int64_t others[] = {own / 2, own / 4}, with[] = {own / 2, own};
   const brim_sweep_axis without = {batch, others, 2}, among = {batch, with, 2};
   brim_sweep_settings s;
-  assert_ok(brim_sweep_settings_make(f.work, &without, 1, true, &s));
+  assert_ok(brim_sweep_settings_make(subject_of(&f), &without, 1, true, &s));
   assert_int_equal(s.count, 3);
   assert_int_equal(s.own, 0);
   assert_true(s.own_added);
   assert_int_equal(s.setting[0].value[batch], own);
   brim_sweep_settings_free(&s);
-  assert_ok(brim_sweep_settings_make(f.work, &among, 1, true, &s));
+  assert_ok(brim_sweep_settings_make(subject_of(&f), &among, 1, true, &s));
   assert_int_equal(s.count, 2);
   assert_int_equal(s.own, 1);
   assert_false(s.own_added);
@@ -340,10 +339,10 @@ static void test_batches_beyond_the_data(void **state) {
   const int64_t values[] = {16, info.set_samples, info.set_samples + 1};
   const brim_sweep_axis axis = {batch, values, 3}, none = {batch, values + 2, 1};
   brim_sweep_settings s;
-  assert_ok(brim_sweep_settings_make(f.work, &axis, 1, false, &s));
+  assert_ok(brim_sweep_settings_make(subject_of(&f), &axis, 1, false, &s));
   assert_int_equal(s.count, 2);
   brim_sweep_settings_free(&s);
-  assert_status(brim_sweep_settings_make(f.work, &none, 1, false, &s), BRIM_EINVAL);
+  assert_status(brim_sweep_settings_make(subject_of(&f), &none, 1, false, &s), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), "fewer than one batch"));
   fixture_close(&f);
 }
@@ -358,7 +357,7 @@ static void test_what_does_not_matter_is_measured_once(void **state) {
                                   {brim_work_knob(f.work, "prefetch"), prefetch, 3},
                                   {brim_work_knob(f.work, "pin_memory"), pin, 2}};
   brim_sweep_settings s;
-  assert_ok(brim_sweep_settings_make(f.work, axes, 3, false, &s));
+  assert_ok(brim_sweep_settings_make(subject_of(&f), axes, 3, false, &s));
   assert_int_equal(s.count, 1 + 3);
   brim_sweep_settings_free(&s);
   fixture_close(&f);
@@ -374,14 +373,14 @@ static void test_learning(void **state) {
   brim_setting s = brim_work_setting(f.work);
   bool named[BRIM_KNOB_MAX] = {false};
   s.value[workers] += 1;
-  assert_false(brim_sweep_changes_learning(f.work, named, &s));
+  assert_false(brim_sweep_changes_learning(subject_of(&f), named, &s));
   s.value[batch] /= 2;
-  assert_true(brim_sweep_changes_learning(f.work, named, &s));
+  assert_true(brim_sweep_changes_learning(subject_of(&f), named, &s));
   s.value[steps] *= 2;  // the same effective batch
-  assert_false(brim_sweep_changes_learning(f.work, NULL, &s));
+  assert_false(brim_sweep_changes_learning(subject_of(&f), NULL, &s));
   s.value[steps] *= 2;
   named[batch] = true;
-  assert_false(brim_sweep_changes_learning(f.work, named, &s));
+  assert_false(brim_sweep_changes_learning(subject_of(&f), named, &s));
   fixture_close(&f);
   static const char yaml[] =
       "workload: ars\n"
@@ -390,12 +389,12 @@ static void test_learning(void **state) {
   memset(named, 0, sizeof named);
   s = brim_work_setting(f.work);
   s.value[brim_work_knob(f.work, "dir_chunk")] = 2;
-  assert_false(brim_sweep_changes_learning(f.work, named, &s));
+  assert_false(brim_sweep_changes_learning(subject_of(&f), named, &s));
   int envs = brim_work_knob(f.work, "num_envs");
   s.value[envs] = 8;
-  assert_true(brim_sweep_changes_learning(f.work, named, &s));
+  assert_true(brim_sweep_changes_learning(subject_of(&f), named, &s));
   named[envs] = true;
-  assert_false(brim_sweep_changes_learning(f.work, named, &s));
+  assert_false(brim_sweep_changes_learning(subject_of(&f), named, &s));
   fixture_close(&f);
 }
 

@@ -3,9 +3,9 @@
 #include <math.h>
 #include <stdatomic.h>
 
+#include "subject.h"
 #include "tune/tune_int.h"
 #include "words.h"
-#include "workload/fixture.h"
 #include "workload/learn/learn.h"
 
 static bool near(double a, double b) { return fabs(a - b) < 1e-9 * (1 + fabs(b)); }
@@ -98,7 +98,7 @@ static void test_a_remedy_is_measured(void **state) {
   run_own(&f, &setting, &r);
   r.cores = 4;  // of any machine
   const brim_remedy_options options = {.setting = &setting, .trial = trial};
-  assert_ok(brim_remedies_measure(f.work, f.config, f.device, &options, &r, 1, 0));
+  assert_ok(brim_remedies_measure(subject_of(&f), &options, &r, 1, 0));
   assert_true(r.finding_count > 0);
   const brim_finding *first = &r.findings[0];
   assert_string_equal(first->code, "io_wait");
@@ -117,7 +117,7 @@ static void test_a_remedy_is_measured(void **state) {
   }
   both[1].samples_per_s = 4 * r.samples_per_s;
   with_workers = 0;
-  assert_ok(brim_remedies_measure(f.work, f.config, f.device, &options, both, 2, 0));
+  assert_ok(brim_remedies_measure(subject_of(&f), &options, both, 2, 0));
   assert_true(near(both[0].findings[0].cost_ms, 0.75 * r.total_ms.median));
   assert_string_equal(both[0].findings[0].value, "4");
   assert_int_equal(with_workers, 0);
@@ -138,7 +138,7 @@ static void test_a_cache_is_filled_first(void **state) {
   workers_fail = true;
   double larger = 0;
   const brim_remedy_options options = {.setting = &setting, .trial = trial, .larger = &larger};
-  assert_ok(brim_remedies_measure(f.work, f.config, f.device, &options, &r, 1, 0));
+  assert_ok(brim_remedies_measure(subject_of(&f), &options, &r, 1, 0));
   const brim_finding *first = &r.findings[0];
   assert_string_equal(first->code, "io_wait");
   assert_true(first->measured);
@@ -161,7 +161,7 @@ static void test_a_remedy_that_fails(void **state) {
   r.cores = 4;
   workers_fail = true;
   const brim_remedy_options options = {.setting = &setting, .trial = trial};
-  assert_ok(brim_remedies_measure(f.work, f.config, f.device, &options, &r, 1, 0));
+  assert_ok(brim_remedies_measure(subject_of(&f), &options, &r, 1, 0));
   for (size_t i = 0; i < r.finding_count; i++) assert_false(r.findings[i].measured);
   brim_result_deinit(&r);
   close_scripted(&f);
@@ -180,7 +180,7 @@ static void test_the_budget_bounds_each_probe(void **state) {
   r.phase_ms[BRIM_PHASE_IO].median *= 1000;
   const brim_remedy_options options = {.setting = &setting, .trial = trial};
   steps_made = 0;
-  assert_ok(brim_remedies_measure(f.work, f.config, f.device, &options, &r, 1, 0));
+  assert_ok(brim_remedies_measure(subject_of(&f), &options, &r, 1, 0));
   assert_int_equal(steps_made, 0);
   const brim_finding *note = NULL;
   for (size_t i = 0; i < r.finding_count; i++) {
@@ -207,10 +207,11 @@ static void test_a_gain_is_more_than_the_spread(void **state) {
       {{1.0, 0}, {0.9, 0}, 0.5, -0.1, 1},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    brim_race_visit own[2], changed[2];
+    brim_result_visit own[2], changed[2];
     for (int k = 0; k < 2; k++) {
-      own[k] = (brim_race_visit){.log_rate = rows[i].own[k], .log_se = rows[i].se};
-      changed[k] = (brim_race_visit){.log_rate = rows[i].changed[k], .log_se = rows[i].se};
+      own[k] = (brim_result_visit){.samples_per_s = exp(rows[i].own[k]), .log_se = rows[i].se};
+      changed[k] =
+          (brim_result_visit){.samples_per_s = exp(rows[i].changed[k]), .log_se = rows[i].se};
     }
     assert_true(near(brim_remedy_gain(own, changed, rows[i].pairs), rows[i].gain));
   }
@@ -246,8 +247,7 @@ static void test_stopped(void **state) {
   volatile sig_atomic_t stop = 1;
   brim_remedy_options options = {.setting = &setting, .trial = trial};
   options.trial.stop = &stop;
-  assert_status(brim_remedies_measure(f.work, f.config, f.device, &options, &r, 1, 0),
-                BRIM_EINTERRUPTED);
+  assert_status(brim_remedies_measure(subject_of(&f), &options, &r, 1, 0), BRIM_EINTERRUPTED);
   assert_string_equal(r.findings[0].code, "io_wait");  // what follows without measuring
   assert_false(r.findings[0].measured);
   brim_result_deinit(&r);

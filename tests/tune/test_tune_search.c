@@ -2,9 +2,9 @@
 // no faster than a laptop's is found, with its price.
 #include <math.h>
 
+#include "subject.h"
 #include "tune/tune_int.h"
 #include "words.h"
-#include "workload/fixture.h"
 
 static const brim_recommend_options plain = {.now = -1};
 
@@ -133,7 +133,7 @@ static void test_sweep(void **state) {
   brim_sweep_settings settings;
   said[0] = 0;
   brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
-  assert_ok(brim_sweep_settings_make(f.work, axes, 3, false, &settings));
+  assert_ok(brim_sweep_settings_make(subject_of(&f), axes, 3, false, &settings));
   brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
   assert_int_equal(settings.count, 10);  // 4 of 2 directions are none
   brim_sweep_options how;
@@ -144,7 +144,7 @@ static void test_sweep(void **state) {
   how.trial.steps = 1;
   brim_result *results = NULL;
   size_t count = 0;
-  assert_ok(brim_sweep_run(f.work, f.config, f.device, &how, &results, &count));
+  assert_ok(brim_sweep_run(subject_of(&f), &how, &results, &count));
   assert_int_equal(count, 10);
   // what is left out is reported, once, and why
   assert_non_null(strstr(said,
@@ -167,7 +167,7 @@ static void test_sweep(void **state) {
   how.settings = NULL;
   how.axes = none;
   how.axis_count = 1;
-  assert_status(brim_sweep_run(f.work, f.config, f.device, &how, &results, &count), BRIM_EINVAL);
+  assert_status(brim_sweep_run(subject_of(&f), &how, &results, &count), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), "ars.dir_chunk is 8, more than the 4 directions"));
   fixture_close(&f);
 }

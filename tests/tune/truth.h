@@ -94,7 +94,7 @@ static inline void truth_init(truth *t, uint64_t seed, double noise) {
 }
 
 // What a trial of a few steps would tell.
-static inline brim_status truth_visit(truth *t, size_t setting, brim_race_visit *out) {
+static inline brim_status truth_visit(truth *t, size_t setting, brim_result_visit *out) {
   enum { samples = TRUTH_SAMPLES };
   double ms[samples];
   brim_trial_location at;
@@ -104,7 +104,7 @@ static inline brim_status truth_visit(truth *t, size_t setting, brim_race_visit 
   }
   BRIM_TRY(brim_trial_locate(ms, (size_t)samples, &at));
   out->log_se = at.log_se;
-  out->log_rate = -at.log_time;
+  out->samples_per_s = exp(-at.log_time);
   out->samples = samples;
   out->seconds = TRUTH_WARMUP + samples;
   return BRIM_OK;
@@ -160,7 +160,7 @@ static inline brim_status truth_sweep(uint64_t seed, double noise, truth_score *
   BRIM_TRY(brim_race_create(TRUTH_SETTINGS, 3, &race));
   brim_status status = BRIM_OK;
   for (int64_t next; !status && (next = brim_race_next(race)) >= 0;) {
-    brim_race_visit visit;
+    brim_result_visit visit;
     status = truth_visit(&t, (size_t)next, &visit);
     if (!status) status = brim_race_add(race, (size_t)next, &visit);
     if (!status) seconds += visit.seconds;

@@ -14,9 +14,10 @@
 //-------------------------------------- the setting before --------------------------------------
 // What the user had before the sweep, for the advice after it.
 
-void brim_cli_bench_facts(const bench *b, brim_advice_facts *out) {
+void brim_cli_bench_facts(bench *b, brim_advice_facts *out) {
   const brim_work *work = b->job->work;
-  brim_advice_facts_of(work, out);
+  brim_work_subject_open(&b->work, &b->subject);  // --verify opens another workload
+  brim_advice_facts_of(&b->subject, out);
   out->larger = b->picks.recommended == b->settings.own ? b->larger : (double)NAN;
   for (size_t i = 0; i < b->axes.count; i++) {
     if (b->axes.axis[i].count < 2) continue;
@@ -33,7 +34,7 @@ void brim_cli_bench_facts(const bench *b, brim_advice_facts *out) {
 
 // What to do with the recommendation: after choosing it and before --verify, whose workload is
 // another than the user had.
-static void bench_advise(const bench *b, brim_advice *out) {
+static void bench_advise(bench *b, brim_advice *out) {
   brim_advice_facts facts;
   brim_cli_bench_facts(b, &facts);
   brim_advise(b->results, b->count, b->picks.recommended, &facts, out);
@@ -82,7 +83,7 @@ static bool is_reference(const bench *b) {
 static void bench_choose(bench *b, bool interrupted) {
   bool *withheld = b->count > 0 ? (bool *)brim_calloc(b->count, sizeof *withheld) : NULL;
   for (size_t i = 0; withheld && i < b->count; i++) {
-    withheld[i] = brim_sweep_changes_learning(b->job->work, b->axes.named, &b->settings.setting[i]);
+    withheld[i] = brim_sweep_changes_learning(&b->subject, b->axes.named, &b->settings.setting[i]);
   }
   brim_recommend_options how = {.race = b->race,
                                 .now = b->settings.own,
@@ -117,8 +118,7 @@ static brim_status bench_price(bench *b, const brim_remedy_options *options) {
   how.folder = brim_cli_job_saves_in(job);
   how.larger = &b->larger;
   b->priced = true;
-  brim_status status =
-      brim_remedies_measure(job->work, job->config, job->device, &how, b->results, b->count, own);
+  brim_status status = brim_remedies_measure(&b->subject, &how, b->results, b->count, own);
   if (job->work) bench_advise(b, &b->advice);  // now with what was tried
   return status;
 }
@@ -688,12 +688,9 @@ static brim_status print_json(bench *b, bool interrupted) {
 
 //---------------------------------- the command ----------------------------------
 
-static brim_status on_crash(void *ctx, brim_work **work, brim_device **device) {
+static brim_status on_crash(void *ctx) {
   bench *b = ctx;
-  BRIM_TRY(brim_cli_job_reopen(b->cli, b->job));
-  *work = b->job->work;
-  *device = b->job->device;
-  return BRIM_OK;
+  return brim_cli_job_reopen(b->cli, b->job);
 }
 
 // Without it the columns of utilisation stay unknown: no reason not to measure.
@@ -814,7 +811,6 @@ static brim_status sweep(bench *b) {
       .race = &b->race,
       .plan_only = b->plan_only,
       .repeats = (int)brim_config_int(job->config, "benchmark.repeats"),
-      .reopen = on_crash,
       .on_progress = on_progress,
       .on_result = on_result,
       .on_final = on_final,
@@ -827,8 +823,7 @@ static brim_status sweep(bench *b) {
       .budget_ended = &b->budget_ended,
       .ctx = b,
   };
-  brim_status status =
-      brim_sweep_run(job->work, job->config, job->device, &how, &b->results, &b->count);
+  brim_status status = brim_sweep_run(&b->subject, &how, &b->results, &b->count);
   if (b->results) keep_measured(b, setting_of);
   brim_free(setting_of);
   return status;
@@ -877,8 +872,7 @@ static void complete(bench *b, outcome *end) {
   if (!end->status) *end = interrupted;
   if (!end->status) keep(end, nothing_ran(b));
   if (end->status) return;
-  brim_remedy_options how = {
-      .trial = trial_options(b), .reopen = on_crash, .on_progress = on_progress, .ctx = b};
+  brim_remedy_options how = {.trial = trial_options(b), .on_progress = on_progress, .ctx = b};
   double spent = (double)brim_time_since_ns(b->started, brim_clock_now()) * 1e-9;
   if (budget(b) > 0) how.seconds = fmin(LONGEST_PRICES, budget(b) - spent);
   if (!(how.seconds < 0)) keep(end, bench_price(b, &how));
@@ -915,6 +909,12 @@ static brim_status bench_all(bench *b) {
     return brim_cli_usage(b->cli, BRIM_N_("--budget must be 1 second or more"));
   }
   BRIM_TRY(brim_cli_job_open(b->cli, b->job));
+  b->work = (brim_work_subject){.config = b->job->config,
+                                .work = &b->job->work,
+                                .device = &b->job->device,
+                                .reopen = on_crash,
+                                .ctx = b};
+  brim_work_subject_open(&b->work, &b->subject);
   BRIM_TRY(brim_cli_bench_axes(b));
   BRIM_TRY(brim_cli_bench_apply_check(b));
   if (!b->plan_only) BRIM_TRY(brim_cli_bench_prepare(b));

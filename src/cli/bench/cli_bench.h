@@ -20,6 +20,8 @@ typedef struct bench_axes {
 typedef struct bench {
   brim_cli *cli;
   brim_cli_job *job;
+  brim_work_subject work;
+  brim_subject subject;  // the job's workload
   bench_axes axes;
   brim_sweep_settings
       settings;       // what is swept; own: the config's. After the sweep: those with results
@@ -73,7 +75,7 @@ void brim_cli_bench_record(bench *b, const brim_result *result);
 // After the sweep, and again when more is known: the records, the report, best.yaml. Tries all of
 // them; returns the first failure (BRIM_EIO or BRIM_ENOMEM).
 brim_status brim_cli_bench_files(bench *b);
-void brim_cli_bench_facts(const bench *b, brim_advice_facts *out);
+void brim_cli_bench_facts(bench *b, brim_advice_facts *out);
 void brim_cli_bench_publish(bench *b, const brim_progress *progress);
 void brim_cli_bench_publish_result(bench *b, const brim_result *result);
 
@@ -95,7 +97,7 @@ typedef struct bench_rate {
 } bench_rate;
 
 // A config of what was given and of the recommended setting, with the learning rate that goes with it.
-brim_status brim_cli_bench_best(const bench *b, const char *path);
+brim_status brim_cli_bench_best(bench *b, const char *path);
 
 // --apply: which file, as soon as the config is read; before the sweep, whether it can be edited;
 // after it, the edit.

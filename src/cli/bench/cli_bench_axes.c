@@ -198,8 +198,7 @@ static brim_status choose_axes(bench *b) {
 brim_status brim_cli_bench_axes(bench *b) {
   brim_status status = choose_axes(b);
   if (!status) {
-    status =
-        brim_sweep_settings_make(b->job->work, b->axes.axis, b->axes.count, true, &b->settings);
+    status = brim_sweep_settings_make(&b->subject, b->axes.axis, b->axes.count, true, &b->settings);
   }
   if (status) brim_cli_bench_axes_free(b);
   return status;

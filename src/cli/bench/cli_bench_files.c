@@ -267,7 +267,7 @@ static brim_status read_file(const bench *b, const char *path, const brim_advice
 
 // For `batch` x `steps` (NaN: as before). A learning rate belongs to the batch beside which it stands: in
 // the file `path`, whatever the command line had in its place; without a file, to the sweep's config.
-static brim_status brim_cli_bench_rate(const bench *b, const char *path, double batch, double steps,
+static brim_status brim_cli_bench_rate(bench *b, const char *path, double batch, double steps,
                                        bench_rate *out) {
   brim_advice_facts facts;
   *out = (bench_rate){.kept = brim_option_flag(&b->cli->parse, "keep-lr", false)};
@@ -372,7 +372,7 @@ static brim_status load_best(const bench *b, brim_config **out) {
 }
 
 // The same rate as --apply writes; one that the command line gives belongs to its batch.
-static brim_status add_rate(const bench *b, const brim_result *best, brim_str *text) {
+static brim_status add_rate(bench *b, const brim_result *best, brim_str *text) {
   bench_rate rate;
   double batch = brim_result_number_as(best, BRIM_ROLE_BATCH, (double)NAN);
   double steps = brim_result_number_as(best, BRIM_ROLE_ACCUMULATION, (double)NAN);
@@ -385,7 +385,7 @@ static brim_status add_rate(const bench *b, const brim_result *best, brim_str *t
   return brim_cli_input_add(&b->job->input, "%s=%.4g", BENCH_RATE_KEY, rate.after);
 }
 
-brim_status brim_cli_bench_best(const bench *b, const char *path) {
+brim_status brim_cli_bench_best(bench *b, const char *path) {
   const brim_result *best = &b->results[b->picks.recommended];
   char rate[32];
   brim_str text, whole;
@@ -472,7 +472,7 @@ static double edited(const knob_edits *list, const char *key) {
   return (double)NAN;
 }
 
-static brim_status apply_add_rate(const bench *b, knob_edits *list, bench_rate *rate) {
+static brim_status apply_add_rate(bench *b, knob_edits *list, bench_rate *rate) {
   BRIM_TRY(brim_cli_bench_rate(b, b->apply, edited(list, bench_key(b, BRIM_ROLE_BATCH)),
                                edited(list, bench_key(b, BRIM_ROLE_ACCUMULATION)), rate));
   char value[32];

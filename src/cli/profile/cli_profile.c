@@ -409,12 +409,9 @@ static void on_progress(void *ctx, const brim_progress *progress) {
   brim_cli_progress(((cli_profile *)ctx)->cli, progress);
 }
 
-static brim_status on_crash(void *ctx, brim_work **work, brim_device **device) {
+static brim_status on_crash(void *ctx) {
   cli_profile *p = ctx;
-  BRIM_TRY(brim_cli_job_reopen(p->cli, p->job));
-  *work = p->job->work;
-  *device = p->job->device;
-  return BRIM_OK;
+  return brim_cli_job_reopen(p->cli, p->job);
 }
 
 static void banner(const cli_profile *p) {
@@ -490,12 +487,17 @@ static brim_status find(cli_profile *p) {
                                              .machine = &p->machine,
                                              .ci_target = 0.01,
                                              .stop = p->cli->stop},
-                                   .reopen = on_crash,
                                    .on_progress = on_progress,
                                    .ctx = p};
   if (brim_option_flag(&p->cli->parse, "price", true)) {
-    return brim_remedies_measure(job->work, job->config, job->device, &how, &p->profile.result, 1,
-                                 0);
+    brim_work_subject work = {.config = job->config,
+                              .work = &p->job->work,
+                              .device = &p->job->device,
+                              .reopen = on_crash,
+                              .ctx = p};
+    brim_subject subject;
+    brim_work_subject_open(&work, &subject);
+    return brim_remedies_measure(&subject, &how, &p->profile.result, 1, 0);
   }
   brim_diagnose(&p->profile.result, 1, 0);
   return BRIM_OK;
