@@ -1,9 +1,11 @@
-// Sweeps and what follows from them: which settings to try, findings, the recommendation.
-// Callers: the bench command.
+// Tuning: a session tries the settings of a subject, and everything that follows from them: race, prices of
+// findings, recommendation, records, report, --apply. Callers: the bench and profile commands, doctor.
 #ifndef BRIM_TUNE_H_
 #define BRIM_TUNE_H_
 
+#include "config/config.h"
 #include "measure/measure.h"
+#include "record/record_job.h"
 #include "tune/tune_race.h"
 
 #ifdef __cplusplus
@@ -14,9 +16,15 @@ extern "C" {
 
 // Something with knobs that can run at a setting: a workload of brim (brim_work_subject_open), later any
 // program that is started once per trial. Sweep, race, prices and recommendation know subjects alone.
+struct brim_tuning;
+struct brim_tuning_edit;
+struct brim_work_resume;
+struct brim_work_fleet;
+
 typedef struct brim_subject {
   const struct brim_subject_table *table;
   void *state;
+  const char *name;        // of the workload or program, for `brim top`
   const brim_knob *knobs;  // of the subject as it is open now
   size_t knob_count;
   const brim_knob_set *knob_set;  // roles and labels; may be NULL
@@ -37,6 +45,36 @@ typedef struct brim_subject_beside {
   double step_s, left_s;           // seconds of a step, and those that measuring may take
   bool *no_time;                   // set where checkpoints would take longer
 } brim_subject_beside;
+
+// Values of a knob that a session tries where the user gave none on the command line.
+typedef struct brim_subject_axis {
+  const int64_t *values;
+  size_t count;      // 0 = the present value alone
+  const char *list;  // config key the values come from: the user named them; NULL = chosen
+  int64_t chosen[BRIM_KNOB_AXIS];  // room for `values`
+  char note[512];  // translated: why values are left out, with its newline; "" = nothing
+} brim_subject_axis;
+
+// What a session asks for while it chooses values.
+typedef struct brim_subject_wish {
+  bool all;           // every knob, a few values each
+  const char *card;   // plan for a card that is not here; NULL = none
+  double card_bytes;  // its memory
+  brim_setting most;  // the largest values so far
+} brim_subject_wish;
+
+// A run of the recommended setting as a user would run it, for --verify.
+typedef struct brim_subject_proof {
+  double cap_s;
+  const volatile sig_atomic_t *stop;
+  void (*on_progress)(void *ctx, const brim_progress *progress);
+  void *ctx;
+  // Out. Rate: samples over seconds after the warm-up; the whole run's where it was too short.
+  double achieved, samples, seconds;
+  int64_t epochs, steps;
+  int64_t per_epoch;      // samples; 0 = unknown
+  brim_host_sample host;  // when it began
+} brim_subject_proof;
 
 // `run` is required; every other member may be NULL: the subject does not have it.
 typedef struct brim_subject_table {
@@ -59,6 +97,24 @@ typedef struct brim_subject_table {
                       const volatile sig_atomic_t *stop);
   brim_status (*beside)(void *state, const brim_setting *setting, const brim_subject_beside *how,
                         brim_result *out);
+  // Without it only knobs with values on the command line are tried.
+  brim_status (*axis)(void *state, int knob, const brim_subject_wish *wish, brim_subject_axis *out);
+  // --resume: "" where a record is of this subject as it is configured now, else what differs.
+  brim_status (*differs)(void *state, const brim_result *record, const char **out);
+  // The GPU's own records of a setting, into its result.
+  brim_status (*trace)(void *state, const brim_setting *setting, brim_gpu_trace *trace,
+                       brim_result *out);
+  // --verify. May replace the subject's knobs.
+  brim_status (*prove)(brim_subject *subject, const brim_result *best, const char *folder,
+                       brim_subject_proof *out);
+  // Devices that run settings at once, for scaling; the second gives them back.
+  brim_status (*replicas)(void *state, const volatile sig_atomic_t *stop, brim_replica *out,
+                          size_t *count);
+  void (*release)(void *state, brim_replica *replicas, size_t count);
+  // The file that runs the recommended setting (best.yaml), and --apply.
+  brim_status (*write_best)(struct brim_tuning *session, const char *path);
+  brim_status (*check_edit)(struct brim_tuning *session);
+  brim_status (*edit)(struct brim_tuning *session, struct brim_tuning_edit *out);
 } brim_subject_table;
 
 brim_setting brim_subject_setting(const brim_subject *subject);              // its present values
@@ -74,10 +130,28 @@ typedef struct brim_work_subject {
   const brim_config *config;  // may be NULL
   brim_work **work;
   brim_device **device;
-  brim_status (*reopen)(
-      void *ctx);  // after a crash of the device; NULL = the session ends with the next trial
+  brim_status (*reopen)(void *ctx);  // after a crash of the device; NULL = nothing is opened again
+  // One more device of a list, with its own watch.
+  brim_status (*open_device)(void *ctx, const char *spec, const brim_device_options *options,
+                             brim_memory_watch *watch, brim_device **out);
   void *ctx;
+  // The rest is for a session with files.
+  brim_memory_watch *memory;  // of the device
+  const brim_registry *registry;
+  const brim_device_options *options;  // that the device was opened with
+  const brim_config_facts *facts;
+  const char *path;  // config file; NULL = defaults alone
+  char **overrides;  // "key=value", owned; see brim_work_subject_begin
+  size_t override_count, override_room;
+  brim_config *proven;              // config of the workload that --verify opened; owned
+  struct brim_work_resume *resume;  // what records are compared with; owned
+  struct brim_work_fleet *fleet;    // several devices, while they are open
 } brim_work_subject;
+// Copies the overrides of the command line. brim_work_subject_end frees all that the subject owns, after its
+// workload was closed.
+brim_status brim_work_subject_begin(brim_work_subject *of, const char *const *overrides,
+                                    size_t count);
+void brim_work_subject_end(brim_work_subject *of);
 void brim_work_subject_open(brim_work_subject *of, brim_subject *out);
 
 //---------------------------------- sweeps ----------------------------------
@@ -263,6 +337,120 @@ void brim_advise(const brim_result *results, size_t count, int recommended,
 double brim_advise_rate(double learning_rate, double was, double now, bool adaptive);
 // What an effective batch of `now` samples means for the learning rate; "" where it stays as it was.
 void brim_advise_batch(const brim_advice_facts *facts, double now, char out[256]);
+
+//---------------------------------- sessions ----------------------------------
+
+// The learning rate before and after a changed batch. after 0: it is unknown, or nothing changes.
+typedef struct brim_rate_change {
+  double batch_before, batch_after, before, after;
+  bool adaptive, kept;  // kept: the user keeps it
+} brim_rate_change;
+// "learning rate 0.1 -> 0.2, ..." and a newline; nothing where nothing changes.
+void brim_rate_change_text(const brim_rate_change *change, brim_str *out);
+
+// What --apply did to a file.
+typedef struct brim_tuning_edit {
+  brim_config_edit edits[BRIM_KNOB_MAX + 1];
+  char values[BRIM_KNOB_MAX + 1][32];
+  size_t count;
+  brim_rate_change rate;
+  brim_config_edit_result file;
+} brim_tuning_edit;
+
+// What a session tells its caller. Members may be NULL, but `report`.
+typedef struct brim_tuning_events {
+  void (*note)(void *ctx, const char *text);  // a line for people, translated
+  void (*progress)(void *ctx, const brim_progress *progress);
+  void (*result)(void *ctx, const brim_result *result);  // a setting's first measurement
+  void (*final)(void *ctx, const brim_result *result);   // what stands for one that was repeated
+  // Once, when a longer sweep has the first results.
+  void (*so_far)(void *ctx, const brim_result *results, size_t count);
+  void (*scaling)(void *ctx, const brim_scaling *scaling);
+  brim_status (*keep_earlier)(void *ctx);  // before the files of an earlier session are replaced
+  brim_status (*report)(void *ctx, brim_str *page);  // the page of what is known now
+} brim_tuning_events;
+
+typedef struct brim_tuning_options {
+  const brim_tuning_events *events;
+  void *ctx;
+  const volatile sig_atomic_t *stop;
+  bool plan_only;   // plans alone: nothing runs, no files
+  bool all;         // every knob of the subject
+  bool batch_only;  // --benchmark-batch
+  bool exhaustive;  // every setting of a large grid
+  bool ceilings, price, resume, verify, keep_rate;
+  double budget_s;  // 0 = no limit
+  double verify_s;
+  int steps;         // samples of a visit
+  bool steps_asked;  // by the user
+  int min_steps;     // 0 = as usual
+  int repeats;       // budget in passes
+  uint64_t memory_limit;
+  double config_limit;        // device bytes that the config allows; 0 = no limit
+  brim_memory_watch *memory;  // of the device
+  brim_gpu_monitor *monitor;  // NULL = none
+  brim_device **device;       // NULL = the subject has none of brim's
+  brim_machine_options machine;
+  size_t device_count;        // of a list; 1 without one
+  int64_t ranks, node;        // of a training, as brim_scale_options has them
+  const brim_config *config;  // for the records of several devices; NULL = none
+  const char *card;           // --gpu: a card that is not here; NULL = none
+  double card_bytes;          // its memory
+  const char *checkpoints;    // folder on the disk of checkpoints; NULL = none is measured
+  // Values on the command line, of knobs that have no config key for them.
+  int64_t given[BRIM_KNOB_MAX][BRIM_KNOB_AXIS];
+  size_t given_count[BRIM_KNOB_MAX];
+  // The option that set a config key, as the user typed it; NULL = none did.
+  const char *(*typed)(void *ctx, const char *key, char out[64]);
+  const char *jsonl, *html, *best;  // files; NULL with plan_only
+  const char *apply;                // file to edit; NULL = none
+  const char *input;                // config file of the command; NULL = none
+} brim_tuning_options;
+
+// Callers read the members; the session alone writes them.
+typedef struct brim_tuning {
+  brim_tuning_options how;
+  brim_subject *subject;
+  brim_sweep_axis axes[BRIM_KNOB_MAX];
+  size_t axis_count;
+  bool named[BRIM_KNOB_MAX];     // by knob: the user asked for its values
+  brim_sweep_settings settings;  // after the sweep those with results
+  size_t grid;                   // settings before the sweep
+  brim_result *results;
+  size_t count;
+  brim_race *race;  // NULL = nothing was measured
+  brim_recommendation picks;
+  brim_advice advice;              // of the subject as it was given
+  brim_result *proof;              // record of --verify; NULL = none
+  brim_verification verification;  // the same beside what was predicted
+  brim_scaling *scaling;           // the picks on several devices at once
+  size_t scaling_count;
+  char scaling_note[512];  // what so large a batch means
+  size_t known_count;      // records of an earlier sweep
+  bool measured;           // results are there to be shown, whatever brim_tuning_run returned
+  bool interrupted;        // while the settings were measured
+  bool budget_ended;       // the budget ended the sweep
+  bool running;            // what fails now failed while running, not before
+  bool wrote_jsonl, wrote_html, wrote_best;
+  struct brim_tuning_state *state;
+} brim_tuning;
+
+// Opens a session over a subject, which stays the caller's. brim_tuning_close takes one that failed to open,
+// too.
+brim_status brim_tuning_open(brim_tuning *session, brim_subject *subject,
+                              const brim_tuning_options *options);
+void brim_tuning_close(brim_tuning *session);
+// Chooses the settings, and looks whether the file of --apply can be edited. BRIM_EINVAL for values out of
+// range.
+brim_status brim_tuning_choose(brim_tuning *session);
+// Can all files be written? Reads the records to resume from. Before anything is measured.
+brim_status brim_tuning_prepare(brim_tuning *session);
+// Measures, concludes and writes. An interrupted session keeps what was measured; show it where `measured`.
+brim_status brim_tuning_run(brim_tuning *session);
+// --apply; deinit out->file.
+brim_status brim_tuning_apply(brim_tuning *session, brim_tuning_edit *out);
+// A value as text; false where it is none of the knob's. "auto" is the present value.
+bool brim_knob_read(const brim_knob *knob, const char *text, int64_t *out);
 
 #ifdef __cplusplus
 }

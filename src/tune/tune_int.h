@@ -27,6 +27,21 @@ void brim_diagnose_with(brim_result *results, size_t count, size_t index, bool p
 // separate that from none.
 double brim_remedy_gain(const brim_result_visit *own, const brim_result_visit *changed,
                         size_t pairs);
+// What `brim top` shows of a session: the setting that is measured, and the result of the setting whose
+// progress came last.
+void brim_tuning_job_progress(brim_job *job, const brim_progress *progress);
+void brim_tuning_job_result(brim_job *job, const brim_result *result);
+
+// Config files of a workload's session (tune_config.c).
+brim_status brim_work_differs(void *state, const brim_result *record, const char **out);
+void brim_work_resume_free(struct brim_work_resume *resume);
+brim_status brim_work_write_best(brim_tuning *session, const char *path);
+brim_status brim_work_check_edit(brim_tuning *session);
+brim_status brim_work_edit(brim_tuning *session, brim_tuning_edit *out);
+// One more override of the session's config; the config with all of them.
+brim_status brim_work_override(brim_work_subject *s, const char *fmt, ...) BRIM_PRINTF(2, 3);
+brim_status brim_work_load(const brim_work_subject *s, brim_config **out);
+
 // Rows of a step: its time grows with them.
 double brim_subject_rows(const brim_subject *subject, const brim_setting *setting);
 // Steps of `warm` that count as a filled cache, and more than a visit of a few samples makes.

@@ -5,11 +5,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/bench/cli_bench.h"
 #include "cli/job/cli_loading.h"
 #include "cli_test.h"
 #include "quiet_machine.h"
 #include "record/record.h"
+#include "tune/tune_int.h"
 
 static const char small[] =
     "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512, shape=(8,))\n"
@@ -340,10 +340,8 @@ static void no_info(void *work, brim_work_info *out) {
 
 static void test_best_yaml(void **state) {
   (void)state;
-  brim_cli cli = {0};
-  brim_cli_job job = {.input = {.path = "based.yaml"}};
+  brim_config *config;
   brim_result result;
-  bench b = {.cli = &cli, .job = &job, .results = &result, .count = 1, .picks = {0, 0, 0}};
   assert_ok(brim_fs_mkdirs("it's data"));
   write_file("based.yaml",
              "preset: h200\nmodel: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512)\n"
@@ -351,16 +349,18 @@ static void test_best_yaml(void **state) {
              "benchmark:\n  batch_sizes: [16, 32]\nlog:\n  interval: 3\n");
   static const brim_knob knobs[] = {{.name = "batch_size", .key = "data.batch_size"}};
   static const brim_workload_table table = {.info = no_info};
-  brim_work work = {.table = &table, .knobs = knobs, .knob_count = 1};
+  brim_work made = {.table = &table, .knobs = knobs, .knob_count = 1}, *work = &made;
   brim_result_init(&result);
   result.knob_count = 1;
   strcpy(result.knobs[0].name, "batch_size");
   strcpy(result.knobs[0].value, "32");
-  assert_ok(brim_registry_create(&job.registry));
   brim_config_options how = {.path = "based.yaml"};
-  assert_ok(brim_config_load(&how, &job.config));
-  job.work = &work;
-  assert_ok(brim_cli_bench_best(&b, "made.yaml"));
+  assert_ok(brim_config_load(&how, &config));
+  brim_work_subject of = {.config = config, .work = &work, .path = "based.yaml"};
+  brim_subject subject;
+  brim_work_subject_open(&of, &subject);
+  brim_tuning session = {.subject = &subject, .results = &result, .count = 1};
+  assert_ok(brim_work_write_best(&session, "made.yaml"));
   char *text;
   size_t size;
   assert_ok(brim_fs_read("made.yaml", 0, &text, &size));
@@ -377,8 +377,8 @@ static void test_best_yaml(void **state) {
   assert_string_equal(r.err, "");
   shell_free(&r);
   remove_all("made-run");
-  job.work = NULL;
-  brim_cli_job_close(&job);
+  brim_work_subject_end(&of);
+  brim_config_close(config);
   brim_result_deinit(&result);
 }
 

@@ -1,238 +1,31 @@
-// `brim bench`: which settings to try, the sweep, the table, the recommendation. What to recommend is decided in
-// src/tune.
+// `brim bench`: options, and what is printed of a session over the config's workload. src/tune/tune_session.c
+// chooses settings, measures, recommends and writes the files.
 
-#include "cli/bench/cli_bench.h"
-
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "cli/job/cli_aside.h"
 #include "cli/job/cli_job_options.h"
 #include "cli/job/cli_loading.h"
-#include "monitor/monitor_job.h"
+#include "cli/job/cli_memory.h"
+#include "tune/tune.h"
 
-//-------------------------------------- the setting before --------------------------------------
-// What the user had before the sweep, for the advice after it.
+typedef struct bench {
+  brim_cli *cli;
+  brim_cli_job job;
+  brim_work_subject work;
+  brim_subject subject;  // the job's workload
+  brim_tuning session;
+  brim_device_info gpu;  // keeps the name in `facts`
+  brim_config_facts facts;
+  char *jsonl, *html, *best;
+} bench;
 
-void brim_cli_bench_facts(bench *b, brim_advice_facts *out) {
-  const brim_work *work = b->job->work;
-  brim_work_subject_open(&b->work, &b->subject);  // --verify opens another workload
-  brim_advice_facts_of(&b->subject, out);
-  out->larger = b->picks.recommended == b->settings.own ? b->larger : (double)NAN;
-  for (size_t i = 0; i < b->axes.count; i++) {
-    if (b->axes.axis[i].count < 2) continue;
-    out->several[out->several_count++] = work->knobs[b->axes.axis[i].knob].name;
-  }
-  const brim_setting *pick =
-      b->picks.recommended >= 0 ? &b->settings.setting[b->picks.recommended] : NULL;
-  for (size_t k = 0; pick && k < work->knob_count; k++) {
-    const brim_knob *knob = &work->knobs[k];
-    if (knob->matters && !knob->matters(work->state, pick))
-      out->idle[out->idle_count++] = knob->name;
-  }
-}
+enum { DEFAULT_VERIFY_SECONDS = 60 };
 
-// What to do with the recommendation: after choosing it and before --verify, whose workload is
-// another than the user had.
-static void bench_advise(bench *b, brim_advice *out) {
-  brim_advice_facts facts;
-  brim_cli_bench_facts(b, &facts);
-  brim_advise(b->results, b->count, b->picks.recommended, &facts, out);
-}
-
-//---------------------------------------- recommendation ----------------------------------------
-// What is recommended of what was measured, and what is reported about it.
-
-// What asks for a knob's values: an option, or the key.
-static const char *option_of(const brim_knob *knob) {
-  return knob->option ? knob->option : knob->list ? knob->list : "";
-}
-
-// "batch_size 1024 changes learning: ask for it with --batch-sizes"
-static void beside_text(const bench *b, int index, char out[192]) {
-  const brim_work *work = b->job->work;
-  brim_setting own = brim_work_setting(work);
-  char what[96] = "";
-  const char *option = "";
-  for (size_t k = 0; k < work->knob_count; k++) {
-    int64_t value = b->settings.setting[index].value[k];
-    if (!work->knobs[k].changes_learning || value == own.value[k]) continue;
-    char text[32];
-    size_t n = strlen(what);
-    brim_knob_format(&work->knobs[k], value, text);
-    snprintf(what + n, sizeof what - n, "%s%s %s", n ? ", " : "", work->knobs[k].name, text);
-    if (!option[0]) option = option_of(&work->knobs[k]);
-  }
-  brim_msg_format(out, 192, brim_tr("but %s changes learning: ask for it with %s"), what, option);
-}
-
-// Is the config's own setting there to compare with, outside of values that the user named?
-static bool is_reference(const bench *b) {
-  for (size_t a = 0; a < b->axes.count && b->settings.own_added && b->settings.own >= 0; a++) {
-    const brim_sweep_axis *axis = &b->axes.axis[a];
-    bool has = !b->axes.named[axis->knob];
-    for (size_t i = 0; i < axis->count && !has; i++) {
-      has = axis->values[i] == b->settings.setting[b->settings.own].value[axis->knob];
-    }
-    if (!has) return true;
-  }
-  return false;
-}
-
-// Picks and decision from what was measured.
-static void bench_choose(bench *b, bool interrupted) {
-  bool *withheld = b->count > 0 ? (bool *)brim_calloc(b->count, sizeof *withheld) : NULL;
-  for (size_t i = 0; withheld && i < b->count; i++) {
-    withheld[i] = brim_sweep_changes_learning(&b->subject, b->axes.named, &b->settings.setting[i]);
-  }
-  brim_recommend_options how = {.race = b->race,
-                                .now = b->settings.own,
-                                .now_is_reference = is_reference(b),
-                                .interrupted = interrupted,
-                                .withheld = withheld};
-  brim_recommend(b->results, b->count, &how, &b->picks);
-  brim_recommendation *r = &b->picks;
-  brim_recommend_reason(b->results, b->count, r, b->race, r->reason);
-  if (r->beside >= 0) beside_text(b, r->beside, r->beside_text);
-  brim_free(withheld);
-  if (b->count > 0) bench_advise(b, &b->advice);
-}
-
-//------------------------------------------- findings -------------------------------------------
-// What `brim bench` finds about the config's own setting: prices by short runs of the remedies, and how
-// that is shown.
-
-static bool own_ran(const bench *b) {
-  const int own = b->settings.own;
-  return own >= 0 && (size_t)own < b->count && brim_result_ran(&b->results[own]);
-}
-
-// After the sweep, unless --no-price: remedies of the config's own setting run for a moment each, by
-// these options but for the setting. Later, what was found about it, or that there is nothing to fix.
-static brim_status bench_price(bench *b, const brim_remedy_options *options) {
-  const brim_cli_job *job = b->job;
-  if (!own_ran(b) || !job->work || !brim_option_flag(&b->cli->parse, "price", true)) return BRIM_OK;
-  size_t own = (size_t)b->settings.own;
-  brim_remedy_options how = *options;
-  how.setting = &b->settings.setting[own];
-  how.folder = brim_cli_job_saves_in(job);
-  how.larger = &b->larger;
-  b->priced = true;
-  brim_status status = brim_remedies_measure(&b->subject, &how, b->results, b->count, own);
-  if (job->work) bench_advise(b, &b->advice);  // now with what was tried
-  return status;
-}
-
-static void bench_put_findings(const bench *b, brim_str *out) {
-  const int own = b->settings.own;
-  if (!own_ran(b)) return;
-  if (b->cli->verbose && (own == b->picks.recommended || own == b->picks.highest)) return;
-  brim_str_append_char(out, '\n');
-  brim_ui_heading(out, &b->cli->out, brim_tr("FINDINGS ABOUT THE CONFIG'S OWN SETTING"));
-  brim_str_append_char(out, '\n');
-  brim_ui_bench_findings(&b->cli->out, &b->results[own], &b->picks, out);
-}
-
-//-------------------------------------- published progress --------------------------------------
-// What a sweep of settings publishes for `brim top` while it measures: which setting, how many are left.
-
-enum { PERIOD_NS = 500000000 };
-
-// What is measured now, for `brim top` (cli_bench.c). A result is of the setting whose progress came
-// last.
-static void bench_publish_start(bench *b) {
-  brim_job *job = &b->published;
-  const brim_device *device = b->job->device;
-  if (b->plan_only) return;
-  brim_job_init(job);
-  snprintf(job->command, sizeof job->command, "bench");
-  snprintf(job->workload, sizeof job->workload, "%.31s", b->job->work->table->name);
-  if (device) {
-    brim_device_spec_text(device, job->device, sizeof job->device);
-    snprintf(job->device_id, sizeof job->device_id, "%.63s", device->info.id);
-  }
-  job->phase = BRIM_JOB_START;
-  b->publisher = brim_job_publisher_start(job);
-}
-
-static void bench_publish_stop(bench *b) {
-  brim_job_publisher_stop(b->publisher);
-  b->publisher = NULL;
-}
-
-// Figures belong to the setting whose name stands beside them: another one begins without.
-static void take_name(brim_job *job, const char *title) {
-  char name[sizeof job->name];
-  snprintf(name, sizeof name, "%.63s", title ? title : "");
-  brim_utf8_trim(name);
-  if (strcmp(name, job->name) == 0) return;
-  memcpy(job->name, name, sizeof job->name);
-  job->samples_per_s = (double)NAN;
-  job->finding_count = 0;
-}
-
-void brim_cli_bench_publish(bench *b, const brim_progress *progress) {
-  brim_job *job = &b->published;
-  brim_time now = brim_clock_now();
-  take_name(job, progress->title);
-  job->phase = BRIM_JOB_MEASURE;
-  job->eta_s = progress->eta_s;  // its steps are settings, which the title counts
-  if (!b->publisher || brim_time_since_ns(b->published_at, now) < PERIOD_NS) return;
-  b->published_at = now;
-  brim_job_publisher_set(b->publisher, job);
-}
-
-void brim_cli_bench_publish_result(bench *b, const brim_result *result) {
-  brim_job *job = &b->published;
-  job->samples_per_s = result->samples_per_s;
-  snprintf(job->unit, sizeof job->unit, "%.23s", brim_result_unit(result));
-  job->finding_count = 0;
-  for (size_t i = 0; i < result->finding_count && i < BRIM_JOB_FINDINGS; i++) {
-    job->findings[job->finding_count++] = result->findings[i];
-  }
-  brim_job_publisher_set(b->publisher, job);
-}
-
-//-------------------------------------------- traces --------------------------------------------
-// After the sweep, on a GPU: a few steps of the settings that are named, under the GPU's own records.
-
-static bool has_run(const bench *b, int index) {
-  return index >= 0 && brim_result_ran(&b->results[index]);
-}
-
-static bool trace_one(bench *b, brim_gpu_trace *trace, int index) {
-  const brim_cli_job *job = b->job;
-  brim_setting setting = b->settings.setting[index];
-  if (brim_trial_trace(job->work, job->device, &setting, trace, &b->results[index])) {
-    brim_log_info("bench", "a setting could not be traced: %s", brim_status_detail());
-    brim_status_clear();
-    return false;
-  }
-  return true;
-}
-
-// What the GPU itself records of the picks; on a CPU nothing. True where something was. The last of
-// all that runs: what records stays attached to the process and slows down what follows.
-static bool bench_trace(bench *b) {
-  brim_gpu_trace *trace = NULL;
-  if (!b->job->memory.uuid[0] || !b->job->work) return false;
-  if (!has_run(b, b->picks.recommended)) return false;
-  if (brim_gpu_trace_open(&trace)) {
-    brim_log_info("bench", "the GPU's own records are not read: %s", brim_status_detail());
-    brim_status_clear();
-    return false;
-  }
-  bool traced = trace_one(b, trace, b->picks.recommended);
-  if (b->picks.highest != b->picks.recommended) {
-    traced = trace_one(b, trace, b->picks.highest) || traced;
-  }
-  brim_gpu_trace_close(trace);
-  return traced;
-}
-
-//------------------------------------------- command -------------------------------------------
-// `brim bench`: which settings to try, the sweep, the table, the recommendation, the files it
-// leaves. What to recommend is decided in src/tune; which axes there are in cli_bench_axes.c.
+//------------------------------------------- options -------------------------------------------
 
 static const char *const checkpointing_choices[] = {"true", "false", "auto", NULL};
 static const char *const cache_choices[] = {"none", "ram", "gpu", "auto", NULL};
@@ -371,98 +164,7 @@ static const brim_option options[] = {
     {0},
 };
 
-//---------------------------------- a card that is not here ----------------------------------
-
-static brim_status check_card(bench *b) {
-  b->card = brim_option_string(&b->cli->parse, "gpu", NULL);
-  if (!b->card) return BRIM_OK;
-  if (!b->plan_only) {
-    return brim_cli_usage(b->cli, BRIM_N_("--gpu plans for a card that is not here; add --plan"));
-  }
-  if (brim_gpu_memory_find(b->card, &b->card, &b->card_bytes)) return BRIM_OK;
-  brim_str names;
-  brim_str_init(&names);
-  brim_gpu_memory_names(&names);
-  brim_status status = brim_cli_usage(b->cli, BRIM_N_("--gpu: '%.40s' is not known; known are %s"),
-                                      b->card, names.data ? names.data : "");
-  brim_str_deinit(&names);
-  return status;
-}
-
-static uint64_t config_limit(const brim_cli_job *job) {
-  return (uint64_t)brim_config_int(job->config, "gpu.memory_limit");
-}
-
-// The card's memory in place of this device's. Plans by a CPU put everything in one memory; a card holds what
-// is planned for the device.
-static void take_card(const bench *b, brim_result *r) {
-  double limit = (double)config_limit(b->job);
-  double most = limit > 0 && limit < b->card_bytes ? limit : b->card_bytes;
-  if (r->failure != BRIM_FAILURE_NONE && r->failure != BRIM_FAILURE_OOM_PLANNED) return;
-  bool fits = (double)r->plan.bytes[BRIM_PLACE_DEVICE] <= most;
-  r->free_bytes = r->total_bytes = b->card_bytes;
-  snprintf(r->device, sizeof r->device, "%s", b->card);
-  snprintf(r->device_id, sizeof r->device_id, "%s", b->card);
-  r->failure = fits ? BRIM_FAILURE_NONE : BRIM_FAILURE_OOM_PLANNED;
-  r->failure_status = fits ? BRIM_OK : BRIM_EOOM;
-  r->message[0] = '\0';
-}
-
-static void put_card(const bench *b, brim_str *out) {
-  char bytes[32];
-  if (!b->card) return;
-  brim_format_bytes((uint64_t)b->card_bytes, bytes);
-  brim_str text;
-  brim_str_init(&text);
-  brim_str_printf(&text,
-                  brim_tr("planned for %s with %s, nothing was measured. Its driver and libraries "
-                          "take 0.3 to 1 GiB of that."),
-                  b->card, bytes);
-  if (b->job->device->info.host_memory) {
-    brim_str_append(&text,
-                    brim_tr(" This plan is the CPU's: it lacks two batches of inputs and the "
-                            "GPU's workspaces. On a GPU of any size the plan is exact."));
-  }
-  brim_str_append_char(out, '\n');
-  brim_ui_wrap(out, &b->cli->out, text.data, 0);
-  brim_str_append_char(out, '\n');
-  brim_str_deinit(&text);
-}
-
-//---------------------------------- what is shown ----------------------------------
-
-static void on_progress(void *ctx, const brim_progress *progress) {
-  brim_cli_progress(((bench *)ctx)->cli, progress);
-  brim_cli_bench_publish(ctx, progress);
-}
-
-static brim_status trial_event(brim_cli *cli, const brim_result *result) {
-  json_t *json = NULL;
-  json_t *fields = json_object();
-  brim_status status = brim_result_to_json(result, &json);
-  if (!status) status = brim_json_put(fields, "result", json);
-  if (status) {
-    json_decref(fields);
-    return status;
-  }
-  return brim_cli_event(cli, "trial", fields);
-}
-
-static void on_result(void *ctx, const brim_result *result) {
-  bench *b = ctx;
-  if (!b->plan_only) brim_cli_bench_record(b, result);
-  brim_cli_bench_publish_result(b, result);
-  brim_result shown = *result;
-  if (b->card) take_card(b, &shown);
-  // An event that could not be reported is no reason to stop: the records are in the file.
-  if (b->cli->json && trial_event(b->cli, &shown)) brim_status_clear();
-}
-
-// The events of its single runs came before; this one is what stands in the end.
-static void on_final(void *ctx, const brim_result *result) {
-  bench *b = ctx;
-  if (b->cli->json && trial_event(b->cli, result)) brim_status_clear();
-}
+//-------------------------------------------- banner --------------------------------------------
 
 // A line that starts with `head`; what follows is wrapped below where it starts.
 static void note_line(bench *b, const char *head, const char *text) {
@@ -474,35 +176,35 @@ static void note_line(bench *b, const char *head, const char *text) {
 }
 
 // Some values are left out: batches beyond the data, for one.
-static bool is_swept(const bench *b, int knob, int64_t value) {
-  for (size_t i = 0; i < b->settings.count; i++) {
-    if (b->settings.setting[i].value[knob] == value) return true;
+static bool is_swept(const brim_tuning *s, int knob, int64_t value) {
+  for (size_t i = 0; i < s->settings.count; i++) {
+    if (s->settings.setting[i].value[knob] == value) return true;
   }
   return false;
 }
 
-static void settings_line(const bench *b, brim_str *out) {
-  size_t settings = b->settings.count;
+static void settings_line(const brim_tuning *s, brim_str *out) {
+  size_t settings = s->settings.count;
   brim_str_printf(out, settings == 1 ? brim_tr("%zu setting:") : brim_tr("%zu settings:"),
                   settings);
-  for (size_t i = 0; i < b->axes.count; i++) {
-    const brim_sweep_axis *axis = &b->axes.axis[i];
-    const brim_knob *knob = &b->job->work->knobs[axis->knob];
+  for (size_t i = 0; i < s->axis_count; i++) {
+    const brim_sweep_axis *axis = &s->axes[i];
+    const brim_knob *knob = &s->subject->knobs[axis->knob];
     brim_str_printf(out, "%s %s", i ? "," : "", knob->name);
     for (size_t k = 0; k < axis->count; k++) {
       char text[32];
-      if (!is_swept(b, axis->knob, axis->values[k])) continue;
+      if (!is_swept(s, axis->knob, axis->values[k])) continue;
       brim_knob_format(knob, axis->values[k], text);
       brim_str_printf(out, " %s", text);
     }
   }
-  if (b->settings.own_added) brim_str_append(out, brim_tr(", and the config's own setting"));
+  if (s->settings.own_added) brim_str_append(out, brim_tr(", and the config's own setting"));
 }
 
 static void banner(bench *b) {
   char device[320];
   brim_work_info info;
-  const brim_cli_job *job = b->job;
+  const brim_cli_job *job = &b->job;
   memset(&info, 0, sizeof info);
   job->work->table->info(job->work->state, &info);
   brim_cli_device_text(job->device, device, sizeof device);
@@ -514,30 +216,56 @@ static void banner(bench *b) {
   }
   brim_str text;
   brim_str_init(&text);
-  settings_line(b, &text);
+  settings_line(&b->session, &text);
   if (!brim_str_status(&text)) note_line(b, "  ", text.data);
   brim_str_deinit(&text);
   brim_cli_note(b->cli, "\n");
 }
 
+//------------------------------------------ text output ------------------------------------------
+
+static void put_card(const bench *b, brim_str *out) {
+  const brim_tuning *s = &b->session;
+  char bytes[32];
+  if (!s->how.card) return;
+  brim_format_bytes((uint64_t)s->how.card_bytes, bytes);
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_printf(&text,
+                  brim_tr("planned for %s with %s, nothing was measured. Its driver and libraries "
+                          "take 0.3 to 1 GiB of that."),
+                  s->how.card, bytes);
+  if (b->job.device->info.host_memory) {
+    brim_str_append(&text,
+                    brim_tr(" This plan is the CPU's: it lacks two batches of inputs and the "
+                            "GPU's workspaces. On a GPU of any size the plan is exact."));
+  }
+  brim_str_append_char(out, '\n');
+  brim_ui_wrap(out, &b->cli->out, text.data, 0);
+  brim_str_append_char(out, '\n');
+  brim_str_deinit(&text);
+}
+
 // What comes on top of every plan: of the recommended setting as it was measured, of plans alone as
 // an earlier run left it.
 static void put_memory(const bench *b, brim_str *out) {
+  const brim_tuning *s = &b->session;
   char text[96];
   double overhead = (double)NAN;
-  if (!b->plan_only && b->picks.recommended >= 0) {
-    overhead = b->results[b->picks.recommended].overhead_bytes;
+  if (!s->how.plan_only && s->picks.recommended >= 0) {
+    overhead = s->results[s->picks.recommended].overhead_bytes;
   }
-  for (size_t i = 0; i < b->count && isnan(overhead); i++) overhead = b->results[i].overhead_bytes;
+  for (size_t i = 0; i < s->count && isnan(overhead); i++) overhead = s->results[i].overhead_bytes;
   brim_cli_overhead_text(overhead, text, sizeof text);
   brim_str_printf(out, brim_tr("\noverhead      %s, on top of what is planned\n"), text);
 }
 
 // Where copies from pageable memory show in the table, this says why.
 static void put_pageable(const bench *b, brim_str *out) {
-  const char *why = brim_cli_pageable_text(b->job->device);
-  for (size_t i = 0; i < b->count && why; i++) {
-    const brim_result *r = &b->results[i];
+  const brim_tuning *s = &b->session;
+  const char *why = brim_cli_pageable_text(b->job.device);
+  for (size_t i = 0; i < s->count && why; i++) {
+    const brim_result *r = &s->results[i];
     if (strcmp(brim_result_text_as(r, BRIM_ROLE_PINNED), "false") != 0) continue;
     if (!(r->phase_ms[BRIM_PHASE_H2D].median > 0.05 * r->total_ms.median)) continue;
     brim_str_printf(out, "\n%s\n", why);
@@ -547,72 +275,94 @@ static void put_pageable(const bench *b, brim_str *out) {
 
 // In short only what has to be done: the learning rate of a changed batch.
 static void put_advice(const bench *b, brim_str *out) {
+  const brim_tuning *s = &b->session;
   if (b->cli->verbose) {
-    brim_ui_advice(&b->cli->out, &b->advice, out);
-  } else if (b->advice.learning_rate[0]) {
+    brim_ui_advice(&b->cli->out, &s->advice, out);
+  } else if (s->advice.learning_rate[0]) {
     brim_str_append_char(out, '\n');
-    brim_ui_wrap(out, &b->cli->out, b->advice.learning_rate, 0);
+    brim_ui_wrap(out, &b->cli->out, s->advice.learning_rate, 0);
     brim_str_append_char(out, '\n');
   }
 }
 
-static brim_status put_views(const bench *b, brim_str *out) {
-  const brim_work *work = b->job->work;
-  if (!b->cli->verbose && !(work->table->views && work->table->views->brief)) return BRIM_OK;
-  brim_view views[BRIM_VIEWS];
-  if (!work->table->views || b->count == 0) return BRIM_OK;
-  BRIM_TRY(brim_ui_workload_tables(&b->cli->out, views, brim_cli_bench_views(b, views), out));
-  return BRIM_OK;
+// The findings of the config's own setting, where they are not shown as those of a pick.
+static void put_findings(const bench *b, brim_str *out) {
+  const brim_tuning *s = &b->session;
+  const int own = s->settings.own;
+  if (own < 0 || (size_t)own >= s->count || !brim_result_ran(&s->results[own])) return;
+  if (b->cli->verbose && (own == s->picks.recommended || own == s->picks.highest)) return;
+  brim_str_append_char(out, '\n');
+  brim_ui_heading(out, &b->cli->out, brim_tr("FINDINGS ABOUT THE CONFIG'S OWN SETTING"));
+  brim_str_append_char(out, '\n');
+  brim_ui_bench_findings(&b->cli->out, &s->results[own], &s->picks, out);
 }
 
-static brim_status print_text(bench *b, bool interrupted) {
+// The tables of the workload about the results; --benchmark-batch asks for the sweep's alone.
+static size_t make_views(const bench *b, brim_view views[BRIM_VIEWS]) {
+  const brim_tuning *s = &b->session;
+  const brim_work *work = b->job.work;
+  if (!work || !work->table->views || s->count == 0) return 0;
+  const brim_setting own = brim_work_setting(work);
+  return work->table->views->make(s->results, s->count, &own, !s->how.batch_only, views);
+}
+
+static brim_status put_views(const bench *b, brim_str *out) {
+  const brim_work *work = b->job.work;
+  brim_view views[BRIM_VIEWS];
+  if (!work || !work->table->views || b->session.count == 0) return BRIM_OK;
+  if (!b->cli->verbose && !work->table->views->brief) return BRIM_OK;
+  return brim_ui_workload_tables(&b->cli->out, views, make_views(b, views), out);
+}
+
+static brim_status print_text(const bench *b) {
+  const brim_tuning *s = &b->session;
   brim_str text;
   brim_str_init(&text);
   brim_status status =
-      b->plan_only
-          ? brim_ui_plan_sweep(&b->cli->out, b->results, b->count, config_limit(b->job), &text)
-      : b->cli->verbose ? brim_ui_bench(&b->cli->out, b->results, b->count, &b->picks, &text)
-                        : brim_ui_bench_short(&b->cli->out, b->results, b->count, &b->picks, &text);
-  if (!status && !b->plan_only) status = put_views(b, &text);
-  if (!status && !b->plan_only) bench_put_findings(b, &text);
-  if (!interrupted && b->count < b->grid) {
+      s->how.plan_only  ? brim_ui_plan_sweep(&b->cli->out, s->results, s->count,
+                                             (uint64_t)s->how.config_limit, &text)
+      : b->cli->verbose ? brim_ui_bench(&b->cli->out, s->results, s->count, &s->picks, &text)
+                        : brim_ui_bench_short(&b->cli->out, s->results, s->count, &s->picks, &text);
+  if (!status && !s->how.plan_only) status = put_views(b, &text);
+  if (!status && !s->how.plan_only) put_findings(b, &text);
+  if (!s->interrupted && s->count < s->grid) {
     brim_str_printf(&text,
-                    b->budget_ended
+                    s->budget_ended
                         ? brim_tr("\nthe budget ended the sweep: %zu of %zu settings were "
                                   "measured; the same command with --resume continues\n")
                         : brim_tr("\n%zu of %zu settings were measured, those near the best; "
                                   "--exhaustive measures all\n"),
-                    b->count, b->grid);
-  } else if (b->budget_ended) {
+                    s->count, s->grid);
+  } else if (s->budget_ended) {
     brim_str_append(&text, brim_tr("\nthe budget ended the sweep; the same command with --resume "
                                    "continues\n"));
   }
-  if (interrupted) {
-    size_t done = b->count;
-    if (done > 0 && b->results[done - 1].failure == BRIM_FAILURE_INTERRUPTED) done--;
+  if (s->interrupted) {
+    size_t done = s->count;
+    if (done > 0 && s->results[done - 1].failure == BRIM_FAILURE_INTERRUPTED) done--;
     brim_str_printf(&text,
                     done == 1 ? brim_tr("\ninterrupted: %zu setting was done\n")
                               : brim_tr("\ninterrupted: %zu settings were done\n"),
                     done);
-    if (b->wrote_jsonl && done + b->known_count > 0) {
-      brim_str_append(&text, b->resume ? brim_tr("the same command continues from there\n")
-                                       : brim_tr("the same command with --resume continues\n"));
+    if (s->wrote_jsonl && done + s->known_count > 0) {
+      brim_str_append(&text, s->how.resume ? brim_tr("the same command continues from there\n")
+                                           : brim_tr("the same command with --resume continues\n"));
     }
   }
   put_card(b, &text);
-  if (!b->plan_only && b->count > 0) put_advice(b, &text);
+  if (!s->how.plan_only && s->count > 0) put_advice(b, &text);
   if (!status) {
-    status = brim_ui_scaling(&b->cli->out, b->scaling, b->scaling_count, b->scaling_note, &text);
+    status = brim_ui_scaling(&b->cli->out, s->scaling, s->scaling_count, s->scaling_note, &text);
   }
-  bool details = b->plan_only || b->cli->verbose;
-  if (b->job->memory.uuid[0] && details) put_memory(b, &text);
-  if (!b->plan_only && details) put_pageable(b, &text);
-  if (!b->plan_only && !b->cli->quiet) {
+  bool details = s->how.plan_only || b->cli->verbose;
+  if (b->job.memory.uuid[0] && details) put_memory(b, &text);
+  if (!s->how.plan_only && details) put_pageable(b, &text);
+  if (!s->how.plan_only && !b->cli->quiet) {
     brim_str_append_char(&text, '\n');
     brim_str_printf(&text, brim_tr("best setting  %s\n"),
-                    b->wrote_best ? b->best : brim_tr("none, so brim writes no best.yaml"));
-    if (b->wrote_jsonl) brim_str_printf(&text, brim_tr("records       %s\n"), b->jsonl);
-    if (b->wrote_html) brim_str_printf(&text, brim_tr("report        %s\n"), b->html);
+                    s->wrote_best ? s->how.best : brim_tr("none, so brim writes no best.yaml"));
+    if (s->wrote_jsonl) brim_str_printf(&text, brim_tr("records       %s\n"), s->how.jsonl);
+    if (s->wrote_html) brim_str_printf(&text, brim_tr("report        %s\n"), s->how.html);
     if (!b->cli->verbose) {
       brim_str_append(&text, brim_tr("details       --verbose, or the report\n"));
     }
@@ -621,6 +371,81 @@ static brim_status print_text(bench *b, bool interrupted) {
   if (!status) brim_cli_print(b->cli, &text);
   brim_str_deinit(&text);
   return status;
+}
+
+// What --verify found; nothing without it.
+static brim_status print_verified(const bench *b) {
+  const brim_tuning *s = &b->session;
+  const brim_verification *v = &s->verification;
+  char predicted[32], achieved[32], time[32], cap[32];
+  brim_str text;
+  brim_str_init(&text);
+  brim_format_figure(v->predicted.value, predicted);
+  brim_format_figure(v->achieved, achieved);
+  brim_format_duration(v->seconds, time);
+  brim_format_duration(v->cap_s, cap);
+  brim_str_printf(&text,
+                  brim_tr("\nverified      predicted %s %s/s, achieved %s in training: %.1f %%\n"),
+                  predicted, brim_tr(brim_result_unit(&s->results[s->picks.recommended])), achieved,
+                  brim_shown(100 * v->achieved / v->predicted.value));
+  if (v->epochs == 0) {
+    brim_str_printf(&text,
+                    brim_tr("              over %s, a part of an epoch: --verify-seconds "
+                            "ended it after %s\n"),
+                    time, cap);
+  } else {
+    brim_str_printf(&text,
+                    v->epochs == 1 ? brim_tr("              over %s of %" PRId64 " epoch\n")
+                                   : brim_tr("              over %s of %" PRId64 " short epochs\n"),
+                    time, v->epochs);
+  }
+  char comment[320];
+  brim_ui_verified_comment(v, comment);
+  if (comment[0]) {
+    brim_str_append(&text, "              ");
+    brim_ui_fit(&text, &b->cli->out, comment, 14);
+    brim_str_append_char(&text, '\n');
+  }
+  brim_status status = brim_str_status(&text);
+  if (!status) brim_cli_print(b->cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+static brim_status print_edit(const bench *b, const brim_tuning_edit *edit) {
+  const char *path = b->session.how.apply;
+  const brim_config_edit_result *result = &edit->file;
+  brim_str text;
+  brim_str_init(&text);
+  brim_str_append_char(&text, '\n');
+  brim_str_printf(&text,
+                  result->changed ? brim_tr("applied       %s\n")
+                                  : brim_tr("applied       %s already has this setting\n"),
+                  path);
+  brim_rate_change_text(&edit->rate, &text);
+  brim_status status = b->cli->quiet
+                           ? BRIM_OK
+                           : brim_ui_diff(&b->cli->out, path, result->before, result->before_size,
+                                          result->after, result->after_size, &text);
+  if (!status) status = brim_str_status(&text);
+  if (!status) brim_cli_print(b->cli, &text);
+  brim_str_deinit(&text);
+  return status;
+}
+
+//------------------------------------------ JSON events ------------------------------------------
+
+// An event about what was measured. One that could not be written is no reason to stop: the records are in the
+// file. Takes the result.
+static void tell(brim_cli *cli, const char *event, brim_status status, json_t *result) {
+  json_t *fields = json_object();
+  if (!status) status = brim_json_put(fields, "result", result);
+  if (status) {
+    json_decref(fields);
+  } else {
+    status = brim_cli_event(cli, event, fields);
+  }
+  if (status) brim_status_clear();
 }
 
 static json_t *path_json(const char *path, bool written) {
@@ -638,325 +463,454 @@ static brim_status put_factor(json_t *f, const char *key, brim_interval factor) 
 }
 
 // Factors are [value, low, high]; null where unknown.
-static brim_status put_decision(const bench *b, json_t *f) {
-  const brim_recommendation *d = &b->picks;
+static brim_status put_decision(const brim_tuning *s, json_t *f) {
+  const brim_recommendation *d = &s->picks;
   BRIM_TRY(brim_json_put(f, "provisional", json_boolean(d->provisional)));
   BRIM_TRY(brim_json_put(f, "keep", json_boolean(brim_recommendation_keeps(d))));
-  double others = brim_results_others(b->results, b->count);
+  double others = brim_results_others(s->results, s->count);
   BRIM_TRY(brim_json_put(f, "others_cpu_percent", brim_json_number(others)));
-  BRIM_TRY(brim_json_put(f, "grid", json_integer((json_int_t)b->grid)));
-  BRIM_TRY(brim_json_put(f, "budget_ended", json_boolean(b->budget_ended)));
+  BRIM_TRY(brim_json_put(f, "grid", json_integer((json_int_t)s->grid)));
+  BRIM_TRY(brim_json_put(f, "budget_ended", json_boolean(s->budget_ended)));
   BRIM_TRY(brim_json_put(f, "reason", json_string(d->reason)));
   BRIM_TRY(put_factor(f, "gain", d->gain));
   return put_factor(f, "beside", d->more);
 }
 
-static brim_status print_json(bench *b, bool interrupted) {
+static brim_status print_json(const bench *b) {
+  const brim_tuning *s = &b->session;
   const struct {
     const char *key;
     int index;
-  } picks[] = {{"now", b->picks.now},
-               {"highest", b->picks.highest},
-               {"efficient", b->picks.efficient},
-               {"recommended", b->picks.recommended}};
+  } picks[] = {{"now", s->picks.now},
+               {"highest", s->picks.highest},
+               {"efficient", s->picks.efficient},
+               {"recommended", s->picks.recommended}};
   const size_t pick_count = sizeof picks / sizeof *picks;
   json_t *f = json_object();
-  brim_status s = brim_json_put(f, "count", json_integer((json_int_t)b->count));
-  if (!s) s = brim_json_put(f, "interrupted", json_boolean(interrupted));
-  for (size_t i = 0; i < pick_count && !s; i++) {
+  brim_status status = brim_json_put(f, "count", json_integer((json_int_t)s->count));
+  if (!status) status = brim_json_put(f, "interrupted", json_boolean(s->interrupted));
+  for (size_t i = 0; i < pick_count && !status; i++) {
     int at = picks[i].index;
     if (at < 0) {
-      s = brim_json_put(f, picks[i].key, json_null());
+      status = brim_json_put(f, picks[i].key, json_null());
       continue;
     }
     json_t *json = NULL;
-    s = brim_result_to_json(&b->results[at], &json);
+    status = brim_result_to_json(&s->results[at], &json);
     json_t *setting = json_object_get(json_object_get(json, "what"), "setting");
-    if (!s) s = brim_json_put(f, picks[i].key, json_incref(setting));
+    if (!status) status = brim_json_put(f, picks[i].key, json_incref(setting));
     json_decref(json);
   }
-  if (!s) s = put_decision(b, f);
-  if (!s) s = brim_json_put(f, "records", path_json(b->jsonl, b->wrote_jsonl));
-  if (!s) s = brim_json_put(f, "report", path_json(b->html, b->wrote_html));
-  if (!s) s = brim_json_put(f, "best", path_json(b->best, b->wrote_best));
-  if (s) {
+  if (!status) status = put_decision(s, f);
+  if (!status) status = brim_json_put(f, "records", path_json(s->how.jsonl, s->wrote_jsonl));
+  if (!status) status = brim_json_put(f, "report", path_json(s->how.html, s->wrote_html));
+  if (!status) status = brim_json_put(f, "best", path_json(s->how.best, s->wrote_best));
+  if (status) {
     json_decref(f);
-    return s;
+    return status;
   }
   return brim_cli_event(b->cli, "result", f);
 }
 
-//---------------------------------- the command ----------------------------------
-
-static brim_status on_crash(void *ctx) {
-  bench *b = ctx;
-  return brim_cli_job_reopen(b->cli, b->job);
-}
-
-// Without it the columns of utilisation stay unknown: no reason not to measure.
-static void start_sampler(bench *b) {
-  brim_cli_job *job = b->job;
-  if (b->plan_only || !job->monitor || !job->memory.uuid[0]) return;
-  if (brim_gpu_sampler_start(job->monitor, job->memory.uuid, 0.05, &b->sampler)) {
-    brim_log_info("bench", "cannot measure utilisation: %s", brim_status_detail());
-    brim_status_clear();
+static brim_status verify_event(const bench *b) {
+  const brim_verification *v = &b->session.verification;
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "predicted_samples_per_s", brim_json_number(v->predicted.value));
+  if (!s) s = brim_json_put(f, "achieved_samples_per_s", brim_json_number(v->achieved));
+  if (!s) s = brim_json_put(f, "ratio", brim_json_number(v->achieved / v->predicted.value));
+  if (!s) s = brim_json_put(f, "expected_low", brim_json_number(v->predicted.low));
+  if (!s) s = brim_json_put(f, "expected_high", brim_json_number(v->predicted.high));
+  bool known = v->predicted.low > 0 && isfinite(v->predicted.high);
+  bool within = v->achieved >= v->predicted.low && v->achieved <= v->predicted.high;
+  if (!s) s = brim_json_put(f, "as_expected", known ? json_boolean(within) : json_null());
+  if (!s) s = brim_json_put(f, "others_cpu_percent_sweep", brim_json_number(v->others_then));
+  if (!s) s = brim_json_put(f, "others_cpu_percent", brim_json_number(v->others_now));
+  if (!s) s = brim_json_put(f, "epochs", json_integer(v->epochs));
+  if (!s) s = brim_json_put(f, "steps", json_integer(v->steps));
+  if (!s) s = brim_json_put(f, "partial", json_boolean(v->epochs == 0));
+  if (!s) s = brim_json_put(f, "samples", brim_json_number(v->samples));
+  if (!s) s = brim_json_put(f, "seconds", brim_json_number(v->seconds));
+  if (s) {
+    json_decref(f);
+    return s;
   }
+  return brim_cli_event(b->cli, "verify", f);
 }
 
-static bool with_ceilings(const bench *b) {
-  return brim_option_flag(&b->cli->parse, "ceilings", true);
+static brim_status apply_event(const bench *b, const brim_tuning_edit *edit) {
+  const char *path = b->session.how.apply;
+  const brim_config_edit_result *result = &edit->file;
+  static const brim_term plain = {0};
+  brim_str diff;
+  brim_str_init(&diff);
+  brim_status s = brim_ui_diff(&plain, path, result->before, result->before_size, result->after,
+                               result->after_size, &diff);
+  json_t *f = json_object(), *keys = json_object();
+  for (size_t i = 0; i < edit->count && !s; i++) {
+    s = brim_json_put(keys, edit->edits[i].key, json_string(edit->edits[i].value));
+  }
+  if (!s) s = brim_json_put(f, "path", json_string(path));
+  if (!s) s = brim_json_put(f, "changed", json_boolean(result->changed));
+  if (!s) s = brim_json_put(f, "keys", json_incref(keys));
+  if (!s) s = brim_json_put(f, "diff", json_string(diff.data));
+  json_decref(keys);
+  brim_str_deinit(&diff);
+  if (s) {
+    json_decref(f);
+    return s;
+  }
+  return brim_cli_event(b->cli, "apply", f);
 }
 
-// Known from an earlier run on this machine, or measured now, in a second or two.
-static brim_status measure_machine(bench *b) {
-  brim_machine_options how = brim_cli_machine_options(b->cli, b->job);
-  brim_machine_ceilings_init(&b->machine);
-  if (b->plan_only || !with_ceilings(b)) return BRIM_OK;
-  return brim_machine_ceilings_get(b->job->device, &how, &b->machine);
+//-------------------------------------- what the session tells --------------------------------------
+
+static void on_note(void *ctx, const char *text) { brim_cli_note(((bench *)ctx)->cli, "%s", text); }
+
+static void on_progress(void *ctx, const brim_progress *progress) {
+  brim_cli_progress(((bench *)ctx)->cli, progress);
 }
 
-// What is still too low after measuring again is marked where it is shown.
-static void check_machine(bench *b) {
-  brim_machine_options how = brim_cli_machine_options(b->cli, b->job);
-  (void)brim_machine_ceilings_raise(b->job->device, &how, b->results, b->count, &b->machine);
+static void on_result(void *ctx, const brim_result *result) {
+  brim_cli *cli = ((bench *)ctx)->cli;
+  json_t *json = NULL;
+  if (!cli->json) return;
+  brim_status status = brim_result_to_json(result, &json);
+  tell(cli, "trial", status, json);
 }
 
-// Of a first visit; what a sweep may take is a multiple of it. Steps of a CPU are what they are at once,
-// a GPU's come after recording and loading.
-#define CPU_SECONDS 4.0
-#define GPU_SECONDS 30.0
-
-static double budget(const bench *b) {
-  return (double)brim_option_int(&b->cli->parse, "budget", 0);
-}
-
-// Fewer steps than usual were asked for: every part of a visit is shorter.
-enum { USUAL_STEPS = 10, LEAST_STEPS = 2 };
-
-static bool is_brief(const bench *b) {
-  const brim_config *config = b->job->config;
-  return brim_config_is_set(config, "benchmark.steps_per_test") &&
-         brim_config_int(config, "benchmark.steps_per_test") < USUAL_STEPS;
-}
-
-static double usual_seconds(const bench *b) {
-  return b->job->device->info.host_memory ? CPU_SECONDS : GPU_SECONDS;
-}
-
-double brim_cli_bench_visit_share(const bench *b) {
-  int64_t steps = brim_config_int(b->job->config, "benchmark.steps_per_test");
-  double share = is_brief(b) ? fmax(LEAST_STEPS, (double)steps) / USUAL_STEPS : 1;
-  // a budget has room for several settings
-  return budget(b) > 0 ? fmin(share, fmax(0.25, budget(b) / 16) / usual_seconds(b)) : share;
-}
-
-static brim_trial_options trial_options(const bench *b) {
-  const brim_cli_job *job = b->job;
-  int steps = (int)brim_config_int(job->config, "benchmark.steps_per_test");
-  bool brief = is_brief(b);
-  // the default does not raise what was asked for
-  bool least = brim_config_is_set(job->config, "benchmark.min_steps");
-  return (brim_trial_options){
-      .steps = steps,
-      .max_warmup = brief ? (steps > LEAST_STEPS ? steps : LEAST_STEPS) : 0,
-      .min_steps = least ? (int)brim_config_int(job->config, "benchmark.min_steps") : 0,
-      .ci_target = 0.01,
-      .max_seconds = usual_seconds(b) * brim_cli_bench_visit_share(b),
-      .memory_limit = brim_cli_memory_limit(job),
-      .memory = &b->job->memory,
-      .sampler = b->sampler,
-      .machine = &b->machine,
-      .ceilings = with_ceilings(b),
-      .stop = b->cli->stop};
+static void on_scaling(void *ctx, const brim_scaling *scaling) {
+  brim_cli *cli = ((bench *)ctx)->cli;
+  json_t *json = NULL;
+  if (!cli->json) return;
+  brim_status status = brim_scaling_to_json(scaling, &json);
+  tell(cli, "scaling", status, json);
 }
 
 // A table of what there is, while the sweep continues.
-static void on_first(void *ctx, const brim_result *results, size_t count) {
-  bench *b = ctx;
+static void on_so_far(void *ctx, const brim_result *results, size_t count) {
+  brim_cli *cli = ((bench *)ctx)->cli;
   brim_str text;
   brim_str_init(&text);
   brim_str_append_char(&text, '\n');
-  if (!brim_ui_bench_table(&b->cli->err, results, count, -1, &text)) {
+  if (!brim_ui_bench_table(&cli->err, results, count, -1, &text)) {
     brim_str_append(&text, brim_tr("so far; the sweep continues\n\n"));
-    if (!brim_str_status(&text)) brim_cli_note(b->cli, "%s", text.data);
+    if (!brim_str_status(&text)) brim_cli_note(cli, "%s", text.data);
   }
   brim_status_clear();
   brim_str_deinit(&text);
 }
 
-// From here on settings are those that have a result, as a smaller grid would have had them.
-static void keep_measured(bench *b, const size_t *setting_of) {
-  int own = -1;
-  for (size_t i = 0; i < b->count; i++) {
-    if (b->settings.own >= 0 && setting_of[i] == (size_t)b->settings.own) own = (int)i;
-    b->settings.setting[i] = b->settings.setting[setting_of[i]];
-  }
-  b->settings.own = own;
-  b->settings.count = b->count;
+// Records are always kept. A report that was named outright is replaced.
+static brim_status keep_earlier(void *ctx) {
+  bench *b = ctx;
+  const char *const paths[] = {b->jsonl, b->best, b->html};
+  size_t count = brim_option_string(&b->cli->parse, "report", NULL) ? 2 : 3;
+  char *kept = NULL;
+  BRIM_TRY(brim_cli_put_aside(paths, count, paths, 3, b->job.input.path, &kept));
+  if (kept) brim_cli_note(b->cli, brim_tr("the earlier sweep is kept: %s\n"), kept);
+  brim_free(kept);
+  return BRIM_OK;
 }
 
-// Larger grids are climbed, unless all of it was asked for.
-enum { WHOLE_GRID = 24 };
-
-static brim_status sweep(bench *b) {
-  const brim_cli_job *job = b->job;
-  b->grid = b->settings.count;
-  size_t *setting_of = brim_calloc(b->settings.count + 1, sizeof *setting_of);
-  if (!setting_of) return brim_fail(BRIM_ENOMEM, "out of memory for the sweep");
-  brim_sweep_options how = {
-      .axes = b->axes.axis,
-      .axis_count = b->axes.count,
-      .trial = trial_options(b),
-      .settings = &b->settings,
-      .race = &b->race,
-      .plan_only = b->plan_only,
-      .repeats = (int)brim_config_int(job->config, "benchmark.repeats"),
-      .on_progress = on_progress,
-      .on_result = on_result,
-      .on_final = on_final,
-      .known = b->resume ? brim_cli_bench_known : NULL,
-      .on_first = on_first,
-      .climb_above = brim_option_flag(&b->cli->parse, "exhaustive", false) ? 0 : WHOLE_GRID,
-      .budget_s =
-          b->plan_only ? 0 : budget(b),  // the machine's ceilings take a second of their own
-      .setting_of = setting_of,
-      .budget_ended = &b->budget_ended,
-      .ctx = b,
-  };
-  brim_status status = brim_sweep_run(&b->subject, &how, &b->results, &b->count);
-  if (b->results) keep_measured(b, setting_of);
-  brim_free(setting_of);
+static brim_status make_report(void *ctx, brim_str *page) {
+  const bench *b = ctx;
+  const brim_tuning *s = &b->session;
+  const int own = s->settings.own;
+  brim_view views[BRIM_VIEWS];
+  brim_str command;
+  brim_str_init(&command);
+  brim_cli_command_text(b->cli, &command);
+  const brim_ui_report_options how = {
+      .views = views,
+      .view_count = make_views(b, views),
+      .own = own >= 0 && (size_t)own < s->count ? &s->results[own] : NULL,
+      .command = command.data,
+      .picks = &s->picks,
+      .advice = s->count > 0 ? &s->advice : NULL,
+      .verified = s->proof ? &s->verification : NULL,
+      .scaling = s->scaling,
+      .scaling_count = s->scaling_count,
+      .scaling_note = s->scaling_note};
+  brim_status status = brim_ui_report(&how, s->results, s->count, page);
+  if (!status) status = brim_str_status(&command);
+  brim_str_deinit(&command);
   return status;
 }
 
-// A sweep of which nothing ran has failed: by the first failure that is not one of memory, which is
-// the rarer one to foresee, else by memory. Of plans alone a setting that does not fit is an answer.
-static brim_status nothing_ran(const bench *b) {
-  const brim_result *cause = NULL;
-  for (size_t i = 0; i < b->count; i++) {
-    const brim_result *r = &b->results[i];
-    if (r->failure == BRIM_FAILURE_NONE || (b->plan_only && brim_result_is_oom(r))) return BRIM_OK;
-    if (!cause || (brim_result_is_oom(cause) && !brim_result_is_oom(r))) cause = r;
+static const brim_tuning_events events = {.note = on_note,
+                                           .progress = on_progress,
+                                           .result = on_result,
+                                           .final = on_result,
+                                           .so_far = on_so_far,
+                                           .scaling = on_scaling,
+                                           .keep_earlier = keep_earlier,
+                                           .report = make_report};
+
+//---------------------------------- the command line ----------------------------------
+
+// --gpu NAME: a card that is not here.
+static brim_status check_card(brim_cli *cli, brim_tuning_options *how) {
+  how->card = brim_option_string(&cli->parse, "gpu", NULL);
+  if (!how->card) return BRIM_OK;
+  if (!how->plan_only) {
+    return brim_cli_usage(cli, BRIM_N_("--gpu plans for a card that is not here; add --plan"));
   }
-  if (!cause) return BRIM_OK;
-  brim_status status = brim_result_is_oom(cause) ? BRIM_EOOM : cause->failure_status;
-  b->cli->running = cause->failure == BRIM_FAILURE_OTHER;  // the setting stood, its steps failed
-  if (b->plan_only) {
-    return brim_fail(status, "no setting can be planned: %s", cause->message);
+  if (brim_gpu_memory_find(how->card, &how->card, &how->card_bytes)) return BRIM_OK;
+  brim_str names;
+  brim_str_init(&names);
+  brim_gpu_memory_names(&names);
+  brim_status status = brim_cli_usage(cli, BRIM_N_("--gpu: '%.40s' is not known; known are %s"),
+                                      how->card, names.data ? names.data : "");
+  brim_str_deinit(&names);
+  return status;
+}
+
+// --apply FILE, or the config that was given; one that comes with brim is not edited.
+static brim_status apply_file(bench *b, brim_tuning_options *how) {
+  brim_cli *cli = b->cli;
+  const brim_cli_input *input = &b->job.input;
+  if (!brim_option_find(&cli->parse, "apply")) return BRIM_OK;
+  if (how->plan_only) {
+    return brim_cli_usage(cli, BRIM_N_("--apply needs a measurement; leave out --plan"));
   }
-  return brim_fail(status, "no setting ran: %s", cause->message);
-}
-
-// The first that went wrong, until everything else that there is was shown.
-typedef struct outcome {
-  brim_status status;
-  char detail[1024];
-} outcome;
-
-static void keep(outcome *o, brim_status status) {
-  if (!status || o->status) return;
-  o->status = status;
-  snprintf(o->detail, sizeof o->detail, "%s", brim_status_detail());
-}
-
-// Of a budget, prices take what they take without one at most.
-#define LONGEST_PRICES 25.0
-
-// The files are there before anything more is run, and written again when that has told something.
-static void complete(bench *b, outcome *end) {
-  outcome interrupted = *end;
-  end->status = BRIM_OK;
-  bench_choose(b, interrupted.status == BRIM_EINTERRUPTED);
-  check_machine(b);
-  if (b->count > 0) keep(end, brim_cli_bench_files(b));
-  if (!end->status) *end = interrupted;
-  if (!end->status) keep(end, nothing_ran(b));
-  if (end->status) return;
-  brim_remedy_options how = {.trial = trial_options(b), .on_progress = on_progress, .ctx = b};
-  double spent = (double)brim_time_since_ns(b->started, brim_clock_now()) * 1e-9;
-  if (budget(b) > 0) how.seconds = fmin(LONGEST_PRICES, budget(b) - spent);
-  if (!(how.seconds < 0)) keep(end, bench_price(b, &how));
-  if (!end->status) keep(end, brim_cli_bench_scale(b));
-  if (!end->status) keep(end, brim_cli_bench_verify(b));
-  bool traced = !end->status && bench_trace(b);
-  if (traced || b->priced || b->proof_record || b->scaling_count > 0)
-    keep(end, brim_cli_bench_files(b));
-}
-
-// What was measured is shown even where it could not be written.
-static brim_status finish(bench *b, brim_status swept) {
-  outcome end = {BRIM_OK, ""};
-  keep(&end, swept);
-  if (b->plan_only) {
-    if (!swept) keep(&end, nothing_ran(b));
+  const char *given = brim_option_string(&cli->parse, "apply", "");
+  if (given[0]) {
+    how->apply = given;
+  } else if (input->found) {
+    return brim_cli_usage(cli, BRIM_N_("--apply: %.200s comes with brim; name a FILE of yours"),
+                          input->found);
+  } else if (input->path) {
+    how->apply = input->path;
   } else {
-    complete(b, &end);
+    return brim_cli_usage(cli, BRIM_N_("--apply: no config is given; name a FILE to edit"));
   }
-  bool interrupted = swept == BRIM_EINTERRUPTED;
-  BRIM_TRY(b->cli->json ? print_json(b, interrupted) : print_text(b, interrupted));
-  BRIM_TRY(brim_cli_bench_verified(b));
-  if (end.status) brim_status_set_detail(end.detail);
-  return end.status ? end.status : brim_cli_bench_apply(b);
+  return BRIM_OK;
+}
+
+// Checks that need no open device.
+static brim_status check_options(bench *b, brim_tuning_options *how) {
+  const brim_option_parse *parse = &b->cli->parse;
+  BRIM_TRY(apply_file(b, how));
+  if (how->verify && how->plan_only) {
+    return brim_cli_usage(b->cli, BRIM_N_("--verify needs a measurement; leave out --plan"));
+  }
+  if (how->verify_s < 1) {
+    return brim_cli_usage(b->cli, BRIM_N_("--verify-seconds must be 1 or more"));
+  }
+  how->device_count = brim_work_device_count(b->job.config);
+  if (how->device_count > BRIM_SCALING_MAX) {
+    return brim_fail(BRIM_EINVAL, "device names %zu devices; scaling is measured on at most %d",
+                     how->device_count, BRIM_SCALING_MAX);
+  }
+  BRIM_TRY(brim_config_devices_apart(b->job.config));
+  BRIM_TRY(check_card(b->cli, how));
+  if (brim_option_find(parse, "budget") && how->budget_s < 1) {
+    return brim_cli_usage(b->cli, BRIM_N_("--budget must be 1 second or more"));
+  }
+  return BRIM_OK;
+}
+
+// Is it an option of the knob, or of any where `knob` is -1?
+static bool is_option_of(const brim_work *work, int knob, const char *name) {
+  for (size_t i = 0; i < work->knob_count; i++) {
+    const char *option = work->knobs[i].option;
+    if (knob >= 0 && (int)i != knob) continue;
+    if (option && strcmp(option + 2, name) == 0) return true;
+  }
+  return false;
+}
+
+// --benchmark-batch: an option that asks for another axis contradicts it; a config's lists do not.
+static brim_status check_batch_only(bench *b) {
+  const brim_work *work = b->job.work;
+  const brim_option_parse *parse = &b->cli->parse;
+  int batch = brim_work_knob_as(work, BRIM_ROLE_BATCH);
+  for (size_t i = 0; i < parse->count; i++) {
+    const brim_option *o = parse->items[i].option;
+    bool values = o->multiple && (o->kind == BRIM_OPTION_INT || o->kind == BRIM_OPTION_ENUM);
+    if (strcmp(o->name, "all") != 0 && (!values || is_option_of(work, batch, o->name))) continue;
+    return brim_cli_usage(b->cli, BRIM_N_("--benchmark-batch and --%s contradict each other"),
+                          o->name);
+  }
+  for (size_t i = 0; i < work->knob_count; i++) {
+    if (work->knobs[i].axis) return BRIM_OK;
+  }
+  return brim_cli_usage(b->cli, BRIM_N_("--%s: this workload has no such knob"), "benchmark-batch");
+}
+
+// The values of knobs that options have themselves, as words: --compile true false.
+static brim_status read_values(bench *b, brim_tuning_options *how) {
+  const brim_work *work = b->job.work;
+  for (size_t k = 0; k < work->knob_count; k++) {
+    const brim_knob *knob = &work->knobs[k];
+    if (knob->list || !knob->option || !knob->axis) continue;
+    const char *option = knob->option + 2;  // after the dashes
+    const brim_option_value *words = brim_option_find(&b->cli->parse, option);
+    for (size_t i = 0; words && i < words->count && i < BRIM_KNOB_AXIS; i++) {
+      if (!brim_knob_read(knob, words->values[i], &how->given[k][i])) {
+        return brim_cli_usage(b->cli, BRIM_N_("--%s: %.100s is not known here"), option,
+                              words->values[i]);
+      }
+      how->given_count[k] = i + 1;
+    }
+  }
+  return BRIM_OK;
+}
+
+// The option that gave a key its value: a mistake in it is one on the command line.
+static const char *typed(void *ctx, const char *key, char out[64]) {
+  brim_cli *cli = ((bench *)ctx)->cli;
+  const char *name = brim_cli_typed(cli, key, out);
+  if (name) cli->usage_error = true;
+  return name;
+}
+
+static brim_status reopen(void *ctx) {
+  bench *b = ctx;
+  return brim_cli_job_reopen(b->cli, &b->job);
+}
+
+static brim_status open_device(void *ctx, const char *spec, const brim_device_options *how,
+                               brim_memory_watch *watch, brim_device **out) {
+  return brim_cli_device_open(&((bench *)ctx)->job, spec, how, watch, out);
+}
+
+// The session over the open job.
+static brim_status open_session(bench *b, brim_tuning_options *how) {
+  brim_cli_job *job = &b->job;
+  const brim_config *config = job->config;
+  brim_cli_facts(job->registry, &b->gpu, &b->facts);
+  b->work = (brim_work_subject){.config = config,
+                                .work = &job->work,
+                                .device = &job->device,
+                                .reopen = reopen,
+                                .open_device = open_device,
+                                .ctx = b,
+                                .memory = &job->memory,
+                                .registry = job->registry,
+                                .options = &job->options,
+                                .facts = &b->facts,
+                                .path = job->input.path};
+  BRIM_TRY(brim_work_subject_begin(&b->work, (const char *const *)job->input.overrides,
+                                   job->input.count));
+  brim_work_subject_open(&b->work, &b->subject);
+  if (how->batch_only) BRIM_TRY(check_batch_only(b));
+  BRIM_TRY(read_values(b, how));
+  how->events = &events;
+  how->ctx = b;
+  how->typed = typed;
+  how->stop = b->cli->stop;
+  how->steps = (int)brim_config_int(config, "benchmark.steps_per_test");
+  how->steps_asked = brim_config_is_set(config, "benchmark.steps_per_test");
+  if (brim_config_is_set(config, "benchmark.min_steps")) {  // the default does not raise --steps
+    how->min_steps = (int)brim_config_int(config, "benchmark.min_steps");
+  }
+  how->repeats = (int)brim_config_int(config, "benchmark.repeats");
+  how->memory_limit = brim_cli_memory_limit(job);
+  how->config_limit = (double)brim_config_int(config, "gpu.memory_limit");
+  how->memory = &job->memory;
+  how->monitor = job->monitor;
+  how->device = &job->device;
+  how->machine = brim_cli_machine_options(b->cli, job);
+  how->config = config;
+  int64_t nodes = brim_config_int(config, "nodes"), node = brim_config_int(config, "gpus");
+  if (brim_config_int(config, "ranks") > node) node = brim_config_int(config, "ranks");
+  how->ranks = node * nodes;
+  how->node = nodes > 1 ? node : 0;
+  return brim_tuning_open(&b->session, &b->subject, how);
+}
+
+// *path is freed with the bench.
+static brim_status file_path(const bench *b, const char *option, const char *name, char **path) {
+  const char *given = option ? brim_option_string(&b->cli->parse, option, NULL) : NULL;
+  *path = given ? brim_strdup(given) : brim_fs_join(brim_cli_job_bench_dir(&b->job), name);
+  return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", name);
+}
+
+// Where the files go. best.yaml and the file to edit may be the config of this sweep; records and report may
+// not be one of them.
+static brim_status choose_files(bench *b) {
+  brim_tuning_options *how = &b->session.how;
+  BRIM_TRY(file_path(b, "output", "results.jsonl", &b->jsonl));
+  BRIM_TRY(file_path(b, "report", "report.html", &b->html));
+  BRIM_TRY(file_path(b, NULL, "best.yaml", &b->best));
+  how->jsonl = b->jsonl;
+  how->html = b->html;
+  how->best = b->best;
+  const char *const written[] = {b->jsonl, b->html};
+  BRIM_TRY(brim_cli_job_check_outputs(b->cli, &b->job, written, 2));
+  const char *const configs[] = {b->best, how->apply};
+  for (size_t i = 0; i < 2; i++) {
+    const char *const all[] = {configs[i], b->jsonl, b->html};
+    BRIM_TRY(brim_cli_check_outputs(b->cli, NULL, 0, all, 3));
+  }
+  if (!brim_option_string(&b->cli->parse, "report", NULL)) return BRIM_OK;
+  return brim_cli_check_replace(b->cli, b->html, BRIM_CLI_PAGE_MARK);
+}
+
+//---------------------------------- the command ----------------------------------
+
+static brim_status apply(bench *b) {
+  brim_tuning_edit edit;
+  if (!b->session.how.apply) return BRIM_OK;
+  brim_status status = brim_tuning_apply(&b->session, &edit);
+  b->cli->running = b->cli->running || b->session.running;
+  if (status) return status;
+  status = b->cli->json ? apply_event(b, &edit) : print_edit(b, &edit);
+  brim_config_edit_result_deinit(&edit.file);
+  return status;
 }
 
 static brim_status bench_all(bench *b) {
-  BRIM_TRY(brim_cli_job_config(b->cli, b->job));
-  BRIM_TRY(brim_cli_bench_apply_file(b));
-  BRIM_TRY(brim_cli_bench_verify_check(b));
-  BRIM_TRY(brim_cli_bench_scale_check(b));
-  BRIM_TRY(check_card(b));
-  if (brim_option_find(&b->cli->parse, "budget") && budget(b) < 1) {
-    return brim_cli_usage(b->cli, BRIM_N_("--budget must be 1 second or more"));
+  brim_cli *cli = b->cli;
+  brim_tuning *s = &b->session;
+  const brim_option_parse *parse = &cli->parse;
+  brim_tuning_options how = {
+      .plan_only = brim_option_flag(parse, "plan", false),
+      .all = brim_option_flag(parse, "all", false),
+      .batch_only = brim_option_flag(parse, "benchmark-batch", false),
+      .exhaustive = brim_option_flag(parse, "exhaustive", false),
+      .ceilings = brim_option_flag(parse, "ceilings", true),
+      .price = brim_option_flag(parse, "price", true),
+      .resume = brim_option_flag(parse, "resume", false),
+      .verify = brim_option_flag(parse, "verify", false),
+      .keep_rate = brim_option_flag(parse, "keep-lr", false),
+      .budget_s = (double)brim_option_int(parse, "budget", 0),
+      .verify_s = (double)brim_option_int(parse, "verify-seconds", DEFAULT_VERIFY_SECONDS),
+  };
+  BRIM_TRY(brim_cli_job_config(cli, &b->job));
+  BRIM_TRY(check_options(b, &how));
+  BRIM_TRY(brim_cli_job_open(cli, &b->job));
+  BRIM_TRY(open_session(b, &how));
+  BRIM_TRY(brim_tuning_choose(s));
+  if (!how.plan_only) {
+    BRIM_TRY(choose_files(b));
+    BRIM_TRY(brim_tuning_prepare(s));
+    s->how.checkpoints = brim_cli_job_saves_in(&b->job);
   }
-  BRIM_TRY(brim_cli_job_open(b->cli, b->job));
-  b->work = (brim_work_subject){.config = b->job->config,
-                                .work = &b->job->work,
-                                .device = &b->job->device,
-                                .reopen = on_crash,
-                                .ctx = b};
-  brim_work_subject_open(&b->work, &b->subject);
-  BRIM_TRY(brim_cli_bench_axes(b));
-  BRIM_TRY(brim_cli_bench_apply_check(b));
-  if (!b->plan_only) BRIM_TRY(brim_cli_bench_prepare(b));
   banner(b);
-  bench_publish_start(b);
-  b->started = brim_clock_now();
-  brim_status status = measure_machine(b);
-  if (!status) {
-    start_sampler(b);
-    status = sweep(b);
-  }
-  brim_gpu_sampler_stop(b->sampler);
-  b->sampler = NULL;
-  for (size_t i = 0; i < b->count && b->card; i++) take_card(b, &b->results[i]);
-  if (!status || status == BRIM_EINTERRUPTED) status = finish(b, status);
-  bench_publish_stop(b);
+  brim_status status = brim_tuning_run(s);
+  cli->running = cli->running || s->running;
+  if (!s->measured) return status;
+  // What was measured is shown even where it could not be written.
+  char detail[1024];
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  BRIM_TRY(cli->json ? print_json(b) : print_text(b));
+  if (s->proof) BRIM_TRY(cli->json ? verify_event(b) : print_verified(b));
+  if (!status) return apply(b);
+  brim_status_set_detail(detail);
   return status;
 }
 
 static brim_status run(brim_cli *cli) {
-  brim_cli_job job = {.on_first = true};
-  bench b = {.cli = cli,
-             .job = &job,
-             .settings = {.own = -1},
-             .larger = (double)NAN,
-             .plan_only = brim_option_flag(&cli->parse, "plan", false)};
-  brim_recommendation_init(&b.picks);
+  bench b = {.cli = cli, .job = {.on_first = true}};
   brim_status status = bench_all(&b);
-  for (size_t i = 0; i < b.count; i++) brim_result_deinit(&b.results[i]);
-  brim_free(b.results);
-  if (b.proof_record) brim_result_deinit(b.proof_record);
-  brim_free(b.proof_record);
-  brim_race_destroy(b.race);
-  brim_cli_bench_scale_free(&b);
-  brim_cli_bench_known_free(&b);
-  brim_cli_bench_axes_free(&b);
-  brim_fs_unlock(b.lock);
+  brim_tuning_close(&b.session);
+  brim_cli_job_close(&b.job);
+  brim_work_subject_end(&b.work);
   brim_free(b.jsonl);
   brim_free(b.html);
   brim_free(b.best);
-  brim_cli_job_close(&job);
-  brim_config_close(b.verified);
   return status;
 }
 
