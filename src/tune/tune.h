@@ -111,6 +111,9 @@ typedef struct brim_subject_table {
   brim_status (*replicas)(void *state, const volatile sig_atomic_t *stop, brim_replica *out,
                           size_t *count);
   void (*release)(void *state, brim_replica *replicas, size_t count);
+  // Where the time and memory of a step go, and a trace of some steps.
+  brim_status (*profile)(void *state, const brim_setting *setting, const brim_profile_options *how,
+                         brim_profile *out, brim_trace *trace);
   // The file that runs the recommended setting (best.yaml), and --apply.
   brim_status (*write_best)(struct brim_tuning *session, const char *path);
   brim_status (*check_edit)(struct brim_tuning *session);
@@ -451,6 +454,58 @@ brim_status brim_tuning_run(brim_tuning *session);
 brim_status brim_tuning_apply(brim_tuning *session, brim_tuning_edit *out);
 // A value as text; false where it is none of the knob's. "auto" is the present value.
 bool brim_knob_read(const brim_knob *knob, const char *text, int64_t *out);
+
+//---------------------------------- profiles ----------------------------------
+
+// Files of a profile, in the order in which they are listed.
+typedef enum brim_profile_file {
+  BRIM_PROFILE_FILE_RECORD,    // profile.json
+  BRIM_PROFILE_FILE_PAGE,      // profile.html
+  BRIM_PROFILE_FILE_TRACE,     // trace.json.gz
+  BRIM_PROFILE_FILE_SNAPSHOT,  // of memory
+  BRIM_PROFILE_FILE_EVENTS,    // a folder for TensorBoard
+  BRIM_PROFILE_FILES
+} brim_profile_file;
+
+typedef struct brim_profile_session_options {
+  brim_profile_options profile;  // `sampler` and `machine` are the session's
+  brim_machine_options machine;  // how the device's ceilings are measured
+  brim_gpu_monitor *monitor;     // NULL = none
+  brim_device **device;
+  bool price;                            // short runs of the findings' remedies
+  const char *checkpoints;               // as in brim_tuning_options
+  const char *folder;                    // of the files; locked while the session is open
+  const char *paths[BRIM_PROFILE_FILES];  // NULL = not asked for
+  void (*on_progress)(void *ctx, const brim_progress *progress);  // while remedies run
+  brim_status (*keep_earlier)(void *ctx);               // before files are replaced
+  brim_status (*page)(void *ctx, brim_str *out);        // profile.html
+  void *ctx;
+} brim_profile_session_options;
+
+// One setting of a subject, profiled. Callers read the members.
+typedef struct brim_profile_session {
+  brim_profile_session_options how;
+  brim_subject *subject;
+  brim_profile profile;
+  brim_trace trace;
+  bool wrote[BRIM_PROFILE_FILES];
+  bool running;     // what fails now failed while running, not before
+  bool unpriced;    // interrupted: the findings have no measured prices
+  brim_machine_ceilings machine;
+  brim_fs_lockfile *lock;
+} brim_profile_session;
+
+void brim_profile_session_open(brim_profile_session *session, brim_subject *subject,
+                               const brim_profile_session_options *options);
+void brim_profile_session_close(brim_profile_session *session);
+// Can a file be written there? BRIM_EINVAL with the reason; its folder is made.
+brim_status brim_profile_check_file(const char *path, bool folder);
+// Before anything is measured: locks the folder.
+brim_status brim_profile_session_prepare(brim_profile_session *session);
+// Measures the subject's present setting and finds what costs time. Fails as the setting does.
+brim_status brim_profile_session_run(brim_profile_session *session);
+// Writes all files it can; returns the first failure (BRIM_EIO or BRIM_ENOMEM).
+brim_status brim_profile_session_write(brim_profile_session *session);
 
 #ifdef __cplusplus
 }

@@ -27,6 +27,10 @@ void brim_diagnose_with(brim_result *results, size_t count, size_t index, bool p
 // separate that from none.
 double brim_remedy_gain(const brim_result_visit *own, const brim_result_visit *changed,
                         size_t pairs);
+// The sampler of a GPU; NULL where there is none: its columns stay unknown, which is no reason not to measure.
+brim_gpu_sampler *brim_tune_sampler(const char *who, brim_gpu_monitor *monitor,
+                                    const brim_memory_watch *memory);
+
 // What `brim top` shows of a session: the setting that is measured, and the result of the setting whose
 // progress came last.
 void brim_tuning_job_progress(brim_job *job, const brim_progress *progress);

@@ -586,8 +586,20 @@ static brim_trial_options trial_options(const brim_tuning *s) {
                               .stop = s->how.stop};
 }
 
+brim_gpu_sampler *brim_tune_sampler(const char *who, brim_gpu_monitor *monitor,
+                                    const brim_memory_watch *memory) {
+  brim_gpu_sampler *sampler = NULL;
+  if (!monitor || !memory || !memory->uuid[0]) return NULL;
+  if (brim_gpu_sampler_start(monitor, memory->uuid, 0.05, &sampler)) {
+    brim_log_info(who, "cannot measure utilisation: %s", brim_status_detail());
+    brim_status_clear();
+    return NULL;
+  }
+  return sampler;
+}
+
 // The ceilings of the machine, known from an earlier run or measured now, in a second or two; and the sampler
-// of a GPU, without which its columns stay unknown.
+// of a GPU.
 static brim_status measure_machine(brim_tuning *s) {
   state *st = s->state;
   brim_machine_ceilings_init(&st->machine);
@@ -595,11 +607,7 @@ static brim_status measure_machine(brim_tuning *s) {
   if (s->how.ceilings) {
     BRIM_TRY(brim_machine_ceilings_get(*s->how.device, &s->how.machine, &st->machine));
   }
-  if (!s->how.monitor || !s->how.memory || !s->how.memory->uuid[0]) return BRIM_OK;
-  if (brim_gpu_sampler_start(s->how.monitor, s->how.memory->uuid, 0.05, &st->sampler)) {
-    brim_log_info("bench", "cannot measure utilisation: %s", brim_status_detail());
-    brim_status_clear();
-  }
+  st->sampler = brim_tune_sampler("bench", s->how.monitor, s->how.memory);
   return BRIM_OK;
 }
 

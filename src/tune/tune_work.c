@@ -182,6 +182,13 @@ static brim_status work_trace(void *state, const brim_setting *setting, brim_gpu
                   : brim_fail(BRIM_ESTATE, "no workload is open");
 }
 
+static brim_status work_profile(void *state, const brim_setting *setting,
+                                const brim_profile_options *how, brim_profile *out,
+                                brim_trace *trace) {
+  const brim_work_subject *s = state;
+  return brim_profile_run(*s->work, s->config, *s->device, setting, how, out, trace);
+}
+
 //---------------------------------- several devices ----------------------------------
 // The devices of a list, each with a workload of its own. A device that cannot take part is reported in what
 // is measured.
@@ -431,6 +438,7 @@ static const brim_subject_table work_table = {
     .axis = work_axis,
     .differs = brim_work_differs,
     .trace = work_trace,
+    .profile = work_profile,
     .prove = work_prove,
     .replicas = work_replicas,
     .release = work_release,

@@ -1,66 +1,43 @@
-// `brim profile CONFIG`: where the time and the memory of a step go. src/measure measures.
+// `brim profile CONFIG`: options, and what is printed of where the time and the memory of a step go.
+// src/tune/tune_profile.c measures and writes the files.
 
 #include "cli/job/cli_aside.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "cli/job/cli_job_options.h"
 #include "cli/job/cli_memory.h"
 #include "cli/train/cli_train_ranks.h"
-#include "measure/measure.h"
-#include "profile/profile_chrome.h"
-#include "profile/profile_rows.h"
-#include "profile/profile_scalars.h"
-#include "profile/profile_trace.h"
-#include "record/record_snapshot.h"
 #include "tune/tune.h"
 #include "ui/profile/ui_profile.h"
-
-// Files, in the order in which they are listed.
-typedef enum cli_profile_file {
-  CLI_PROFILE_RECORD,    // profile.json
-  CLI_PROFILE_PAGE,      // profile.html
-  CLI_PROFILE_TRACE,     // trace.json.gz
-  CLI_PROFILE_SNAPSHOT,  // of memory: only where it is asked for
-  CLI_PROFILE_EVENTS,    // TensorBoard's folder: the same
-  CLI_PROFILE_FILES
-} cli_profile_file;
 
 typedef struct cli_profile {
   brim_cli *cli;
   brim_cli_job *job;
-  brim_setting setting;
-  brim_time begun;  // measuring
-  brim_machine_ceilings machine;
-  brim_gpu_sampler *sampler;       // on a GPU; NULL = none
-  char *paths[CLI_PROFILE_FILES];  // chosen before anything is measured; NULL = not asked for
-  bool wrote[CLI_PROFILE_FILES];
-  brim_fs_lockfile *lock;  // of the output folder
-  brim_profile profile;
-  brim_trace trace;
+  brim_work_subject work;
+  brim_subject subject;  // the job's workload
+  brim_profile_session session;
+  brim_time begun;                 // measuring
+  char *paths[BRIM_PROFILE_FILES];  // owned
 } cli_profile;
 
 //-------------------------------------------- files --------------------------------------------
-// The files of a profile. Whether they can be written is determined before anything is measured; those of
-// an earlier profile in the same folder are kept under other names.
 
 // Option, name in the folder (NULL = only where the option names it), key in JSON, label.
 static const struct {
   const char *option, *name, *key, *label;
   const char *mark;  // in the beginning of a file that a profile wrote; NULL = none
-} files[CLI_PROFILE_FILES] = {
-    [CLI_PROFILE_RECORD] = {NULL, "profile.json", "record", BRIM_N_("record"), NULL},
-    [CLI_PROFILE_PAGE] = {"html", "profile.html", "html", BRIM_N_("page"), BRIM_CLI_PAGE_MARK},
-    [CLI_PROFILE_TRACE] = {"trace", "trace.json.gz", "trace", BRIM_N_("trace"),
-                           "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\""},
-    [CLI_PROFILE_SNAPSHOT] = {"memory-snapshot", NULL, "memory_snapshot", BRIM_N_("memory"), NULL},
-    [CLI_PROFILE_EVENTS] = {"tensorboard", NULL, "tensorboard", "TensorBoard", NULL},
+} files[BRIM_PROFILE_FILES] = {
+    [BRIM_PROFILE_FILE_RECORD] = {NULL, "profile.json", "record", BRIM_N_("record"), NULL},
+    [BRIM_PROFILE_FILE_PAGE] = {"html", "profile.html", "html", BRIM_N_("page"), BRIM_CLI_PAGE_MARK},
+    [BRIM_PROFILE_FILE_TRACE] = {"trace", "trace.json.gz", "trace", BRIM_N_("trace"),
+                                 "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\""},
+    [BRIM_PROFILE_FILE_SNAPSHOT] = {"memory-snapshot", NULL, "memory_snapshot", BRIM_N_("memory"),
+                                    NULL},
+    [BRIM_PROFILE_FILE_EVENTS] = {"tensorboard", NULL, "tensorboard", "TensorBoard", NULL},
 };
-
-//---------------------------------- before ----------------------------------
 
 // output_dir when it is given, else runs/profile-NAME with the run's name or the config's.
 static brim_status choose_folder(const brim_cli_job *job, brim_str *out) {
@@ -79,31 +56,8 @@ static brim_status choose_folder(const brim_cli_job *job, brim_str *out) {
   return brim_str_status(out);
 }
 
-// A place that cannot be written to is wrong input: nothing has begun.
-static brim_status check_file(const char *path) {
-  char *folder = brim_fs_dirname(path);
-  if (!folder) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
-  brim_status status = strcmp(folder, ".") == 0 ? BRIM_OK : brim_fs_mkdirs(folder);
-  brim_free(folder);
-  struct stat st;
-  if (!status && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
-    status = brim_fail(BRIM_EINVAL, "%s is not a regular file; name another", path);
-  }
-  if (!status) status = brim_fs_check_target(path);
-  return brim_fs_refused(status);
-}
-
-static brim_status check_folder(const char *path) {
-  brim_status status = brim_fs_mkdirs(path);
-  char *probe = status ? NULL : brim_fs_join(path, "events");
-  if (!status && !probe) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
-  if (!status) status = brim_fs_check_target(probe);
-  brim_free(probe);
-  return brim_fs_refused(status);
-}
-
 static brim_status check_endings(cli_profile *p) {
-  const char *trace = p->paths[CLI_PROFILE_TRACE];
+  const char *trace = p->paths[BRIM_PROFILE_FILE_TRACE];
   if (!brim_str_ends(trace, ".json") && !brim_str_ends(trace, ".json.gz")) {
     return brim_cli_usage(p->cli, BRIM_N_("--trace must end in .json or .json.gz, not %s"), trace);
   }
@@ -111,7 +65,7 @@ static brim_status check_endings(cli_profile *p) {
 }
 
 static brim_status choose_paths(cli_profile *p, const char *folder) {
-  for (int i = 0; i < CLI_PROFILE_FILES; i++) {
+  for (int i = 0; i < BRIM_PROFILE_FILES; i++) {
     const char *given =
         files[i].option ? brim_option_string(&p->cli->parse, files[i].option, NULL) : NULL;
     if (!given && !files[i].name) continue;
@@ -122,138 +76,82 @@ static brim_status choose_paths(cli_profile *p, const char *folder) {
 }
 
 // Before anything is measured: where files go, and whether they can be written (BRIM_EINVAL when not).
-static brim_status profile_prepare(cli_profile *p) {
+static brim_status prepare(cli_profile *p) {
+  brim_profile_session_options *how = &p->session.how;
   brim_str folder;
   brim_str_init(&folder);
   brim_status status = choose_folder(p->job, &folder);
   if (!status) status = choose_paths(p, folder.data);
   if (!status) {
     status = brim_cli_job_check_outputs(p->cli, p->job, (const char *const *)p->paths,
-                                        CLI_PROFILE_FILES);
+                                        BRIM_PROFILE_FILES);
   }
-  for (int i = 0; i < CLI_PROFILE_FILES && !status; i++) {
+  for (int i = 0; i < BRIM_PROFILE_FILES && !status; i++) {
     if (!p->paths[i]) continue;
-    status = i == CLI_PROFILE_EVENTS ? check_folder(p->paths[i]) : check_file(p->paths[i]);
+    how->paths[i] = p->paths[i];
+    status = brim_profile_check_file(p->paths[i], i == BRIM_PROFILE_FILE_EVENTS);
     // what has its usual name is kept beside the new one
     bool named = files[i].option && brim_option_string(&p->cli->parse, files[i].option, NULL);
     if (!status && named) status = brim_cli_check_replace(p->cli, p->paths[i], files[i].mark);
   }
-  if (!status) status = brim_fs_lock_folder(folder.data, &p->lock);
-  for (int i = 0; i < CLI_PROFILE_FILES && !status && p->lock; i++) {
-    if (p->paths[i]) brim_fs_remove_stale_of(p->paths[i]);
-  }
+  how->folder = folder.data;
+  if (!status) status = brim_profile_session_prepare(&p->session);
+  how->folder = NULL;
   brim_str_deinit(&folder);
   return status;
 }
 
-//---------------------------------- after ----------------------------------
-
-// Takes the value.
-static brim_status write_json(json_t *value, int indent, const char *path) {
-  char *text = NULL;
-  brim_status status = brim_json_dump(value, indent, &text);
-  if (!status) status = brim_fs_write(path, text, strlen(text));
-  brim_free(text);
-  json_decref(value);
-  return status;
-}
-
-static brim_status write_record(const cli_profile *p, const char *path) {
-  json_t *value = NULL;
-  BRIM_TRY(brim_profile_to_json(&p->profile, &value));
-  return write_json(value, 1, path);
-}
-
-static brim_status write_page(const cli_profile *p, const char *path) {
-  brim_str page, command;
-  brim_str_init(&page);
+static brim_status make_page(void *ctx, brim_str *out) {
+  const cli_profile *p = ctx;
+  brim_str command;
   brim_str_init(&command);
   brim_cli_command_text(p->cli, &command);
   brim_status status = brim_str_status(&command);
-  if (!status) status = brim_ui_profile_page(&p->profile, command.data, &page);
-  if (!status) status = brim_fs_write(path, page.data, page.len);
+  if (!status) status = brim_ui_profile_page(&p->session.profile, command.data, out);
   brim_str_deinit(&command);
-  brim_str_deinit(&page);
   return status;
 }
 
-static brim_status write_trace(const cli_profile *p, const char *path) {
-  return brim_chrome_write(&p->trace, &p->profile.memory, path);
-}
-
-static brim_status write_snapshot(const cli_profile *p, const char *path) {
-  json_t *value = NULL;
-  BRIM_TRY(brim_snapshot_to_json(&p->profile, &value));
-  return write_json(value, 1, path);
-}
-
-static brim_status write_events(const cli_profile *p, const char *path) {
-  return brim_scalars_write(&p->trace, path);
-}
-
 // A file that was named outright is replaced, as asked for.
-static brim_status put_aside(const cli_profile *p) {
-  const char *paths[CLI_PROFILE_FILES] = {NULL};
+static brim_status keep_earlier(void *ctx) {
+  const cli_profile *p = ctx;
+  const char *paths[BRIM_PROFILE_FILES] = {NULL};
   char *kept = NULL;
-  for (int i = 0; i < CLI_PROFILE_FILES; i++) {
+  for (int i = 0; i < BRIM_PROFILE_FILES; i++) {
     const char *option = files[i].option;
     if (!option || !brim_option_string(&p->cli->parse, option, NULL)) paths[i] = p->paths[i];
   }
-  BRIM_TRY(brim_cli_put_aside(paths, CLI_PROFILE_FILES, (const char *const *)p->paths,
-                              CLI_PROFILE_FILES, p->job->input.path, &kept));
+  BRIM_TRY(brim_cli_put_aside(paths, BRIM_PROFILE_FILES, (const char *const *)p->paths,
+                              BRIM_PROFILE_FILES, p->job->input.path, &kept));
   if (kept) brim_cli_note(p->cli, brim_tr("the earlier profile is kept: %s\n"), kept);
   brim_free(kept);
   return BRIM_OK;
 }
 
-// Afterwards. Tries all of them; returns the first failure (BRIM_EIO or BRIM_ENOMEM).
-static brim_status profile_files(cli_profile *p) {
-  static brim_status (*const write[CLI_PROFILE_FILES])(const cli_profile *, const char *) = {
-      [CLI_PROFILE_RECORD] = write_record, [CLI_PROFILE_PAGE] = write_page,
-      [CLI_PROFILE_TRACE] = write_trace,   [CLI_PROFILE_SNAPSHOT] = write_snapshot,
-      [CLI_PROFILE_EVENTS] = write_events,
-  };
-  brim_status first = BRIM_OK;
-  char detail[512] = "";
-  const brim_status kept = put_aside(p);
-  if (kept) return kept == BRIM_ENOMEM ? kept : BRIM_EIO;
-  for (int i = 0; i < CLI_PROFILE_FILES; i++) {
-    if (!p->paths[i]) continue;
-    const brim_status status = write[i](p, p->paths[i]);
-    p->wrote[i] = status == BRIM_OK;
-    if (!status || first) continue;
-    first = status == BRIM_ENOMEM ? status : BRIM_EIO;
-    snprintf(detail, sizeof detail, "%s", brim_status_detail());
-  }
-  if (first) brim_status_set_detail(detail);
-  return first;
-}
-
 // The page alone where --html names it, from a record that was read; it may not take the record's place.
 static brim_status profile_page_again(cli_profile *p, const char *record) {
-  const char *given = brim_option_string(&p->cli->parse, files[CLI_PROFILE_PAGE].option, NULL);
+  const char *given = brim_option_string(&p->cli->parse, files[BRIM_PROFILE_FILE_PAGE].option, NULL);
   if (!given) return BRIM_OK;
   BRIM_TRY(brim_cli_check_outputs(p->cli, &record, 1, &given, 1));
-  p->paths[CLI_PROFILE_PAGE] = brim_strdup(given);
-  if (!p->paths[CLI_PROFILE_PAGE]) {
+  p->paths[BRIM_PROFILE_FILE_PAGE] = brim_strdup(given);
+  if (!p->paths[BRIM_PROFILE_FILE_PAGE]) {
     return brim_fail(BRIM_ENOMEM, "out of memory while writing a profile");
   }
-  BRIM_TRY(check_file(given));
-  BRIM_TRY(write_page(p, given));
-  p->wrote[CLI_PROFILE_PAGE] = true;
-  return BRIM_OK;
-}
-
-static void profile_files_free(cli_profile *p) {
-  brim_fs_unlock(p->lock);
-  for (int i = 0; i < CLI_PROFILE_FILES; i++) brim_free(p->paths[i]);
+  BRIM_TRY(brim_profile_check_file(given, false));
+  brim_str page;
+  brim_str_init(&page);
+  brim_status status = make_page(p, &page);
+  if (!status) status = brim_fs_write(given, page.data, page.len);
+  brim_str_deinit(&page);
+  p->session.wrote[BRIM_PROFILE_FILE_PAGE] = !status;
+  return status;
 }
 
 // {"record": path, ...} of those that were written; NULL without memory.
 static json_t *profile_files_json(const cli_profile *p) {
   json_t *object = json_object();
-  for (int i = 0; object && i < CLI_PROFILE_FILES; i++) {
-    if (!p->wrote[i] || !brim_json_put(object, files[i].key, json_string(p->paths[i]))) continue;
+  for (int i = 0; object && i < BRIM_PROFILE_FILES; i++) {
+    if (!p->session.wrote[i] || !brim_json_put(object, files[i].key, json_string(p->paths[i]))) continue;
     json_decref(object);
     return NULL;
   }
@@ -262,8 +160,8 @@ static json_t *profile_files_json(const cli_profile *p) {
 
 // "profile    runs/profile-x/profile.json", a line each.
 static void profile_files_text(const cli_profile *p, brim_str *out) {
-  for (int i = 0; i < CLI_PROFILE_FILES; i++) {
-    if (!p->wrote[i]) continue;
+  for (int i = 0; i < BRIM_PROFILE_FILES; i++) {
+    if (!p->session.wrote[i]) continue;
     const char *label = brim_tr(files[i].label);
     const int width = brim_utf8_width(label);
     brim_str_append(out, label);
@@ -273,7 +171,7 @@ static void profile_files_text(const cli_profile *p, brim_str *out) {
 }
 
 //------------------------------------------- command -------------------------------------------
-// `brim profile CONFIG`: where the time and the memory of a step go. Measuring is measure_profile.c's;
+// `brim profile CONFIG`: where the time and the memory of a step go. The session measures;
 // this file is the options, the order of events and what is printed.
 
 enum { LEAST_STEPS = 1, MOST_STEPS = 10000, ROWS = 10 };
@@ -379,11 +277,11 @@ static brim_ui_profile_options show_options(const cli_profile *p) {
   const brim_option_parse *parse = &p->cli->parse;
   const int by = place_of(lists, brim_option_string(parse, "by", NULL));
   const int sort = place_of(sorts, brim_option_string(parse, "sort", "time"));
-  brim_ui_profile_options how = {.by = brim_ui_profile_finest(&p->profile),
+  brim_ui_profile_options how = {.by = brim_ui_profile_finest(&p->session.profile),
                                  .sort = (brim_ui_profile_sort)(sort < 0 ? 0 : sort),
                                  .limit = (size_t)brim_option_int(parse, "limit", ROWS)};
   if (by < 0) return how;
-  if (p->profile.lists[by].count > 0) {
+  if (p->session.profile.lists[by].count > 0) {
     how.by = (brim_profile_list)by;
   } else {
     brim_cli_note(p->cli, brim_tr("this profile has no rows of --by %s; it shows others\n"),
@@ -409,7 +307,7 @@ static void on_progress(void *ctx, const brim_progress *progress) {
   brim_cli_progress(((cli_profile *)ctx)->cli, progress);
 }
 
-static brim_status on_crash(void *ctx) {
+static brim_status reopen(void *ctx) {
   cli_profile *p = ctx;
   return brim_cli_job_reopen(p->cli, p->job);
 }
@@ -429,86 +327,34 @@ static void banner(const cli_profile *p) {
   brim_cli_note(p->cli, "\n");
 }
 
-static brim_status measure_machine(cli_profile *p) {
-  const brim_machine_options how = brim_cli_machine_options(p->cli, p->job);
-  brim_machine_ceilings_init(&p->machine);
-  return brim_machine_ceilings_get(p->job->device, &how, &p->machine);
-}
-
-// Without it the columns of utilisation stay unknown: no reason not to measure.
-static void start_sampler(cli_profile *p) {
+// The session over the open job.
+static void open_session(cli_profile *p) {
   brim_cli_job *job = p->job;
-  if (!job->monitor || !job->memory.uuid[0]) return;
-  if (brim_gpu_sampler_start(job->monitor, job->memory.uuid, 0.05, &p->sampler)) {
-    brim_log_info("profile", "cannot measure utilisation: %s", brim_status_detail());
-    brim_status_clear();
-  }
-}
-
-static brim_status measure(cli_profile *p) {
-  const brim_cli_job *job = p->job;
-  p->setting = brim_work_setting(job->work);
-  p->begun = brim_clock_now();
-  BRIM_TRY(measure_machine(p));
-  start_sampler(p);
-  const char *source = brim_option_string(&p->cli->parse, "source", NULL);
-  const brim_profile_options how = {.steps = (int)brim_option_int(&p->cli->parse, "steps", 0),
-                                    .source = source && strcmp(source, "auto") ? source : NULL,
-                                    .memory_limit = brim_cli_memory_limit(job),
-                                    .memory = &p->job->memory,
-                                    .sampler = p->sampler,
-                                    .machine = &p->machine,
-                                    .stop = p->cli->stop,
-                                    .on_stage = on_stage,
-                                    .ctx = p};
-  brim_status status = brim_profile_run(job->work, job->config, job->device, &p->setting, &how,
-                                        &p->profile, &p->trace);
-  brim_gpu_sampler_stop(p->sampler);
-  p->sampler = NULL;
-  return status;
-}
-
-// Ceilings from a busy hour would give shares above 100 %.
-static void check_machine(cli_profile *p) {
-  const brim_machine_options how = brim_cli_machine_options(p->cli, p->job);
-  if (!brim_machine_ceilings_raise(p->job->device, &how, &p->profile.result, 1, &p->machine))
-    return;
-  const char *precision = brim_result_text_as(&p->profile.result, BRIM_ROLE_PRECISION);
-  brim_profile_ceilings(&p->profile, precision[0] ? precision : "fp32");
-}
-
-// Prices of the findings, by short runs of their remedies. Interrupted, they are what was known until then.
-static brim_status find(cli_profile *p) {
-  const brim_cli_job *job = p->job;
-  const brim_remedy_options how = {.setting = &p->setting,
-                                   .folder = brim_cli_job_saves_in(job),
-                                   .trial = {.memory_limit = brim_cli_memory_limit(job),
-                                             .memory = &p->job->memory,
-                                             .machine = &p->machine,
-                                             .ci_target = 0.01,
-                                             .stop = p->cli->stop},
-                                   .on_progress = on_progress,
-                                   .ctx = p};
-  if (brim_option_flag(&p->cli->parse, "price", true)) {
-    brim_work_subject work = {.config = job->config,
-                              .work = &p->job->work,
-                              .device = &p->job->device,
-                              .reopen = on_crash,
-                              .ctx = p};
-    brim_subject subject;
-    brim_work_subject_open(&work, &subject);
-    return brim_remedies_measure(&subject, &how, &p->profile.result, 1, 0);
-  }
-  brim_diagnose(&p->profile.result, 1, 0);
-  return BRIM_OK;
-}
-
-// The setting itself failed: it did not fit, or its steps did not run.
-static brim_status check_ran(cli_profile *p) {
-  const brim_result *r = &p->profile.result;
-  if (r->failure == BRIM_FAILURE_NONE) return BRIM_OK;
-  p->cli->running = r->failure == BRIM_FAILURE_OTHER;
-  return brim_fail(brim_result_is_oom(r) ? BRIM_EOOM : r->failure_status, "%s", r->message);
+  const brim_option_parse *parse = &p->cli->parse;
+  const char *source = brim_option_string(parse, "source", NULL);
+  p->work = (brim_work_subject){.config = job->config,
+                                .work = &job->work,
+                                .device = &job->device,
+                                .reopen = reopen,
+                                .ctx = p};
+  brim_work_subject_open(&p->work, &p->subject);
+  const brim_profile_session_options how = {
+      .profile = {.steps = (int)brim_option_int(parse, "steps", 0),
+                  .source = source && strcmp(source, "auto") ? source : NULL,
+                  .memory_limit = brim_cli_memory_limit(job),
+                  .memory = &job->memory,
+                  .stop = p->cli->stop,
+                  .on_stage = on_stage,
+                  .ctx = p},
+      .machine = brim_cli_machine_options(p->cli, job),
+      .monitor = job->monitor,
+      .device = &job->device,
+      .price = brim_option_flag(parse, "price", true),
+      .on_progress = on_progress,
+      .keep_earlier = keep_earlier,
+      .page = make_page,
+      .ctx = p};
+  brim_profile_session_open(&p->session, &p->subject, &how);
 }
 
 //---------------------------------- what is shown ----------------------------------
@@ -517,7 +363,7 @@ static brim_status print_text(const cli_profile *p) {
   brim_str out;
   brim_str_init(&out);
   const brim_ui_profile_options how = show_options(p);
-  brim_status status = brim_ui_profile(&p->cli->out, &p->profile, &how, &out);
+  brim_status status = brim_ui_profile(&p->cli->out, &p->session.profile, &how, &out);
   brim_str_append_char(&out, '\n');
   profile_files_text(p, &out);
   if (!status) status = brim_str_status(&out);
@@ -528,7 +374,7 @@ static brim_status print_text(const cli_profile *p) {
 
 static brim_status print_json(const cli_profile *p) {
   json_t *fields = json_object(), *value = NULL;
-  brim_status status = brim_profile_to_json(&p->profile, &value);
+  brim_status status = brim_profile_to_json(&p->session.profile, &value);
   if (!status) status = brim_json_put(fields, "profile", value);
   if (!status) status = brim_json_put(fields, "files", profile_files_json(p));
   if (status) {
@@ -536,16 +382,6 @@ static brim_status print_json(const cli_profile *p) {
     return status;
   }
   return brim_cli_event(p->cli, "profile", fields);
-}
-
-// What was measured is shown even where it could not be written.
-static brim_status finish(cli_profile *p) {
-  char detail[512];
-  brim_status written = profile_files(p);
-  snprintf(detail, sizeof detail, "%s", brim_status_detail());
-  BRIM_TRY(p->cli->json ? print_json(p) : print_text(p));
-  if (written) brim_status_set_detail(detail);
-  return written;
 }
 
 //---------------------------------- an earlier profile ----------------------------------
@@ -604,10 +440,10 @@ static brim_status show_earlier(cli_profile *p, const char *path) {
   BRIM_TRY(brim_fs_read(path, 0, &text, &size));
   brim_status status = brim_json_parse(text, size, path, &value);
   brim_free(text);
-  if (!status) status = brim_profile_from_json(value, path, &p->profile);
+  if (!status) status = brim_profile_from_json(value, path, &p->session.profile);
   json_decref(value);
   BRIM_TRY(status);
-  brim_result_know(&p->profile.result, 1);
+  brim_result_know(&p->session.profile.result, 1);
   BRIM_TRY(profile_page_again(p, path));
   return p->cli->json ? print_json(p) : print_text(p);
 }
@@ -615,18 +451,23 @@ static brim_status show_earlier(cli_profile *p, const char *path) {
 //---------------------------------- the command ----------------------------------
 
 static brim_status profile_work(cli_profile *p) {
-  BRIM_TRY(profile_prepare(p));
+  char detail[512];
+  open_session(p);
+  BRIM_TRY(prepare(p));
   banner(p);
-  BRIM_TRY(measure(p));
-  BRIM_TRY(check_ran(p));
-  p->cli->running = true;
-  brim_time start = brim_clock_now();
-  check_machine(p);
-  brim_status found = find(p);
-  p->profile.seconds += (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
-  if (found && found != BRIM_EINTERRUPTED) return found;
-  BRIM_TRY(finish(p));
-  return found ? brim_fail(found, "interrupted; the findings have no measured prices") : BRIM_OK;
+  p->session.how.checkpoints = brim_cli_job_saves_in(p->job);
+  p->begun = brim_clock_now();
+  brim_status status = brim_profile_session_run(&p->session);
+  p->cli->running = p->session.running;
+  BRIM_TRY(status);
+  // What was measured is shown even where it could not be written.
+  status = brim_profile_session_write(&p->session);
+  snprintf(detail, sizeof detail, "%s", brim_status_detail());
+  BRIM_TRY(p->cli->json ? print_json(p) : print_text(p));
+  if (status) brim_status_set_detail(detail);
+  BRIM_TRY(status);
+  if (!p->session.unpriced) return BRIM_OK;
+  return brim_fail(BRIM_EINTERRUPTED, "interrupted; the findings have no measured prices");
 }
 
 // The first rank measures, and the others make the steps that it makes.
@@ -670,14 +511,13 @@ static brim_status profile_config(cli_profile *p) {
 static brim_status run(brim_cli *cli) {
   brim_cli_job job = {0};
   cli_profile p = {.cli = cli, .job = &job};
-  brim_profile_init(&p.profile);
-  brim_trace_init(&p.trace);
+  brim_profile_init(&p.session.profile);
+  brim_trace_init(&p.session.trace);
   char *record = earlier_record(cli);
   brim_status status = record ? show_earlier(&p, record) : profile_config(&p);
   brim_free(record);
-  brim_trace_deinit(&p.trace);
-  brim_profile_deinit(&p.profile);
-  profile_files_free(&p);
+  brim_profile_session_close(&p.session);
+  for (int i = 0; i < BRIM_PROFILE_FILES; i++) brim_free(p.paths[i]);
   return status;
 }
 
