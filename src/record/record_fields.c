@@ -91,15 +91,25 @@ static int64_t read_int(const brim_field *f, const char *at) {
 static json_t *field_value(const brim_field *f, const char *at) {
   double number;
   bool flag;
+  uint64_t large;
+  char digits[32];
   const char *text;
   switch (f->kind) {
     case BRIM_FIELD_TEXT:
       memcpy(&text, at, sizeof text);
       return brim_record_text(text);
     case BRIM_FIELD_CHARS:
+    case BRIM_FIELD_WORDS:
       return brim_record_text(at);
     case BRIM_FIELD_INT:
       return read_int(f, at) == f->none ? json_null() : json_integer(read_int(f, at));
+    case BRIM_FIELD_I32:
+      return json_integer(read_int(f, at));
+    case BRIM_FIELD_U64:
+      memcpy(&large, at, sizeof large);
+      if (large <= (uint64_t)INT64_MAX) return json_integer((json_int_t)large);
+      snprintf(digits, sizeof digits, "%llu", (unsigned long long)large);
+      return json_string(digits);
     case BRIM_FIELD_NUMBER:
       memcpy(&number, at, sizeof number);
       return brim_json_number(number);
@@ -114,6 +124,12 @@ static json_t *field_value(const brim_field *f, const char *at) {
     }
   }
   return NULL;
+}
+
+brim_status brim_field_put(const brim_field *f, const void *from, json_t *out) {
+  const char *at = (const char *)from + f->offset;
+  if (f->kind == BRIM_FIELD_WORDS) return brim_record_put_words(out, f->key, at);
+  return brim_json_put(out, f->key, field_value(f, at));
 }
 
 brim_status brim_fields_put(const brim_fields *fields, const void *from, bool lean, json_t *out) {
@@ -154,13 +170,15 @@ static void write_int(const brim_field *f, char *at, int64_t value) {
   }
 }
 
-static void write_name(const brim_field *f, char *at, const char *name) {
+// False where the name is not known.
+static bool write_name(const brim_field *f, char *at, const char *name) {
   for (int i = 0; i < f->names; i++) {
     if (strcmp(f->name(i), name) != 0) continue;
     write_int(f, at, i);
-    return;
+    return true;
   }
   if (f->other) write_int(f, at, f->other);
+  return false;
 }
 
 void brim_fields_init(const brim_fields *fields, void *out) {
@@ -176,43 +194,60 @@ void brim_fields_init(const brim_fields *fields, void *out) {
   }
 }
 
-static bool get_value(const brim_field *f, const json_t *value, char *at) {
-  double number;
-  bool flag;
+const char *brim_field_get(const brim_field *f, const json_t *value, void *to) {
+  char *at = (char *)to + f->offset;
+  const char *text = json_string_value(value);
+  const json_int_t whole = json_integer_value(value);
+  double number = json_is_null(value) ? NAN : json_number_value(value);
+  uint64_t large = (uint64_t)whole;
+  bool flag = json_is_true(value);
   switch (f->kind) {
     case BRIM_FIELD_INT:
-      if (!json_is_integer(value)) return false;
-      write_int(f, at, json_integer_value(value));
-      return true;
+      if (!json_is_integer(value)) return "a whole number";
+      write_int(f, at, whole);
+      return NULL;
+    case BRIM_FIELD_I32:
+      if (!json_is_integer(value) || whole < INT32_MIN || whole > INT32_MAX) {
+        return "a whole number of at most 32 bits";
+      }
+      write_int(f, at, whole);
+      return NULL;
+    case BRIM_FIELD_U64:
+      if (!(json_is_integer(value) && whole >= 0) &&
+          !(text && brim_record_parse_u64(text, &large))) {
+        return "a whole number from 0 up";
+      }
+      memcpy(at, &large, sizeof large);
+      return NULL;
     case BRIM_FIELD_NUMBER:
-      if (!json_is_number(value)) return false;
-      number = json_number_value(value);
+      if (!json_is_number(value) && !json_is_null(value)) return "a number or null";
       memcpy(at, &number, sizeof number);
-      return true;
+      return NULL;
     case BRIM_FIELD_BOOL:
-      if (!json_is_boolean(value)) return false;
-      flag = json_is_true(value);
+      if (!json_is_boolean(value)) return "true or false";
       memcpy(at, &flag, sizeof flag);
-      return true;
+      return NULL;
     case BRIM_FIELD_FLAG:
-      if (!json_is_boolean(value)) return false;
-      write_int(f, at, json_is_true(value) ? 2 : 1);
-      return true;
-    case BRIM_FIELD_TEXT:
-    case BRIM_FIELD_CHARS:
+      if (!json_is_boolean(value)) return "true or false";
+      write_int(f, at, flag ? 2 : 1);
+      return NULL;
     case BRIM_FIELD_NAME:
-      break;
+      if (!text) return f->want ? f->want : "a string";
+      return write_name(f, at, text) ? NULL : f->want;
+    case BRIM_FIELD_TEXT:
+      if (text) memcpy(at, &text, sizeof text);
+      return text || json_is_null(value) ? NULL : "a string";
+    case BRIM_FIELD_CHARS:
+    case BRIM_FIELD_WORDS:
+      if (text) brim_record_copy(at, f->size, text);
+      return text || json_is_null(value) ? NULL : "a string";
   }
-  const char *text = json_string_value(value);
-  if (!text) return false;
-  if (f->kind == BRIM_FIELD_TEXT) {
-    memcpy(at, &text, sizeof text);
-  } else if (f->kind == BRIM_FIELD_CHARS) {
-    brim_record_copy(at, f->size, text);
-  } else {
-    write_name(f, at, text);
-  }
-  return true;
+  return NULL;
+}
+
+void brim_field_get_words(const brim_field *f, const json_t *object, void *to) {
+  if (f->kind != BRIM_FIELD_WORDS) return;
+  brim_record_read_words(object, f->key, (char *)to + f->offset, f->size);
 }
 
 brim_status brim_fields_get(const brim_fields *fields, const json_t *from, void *out) {
@@ -221,8 +256,8 @@ brim_status brim_fields_get(const brim_fields *fields, const json_t *from, void 
     const brim_field *f = &fields->rows[i];
     const json_t *value = json_object_get(from, f->key);
     if (!value || json_is_null(value)) continue;
-    if (!get_value(f, value, (char *)out + f->offset))
-      return brim_fields_wrong(fields->what, f->key);
+    if (brim_field_get(f, value, out)) return brim_fields_wrong(fields->what, f->key);
+    brim_field_get_words(f, from, out);
   }
   return BRIM_OK;
 }

@@ -1,5 +1,5 @@
-// Inside the record room: structs to JSON and back by tables of fields. A row gives the key, the kind
-// and the place in the struct, so that writing and reading cannot disagree.
+// Inside the record room: structs to JSON and back by tables of fields. A row gives the key, the kind and the
+// place in the struct: start values, writing and reading come from the same row. Every record uses it.
 #ifndef BRIM_RECORD_FIELDS_H_
 #define BRIM_RECORD_FIELDS_H_
 
@@ -12,7 +12,10 @@ extern "C" {
 typedef enum brim_field_kind {
   BRIM_FIELD_TEXT,    // const char *: points into the JSON after reading
   BRIM_FIELD_CHARS,   // char []
-  BRIM_FIELD_INT,     // int64_t or int
+  BRIM_FIELD_WORDS,   // char [] of base_words.h: English under the key, the words under KEY_words
+  BRIM_FIELD_INT,     // int64_t or int; larger numbers are cut
+  BRIM_FIELD_I32,     // int; larger numbers are refused
+  BRIM_FIELD_U64,     // uint64_t; above 2^63-1 as a decimal string
   BRIM_FIELD_NUMBER,  // double, NaN = unknown
   BRIM_FIELD_BOOL,
   BRIM_FIELD_FLAG,  // an enum {unknown, no, yes}: null, false, true
@@ -20,13 +23,15 @@ typedef enum brim_field_kind {
 } brim_field_kind;
 
 typedef struct brim_field {
+  const char *section;  // object that has the key, where a table spans several; NULL = no other
   const char *key;
   brim_field_kind kind;
   size_t offset, size;
   const char *(*name)(int value);  // of BRIM_FIELD_NAME
   int names;                       // how many it has
-  int other;     // of BRIM_FIELD_NAME: value of a name that is not known; 0 = it stays as it is
-  int64_t none;  // of BRIM_FIELD_INT: unknown
+  int other;         // of BRIM_FIELD_NAME: value of a name that is not known; 0 = it stays as it is
+  const char *want;  // of BRIM_FIELD_NAME: "a cause of a gap": names that are not known are refused
+  int64_t none;      // of BRIM_FIELD_INT: unknown
 } brim_field;
 
 typedef struct brim_fields {
@@ -46,6 +51,14 @@ typedef struct brim_fields {
     .key = key_, .kind = BRIM_FIELD_NAME, BRIM_FIELD_PLACE(type, member), .name = name_, \
     .names = (int)(count_)                                                               \
   }
+
+// One row into an object.
+brim_status brim_field_put(const brim_field *field, const void *from, json_t *out);
+// One value into the struct: NULL, or what it should be ("a string"), for messages. A null number becomes NaN,
+// a null text stays.
+const char *brim_field_get(const brim_field *field, const json_t *value, void *to);
+// Of BRIM_FIELD_WORDS, once the English text was read: the words of `object`, where they say the same.
+void brim_field_get_words(const brim_field *field, const json_t *object, void *to);
 
 // Everything unknown: whole numbers `none`, numbers NaN, texts "", the rest 0.
 void brim_fields_init(const brim_fields *fields, void *out);

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "record/record_int.h"
+#include "record/record_fields.h"
 #include "record/record_snapshot.h"
 
 //-------------------------------------------- values --------------------------------------------
@@ -29,33 +29,125 @@ const char *brim_gap_key(brim_gap_cause cause) {
   return keys[cause];
 }
 
+//---------------------------------- fields ----------------------------------
+
+// A section of the profile itself; NULL = the top.
+typedef struct section {
+  const char *key;
+  const brim_field *fields;
+  size_t count;
+} section;
+
+#define COUNT(list) (sizeof(list) / sizeof *(list))
+#define FIELD(type, key_, kind_, member) BRIM_FIELD_(type, key_, kind_, member)
+
+#define ROW brim_profile_row
+static const brim_field row_fields[] = {
+    FIELD(ROW, "name", CHARS, name),
+    FIELD(ROW, "kind", CHARS, kind),
+    FIELD(ROW, "op", CHARS, op),
+    FIELD(ROW, "layer", CHARS, layer),
+    FIELD(ROW, "phase", CHARS, phase),
+    FIELD(ROW, "count", NUMBER, count),
+    FIELD(ROW, "ms", NUMBER, ms),
+    FIELD(ROW, "total_ms", NUMBER, total_ms),
+    FIELD(ROW, "share", NUMBER, share),
+    FIELD(ROW, "flops", NUMBER, flops),
+    FIELD(ROW, "bytes", NUMBER, bytes),
+    FIELD(ROW, "ceiling", CHARS, ceiling),
+    FIELD(ROW, "ceiling_share", NUMBER, ceiling_share),
+};
+
+#define GAP brim_profile_gap
+static const char *cause_name(int cause) { return brim_gap_key((brim_gap_cause)cause); }
+
+#define CAUSE                                                                                  \
+  {                                                                                            \
+    .key = "cause", .kind = BRIM_FIELD_NAME, BRIM_FIELD_PLACE(GAP, cause), .name = cause_name, \
+    .names = BRIM_GAP_COUNT, .want = "a cause of a gap"                                        \
+  }
+static const brim_field gap_fields[] = {
+    CAUSE,
+    FIELD(GAP, "ms", NUMBER, ms),
+    FIELD(GAP, "step", I32, step),
+    FIELD(GAP, "at_ms", NUMBER, at_ms),
+    FIELD(GAP, "before", CHARS, before),
+    FIELD(GAP, "after", CHARS, after),
+};
+
+#define POINT brim_profile_point
+static const brim_field point_fields[] = {
+    FIELD(POINT, "op", CHARS, op),
+    FIELD(POINT, "layer", CHARS, layer),
+    FIELD(POINT, "phase", CHARS, phase),
+    FIELD(POINT, "bytes", NUMBER, bytes),
+};
+
+#define BLOCK brim_profile_block
+static const brim_field block_fields[] = {
+    FIELD(BLOCK, "name", CHARS, name),    FIELD(BLOCK, "kind", CHARS, kind),
+    FIELD(BLOCK, "bytes", NUMBER, bytes), FIELD(BLOCK, "offset", NUMBER, offset),
+    FIELD(BLOCK, "first", I32, first),    FIELD(BLOCK, "last", I32, last),
+};
+
+#define ALL brim_profile
+static const brim_field top_fields[] = {
+    FIELD(ALL, "source", CHARS, source),
+    FIELD(ALL, "note", WORDS, note),
+};
+static const brim_field step_fields[] = {
+    FIELD(ALL, "ms", NUMBER, step_ms),
+    FIELD(ALL, "mad_ms", NUMBER, step_mad_ms),
+    FIELD(ALL, "traced_ms", NUMBER, traced_ms),
+    FIELD(ALL, "traced_steps", I32, traced_steps),
+};
+static const brim_field transfer_fields[] = {
+    FIELD(ALL, "ms", NUMBER, h2d_ms),
+    FIELD(ALL, "exposed_ms", NUMBER, h2d_exposed_ms),
+    FIELD(ALL, "bytes", NUMBER, h2d_bytes),
+    FIELD(ALL, "pageable_bytes", NUMBER, h2d_pageable_bytes),
+};
+static const brim_field exchange_fields[] = {
+    FIELD(ALL, "ranks", I32, ranks),
+    FIELD(ALL, "by", CHARS, exchange_by),
+    FIELD(ALL, "ms", NUMBER, exchange_ms),
+    FIELD(ALL, "exposed_ms", NUMBER, exchange_exposed_ms),
+    FIELD(ALL, "bytes", NUMBER, exchange_bytes),
+};
+static const brim_field worker_fields[] = {
+    FIELD(ALL, "count", I32, workers),
+    FIELD(ALL, "io_ms", NUMBER, worker_io_ms),
+    FIELD(ALL, "transform_ms", NUMBER, worker_transform_ms),
+};
+static const brim_field memory_fields[] = {
+    FIELD(ALL, "arena_bytes", NUMBER, memory.arena_bytes),
+    FIELD(ALL, "fixed_bytes", NUMBER, memory.fixed_bytes),
+    FIELD(ALL, "peak_bytes", NUMBER, memory.peak_bytes),
+    FIELD(ALL, "peak", I32, memory.peak),
+};
+static const brim_field cost_fields[] = {
+    FIELD(ALL, "seconds", NUMBER, seconds),         FIELD(ALL, "attach_s", NUMBER, attach_s),
+    FIELD(ALL, "window_s", NUMBER, window_s),       FIELD(ALL, "extra_ms", NUMBER, extra_ms),
+    FIELD(ALL, "run_percent", NUMBER, run_percent),
+};
+static const section sections[] = {
+    {NULL, top_fields, COUNT(top_fields)},
+    {"step", step_fields, COUNT(step_fields)},
+    {"transfer", transfer_fields, COUNT(transfer_fields)},
+    {"exchange", exchange_fields, COUNT(exchange_fields)},
+    {"workers", worker_fields, COUNT(worker_fields)},
+    {"memory", memory_fields, COUNT(memory_fields)},
+    {"cost", cost_fields, COUNT(cost_fields)},
+};
+
 void brim_profile_init(brim_profile *profile) {
   memset(profile, 0, sizeof *profile);
   brim_result_init(&profile->result);
-  double *const unknown[] = {
-      &profile->step_ms,
-      &profile->step_mad_ms,
-      &profile->traced_ms,
-      &profile->gap_ms,
-      &profile->h2d_ms,
-      &profile->h2d_exposed_ms,
-      &profile->h2d_bytes,
-      &profile->h2d_pageable_bytes,
-      &profile->exchange_ms,
-      &profile->exchange_exposed_ms,
-      &profile->exchange_bytes,
-      &profile->worker_io_ms,
-      &profile->worker_transform_ms,
-      &profile->seconds,
-      &profile->attach_s,
-      &profile->window_s,
-      &profile->extra_ms,
-      &profile->run_percent,
-      &profile->memory.arena_bytes,
-      &profile->memory.fixed_bytes,
-      &profile->memory.peak_bytes,
-  };
-  for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) *unknown[i] = NAN;
+  profile->gap_ms = NAN;
+  for (size_t i = 0; i < COUNT(sections); i++) {
+    const brim_fields of = {.rows = sections[i].fields, .count = sections[i].count};
+    brim_fields_init(&of, profile);
+  }
   for (int i = 0; i < BRIM_GAP_COUNT; i++) profile->cause_ms[i] = profile->cause_count[i] = NAN;
   for (int i = 0; i < BRIM_PROFILE_LIST_COUNT; i++) profile->sum_ms[i] = NAN;
   profile->memory.peak = -1;
@@ -159,149 +251,12 @@ size_t brim_profile_alive(const brim_profile *profile, int point, size_t *out, s
 }
 
 //--------------------------------------------- JSON ---------------------------------------------
-// A profile to JSON and back, by tables of fields: a row gives the key, the kind and the place in the
-// struct. The format is specified in record_profile.h.
-
-typedef enum field_kind {
-  FIELD_TEXT,
-  FIELD_WORDS,  // base_words.h
-  FIELD_NUMBER,
-  FIELD_INT,
-  FIELD_CAUSE
-} field_kind;
-
-typedef struct field {
-  const char *key;
-  field_kind kind;
-  size_t offset, size;
-} field;
-
-// A section of the profile itself; NULL = the top.
-typedef struct section {
-  const char *key;
-  const field *fields;
-  size_t count;
-} section;
-
-#define PLACE(type, member) offsetof(type, member), sizeof(((type *)0)->member)
-#define COUNT(list) (sizeof(list) / sizeof *(list))
-
-#define ROW brim_profile_row
-static const field row_fields[] = {
-    {"name", FIELD_TEXT, PLACE(ROW, name)},
-    {"kind", FIELD_TEXT, PLACE(ROW, kind)},
-    {"op", FIELD_TEXT, PLACE(ROW, op)},
-    {"layer", FIELD_TEXT, PLACE(ROW, layer)},
-    {"phase", FIELD_TEXT, PLACE(ROW, phase)},
-    {"count", FIELD_NUMBER, PLACE(ROW, count)},
-    {"ms", FIELD_NUMBER, PLACE(ROW, ms)},
-    {"total_ms", FIELD_NUMBER, PLACE(ROW, total_ms)},
-    {"share", FIELD_NUMBER, PLACE(ROW, share)},
-    {"flops", FIELD_NUMBER, PLACE(ROW, flops)},
-    {"bytes", FIELD_NUMBER, PLACE(ROW, bytes)},
-    {"ceiling", FIELD_TEXT, PLACE(ROW, ceiling)},
-    {"ceiling_share", FIELD_NUMBER, PLACE(ROW, ceiling_share)},
-};
-
-#define GAP brim_profile_gap
-static const field gap_fields[] = {
-    {"cause", FIELD_CAUSE, PLACE(GAP, cause)},  {"ms", FIELD_NUMBER, PLACE(GAP, ms)},
-    {"step", FIELD_INT, PLACE(GAP, step)},      {"at_ms", FIELD_NUMBER, PLACE(GAP, at_ms)},
-    {"before", FIELD_TEXT, PLACE(GAP, before)}, {"after", FIELD_TEXT, PLACE(GAP, after)},
-};
-
-#define POINT brim_profile_point
-static const field point_fields[] = {
-    {"op", FIELD_TEXT, PLACE(POINT, op)},
-    {"layer", FIELD_TEXT, PLACE(POINT, layer)},
-    {"phase", FIELD_TEXT, PLACE(POINT, phase)},
-    {"bytes", FIELD_NUMBER, PLACE(POINT, bytes)},
-};
-
-#define BLOCK brim_profile_block
-static const field block_fields[] = {
-    {"name", FIELD_TEXT, PLACE(BLOCK, name)},     {"kind", FIELD_TEXT, PLACE(BLOCK, kind)},
-    {"bytes", FIELD_NUMBER, PLACE(BLOCK, bytes)}, {"offset", FIELD_NUMBER, PLACE(BLOCK, offset)},
-    {"first", FIELD_INT, PLACE(BLOCK, first)},    {"last", FIELD_INT, PLACE(BLOCK, last)},
-};
-
-#define ALL brim_profile
-static const field top_fields[] = {
-    {"source", FIELD_TEXT, PLACE(ALL, source)},
-    {"note", FIELD_WORDS, PLACE(ALL, note)},
-};
-static const field step_fields[] = {
-    {"ms", FIELD_NUMBER, PLACE(ALL, step_ms)},
-    {"mad_ms", FIELD_NUMBER, PLACE(ALL, step_mad_ms)},
-    {"traced_ms", FIELD_NUMBER, PLACE(ALL, traced_ms)},
-    {"traced_steps", FIELD_INT, PLACE(ALL, traced_steps)},
-};
-static const field transfer_fields[] = {
-    {"ms", FIELD_NUMBER, PLACE(ALL, h2d_ms)},
-    {"exposed_ms", FIELD_NUMBER, PLACE(ALL, h2d_exposed_ms)},
-    {"bytes", FIELD_NUMBER, PLACE(ALL, h2d_bytes)},
-    {"pageable_bytes", FIELD_NUMBER, PLACE(ALL, h2d_pageable_bytes)},
-};
-static const field exchange_fields[] = {
-    {"ranks", FIELD_INT, PLACE(ALL, ranks)},
-    {"by", FIELD_TEXT, PLACE(ALL, exchange_by)},
-    {"ms", FIELD_NUMBER, PLACE(ALL, exchange_ms)},
-    {"exposed_ms", FIELD_NUMBER, PLACE(ALL, exchange_exposed_ms)},
-    {"bytes", FIELD_NUMBER, PLACE(ALL, exchange_bytes)},
-};
-static const field worker_fields[] = {
-    {"count", FIELD_INT, PLACE(ALL, workers)},
-    {"io_ms", FIELD_NUMBER, PLACE(ALL, worker_io_ms)},
-    {"transform_ms", FIELD_NUMBER, PLACE(ALL, worker_transform_ms)},
-};
-static const field memory_fields[] = {
-    {"arena_bytes", FIELD_NUMBER, PLACE(ALL, memory.arena_bytes)},
-    {"fixed_bytes", FIELD_NUMBER, PLACE(ALL, memory.fixed_bytes)},
-    {"peak_bytes", FIELD_NUMBER, PLACE(ALL, memory.peak_bytes)},
-    {"peak", FIELD_INT, PLACE(ALL, memory.peak)},
-};
-static const field cost_fields[] = {
-    {"seconds", FIELD_NUMBER, PLACE(ALL, seconds)},
-    {"attach_s", FIELD_NUMBER, PLACE(ALL, attach_s)},
-    {"window_s", FIELD_NUMBER, PLACE(ALL, window_s)},
-    {"extra_ms", FIELD_NUMBER, PLACE(ALL, extra_ms)},
-    {"run_percent", FIELD_NUMBER, PLACE(ALL, run_percent)},
-};
-static const section sections[] = {
-    {NULL, top_fields, COUNT(top_fields)},
-    {"step", step_fields, COUNT(step_fields)},
-    {"transfer", transfer_fields, COUNT(transfer_fields)},
-    {"exchange", exchange_fields, COUNT(exchange_fields)},
-    {"workers", worker_fields, COUNT(worker_fields)},
-    {"memory", memory_fields, COUNT(memory_fields)},
-    {"cost", cost_fields, COUNT(cost_fields)},
-};
+// The format is specified in record_profile.h.
 
 //---------------------------------- to JSON ----------------------------------
 
-static brim_status put_fields(json_t *object, const field *fields, size_t count, const void *of) {
-  for (size_t i = 0; i < count; i++) {
-    const void *at = (const char *)of + fields[i].offset;
-    json_t *value = NULL;
-    switch (fields[i].kind) {
-      case FIELD_TEXT:
-        value = brim_record_text((const char *)at);
-        break;
-      case FIELD_WORDS:
-        BRIM_TRY(brim_record_put_words(object, fields[i].key, (const char *)at));
-        continue;
-      case FIELD_NUMBER:
-        value = brim_json_number(*(const double *)at);
-        break;
-      case FIELD_INT:
-        value = json_integer(*(const int *)at);
-        break;
-      case FIELD_CAUSE:
-        value = json_string(brim_gap_key(*(const brim_gap_cause *)at));
-        break;
-    }
-    BRIM_TRY(brim_json_put(object, fields[i].key, value));
-  }
+static brim_status put_fields(json_t *object, const section *of, const void *from) {
+  for (size_t i = 0; i < of->count; i++) BRIM_TRY(brim_field_put(&of->fields[i], from, object));
   return BRIM_OK;
 }
 
@@ -312,7 +267,7 @@ static brim_status put_list(json_t *object, const char *key, const section *of, 
   for (size_t i = 0; i < count; i++) {
     json_t *item = json_object();
     BRIM_TRY(brim_json_push(list, item));
-    BRIM_TRY(put_fields(item, of->fields, of->count, (const char *)items + i * size));
+    BRIM_TRY(put_fields(item, of, (const char *)items + i * size));
   }
   return BRIM_OK;
 }
@@ -362,7 +317,7 @@ static brim_status put_sections(json_t *root, const brim_profile *p) {
       object = json_object();
       BRIM_TRY(brim_json_put(root, sections[i].key, object));
     }
-    BRIM_TRY(put_fields(object, sections[i].fields, sections[i].count, p));
+    BRIM_TRY(put_fields(object, &sections[i], p));
   }
   const brim_profile_memory *m = &p->memory;
   json_t *memory = json_object_get(root, "memory");
@@ -406,42 +361,6 @@ static brim_status bad(const char *name, const char *where, const char *key, con
   return brim_fail(BRIM_EPARSE, "%s: %s.%s should be %s", name, where, key, want);
 }
 
-static bool read_cause(const json_t *value, brim_gap_cause *out) {
-  const char *text = json_string_value(value);
-  for (int i = 0; text && i < BRIM_GAP_COUNT; i++) {
-    if (strcmp(text, brim_gap_key((brim_gap_cause)i)) == 0) {
-      *out = (brim_gap_cause)i;
-      return true;
-    }
-  }
-  return false;
-}
-
-static const char *read_field(const field *f, const json_t *value, void *at) {
-  switch (f->kind) {
-    case FIELD_TEXT:
-    case FIELD_WORDS:
-      if (json_is_null(value)) return NULL;
-      if (!json_is_string(value)) return "a string";
-      brim_record_copy((char *)at, f->size, json_string_value(value));
-      return NULL;
-    case FIELD_NUMBER:
-      if (!json_is_null(value) && !json_is_number(value)) return "a number or null";
-      *(double *)at = json_is_null(value) ? NAN : json_number_value(value);
-      return NULL;
-    case FIELD_INT:
-      if (!json_is_integer(value) || json_integer_value(value) < INT32_MIN ||
-          json_integer_value(value) > INT32_MAX) {
-        return "a whole number of at most 32 bits";
-      }
-      *(int *)at = (int)json_integer_value(value);
-      return NULL;
-    case FIELD_CAUSE:
-      return read_cause(value, (brim_gap_cause *)at) ? NULL : "a cause of a gap";
-  }
-  return NULL;
-}
-
 static brim_status read_fields(const char *name, const section *of, const json_t *object,
                                void *to) {
   const char *where = of->key ? of->key : "profile";
@@ -449,13 +368,11 @@ static brim_status read_fields(const char *name, const section *of, const json_t
     return bad(name, "profile", where, "an object");
   }
   for (size_t i = 0; i < of->count; i++) {
-    const field *f = &of->fields[i];
+    const brim_field *f = &of->fields[i];
     const json_t *value = json_object_get(object, f->key);
-    const char *want = value ? read_field(f, value, (char *)to + f->offset) : NULL;
+    const char *want = value ? brim_field_get(f, value, to) : NULL;
     if (want) return bad(name, where, f->key, want);
-    if (f->kind == FIELD_WORDS) {
-      brim_record_read_words(object, f->key, (char *)to + f->offset, f->size);
-    }
+    brim_field_get_words(f, object, to);
   }
   return BRIM_OK;
 }
@@ -504,19 +421,20 @@ static brim_status read_gaps(const char *name, const json_t *root, brim_profile 
   const json_t *gaps = json_object_get(root, "gaps"), *causes, *longest;
   if (!gaps || json_is_null(gaps)) return BRIM_OK;
   if (!json_is_object(gaps)) return bad(name, "profile", "gaps", "an object or null");
-  static const field whole[] = {{"ms", FIELD_NUMBER, PLACE(ALL, gap_ms)}};
+  static const brim_field whole[] = {FIELD(ALL, "ms", NUMBER, gap_ms)};
   static const section whole_section = {"gaps", whole, COUNT(whole)};
   out->has_gaps = true;
   BRIM_TRY(read_fields(name, &whole_section, gaps, out));
   BRIM_TRY(list_of(name, gaps, "causes", &causes));
   for (size_t i = 0; i < json_array_size(causes); i++) {
     const json_t *item = json_array_get(causes, i);
-    brim_gap_cause cause;
-    if (!read_cause(json_object_get(item, "cause"), &cause)) continue;  // of a later brim
-    const field number = {"ms", FIELD_NUMBER, 0, sizeof(double)};
+    brim_profile_gap of;
+    if (brim_field_get(&gap_fields[0], json_object_get(item, "cause"), &of))
+      continue;  // a later brim
+    const brim_field number = {.kind = BRIM_FIELD_NUMBER, .size = sizeof(double)};
     const json_t *ms = json_object_get(item, "ms"), *n = json_object_get(item, "count");
-    const char *want = ms ? read_field(&number, ms, &out->cause_ms[cause]) : NULL;
-    if (!want && n) want = read_field(&number, n, &out->cause_count[cause]);
+    const char *want = ms ? brim_field_get(&number, ms, &out->cause_ms[of.cause]) : NULL;
+    if (!want && n) want = brim_field_get(&number, n, &out->cause_count[of.cause]);
     if (want) return bad(name, "gaps", "causes", want);
   }
   BRIM_TRY(list_of(name, gaps, "longest", &longest));

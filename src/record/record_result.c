@@ -10,7 +10,7 @@
 #include "base/base_words.h"
 #include "brim/plugin.h"
 #include "brim/record.h"
-#include "record/record_int.h"
+#include "record/record_fields.h"
 
 //-------------------------------------------- values --------------------------------------------
 
@@ -45,13 +45,6 @@ brim_failure_retry brim_failure_retry_of(brim_failure failure) {
   }
 }
 
-static void summary_unknown(brim_stats_summary *s) {
-  s->n = 0;
-  s->min = s->max = s->mean = s->stddev = NAN;
-  s->median = s->mad = s->p05 = s->p95 = s->p99 = NAN;
-  s->ci_low = s->ci_high = NAN;
-}
-
 void brim_machine_ceilings_init(brim_machine_ceilings *ceilings) {
 #define X(name) ceilings->name = NAN;
   BRIM_MACHINE_MAP(X)
@@ -71,47 +64,6 @@ double brim_machine_flops(const brim_machine_ceilings *ceilings, const char *pre
     if (strcmp(rows[i].name, precision) == 0) return rows[i].flops;
   }
   return NAN;
-}
-
-void brim_result_init(brim_result *result) {
-  memset(result, 0, sizeof *result);
-  result->when_s = NAN;
-  for (int i = 0; i < BRIM_PHASE_COUNT; i++) {
-    summary_unknown(&result->phase_ms[i]);
-    result->phase_busy_ms[i] = result->phase_moved_ms[i] = NAN;
-  }
-  summary_unknown(&result->total_ms);
-  result->worker_io_ms = result->worker_transform_ms = NAN;
-  result->quota_cpus = result->quota_cores = result->quota_cpu_ms = result->quota_throttled_ms =
-      NAN;
-  result->checkpoint_ms = result->checkpoint_steps = result->shared_percent = NAN;
-  result->samples_per_s = result->samples_per_s_low = result->samples_per_s_high = NAN;
-  result->epoch_s = result->seconds = NAN;
-  result->overhead_bytes = result->counted_bytes = result->peak_rss_bytes = NAN;
-  result->free_bytes = result->total_bytes = result->real_bytes = NAN;
-  double *const unknown[] = {&result->gpu_percent,
-                             &result->sm_percent,
-                             &result->occupancy_percent,
-                             &result->tensor_percent,
-                             &result->dram_percent,
-                             &result->cpu_percent,
-                             &result->others_cpu_percent,
-                             &result->power_w,
-                             &result->power_limit_w,
-                             &result->clock_mhz,
-                             &result->clock_max_mhz,
-                             &result->temperature_c,
-                             &result->joules_per_sample,
-                             &result->data_samples_per_s,
-                             &result->compute_samples_per_s,
-                             &result->gpu_busy_ms,
-                             &result->gpu_kernel_ms,
-                             &result->gpu_copy_ms,
-                             &result->kernels};
-  for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) *unknown[i] = NAN;
-  brim_machine_ceilings_init(&result->ceilings);
-  result->plan.flops_per_step = result->plan.bytes_per_step = NAN;
-  result->plan.samples_per_step = NAN;
 }
 
 void brim_result_deinit(brim_result *result) {
@@ -395,11 +347,8 @@ static brim_status read_stages(const json_t *root, const char *name, int line, b
 
 //---------------------------------- visits ----------------------------------
 
-static const struct {
-  const char *key;
-  size_t offset;
-} visit_fields[] = {
-#define X(name) {#name, offsetof(brim_result_visit, name)},
+static const brim_field visit_fields[] = {
+#define X(name) BRIM_FIELD_(brim_result_visit, #name, NUMBER, name),
     X(samples_per_s) X(log_se) X(samples) X(seconds) X(others_cpu_percent)
 #undef X
 };
@@ -415,9 +364,7 @@ static brim_status put_visits(json_t *trial, const brim_result *result) {
     BRIM_TRY(brim_json_push(list, item));
     BRIM_TRY(brim_json_put(item, "at", json_integer(visit->at)));
     for (size_t k = 0; k < VISIT_FIELDS; k++) {
-      const char *at = (const char *)visit + visit_fields[k].offset;
-      double number = *(const double *)(const void *)at;
-      BRIM_TRY(brim_json_put(item, visit_fields[k].key, brim_json_number(number)));
+      BRIM_TRY(brim_field_put(&visit_fields[k], visit, item));
     }
   }
   return BRIM_OK;
@@ -446,147 +393,122 @@ static brim_status read_visits(const json_t *root, const char *name, int line, b
 }
 
 //--------------------------------------------- JSON ---------------------------------------------
-// A result to JSON and back, by one table of fields: a row gives the section, the key, the kind and
-// the place in the struct. What does not fit a row (phases, knobs, plan rows) has a
-// function each way; lists of findings and transforms are in record_result.c. The format is specified in record.h.
+// One table of fields gives start values, JSON and reading. Phases, knobs, plan rows and lists do not fit a row:
+// each has a function each way. record.h specifies the format.
 
-typedef enum field_kind {
-  FIELD_NUMBER,
-  FIELD_INT,
-  FIELD_U64,
-  FIELD_BOOL,
-  FIELD_TEXT,
-  FIELD_WORDS  // base_words.h
-} field_kind;
-
-typedef struct field {
-  const char *section, *key;
-  field_kind kind;
-  size_t offset, size;
-} field;
-
-#define FIELD(section, key, kind, member) \
-  { section, key, kind, offsetof(brim_result, member), sizeof(((brim_result *)0)->member) }
+#define FIELD(section_, key_, kind_, member)                      \
+  {                                                               \
+    .section = section_, .key = key_, .kind = BRIM_FIELD_##kind_, \
+    BRIM_FIELD_PLACE(brim_result, member)                         \
+  }
 
 // Rows of one section stand together; sections are written in this order.
-static const field fields[] = {
-    FIELD("what", "workload", FIELD_TEXT, workload),
-    FIELD("what", "unit", FIELD_TEXT, unit),
-    FIELD("what", "seed", FIELD_U64, seed),
-    FIELD("what", "description", FIELD_TEXT, description),
-    FIELD("where", "device", FIELD_TEXT, device),
-    FIELD("where", "device_id", FIELD_TEXT, device_id),
-    FIELD("where", "library", FIELD_TEXT, library),
-    FIELD("where", "backend", FIELD_TEXT, backend),
-    FIELD("where", "cpu", FIELD_TEXT, cpu),
-    FIELD("where", "cores", FIELD_INT, cores),
-    FIELD("where", "threads", FIELD_INT, threads),
-    FIELD("where", "host", FIELD_TEXT, host),
-    FIELD("where", "os", FIELD_TEXT, os),
-    FIELD("where", "memory_bytes", FIELD_NUMBER, total_bytes),
-    FIELD("worker", "io_ms", FIELD_NUMBER, worker_io_ms),
-    FIELD("worker", "transform_ms", FIELD_NUMBER, worker_transform_ms),
-    FIELD("throughput", "samples_per_s", FIELD_NUMBER, samples_per_s),
-    FIELD("throughput", "ci_low", FIELD_NUMBER, samples_per_s_low),
-    FIELD("throughput", "ci_high", FIELD_NUMBER, samples_per_s_high),
-    FIELD("throughput", "epoch_s", FIELD_NUMBER, epoch_s),
-    FIELD("memory", "planned_device", FIELD_U64, plan.bytes[BRIM_PLACE_DEVICE]),
-    FIELD("memory", "planned_host", FIELD_U64, plan.bytes[BRIM_PLACE_HOST]),
-    FIELD("memory", "overhead", FIELD_NUMBER, overhead_bytes),
-    FIELD("memory", "real", FIELD_NUMBER, real_bytes),
-    FIELD("memory", "counted", FIELD_NUMBER, counted_bytes),
-    FIELD("memory", "peak_rss", FIELD_NUMBER, peak_rss_bytes),
-    FIELD("memory", "free_before", FIELD_NUMBER, free_bytes),
-    FIELD("plan", "flops_per_step", FIELD_NUMBER, plan.flops_per_step),
-    FIELD("plan", "bytes_per_step", FIELD_NUMBER, plan.bytes_per_step),
-    FIELD("plan", "samples_per_step", FIELD_NUMBER, plan.samples_per_step),
-    FIELD("plan", "parameter_count", FIELD_U64, plan.parameter_count),
-    FIELD("plan", "segments", FIELD_INT, plan.segments),
-    FIELD("plan", "recomputed", FIELD_INT, plan.recomputed),
-    FIELD("utilisation", "gpu_percent", FIELD_NUMBER, gpu_percent),
-    FIELD("utilisation", "sm_percent", FIELD_NUMBER, sm_percent),
-    FIELD("utilisation", "occupancy_percent", FIELD_NUMBER, occupancy_percent),
-    FIELD("utilisation", "tensor_percent", FIELD_NUMBER, tensor_percent),
-    FIELD("utilisation", "dram_percent", FIELD_NUMBER, dram_percent),
-    FIELD("utilisation", "power_w", FIELD_NUMBER, power_w),
-    FIELD("utilisation", "power_limit_w", FIELD_NUMBER, power_limit_w),
-    FIELD("utilisation", "clock_mhz", FIELD_NUMBER, clock_mhz),
-    FIELD("utilisation", "clock_max_mhz", FIELD_NUMBER, clock_max_mhz),
-    FIELD("utilisation", "temperature_c", FIELD_NUMBER, temperature_c),
-    FIELD("utilisation", "throttle", FIELD_TEXT, throttle),
-    FIELD("utilisation", "cpu_percent", FIELD_NUMBER, cpu_percent),
-    FIELD("utilisation", "others_cpu_percent", FIELD_NUMBER, others_cpu_percent),
-    FIELD("energy", "j_per_sample", FIELD_NUMBER, joules_per_sample),
-    FIELD("ceilings", "data_samples_per_s", FIELD_NUMBER, data_samples_per_s),
-    FIELD("ceilings", "compute_samples_per_s", FIELD_NUMBER, compute_samples_per_s),
-    FIELD("trace", "gpu_busy_ms", FIELD_NUMBER, gpu_busy_ms),
-    FIELD("trace", "gpu_kernel_ms", FIELD_NUMBER, gpu_kernel_ms),
-    FIELD("trace", "gpu_copy_ms", FIELD_NUMBER, gpu_copy_ms),
-    FIELD("trace", "kernels", FIELD_NUMBER, kernels),
-    FIELD("trial", "warmup_steps", FIELD_INT, warmup_steps),
-    FIELD("trial", "steps", FIELD_INT, steps),
-    FIELD("trial", "repeats", FIELD_INT, repeats),
-    FIELD("trial", "stable", FIELD_BOOL, stable),
-    FIELD("trial", "throttled", FIELD_BOOL, throttled),
-    FIELD("trial", "seconds", FIELD_NUMBER, seconds),
-    FIELD("quota", "cpus", FIELD_NUMBER, quota_cpus),
-    FIELD("quota", "cores", FIELD_NUMBER, quota_cores),
-    FIELD("quota", "cpu_ms", FIELD_NUMBER, quota_cpu_ms),
-    FIELD("quota", "throttled_ms", FIELD_NUMBER, quota_throttled_ms),
-    FIELD("checkpoint", "ms", FIELD_NUMBER, checkpoint_ms),
-    FIELD("checkpoint", "every_steps", FIELD_NUMBER, checkpoint_steps),
-    FIELD("sharing", "lost_percent", FIELD_NUMBER, shared_percent),
-    FIELD("sharing", "processes", FIELD_WORDS, shared_with),
-#define X(name) FIELD("machine", #name, FIELD_NUMBER, ceilings.name),
+static const brim_field fields[] = {
+    FIELD("what", "workload", CHARS, workload),
+    FIELD("what", "unit", CHARS, unit),
+    FIELD("what", "seed", U64, seed),
+    FIELD("what", "description", CHARS, description),
+    FIELD("where", "device", CHARS, device),
+    FIELD("where", "device_id", CHARS, device_id),
+    FIELD("where", "library", CHARS, library),
+    FIELD("where", "backend", CHARS, backend),
+    FIELD("where", "cpu", CHARS, cpu),
+    FIELD("where", "cores", I32, cores),
+    FIELD("where", "threads", I32, threads),
+    FIELD("where", "host", CHARS, host),
+    FIELD("where", "os", CHARS, os),
+    FIELD("where", "memory_bytes", NUMBER, total_bytes),
+    FIELD("worker", "io_ms", NUMBER, worker_io_ms),
+    FIELD("worker", "transform_ms", NUMBER, worker_transform_ms),
+    FIELD("throughput", "samples_per_s", NUMBER, samples_per_s),
+    FIELD("throughput", "ci_low", NUMBER, samples_per_s_low),
+    FIELD("throughput", "ci_high", NUMBER, samples_per_s_high),
+    FIELD("throughput", "epoch_s", NUMBER, epoch_s),
+    FIELD("memory", "planned_device", U64, plan.bytes[BRIM_PLACE_DEVICE]),
+    FIELD("memory", "planned_host", U64, plan.bytes[BRIM_PLACE_HOST]),
+    FIELD("memory", "overhead", NUMBER, overhead_bytes),
+    FIELD("memory", "real", NUMBER, real_bytes),
+    FIELD("memory", "counted", NUMBER, counted_bytes),
+    FIELD("memory", "peak_rss", NUMBER, peak_rss_bytes),
+    FIELD("memory", "free_before", NUMBER, free_bytes),
+    FIELD("plan", "flops_per_step", NUMBER, plan.flops_per_step),
+    FIELD("plan", "bytes_per_step", NUMBER, plan.bytes_per_step),
+    FIELD("plan", "samples_per_step", NUMBER, plan.samples_per_step),
+    FIELD("plan", "parameter_count", U64, plan.parameter_count),
+    FIELD("plan", "segments", I32, plan.segments),
+    FIELD("plan", "recomputed", I32, plan.recomputed),
+    FIELD("utilisation", "gpu_percent", NUMBER, gpu_percent),
+    FIELD("utilisation", "sm_percent", NUMBER, sm_percent),
+    FIELD("utilisation", "occupancy_percent", NUMBER, occupancy_percent),
+    FIELD("utilisation", "tensor_percent", NUMBER, tensor_percent),
+    FIELD("utilisation", "dram_percent", NUMBER, dram_percent),
+    FIELD("utilisation", "power_w", NUMBER, power_w),
+    FIELD("utilisation", "power_limit_w", NUMBER, power_limit_w),
+    FIELD("utilisation", "clock_mhz", NUMBER, clock_mhz),
+    FIELD("utilisation", "clock_max_mhz", NUMBER, clock_max_mhz),
+    FIELD("utilisation", "temperature_c", NUMBER, temperature_c),
+    FIELD("utilisation", "throttle", CHARS, throttle),
+    FIELD("utilisation", "cpu_percent", NUMBER, cpu_percent),
+    FIELD("utilisation", "others_cpu_percent", NUMBER, others_cpu_percent),
+    FIELD("energy", "j_per_sample", NUMBER, joules_per_sample),
+    FIELD("ceilings", "data_samples_per_s", NUMBER, data_samples_per_s),
+    FIELD("ceilings", "compute_samples_per_s", NUMBER, compute_samples_per_s),
+    FIELD("trace", "gpu_busy_ms", NUMBER, gpu_busy_ms),
+    FIELD("trace", "gpu_kernel_ms", NUMBER, gpu_kernel_ms),
+    FIELD("trace", "gpu_copy_ms", NUMBER, gpu_copy_ms),
+    FIELD("trace", "kernels", NUMBER, kernels),
+    FIELD("trial", "warmup_steps", I32, warmup_steps),
+    FIELD("trial", "steps", I32, steps),
+    FIELD("trial", "repeats", I32, repeats),
+    FIELD("trial", "stable", BOOL, stable),
+    FIELD("trial", "throttled", BOOL, throttled),
+    FIELD("trial", "seconds", NUMBER, seconds),
+    FIELD("quota", "cpus", NUMBER, quota_cpus),
+    FIELD("quota", "cores", NUMBER, quota_cores),
+    FIELD("quota", "cpu_ms", NUMBER, quota_cpu_ms),
+    FIELD("quota", "throttled_ms", NUMBER, quota_throttled_ms),
+    FIELD("checkpoint", "ms", NUMBER, checkpoint_ms),
+    FIELD("checkpoint", "every_steps", NUMBER, checkpoint_steps),
+    FIELD("sharing", "lost_percent", NUMBER, shared_percent),
+    FIELD("sharing", "processes", WORDS, shared_with),
+#define X(name) FIELD("machine", #name, NUMBER, ceilings.name),
     BRIM_MACHINE_MAP(X)
 #undef X
-        FIELD("machine", "load", FIELD_NUMBER, ceilings.load),
+        FIELD("machine", "load", NUMBER, ceilings.load),
 };
 enum { FIELD_COUNT = sizeof fields / sizeof fields[0] };
+static const brim_fields all_fields = {.rows = fields, .count = FIELD_COUNT};
 
-typedef struct summary_field {
-  const char *key;
-  size_t offset;
-} summary_field;
-
-#define SUMMARY(key, member) \
-  { key, offsetof(brim_stats_summary, member) }
-static const summary_field summary_fields[] = {
-    SUMMARY("median_ms", median), SUMMARY("mad_ms", mad),         SUMMARY("p05_ms", p05),
-    SUMMARY("p95_ms", p95),       SUMMARY("p99_ms", p99),         SUMMARY("mean_ms", mean),
-    SUMMARY("stddev_ms", stddev), SUMMARY("min_ms", min),         SUMMARY("max_ms", max),
-    SUMMARY("ci_low_ms", ci_low), SUMMARY("ci_high_ms", ci_high),
+static const brim_field summary_fields[] = {
+#define X(key_, member) BRIM_FIELD_(brim_stats_summary, key_, NUMBER, member),
+    X("median_ms", median) X("mad_ms", mad) X("p05_ms", p05) X("p95_ms", p95) X("p99_ms", p99)
+        X("mean_ms", mean) X("stddev_ms", stddev) X("min_ms", min) X("max_ms", max)
+            X("ci_low_ms", ci_low) X("ci_high_ms", ci_high)
+#undef X
 };
 enum { SUMMARY_COUNT = sizeof summary_fields / sizeof summary_fields[0] };
 
 static const char *const place_names[BRIM_PLACE_COUNT] = {"device", "host"};
+static const brim_field row_bytes = BRIM_FIELD_(brim_plan_row, "bytes", U64, bytes);
+
+static void summary_unknown(brim_stats_summary *summary) {
+  const brim_fields of = {.rows = summary_fields, .count = SUMMARY_COUNT};
+  summary->n = 0;
+  brim_fields_init(&of, summary);
+}
+
+void brim_result_init(brim_result *result) {
+  memset(result, 0, sizeof *result);
+  brim_fields_init(&all_fields, result);
+  result->when_s = NAN;
+  for (int i = 0; i < BRIM_PHASE_COUNT; i++) {
+    summary_unknown(&result->phase_ms[i]);
+    result->phase_busy_ms[i] = result->phase_moved_ms[i] = NAN;
+  }
+  summary_unknown(&result->total_ms);
+}
 
 //---------------------------------- to JSON ----------------------------------
-
-static json_t *u64_value(uint64_t number) {
-  if (number <= (uint64_t)INT64_MAX) return json_integer((json_int_t)number);
-  char text[32];
-  snprintf(text, sizeof text, "%llu", (unsigned long long)number);
-  return json_string(text);
-}
-
-static json_t *field_value(const field *f, const brim_result *result) {
-  const char *at = (const char *)result + f->offset;
-  switch (f->kind) {
-    case FIELD_NUMBER:
-      return brim_json_number(*(const double *)(const void *)at);
-    case FIELD_INT:
-      return json_integer(*(const int *)(const void *)at);
-    case FIELD_U64:
-      return u64_value(*(const uint64_t *)(const void *)at);
-    case FIELD_BOOL:
-      return json_boolean(*(const bool *)(const void *)at);
-    case FIELD_TEXT:
-    case FIELD_WORDS:
-      return brim_record_text(at);
-  }
-  return NULL;
-}
 
 // The section's object, made when it is not there yet.
 static brim_status section_of(json_t *root, const char *name, json_t **out) {
@@ -601,11 +523,9 @@ static brim_status put_summary(json_t *object, const char *key, const brim_stats
   BRIM_TRY(brim_json_put(object, key, json_object()));
   json_t *out = json_object_get(object, key);
   for (size_t i = 0; i < SUMMARY_COUNT; i++) {
-    const char *at = (const char *)summary + summary_fields[i].offset;
-    double number = *(const double *)(const void *)at;
-    BRIM_TRY(brim_json_put(out, summary_fields[i].key, brim_json_number(number)));
+    BRIM_TRY(brim_field_put(&summary_fields[i], summary, out));
   }
-  return brim_json_put(out, "n", u64_value(summary->n));
+  return brim_json_put(out, "n", json_integer((json_int_t)summary->n));
 }
 
 static brim_status put_known(json_t *object, const char *key, double number) {
@@ -645,7 +565,7 @@ static brim_status put_plan_rows(json_t *plan, const brim_plan *from) {
     BRIM_TRY(brim_json_push(rows, item));
     BRIM_TRY(brim_json_put(item, "name", brim_record_text(row->name)));
     BRIM_TRY(brim_json_put(item, "place", json_string(place_names[row->place])));
-    BRIM_TRY(brim_json_put(item, "bytes", u64_value(row->bytes)));
+    BRIM_TRY(brim_field_put(&row_bytes, row, item));
   }
   return BRIM_OK;
 }
@@ -709,12 +629,7 @@ static brim_status fill(json_t *root, const brim_result *result) {
       BRIM_TRY(put_summary(root, "total", &result->total_ms));
     }
     BRIM_TRY(section_of(root, fields[i].section, &section));
-    if (fields[i].kind == FIELD_WORDS) {
-      const char *words = (const char *)result + fields[i].offset;
-      BRIM_TRY(brim_record_put_words(section, fields[i].key, words));
-      continue;
-    }
-    BRIM_TRY(brim_json_put(section, fields[i].key, field_value(&fields[i], result)));
+    BRIM_TRY(brim_field_put(&fields[i], result, section));
   }
   BRIM_TRY(section_of(root, "what", &section));
   BRIM_TRY(
@@ -772,20 +687,6 @@ static brim_status json_read_number(const reader *r, const char *section, const 
   return BRIM_OK;
 }
 
-static brim_status read_u64(const reader *r, const char *section, const char *key,
-                            const json_t *value, uint64_t *out) {
-  if (!value || json_is_null(value)) return BRIM_OK;
-  if (json_is_integer(value) && json_integer_value(value) >= 0) {
-    *out = (uint64_t)json_integer_value(value);
-    return BRIM_OK;
-  }
-  const char *text = json_string_value(value);
-  if (!text || !brim_record_parse_u64(text, out)) {
-    return json_bad(r, section, key, "a whole number from 0 up");
-  }
-  return BRIM_OK;
-}
-
 static brim_status json_read_text(const reader *r, const char *section, const char *key,
                                   const json_t *value, char *out, size_t size) {
   if (!value || json_is_null(value)) return BRIM_OK;
@@ -795,32 +696,14 @@ static brim_status json_read_text(const reader *r, const char *section, const ch
   return BRIM_OK;
 }
 
-static brim_status read_field(const reader *r, const field *f, const json_t *value,
-                              brim_result *out) {
-  void *at = (char *)out + f->offset;
-  switch (f->kind) {
-    case FIELD_NUMBER:
-      return json_read_number(r, f->section, f->key, value, (double *)at);
-    case FIELD_INT: {
-      if (!value || json_is_null(value)) return BRIM_OK;
-      json_int_t number = json_integer_value(value);
-      if (!json_is_integer(value) || number < INT32_MIN || number > INT32_MAX) {
-        return json_bad(r, f->section, f->key, "a whole number of at most 32 bits");
-      }
-      *(int *)at = (int)number;
-      return BRIM_OK;
-    }
-    case FIELD_U64:
-      return read_u64(r, f->section, f->key, value, (uint64_t *)at);
-    case FIELD_BOOL:
-      if (!value || json_is_null(value)) return BRIM_OK;
-      if (!json_is_boolean(value)) return json_bad(r, f->section, f->key, "true or false");
-      *(bool *)at = json_is_true(value);
-      return BRIM_OK;
-    case FIELD_TEXT:
-    case FIELD_WORDS:
-      return json_read_text(r, f->section, f->key, value, (char *)at, f->size);
-  }
+// One row of an object. Keys that are missing stay unknown.
+static brim_status read_field(const reader *r, const char *section, const brim_field *f,
+                              const json_t *object, void *out) {
+  const json_t *value = json_object_get(object, f->key);
+  if (!value || (json_is_null(value) && f->kind != BRIM_FIELD_NUMBER)) return BRIM_OK;
+  const char *want = brim_field_get(f, value, out);
+  if (want) return json_bad(r, section, f->key, want);
+  brim_field_get_words(f, object, out);
   return BRIM_OK;
 }
 
@@ -829,12 +712,11 @@ static brim_status read_summary(const reader *r, const char *key, const json_t *
   if (!value || json_is_null(value)) return BRIM_OK;
   if (!json_is_object(value)) return json_bad(r, "phases", key, "an object");
   for (size_t i = 0; i < SUMMARY_COUNT; i++) {
-    void *at = (char *)out + summary_fields[i].offset;
-    const char *name = summary_fields[i].key;
-    BRIM_TRY(json_read_number(r, key, name, json_object_get(value, name), (double *)at));
+    BRIM_TRY(read_field(r, key, &summary_fields[i], value, out));
   }
+  static const brim_field count = {.key = "n", .kind = BRIM_FIELD_U64, .size = sizeof(uint64_t)};
   uint64_t n = 0;
-  BRIM_TRY(read_u64(r, key, "n", json_object_get(value, "n"), &n));
+  BRIM_TRY(read_field(r, key, &count, value, &n));
   out->n = (size_t)n;
   return BRIM_OK;
 }
@@ -904,7 +786,7 @@ static brim_status read_plan_rows(const reader *r, const json_t *root, brim_resu
     if (row->place == BRIM_PLACE_COUNT) {
       return json_bad(r, "plan.rows", "place", "\"device\" or \"host\"");
     }
-    BRIM_TRY(read_u64(r, "plan.rows", "bytes", json_object_get(item, "bytes"), &row->bytes));
+    BRIM_TRY(read_field(r, "plan.rows", &row_bytes, item, row));
     out->plan.row_count = index + 1;
   }
   return BRIM_OK;
@@ -969,11 +851,7 @@ static brim_status read_all(const reader *r, const json_t *root, brim_result *ou
     if (section && !json_is_object(section)) {
       return json_bad(r, "result", fields[i].section, "an object");
     }
-    BRIM_TRY(read_field(r, &fields[i], json_object_get(section, fields[i].key), out));
-    if (fields[i].kind == FIELD_WORDS) {
-      char *at = (char *)out + fields[i].offset;
-      brim_record_read_words(section, fields[i].key, at, fields[i].size);
-    }
+    BRIM_TRY(read_field(r, fields[i].section, &fields[i], section, out));
   }
   BRIM_TRY(read_phases(r, root, out));
   const json_t *what = json_object_get(root, "what");

@@ -472,13 +472,13 @@ typedef struct brim_profile_session_options {
   brim_machine_options machine;  // how the device's ceilings are measured
   brim_gpu_monitor *monitor;     // NULL = none
   brim_device **device;
-  bool price;                            // short runs of the findings' remedies
-  const char *checkpoints;               // as in brim_tuning_options
-  const char *folder;                    // of the files; locked while the session is open
+  bool price;                             // short runs of the findings' remedies
+  const char *checkpoints;                // as in brim_tuning_options
+  const char *folder;                     // of the files; locked while the session is open
   const char *paths[BRIM_PROFILE_FILES];  // NULL = not asked for
   void (*on_progress)(void *ctx, const brim_progress *progress);  // while remedies run
-  brim_status (*keep_earlier)(void *ctx);               // before files are replaced
-  brim_status (*page)(void *ctx, brim_str *out);        // profile.html
+  brim_status (*keep_earlier)(void *ctx);                         // before files are replaced
+  brim_status (*page)(void *ctx, brim_str *out);                  // profile.html
   void *ctx;
 } brim_profile_session_options;
 
@@ -489,8 +489,8 @@ typedef struct brim_profile_session {
   brim_profile profile;
   brim_trace trace;
   bool wrote[BRIM_PROFILE_FILES];
-  bool running;     // what fails now failed while running, not before
-  bool unpriced;    // interrupted: the findings have no measured prices
+  bool running;   // what fails now failed while running, not before
+  bool unpriced;  // interrupted: the findings have no measured prices
   brim_machine_ceilings machine;
   brim_fs_lockfile *lock;
 } brim_profile_session;

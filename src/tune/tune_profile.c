@@ -34,8 +34,8 @@ void brim_profile_session_close(brim_profile_session *s) {
 brim_status brim_profile_check_file(const char *path, bool folder) {
   char *made = folder ? brim_strdup(path) : brim_fs_dirname(path);
   char *probe = folder ? brim_fs_join(path, "events") : brim_strdup(path);
-  brim_status status = made && probe ? BRIM_OK
-                                     : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
+  brim_status status =
+      made && probe ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
   struct stat st;
   if (!status && strcmp(made, ".") != 0) status = brim_fs_mkdirs(made);
   if (!status && !folder && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {

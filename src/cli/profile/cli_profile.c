@@ -19,7 +19,7 @@ typedef struct cli_profile {
   brim_work_subject work;
   brim_subject subject;  // the job's workload
   brim_profile_session session;
-  brim_time begun;                 // measuring
+  brim_time begun;                  // measuring
   char *paths[BRIM_PROFILE_FILES];  // owned
 } cli_profile;
 
@@ -31,7 +31,8 @@ static const struct {
   const char *mark;  // in the beginning of a file that a profile wrote; NULL = none
 } files[BRIM_PROFILE_FILES] = {
     [BRIM_PROFILE_FILE_RECORD] = {NULL, "profile.json", "record", BRIM_N_("record"), NULL},
-    [BRIM_PROFILE_FILE_PAGE] = {"html", "profile.html", "html", BRIM_N_("page"), BRIM_CLI_PAGE_MARK},
+    [BRIM_PROFILE_FILE_PAGE] = {"html", "profile.html", "html", BRIM_N_("page"),
+                                BRIM_CLI_PAGE_MARK},
     [BRIM_PROFILE_FILE_TRACE] = {"trace", "trace.json.gz", "trace", BRIM_N_("trace"),
                                  "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\""},
     [BRIM_PROFILE_FILE_SNAPSHOT] = {"memory-snapshot", NULL, "memory_snapshot", BRIM_N_("memory"),
@@ -130,7 +131,8 @@ static brim_status keep_earlier(void *ctx) {
 
 // The page alone where --html names it, from a record that was read; it may not take the record's place.
 static brim_status profile_page_again(cli_profile *p, const char *record) {
-  const char *given = brim_option_string(&p->cli->parse, files[BRIM_PROFILE_FILE_PAGE].option, NULL);
+  const char *given =
+      brim_option_string(&p->cli->parse, files[BRIM_PROFILE_FILE_PAGE].option, NULL);
   if (!given) return BRIM_OK;
   BRIM_TRY(brim_cli_check_outputs(p->cli, &record, 1, &given, 1));
   p->paths[BRIM_PROFILE_FILE_PAGE] = brim_strdup(given);
@@ -151,7 +153,8 @@ static brim_status profile_page_again(cli_profile *p, const char *record) {
 static json_t *profile_files_json(const cli_profile *p) {
   json_t *object = json_object();
   for (int i = 0; object && i < BRIM_PROFILE_FILES; i++) {
-    if (!p->session.wrote[i] || !brim_json_put(object, files[i].key, json_string(p->paths[i]))) continue;
+    if (!p->session.wrote[i] || !brim_json_put(object, files[i].key, json_string(p->paths[i])))
+      continue;
     json_decref(object);
     return NULL;
   }
