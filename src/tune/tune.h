@@ -441,7 +441,7 @@ typedef struct brim_tuning {
 // Opens a session over a subject, which stays the caller's. brim_tuning_close takes one that failed to open,
 // too.
 brim_status brim_tuning_open(brim_tuning *session, brim_subject *subject,
-                              const brim_tuning_options *options);
+                             const brim_tuning_options *options);
 void brim_tuning_close(brim_tuning *session);
 // Chooses the settings, and looks whether the file of --apply can be edited. BRIM_EINVAL for values out of
 // range.

@@ -148,8 +148,8 @@ static double number_of(const brim_tuning *s, const brim_config *file, brim_knob
 }
 
 // A file without a learning rate has the one of the sweep; of a grid none is the one before.
-static brim_status read_file(const brim_tuning *s, const char *path,
-                             const brim_advice_facts *facts, file_rate *out) {
+static brim_status read_file(const brim_tuning *s, const char *path, const brim_advice_facts *facts,
+                             file_rate *out) {
   brim_config *file = NULL;
   brim_config_options how = {.path = path, .mode = BRIM_CONFIG_EDIT};
   BRIM_TRY(brim_config_load(&how, &file));

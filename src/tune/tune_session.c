@@ -1015,7 +1015,7 @@ static bool trace_picks(brim_tuning *s) {
 //------------------------------------------- session -------------------------------------------
 
 brim_status brim_tuning_open(brim_tuning *s, brim_subject *subject,
-                              const brim_tuning_options *options) {
+                             const brim_tuning_options *options) {
   memset(s, 0, sizeof *s);
   s->how = *options;
   s->subject = subject;

@@ -302,13 +302,14 @@ int64_t brim_climb_next(const brim_climb *c) {
 }
 
 //-------------------------------------------- sweep --------------------------------------------
+// Every setting is visited once, then the race chooses. The end of a sweep is a function of its records.
 
-// Visits of one setting, the first that could be measured first.
+// The visits to one setting.
 typedef struct setting_runs {
-  brim_result *visit;  // one of each; all but the one that stands for them are dropped in the end
-  brim_result_visit *what;  // what they tell
-  size_t count, told;       // told: of `what`, which a record may have more of
-  double seconds;           // of the last
+  brim_result *visit;       // a result for each measured visit; in the end one stands for all
+  brim_result_visit *what;  // what the race knows of them
+  size_t count, told;       // of `visit` and `what`; a record brings more of the latter
+  double seconds;           // cost of the last visit
   bool known;               // from a record
   bool failed;              // it ran, and later did not
 } setting_runs;
@@ -318,45 +319,29 @@ typedef struct sweep {
   const brim_sweep_options *options;
   const brim_sweep_settings *settings;
   brim_race *race;
-  setting_runs *runs;
+  setting_runs *runs;    // (settings)
   brim_result *results;  // in the order of their first visits
   size_t *setting_of;    // (results)
-  size_t count;
-  double *rate;    // (settings) of first visits; NaN = not visited, 0 = it did not run
-  size_t at;       // the setting that is measured
-  size_t number;   // of it, as it is counted for people
-  size_t repeats;  // visits beyond the first round
-  int64_t visits;  // all of them
-  double first_s;  // that the first round has cost
+  size_t count;          // results
+  double *rate;          // (settings) of first visits; NaN = not visited, 0 = it did not run
+  size_t at;             // the setting that is measured
+  size_t number;         // its number for people, from 1
+  size_t repeats;        // visits beyond the first round
+  int64_t visits;        // all of them
+  double first_s;        // cost of the first round
   bool climbing, budget_ended, shown_first;
   brim_trial_options trial;
   brim_result_visit visit;  // of the trial that runs
   brim_time start;
-  brim_host_sample host;  // since when others_cpu_percent counts
-  double others_cpu_percent;
+  brim_host_sample host;      // the last reading of the host's counters
+  double others_cpu_percent;  // other programs' share of the CPU since the reading before
   char title[160];
 } sweep;
 
 //---------------------------------- progress ----------------------------------
 
-static void make_title(sweep *s) {
-  const brim_setting *setting = &s->settings->setting[s->at];
-  size_t number = s->number, count = s->settings->count;
-  int n = s->repeats > 0
-              ? snprintf(s->title, sizeof s->title, brim_tr("setting %zu/%zu, measurement %zu:"),
-                         number, count, s->runs[s->at].count + 1)
-              : snprintf(s->title, sizeof s->title, brim_tr("setting %zu/%zu:"), number, count);
-  for (size_t a = 0; a < s->options->axis_count; a++) {
-    const brim_knob *knob = &s->subject->knobs[s->options->axes[a].knob];
-    char value[32];
-    if (n < 0 || (size_t)n >= sizeof s->title) return;
-    brim_knob_format(knob, setting->value[s->options->axes[a].knob], value);
-    n += snprintf(s->title + n, sizeof s->title - (size_t)n, " %s=%s", knob->name, value);
-  }
-}
-
-static double rows(const sweep *s, size_t index) {
-  return brim_subject_rows(s->subject, &s->settings->setting[index]);
+static double rows(const sweep *s, size_t setting) {
+  return brim_subject_rows(s->subject, &s->settings->setting[setting]);
 }
 
 double brim_sweep_predict(const double *x, const double *seconds, size_t n, double at) {
@@ -369,10 +354,10 @@ double brim_sweep_predict(const double *x, const double *seconds, size_t n, doub
     least = fmin(least, seconds[i]);
     most = fmax(most, x[i]);
   }
-  // what is far from all that was measured is not known
+  // A setting far larger than all measured ones is not predicted.
   if (n == 0 || at > BRIM_SWEEP_FARTHEST * most) return (double)NAN;
   double count = (double)n, spread = sxx - sx * sx / count;
-  // of one size alone: in proportion, which is too much rather than too little
+  // Measured at one size alone: assume proportion, which is too much rather than too little.
   if (!(spread > 1e-9 * sxx)) return sy / count * fmax(1, at * count / sx);
   double slope = fmax(0, (sxy - sx * sy / count) / spread);
   return fmax(least, sy / count + slope * (at - sx / count));
@@ -391,8 +376,8 @@ static double budget_left(const sweep *s) {
   return s->options->budget_s > 0 ? fmax(0, s->options->budget_s - elapsed_s(s)) : INFINITY;
 }
 
-// At most: the budget is a multiple of what the first round costs, and a race may end before it. Unknown as
-// long as what was measured says too little of what is to come.
+// An upper bound: the budget is a multiple of the first round's cost, and a race may end before it. NaN as long
+// as the measured settings do not predict the others. `share`: done of the present visit.
 static double seconds_left(const sweep *s, double share) {
   size_t total = s->settings->count, n = 0;
   double x[64], y[64], ahead = 0, left = (double)NAN;
@@ -414,37 +399,37 @@ static double seconds_left(const sweep *s, double share) {
   }
   double budget = budget_left(s);
   if (isfinite(budget)) left = isnan(left) ? budget : fmin(left, budget);
-  return left < 0 ? 0 : left;  // unknown stays unknown
+  return left < 0 ? 0 : left;
 }
 
-static void show(sweep *s, int step, int steps) {
+static void on_step(void *ctx, int step, int steps) {
+  sweep *s = ctx;
   if (!s->options->on_progress) return;
   brim_progress p;
   memset(&p, 0, sizeof p);
   p.title = s->title;
-  p.done = s->repeats > 0 ? -1 : (int64_t)s->number - 1;  // how many repeats it takes is not known
+  p.done = s->repeats > 0 ? -1 : (int64_t)s->number - 1;  // the number of repeats is not known
   p.total = (int64_t)(s->repeats > 0 ? 0 : s->settings->count);
   p.elapsed_s = elapsed_s(s);
-  p.eta_s = seconds_left(s, steps > 0 ? (double)step / (double)steps : 0);
+  p.eta_s = seconds_left(s, (double)step / (double)steps);
   p.rate = (double)NAN;
   p.unit = "trials";
   s->options->on_progress(s->options->ctx, &p);
 }
 
-static void on_step(void *ctx, int step, int total) { show((sweep *)ctx, step, total); }
-
 //---------------------------------- measuring ----------------------------------
 
-// A clock that was held down makes a visit less believable, not useless.
+// A visit with a throttled clock is believed less, not dropped.
 #define THROTTLED_SE 0.1
-// Of records without visits: what one had.
+// Samples of a visit that says nothing of them.
 #define USUAL_SAMPLES 10.0
 
+// An error so large that its interval says nothing is no error that is known.
 static double usable_se(double se) {
   return se <= log(BRIM_TUNE_WIDEST) / (2 * 1.96) ? se : (double)NAN;
 }
 
-// The visit that a trial has just made: its place in the sweep, and how far its error is to be believed.
+// The visit that the last trial made, with its place in the sweep.
 static brim_result_visit take_visit(const sweep *s, const brim_result *r) {
   brim_result_visit v = s->visit;
   if (!(v.samples > 0)) {  // the subject says nothing of its samples
@@ -460,7 +445,8 @@ static brim_result_visit take_visit(const sweep *s, const brim_result *r) {
   return v;
 }
 
-// Visits as a record without them would have had: of the rate and the interval that it has.
+// Visits of a record that has none: as many as it was measured, each at its rate, with errors that give its
+// interval.
 static size_t visits_by_interval(const brim_result *r, brim_result_visit *out) {
   size_t n = r->repeats > 1 ? (size_t)r->repeats : 1;
   if (n > BRIM_RESULT_MAX_VISITS) n = BRIM_RESULT_MAX_VISITS;
@@ -476,23 +462,6 @@ static size_t visits_by_interval(const brim_result *r, brim_result_visit *out) {
   return n;
 }
 
-// The kernel counts in hundredths of a second: a shorter time says nothing, and the figure before it stays.
-#define LEAST_SECONDS 0.2
-
-static void read_others(sweep *s) {
-  brim_host_provider system = brim_host_provider_system("");
-  brim_host_sample now;
-  brim_host_sample_clear(&now);
-  if (brim_host_read_sample(s->options->host ? s->options->host : &system, &now)) {
-    brim_status_clear();
-    return;
-  }
-  brim_host_usage usage = brim_host_usage_between(&s->host, &now);
-  if (usage.seconds < LEAST_SECONDS) return;
-  if (usage.others_cpu_percent >= 0) s->others_cpu_percent = usage.others_cpu_percent;
-  s->host = now;
-}
-
 static brim_status grow(setting_runs *runs, size_t more) {
   size_t told = runs->told + more;
   brim_result *visit =
@@ -503,12 +472,6 @@ static brim_status grow(setting_runs *runs, size_t more) {
   if (!what) return brim_fail(BRIM_ENOMEM, "out of memory for %zu visits", told);
   runs->what = what;
   return BRIM_OK;
-}
-
-// Nothing runs any more on a device that crashed; what comes next gets a new one.
-static brim_status recover(sweep *s, const brim_result *r) {
-  if (r->failure != BRIM_FAILURE_CRASH || !s->subject->table->recover) return BRIM_OK;
-  return s->subject->table->recover(s->subject);
 }
 
 static brim_status add_visit(sweep *s, const brim_result *r) {
@@ -523,21 +486,59 @@ static brim_status add_visit(sweep *s, const brim_result *r) {
   return brim_race_add(s->race, s->at, &v);
 }
 
-// The first visit; its result goes to the caller at once.
+// The kernel counts in hundredths of a second: the share over a shorter time says nothing.
+#define LEAST_SECONDS 0.2
+
+// One trial at the setting `s->at`, under its title.
+static brim_status run_trial(sweep *s, const brim_trial_options *how, brim_result *r) {
+  const brim_subject *subject = s->subject;
+  const brim_setting *setting = &s->settings->setting[s->at];
+  size_t count = s->settings->count;
+  int n = s->repeats > 0
+              ? snprintf(s->title, sizeof s->title, brim_tr("setting %zu/%zu, measurement %zu:"),
+                         s->number, count, s->runs[s->at].count + 1)
+              : snprintf(s->title, sizeof s->title, brim_tr("setting %zu/%zu:"), s->number, count);
+  for (size_t a = 0; a < s->options->axis_count && n >= 0 && (size_t)n < sizeof s->title; a++) {
+    const int knob = s->options->axes[a].knob;
+    char value[32];
+    brim_knob_format(&subject->knobs[knob], setting->value[knob], value);
+    n += snprintf(s->title + n, sizeof s->title - (size_t)n, " %s=%s", subject->knobs[knob].name,
+                  value);
+  }
+  s->visit.samples = 0;
+  on_step(s, 0, 1);
+  BRIM_TRY((s->options->plan_only ? subject->table->plan : subject->table->run)(subject->state,
+                                                                                setting, how, r));
+  // What other programs had of the CPU meanwhile.
+  const brim_host_provider system = brim_host_provider_system("");
+  brim_host_sample now;
+  brim_host_sample_clear(&now);
+  if (brim_host_read_sample(s->options->host ? s->options->host : &system, &now)) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  const brim_host_usage usage = brim_host_usage_between(&s->host, &now);
+  if (usage.seconds < LEAST_SECONDS) return BRIM_OK;
+  if (usage.others_cpu_percent >= 0) s->others_cpu_percent = usage.others_cpu_percent;
+  s->host = now;
+  return BRIM_OK;
+}
+
+// Nothing runs any more on a device that crashed: the next setting gets a new one.
+static brim_status recover(sweep *s, const brim_result *r) {
+  if (r->failure != BRIM_FAILURE_CRASH || !s->subject->table->recover) return BRIM_OK;
+  return s->subject->table->recover(s->subject);
+}
+
+// The first visit to a setting; its result goes to the caller at once.
 static brim_status first_visit(sweep *s) {
   const brim_sweep_options *o = s->options;
-  const brim_setting *setting = &s->settings->setting[s->at];
   brim_result *r = &s->results[s->count];
   s->number = s->climbing ? s->count + 1 : s->at + 1;
-  s->visit.samples = 0;
-  make_title(s);
-  show(s, 0, 1);
   s->setting_of[s->count++] = s->at;
-  const brim_subject_table *table = s->subject->table;
-  BRIM_TRY((o->plan_only ? table->plan : table->run)(s->subject->state, setting, &s->trial, r));
+  BRIM_TRY(run_trial(s, &s->trial, r));
   r->repeats = 1;
   s->rate[s->at] = brim_result_ran(r) ? r->samples_per_s : 0;
-  read_others(s);
   if (s->race && brim_result_ran(r)) {
     r->others_cpu_percent = s->others_cpu_percent;
     r->visits[0] = take_visit(s, r);
@@ -556,88 +557,75 @@ static brim_status first_visit(sweep *s) {
 #define REPEAT_SECONDS 8.0
 enum { REPEAT_LEAST = 3, REPEAT_WARMUP = 6 };
 
-// Shorter than the first visit, which took its time: a few samples now are worth more than many later.
-static brim_trial_options repeated(const sweep *s) {
-  brim_trial_options how = s->trial;
-  bool host = s->subject->host;
-  double most = host ? how.max_seconds / 2 : REPEAT_SECONDS;
-  // what the loader and the device reach alone is asked twice: once may have been a bad moment
-  how.ceilings = how.ceilings && s->runs[s->at].count < 2;
-  if (how.max_seconds > most) how.max_seconds = most;
-  if (how.min_steps == 0) how.min_steps = REPEAT_LEAST;
-  if (how.max_warmup == 0 && host) how.max_warmup = REPEAT_WARMUP;
-  return how;
-}
-
-// What ran before and now does not is not to be relied on.
+// A further visit, shorter than the first: a few samples now are worth more than many later. A setting that ran
+// and now does not is unreliable.
 static brim_status next_visit(sweep *s) {
   brim_result r;
-  brim_trial_options how = repeated(s);
+  brim_trial_options how = s->trial;
+  const bool host = s->subject->host;
+  // the ceilings of loader and device are asked twice: once may have been a bad moment
+  how.ceilings = how.ceilings && s->runs[s->at].count < 2;
+  how.max_seconds = fmin(how.max_seconds, host ? how.max_seconds / 2 : REPEAT_SECONDS);
+  if (how.min_steps == 0) how.min_steps = REPEAT_LEAST;
+  if (how.max_warmup == 0 && host) how.max_warmup = REPEAT_WARMUP;
   s->repeats++;
   s->number = s->at + 1;
-  s->visit.samples = 0;
-  make_title(s);
-  show(s, 0, 1);
-  brim_status status =
-      s->subject->table->run(s->subject->state, &s->settings->setting[s->at], &how, &r);
-  read_others(s);
-  if (status || !brim_result_ran(&r)) {
-    if (!status) {
-      brim_race_fail(s->race, s->at);
-      s->runs[s->at].failed = true;
-    }
-    if (!status) status = recover(s, &r);
+  brim_result_init(&r);
+  brim_status status = run_trial(s, &how, &r);
+  if (!status && !brim_result_ran(&r)) {
+    brim_race_fail(s->race, s->at);
+    s->runs[s->at].failed = true;
+    status = recover(s, &r);
     brim_result_deinit(&r);
     return status;
   }
-  status = add_visit(s, &r);
+  if (!status) status = add_visit(s, &r);
   if (status) brim_result_deinit(&r);
   return status;
 }
 
-//---------------------------------- the order ----------------------------------
+//---------------------------------- records ----------------------------------
+
+typedef struct placed_visit {
+  brim_result_visit visit;
+  size_t setting;
+} placed_visit;
 
 static int by_place(const void *a, const void *b) {
-  const brim_result_visit *x = (const brim_result_visit *)a, *y = (const brim_result_visit *)b;
-  return (x->at > y->at) - (x->at < y->at);
+  const placed_visit *x = a, *y = b;
+  return (x->visit.at > y->visit.at) - (x->visit.at < y->visit.at);
 }
 
-typedef struct placed {  // begins with the visit, for by_place
-  brim_result_visit visit;
-  size_t of;
-} placed;
-
-// A setting that failed after it ran has a measurement more than visits (finish_setting).
+// A setting that failed after it ran was measured once more than it has visits.
 static bool failed_later(const brim_result *r) {
   return r->visit_count > 0 && (size_t)r->repeats > r->visit_count;
 }
 
-// Adds the visits of results in the order in which they were made; result i is setting `of[i]` of the race,
-// NULL: setting i.
+// Adds the visits of results in the order in which they were made. Result i is setting `of[i]` of the race; NULL:
+// setting i.
 static brim_status add_records(brim_race *race, const brim_result *results, size_t count,
                                const size_t *of) {
   size_t n = 0;
-  placed *all = (placed *)brim_calloc(count * BRIM_RESULT_MAX_VISITS + 1, sizeof *all);
+  placed_visit *all = brim_calloc(count * BRIM_RESULT_MAX_VISITS + 1, sizeof *all);
   if (!all) return brim_fail(BRIM_ENOMEM, "out of memory for %zu results", count);
   for (size_t i = 0; i < count; i++) {
-    brim_result_visit own[BRIM_RESULT_MAX_VISITS];
+    brim_result_visit made[BRIM_RESULT_MAX_VISITS];
     const brim_result *r = &results[i];
-    size_t visits = r->visit_count;
+    const brim_result_visit *visits = r->visit_count ? r->visits : made;
     if (!brim_result_ran(r)) continue;
-    if (visits == 0) visits = visits_by_interval(r, own);
-    for (size_t k = 0; k < visits; k++) {
-      const brim_result_visit *visit = r->visit_count ? &r->visits[k] : &own[k];
-      if (!(visit->samples_per_s > 0)) continue;
-      all[n++] = (placed){*visit, of ? of[i] : i};
+    size_t total = r->visit_count ? r->visit_count : visits_by_interval(r, made);
+    for (size_t k = 0; k < total; k++) {
+      if (visits[k].samples_per_s > 0) all[n++] = (placed_visit){visits[k], of ? of[i] : i};
     }
   }
   qsort(all, n, sizeof *all, by_place);
   brim_status status = BRIM_OK;
-  for (size_t k = 0; k < n && !status; k++) status = brim_race_add(race, all[k].of, &all[k].visit);
+  for (size_t k = 0; k < n && !status; k++) {
+    status = brim_race_add(race, all[k].setting, &all[k].visit);
+  }
   for (size_t i = 0; i < count; i++) {
-    if (!brim_result_ran(&results[i]) || failed_later(&results[i])) {
-      brim_race_fail(race, of ? of[i] : i);
-    }
+    if (brim_result_ran(&results[i]) && !failed_later(&results[i])) continue;
+    brim_race_fail(race, of ? of[i] : i);
   }
   brim_free(all);
   return status;
@@ -653,7 +641,7 @@ brim_status brim_race_of_results(const brim_result *results, size_t count, doubl
   return status;
 }
 
-// Settings that records know are not visited for the first time again.
+// Settings of a resumed sweep that records know are not visited for the first time again.
 static brim_status take_known(sweep *s) {
   const brim_sweep_options *o = s->options;
   for (size_t i = 0; i < s->settings->count && o->known; i++) {
@@ -683,8 +671,12 @@ static brim_status take_known(sweep *s) {
   return s->race ? add_records(s->race, s->results, s->count, s->setting_of) : BRIM_OK;
 }
 
-// Seconds of a first visit with this throughput: its steps are as few as give a figure.
+//---------------------------------- the order ----------------------------------
+
+// The fewest steps that give a figure.
 enum { LEAST_STEPS = 5 };
+
+// Could a first visit to the setting end within the budget, at the best throughput so far?
 static bool affordable(const sweep *s, size_t setting) {
   double best = 0;
   for (size_t i = 0; i < s->settings->count; i++) best = fmax(best, s->rate[i]);
@@ -718,7 +710,9 @@ static void show_first(sweep *s) {
   s->options->on_first(s->options->ctx, s->results, s->count);
 }
 
-static brim_status run_first(sweep *s) {
+// The first round, then the race, until it is over or the budget ends.
+static brim_status run_all(sweep *s) {
+  BRIM_TRY(take_known(s));
   for (int64_t next; (next = next_first(s)) >= 0;) {
     s->at = (size_t)next;
     if (s->count > 0 && !(budget_left(s) > 0)) {
@@ -733,12 +727,6 @@ static brim_status run_first(sweep *s) {
     show_first(s);
     BRIM_TRY(first_visit(s));
   }
-  return BRIM_OK;
-}
-
-static brim_status run_all(sweep *s) {
-  BRIM_TRY(take_known(s));
-  BRIM_TRY(run_first(s));
   bool once = s->options->repeats < 2 || s->options->plan_only || s->settings->count < 2;
   if (once || s->budget_ended) return BRIM_OK;
   brim_race_start_rounds(s->race);
@@ -757,17 +745,7 @@ static brim_status run_all(sweep *s) {
 
 //---------------------------------- in the end ----------------------------------
 
-// The visit that is nearest to what all of them say.
-static size_t sweep_nearest(const setting_runs *runs, double rate) {
-  size_t best = 0;
-  for (size_t i = 1; i < runs->count; i++) {
-    double x = fabs(log(runs->visit[i].samples_per_s / rate));
-    if (x < fabs(log(runs->visit[best].samples_per_s / rate))) best = i;
-  }
-  return best;
-}
-
-// A ceiling is the best of what was reached; one below the setting itself was measured in a bad moment.
+// The best ceiling of the visits; unknown where the setting itself was faster: it was measured in a bad moment.
 static double ceiling_of(const setting_runs *runs, bool data, double rate) {
   double best = (double)NAN;
   for (size_t i = 0; i < runs->count; i++) {
@@ -777,6 +755,39 @@ static double ceiling_of(const setting_runs *runs, bool data, double rate) {
   return best >= rate ? best : (double)NAN;
 }
 
+// One result for all visits of a setting: that of the visit nearest to their rate. take_rate follows when all
+// settings have theirs.
+static void join_visits(sweep *s, size_t setting, bool once, brim_result *out) {
+  setting_runs *runs = &s->runs[setting];
+  if (runs->count == 1 && (runs->known || once)) return;  // as its record has it
+  const double rate = brim_race_rate(s->race, setting).value;
+  size_t pick = 0;
+  for (size_t i = 1; i < runs->count && rate > 0; i++) {
+    double x = fabs(log(runs->visit[i].samples_per_s / rate));
+    if (x < fabs(log(runs->visit[pick].samples_per_s / rate))) pick = i;
+  }
+  *out = runs->visit[pick];
+  out->visit_count = runs->told < BRIM_RESULT_MAX_VISITS ? runs->told : BRIM_RESULT_MAX_VISITS;
+  memcpy(out->visits, runs->what, out->visit_count * sizeof *out->visits);
+  out->repeats = (int)(out->visit_count + runs->failed);
+  double others = 0, seconds = 0;
+  for (size_t i = 0; i < out->visit_count; i++) {
+    const brim_result_visit *v = &out->visits[i];
+    if (isnan(v->others_cpu_percent)) continue;
+    others += v->seconds * v->others_cpu_percent;
+    seconds += v->seconds;
+  }
+  out->others_cpu_percent = seconds > 0 ? others / seconds : (double)NAN;
+  for (size_t i = 0; i < runs->count; i++) {
+    out->throttled = out->throttled || runs->visit[i].throttled;
+  }
+  out->data_samples_per_s = ceiling_of(runs, true, rate > 0 ? rate : 0);
+  out->compute_samples_per_s = ceiling_of(runs, false, rate > 0 ? rate : 0);
+  for (size_t i = 0; i < runs->count; i++) {
+    if (i != pick) brim_result_deinit(&runs->visit[i]);
+  }
+}
+
 static void scale(brim_stats_summary *times, double by) {
   double *const all[] = {&times->min,    &times->max,    &times->mean,   &times->stddev,
                          &times->median, &times->mad,    &times->p05,    &times->p95,
@@ -784,8 +795,8 @@ static void scale(brim_stats_summary *times, double by) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i] *= by;
 }
 
-// One visit's times, as long as the rate of all visits says: a step and what it is divided into then agree
-// with the rate beside them. What other programs took may come back, and they may take more.
+// Gives a result the rate of all its visits. Its times are scaled to it, so that a step and its phases agree
+// with the rate beside them. The interval allows for other programs: they may come back, or take more.
 static void take_rate(brim_result *r, brim_interval rate) {
   double by = r->samples_per_s / rate.value, load = exp(brim_result_log_load(r));
   scale(&r->total_ms, by);
@@ -800,40 +811,9 @@ static void take_rate(brim_result *r, brim_interval rate) {
   r->samples_per_s_high = wide ? (double)NAN : rate.high;
 }
 
-static double others_of(const brim_result *r) {
-  double sum = 0, seconds = 0;
-  for (size_t i = 0; i < r->visit_count; i++) {
-    const brim_result_visit *v = &r->visits[i];
-    if (isnan(v->others_cpu_percent)) continue;
-    sum += v->seconds * v->others_cpu_percent;
-    seconds += v->seconds;
-  }
-  return seconds > 0 ? sum / seconds : (double)NAN;
-}
-
-// What all visits of a setting say, in one result; its rate follows when all are there.
-static void join_visits(sweep *s, size_t setting, bool once, brim_result *out) {
-  setting_runs *runs = &s->runs[setting];
-  if (runs->count == 1 && (runs->known || once)) return;  // as its record has it
-  brim_interval rate = brim_race_rate(s->race, setting);
-  size_t pick = rate.value > 0 ? sweep_nearest(runs, rate.value) : 0;
-  *out = runs->visit[pick];
-  out->visit_count = runs->told < BRIM_RESULT_MAX_VISITS ? runs->told : BRIM_RESULT_MAX_VISITS;
-  memcpy(out->visits, runs->what, out->visit_count * sizeof *out->visits);
-  out->repeats = (int)(out->visit_count + runs->failed);
-  out->others_cpu_percent = others_of(out);
-  for (size_t i = 0; i < runs->count; i++) {
-    out->throttled = out->throttled || runs->visit[i].throttled;
-  }
-  out->data_samples_per_s = ceiling_of(runs, true, rate.value > 0 ? rate.value : 0);
-  out->compute_samples_per_s = ceiling_of(runs, false, rate.value > 0 ? rate.value : 0);
-  for (size_t i = 0; i < runs->count; i++) {
-    if (i != pick) brim_result_deinit(&runs->visit[i]);
-  }
-}
-
-// In the order of the settings, whatever the order of the visits was.
-static void sort_results(sweep *s) {
+// The results in the order of the settings, each with the rate of a race that is made from the records.
+static brim_status conclude(sweep *s) {
+  bool once = s->options->repeats < 2 || s->settings->count < 2;
   for (size_t i = 1; i < s->count; i++) {
     for (size_t k = i; k > 0 && s->setting_of[k - 1] > s->setting_of[k]; k--) {
       brim_result kept = s->results[k];
@@ -844,12 +824,6 @@ static void sort_results(sweep *s) {
       s->setting_of[k - 1] = of;
     }
   }
-}
-
-// The end of a sweep is a function of its records: of a race that is made from them.
-static brim_status conclude(sweep *s) {
-  bool once = s->options->repeats < 2 || s->settings->count < 2;
-  sort_results(s);
   for (size_t i = 0; i < s->count; i++) {
     if (s->runs[s->setting_of[i]].count > 0) join_visits(s, s->setting_of[i], once, &s->results[i]);
   }
@@ -870,23 +844,13 @@ static brim_status conclude(sweep *s) {
   return BRIM_OK;
 }
 
-static void deinit(sweep *s) {
-  for (size_t i = 0; s->runs && i < s->settings->count; i++) {
-    brim_free(s->runs[i].visit);
-    brim_free(s->runs[i].what);
-  }
-  brim_free(s->runs);
-  brim_free(s->rate);
-  brim_free(s->setting_of);
-}
-
 static brim_status init(sweep *s) {
   const brim_sweep_options *o = s->options;
   size_t total = s->settings->count;
-  s->results = (brim_result *)brim_calloc(total + 1, sizeof *s->results);
-  s->runs = (setting_runs *)brim_calloc(total + 1, sizeof *s->runs);
-  s->rate = (double *)brim_calloc(total + 1, sizeof *s->rate);
-  s->setting_of = (size_t *)brim_calloc(total + 1, sizeof *s->setting_of);
+  s->results = brim_calloc(total + 1, sizeof *s->results);
+  s->runs = brim_calloc(total + 1, sizeof *s->runs);
+  s->rate = brim_calloc(total + 1, sizeof *s->rate);
+  s->setting_of = brim_calloc(total + 1, sizeof *s->setting_of);
   if (!s->results || !s->runs || !s->rate || !s->setting_of) {
     return brim_fail(BRIM_ENOMEM, "out of memory for %zu results", total);
   }
@@ -899,38 +863,10 @@ static brim_status init(sweep *s) {
   s->trial.ctx = s;
   s->start = brim_clock_now();
   s->others_cpu_percent = (double)NAN;
-  brim_host_provider system = brim_host_provider_system("");
+  const brim_host_provider system = brim_host_provider_system("");
   brim_host_sample_clear(&s->host);
   if (brim_host_read_sample(o->host ? o->host : &system, &s->host)) brim_status_clear();
   return BRIM_OK;
-}
-
-static brim_status sweep_run(sweep *s, brim_result **out, size_t *count) {
-  brim_status status = init(s);
-  if (status) {
-    brim_free(s->results);
-    deinit(s);
-    return status;
-  }
-  status = run_all(s);
-  char detail[1024];
-  snprintf(detail, sizeof detail, "%s", brim_status_detail());
-  brim_status concluded = BRIM_OK;
-  if (s->race) concluded = conclude(s);
-  if (status) {
-    brim_status_set_detail(detail);
-  } else {
-    status = concluded;
-  }
-  for (size_t i = 0; i < s->count; i++) brim_diagnose(s->results, s->count, i);  // all evidence
-  if (s->options->setting_of) {
-    memcpy(s->options->setting_of, s->setting_of, s->count * sizeof *s->setting_of);
-  }
-  if (s->options->budget_ended) *s->options->budget_ended = s->budget_ended;
-  *out = s->results;
-  *count = s->count;
-  deinit(s);
-  return status;
 }
 
 brim_status brim_sweep_run(brim_subject *subject, const brim_sweep_options *options,
@@ -944,7 +880,35 @@ brim_status brim_sweep_run(brim_subject *subject, const brim_sweep_options *opti
     BRIM_TRY(brim_sweep_settings_make(subject, options->axes, options->axis_count, false, &made));
     s.settings = &made;
   }
-  brim_status status = sweep_run(&s, out, count);
+  brim_status status = init(&s);
+  if (status) {
+    brim_free(s.results);
+  } else {
+    // What ended the sweep is returned; what was measured is concluded from all the same.
+    status = run_all(&s);
+    char detail[1024];
+    snprintf(detail, sizeof detail, "%s", brim_status_detail());
+    const brim_status concluded = s.race ? conclude(&s) : BRIM_OK;
+    if (status) {
+      brim_status_set_detail(detail);
+    } else {
+      status = concluded;
+    }
+    for (size_t i = 0; i < s.count; i++) brim_diagnose(s.results, s.count, i);  // all evidence
+    if (options->setting_of) {
+      memcpy(options->setting_of, s.setting_of, s.count * sizeof *s.setting_of);
+    }
+    if (options->budget_ended) *options->budget_ended = s.budget_ended;
+    *out = s.results;
+    *count = s.count;
+  }
+  for (size_t i = 0; s.runs && i < s.settings->count; i++) {
+    brim_free(s.runs[i].visit);
+    brim_free(s.runs[i].what);
+  }
+  brim_free(s.runs);
+  brim_free(s.rate);
+  brim_free(s.setting_of);
   brim_sweep_settings_free(&made);
   if (options->race) {
     *options->race = s.race;

@@ -638,13 +638,13 @@ static brim_status make_report(void *ctx, brim_str *page) {
 }
 
 static const brim_tuning_events events = {.note = on_note,
-                                           .progress = on_progress,
-                                           .result = on_result,
-                                           .final = on_result,
-                                           .so_far = on_so_far,
-                                           .scaling = on_scaling,
-                                           .keep_earlier = keep_earlier,
-                                           .report = make_report};
+                                          .progress = on_progress,
+                                          .result = on_result,
+                                          .final = on_result,
+                                          .so_far = on_so_far,
+                                          .scaling = on_scaling,
+                                          .keep_earlier = keep_earlier,
+                                          .report = make_report};
 
 //---------------------------------- the command line ----------------------------------
 
