@@ -1,4 +1,4 @@
-// Inside the tune room.
+// Inside the tune room: sweeps, races, prices and scaling, which sessions are made of.
 #ifndef BRIM_TUNE_INT_H_
 #define BRIM_TUNE_INT_H_
 
@@ -9,7 +9,53 @@
 // An interval wider than this factor says nothing.
 #define BRIM_TUNE_WIDEST 100.0
 
-// What is visited first in a large grid (tune_sweep.c).
+// Rows of a step: its time grows with them.
+double brim_subject_rows(const brim_subject *subject, const brim_setting *setting);
+// Steps that `warm` makes at least: more than a visit of a few samples.
+enum { BRIM_SUBJECT_WARM_STEPS = 16 };
+
+//---------------------------------- races (tune_race.c) ----------------------------------
+
+// Which setting to measure next, and what the visits say. Settings race in rounds until they separate or the budget ends.
+// A race measures nothing itself.
+
+// `passes`: the budget; 0 = 3. A pass is worth BRIM_RACE_PASS_VISITS visits to every setting: with 6 steps of warm-up and
+// 10 samples a visit, as much as 30 samples of each in one piece.
+#define BRIM_RACE_PASS_VISITS 2.25
+brim_status brim_race_create(size_t settings, double passes, brim_race **out);
+
+// The setting to visit next; -1 when the race is over. Ask, visit, then add or fail. Every setting is visited once, in
+// order; then, in the opposite order, all that are not far behind; then the contenders, in rounds of alternating order.
+int64_t brim_race_next(brim_race *race);
+brim_status brim_race_add(brim_race *race, size_t setting, const brim_result_visit *visit);
+// Ends the first round; settings without a visit take no part. For callers that choose the first visits themselves, or
+// add those of records.
+void brim_race_start_rounds(brim_race *race);
+// The setting does not run: it is not visited again and does not count.
+void brim_race_fail(brim_race *race, size_t setting);
+
+// Intervals from the visits so far; NaN for settings without visits, or that failed.
+// Samples/s of a setting in the machine's typical state during the race.
+brim_interval brim_race_rate(brim_race *race, size_t setting);
+// Samples/s of a run after the race, when the machine may be in any of the states it was in: wider.
+brim_interval brim_race_later(brim_race *race, size_t setting);
+// Rate of `a` over rate of `b`. Disturbances of both cancel.
+brim_interval brim_race_ratio(brim_race *race, size_t a, size_t b);
+// The setting with the highest estimated rate; -1 = none ran.
+int64_t brim_race_best(brim_race *race);
+// Seconds that the budget leaves.
+double brim_race_seconds_left(const brim_race *race);
+
+//---------------------------------- sweeps (tune_sweep.c) ----------------------------------
+
+// All combinations of the axes, the last one changing fastest. Left out: values that do not go together, steps of more
+// samples than the data set has, and settings that differ from another only in knobs without effect. With `own` the
+// subject's present setting comes in front, if it is not among them.
+brim_status brim_sweep_settings_make(const brim_subject *subject, const brim_sweep_axis *axes,
+                                     size_t axis_count, bool own, brim_sweep_settings *out);
+void brim_sweep_settings_free(brim_sweep_settings *settings);
+
+// The next setting of a large grid to visit for the first time.
 typedef struct brim_climb {
   const brim_subject *subject;
   const brim_sweep_settings *settings;
@@ -17,41 +63,119 @@ typedef struct brim_climb {
   size_t axis_count;
   const double *rate;  // (settings) NaN = not visited; 0 = it did not run, or takes too long
 } brim_climb;
-// -1 = enough were visited.
-int64_t brim_climb_next(const brim_climb *climb);
+int64_t brim_climb_next(const brim_climb *climb);  // -1 = enough were visited
+
+typedef struct brim_sweep_options {
+  const brim_sweep_axis *axes;  // titles name their knobs
+  size_t axis_count;
+  const brim_sweep_settings *settings;  // NULL = all combinations of the axes
+  brim_trial_options trial;             // without on_step and visit, which the sweep sets
+  bool plan_only;
+  // Grids of more settings are climbed: only a part of them is measured. 0 = every setting is.
+  size_t climb_above;
+  // No setting is begun after so many seconds; 0 = no limit. The present setting is measured first.
+  double budget_s;
+  // The budget in passes; less than 2: every setting is measured once.
+  int repeats;
+  brim_race **race;  // gets the race, for the caller to destroy; may be NULL
+  // Moves out the result of a setting that was measured before; false = measure it. May be NULL.
+  bool (*known)(void *ctx, const brim_setting *setting, brim_result *out);
+  void (*on_progress)(void *ctx, const brim_progress *progress);
+  void (*on_result)(void *ctx, const brim_result *result);  // the first measurement of a setting
+  void (*on_final)(void *ctx, const brim_result *result);   // the result of several
+  void (*on_first)(void *ctx, const brim_result *results, size_t count);  // once, in a long sweep
+  size_t *setting_of;              // (settings) gets the setting of each result; may be NULL
+  bool *budget_ended;              // may be NULL
+  const brim_host_provider *host;  // where the use of the CPU is read; NULL = the machine
+  void *ctx;
+} brim_sweep_options;
+
+// Results in the order of the settings; settings without a result are left out. A result has the rate and interval of all
+// visits, and the other figures of the visit nearest to that. *out is an array from brim_alloc (deinit each, brim_free);
+// after BRIM_EINTERRUPTED it holds what was measured.
+brim_status brim_sweep_run(brim_subject *subject, const brim_sweep_options *options,
+                           brim_result **out, size_t *count);
+
+// Seconds of a visit to a setting of `at` rows, from those of `n` others; NaN if there are none, or if `at` is more than
+// BRIM_SWEEP_FARTHEST times the largest of them.
+#define BRIM_SWEEP_FARTHEST 4.0
+double brim_sweep_predict(const double *rows, const double *seconds, size_t n, double at);
+// The most seconds that a sweep takes from now on: its first round took `spent` and will take `ahead`.
+double brim_sweep_seconds(double spent, double ahead, double passes);
+
+//---------------------------------- prices (tune_findings.c) ----------------------------------
 
 // brim_diagnose; with `probing`, findings ask for settings that would price them (record_findings.h).
 void brim_diagnose_with(brim_result *results, size_t count, size_t index, bool probing);
 
-// The logarithm of how much faster the changed setting was, by pairs of visits; 0 where their spread does not
-// separate that from none.
+typedef struct brim_remedy_options {
+  const brim_setting *setting;  // of results[index]
+  brim_trial_options trial;     // without on_step, visit and ceilings
+  double seconds;               // for all of them; 0 = 25
+  const char *folder;           // where checkpoints are measured; NULL = they are not
+  double *
+      larger;  // gets the rate of the best larger batch over the setting's own; NaN = none ran; may be NULL
+  void (*on_progress)(void *ctx, const brim_progress *progress);
+  void *ctx;
+} brim_remedy_options;
+
+// brim_diagnose with measured prices: remedies that no other result has run for a moment each, beside the setting itself.
+// The subject is left at any of these settings. After BRIM_EINTERRUPTED the findings have the prices measured so far.
+brim_status brim_remedies_measure(brim_subject *subject, const brim_remedy_options *options,
+                                  brim_result *results, size_t count, size_t index);
+// Logarithm of how much faster the changed setting was, by pairs of visits; 0 if their spread leaves it open.
 double brim_remedy_gain(const brim_result_visit *own, const brim_result_visit *changed,
                         size_t pairs);
-// The sampler of a GPU; NULL where there is none: its columns stay unknown, which is no reason not to measure.
+// Seconds of a step with `more` times the samples: in proportion once the device is full. A GPU holds more warps until
+// then; a CPU is full.
+double brim_remedy_step_s(const brim_result *own, bool gpu, double more);
+
+//---------------------------------- scaling (tune_scaling.c) ----------------------------------
+
+typedef struct brim_scale_options {
+  brim_replica *replicas;  // in the order in which they join; at most BRIM_SCALING_MAX
+  size_t replica_count;
+  const brim_setting *settings;
+  size_t setting_count;
+  // Per setting, the backward pass's share of a step, 0..1; NaN = unknown. NULL, and on CPUs: as measured here.
+  const double *backward_share;
+  int64_t ranks;                 // predict up to at least so many; 0 = the user asked for none
+  int64_t node;                  // ranks of one machine; 0 = all
+  brim_scaling_options measure;  // without on_wait
+  void (*on_progress)(void *ctx, const brim_progress *progress);
+  void (*on_result)(void *ctx, const brim_scaling *scaling);
+  void *ctx;
+} brim_scale_options;
+
+// Numbers of devices to measure: 1, 2, 4, ... below k, and k. Returns how many (at most 6).
+size_t brim_scale_counts(size_t k, size_t out[8]);
+// Every setting on so many devices each, without and with the exchange of gradients, beside a prediction of the latter.
+// *out is an array from brim_alloc (brim_scaling_deinit each, brim_free); after BRIM_EINTERRUPTED it holds what was
+// measured. Workloads are left as ranks of several.
+brim_status brim_scale(const brim_scale_options *options, brim_scaling **out, size_t *count);
+// Sets what `s` lost against one device alone at the same setting: one, efficiency, lost_to, lost_ms, and the efficiency
+// of its exchange.
+void brim_scale_compare(brim_scaling *s, const brim_scaling *one);
+
+// A prediction is made from one device alone and an exchange between `measured` ranks.
+typedef struct brim_scale_model {
+  double step_ms, rows;  // of a step
+  double hidden_ms;  // of it, the time in which gradients can be summed beside it; NaN = unknown
+  brim_scaling_exchange exchange;
+  int measured;
+  int64_t node;  // ranks of one machine; 0 = all
+} brim_scale_model;
+void brim_scale_predict(const brim_scale_model *model, int64_t ranks, brim_scaling_forecast *out);
+// Numbers of ranks to predict beyond those measured: doubled up to 8 or to `asked`; returns how many.
+size_t brim_scale_further(int64_t measured, int64_t asked, int64_t out[BRIM_SCALING_FURTHER]);
+
+//---------------------------------- sessions (tune_session.c) ----------------------------------
+
+// Starts the sampler of a GPU; NULL without one: its columns stay unknown.
 brim_gpu_sampler *brim_tune_sampler(const char *who, brim_gpu_monitor *monitor,
                                     const brim_memory_watch *memory);
-
-// What `brim top` shows of a session: the setting that is measured, and the result of the setting whose
-// progress came last.
+// What `brim top` shows of a session: the setting that is measured, and its result.
 void brim_tuning_job_progress(brim_job *job, const brim_progress *progress);
 void brim_tuning_job_result(brim_job *job, const brim_result *result);
-
-// Config files of a workload's session (tune_config.c).
-brim_status brim_work_differs(void *state, const brim_result *record, const char **out);
-void brim_work_resume_free(struct brim_work_resume *resume);
-brim_status brim_work_write_best(brim_tuning *session, const char *path);
-brim_status brim_work_check_edit(brim_tuning *session);
-brim_status brim_work_edit(brim_tuning *session, brim_tuning_edit *out);
-// One more override of the session's config; the config with all of them.
-brim_status brim_work_override(brim_work_subject *s, const char *fmt, ...) BRIM_PRINTF(2, 3);
-brim_status brim_work_load(const brim_work_subject *s, brim_config **out);
-
-// Rows of a step: its time grows with them.
-double brim_subject_rows(const brim_subject *subject, const brim_setting *setting);
-// Steps of `warm` that count as a filled cache, and more than a visit of a few samples makes.
-enum { BRIM_SUBJECT_WARM_STEPS = 16 };
-// Seconds of a step with `more` times the samples. They take longer in proportion once the device is full: a
-// GPU holds more warps until then, a CPU is taken for full.
-double brim_remedy_step_s(const brim_result *own, bool gpu, double more);
 
 #endif  // BRIM_TUNE_INT_H_

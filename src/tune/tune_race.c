@@ -1,6 +1,6 @@
-// The race of settings (tune_race.h): rounds, elimination, budget, and the fit behind its intervals.
+// The race of settings: rounds, elimination, budget, and the fit behind its intervals.
 
-#include "tune/tune_race.h"
+#include "tune/tune_int.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,7 +9,7 @@
 #include "cli_test.h"
 #include "quiet_machine.h"
 #include "record/record.h"
-#include "tune/tune_int.h"
+#include "tune/tune.h"
 
 static const char small[] =
     "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512, shape=(8,))\n"
@@ -358,9 +358,10 @@ static void test_best_yaml(void **state) {
   assert_ok(brim_config_load(&how, &config));
   brim_work_subject of = {.config = config, .work = &work, .path = "based.yaml"};
   brim_subject subject;
+  assert_ok(brim_work_subject_begin(&of, NULL, 0));
   brim_work_subject_open(&of, &subject);
   brim_tuning session = {.subject = &subject, .results = &result, .count = 1};
-  assert_ok(brim_work_write_best(&session, "made.yaml"));
+  assert_ok(subject.table->write_best(&session, "made.yaml"));
   char *text;
   size_t size;
   assert_ok(brim_fs_read("made.yaml", 0, &text, &size));

@@ -2,7 +2,7 @@
 #ifndef BRIM_TESTS_TUNE_SUBJECT_H_
 #define BRIM_TESTS_TUNE_SUBJECT_H_
 
-#include "tune/tune.h"
+#include "tune/tune_int.h"
 #include "workload/fixture.h"
 
 // One at a time.

@@ -10,7 +10,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "tune/tune_race.h"
+#include "tune/tune_int.h"
 
 enum { TRUTH_SETTINGS = 12, TRUTH_SAMPLES = 10, TRUTH_WARMUP = 6, TRUTH_TIME = 4000 };
 #define TRUTH_BUILDING_SEED 1u
