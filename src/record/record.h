@@ -1,5 +1,5 @@
-// The types that are handed around: a result (one measured setting), progress of a run. Tables,
-// HTML, CSV and compare are views of these. Unknown is null in JSON (NaN here), never 0.
+// The nouns that rooms hand around: a result (one measured setting), its findings, a recommendation, scaling, progress.
+// Tables, pages, CSV and compare are views of them. Unknown is null in JSON (NaN here), never 0.
 //
 // brim.result/1, one JSON object per line in a .jsonl file:
 //   schema "brim.result/1" | kind "trial", "verify": a setting as training ran it, or "scaling": on
@@ -9,8 +9,8 @@
 //   clock} phases  {io: {median_ms, mad_ms, p05_ms, p95_ms, p99_ms, mean_ms, stddev_ms, min_ms,
 //   max_ms,
 //            ci_low_ms, ci_high_ms, n, gpu_busy_ms, on_gpu_ms}, ...}   total {the same but the last two}
-//           gpu_busy_ms: of the phase the GPU computed so long; on_gpu_ms: on the CPU now, it would take
-//           so long on the GPU, by a probe; each absent where unknown
+//           gpu_busy_ms: GPU time within the phase; on_gpu_ms: what a phase of the CPU would take on the GPU,
+//           by a probe; each absent where unknown
 //   worker  {io_ms, transform_ms, stages [{name, ms}]}   stages: transforms by name; absent = none
 //   throughput {samples_per_s, ci_low, ci_high, epoch_s}
 //   rates   [{unit, per_sample, per_s}]   samples_per_s in other units; absent = there are none
@@ -29,7 +29,7 @@
 //            h2d_pinned_bytes_per_s, h2d_pageable_bytes_per_s}   at best, per second; load: others' share meanwhile
 //   quota   {cpus, cores, cpu_ms, throttled_ms}   CPUs the control group may use, null = no quota; cores
 //           there are; CPU time per step, and time in which the quota kept threads from running
-//   checkpoint {ms, every_steps}   a step waits so long for each that is written; null = none is
+//   checkpoint {ms, every_steps}   what a step waits for each checkpoint; null = none is written
 //   sharing {lost_percent, processes}   of the GPU's time, to other processes (text, with processes_words)
 //   failure null | {class, status, message}
 //   findings [{code, cost_ms, predicted_ms (absent = none), text, remedy (both in English), text_words,
@@ -56,7 +56,7 @@ extern "C" {
 
 #define BRIM_RESULT_SCHEMA "brim.result/1"
 
-// Failure classes of a trial and of an experiment. Files have the name, never the number.
+// Failure classes of a trial and of an experiment. Files have the names.
 #define BRIM_FAILURE_MAP(X)           \
   X(NONE, "none")                     \
   X(OOM_PLANNED, "oom_planned")       \
@@ -104,25 +104,24 @@ typedef struct brim_result_knob {
 #define BRIM_RESULT_MAX_FINDINGS 12
 
 typedef struct brim_finding {
-  char code[32];   // "io_wait", "small_batch", ...
-  double cost_ms;  // price per step
-  double
-      predicted_ms;  // the price by measured phases and probes, whether or not the remedy was measured
-  char text[768];    // what it is (base_words.h: read it with brim_words_read)
-  char remedy[768];  // which knob, and to what; likewise
-  bool note;         // worth knowing, but nothing to fix: it stands behind those with a price
-  // The change that the price stands for: knob (or "") and config key (or ""), with the value.
+  char code[32];        // "io_wait", "small_batch", ...
+  double cost_ms;       // price per step; NaN = unknown
+  double predicted_ms;  // the price from phases and probes, also if the remedy was measured
+  char text[768];       // message and values (base_words.h); brim_words_read makes the words
+  char remedy[768];     // which knob to set to what; likewise
+  bool note;            // worth knowing, nothing to fix; listed last
+  // The change that the price is of: knob and config key (each may be ""), and the value.
   char knob[32], key[48], value[32];
   bool measured;  // brim ran that change
-  // Inside tune: a value of a knob to be measured for the price; "" = none.
+  // Inside tune: a value of a knob to measure for the price; "" = none.
   char try_knob[32], try_value[32];
 } brim_finding;
 
-// Time of the loader's threads in one transform.
+// The loader threads' time in one transform.
 enum { BRIM_RESULT_MAX_STAGES = 16 };
 typedef struct brim_result_stage {
   char name[32];
-  double ms;  // per step, the sum over the threads
+  double ms;  // per step, summed over the threads
 } brim_result_stage;
 
 // One visit of a sweep to a setting: some ten timed samples (steps, or windows of steps) in a row. What a
@@ -137,10 +136,9 @@ typedef struct brim_result_visit {
   double others_cpu_percent;  // as of the result
 } brim_result_visit;
 
-// What a machine can do at best, as measured (src/measure/measure_machine.c): FLOP/s of a large matrix
-// product in each precision, bytes/s of copies in device memory (read and write both counted) and
-// from the host's memory to a GPU's, and small ops that the host starts one after another in a second.
-// The names are the keys in JSON. NaN = unknown, or it cannot.
+// The best a machine reaches, as measured (measure_machine.c): FLOP/s of a large matrix product in each precision,
+// bytes/s of copies in device memory (reads and writes counted) and from host to GPU memory, and small ops per second
+// that the host can start. The names are the keys in JSON. NaN = unknown, or unsupported.
 #define BRIM_MACHINE_MAP(X)   \
   X(gemm_fp32_flops)          \
   X(gemm_tf32_flops)          \
@@ -155,21 +153,21 @@ typedef struct brim_machine_ceilings {
 #define X(name) double name;
   BRIM_MACHINE_MAP(X)
 #undef X
-  double load;  // share of the machine that other programs had meanwhile; NaN = unknown
+  double load;  // other programs' share of the machine meanwhile; NaN = unknown
 } brim_machine_ceilings;
 
 void brim_machine_ceilings_init(brim_machine_ceilings *ceilings);  // all NaN
-// FLOP/s of products in a precision by its name ("bf16"); NaN where it is none of them.
+// FLOP/s of products in a precision ("bf16"); NaN for other names.
 double brim_machine_flops(const brim_machine_ceilings *ceilings, const char *precision);
 
-// The throughput in another unit.
+// A factor from samples to another unit.
 enum { BRIM_RESULT_MAX_RATES = 4 };
 typedef struct brim_result_rate {
   char unit[40];  // a message: "agent-samples/s trained"
   double per_sample;
 } brim_result_rate;
 
-// Owned text fields are fixed-size: a result is plain data that can be copied.
+// One measured setting: plain data that can be copied (deinit one of the copies).
 typedef struct brim_result {
   char kind[16];     // "verify"; "" = "trial"
   char version[32];  // of the brim that measured; "" = this one
@@ -181,21 +179,22 @@ typedef struct brim_result {
   uint64_t seed;
   brim_result_knob knobs[BRIM_RESULT_MAX_KNOBS];
   size_t knob_count;
-  // The rows of the workload that measured it, where they are known; not part of the file.
+  // Labels and roles of the knobs, if the workload is known; not in files.
   const brim_knob_set *knob_set;
   json_t *config;  // resolved config, own reference; may be NULL
   bool phase_used[BRIM_PHASE_COUNT];
   brim_stats_summary phase_ms[BRIM_PHASE_COUNT];
-  // Per step, NaN = unknown: of a phase the GPU computed so long; a phase of the host would take so long
-  // on the GPU, by a probe of it.
+  // Per step; NaN = unknown. busy: GPU time within a phase. moved: time a host phase would take on the GPU, by a
+  // probe.
   double phase_busy_ms[BRIM_PHASE_COUNT], phase_moved_ms[BRIM_PHASE_COUNT];
   brim_stats_summary total_ms;
   double worker_io_ms, worker_transform_ms;
   brim_result_stage stages[BRIM_RESULT_MAX_STAGES];
   size_t stage_count;
-  // CPUs of the quota, cores without it; per step: CPU time, and time held back. NaN = none, or unknown
+  // CPUs the control group may use, and cores without the limit; CPU time and time held back per step. NaN = no
+  // limit, or unknown.
   double quota_cpus, quota_cores, quota_cpu_ms, quota_throttled_ms;
-  double checkpoint_ms, checkpoint_steps;  // NaN = none is written within an epoch
+  double checkpoint_ms, checkpoint_steps;  // NaN = no checkpoint within an epoch
   double shared_percent;                   // NaN = unknown
   char shared_with[192];  // base_words.h; "" = nothing else uses the GPU, or unknown
   double samples_per_s, samples_per_s_low, samples_per_s_high, epoch_s;
@@ -203,67 +202,65 @@ typedef struct brim_result {
   size_t rate_count;
   brim_plan plan;
   double overhead_bytes, counted_bytes, peak_rss_bytes, free_bytes, total_bytes;  // NaN = unknown
-  double real_bytes;  // of a GPU's memory: planned_device + overhead; NaN = unknown
-  // The ladder of utilisation, NaN = unknown: any kernel ran; SMs had a warp; warps they held of
-  // what they could; tensor cores; device memory.
+  double real_bytes;  // GPU memory used: planned_device + overhead; NaN = unknown
+  // Utilisation, NaN = unknown: time with a kernel; SMs with a warp; warps held of those possible; tensor cores; device
+  // memory.
   double gpu_percent, sm_percent, occupancy_percent, tensor_percent, dram_percent;
   double cpu_percent;         // of the process, 100 = all cores
-  double others_cpu_percent;  // of other programs meanwhile, 100 = all cores; NaN = unknown
+  double others_cpu_percent;  // of other programs, 100 = all cores; NaN = unknown
   double power_w, power_limit_w, clock_mhz, clock_max_mhz, temperature_c;
   double joules_per_sample;
-  char throttle
-      [96];  // why the clock was held down while measuring: "power cap, heat"; "" = it was not
-  // What the job reaches with the loader alone and with the device alone; NaN = not measured.
+  char throttle[96];  // why the clock was held down: "power cap, heat"; "" = it was not
+  // Throughput of the loader alone and of the device alone; NaN = not measured.
   double data_samples_per_s, compute_samples_per_s;
   brim_machine_ceilings ceilings;  // of the machine, whatever the job
-  // Per step, by a traced run of its own: device time with anything running (union), sums, count.
+  // Per step of a separate traced run: device time with anything running, sums, number of kernels.
   double gpu_busy_ms, gpu_kernel_ms, gpu_copy_ms, kernels;
   int warmup_steps, steps, repeats;
   bool stable;
-  bool throttled;  // the clock fell while measuring, beyond what a power cap does to every trial
+  bool throttled;  // the clock fell for another reason than the power cap, which all trials share
   double seconds;
   brim_result_visit visits[BRIM_RESULT_MAX_VISITS];
   size_t visit_count;
   brim_failure failure;
-  brim_status failure_status;  // what the setting failed with; BRIM_OK = none or unknown
+  brim_status failure_status;  // BRIM_OK = none or unknown
   char message[1024];
   brim_finding findings[BRIM_RESULT_MAX_FINDINGS];
   size_t finding_count;
   json_t *names;  // own reference: keeps the names of plan.rows after reading; NULL otherwise
 } brim_result;
 
-// What a GPU's maker says of it (record_gpu.c).
+// The maker's figures of a GPU (record_gpu.c).
 typedef struct brim_gpu_facts {
   const char *name, *match;  // `match` is part of the device's name
   int cores, sms, threads_per_sm;
   double memory_low_gb, memory_high_gb;
   double bandwidth_low, bandwidth_high;  // GB/s
   double fp32_tflops;
-  double tf32_tflops;  // dense; NaN = not said
+  double tf32_tflops;  // dense; NaN = unknown
   const char *envs;    // environments per direction that seed guide 000 advises, or scaled from it
-  double tensor_mhz;   // the clock that tf32_tflops stands for; a card may run above it
+  double tensor_mhz;   // the clock behind tf32_tflops; a card may run faster
 } brim_gpu_facts;
 // NULL for a card that is not in the table.
 const brim_gpu_facts *brim_gpu_facts_find(const char *device);
 
-// Memory of a card that need not be here, by a name such as "rtx3060-12gb"; capitals, spaces and dashes do not
-// matter. false for one that is not in the table.
+// Memory of a card by a name such as "rtx3060-12gb"; capitals, spaces and dashes do not matter. False if it is not in
+// the table.
 bool brim_gpu_memory_find(const char *name, const char **known_as, double *bytes);
 void brim_gpu_memory_names(brim_str *out);  // "rtx3060-12gb, ...": all that are known
 
-// What samples_per_s counts, as a catalogue message: "samples", "env steps".
+// The unit of samples_per_s, as a message: "samples", "env steps".
 const char *brim_result_unit(const brim_result *result);
 void brim_result_init(brim_result *result);    // unknowns NaN
 void brim_result_deinit(brim_result *result);  // drops the references
 // Does its device have memory of its own (not the host's)?
 bool brim_result_has_gpu(const brim_result *result);
-// Bytes the setting asks for where its device works: planned device bytes; on a CPU those of the
-// host too. The measure of every table and of the recommendation.
+// Planned bytes where the device works; on a CPU the host's too. Tables and the recommendation use it.
 double brim_result_memory(const brim_result *result);
 const brim_result_knob *brim_result_knob_find(const brim_result *result, const char *name);
 // Its number; `fallback` when it has none.
 double brim_result_knob_number(const brim_result *result, const char *name, double fallback);
-// The same of the knob in a role; NULL where the workload has none, or its rows are not known.
+// The knob in a role; NULL if the workload has none or is not known.
 const brim_result_knob *brim_result_knob_as(const brim_result *result, brim_knob_role role);
 double brim_result_number_as(const brim_result *result, brim_knob_role role, double fallback);
 const char *brim_result_text_as(const brim_result *result, brim_knob_role role);  // "" = none
@@ -272,16 +269,16 @@ const brim_knob_row *brim_result_knob_row(const brim_result *result, const char 
 bool brim_result_knob_varies(const brim_result *results, size_t count, const char *name);
 bool brim_result_ran(const brim_result *result);  // measured, with a throughput
 bool brim_result_is_oom(const brim_result *result);
-// Ran, but one sample was taken, which does not tell whether it is steady: it is not called stable.
+// Did it run with a single sample? Whether it is steady is then unknown.
 bool brim_result_one_sample(const brim_result *result);
-// Measured in steady steps, at a steady clock.
+// Steady steps at a steady clock?
 bool brim_result_trusted(const brim_result *result);
-// How much faster or slower a setting may be once other programs leave the CPU alone: a factor, as a
-// logarithm. 0 where they did not keep it from running, or where this is unknown.
+// Logarithm of the factor by which a setting may be faster or slower when other programs leave the CPU alone. 0 if they
+// left it enough, or if this is unknown.
 double brim_result_log_load(const brim_result *result);
-// What other programs had of the CPU while these were measured: the mean, in percent. NaN = unknown.
+// Other programs' mean share of the CPU while these were measured, in percent; NaN = unknown.
 double brim_results_others(const brim_result *results, size_t count);
-// Is that more than the usual background of a machine?
+// Is that share above a machine's usual background?
 bool brim_results_were_disturbed(const brim_result *results, size_t count);
 brim_status brim_result_to_json(const brim_result *result, json_t **out);
 // `name` and `line` for messages.
@@ -289,8 +286,7 @@ brim_status brim_result_from_json(const json_t *value, const char *name, int lin
                                   brim_result *out);
 // A .jsonl file of results. Read: array from brim_alloc, deinit each then brim_free.
 brim_status brim_results_write(const char *path, const brim_result *results, size_t count);
-// A killed writer may leave a last line that was cut off: with `torn` it is left out and *torn is
-// true, with NULL the file is refused.
+// A killed writer may leave half a last line: it is left out and *torn is true. With `torn` NULL the file is refused.
 brim_status brim_results_read(const char *path, brim_result **out, size_t *count, bool *torn);
 
 //---------------------------------- recommendation ----------------------------------
@@ -357,13 +353,13 @@ typedef struct brim_verification {
 typedef struct brim_scaling_exchange {
   char by[16];            // what carries it: "shm", "nccl"; "" = not tried
   double gradient_bytes;  // that every rank gives in a step
-  int sums;               // in so many all-reduces beside the backward pass
-  int calls;              // further exchanges of a step, which wait: batch norm, embeddings
+  int sums;               // all-reduces beside the backward pass
+  int calls;              // exchanges that a step waits for: batch norm, embeddings
   double call_bytes;      // of these together
   // All-reduces alone, before training, between the same ranks: of few values, and of a bucket of gradients.
   double small_bytes, small_ms, bucket_bytes, bucket_ms;
-  // Training. busy: exchanging, of a step; waited: what the step was longer for it (on a CPU what its thread
-  // waited for, the other ranks' delay included).
+  // Training. busy: time exchanging; waited: time the step was longer for it (on a CPU what its thread waited, other
+  // ranks' delays included).
   double samples_per_s, efficiency, step_ms, busy_ms, waited_ms;
   bool stable;
   brim_failure failure;
@@ -371,16 +367,16 @@ typedef struct brim_scaling_exchange {
   char message[512];
 } brim_scaling_exchange;
 
-// Without measuring it (tune_scaling.c). NaN = unknown.
+// A prediction (tune_scaling.c). NaN = unknown.
 typedef struct brim_scaling_forecast {
   int64_t ranks;  // 0 = none
   double samples_per_s, efficiency, step_ms, exchange_ms, waited_ms;
   bool beyond;   // more ranks than the exchange was measured with
-  bool network;  // it would cross machines, and is not known for this reason
+  bool network;  // unknown, since it would cross machines
 } brim_scaling_forecast;
 
 typedef struct brim_scaling_replica {
-  char spec[16];  // as it was asked for: "cuda:1"
+  char spec[16];  // as the user named it: "cuda:1"
   char device[128], device_id[64];
   double samples_per_s;               // NaN = it did not run
   double rows;                        // samples of a step, the mean of an epoch
@@ -399,7 +395,7 @@ typedef struct brim_scaling {
   double one;              // of the first device alone; NaN = unknown
   double efficiency;       // all / (ran x one)
   double effective_batch;  // samples of a step of all that ran together
-  // What cost most of what is lost per step: a phase's key, "compute", "short_batch"; "" = nothing is.
+  // The largest loss per step: a phase's key, "compute", "short_batch"; "" = nothing is lost.
   char lost_to[16];
   double lost_ms;
   brim_scaling_replica replicas[BRIM_SCALING_MAX];
@@ -409,15 +405,14 @@ typedef struct brim_scaling {
   int further_count;
 } brim_scaling;
 
-// Of samples/s: predicted / measured - 1; NaN where one of them is unknown.
+// Error of the predicted samples/s: predicted / measured - 1; NaN = unknown.
 double brim_scaling_error(const brim_scaling *scaling);
 
 void brim_scaling_init(brim_scaling *scaling);  // unknowns NaN
 void brim_scaling_deinit(brim_scaling *scaling);
 brim_status brim_scaling_to_json(const brim_scaling *scaling, json_t **out);
 
-// What is left to do with a recommendation: the checklist of seed guide 002, and what a changed batch
-// means for the learning rate.
+// What to do with a recommendation: a checklist, and the learning rate for a changed batch.
 typedef struct brim_advice_check {
   bool done;
   char text[384];
@@ -428,20 +423,20 @@ typedef struct brim_advice_check {
 typedef struct brim_advice {
   brim_advice_check checks[BRIM_ADVICE_MAX_CHECKS];
   size_t check_count;
-  char learning_rate[512];  // "" = the effective batch stays as it is
-  char accumulation[384];   // how to keep the effective batch; "" = it cannot be, or need not
+  char learning_rate[512];  // "" = the effective batch does not change
+  char accumulation[384];   // how to keep the effective batch; "" = not possible, or not needed
 } brim_advice;
 
 // Progress of a run, handed to the display.
 typedef struct brim_progress {
-  const char *title;        // "epoch 2/10", "setting 3/12: batch_size=256"
-  int64_t epoch, epochs;    // of a training, whose title is for programs; 0 = people read the title
-  int64_t done, total;      // steps; total 0 = unknown; done -1 = not counted
+  const char *title;      // "epoch 2/10", "setting 3/12: batch_size=256"
+  int64_t epoch, epochs;  // of a training, whose title is for programs; 0 = the title is for people
+  int64_t done, total;    // steps; total 0 = unknown; done -1 = not counted
   double elapsed_s, eta_s;  // NaN = unknown
   double rate;              // samples/s over the last interval; NaN = unknown
   const char *unit;
-  const brim_metric_set *metrics;        // what is measured; NULL = nothing
-  const double *values, *baseline;       // by its rows, of the epoch so far; `baseline` may be NULL
+  const brim_metric_set *metrics;        // rows of `values`; NULL = nothing is measured
+  const double *values, *baseline;       // of the epoch so far; `baseline` may be NULL
   double phase_share[BRIM_PHASE_COUNT];  // 0..1; all 0 = not measured
 } brim_progress;
 
