@@ -79,7 +79,7 @@ typedef struct brim_subject_proof {
 // `run` is required. A NULL member means that the subject cannot do it, or has no need to.
 typedef struct brim_subject_table {
   // Measures a setting into `out`: samples_per_s, total_ms, and *how->visit if it is not NULL. A setting that fails (out
-  // of memory, crash, hang, bad output) is classed in out->failure and gives BRIM_OK: the session goes on. Any other
+  // of memory, crash, hang, bad output) is classed in out->failure and gives BRIM_OK: the session continues. Any other
   // status ends the session: BRIM_EINTERRUPTED, BRIM_ENOMEM.
   brim_status (*run)(void *state, const brim_setting *setting, const brim_trial_options *how,
                      brim_result *out);

@@ -180,8 +180,7 @@ static brim_status work_axis(void *state, int knob, const brim_subject_wish *wis
 static brim_status work_trace(void *state, const brim_setting *setting, brim_gpu_trace *trace,
                               brim_result *out) {
   const brim_work_subject *s = state;
-  return *s->work ? brim_trial_trace(*s->work, *s->device, setting, trace, out)
-                  : brim_fail(BRIM_ESTATE, "no workload is open");
+  return brim_trial_trace(*s->work, *s->device, setting, trace, out);
 }
 
 static brim_status work_profile(void *state, const brim_setting *setting,
@@ -504,14 +503,14 @@ static brim_status begin_resume(brim_work_subject *s) {
   brim_setting setting = brim_work_setting(work);
   brim_config *config = NULL;
   brim_work_resume *resume = s->resume = brim_calloc(1, sizeof *resume);
-  if (!resume) return brim_fail(BRIM_ENOMEM, "out of memory while reading records");
+  if (!resume) return brim_fail(BRIM_ENOMEM, "out of memory for the sweep");
   BRIM_TRY(brim_trial_plan(*s->work, s->config, *s->device, &setting, &how, &resume->now));
   BRIM_TRY(brim_config_load(&none, &config));
   brim_status status = brim_config_to_json(config, &resume->defaults);
   brim_config_close(config);
   BRIM_TRY(status);
   resume->config = measured_config(work, resume->now.config, resume->defaults);
-  return resume->config ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading records");
+  return resume->config ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for the sweep");
 }
 
 static brim_status work_differs(void *state, const brim_result *r, const char **out) {
