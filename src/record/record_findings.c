@@ -1,4 +1,4 @@
-// Findings of a sweep: adding one, and the settings that are evidence for its price.
+// Findings: adding one, the twins that are evidence for its price, and what they say of a result.
 #include "record/record_findings.h"
 
 #include <math.h>

@@ -9,9 +9,8 @@
 #include "tune/tune_int.h"
 
 //------------------------------------------- findings -------------------------------------------
-// Findings of one trial, each priced in ms per step and with the knob that would help, the dearest first:
-// those of the machine (other processes, CPU quota, checkpoints, clocks) and those of the workload. Then
-// notes: memory, and what makes the figures themselves doubtful.
+// Findings of one trial, priced in ms per step, each with the knob that would help: of the machine (other processes, CPU
+// quota, checkpoints, clocks) and of the workload. Then notes: memory, and doubts about the figures.
 
 static void find_memory(const brim_findings *v) {
   brim_result *r = v->r;
@@ -37,15 +36,15 @@ static bool is_worth(const brim_result *r, double ms) {
   return ms >= BRIM_FINDING_LEAST * r->total_ms.median;
 }
 
-// The part of a step that waits for the host's cores: all of it where they compute.
+// The part of a step that needs the host's cores: all of it if they compute.
 static double host_ms(const brim_result *r) {
   if (!brim_result_has_gpu(r)) return r->total_ms.mean;
   return brim_result_phase_ms(r, BRIM_PHASE_IO) + brim_result_phase_ms(r, BRIM_PHASE_TRANSFORM) +
          brim_result_phase_ms(r, BRIM_PHASE_ENV) + brim_result_phase_ms(r, BRIM_PHASE_OTHER);
 }
 
-// The share of the time in which threads that were ready were held back, all at once: CPU time and time
-// held back together are what the threads asked for, which is so many CPUs at a time.
+// The share of time in which the quota held ready threads back. CPU time and time held back together are the CPUs that the
+// threads asked for.
 static double held_share(const brim_result *r) {
   double total = r->total_ms.mean;
   double asked = (r->quota_cpu_ms + r->quota_throttled_ms) / total;
@@ -53,8 +52,8 @@ static double held_share(const brim_result *r) {
   return held > 0 ? fmin(held, 1) : 0;
 }
 
-// Without a quota no thread is held back; and brim would also use the other cores, where its threads were
-// as many as the quota allows and busy.
+// The price: time held back, and the cores beyond the quota that brim's threads would use, if they were busy and as many
+// as the quota allows.
 static void find_quota(const brim_findings *v) {
   brim_result *r = v->r;
   if (!(r->quota_cpus > 0) || !(r->quota_cpus < r->quota_cores)) return;
@@ -89,7 +88,7 @@ static double round_up(double least) {
   return least;
 }
 
-// So rare that they cost a hundredth of the time.
+// The remedy: checkpoints so rare that they cost a hundredth of the time.
 static void find_checkpoints(const brim_findings *v) {
   brim_result *r = v->r;
   double each = r->checkpoint_ms, every = r->checkpoint_steps;
@@ -132,14 +131,13 @@ static void find_sharing(const brim_findings *v) {
                  BRIM_N_("end them, wait for them, or choose another GPU: device=cuda:N"));
 }
 
-// A power cap is how the card is set up: a note. Heat and brakes can be fixed.
+// A power cap is how the card is set up, and only noted. Heat and brakes can be fixed.
 static void find_throttle(const brim_findings *v) {
   brim_result *r = v->r;
   if (!r->throttle[0]) return;
   double lost = r->clock_max_mhz > 0 ? r->total_ms.median * (1 - r->clock_mhz / r->clock_max_mhz)
                                      : (double)NAN;
-  if (!r->throttled && lost < 0.01 * r->total_ms.median)
-    return;  // the cap is reached, and costs nothing
+  if (!r->throttled && lost < 0.01 * r->total_ms.median) return;  // at the cap, at no cost
   brim_finding *f = r->throttled ? brim_finding_add(r, "throttled", lost)
                                  : brim_finding_add(r, "power_cap", (double)NAN);
   if (!f) return;
@@ -162,11 +160,11 @@ static void find_throttle(const brim_findings *v) {
 
 //---------------------------------- the rest ----------------------------------
 
-// Small shapes, and ops between the products, explain a step that reaches a tenth of what the machine can.
-// One below that is not good as it is, though nothing above says why.
+// Small shapes and ops between the products explain a tenth of the machine's limit. A step below that has a cause that no
+// other finding names.
 #define GOOD_SHARE 0.1
 
-// Knobs of this result by whether a setting beside it has another value.
+// Names the knobs that another result has with (`tried`), or without, another value.
 static void put_knobs(const brim_findings *v, bool tried, brim_str *out) {
   for (size_t k = 0; k < v->r->knob_count; k++) {
     const brim_result_knob *knob = &v->r->knobs[k];
@@ -185,7 +183,7 @@ static void find_rest(const brim_findings *v) {
   const double memory = brim_result_memory_share(r);
   const bool by_memory = isnan(products) || memory > products;
   const double share = by_memory ? memory : products;
-  // The loader bounds the step: what the device could do is no measure of it.
+  // A step bounded by the loader is not measured by the device's limits.
   const bool loads = r->data_samples_per_s < r->compute_samples_per_s;
   if (!(share < GOOD_SHARE) || loads || brim_result_worth_fixing(r)) return;
   brim_finding *f = brim_finding_add(r, "below_ceiling", (double)NAN);
@@ -225,7 +223,7 @@ static void find_rest(const brim_findings *v) {
 
 //---------------------------------- doubts ----------------------------------
 
-// By what made it unstable, and by its name: the spread of its steps, of their median, or of its repeats.
+// Names the largest spread: of the steps, of their median, or of the repeats.
 static void put_spread(const brim_result *r, brim_finding *f) {
   double median = r->total_ms.median, mad = r->total_ms.mad / median;
   double interval = (r->total_ms.ci_high - r->total_ms.ci_low) / 2 / median;
@@ -289,62 +287,43 @@ void brim_diagnose(brim_result *results, size_t count, size_t index) {
 }
 
 //------------------------------------------- remedies -------------------------------------------
-// Prices of findings, measured: each remedy that is a knob runs for a moment beside the setting itself. A
-// setting and its remedy alternate (A B B A), so that a machine that gets slower or faster meanwhile
-// favours neither. What was measured is evidence for the findings and is forgotten afterwards.
+// Measured prices of findings: each remedy that is a knob runs for a moment beside the setting itself. The two alternate
+// (A B B A), so that a machine that gets slower or faster meanwhile favours neither. The results are evidence for the
+// findings and are dropped afterwards.
 
 enum { MOST_PROBES = 8, LEAST_SAMPLES = 4, HOST_WARMUP = 6 };
-// Steps of a visit beside its samples, however long they take.
+// Warm-up steps of the shortest visit.
 enum { LEAST_WARMUP = 3 };
 enum { CACHE_WARMUP = 2 };
 #define FILL_SECONDS 5.0
 #define DEFAULT_SECONDS 25.0
 #define VISIT_SECONDS 2.5
-// A first pair that shows less than this needs no second one: the remedy is not reported anyway.
+// A first pair that gains less needs no second: the remedy is not reported anyway.
 #define HOPELESS 0.01
-// Of a GPU that a step fills, where nothing shows it.
+// The part of a GPU that a step fills, if unknown.
 #define UNKNOWN_PART 0.25
 
 typedef struct remedies {
   brim_subject *subject;
   const brim_remedy_options *options;
-  brim_result *all;            // the sweep's results as they are, then what is measured here
-  size_t count, index, known;  // known: those of the sweep
-  bool cached;                 // visits are as short as what fills a cache lasts
-  bool no_time[MOST_PROBES];   // by probe: it would take longer than what is left of the budget
-  brim_str unmeasured;         // their names
+  brim_result *all;  // the sweep's results (`known` of them), then those measured here
+  size_t count, index, known;
+  bool cached;                // a cache was filled: visits have to be short enough to stay in it
+  bool no_time[MOST_PROBES];  // by probe: no time was left to measure it
+  brim_str unmeasured;        // names of those probes
   brim_time start;
 } remedies;
 
 //---------------------------------- settings ----------------------------------
 
-// False where the text is no value of the knob.
-static bool parse_value(const brim_knob *knob, const char *text, int64_t *out) {
-  char *end;
-  switch (knob->kind) {
-    case BRIM_KNOB_INT:
-      *out = strtoll(text, &end, 10);
-      return end != text && !*end;
-    case BRIM_KNOB_BOOL:
-      *out = strcmp(text, "true") == 0;
-      return true;
-    case BRIM_KNOB_CHOICE:
-      break;
-  }
-  for (*out = 0; knob->choices[*out]; (*out)++) {
-    if (strcmp(knob->choices[*out], text) == 0) return true;
-  }
-  return false;
-}
-
-// Would the setting with one knob changed be another one, and one that can run?
+// The setting with the finding's value to try; false if that makes no difference or cannot run.
 static bool change_setting(const remedies *m, const brim_finding *f, brim_setting *out) {
   const brim_subject *subject = m->subject;
   int at = brim_subject_knob(subject, f->try_knob);
   if (at < 0) return false;
   const brim_knob *knob = &subject->knobs[at];
   *out = *m->options->setting;
-  if (!parse_value(knob, f->try_value, &out->value[at])) return false;
+  if (!brim_knob_read(knob, f->try_value, &out->value[at])) return false;
   if (out->value[at] < knob->min || out->value[at] > knob->max) return false;
   if (!brim_subject_knob_matters(subject, (size_t)at, m->options->setting)) return false;
   return !subject->table->sensible || subject->table->sensible(subject->state, out);
@@ -374,14 +353,14 @@ static double step_s(const remedies *m, const brim_setting *setting) {
   return brim_remedy_step_s(&m->all[m->index], !m->subject->host, more);
 }
 
-// Seconds that a visit to each takes at least: its steps are as few as give a figure.
+// The least seconds of a visit to each of the two.
 static double pair_s(const remedies *m, const brim_setting *changed) {
   int steps = LEAST_SAMPLES, most = m->options->trial.steps;
   if (most > 0 && most < steps) steps = most;
   return (steps + LEAST_WARMUP) * (step_s(m, m->options->setting) + step_s(m, changed));
 }
 
-// What is measured later is not measured at all where it does not fit.
+// Notes a remedy that there is no time to measure.
 static void leave_out(remedies *m, const char *name, const char *value) {
   brim_str_printf(&m->unmeasured, "%s%s%s%s", m->unmeasured.len ? ", " : "", name,
                   value[0] ? "=" : "", value);
@@ -449,7 +428,7 @@ double brim_remedy_gain(const brim_result_visit *own, const brim_result_visit *c
   return mean > 0 && mean < 1.96 * error ? 0 : mean;
 }
 
-// `out` gets the changed setting's result, at the rate that it has beside results[index].
+// `out` gets the changed setting's result, at its rate relative to results[index].
 static brim_status compare(remedies *m, const brim_setting *changed, bool fills, brim_result *out) {
   const brim_setting *own = m->options->setting;
   brim_result_visit a[2], b[2];
@@ -475,11 +454,11 @@ static brim_status compare(remedies *m, const brim_setting *changed, bool fills,
   double gain = brim_remedy_gain(a, b, pairs);
   if (isnan(gain)) return BRIM_OK;
   out->samples_per_s = m->all[m->index].samples_per_s * exp(gain);
-  out->samples_per_s_low = out->samples_per_s_high = (double)NAN;  // pairs have told them apart
+  out->samples_per_s_low = out->samples_per_s_high = (double)NAN;  // the pairs decided
   return BRIM_OK;
 }
 
-// A setting that is not to be run, so that it is not asked for again.
+// A result of a setting that is not run, so that it is not asked for again.
 static void refuse(const remedies *m, const brim_finding *f, brim_result *out) {
   const brim_result *own = &m->all[m->index];
   brim_result_init(out);
@@ -546,7 +525,7 @@ static brim_status measure_all(remedies *m) {
   return BRIM_OK;
 }
 
-// What there was no time for is as unknown as before.
+// Drops the results of remedies that were not measured for lack of time.
 static void forget_unmeasured(remedies *m) {
   size_t kept = m->known;
   for (size_t i = m->known; i < m->count; i++) {
@@ -569,8 +548,7 @@ static void note_unmeasured(const remedies *m, brim_result *r) {
       budget_s(m), m->unmeasured.data);
 }
 
-// What costs a step time beside its phases: checkpoints, other processes. What cannot be measured stays
-// unknown.
+// Measures checkpoints and other processes; what cannot be measured stays unknown.
 static brim_status measure_beside(remedies *m) {
   const brim_remedy_options *o = m->options;
   bool no_time = false;

@@ -21,19 +21,19 @@ typedef struct runner {
   size_t visits;
   double seconds;
   bool failed;
-  double a;        // logarithm of its rate, but for the machine's state
-  double scatter;  // variance of its visits over what the fit expects of all; 1 and more
-  double w;        // information about it
-  double var;      // of one sample, as its visits have it
+  double a;        // logarithm of its rate in the machine's typical state
+  double scatter;  // variance of its visits over the fit's expectation; at least 1
+  double w;        // information about `a`
+  double var;      // variance of one sample
 } runner;
 
 typedef struct race_fit {
   size_t blocks;
   double *b;        // (blocks) the machine's state: positive = faster
   double *inverse;  // (blocks, blocks) covariance of b, settings eliminated
-  double *share;    // (settings, blocks) information that a block has about a setting
+  double *share;    // (settings, blocks) information of a block about a setting
   double typical;   // median of b over visits
-  double df;        // degrees of freedom that are left
+  double df;        // remaining degrees of freedom
 } race_fit;
 
 struct brim_race {
@@ -53,18 +53,17 @@ struct brim_race {
 // Estimates of a race: the logarithm of a visit's rate is that of its setting, plus the state of the
 // machine at that time, plus noise with heavy tails:
 //     x = a[setting] + b[block] + e,   e ~ t(4) of scale sqrt(se^2 + tau^2)
-// A block is a few visits in a row; b is a random walk from block to block, so that settings are
-// compared through their neighbours in time: what is slow for minutes cancels. tau is the disturbance
-// between visits that their own samples do not show, by moments. A visit that a burst hit gets little
-// weight. The constants were chosen on the truth test's seeds for building.
+// A block is a few visits in a row. b is a random walk from block to block: settings are compared through their neighbours
+// in time, and minutes of slowness cancel. tau, by moments, is the disturbance between visits that their own samples do not
+// show. A visit hit by a burst gets little weight. The constants were chosen by the truth test (tests/tune).
 
 enum { BLOCK_VISITS = 3, MOST_BLOCKS = 64, ITERATIONS = 25 };
 #define NU 4.0
 #define WALK 2.0       // variance of a step of the walk over that of a visit
-#define ANCHOR 1e-3    // the walk's level belongs to the settings
+#define ANCHOR 1e-3    // holds the walk's level near 0: it belongs to the settings
 #define MOST_TAU2 4.0  // a factor of e^2
-// Weights of t(4) promise more than they hold, by sqrt((NU + 3) / (NU + 1)), and the pick is the best of
-// several; by the truth test.
+// Errors by the weights of t(4) are too small by sqrt((NU + 3) / (NU + 1)), and the pick is the best of several. By the
+// truth test.
 #define OPTIMISM 1.32
 
 static void brim_race_fit_free(brim_race *race) {
@@ -103,7 +102,7 @@ static void invert(double *m, size_t n) {
   }
 }
 
-// Information of the blocks with the settings eliminated, and the walk's own.
+// Information about the blocks, settings eliminated, and that of the walk.
 static void fill(brim_race *race, double walk) {
   race_fit *f = &race->fit;
   size_t n = f->blocks;
@@ -127,7 +126,7 @@ static void fill(brim_race *race, double walk) {
   }
 }
 
-// Weighted least squares. Returns the parameters that the blocks took.
+// Weighted least squares. Returns the degrees of freedom that the blocks used.
 static double solve(brim_race *race, double walk) {
   race_fit *f = &race->fit;
   size_t n = f->blocks;
@@ -168,7 +167,7 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// Blocks hold as many visits each, but for one.
+// Blocks are equally large, but for one.
 static double median_block(const race_fit *f) {
   double v[MOST_BLOCKS];
   memcpy(v, f->b, f->blocks * sizeof *v);
@@ -189,9 +188,8 @@ static double weigh(brim_race *race, double df) {
   return sum / df;
 }
 
-// The spread of ten samples is itself known badly, and to believe it would be to believe those visits
-// most whose samples agree by chance: a setting's visits share theirs, as if it had COMMON more visits
-// of the usual spread.
+// The spread of ten samples is uncertain: visits whose samples agree by chance would weigh most. So the visits of a setting
+// pool their spread, together with COMMON visits of the usual spread.
 #define COMMON 3.0
 static void pool_errors(brim_race *race, double *own) {
   for (size_t k = 0; k < race->visits; k++) {
@@ -227,9 +225,8 @@ static void iterate(brim_race *race, double settings) {
   }
 }
 
-// The disturbance between visits is common to all settings, and some suffer more of it than others: threads
-// that wait for each other at every small op, on a busy machine. Where a setting's own visits scatter more
-// than the fit expects, its error grows.
+// Some settings suffer more from disturbances than others, such as threads that wait for each other at every small op.
+// If a setting's visits scatter more than the fit expects, its error grows.
 static void find_scatter(brim_race *race) {
   for (size_t i = 0; i < race->settings; i++) race->runner[i].scatter = COMMON;
   for (size_t k = 0; k < race->visits; k++) {
@@ -243,7 +240,7 @@ static void find_scatter(brim_race *race) {
   }
 }
 
-// Brings the estimates up to date; nothing to do when they are.
+// Updates the estimates after new visits.
 static brim_status brim_race_fit(brim_race *race) {
   if (race->fitted || race->visits == 0) return BRIM_OK;
   size_t blocks = (race->visits + BLOCK_VISITS - 1) / BLOCK_VISITS;
@@ -330,7 +327,7 @@ brim_interval brim_race_later(brim_race *race, size_t setting) {
   double var = 0, visits = 0;
   for (size_t s = 0; s < f->blocks; s++) var += (f->b[s] - f->typical) * (f->b[s] - f->typical);
   var /= fmax(1, (double)f->blocks - 1);
-  // and as the setting's own visits differ among themselves
+  // and the scatter of the setting's own visits
   for (size_t k = 0; k < race->visits; k++) {
     const entry *v = &race->visit[k];
     if (v->setting == setting) visits += v->weight;
@@ -342,15 +339,15 @@ brim_interval brim_race_later(brim_race *race, size_t setting) {
 
 //-------------------------------------------- rounds --------------------------------------------
 
-// Visited on while its estimate is less than so many standard errors behind the best: measuring goes
-// where the order is open. The race ends when all are STOP behind. By the truth test.
+// A setting is visited again while its estimate is less than CONTEND standard errors behind the best. The race ends when
+// all are STOP behind. By the truth test.
 #define CONTEND 0.3
 #define STOP 2.7
 // Visits of one setting that differ by so many standard errors disagree.
 #define DISAGREE 2.0
-// Slower by this factor after one visit: no usual disturbance explains that, one visit will do.
+// No usual disturbance explains a factor this large: one visit is enough.
 #define FAR_BEHIND 5.0
-// A setting that is surely within this share of the best need not be told apart from it.
+// A setting surely this near to the best need not be told apart from it.
 #define CLOSE_ENOUGH 0.02
 
 brim_status brim_race_create(size_t settings, double passes, brim_race **out) {
@@ -389,7 +386,7 @@ brim_status brim_race_add(brim_race *race, size_t setting, const brim_result_vis
     race->capacity = capacity;
   }
   runner *r = &race->runner[setting];
-  // an unknown spread is taken for a large one
+  // an unknown spread counts as a large one
   double se = visit->log_se >= 0 ? fmax(visit->log_se, MIN_SE) : UNKNOWN_SE;
   race->visit[race->visits++] = (entry){.setting = setting,
                                         .x = log(visit->samples_per_s),
@@ -430,7 +427,7 @@ int64_t brim_race_best(brim_race *race) {
   return best;
 }
 
-// Its best visit, as if the others had been disturbed.
+// The best visit, as if all others had been disturbed.
 static double luckiest(const brim_race *race, size_t i) {
   double most = -INFINITY;
   for (size_t k = 0; k < race->visits; k++) {
@@ -440,7 +437,7 @@ static double luckiest(const brim_race *race, size_t i) {
   return most;
 }
 
-// Two visits that tell two things: one of them was disturbed, and a third says which.
+// Do its two visits disagree? One was disturbed, and a third visit tells which.
 static bool torn(const brim_race *race, size_t i) {
   double low = INFINITY, high = -INFINITY, scale = 0;
   if (race->runner[i].visits != 2) return false;
@@ -466,7 +463,7 @@ static bool contends(brim_race *race, size_t i, size_t best) {
   return behind < CONTEND * se || (r->visits <= 2 && luckiest(race, i) > top->a);
 }
 
-// The one that is least surely behind; -1 when all are. After one visit each nothing is sure.
+// The setting that is least surely behind the best; -1 if all are surely behind. After one visit each, nothing is sure.
 static int64_t last_doubt(brim_race *race, size_t best) {
   int64_t worst = -1;
   double most = -INFINITY;
@@ -521,13 +518,13 @@ static bool affordable(const brim_race *race, size_t setting) {
   return cost <= brim_race_seconds_left(race) * (1 + 1e-9);
 }
 
-// Is it to be visited now? The first round is free.
+// Can it be visited now? The first round is free.
 static bool is_next(const brim_race *race, size_t setting) {
   return !race->runner[setting].failed && (race->round == 0 || affordable(race, setting));
 }
 
-// The race ends when none of a round that was just planned can be afforded: that follows from the visits
-// alone, so that a race that is read from records ends where it ended.
+// The race ends when no visit of a newly planned round can be afforded. That follows from the visits alone, so a race read
+// from records ends at the same point.
 int64_t brim_race_next(brim_race *race) {
   while (!race->over) {
     while (race->at < race->queued && !is_next(race, race->queue[race->at])) race->at++;

@@ -9,20 +9,20 @@
 #include "tune/tune_int.h"
 
 //-------------------------------------------- reason --------------------------------------------
-// One sentence for a recommendation: by which knobs it is certainly faster, and which values cannot be
-// told apart. Only settings that differ from the recommended one in one knob are evidence.
+// Why a setting is recommended: the knobs by which it is certainly faster, and the values that cannot be told apart.
+// Evidence are the settings that differ from it in one knob.
 
 enum { LIST_BYTES = 96 };
 
-// Values, "64, 128"; those for which there is no room are counted.
+// "64, 128 and 3 more"
 typedef struct value_list {
   char text[LIST_BYTES + 48];
-  int more;
+  int more;  // values without room
 } value_list;
 
 typedef struct knob_evidence {
   value_list certain, open;
-  double least;  // factor over all of the certain ones
+  double least;  // the smallest certain factor
 } knob_evidence;
 
 static void add(value_list *list, const char *value) {
@@ -41,15 +41,15 @@ static void end(value_list *list) {
   }
 }
 
-// A sentence about several settings has to hold for all of them at once: for ten, at 95 %. That takes 1.5
-// times the interval of one.
+// A sentence about several settings has to hold for all of them at once: for ten settings at 95 %, 1.5 times the interval
+// of one.
 #define ALL_AT_ONCE 1.5
 
 static double surely(brim_interval ratio) {
   return exp(log(ratio.value) - ALL_AT_ONCE * log(ratio.value / ratio.low));
 }
 
-// To two digits, never more than is certain.
+// Rounded down to two digits: never more than is certain.
 static double shown(double factor) { return floor(brim_shown(100 * factor)) / 100; }
 
 // Do two results differ in this knob and in no other?
@@ -70,11 +70,10 @@ static void gather(const brim_result *results, size_t count, int pick, size_t kn
     if (!differ_in(&results[pick], &results[i], knob)) continue;
     brim_interval ratio = brim_compare_results(results, (size_t)pick, i, race);
     const char *value = results[i].knobs[knob].value;
-    if (ratio.high < 1) continue;  // certainly faster: withheld, and told elsewhere
+    if (ratio.high < 1) continue;  // certainly faster: withheld, and shown as `beside`
     double least = surely(ratio);
     bool certain = least > 1;
-    if (ratio.low > 1 && !(shown(least) > 1))
-      continue;  // not sure enough, or by less than is shown
+    if (ratio.low > 1 && !(shown(least) > 1)) continue;  // too little, or too uncertain, to show
     add(certain ? &out->certain : &out->open, value);
     if (certain) out->least = fmin(out->least, least);
   }
@@ -82,7 +81,7 @@ static void gather(const brim_result *results, size_t count, int pick, size_t kn
   end(&out->open);
 }
 
-// Whole, or not at all.
+// Appends a sentence if it fits whole.
 static void say(char out[512], const char *text) {
   size_t n = strlen(out);
   if (n + strlen(text) + 2 >= 512) return;
@@ -113,23 +112,24 @@ void brim_recommend_reason(const brim_result *results, size_t count, const brim_
 }
 
 //------------------------------------------- setting -------------------------------------------
-// Which setting to take. The rules stand in tune.h; ties go to the earlier trial. Settings are compared by
-// the race that measured them, or by their intervals where there is none (records that were read).
+// Which setting to recommend (rules: brim_recommendation in record.h); ties go to the earlier one. Settings are compared by
+// the race that measured them, or by their intervals.
 
+// Settings that cannot be told apart from the best must be this near to it by estimate.
 #define NEAR 0.97
-// By estimate; of settings that cannot be told apart the one with fewer workers is taken from here on.
+// The same for settings that differ only in workers.
 #define NEAR_WORKERS 0.90
 
 typedef struct choice {
   const brim_result *results;
   size_t count;
   const brim_recommend_options *options;
-  bool any_memory;    // none that may be applied leaves a fifth of the memory
-  bool any_learning;  // none that runs may be applied
-  int reference;      // measured to compare with, and not to be recommended; -1 = none
+  bool any_memory;    // no setting leaves a fifth of the memory: take any
+  bool any_learning;  // no setting may be applied: take any
+  int reference;      // measured only to compare with; -1 = none
 } choice;
 
-// Half of a result's interval, as a logarithm, without what it has for other programs.
+// Half of a result's interval, as a logarithm, without the allowance for other programs.
 static double log_half(const brim_result *r) {
   bool known = r->samples_per_s_low > 0 && r->samples_per_s_high >= r->samples_per_s_low;
   if (!known) return (double)NAN;
@@ -137,8 +137,7 @@ static double log_half(const brim_result *r) {
   return fmax(0, half - brim_result_log_load(r));
 }
 
-// As it was measured; with `quiet`, as it would be on a quiet machine: other programs may have taken from one
-// and not from the other, which is an error that repeating does not show.
+// With `quiet` the interval allows for other programs that slowed only one of the two, which repeating does not show.
 static brim_interval ratio_of(const brim_result *results, size_t a, size_t b, brim_race *race,
                               bool quiet) {
   brim_interval ratio = {(double)NAN, (double)NAN, (double)NAN};
@@ -172,7 +171,7 @@ static bool safe(const brim_result *r) {
   return isnan(r->free_bytes) || brim_result_memory(r) < 0.8 * r->free_bytes;
 }
 
-// A setting that ran and later did not any more is the last resort.
+// Did the setting run each time?
 static bool reliable(const choice *c, size_t i) {
   return !c->options->race || !isnan(brim_race_rate(c->options->race, i).value);
 }
@@ -224,8 +223,8 @@ static bool only_workers(const brim_result *a, const brim_result *b) {
   return workers != NULL;
 }
 
-// Not told apart from it: not certainly slower, and within 3 % by estimate. Noise takes workers apart first,
-// and each costs memory and a core: fewer of them need not be as near.
+// Cannot be told apart from the best: not certainly slower, and near it by estimate. Each worker costs memory and a core:
+// fewer workers need not be as near.
 static bool as_good(const choice *c, int i, int best) {
   if (i == best) return true;
   const brim_result *a = &c->results[i], *b = &c->results[best];
@@ -243,8 +242,7 @@ static bool smaller(const brim_result *a, const brim_result *b) {
          brim_result_number_as(b, BRIM_ROLE_THREADS, 0);
 }
 
-// Never one that another of them certainly beats: what is not told apart from the best may be from a
-// third.
+// Does another setting certainly beat it? One that cannot be told apart from the best may lose to a third.
 static bool beaten(const choice *c, int pick) {
   for (size_t i = 0; i < c->count; i++) {
     if (!eligible(c, i) || (int)i == pick) continue;
@@ -274,18 +272,18 @@ static bool is_open(const choice *c, int pick) {
   return false;
 }
 
-// The config's own setting stays as long as nothing is faster: a change has to be worth it. What is faster
-// beside other programs is recommended for what it is, as provisional.
+// The config's own setting stays unless the pick is certainly faster: a change has to be worth it. A pick that was faster
+// beside other programs is recommended as provisional.
 static bool keeps_own(const choice *c, int pick) {
   int own = c->options->now;
   if (own < 0 || (size_t)own >= c->count || pick == own || !eligible(c, (size_t)own)) return false;
   if (c->any_memory && !reliable(c, (size_t)own)) return false;
   brim_interval gain = ratio_of(c->results, (size_t)pick, (size_t)own, c->options->race, false);
   if (!isnan(gain.low)) return !(gain.low > 1);
-  return c->options->race || !(gain.value > 1 / NEAR);  // an interval too wide to say anything
+  return c->options->race || !(gain.value > 1 / NEAR);  // the interval is too wide
 }
 
-// Steady, or certain all the same? What was measured beside a busy program is neither.
+// Unsteady, or measured beside busy programs?
 static bool is_doubtful(const choice *c, int pick) {
   const brim_result *r = &c->results[pick];
   return !r->stable || brim_result_log_load(r) > 0;
@@ -358,8 +356,7 @@ bool brim_sweep_changes_learning(const brim_subject *subject, const bool *named,
 }
 
 //-------------------------------------------- advice --------------------------------------------
-// After the recommendation: what a changed batch means for the learning rate, and seed guide 002's
-// checklist before training, ticked by what the sweep saw.
+// What a changed batch means for the learning rate, and a checklist before training, ticked by the sweep.
 
 void brim_advice_facts_of(const brim_subject *subject, brim_advice_facts *out) {
   int batch = brim_subject_knob_as(subject, BRIM_ROLE_BATCH);
@@ -378,7 +375,7 @@ double brim_advise_rate(double learning_rate, double was, double now, bool adapt
   return learning_rate * (adaptive ? sqrt(now / was) : now / was);
 }
 
-// The rule that people use for the optimiser comes first; neither is a law.
+// The usual rule for the optimiser comes first; neither is a law.
 static void rate_text(const brim_advice_facts *f, double was, double now, char out[256]) {
   double ratio = now / was, root = sqrt(ratio);
   if (isnan(f->learning_rate)) {
@@ -459,7 +456,7 @@ static void check_knob(const brim_result *results, size_t count, const brim_resu
   }
 }
 
-// What a remedy that was measured would set the knob to; "" = there is none.
+// The value of a knob in a measured remedy; "" = none.
 static const char *remedy_of(const brim_result *r, const char *knob) {
   for (size_t i = 0; i < r->finding_count; i++) {
     const brim_finding *f = &r->findings[i];
@@ -489,7 +486,7 @@ static void check_precision(const brim_result *results, size_t count, const brim
         k->value);
 }
 
-// The rate of the best larger batch over that of `r`; NaN = none ran.
+// Rate of the best larger batch over that of `r`; NaN = none ran.
 static double larger_rate(const brim_result *results, size_t count, const brim_result *r,
                           const brim_advice_facts *f) {
   double batch = brim_result_number_as(r, BRIM_ROLE_BATCH, (double)INFINITY);
@@ -557,7 +554,7 @@ static void advise_checks(const brim_result *results, size_t count, const brim_r
         done);
   check_knobs(results, count, r, f, out);
   check_precision(results, count, r, f, out);
-  // what is learned without batches has no use for more of it
+  // without batches, free memory is of no use
   if (r && brim_result_knob_as(r, BRIM_ROLE_BATCH)) check_memory(results, count, r, f, out);
   if (r) {
     char rate[32];

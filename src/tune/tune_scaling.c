@@ -6,11 +6,10 @@
 #include <string.h>
 
 //------------------------------------------ prediction ------------------------------------------
-// How a setting would scale over ranks that exchange gradients, from one device alone and from the time of an
-// all-reduce. A pure function: what is not known stays unknown. docs/bench.md states the model.
+// How a setting would scale over ranks that exchange gradients, from one device alone and the time of an all-reduce.
+// docs/bench.md has the model.
 
-// A ring of k ranks: each value takes 2 (k - 1) hops one after the other, and each rank sends
-// 2 (k - 1) / k of the values.
+// In a ring of k ranks each value takes 2 (k - 1) hops in a row, and each rank sends 2 (k - 1) / k of the values.
 static double hops(double from, double to) { return (to - 1) / (from - 1); }
 static double traffic(double from, double to) { return (1 - 1 / to) / (1 - 1 / from); }
 
@@ -47,7 +46,7 @@ void brim_scale_predict(const brim_scale_model *m, int64_t ranks, brim_scaling_f
   double bucket = sum_ms(&l, e->gradient_bytes / e->sums), sums = e->sums * bucket;
   double calls = e->calls > 0 ? e->calls * sum_ms(&l, e->call_bytes / e->calls) : 0;
   out->exchange_ms = sums + calls;
-  // nothing is left to hide the last sum, which the backward pass has to end for
+  // the last sum begins when the backward pass has ended: nothing hides it
   out->waited_ms = calls + fmax(bucket, sums - m->hidden_ms);
   if (isnan(m->hidden_ms)) out->waited_ms = (double)NAN;  // (which fmax leaves out)
   out->step_ms = m->step_ms + out->waited_ms;
@@ -66,11 +65,11 @@ size_t brim_scale_further(int64_t measured, int64_t asked, int64_t out[BRIM_SCAL
 }
 
 //----------------------------------------- measurement -----------------------------------------
-// A setting on 1, 2, 4, ... devices at once, and what more of them cost each: against one alone, which
-// phase of a step grew. Each device has the same batch (weak scaling). First they exchange no gradients,
-// which is the most that data-parallel training can reach; then they do, beside what was predicted.
+// Runs a setting on 1, 2, 4, ... devices at once, each with the same batch (weak scaling), and finds the phase of a step
+// that grew against one device alone. First without exchanging gradients, which bounds data-parallel training; then with
+// the exchange, beside the prediction.
 
-// Less than this share of a step is the noise of two measurements.
+// A smaller share of a step is noise.
 #define NOISE 0.01
 
 typedef struct scaler {
@@ -148,8 +147,8 @@ static void show(void *ctx) {
   o->on_progress(o->ctx, &p);
 }
 
-// Of one device's step, what can hide sums of gradients: the backward pass of the last micro-batch. On a CPU
-// only as far as cores are left that compute nothing.
+// The time of a step in which sums of gradients can hide: the backward pass of the last micro-batch. On a CPU only as far
+// as cores are idle.
 static double hidden_ms(const scaler *s, size_t setting, const brim_scaling *one, int ranks) {
   const brim_scale_options *o = s->options;
   const brim_device_info *info = &o->replicas[0].device->info;

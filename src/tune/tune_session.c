@@ -12,13 +12,13 @@
 
 #include "monitor/monitor_job.h"
 
-// What callers do not see.
+// Members that callers do not see.
 typedef struct brim_tuning_state {
   int64_t *values[BRIM_KNOB_MAX];  // of the axes
   brim_time started;               // the sweep
   brim_machine_ceilings machine;   // for every result
   brim_gpu_sampler *sampler;       // while a GPU is measured; NULL = none
-  double larger;  // rate of larger batches over the config's own (brim_remedy_options); NaN = none
+  double larger;  // rate of the best larger batch over the config's own; NaN = none was measured
   bool priced;    // findings of the config's own setting have measured prices
   brim_fs_lockfile *lock;  // of the output folder
   brim_result *known;      // records to resume from; those handed out are empty
@@ -186,8 +186,7 @@ static void record(brim_tuning *s, const brim_result *result, const brim_scaling
                 brim_status_detail());
 }
 
-// The file again: all that is known in the order of the sweep, behind it records that an interruption kept
-// from their turn.
+// Writes the file again: results in the order of the sweep, then records whose turn did not come before an interruption.
 static brim_status rewrite(const brim_tuning *s) {
   size_t count = 0;
   brim_result *all = brim_calloc(s->count + s->known_count + 2, sizeof *all);
@@ -212,7 +211,7 @@ static bool is_of(const brim_subject *subject, const brim_setting *setting, cons
   return true;
 }
 
-// No machine is that fast.
+// Larger figures are no measurements.
 #define MOST_SAMPLES_PER_S 1e13
 #define MOST_SECONDS 1e6
 enum { MOST_REPEATS = 100000 };
@@ -289,15 +288,14 @@ static brim_status resume_line(brim_tuning *s, const char *text, size_t size, in
   return status;
 }
 
-// Reads the records that are there. *keep: the file has something else in it, or nothing of use, so that it
-// has to be kept under another name.
+// Reads the records of an earlier sweep. *keep: the file has other or no useful records, so it is kept under another name.
 static brim_status resume(brim_tuning *s, bool *keep) {
   char *text = NULL;
   size_t size = 0;
   left_out out = {.why = ""};
   *keep = true;
   if (!s->how.resume) return BRIM_OK;
-  if (!is_regular(s->how.jsonl)) {  // a pipe would be waited for
+  if (!is_regular(s->how.jsonl)) {  // reading a pipe would wait
     note(s, brim_tr("nothing to resume in %s: every setting is measured now\n"), s->how.jsonl);
     return BRIM_OK;
   }
@@ -345,8 +343,8 @@ static bool take_known(void *ctx, const brim_setting *setting, brim_result *out)
 
 //-------------------------------------------- files --------------------------------------------
 
-// Can a file be made at this path? Its folder is made. Nothing was measured yet: a failure is about what was
-// asked for. A device such as /dev/null is written to as it is.
+// Can a file be made at this path? Makes its folder. Nothing was measured yet, so a failure is bad input. A device such as
+// /dev/null is written to as it is.
 static brim_status check_writable(const char *path) {
   char *dir = brim_fs_dirname(path);
   if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
@@ -389,9 +387,8 @@ brim_status brim_tuning_prepare(brim_tuning *s) {
   return !status && s->known_count > 0 ? rewrite(s) : status;
 }
 
-// The lines written meanwhile are what a killed sweep leaves. At its end the file is written again: repeats
-// have replaced results, findings know all settings, and the setting at which a sweep was stopped comes last.
-// What is no file (a pipe, a device) keeps the lines it got.
+// The lines written during the sweep are for one that is killed. At the end the file is written again: repeats have
+// replaced results, and findings know all settings. A pipe or device keeps its lines.
 static brim_status complete_records(brim_tuning *s) {
   state *st = s->state;
   if (!brim_fs_exists(s->how.jsonl) || is_regular(s->how.jsonl)) {
@@ -420,7 +417,7 @@ static brim_status write_report(const brim_tuning *s) {
   return status;
 }
 
-// The first failure of several steps, and its detail, until the rest was tried, too.
+// The first failure of several steps that are all tried.
 typedef struct outcome {
   brim_status status;
   char detail[1024];
@@ -546,11 +543,10 @@ static void on_first(void *ctx, const brim_result *results, size_t count) {
   if (s->how.events->so_far) s->how.events->so_far(s->how.ctx, results, count);
 }
 
-// Of a first visit; what a sweep may take is a multiple of it. Steps of a CPU are what they are at once, a
-// GPU's come after recording and loading.
+// Seconds of a first visit; the sweep's budget is a multiple of it. A GPU first records graphs and loads kernels.
 #define CPU_SECONDS 4.0
 #define GPU_SECONDS 30.0
-// Fewer steps than usual were asked for: every part of a visit is shorter.
+// With fewer steps than usual every part of a visit is shorter.
 enum { USUAL_STEPS = 10, LEAST_STEPS = 2 };
 
 static double usual_seconds(const brim_tuning *s) {
@@ -561,8 +557,8 @@ static bool is_brief(const brim_tuning *s) {
   return s->how.steps_asked && s->how.steps < USUAL_STEPS;
 }
 
-// The share of its usual time that a visit gets: less than 1 with few --steps or a --budget, which has room
-// for several settings.
+// The share of its usual time that a visit gets: less with few --steps, and with a --budget, which must do for several
+// settings.
 static double visit_share(const brim_tuning *s) {
   double share = is_brief(s) ? fmax(LEAST_STEPS, (double)s->how.steps) / USUAL_STEPS : 1;
   if (!(s->how.budget_s > 0)) return share;
@@ -611,7 +607,7 @@ static brim_status measure_machine(brim_tuning *s) {
   return BRIM_OK;
 }
 
-// Larger grids are climbed, unless all of it was asked for.
+// Larger grids are climbed, unless --exhaustive.
 enum { WHOLE_GRID = 24 };
 
 static brim_status sweep(brim_tuning *s) {
@@ -655,7 +651,7 @@ static brim_status sweep(brim_tuning *s) {
 
 //------------------------------------------ conclusions ------------------------------------------
 
-// What the user had before the sweep, for the advice after it.
+// The setting before the sweep, for the advice after it.
 static brim_advice_facts facts_of(const brim_tuning *s) {
   const brim_subject *subject = s->subject;
   brim_advice_facts out;
@@ -697,7 +693,7 @@ static void beside_text(const brim_tuning *s, int index, char out[192]) {
   brim_msg_format(out, 192, brim_tr("but %s changes learning: ask for it with %s"), what, option);
 }
 
-// Is the config's own setting there to compare with, outside of values that the user named?
+// Is the config's own setting only there to compare with, since the user named other values?
 static bool is_reference(const brim_tuning *s) {
   for (size_t a = 0; a < s->axis_count && s->settings.own_added && s->settings.own >= 0; a++) {
     const brim_sweep_axis *axis = &s->axes[a];
@@ -728,8 +724,8 @@ static void recommend(brim_tuning *s) {
   if (s->count > 0) advise(s);
 }
 
-// A sweep of which nothing ran has failed: by the first failure that is not one of memory, which is the rarer
-// one to foresee, else by memory. Of plans alone a setting that does not fit is an answer.
+// A sweep in which nothing ran has failed, by the first failure that is not one of memory, else by memory. With --plan a
+// setting that does not fit is an answer.
 static brim_status nothing_ran(brim_tuning *s) {
   const brim_result *cause = NULL;
   for (size_t i = 0; i < s->count; i++) {
@@ -747,7 +743,7 @@ static brim_status nothing_ran(brim_tuning *s) {
   return brim_fail(status, "no setting ran: %s", cause->message);
 }
 
-// Of a budget, prices take what they take without one at most.
+// Seconds for prices within a budget.
 #define LONGEST_PRICES 25.0
 
 // Remedies of the config's own setting run for a moment each.
@@ -770,7 +766,7 @@ static brim_status price(brim_tuning *s) {
 
 //---------------------------------- several devices ----------------------------------
 
-// How long each number of devices is measured, and as long again with the exchange of gradients.
+// Seconds that each number of devices is measured, and again with the exchange of gradients.
 #define SCALE_SECONDS 1.5
 
 static void on_scaling(void *ctx, const brim_scaling *scaling) {
@@ -784,7 +780,7 @@ static void show_progress(void *ctx, const brim_progress *progress) {
   if (s->how.events->progress) s->how.events->progress(s->how.ctx, progress);
 }
 
-// Of a step of the sweep, which told the phases of a GPU apart.
+// The backward pass's share of a step; NaN = unknown.
 static double backward_share(const brim_result *r) {
   double total = 0;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) total += r->phase_used[p] ? r->phase_ms[p].mean : 0;
@@ -792,7 +788,7 @@ static double backward_share(const brim_result *r) {
   return known ? r->phase_ms[BRIM_PHASE_BACKWARD].mean / total : (double)NAN;
 }
 
-// What the batch of all devices together means for the learning rate: of the last, which is on all devices.
+// What the batch of all devices together means for the learning rate.
 static void scaling_note(brim_tuning *s) {
   const brim_scaling *last = NULL;
   for (size_t i = 0; i < s->scaling_count; i++) {
@@ -882,8 +878,8 @@ static void remove_folder(const char *folder) {
   }
 }
 
-// What the sweep lets a later run expect, with what other programs took of its machine; never narrower than
-// what is printed as the setting's throughput.
+// The rate that the sweep predicts for a later run, with an allowance for other programs; never narrower than the printed
+// interval of the setting.
 static brim_interval expected(const brim_tuning *s) {
   const brim_result *r = &s->results[s->picks.recommended];
   const double load = exp(brim_result_log_load(r));
@@ -894,7 +890,7 @@ static brim_interval expected(const brim_tuning *s) {
                          .high = fmax(later.high * load, r->samples_per_s_high)};
 }
 
-// The record of the run: the recommended setting's, with the figures of the run in place of the trial's.
+// The record of the run: the recommended setting's, with the run's figures.
 static brim_status fill_proof(brim_tuning *s, const brim_subject_proof *run) {
   const brim_result *best = &s->results[s->picks.recommended];
   brim_result *out = s->proof = brim_calloc(1, sizeof *s->proof);
@@ -932,8 +928,7 @@ static brim_status fill_proof(brim_tuning *s, const brim_subject_proof *run) {
   return BRIM_OK;
 }
 
-// The recommended setting as a user would run it, in a folder that is thrown away, beside what the sweep
-// measured of it.
+// Runs the recommended setting as a user would, in a folder that is removed, and compares it with the sweep's prediction.
 static brim_status verify(brim_tuning *s) {
   if (!s->how.verify || !s->subject->table->prove) return BRIM_OK;
   if (s->picks.recommended < 0) return no_pick(s, "verify");
@@ -994,8 +989,8 @@ static bool trace_one(brim_tuning *s, brim_gpu_trace *trace, int index) {
   return false;
 }
 
-// What the GPU itself records of the picks; on a CPU nothing. True where something was. The last of all that
-// runs: what records stays attached to the process and slows down what follows.
+// Traces the picks by the GPU's own records; true if one was traced. This runs last: the tracer stays attached to the
+// process and slows down what follows.
 static bool trace_picks(brim_tuning *s) {
   brim_gpu_trace *trace = NULL;
   const int pick = s->picks.recommended;
@@ -1048,8 +1043,8 @@ void brim_tuning_close(brim_tuning *s) {
   memset(s, 0, sizeof *s);
 }
 
-// After the sweep. The files are there before anything more is run, and written again when that has told
-// something. What failed first is returned; what was interrupted comes first.
+// After the sweep. The files are written before anything more is run, and again if that changed something. Returns the
+// first failure; an interruption of the sweep counts before others.
 static brim_status conclude(brim_tuning *s, brim_status swept) {
   outcome end = {BRIM_OK, ""}, interrupted = {BRIM_OK, ""};
   keep(&interrupted, swept);
