@@ -28,16 +28,15 @@ typedef struct brim_phase_timer {
 void brim_phase_timer_init(brim_phase_timer *timer);
 void brim_phase_timer_reset(brim_phase_timer *timer);  // zero the sums; open spans continue
 int64_t brim_phase_timer_sum(const brim_phase_timer *timer);
-// Shares of `total_ns`; what no span covered is BRIM_PHASE_OTHER.
+// Shares of `total_ns`; time outside spans is BRIM_PHASE_OTHER.
 void brim_phase_timer_shares(const brim_phase_timer *timer, int64_t total_ns,
                              double share[BRIM_PHASE_COUNT]);
 
 //---------------------------------- traces of a GPU ----------------------------------
 
-// What this process's work on one GPU looked like between start and stop, from CUPTI's records of
-// kernels, copies and memsets (those inside recorded graphs too). The library is opened at run time.
-// Tracing costs time: what is measured otherwise is measured untraced. It also takes some 10 MB of the
-// GPU. Work on several GPUs is seen as one; one session at a time in a process.
+// This process's work on one GPU between start and stop, from CUPTI's records of kernels, copies and memsets, those inside
+// recorded graphs too. The library is opened at run time. Tracing costs time and some 10 MB of GPU memory: measure other
+// figures untraced. Several GPUs are seen as one. One session at a time in a process.
 typedef struct brim_gpu_trace brim_gpu_trace;
 
 typedef struct brim_gpu_trace_sum {
@@ -51,21 +50,20 @@ typedef struct brim_gpu_trace_sum {
   int64_t dropped;  // records the library lost; figures are too low then
 } brim_gpu_trace_sum;
 
-// BRIM_EUNSUPPORTED when there is no CUPTI, it is too old, or something else is tracing; the detail
-// says which.
+// BRIM_EUNSUPPORTED with the reason: no CUPTI, too old, or another tracer is active.
 brim_status brim_gpu_trace_open(brim_gpu_trace **out);
-// NULL is fine. Detaches CUPTI, which while attached costs launches a little even when nothing is
-// traced: the device must have been synchronised, and no other thread may be using it meanwhile.
+// Accepts NULL. Detaches CUPTI, which slows launches a little while attached. The device must be synchronised, and no other
+// thread may use it meanwhile.
 void brim_gpu_trace_close(brim_gpu_trace *trace);
-// The device must have been synchronised before each of the two, so that nothing is half inside. The
-// first start after opening may take seconds. After a failed stop every figure is unknown (NaN).
+// Synchronise the device before each of the two, so that no work is half inside. The first start after opening may take
+// seconds. After a failed stop every figure is NaN.
 brim_status brim_gpu_trace_start(brim_gpu_trace *trace);
 brim_status brim_gpu_trace_stop(brim_gpu_trace *trace, brim_gpu_trace_sum *out);
 
-// Before start: names, streams and the host's waits are kept as well, which costs a little more.
+// Call before start: also keeps names, streams and the host's waits, at a little more cost.
 void brim_gpu_trace_keep_details(brim_gpu_trace *trace, bool on);
-// After a stop, with details: what ran from start to stop, added to `out` with times since `begin`,
-// which was before start. Events of the GPU, and the host's waits for it.
+// After a stop with details: adds the GPU's events and the host's waits for it to `out`, with times since `begin`, a time
+// before start.
 brim_status brim_gpu_trace_events(brim_gpu_trace *trace, brim_time begin, brim_trace *out);
 
 #ifdef __cplusplus

@@ -16,7 +16,7 @@ typedef struct brim_text_file brim_text_file;
 static void brim_text_file_abort(brim_text_file *file);
 
 //--------------------------------------------- file ---------------------------------------------
-// Text into a file, through zlib where the name asks for it.
+// Writes text to a file, through zlib if the name ends in ".gz".
 
 enum { GZIP_WINDOW = 15 + 16, GZIP_MEMORY = 8, PIECE = 1 << 16, MOST = 1 << 30 };
 
@@ -59,7 +59,7 @@ static brim_status brim_text_file_open(const char *path, brim_text_file **out) {
   return BRIM_OK;
 }
 
-// Compresses what the stream has been given; at the end, until nothing is left.
+// Compresses the stream's input; at the end until nothing is left.
 static brim_status squeeze(brim_text_file *file, int flush) {
   int result = Z_OK;
   do {
@@ -84,7 +84,7 @@ static brim_status compress_all(brim_text_file *file, const char *data, size_t s
   return BRIM_OK;
 }
 
-// Writes what the text has and empties it. A text that ran out of memory is BRIM_ENOMEM.
+// Writes and empties a text. BRIM_ENOMEM if the text ran out of memory.
 static brim_status brim_text_file_put(brim_text_file *file, brim_str *text) {
   BRIM_TRY(brim_str_status(text));
   brim_status status = file->compressed ? compress_all(file, text->data, text->len)
@@ -115,8 +115,7 @@ static void brim_text_file_abort(brim_text_file *file) {
 }
 
 //-------------------------------------------- events --------------------------------------------
-// Events of a trace as JSON, in order of their start. Tracks are found on the way: slices of one
-// nest, and each gets its name at the end.
+// Events of a trace as JSON, by start. Tracks are found on the way: slices of a track nest. Each track is named at the end.
 
 enum { DEPTH = 32, CHROME_PIECE = 1 << 16, LANES = 64 };
 
@@ -126,7 +125,7 @@ typedef struct track {
   int depth;
 } track;
 
-// The host's end of a flow, until work of a GPU with its correlation is met.
+// The host's end of a flow, until GPU work with its correlation comes.
 typedef struct origin {
   uint32_t correlation;
   int32_t tid;
@@ -182,7 +181,7 @@ static void begin(writer *w, const char *ph, const char *name) {
   w->comma = true;
 }
 
-// Writes what has come together, now and then.
+// Writes the pending text when it is long enough.
 static brim_status drain(writer *w, bool all) {
   if (!all && w->text.len < CHROME_PIECE) return brim_str_status(&w->text);
   return brim_text_file_put(w->file, &w->text);
@@ -215,7 +214,7 @@ static track *find_track(writer *w, int32_t device, int32_t thread, int32_t lane
 static int32_t pid_of(const track *t) { return t->device < 0 ? BRIM_CHROME_HOST : t->device; }
 static int32_t tid_of(const track *t) { return t->thread + t->lane * BRIM_CHROME_LANE; }
 
-// The first track of the event's thread or stream that it nests in.
+// The first track of the event's thread or stream into which it nests.
 static brim_status place(writer *w, const brim_trace_event *e, track **out) {
   for (int32_t lane = 0; lane < LANES; lane++) {
     track *t = find_track(w, e->device, e->stream < 0 ? 0 : e->stream, lane);
@@ -259,7 +258,7 @@ static const char *category_of(const brim_trace_event *e) {
   return "cpu_op";
 }
 
-// Copies and memsets have the names that readers know; the first word of an unnamed one is its kind.
+// Copies and memsets get the names that readers of traces know.
 static void name_of(const brim_trace_event *e, char *out, size_t size) {
   static const char *const ways[] = {"Memcpy Unknown", "Memcpy HtoD", "Memcpy DtoH", "Memcpy DtoD"};
   const char *host = e->pageable ? "Pageable" : "Pinned";
@@ -323,7 +322,7 @@ static origin *find_origin(writer *w, uint32_t correlation) {
   return bsearch(&key, w->origins, w->origin_count, sizeof key, by_correlation);
 }
 
-// Of the host's events that have a correlation, the last to begin: a call inside an op comes after it.
+// The last host event to begin with a correlation wins: a call inside an op begins after the op.
 static brim_status collect_origins(writer *w) {
   const brim_trace *trace = w->trace;
   w->origins = brim_calloc(trace->count + 1, sizeof *w->origins);
@@ -354,7 +353,7 @@ static void put_flow(writer *w, const brim_trace_event *e, const track *t) {
     if (e->start_ns == o->start_ns) o->tid = tid_of(t);
     return;
   }
-  // A launch that the clocks put behind its work was not met yet: no arrow points back.
+  // by the clocks the launch comes after its work: no arrow points back
   if (o->tid < 0) return;
   put_point(w, "s", o, NULL, o->start_ns);
   put_point(w, "f", o, t, e->start_ns);
@@ -384,8 +383,7 @@ static bool is_point(const brim_trace_event *e, const brim_profile_point *p) {
   return e->kind == BRIM_TRACE_HOST_OP && e->op && strcmp(e->op, p->op) == 0;
 }
 
-// Bytes in use while ops run. Only where the ops of a step are the points, one by one: what does not
-// match is left out, not guessed.
+// Bytes in use while ops run, if the ops of a step are exactly the points of the memory plan.
 static brim_status put_counters(writer *w, const brim_profile_memory *memory) {
   if (!memory || memory->point_count == 0) return BRIM_OK;
   size_t at = 0;
@@ -458,7 +456,7 @@ static brim_status put_names(writer *w) {
 
 //---------------------------------- the file ----------------------------------
 
-// By start; of those that begin together the outer first.
+// By start, outer events first.
 static int by_start(const void *a, const void *b) {
   const brim_trace_event *x = *(const brim_trace_event *const *)a;
   const brim_trace_event *y = *(const brim_trace_event *const *)b;

@@ -9,14 +9,14 @@
 
 #include "record/record_findings.h"
 
-// What a row is of. `op`, `layer` and `phase` are shown where all that is added agrees.
+// Identifies a row. `op`, `layer` and `phase` are shown if all samples of the row agree.
 typedef struct brim_row_key {
   const char *name, *kind;
   const char *op, *layer;  // NULL = none
   brim_phase phase;        // BRIM_PHASE_COUNT = none
 } brim_row_key;
 
-// What is added to it, of all steps together.
+// A sample to add to a row, summed over all steps.
 typedef struct brim_row_sum {
   double count, ns, total_ns;
   double flops, bytes;  // NaN = unknown
@@ -27,15 +27,15 @@ static inline const char *brim_phase_text(brim_phase phase) {
 }
 
 //---------------------------------------- ops of kernels ----------------------------------------
-// Which op a kernel belongs to. A recorded step is one launch, whose kernels do not say what enqueued
-// them. So one step runs op by op, each until the device is done: what begins in the time of an op is
-// the op's. Kernels of the recorded step are the same in the same order.
+// Which op a kernel belongs to. A recorded step is one launch, whose kernels do not tell what enqueued them. So one step runs
+// op by op, each until the device is done: a kernel that begins during an op is the op's. The recorded step has the same
+// kernels in the same order.
 
 static bool on_device(const brim_trace_event *e) {
   return e->kind == BRIM_TRACE_KERNEL || e->kind == BRIM_TRACE_MEMSET;
 }
 
-// The innermost of a kind in whose time `at` lies; events come by start.
+// The innermost event of a kind at the time `at`; events are sorted by start.
 static const brim_trace_event *around(const brim_trace *t, brim_trace_kind kind, int64_t at) {
   const brim_trace_event *found = NULL;
   for (size_t i = 0; i < t->count && t->events[i].start_ns <= at; i++) {
@@ -59,8 +59,7 @@ static void map(brim_trace *t) {
   }
 }
 
-// The stream of most kernels: that of the ops. Others run beside it, in no order that could be
-// compared.
+// The ops' stream: the one with most kernels. The order of other streams' kernels is not comparable.
 static int32_t main_stream(const brim_trace *t) {
   int32_t best = -1;
   size_t most = 0;
@@ -79,7 +78,7 @@ static int32_t main_stream(const brim_trace *t) {
   return best;
 }
 
-// The events of one stream in their order; free with brim_free.
+// The events of one stream in order, for brim_free.
 static brim_trace_event **sequence(brim_trace *t, int32_t stream, size_t *count) {
   brim_trace_event **all = (brim_trace_event **)brim_calloc(t->count + 1, sizeof *all);
   *count = 0;
@@ -90,7 +89,7 @@ static brim_trace_event **sequence(brim_trace *t, int32_t stream, size_t *count)
   return all;
 }
 
-// Kernels beside the main stream belong to what one of the same name did.
+// A kernel beside the main stream belongs to the op of one with the same name.
 static size_t attribute_beside(brim_trace *window, const brim_trace *mapped, int32_t stream,
                                size_t *found) {
   size_t count = 0;
@@ -111,14 +110,14 @@ static size_t attribute_beside(brim_trace *window, const brim_trace *mapped, int
   return count;
 }
 
-// Where in one step, from `from` on, a kernel of this name comes next; `count` = it does not.
+// The next kernel of this name in a step, from `from` on; `count` = none.
 static size_t next_of(brim_trace_event *const *step, size_t from, size_t count, const char *name) {
   while (from < count && strcmp(step[from]->name, name) != 0) from++;
   return from;
 }
 
-// Of the step that the kernel belongs to, what comes at `at`. A kernel that is not in the rest of a step
-// begins the next one where it is there at all.
+// The place of a kernel in the mapped step, from `at` on. A kernel that the rest of the step does not have begins the next
+// step, if any step has it.
 static size_t follow(brim_trace_event *const *step, size_t count, size_t at, const char *name,
                      int32_t *number) {
   size_t found = next_of(step, at, count, name);
@@ -162,8 +161,7 @@ double brim_trace_attribute(brim_trace *window, brim_trace *mapped) {
 }
 
 //--------------------------------------- rows of the host ---------------------------------------
-// Rows of a profile by the host's clock and by events around ops, and the ceilings of rows. Those of
-// a GPU's records are profile_rows.c.
+// Rows by the host's clock and by events around ops, and the ceilings of rows.
 
 //---------------------------------- rows ----------------------------------
 
@@ -171,7 +169,7 @@ static void set_text(char *out, size_t size, const char *text) {
   snprintf(out, size, "%s", text ? text : "");
 }
 
-// Shown while all that was added says the same.
+// Keeps a text while all samples agree.
 static void agree(char *out, size_t size, const char *text) {
   char now[192];
   snprintf(now, sizeof now < size ? sizeof now : size, "%s", text ? text : "");
@@ -198,7 +196,7 @@ static bool brim_rows_have(const brim_profile *profile, brim_profile_list list,
   return find(&profile->lists[list], key) != NULL;
 }
 
-// Adds to the row of a list, which is made when it is not there.
+// Adds a sample to its row, which is made if needed.
 static brim_status brim_rows_add(brim_profile *out, brim_profile_list list, const brim_row_key *key,
                                  const brim_row_sum *sum) {
   const char *phase = brim_phase_text(key->phase);
@@ -224,7 +222,7 @@ static brim_status brim_rows_add(brim_profile *out, brim_profile_list list, cons
   return BRIM_OK;
 }
 
-// Sums of so many steps, in ns, become ms per step.
+// Turns sums of so many steps in ns into ms per step.
 static void brim_rows_per_step(brim_profile *out, brim_profile_list list, double steps) {
   brim_profile_rows *rows = &out->lists[list];
   for (size_t i = 0; i < rows->count; i++) {
@@ -237,7 +235,7 @@ static void brim_rows_per_step(brim_profile *out, brim_profile_list list, double
   }
 }
 
-// An op under its name and under its layer; what has no layer is under its phase.
+// Adds an op under its name, and under its layer or else its phase.
 static brim_status add_op(brim_profile *out, const brim_trace_event *e, double ns) {
   const brim_row_sum sum = {
       .count = 1, .ns = ns, .total_ns = ns, .flops = e->flops, .bytes = (double)e->bytes};
@@ -270,7 +268,7 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// Steps by their number, in ns; how many there are.
+// Times of the steps in ns, by number; returns how many.
 static int32_t lengths(const brim_trace *t, double *ns) {
   int32_t count = 0;
   for (int32_t i = 0; i < t->steps; i++) ns[i] = NAN;
@@ -283,8 +281,8 @@ static int32_t lengths(const brim_trace *t, double *ns) {
   return count;
 }
 
-// The twentieth that took most nearly as long as `typical`, and not fewer than three: a step that something else disturbed says
-// nothing of where time goes.
+// Selects the twentieth of the steps, three at least, whose time is nearest to `typical`: disturbed steps do not show where
+// time goes.
 static void choose(host_sums *s, const double *ns, int32_t count, double typical) {
   int32_t wanted = count / 20 > 3 ? count / 20 : count < 3 ? count : 3;
   for (int32_t k = 0; k < wanted; k++) {
@@ -327,7 +325,7 @@ static bool counted(const host_sums *s, const brim_trace_event *e) {
          s->counts[e->step];
 }
 
-// Of nested phases only the innermost has its time. Events come by start, longer ones first.
+// Of nested phases only the innermost counts. Events are sorted by start, longer ones first.
 static void sum_phases(const brim_trace *t, host_sums *s) {
   enum { DEPTH = 16 };
   const brim_trace_event *open[DEPTH];
@@ -355,7 +353,7 @@ static brim_status add_ops(const brim_trace *t, host_sums *s, brim_profile *out)
   return BRIM_OK;
 }
 
-// What no op covered, phase by phase, in the lists of ops and layers; and the phases themselves.
+// Adds the phases, and the part of each that no op covers to the lists of ops and layers.
 static brim_status add_rests(const double phase_ns[BRIM_PHASE_COUNT], const double *op_ns,
                              const double *phase_count, brim_profile *out) {
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
@@ -378,7 +376,7 @@ static brim_status add_rests(const double phase_ns[BRIM_PHASE_COUNT], const doub
   return BRIM_OK;
 }
 
-// Tracing makes steps longer, and others disturb them: rows are of the untraced step.
+// Scales rows to the untraced step: tracing and disturbances make steps longer.
 static void scale_rows(brim_profile_rows *rows, double by) {
   for (size_t i = 0; i < rows->count; i++) {
     rows->items[i].ms *= by;
@@ -416,7 +414,7 @@ brim_status brim_profile_host_rows(const brim_trace *trace, brim_profile *out) {
 
 //---------------------------------- by events ----------------------------------
 
-// In the first of several steps the host was not ahead of the device yet.
+// In the first of several steps the host is not yet ahead of the device.
 static bool timed_op(const brim_trace *t, const brim_trace_event *e) {
   return e->kind == BRIM_TRACE_HOST_OP && (t->steps < 3 || e->step != 0);
 }
@@ -425,8 +423,7 @@ static double op_length(const brim_trace_event *e, double event_ns) {
   return fmax(0, (double)(e->end_ns - e->start_ns) - event_ns);
 }
 
-// A phase cannot be shorter than its ops: what they took more is taken from what the others have
-// besides ops.
+// A phase cannot be shorter than its ops: the excess is taken from the time that other phases spend outside ops.
 static void make_room(double phase_ns[BRIM_PHASE_COUNT], const double *op_ns) {
   double over = 0, rests = 0;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
@@ -443,7 +440,7 @@ static void make_room(double phase_ns[BRIM_PHASE_COUNT], const double *op_ns) {
   }
 }
 
-// The phases of the trial, scaled to the median step: their means add up.
+// The trial's phases by their means, which add up, scaled to the median step.
 static void scale_phases(const brim_profile *out, double steps, double phase_ns[BRIM_PHASE_COUNT]) {
   const brim_result *r = &out->result;
   double sum = 0;
@@ -454,7 +451,7 @@ static void scale_phases(const brim_profile *out, double steps, double phase_ns[
   }
 }
 
-// What ops can take at most: the phases that have some, or the whole of the steps where no phase is known.
+// The most that ops can take: the phases that have ops, or the whole steps if no phase is known.
 static double room_for_ops(const double phase_ns[BRIM_PHASE_COUNT],
                            const double op_ns[BRIM_PHASE_COUNT + 1], double whole_ns) {
   double room = 0, known = 0;
@@ -507,7 +504,7 @@ static void set_ceiling(brim_profile_row *row, const brim_machine_ceilings *c,
   double least_s = memory ? memory_s : compute_s;
   const double share = least_s * 1e3 / row->total_ms;
   if (!(least_s > 0)) return;
-  // Faster than memory: the data were in a cache. Faster than products can be: the ceiling is wrong.
+  // faster than memory: the data were in a cache; faster than products: the ceiling is wrong
   if (share > 1) {
     if (memory) set_text(row->ceiling, sizeof row->ceiling, "in cache");
     return;
@@ -526,10 +523,9 @@ void brim_profile_ceilings(brim_profile *out, const char *precision) {
 
 //---------------------------------------- rows of a GPU ----------------------------------------
 // Rows of a profile from a GPU's records: kernels, copies, and the gaps between them with their causes.
-// Every moment of the window is one row's: the kernel's that began first, a copy's where no kernel
-// runs, a gap's where nothing does.
+// Every moment of the window belongs to one row: to the kernel that began first, to a copy if no kernel runs, or to a gap.
 
-// A gap that is shorter lies between two launches that follow each other.
+// A shorter gap is one between two consecutive launches.
 enum { LAUNCH_NS = 10000 };
 
 typedef struct gap {
@@ -562,8 +558,8 @@ static int64_t first_of_step(const brim_trace *t, int32_t step) {
   return -1;
 }
 
-// From the first kernel of a step to that of a later one: whole steps, with the gaps between them. Where
-// steps cannot be told apart it is all of them, from the first to the end.
+// The counted part of the window: from the first kernel of a step to that of a later one, so whole steps with the gaps
+// between them. The whole window if steps cannot be told apart.
 static void find_bounds(window *w, int lead) {
   const brim_trace *t = w->trace;
   int32_t last = -1;
@@ -589,7 +585,7 @@ static void find_bounds(window *w, int lead) {
 static bool clip(const window *w, const brim_trace_event *e, int64_t *start, int64_t *end) {
   *start = e->start_ns > w->begin ? e->start_ns : w->begin;
   *end = e->end_ns < w->end ? e->end_ns : w->end;
-  // what began before belongs to the step before, as far as counting goes
+  // a kernel that began before is counted with the step before
   return *end > *start;
 }
 
@@ -634,7 +630,7 @@ static bool ran_in(const brim_trace_event *e, const brim_trace_event *op) {
   return is_work(e) && e->start_ns >= op->start_ns && e->start_ns < op->end_ns;
 }
 
-// Of what an op computes, each of its kernels has a part by its time: which of them does what is not known.
+// Divides an op's FLOPs and bytes among its kernels by their time, since it is unknown which kernel does what.
 static brim_status share_out(window *w, const brim_trace *mapped, const brim_trace_event *op,
                              const brim_row_sum *whole) {
   double all = 0;
@@ -656,7 +652,7 @@ static brim_status share_out(window *w, const brim_trace *mapped, const brim_tra
   return BRIM_OK;
 }
 
-// How often an op runs in a step, and what it computes, by the step that ran op by op.
+// How often an op runs in a step, and what it computes, from the step that ran op by op.
 static brim_status count_ops(window *w, const brim_trace *mapped) {
   double per = mapped->steps > 0 ? w->steps / mapped->steps : 0;
   for (size_t i = 0; i < mapped->count; i++) {
@@ -684,7 +680,7 @@ static void note_gap(window *w, int64_t start, int64_t end, const brim_trace_eve
   if (end > start) w->gaps[w->gap_count++] = (gap){start, end, 0, before, after};
 }
 
-// Also leaves the gaps between kernels, in their order.
+// Also collects the gaps between kernels, in order.
 static brim_status add_kernels(window *w) {
   const brim_trace_event *before = NULL;
   int64_t until = w->begin;
@@ -703,7 +699,7 @@ static brim_status add_kernels(window *w) {
   return BRIM_OK;
 }
 
-// What of a copy lies in gaps between kernels, after what earlier copies had of them.
+// The part of a copy in gaps between kernels that earlier copies left.
 static int64_t exposed(window *w, int64_t start, int64_t end, int64_t *until) {
   int64_t sum = 0, from = start > *until ? start : *until;
   for (size_t i = 0; i < w->gap_count && w->gaps[i].start < end; i++) {
@@ -748,7 +744,7 @@ static brim_status add_copies(window *w) {
   return BRIM_OK;
 }
 
-// Of NCCL's kernels, which run beside the others: all of their time, and that in which no other kernel ran.
+// NCCL's kernels, which run beside the others: their whole time, and the part in which no other kernel ran.
 static bool is_exchange(const brim_trace_event *e) {
   return e->kind == BRIM_TRACE_KERNEL && e->name && strncmp(e->name, "nccl", 4) == 0;
 }
@@ -787,7 +783,7 @@ static void add_exchanges(window *w) {
 
 //---------------------------------- causes ----------------------------------
 
-// How much of a gap the host spent in events of a kind, and of a phase where one is given.
+// The part of a gap that the host spent in events of a kind, and of a phase unless that is NULL.
 static int64_t host_in(const window *w, const gap *g, brim_trace_kind kind, brim_phase phase) {
   int64_t sum = 0, until = g->start;
   for (size_t i = 0; i < w->host_count && w->host[i]->start_ns < g->end; i++) {
@@ -802,7 +798,7 @@ static int64_t host_in(const window *w, const gap *g, brim_trace_kind kind, brim
   return sum;
 }
 
-// The host waited for the GPU when the gap began: nothing was enqueued beyond it.
+// Did the host wait for the GPU when the gap began? Nothing was enqueued behind it then.
 static bool waited(const window *w, const gap *g) {
   for (size_t i = 0; i < w->host_count && w->host[i]->start_ns < g->start; i++) {
     const brim_trace_event *e = w->host[i];
@@ -827,7 +823,7 @@ static void name_of(const brim_trace_event *e, char *out, size_t size) {
   snprintf(out, size, "%s", e ? e->name : "");
 }
 
-// Among the longest, in their order.
+// Keeps the longest gaps, sorted.
 static void keep_longest(window *w, const gap *g, brim_gap_cause cause) {
   brim_profile *out = w->out;
   double ms = (double)(g->end - g->start) / 1e6;
@@ -844,7 +840,7 @@ static void keep_longest(window *w, const gap *g, brim_gap_cause cause) {
   name_of(g->after, kept->after, sizeof kept->after);
 }
 
-// What tracing itself made longer: of the gaps, in proportion, but not what copies took.
+// Shortens gaps in proportion by the time that tracing added, but not the part of copies.
 static double own_part(const window *w, const double ns[BRIM_GAP_COUNT]) {
   double idle = 0, traced = (double)(w->end - w->begin) / w->steps;
   for (int i = 0; i < BRIM_GAP_COUNT; i++) idle += i == BRIM_GAP_TRANSFER ? 0 : ns[i] / w->steps;

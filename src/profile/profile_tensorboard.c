@@ -1,4 +1,4 @@
-// TensorBoard event files by hand, and a trace as scalars in them.
+// TensorBoard event files, written without a library, and a trace as scalars in them.
 
 #include "profile/profile_tensorboard.h"
 
@@ -82,7 +82,7 @@ static void put_bytes(brim_str *out, int field, const char *data, size_t size) {
   brim_str_append_n(out, data, size);
 }
 
-// A record with `event` as its data. Both stay usable when memory runs out; the status tells.
+// Appends a record with `event` as its data. Failures stay in the status of the texts.
 static void put_record(brim_str *out, const brim_str *event) {
   brim_str head;
   brim_str_init(&head);
@@ -129,7 +129,7 @@ void brim_tensorboard_put_scalar(brim_str *out, double wall_s, int64_t step, con
   brim_str_deinit(&event);
 }
 
-// SessionLog START: what a reader has of `step` and later is of a run that was cut off.
+// SessionLog START: a reader drops what it has of `step` and later.
 static void put_restart(brim_str *out, double wall_s, int64_t step) {
   static const char start[] = {1 << 3, 1};
   brim_str event;
@@ -208,7 +208,7 @@ static kept find_kept(const unsigned char *data, size_t size, int64_t start_step
   return k;
 }
 
-// What one file keeps; without a scalar left the file goes.
+// Truncates one file behind the kept steps; removes it if no scalar is left.
 static brim_status trim(const char *path, int64_t start_step, kept *out) {
   char *data = NULL;
   size_t size = 0;
@@ -216,7 +216,7 @@ static brim_status trim(const char *path, int64_t start_step, kept *out) {
   *out = find_kept((const unsigned char *)data, size, start_step);
   brim_free(data);
   if (!out->scalars) return brim_fs_remove(path);
-  // in place: a reader has the file open, and what it has read of it stays where it was
+  // in place, since a reader has the file open
   if (out->bytes < size && truncate(path, (off_t)out->bytes) != 0) {
     return brim_fail(BRIM_EIO, "cannot write %s: %s", path, brim_errno_text(errno));
   }
@@ -236,7 +236,7 @@ struct brim_tensorboard {
   brim_str pending;
 };
 
-// The number in the name of an event file of ours; 0 = it is another's.
+// The number in the name of an event file of brim; 0 = another program's file.
 static int64_t name_stamp(const char *name) {
   if (!brim_str_starts(name, file_prefix) || !brim_str_ends(name, file_suffix)) return 0;
   int64_t stamp = 0;
@@ -382,7 +382,7 @@ void brim_tensorboard_close(brim_tensorboard *t) {
 }
 
 //-------------------------------------- scalars of a trace --------------------------------------
-// Sums of each traced step, as TensorBoard shows them.
+// Sums of each traced step as scalars.
 
 typedef struct step_sums {
   int64_t step_ns, phase_ns[BRIM_PHASE_COUNT];
@@ -402,7 +402,7 @@ static void add_gpu(step_sums *s, const brim_trace_event *e) {
   if (e->kind == BRIM_TRACE_COPY && e->copy == BRIM_TRACE_COPY_D2H) s->d2h_ns += took;
 }
 
-// Events come by their start: the union needs it.
+// Sorts events by start, for the union.
 static void add_event(step_sums *s, const brim_trace_event *e) {
   const int64_t took = e->end_ns - e->start_ns;
   if (took < 0) return;

@@ -21,10 +21,9 @@ uint32_t brim_crc32c_masked(const void *data, size_t size);
 // by age, which is the order TensorBoard reads them in.
 typedef struct brim_tensorboard brim_tensorboard;
 
-// Steps after `start_step` in files that are there already are dropped. Where any were, a reader may
-// have seen them: then a new file begins, with the mark that makes it forget them. Otherwise the last
-// file is continued. A file that reached `rotate_bytes` (0 = never) is followed by a new one.
-// BRIM_TENSORBOARD_ADD: what is there stays as it is, and a file of this process begins.
+// Drops steps after `start_step` from existing files. If there were any, a new file begins with a mark that makes readers
+// forget them; otherwise the last file is continued. A new file begins at `rotate_bytes` (0 = never).
+// BRIM_TENSORBOARD_ADD: keeps existing files and begins one of this process.
 #define BRIM_TENSORBOARD_ADD (-1)
 brim_status brim_tensorboard_open(const char *folder, int64_t start_step, uint64_t rotate_bytes,
                                   brim_tensorboard **out);

@@ -31,7 +31,7 @@ static size_t hash(const char *text) {
   return (size_t)(h ^ (h >> 32));
 }
 
-// Where it is, or would be; the table is never full.
+// The slot of a text, or the free slot for it; the table is never full.
 static size_t place(const char *const *known, size_t capacity, const char *text) {
   size_t at = hash(text) & (capacity - 1);
   while (known[at] && strcmp(known[at], text) != 0) at = (at + 1) & (capacity - 1);

@@ -63,10 +63,9 @@ typedef struct brim_trace {
 
 void brim_trace_init(brim_trace *trace);
 void brim_trace_deinit(brim_trace *trace);
-// A text that lives as long as the trace, the same pointer for the same text; NULL for NULL, or
-// without memory.
+// Copies a text into the trace; equal texts share one pointer. NULL for NULL, or without memory.
 const char *brim_trace_text(brim_trace *trace, const char *text);
-// One more event, all unknown; NULL when there is no memory.
+// Adds an event with everything unknown; NULL without memory.
 brim_trace_event *brim_trace_add(brim_trace *trace, brim_trace_kind kind, const char *name);
 void brim_trace_sort(brim_trace *trace);  // by start, longer ones first
 
