@@ -3,7 +3,6 @@
 #define BRIM_BASE_H_
 
 #include "base/base_alloc.h"
-#include "base/base_arena.h"
 #include "base/base_child.h"
 #include "base/base_clock.h"
 #include "base/base_component.h"

@@ -1,17 +1,43 @@
-// The one allocator: a 64-byte header in front of each 64-byte aligned block, exact counters, and
-// an injector for tests. The block ends where the request ends, so ASan sees an overrun by one
-// byte.
+// Memory: the one allocator, arenas, and copies past the caches.
 #include "base/base_alloc.h"
 
 #include <assert.h>
+#include <stdarg.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base_alloc_small.h"
-#include "base/base_asan.h"
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
-enum { BLOCK_MAGIC = 0x4252494d };  // a free of a foreign pointer is a programmer's error
+#include "base/base_status.h"
+
+// Poison memory for AddressSanitizer.
+#if defined(__SANITIZE_ADDRESS__)
+#define BRIM_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define BRIM_ASAN 1
+#endif
+#endif
+
+#ifdef BRIM_ASAN
+#include <sanitizer/asan_interface.h>
+#define BRIM_ASAN_POISON(ptr, size) ASAN_POISON_MEMORY_REGION((ptr), (size))
+#define BRIM_ASAN_UNPOISON(ptr, size) ASAN_UNPOISON_MEMORY_REGION((ptr), (size))
+#else
+#define BRIM_ASAN_POISON(ptr, size) ((void)(ptr), (void)(size))
+#define BRIM_ASAN_UNPOISON(ptr, size) ((void)(ptr), (void)(size))
+#endif
+
+//---------------------------------- allocator ----------------------------------
+// A header precedes each 64-byte aligned block. The block ends where the request ends, so that AddressSanitizer sees an
+// overrun by one byte.
+
+enum { BLOCK_MAGIC = 0x4252494d };
 
 typedef struct block_header {
   size_t size;
@@ -22,7 +48,7 @@ typedef struct block_header {
 _Static_assert(sizeof(block_header) <= BRIM_ALIGN, "the header must fit in front of a block");
 _Static_assert(sizeof(block_header) % 16 == 0, "a small block lies behind its header");
 
-// Process-wide by nature: the counters describe the heap, of which there is one.
+// Process-wide, as the heap is.
 static atomic_uint_fast64_t live_bytes[BRIM_MEM_TAG_COUNT];
 static atomic_uint_fast64_t live_blocks[BRIM_MEM_TAG_COUNT];
 static atomic_uint_fast64_t total_bytes;
@@ -40,6 +66,7 @@ static block_header *header_at(const void *ptr, size_t before) {
 
 static block_header *header_of(const void *ptr) { return header_at(ptr, BRIM_ALIGN); }
 
+// True if a test wants this allocation to fail.
 static int injected(void) {
   uint_fast64_t n = atomic_load(&fail_countdown);
   while (n) {
@@ -163,3 +190,183 @@ void brim_alloc_fail_nth(uint64_t n, int sticky) {
 }
 
 uint64_t brim_alloc_failures(void) { return atomic_load(&fail_count); }
+
+//---------------------------------- arena ----------------------------------
+// A stack of chunks, newest first. A release pops whole chunks and rewinds the last one.
+
+enum { DEFAULT_CHUNK = 16 * 1024 };
+
+typedef struct chunk {
+  struct chunk *prev;
+  size_t cap;
+  size_t used;
+  char pad[BRIM_ALIGN - 3 * sizeof(size_t)];  // data starts 64-byte aligned
+} chunk;
+
+struct brim_arena {
+  chunk *top;
+  size_t chunk_bytes;
+};
+
+_Static_assert(sizeof(chunk) == BRIM_ALIGN, "chunk data must start aligned");
+
+static char *chunk_data(chunk *c) { return (char *)(c + 1); }
+
+brim_status brim_arena_create(size_t chunk_bytes, brim_arena **out) {
+  *out = NULL;
+  brim_arena *arena = brim_alloc(sizeof *arena);
+  if (!arena) return brim_fail(BRIM_ENOMEM, "out of memory for an arena");
+  arena->top = NULL;
+  arena->chunk_bytes = chunk_bytes ? chunk_bytes : DEFAULT_CHUNK;
+  *out = arena;
+  return BRIM_OK;
+}
+
+static void pop_chunk(brim_arena *arena) {
+  chunk *c = arena->top;
+  arena->top = c->prev;
+  BRIM_ASAN_UNPOISON(chunk_data(c), c->cap);
+  brim_free(c);
+}
+
+void brim_arena_destroy(brim_arena *arena) {
+  if (!arena) return;
+  while (arena->top) pop_chunk(arena);
+  brim_free(arena);
+}
+
+static bool push_chunk(brim_arena *arena, size_t at_least) {
+  size_t cap = at_least > arena->chunk_bytes ? at_least : arena->chunk_bytes;
+  if (cap > SIZE_MAX - sizeof(chunk)) return false;
+  chunk *c = brim_alloc(sizeof *c + cap);
+  if (!c) return false;
+  c->prev = arena->top;
+  c->cap = cap;
+  c->used = 0;
+  arena->top = c;
+  BRIM_ASAN_POISON(chunk_data(c), cap);
+  return true;
+}
+
+// Offset of the next aligned place in c; SIZE_MAX if it does not fit.
+static size_t fit(chunk *c, size_t size, size_t align) {
+  uintptr_t at = (uintptr_t)chunk_data(c) + c->used;
+  size_t offset = c->used + (size_t)(-at & (align - 1));
+  return offset <= c->cap && size <= c->cap - offset ? offset : SIZE_MAX;
+}
+
+void *brim_arena_alloc(brim_arena *arena, size_t size, size_t align) {
+  if (align == 0) align = _Alignof(max_align_t);
+  assert((align & (align - 1)) == 0);
+  size_t offset = arena->top ? fit(arena->top, size, align) : SIZE_MAX;
+  if (offset == SIZE_MAX) {
+    size_t slack = align > BRIM_ALIGN ? align : 0;
+    if (size > SIZE_MAX - slack || !push_chunk(arena, size + slack)) return NULL;
+    offset = fit(arena->top, size, align);
+    assert(offset != SIZE_MAX);
+  }
+  char *ptr = chunk_data(arena->top) + offset;
+  arena->top->used = offset + size;
+  BRIM_ASAN_UNPOISON(ptr, size);
+  return ptr;
+}
+
+void *brim_arena_calloc(brim_arena *arena, size_t count, size_t size) {
+  size_t bytes;
+  if (__builtin_mul_overflow(size, count, &bytes)) return NULL;
+  void *ptr = brim_arena_alloc(arena, bytes, _Alignof(max_align_t));
+  if (ptr) memset(ptr, 0, bytes);
+  return ptr;
+}
+
+char *brim_arena_strndup(brim_arena *arena, const char *text, size_t length) {
+  if (!text) return NULL;
+  size_t n = strnlen(text, length);
+  char *copy = brim_arena_alloc(arena, n + 1, 1);
+  if (!copy) return NULL;
+  memcpy(copy, text, n);
+  copy[n] = '\0';
+  return copy;
+}
+
+char *brim_arena_strdup(brim_arena *arena, const char *text) {
+  return text ? brim_arena_strndup(arena, text, strlen(text)) : NULL;
+}
+
+char *brim_arena_printf(brim_arena *arena, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  int n = vsnprintf(NULL, 0, fmt, args);
+  va_end(args);
+  if (n < 0) return NULL;
+  char *text = brim_arena_alloc(arena, (size_t)n + 1, 1);
+  if (!text) return NULL;
+  va_start(args, fmt);
+  vsnprintf(text, (size_t)n + 1, fmt, args);
+  va_end(args);
+  return text;
+}
+
+brim_arena_mark brim_arena_get_mark(const brim_arena *arena) {
+  return (brim_arena_mark){.chunk = arena->top, .used = arena->top ? arena->top->used : 0};
+}
+
+void brim_arena_release(brim_arena *arena, brim_arena_mark mark) {
+  while (arena->top && arena->top != mark.chunk) pop_chunk(arena);
+  if (!arena->top) return;
+  assert(mark.used <= arena->top->used);
+  BRIM_ASAN_POISON(chunk_data(arena->top) + mark.used, arena->top->cap - mark.used);
+  arena->top->used = mark.used;
+}
+
+//---------------------------------- copies past the caches ----------------------------------
+// x86 reads every line that it is about to write, unless non-temporal stores write it whole; and its prefetching stops at
+// the end of a page, so the start of the next page is prefetched here. Elsewhere memcpy is as fast: a Neoverse V1 sees
+// by itself that lines are written whole, and stnp was no faster.
+
+#if defined(__x86_64__)
+enum { LINE = 64, PAGE = 4096, AHEAD = 4 };  // AHEAD: lines of the next page
+
+// `to` is at the start of a line.
+static inline void copy_line(unsigned char *to, const unsigned char *from) {
+  __m128i *out = (__m128i *)(void *)to;
+  const __m128i *in = (const __m128i *)(const void *)from;
+  __m128i a = _mm_loadu_si128(in), b = _mm_loadu_si128(in + 1);
+  __m128i c = _mm_loadu_si128(in + 2), d = _mm_loadu_si128(in + 3);
+  _mm_stream_si128(out, a);
+  _mm_stream_si128(out + 1, b);
+  _mm_stream_si128(out + 2, c);
+  _mm_stream_si128(out + 3, d);
+}
+
+void brim_copy_stream(void *to, const void *from, size_t n) {
+  unsigned char *out = to;
+  const unsigned char *in = from;
+  if (n < PAGE) {
+    memcpy(out, in, n);
+    return;
+  }
+  size_t head = (size_t)(-(uintptr_t)out % LINE);
+  memcpy(out, in, head);
+  out += head;
+  in += head;
+  n -= head;
+  while (n >= LINE) {
+    size_t part = n < PAGE ? n / LINE * LINE : PAGE;
+    if (n >= PAGE + AHEAD * LINE) {
+      for (size_t i = 0; i < AHEAD; i++) __builtin_prefetch(in + PAGE + i * LINE);
+    }
+    for (size_t i = 0; i < part; i += LINE) copy_line(out + i, in + i);
+    out += part;
+    in += part;
+    n -= part;
+  }
+  memcpy(out, in, n);
+  _mm_sfence();  // non-temporal stores may pass the release of a lock
+}
+
+#else
+
+void brim_copy_stream(void *to, const void *from, size_t n) { memcpy(to, from, n); }
+
+#endif

@@ -11,7 +11,6 @@
 #include <string.h>
 
 #include "base/base_alloc.h"
-#include "base/base_alloc_small.h"
 #include "base/base_msg.h"
 #include "base/base_status.h"
 #include "base/base_str.h"

@@ -1,7 +1,8 @@
-// SHA-256 (FIPS 180-4): names configs and says what a record came from. Not for secrets.
+// SHA-256 (FIPS 180-4), to identify configs and the origin of records. Not for secrets.
 #ifndef BRIM_BASE_SHA256_H_
 #define BRIM_BASE_SHA256_H_
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -25,6 +26,12 @@ void brim_sha256_final(brim_sha256 *h, uint8_t out[BRIM_SHA256_BYTES]);  // h is
 void brim_sha256_hex(const void *data, size_t size, char out[BRIM_SHA256_HEX]);
 // A digest as lower-case hex.
 void brim_sha256_format(const uint8_t digest[BRIM_SHA256_BYTES], char out[BRIM_SHA256_HEX]);
+
+// Hashes whole blocks: in plain C, or with the CPU's instructions. `fast` returns false and leaves `state` alone if the
+// CPU has none. For base_sha256.c and its test.
+extern const uint32_t brim_sha256_rounds[64];
+void brim_sha256_plain(uint32_t state[8], const uint8_t *data, size_t blocks);
+bool brim_sha256_fast(uint32_t state[8], const uint8_t *data, size_t blocks);
 
 #ifdef __cplusplus
 }

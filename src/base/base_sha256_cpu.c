@@ -1,7 +1,7 @@
-// SHA-256 with the CPU's own instructions: four rounds at a time on Arm, two on x86. The file is compiled
-// for a CPU that has them, so nothing here but the check may run on another one.
-#include "base/base_cpu_mask.h"
-#include "base/base_sha256_int.h"
+// SHA-256 with the CPU's own instructions: four rounds at a time on Arm, two on x86. The file is compiled for a CPU that
+// has them, so only has_instructions may run on another one.
+#include "base/base_machine.h"
+#include "base/base_sha256.h"
 
 #if defined(__aarch64__)
 
@@ -50,7 +50,7 @@ static bool has_instructions(void) {
   return (b & SHA) != 0;
 }
 
-// The instructions keep a, b, e, f in one register and c, d, g, h in the other, the first one highest.
+// The instructions keep a, b, e, f in one register and c, d, g, h in the other, the first highest.
 static void compress(uint32_t state[8], const uint8_t *data, size_t blocks) {
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
   __m128i abef = _mm_set_epi32((int)state[0], (int)state[1], (int)state[4], (int)state[5]);

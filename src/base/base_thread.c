@@ -1,7 +1,4 @@
-// Threads and the pool for parallel loops. A range belongs to no thread: the caller takes those that no worker
-// has begun, so a worker that other programs keep from running is not waited for. Workers sleep on a futex and
-// share no lock with the caller: pthread_cond_broadcast may wait for a waiter that was preempted inside
-// pthread_cond_wait.
+// Threads, a pool for parallel loops, and the wish to stop.
 #include "base/base_thread.h"
 
 #include <limits.h>
@@ -16,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/base_alloc.h"
-#include "base/base_cores.h"
-#include "base/base_cpu.h"
+#include "base/base_clock.h"
+#include "base/base_machine.h"
 #include "base/base_status.h"
 
 int brim_cpu_count(void) { return brim_cpu_threads(brim_cpu_root()); }
@@ -44,7 +41,7 @@ brim_status brim_thread_start(void (*fn)(void *ctx), void *ctx, const char *name
   thread->fn = fn;
   thread->ctx = ctx;
   snprintf(thread->name, sizeof thread->name, "%s", name ? name : "");
-  // Asynchronous signals stay with the threads of the program; a fault is still a fault.
+  // block asynchronous signals, which the program's own threads handle, but not faults
   sigset_t block, before;
   sigfillset(&block);
   const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF};
@@ -88,6 +85,11 @@ void brim_thread_detach(brim_thread *thread) {
   brim_free(thread);
 }
 
+//---------------------------------- pool ----------------------------------
+// The caller takes ranges that no worker has begun, so that it does not wait for a worker that other programs keep from
+// running. Workers sleep on a futex and share no lock with the caller: pthread_cond_broadcast may wait for a waiter that
+// was preempted inside pthread_cond_wait.
+
 typedef struct pool_worker {
   brim_pool *pool;
   brim_thread *thread;
@@ -97,15 +99,15 @@ typedef struct pool_worker {
 
 struct brim_pool {
   _Atomic uint32_t round;    // one more per run; workers sleep on it
-  _Atomic uint32_t running;  // ranges of workers that have not ended; the caller sleeps on it
+  _Atomic uint32_t running;  // ranges that have not ended; the caller sleeps on it
   atomic_bool stop;
   int threads;
-  // The round. A thread that has taken one of its ranges reads these.
+  // of the round; read by threads that have taken a range
   int64_t count;
   brim_range_fn fn;
   void *ctx;
   brim_cores place;
-  pid_t *ids;             // of the workers: 0 = has not begun
+  pid_t *ids;             // thread ids of the workers; 0 = not started
   pool_worker workers[];  // threads - 1; index 0 is the caller
 };
 
@@ -125,8 +127,8 @@ static void run_range(const brim_pool *pool, int64_t count, brim_range_fn fn, vo
   if (begin < end) fn(ctx, begin, end, i);
 }
 
-// Runs the range of this index unless another thread has taken it. A worker that is late may take a range of the
-// next round here: everything about a round is written before its ranges can be taken.
+// Runs this range unless another thread has taken it. A late worker may take a range of the next round: a round is
+// written completely before its ranges can be taken.
 static void take_range(brim_pool *pool, pool_worker *range) {
   if (atomic_exchange(&range->taken, true)) return;
   run_range(pool, pool->count, pool->fn, pool->ctx, range->index);
@@ -201,4 +203,22 @@ void brim_pool_run(brim_pool *pool, int64_t count, brim_range_fn fn, void *ctx) 
   run_range(pool, count, fn, ctx, 0);
   for (int i = 1; i < pool->threads; i++) take_range(pool, &pool->workers[i - 1]);
   for (uint32_t left; (left = atomic_load(&pool->running)) > 0;) futex_wait(&pool->running, left);
+}
+
+//---------------------------------- the wish to stop ----------------------------------
+
+static _Atomic(const volatile sig_atomic_t *) watched;
+
+void brim_stop_watch(const volatile sig_atomic_t *flag) { atomic_store(&watched, flag); }
+
+bool brim_stop_wanted(void) {
+  const volatile sig_atomic_t *flag = atomic_load(&watched);
+  return flag && *flag;
+}
+
+bool brim_stop_overdue(brim_stop_wait *wait) {
+  if (!brim_stop_wanted()) return false;
+  long long now = (long long)brim_clock_now().ns;
+  if (wait->since_ns == 0) wait->since_ns = now > 0 ? now : 1;
+  return now - wait->since_ns >= BRIM_STOP_PATIENCE_MS * 1000000LL;
 }

@@ -1,8 +1,9 @@
-// Threads, waiting with a time limit, and a pool for parallel loops.
+// Threads, waiting with a time limit, a pool for parallel loops, and the user's wish to stop.
 #ifndef BRIM_BASE_THREAD_H_
 #define BRIM_BASE_THREAD_H_
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -13,31 +14,46 @@
 extern "C" {
 #endif
 
-int brim_cpu_count(void);  // cores this process may use (affinity respected), >= 1
+int brim_cpu_count(void);  // usable cores: affinity and quota; >= 1
 
-// A plain thread; fn's result is not kept.
 typedef struct brim_thread brim_thread;
 brim_status brim_thread_start(void (*fn)(void *ctx), void *ctx, const char *name,
                               brim_thread **out);
 void brim_thread_join(brim_thread *thread);  // joins and frees; NULL is fine
-// Frees the handle of a thread that has begun: it ends when its function does, or with the process. NULL is
-// fine.
+// Frees the handle; the thread continues to the end of its function. NULL is fine.
 void brim_thread_detach(brim_thread *thread);
 
-// A condition that waits by brim_clock_now, which never jumps. 0, or an errno.
+// Initialises a condition that waits by brim_clock_now, which never jumps. Returns 0 or an errno.
 int brim_cond_init(pthread_cond_t *cond);
-// Until it is signalled or the clock reads `until_ns`. False: that time has come.
+// Waits for a signal until `until_ns`. False if that time has come.
 bool brim_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, int64_t until_ns);
 
-// Pool of n workers in all, the caller counted (n = 1 runs inline).
+// A pool of n threads, including the caller (n = 1 runs inline).
 typedef struct brim_pool brim_pool;
 brim_status brim_pool_create(int threads, brim_pool **out);
 void brim_pool_destroy(brim_pool *pool);
 int brim_pool_threads(const brim_pool *pool);
-// Split [0, count) into one contiguous range per thread, always the same split for the same pool
-// size, and wait. fn gets its range and thread index. Not re-entrant.
+// Splits [0, count) into one range per thread, always the same for the same pool size, runs fn on each, and waits. Not
+// re-entrant.
 typedef void (*brim_range_fn)(void *ctx, int64_t begin, int64_t end, int thread);
 void brim_pool_run(brim_pool *pool, int64_t count, brim_range_fn fn, void *ctx);
+
+//---------------------------------- the wish to stop ----------------------------------
+// The user's wish to stop, for waits deep below the loop that checks it: a helper process that sleeps, a lost drive, a plan
+// of many ops.
+
+// Sets the flag that the program's signal handler raises; NULL = none. Process-wide, as signals are. The flag must live as
+// long as it is set.
+void brim_stop_watch(const volatile sig_atomic_t *flag);
+bool brim_stop_wanted(void);
+
+// For loops that wait: call brim_stop_overdue every BRIM_STOP_LOOK_MS. True once BRIM_STOP_PATIENCE_MS have passed since
+// this wait first saw the wish, so that work about to end can end.
+enum { BRIM_STOP_LOOK_MS = 100, BRIM_STOP_PATIENCE_MS = 1000 };
+typedef struct brim_stop_wait {
+  long long since_ns;  // first seen; 0 = not yet
+} brim_stop_wait;
+bool brim_stop_overdue(brim_stop_wait *wait);
 
 #ifdef __cplusplus
 }

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/base_stop.h"
+#include "base/base_thread.h"
 #include "data/data.h"
 #include "lab/store/lab_store.h"
 #include "workload/workload.h"

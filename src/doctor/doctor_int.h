@@ -3,7 +3,7 @@
 #define BRIM_DOCTOR_INT_H_
 
 #include "base/base.h"
-#include "base/base_cpu.h"
+#include "base/base_machine.h"
 #include "base/base_text.h"
 #include "doctor/doctor.h"
 #include "monitor/monitor.h"

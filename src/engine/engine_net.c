@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/base_stop.h"
+#include "base/base_thread.h"
 #include "engine/engine_int.h"
 
 //---------------------------------- prepared calls ----------------------------------

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base_cpu.h"
+#include "base/base_machine.h"
 #include "measure/measure.h"
 #include "monitor/monitor.h"
 #include "profile/profile.h"

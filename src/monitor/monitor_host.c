@@ -11,7 +11,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
-#include "base/base_cpu.h"
+#include "base/base_machine.h"
 #include "monitor/monitor_int.h"
 
 //---------------------------------- usage between samples ----------------------------------

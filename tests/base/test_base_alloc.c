@@ -1,9 +1,11 @@
 // The allocator: counters, tags, alignment, overflow, and the injector.
 #include "base/base_alloc.h"
 
-#include "base/base_alloc_small.h"
-#include "base/base_asan.h"
 #include "test.h"
+
+#ifdef BRIM_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
 
 static brim_alloc_stats stats(void) {
   brim_alloc_stats s;

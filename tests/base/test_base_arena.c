@@ -1,9 +1,11 @@
 // The arena: alignment, growth, mark and release, poisoning, and out of memory.
-#include "base/base_arena.h"
-
 #include "base/base_alloc.h"
-#include "base/base_asan.h"
+
 #include "test.h"
+
+#ifdef BRIM_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
 
 static void allocations_are_aligned_and_apart(void **state) {
   (void)state;

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base_copy.h"
+#include "base/base_alloc.h"
 #include "test.h"
 
 enum { ROOM = 3 * 4096 + 512, EDGE = 128, LINE = 64 };

@@ -1,6 +1,6 @@
 // Where the workers of a team run: off the caller's core, each with its own share, and let go when the
 // mask leaves too few cores.
-#include "base/base_cores.h"
+#include "base/base_machine.h"
 
 #include <pthread.h>
 #include <semaphore.h>

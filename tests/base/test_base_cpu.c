@@ -1,5 +1,5 @@
 // CPU quotas of made-up control groups, of both versions, nested and absent.
-#include "base/base_cpu.h"
+#include "base/base_machine.h"
 
 #include "base/base.h"
 #include "test.h"

@@ -1,7 +1,7 @@
 // BRIM_CPU_MASK: which names hide which features.
 #include "test.h"
 
-#include "base/base_cpu_mask.h"
+#include "base/base_machine.h"
 
 static void names_hide_features(void **state) {
   (void)state;

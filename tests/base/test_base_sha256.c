@@ -1,7 +1,6 @@
 // SHA-256 against the vectors of FIPS 180-4 and the NIST examples, in one go and in pieces.
 #include "base/base_sha256.h"
 
-#include "base/base_sha256_int.h"
 #include "test.h"
 
 static void vector(const char *text, const char *expected) {

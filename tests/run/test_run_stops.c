@@ -2,7 +2,7 @@
 // ends there, nothing is lost, and what is left is made up when it continues.
 #include <math.h>
 
-#include "base/base_stop.h"
+#include "base/base_thread.h"
 #include "run/run_test.h"
 
 #define PAIRS(batch, training, contrastive)                                  \

@@ -10,7 +10,7 @@
 #include <sys/types.h>
 
 #include "backend/backend.h"
-#include "base/base_cpu_mask.h"
+#include "base/base_machine.h"
 #include "brim/plugin.h"
 
 #ifdef __cplusplus

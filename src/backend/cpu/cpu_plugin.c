@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "backend/cpu/cpu_int.h"
-#include "base/base_cpu.h"
+#include "base/base_machine.h"
 
 //---------------------------------- the host ----------------------------------
 

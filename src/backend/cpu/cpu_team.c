@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "backend/cpu/cpu_int.h"
-#include "base/base_cores.h"
+#include "base/base_machine.h"
 
 // libgomp's own: where another library brought oneDNN into the process first, it runs on libgomp's team.
 void omp_set_num_threads(int threads);

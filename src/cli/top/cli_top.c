@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/base_stop.h"
 #include "base/base_text.h"
+#include "base/base_thread.h"
 #include "measure/measure.h"
 #include "monitor/monitor.h"
 #include "ui/top/ui_top.h"

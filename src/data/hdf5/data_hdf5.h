@@ -7,7 +7,7 @@
 
 #include "base/base_child.h"
 #include "base/base_map.h"
-#include "base/base_stop.h"
+#include "base/base_thread.h"
 #include "data/data_int.h"
 
 #ifdef __cplusplus

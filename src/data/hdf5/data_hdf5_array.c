@@ -6,7 +6,7 @@
 #include <string.h>
 #include <zlib.h>
 
-#include "base/base_copy.h"
+#include "base/base_alloc.h"
 #include "data/hdf5/data_hdf5.h"
 
 //---------------------------------- unpacking a chunk ----------------------------------

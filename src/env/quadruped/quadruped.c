@@ -5,7 +5,7 @@
 #include <stdio.h>
 
 #include "base/base.h"
-#include "base/base_cpu_mask.h"
+#include "base/base_machine.h"
 #include "base/base_msg.h"
 #include "env/quadruped/quadruped_episode.h"
 #include "env/quadruped/quadruped_int.h"

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "base/base_alloc.h"
-#include "base/base_arena.h"
 #include "base/base_clock.h"
 #include "base/base_status.h"
 #include "lab/store/lab_store_int.h"
