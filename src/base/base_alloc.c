@@ -321,8 +321,8 @@ void brim_arena_release(brim_arena *arena, brim_arena_mark mark) {
 
 //---------------------------------- copies past the caches ----------------------------------
 // x86 reads every line that it is about to write, unless non-temporal stores write it whole; and its prefetching stops at
-// the end of a page, so the start of the next page is prefetched here. Elsewhere memcpy is as fast: a Neoverse V1 sees
-// by itself that lines are written whole, and stnp was no faster.
+// the end of a page, so the start of the next page is prefetched here. Elsewhere memcpy is as fast: a Neoverse V1
+// notices that lines are written whole, and stnp was no faster.
 
 #if defined(__x86_64__)
 enum { LINE = 64, PAGE = 4096, AHEAD = 4 };  // AHEAD: lines of the next page

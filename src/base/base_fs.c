@@ -27,7 +27,7 @@ static brim_status out_of_memory(const char *path) {
   return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
 }
 
-// Reads to the end of fd. The size from stat is only a first guess: /proc says 0, files grow.
+// Reads to the end of fd. stat's size is only a guess: it is 0 in /proc, and files grow.
 static brim_status read_all(int fd, const char *path, size_t guess, size_t max_bytes, char **out,
                             size_t *out_size) {
   size_t cap = guess + 1, len = 0;
@@ -71,7 +71,7 @@ brim_status brim_fs_open_status(int err) {
   return brim_errno_status(err);
 }
 
-// O_NONBLOCK: a FIFO in the place of a file would wait for a writer for ever.
+// O_NONBLOCK, since opening a FIFO would wait for a writer.
 brim_status brim_fs_open_regular(const char *path, int *out, uint64_t *size) {
   *out = -1;
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -133,7 +133,7 @@ brim_status brim_fs_append_line(const char *path, const char *line) {
     n = writev(fd, parts, 2);
   } while (n < 0 && errno == EINTR);
   int err = n < 0 ? errno : (size_t)n != length + 1 ? ENOSPC : 0;
-  // half a line would become part of the next one
+  // remove half a line, or it would become part of the next one
   if (n > 0 && err && regular) (void)!ftruncate(fd, before.st_size);
   if (close(fd) != 0 && !err) err = errno;
   if (err) return brim_fail(BRIM_EIO, "cannot write %s: %s", path, brim_errno_text(err));
@@ -166,8 +166,7 @@ brim_status brim_fs_size(const char *path, uint64_t *out) {
   return BRIM_OK;
 }
 
-// One folder, or none where it is there already. mkdir's errno is kept: looking at what is there
-// sets its own.
+// Creates one folder unless it exists. Keeps mkdir's errno.
 static brim_status make_folder(const char *path) {
   if (mkdir(path, 0777) == 0) return BRIM_OK;
   int err = errno;
@@ -216,7 +215,7 @@ void brim_fs_list_free(char **names, size_t count) {
   brim_free(names);
 }
 
-// One more name; false when out of memory, with the list still whole.
+// Adds a name. False when out of memory; the list stays valid.
 static bool list_add(char ***names, size_t *count, size_t *cap, const char *name) {
   if (*count == *cap) {
     size_t larger = *cap ? *cap * 2 : 16;
@@ -312,9 +311,9 @@ char *brim_fs_exe_dir(void) {
   return exe_path(path) > 0 ? brim_fs_dirname(path) : NULL;
 }
 
-//---------------------------------------- atomic writing ----------------------------------------
-// Atomic writing: the target appears whole or stays as it was. The temporary stands beside the
-// target (rename works only within a file system) and is removed on every way out but commit.
+//---------------------------------- atomic writing ----------------------------------
+// The target appears whole or stays as it was. The temporary file is beside the target, since rename works only within a
+// file system. Every way out but commit removes it.
 
 enum { BUFFER_SIZE = 16 * 1024, COPY_SIZE = 256 * 1024, TEMP_TRIES = 1000 };
 
@@ -328,14 +327,14 @@ struct brim_fs_writer {
   char buffer[BUFFER_SIZE];
 };
 
-// The nth name of a temporary; `size` is temp_size of the path.
+// The nth name of a temporary file; `size` is temp_size of the path.
 static size_t temp_size(const char *path) { return strlen(path) + 48; }
 
 static void name_temp(char *temp, size_t size, const char *path, int n) {
   snprintf(temp, size, "%s" BRIM_FS_TEMP_MARK "%ld.%d", path, (long)getpid(), n);
 }
 
-// O_EXCL makes the name ours, whatever else writes the same target.
+// O_EXCL, so that no other writer of the same target gets this name.
 static brim_status open_temp(brim_fs_writer *w, mode_t mode) {
   int err = EEXIST;
   for (int n = 0; n < TEMP_TRIES && err == EEXIST; n++) {
@@ -347,7 +346,8 @@ static brim_status open_temp(brim_fs_writer *w, mode_t mode) {
   return brim_fail(brim_errno_status(err), "cannot write %s: %s", w->path, brim_errno_text(err));
 }
 
-// Best effort. Another user's file, or one behind a link, may close the new one, and not open it.
+// Best effort: copies owner and permissions. Those of another user's file, or of one behind a link, may only restrict the
+// new file, never open it.
 static void keep_permissions(brim_fs_writer *w, const struct stat *target) {
   struct stat name, made;
   mode_t mode = target->st_mode & 0777;
@@ -367,7 +367,7 @@ brim_status brim_fs_writer_open(const char *path, brim_fs_writer **out) {
   *out = NULL;
   struct stat st;
   bool there = stat(path, &st) == 0;
-  // A rename would replace a device or a pipe itself; no user means that.
+  // a rename would replace a device or a pipe itself
   if (there && !S_ISREG(st.st_mode)) {
     return brim_fail(BRIM_EINVAL, "cannot write %s: it exists and is not a regular file", path);
   }
@@ -445,8 +445,7 @@ brim_status brim_fs_writer_patch(brim_fs_writer *w, size_t offset, const void *d
   return BRIM_OK;
 }
 
-// The rename itself must survive a power cut. A file system that cannot sync a folder is no
-// failure.
+// Syncs the folder, so that the rename survives a power cut. Not every file system can.
 static void sync_folder(const char *path) {
   char *dir = brim_fs_dirname(path);
   if (!dir) return;
@@ -499,7 +498,7 @@ brim_status brim_fs_write(const char *path, const void *data, size_t size) {
   return brim_fs_writer_commit(w);
 }
 
-//---------------------------------- before the work ----------------------------------
+//---------------------------------- checking a target ----------------------------------
 
 brim_status brim_fs_refused(brim_status status) {
   return status == BRIM_EIO || status == BRIM_ENOENT ? BRIM_EINVAL : status;
@@ -510,13 +509,13 @@ brim_status brim_fs_check_target(const char *path) {
   if (brim_fs_is_dir(path))
     return brim_fail(BRIM_EINVAL, "%s is a folder; name a file in it", path);
   brim_fs_writer *w = NULL;
-  // Permissions alone do not tell: a pseudo file system refuses even root.
+  // try it: permissions do not tell, since a pseudo file system refuses even root
   brim_status status = brim_fs_refused(brim_fs_writer_open(path, &w));
   brim_fs_writer_abort(w);
   return status;
 }
 
-//---------------------------------- the same bytes again ----------------------------------
+//---------------------------------- links and copies ----------------------------------
 
 brim_status brim_fs_link(const char *from, const char *to) {
   struct stat a, b;
@@ -579,13 +578,11 @@ brim_status brim_fs_copy(const char *from, const char *to) {
   return status;
 }
 
-//------------------------------- temporaries of killed processes -------------------------------
-// Temporaries that a killed process left in a folder: TARGET.tmp.PID.N, as base_fs.c names
-// them. Only those of processes that are gone are removed, and nothing else.
+//---------------------------------- temporary files of dead processes ----------------------------------
 
 static const char mark[] = BRIM_FS_TEMP_MARK;
 
-// Digits from *at on as a number; -1 when there are none or too many.
+// Parses digits at *at; -1 if there are none or too many.
 static int64_t take_number(const char **at) {
   int64_t value = 0;
   int digits = 0;
@@ -608,12 +605,12 @@ int64_t brim_fs_temp_writer(const char *name, size_t *target) {
 
 bool brim_fs_writer_gone(int64_t pid) { return kill((pid_t)pid, 0) != 0 && errno == ESRCH; }
 
-// Of one target of the folder, or of all (NULL).
+// Removes those of one target, or of all (NULL).
 static void remove_in(const char *folder, const char *only) {
   char **names = NULL;
   size_t count = 0;
   if (brim_fs_list(folder, &names, &count)) {
-    brim_status_clear();  // tidying up is not what was asked for
+    brim_status_clear();  // best effort
     return;
   }
   for (size_t i = 0; i < count; i++) {
@@ -643,10 +640,8 @@ void brim_fs_remove_stale_of(const char *path) {
   brim_free(folder);
 }
 
-//-------------------------------------------- locks --------------------------------------------
-// One holder of a file at a time, between processes. The lock is the kernel's (flock), so it ends
-// with its process and a file left behind by a dead one is no obstacle; the process number inside
-// is for people only. It is advisory: it stops only processes that ask for it.
+//---------------------------------- locks ----------------------------------
+// The lock is the kernel's (flock) and ends with its process. The PID in the file is for people.
 
 enum { LOCK_TRIES = 100 };
 
@@ -655,7 +650,7 @@ struct brim_fs_lockfile {
   char path[];
 };
 
-// Whether the path still names the open file: a holder that leaves takes the name away with it.
+// True if the path still names the open file; a holder that unlocks removes the name.
 static bool same_file(int fd, const char *path) {
   struct stat open_file, named;
   return fstat(fd, &open_file) == 0 && lstat(path, &named) == 0 &&
@@ -666,7 +661,7 @@ static brim_status fail_held(int fd, const char *path) {
   char text[32] = "";
   ssize_t n = pread(fd, text, sizeof text - 1, 0);
   long pid = n > 0 ? strtol(text, NULL, 10) : 0;
-  // The holder writes its number a moment after it takes the lock.
+  // the holder writes its PID a moment after it takes the lock
   if (pid <= 0) return brim_fail(BRIM_EEXIST, "another process holds %s", path);
   return brim_fail(BRIM_EEXIST, "%s is held by process %ld", path, pid);
 }
@@ -690,21 +685,21 @@ bool brim_fs_is_lock(const char *text, size_t size) {
          (left == sizeof now - 1 && memcmp(rest, now, left) == 0);
 }
 
-// Another program's file must neither be written to nor removed.
+// False for another program's file, which must not be changed or removed.
 static bool is_lock(int fd) {
   char text[64];
   ssize_t n = pread(fd, text, sizeof text, 0);
   return n >= 0 && (size_t)n < sizeof text && brim_fs_is_lock(text, (size_t)n);
 }
 
-// Best effort: the lock holds without it.
+// Best effort: the lock does not need it.
 static void write_pid(int fd) {
   char text[32];
   int n = snprintf(text, sizeof text, "%ld brim\n", (long)getpid());
   if (ftruncate(fd, 0) == 0 && n > 0) (void)!pwrite(fd, text, (size_t)n, 0);
 }
 
-// One try. *out stays -1 with BRIM_OK when the file was taken away in between.
+// Tries once. BRIM_OK with *out -1 if the file was removed meanwhile.
 static brim_status try_lock(const char *path, int *out) {
   *out = -1;
   int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -759,9 +754,9 @@ brim_status brim_fs_lock(const char *path, brim_fs_lockfile **out) {
 
 void brim_fs_unlock(brim_fs_lockfile *lock) {
   if (!lock) return;
-  // The name goes first, while the lock is still ours: afterwards it may be another's.
+  // remove the name while holding the lock; afterwards it may belong to another process
   if (same_file(lock->fd, lock->path)) (void)unlink(lock->path);
-  (void)flock(lock->fd, LOCK_UN);  // also where a forked child still has the file open
+  (void)flock(lock->fd, LOCK_UN);  // a forked child may still have the file open
   close(lock->fd);
   brim_free(lock);
 }

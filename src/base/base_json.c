@@ -1,5 +1,5 @@
-// JSON values are jansson's. The parser is ours, because jansson's loses bytes of a token when memory runs out inside
-// it; so is the writer, because jansson's prints 0.1 as 0.10000000000000001.
+// A parser and a writer for jansson's values. jansson's own parser loses bytes of a token when memory runs out, and its
+// writer prints 0.1 as 0.10000000000000001.
 
 #include "base/base_json.h"
 
@@ -15,9 +15,8 @@
 #include "base/base_status.h"
 #include "base/base_str.h"
 
-//-------------------------------------------- parser --------------------------------------------
-// The JSON parser (RFC 8259). Our own, because jansson's loses bytes of a token when memory runs
-// out inside it; this one checks every allocation and says line and column of every error.
+//---------------------------------- parser ----------------------------------
+// RFC 8259. Errors have line and column.
 
 enum { DEPTH_MAX = 512, LIST_COUNTS = 4, OBJECT_COUNTS = 8 };
 
@@ -57,7 +56,7 @@ static void skip_space(parser *p) {
   while (p->at < p->end && memchr(" \t\r\n", *p->at, 4)) p->at++;
 }
 
-// Something else stands here than `wanted`.
+// The error that `wanted` is missing here.
 static brim_status unexpected(const parser *p, const char *wanted) {
   wanted = brim_tr(wanted);
   if (p->at >= p->end) PARSE_FAIL(p, p->at, "expected %s, but the text ends here", wanted);
@@ -119,7 +118,7 @@ static brim_status read_escape(parser *p) {
   return BRIM_OK;
 }
 
-// A string into p->token; p->at stands on the opening quote.
+// Reads a string into p->token; p->at is at the opening quote.
 static brim_status read_string(parser *p) {
   const char *start = p->at++;
   brim_str_clear(&p->token);
@@ -218,7 +217,7 @@ static brim_status read_array(parser *p, json_t **out) {
   return status;
 }
 
-// One "key": value into object.
+// Reads one "key": value into object.
 static brim_status read_member(parser *p, json_t *object) {
   skip_space(p);
   const char *start = p->at;
@@ -228,7 +227,7 @@ static brim_status read_member(parser *p, json_t *object) {
   if (json_object_get(object, p->token.data)) {
     PARSE_FAIL(p, start, "the key \"%s\" appears twice", p->token.data);
   }
-  char *key = brim_strdup(p->token.data);  // the value will use the token
+  char *key = brim_strdup(p->token.data);  // reading the value overwrites the token
   if (!key) return no_memory(p);
   json_t *value = NULL;
   brim_status status = BRIM_OK;
@@ -384,7 +383,7 @@ static void write_string(brim_str *s, const char *text, size_t n) {
 }
 
 static void write_real(brim_str *s, double value) {
-  if (!isfinite(value)) {  // JSON has none; unknown is null
+  if (!isfinite(value)) {  // unknown is null
     brim_str_append(s, "null");
     return;
   }
@@ -479,8 +478,7 @@ brim_status brim_json_dump(const json_t *value, int indent, char **out) {
 }
 
 brim_status brim_json_put(json_t *object, const char *key, json_t *value) {
-  // jansson refuses for want of memory, and for keys that are not UTF-8. An object that is not there
-  // could not be made.
+  // jansson fails for lack of memory, and for keys that are not UTF-8; object NULL means out of memory before
   if (!value || !object) {
     json_decref(value);
     return brim_fail(BRIM_ENOMEM, "out of memory for the JSON value of %s", key);
@@ -513,7 +511,7 @@ brim_status brim_json_push(json_t *array, json_t *value) {
 json_t *brim_json_number(double value) {
   brim_json_setup();
   if (!isfinite(value)) return json_null();
-  // Above 2^53 not every integer is a double: say it as the real it is.
+  // above 2^53 not every integer is a double, so write a real
   bool whole = value == floor(value) && fabs(value) <= 9007199254740992.0;
   if (whole && !(value == 0 && signbit(value))) return json_integer((json_int_t)value);
   return json_real(value);

@@ -1,5 +1,4 @@
-// JSON through jansson, with our allocator and our errors. Values are json_t*: everyone may use
-// jansson's own calls; these add what it lacks.
+// JSON by jansson, with brim's parser and writer. Values are json_t*; jansson's own calls work on them.
 #ifndef BRIM_BASE_JSON_H_
 #define BRIM_BASE_JSON_H_
 
@@ -12,34 +11,32 @@
 extern "C" {
 #endif
 
-// Seed jansson's hashing (fixed seed: key order is insertion order anyway). Idempotent; every
-// brim_json_* calls it.
+// Seeds jansson's hashing with a fixed seed. Idempotent; every brim_json_* calls it.
 void brim_json_setup(void);
-// Route jansson through brim_alloc, so that its memory is counted and can be made to fail. It holds
-// for the whole process: the brim program does it first of all, libbrim never does, since its host
-// may use jansson too.
+// Makes jansson use brim_alloc, so that its memory is counted and tests can make it fail. Process-wide: the brim program
+// calls it first of all, libbrim never, since its host may use jansson too.
 void brim_json_own_memory(void);
-// How much memory a document may take, whatever its text: each value counts 1, a list 4 and an object 8,
-// which is at least a fiftieth of their bytes beside texts. "{},{},..." would take 140 times its size.
+// Limits on the memory of a document: each value counts 1, a list 4 and an object 8. Without a limit "{},{},..." would take
+// 140 times its size.
 enum {
-  BRIM_JSON_VALUES = 1000000,    // of brim_json_parse: 30,000 experiments, a million numbers
+  BRIM_JSON_VALUES = 1000000,    // for brim_json_parse: 30,000 experiments, a million numbers
   BRIM_JSON_VALUES_SMALL = 5000  // for short requests
 };
-// `name` stands in messages in front of line:column. BRIM_ELIMIT: it has more than BRIM_JSON_VALUES.
+// `name` precedes line:column in messages. BRIM_ELIMIT above BRIM_JSON_VALUES.
 brim_status brim_json_parse(const char *text, size_t size, const char *name, json_t **out);
-// The same with at most *left values, of which those of the document are subtracted.
+// The same with at most *left values; subtracts those of the document.
 brim_status brim_json_parse_within(const char *text, size_t size, const char *name, size_t *left,
                                    json_t **out);
 // Compact (indent 0) or indented; key order kept; brim_free.
 brim_status brim_json_dump(const json_t *value, int indent, char **out);
-// Builders that report out-of-memory as a status and always consume `value` (NULL value = ENOMEM).
+// Builders that report out of memory as a status and always consume `value` (NULL = BRIM_ENOMEM).
 brim_status brim_json_put(json_t *object, const char *key, json_t *value);
 brim_status brim_json_push(json_t *array, json_t *value);
 json_t *brim_json_number(double value);  // null for NaN and infinities, integer when integral
-// Numbers as one string, "1 0.5 nan", for metadata whose values are strings: each reads back the same.
+// Stores numbers as one string, "1 0.5 nan", that reads back to the same bits.
 brim_status brim_json_put_numbers(json_t *object, const char *key, const double *values,
                                   size_t count);
-// How many there are; 0 when there are more than `most`, or something else.
+// Returns how many numbers it read; 0 if there are more than `most` or the text is invalid.
 size_t brim_json_get_numbers(const json_t *object, const char *key, double *out, size_t most);
 
 #ifdef __cplusplus

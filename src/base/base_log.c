@@ -1,5 +1,4 @@
-// The logger. One process-wide sink; a line is formatted on the stack and handed over whole, so
-// that the ready sinks can write it with one call and lines of several threads do not mix.
+// The logger. A line is formatted on the stack and written with one call, so that lines of several threads do not mix.
 #include "base/base_log.h"
 
 #include <stdarg.h>
@@ -75,7 +74,7 @@ void brim_log_sink_human(void *ctx, brim_log_level level, const char *module, co
   fflush(file);
 }
 
-// JSON string body of text into out; cut off, never overrun, when it does not fit.
+// Escapes text for a JSON string; cut off if it does not fit.
 static size_t escape_json(const char *text, char *out, size_t size) {
   size_t n = 0;
   for (const unsigned char *p = (const unsigned char *)text; *p && n + 7 < size; p++) {
@@ -97,12 +96,12 @@ static size_t escape_json(const char *text, char *out, size_t size) {
 
 void brim_log_sink_json(void *ctx, brim_log_level level, const char *module, const char *text) {
   char plain[LINE_SIZE], escaped[2 * LINE_SIZE], body[2 * LINE_SIZE], where[64];
-  bool valid = brim_utf8_valid(text, strlen(text));  // as JSON has to be
+  bool valid = brim_utf8_valid(text, strlen(text));  // JSON must be UTF-8
   if (!valid) brim_text_plain(text, plain, sizeof plain);
   escape_json(valid ? text : plain, escaped, sizeof escaped);
-  brim_text_plain(escaped, body, sizeof body);  // its escapes of characters are JSON's too
+  brim_text_plain(escaped, body, sizeof body);  // writes the same escapes as JSON
   escape_json(module, where, sizeof where);
-  // Whole microseconds printed as integers: the decimal point does not follow the locale.
+  // print microseconds as integers, since the decimal point depends on the locale
   long long us = (long long)(brim_clock_wall_s() * 1e6);
   fprintf(ctx, "{\"t\":%lld.%06lld,\"level\":\"%s\",\"module\":\"%s\",\"text\":\"%s\"}\n",
           us / 1000000, us % 1000000, brim_log_level_name(level), where, body);

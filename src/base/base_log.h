@@ -1,5 +1,4 @@
-// The logger: levels, a replaceable sink, and two ready sinks (human lines, JSON lines).
-// Libraries log; only the program decides where it goes. Without a sink nothing is written.
+// The logger: levels, a replaceable sink, and two sinks (human lines, JSON lines). Without a sink nothing is written.
 #ifndef BRIM_BASE_LOG_H_
 #define BRIM_BASE_LOG_H_
 
@@ -27,8 +26,7 @@ typedef void (*brim_log_sink)(void *ctx, brim_log_level level, const char *modul
 // The sink is process-wide, set by main before threads start. NULL sink turns logging off.
 void brim_log_set_sink(brim_log_sink sink, void *ctx, brim_log_level max_level);
 const char *brim_log_level_name(brim_log_level level);
-// While true, this thread logs nothing; returns what it was. For doing again what was reported
-// already.
+// While true, this thread logs nothing. Returns the old value. For repeating work that was reported already.
 bool brim_log_hush(bool hush);
 
 // fmt is a catalogue message (base_msg.h), translated inside.
@@ -36,7 +34,7 @@ void brim_log_error(const char *module, const char *fmt, ...) BRIM_PRINTF(2, 3);
 void brim_log_warn(const char *module, const char *fmt, ...) BRIM_PRINTF(2, 3);
 void brim_log_info(const char *module, const char *fmt, ...) BRIM_PRINTF(2, 3);
 void brim_log_debug(const char *module, const char *fmt, ...) BRIM_PRINTF(2, 3);
-// Already formatted text, not translated; used by plug-ins.
+// Logs formatted text without translation, for plug-ins.
 void brim_log_text(brim_log_level level, const char *module, const char *text);
 
 // Sinks; ctx is a FILE* (owned by the caller). Human: "brim: warning: text". JSON: one object per

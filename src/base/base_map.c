@@ -1,5 +1,5 @@
-// Mapped files and the guard that turns SIGBUS on a lost page into a status. The guard is a jump
-// buffer on the stack of the reading thread: no lock and no system call where all goes well.
+// Mapped files, and the guard that turns SIGBUS on a lost page into a status. The guard is a jump buffer on the stack of the
+// reading thread, so a read without a fault needs no lock and no system call.
 #include "base/base_map.h"
 
 #include <errno.h>
@@ -25,30 +25,29 @@ typedef struct map_guard {
   const uint8_t *volatile fault;
 } map_guard;
 
-// The guard this thread is inside of. initial-exec: reading it allocates nothing, which a handler
-// of signals must not do.
+// The active guard of this thread. initial-exec, because reading it must not allocate in a signal handler.
 static _Thread_local map_guard *volatile active __attribute__((tls_model("initial-exec")));
 static _Thread_local volatile sig_atomic_t chaining __attribute__((tls_model("initial-exec")));
 
-// Handlers are the process's, so this is too. Which handler stood there before: one of the two.
+// The handler that was installed before: one of the two. Process-wide, as handlers are.
 typedef void (*plain_handler)(int);
 typedef void (*info_handler)(int, siginfo_t *, void *);
 static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic(plain_handler) before_plain;
 static _Atomic(info_handler) before_info;
 
-// The fault is not ours: what would have happened without us.
+// Passes on a fault that no guard covers.
 static void chain(int number, siginfo_t *info, void *context) {
   info_handler with_info = atomic_load(&before_info);
   plain_handler plain = atomic_load(&before_plain);
-  bool again = chaining;  // the one before has us as its own before
+  bool again = chaining;  // the handler before calls this one again
   if (!again && with_info) {
     chaining = 1;
     with_info(number, info, context);
     chaining = 0;
     return;
   }
-  bool sent = info->si_code <= 0;  // by kill, not by a page
+  bool sent = info->si_code <= 0;  // by kill, not by a fault
   if (!again && plain == SIG_IGN && sent) return;
   if (!again && plain != SIG_DFL && plain != SIG_IGN) {
     chaining = 1;
@@ -60,7 +59,7 @@ static void chain(int number, siginfo_t *info, void *context) {
   memset(&none, 0, sizeof none);
   none.sa_handler = SIG_DFL;
   sigaction(number, &none, NULL);
-  if (sent) raise(number);  // a fault comes again on its own
+  if (sent) raise(number);  // a fault happens again
 }
 
 static void on_bus(int number, siginfo_t *info, void *context) {
@@ -69,7 +68,7 @@ static void on_bus(int number, siginfo_t *info, void *context) {
   if (guard && info->si_code > 0 && at >= guard->begin && at < guard->end) {
     guard->fault = at;
     active = NULL;
-    // What the kernel would have done on return: sigsetjmp kept no mask, which costs a system call.
+    // restore the mask, which sigsetjmp did not save, since that costs a system call
     pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)context)->uc_sigmask, NULL);
     siglongjmp(guard->env, 1);
   }
@@ -78,14 +77,14 @@ static void on_bus(int number, siginfo_t *info, void *context) {
   errno = err;
 }
 
-// Again with every map: a test runner, for one, puts its own handler in place before each test.
+// Called for every map, since others (a test runner) may have installed their own handler.
 static brim_status install(void) {
   struct sigaction now, ours;
   brim_status status = BRIM_OK;
   memset(&ours, 0, sizeof ours);
   ours.sa_sigaction = on_bus;
   ours.sa_flags =
-      SA_SIGINFO | SA_NODEFER | SA_ONSTACK;  // NODEFER: the one before may fault as well
+      SA_SIGINFO | SA_NODEFER | SA_ONSTACK;  // NODEFER: the handler before may fault too
   sigemptyset(&ours.sa_mask);
   pthread_mutex_lock(&install_lock);
   if (sigaction(SIGBUS, NULL, &now)) {
@@ -165,7 +164,7 @@ static brim_status map_fd(const char *path, int fd, brim_map *out) {
 brim_status brim_map_open(const char *path, brim_map *out) {
   *out = (brim_map){.fd = -1};
   BRIM_TRY(install());
-  // Without O_NONBLOCK a FIFO in the place of a file would wait for a writer for ever.
+  // O_NONBLOCK, since opening a FIFO would wait for a writer
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return fail_errno(path, errno);
   brim_status status = map_fd(path, fd, out);

@@ -1,6 +1,5 @@
-// A regular file mapped for reading. The bytes are reached only through guarded calls: where
-// another process cuts the file short while it is in use, the call fails and names the file and the
-// offset, and the process lives on.
+// A regular file mapped for reading. Access is by guarded calls: if another process truncates the file, the call fails with
+// file and offset, and the process survives.
 #ifndef BRIM_BASE_MAP_H_
 #define BRIM_BASE_MAP_H_
 
@@ -14,33 +13,31 @@ extern "C" {
 #endif
 
 typedef struct brim_map {
-  const char *path;     // the caller's, for messages; NULL when nothing is mapped
-  const uint8_t *data;  // touch it only inside brim_map_guard
+  const char *path;     // borrowed, for messages; NULL = nothing is mapped
+  const uint8_t *data;  // read it only inside brim_map_guard
   size_t size;          // when it was opened
-  int fd;               // -1: memory of the caller's (brim_map_memory)
+  int fd;               // -1 = memory of the caller (brim_map_memory)
 } brim_map;
 
-// The whole file. Installs the handler of SIGBUS that the guard needs, where another one stands;
-// what stood there before still gets every fault that is not a guarded one.
+// Maps the whole file. Installs the guard's SIGBUS handler, which passes every other fault to the handler before.
 brim_status brim_map_open(const char *path, brim_map *out);
-// Bytes in memory in the same form, for tests and fuzzing; not owned.
+// Wraps bytes in memory, for tests and fuzzing; not owned.
 void brim_map_memory(const void *data, size_t size, const char *name, brim_map *out);
 void brim_map_close(brim_map *map);  // an empty one is fine
 
-// Exactly n bytes from `offset` on, by any thread.
+// Copies exactly n bytes from `offset`. Any thread may call it.
 brim_status brim_map_copy(const brim_map *map, uint64_t offset, void *out, size_t n);
 
-// Run fn with the map's bytes readable; its status is returned. A fault leaves fn at the
-// instruction that touched the lost page, so fn takes no lock, allocates nothing and owns nothing
-// that has to be given back. Not nested.
+// Runs fn on the map's bytes and returns its status. A fault leaves fn in the middle, so fn must take no lock, allocate
+// nothing and own nothing that needs releasing. Not nested.
 typedef brim_status (*brim_map_fn)(void *ctx, const uint8_t *data, size_t size);
 brim_status brim_map_guard(const brim_map *map, brim_map_fn fn, void *ctx);
 
-// How a range will be read. Advice only: nothing fails.
+// How a range will be read; only advice.
 typedef enum brim_map_use {
   BRIM_MAP_USE_NORMAL,
-  BRIM_MAP_USE_RANDOM,  // small pieces in any order: no reading ahead
-  BRIM_MAP_USE_SOON,    // all of it: start reading
+  BRIM_MAP_USE_RANDOM,  // small pieces in any order: do not read ahead
+  BRIM_MAP_USE_SOON,    // all of it: start reading now
   BRIM_MAP_USE_COUNT
 } brim_map_use;
 void brim_map_advise(const brim_map *map, uint64_t offset, uint64_t n, brim_map_use use);

@@ -1,4 +1,4 @@
-// The message catalogue: one sorted table set by main, searched by the English text; and Korean particles.
+// The message catalogue, and Korean particles.
 
 #include "base/base_msg.h"
 
@@ -15,7 +15,7 @@
 static const brim_msg_pair *catalogue;
 static int catalogue_count;
 
-// Likewise: messages of what was added to the program, in the language that is not the sources'.
+// Added translations; also written by main before threads start.
 enum { MAX_ADDED = 16 };
 static struct {
   const brim_msg_pair *pairs;
@@ -56,12 +56,11 @@ const char *brim_tr(const char *english) {
   return hit && hit->translated ? hit->translated : find_added(english);
 }
 
-//------------------------------------------ particles ------------------------------------------
-// Korean particles behind what a message is filled with. A catalogue cannot know whether a name or a
-// number ends in a consonant, so it writes both forms, 이(가), and the one that is read is chosen here
-// when the text is made. Called by the failure detail, the log and what formats messages.
+//---------------------------------- particles ----------------------------------
+// The form of a Korean particle depends on the sound before it. A catalogue cannot know the sound of a filled-in name or
+// number, so it writes both forms, 이(가), and the right one is chosen here.
 
-// How the last word ends when it is read out.
+// How a word ends when read aloud.
 typedef enum ending { UNKNOWN, VOWEL, CONSONANT, L } ending;  // L alone takes 로 after a consonant
 
 typedef struct particle {
@@ -94,12 +93,12 @@ static ending hangul_ending(unsigned code) {
   return last == 0 ? VOWEL : last == 8 ? L : CONSONANT;
 }
 
-// Read letter by letter: GPU, lr, png.
+// The ending of a word that is spelled out: GPU, lr, png.
 static ending letter_ending(char c) {
   return strchr("lr", c) ? L : strchr("mn", c) ? CONSONANT : VOWEL;
 }
 
-// Words of brim whose last letter does not tell.
+// Words whose last letter does not tell their sound.
 static const struct {
   const char *word;
   ending ending;
@@ -112,8 +111,7 @@ static const struct {
     {"batch", VOWEL},     {"type", CONSONANT},     {"shape", VOWEL},       {"pipe", VOWEL},
     {"topic", CONSONANT}, {"synthetic", CONSONANT}};
 
-// An English word of n letters by how it is usually written in Korean; what differs from word to word
-// and is not listed stays unknown.
+// The ending of an English word by its usual spelling in Korean; unknown if that varies and the word is not listed.
 static ending word_ending(const char *word, size_t n) {
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     if (strlen(words[i].word) == n && strncasecmp(words[i].word, word, n) == 0) {
@@ -153,7 +151,7 @@ static ending word_ending(const char *word, size_t n) {
   }
 }
 
-// Where the word before `end` ends: without quotes, and without what stands in parentheses behind it.
+// The end of the word before `end`, without quotes and a part in parentheses.
 static const char *word_end(const char *text, const char *end) {
   while (end > text && strchr("'\"`", end[-1])) end--;
   if (end == text || end[-1] != ')') return end;
@@ -180,7 +178,7 @@ static ending ending_of(const char *text, const char *end) {
   if (!isalpha(last)) return UNKNOWN;
   const char *word = end;
   while (word > text && isalpha((unsigned char)word[-1])) word--;
-  // Units of brim's numbers (64 MiB, 3.2 ms, 5 GB/s) all end in a vowel: 바이트, 초.
+  // units after numbers (64 MiB, 3.2 ms, 5 GB/s) all end in a vowel: 바이트, 초
   const char *number = word;
   while (number > text && strchr(" /", number[-1])) number--;
   static const char *const units[] = {"B",  "KiB", "MiB", "GiB", "TiB", "kB", "MB", "GB",
@@ -212,11 +210,11 @@ bool brim_msg_has_particle(const char *text) {
 size_t brim_msg_particles(char *text, size_t from) {
   char *out = text + from;
   for (const char *in = out; *in;) {
-    // Only bytes that a particle can start with are compared: 0xEC or 0xEA..0xEB of Hangul, '('.
+    // a particle starts with 0xEA to 0xEC (Hangul) or '('
     const particle *found = *in == '(' || (unsigned char)*in >= 0xEA ? particle_at(in) : NULL;
     ending how = found ? ending_of(text, out) : UNKNOWN;
     if (how == UNKNOWN) {
-      // a doubled form that stays is passed whole: the 가 in it is no particle of its own
+      // copy an unresolved double form whole, since the 가 in it is no particle
       size_t n = found ? strlen(found->both) : 1;
       memmove(out, in, n);
       out += n;

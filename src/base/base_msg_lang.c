@@ -1,5 +1,4 @@
-// The languages of brim and the catalogues built into it. Apart from base_msg.c, so that a program that
-// asks for no language carries no catalogue.
+// The languages and built-in catalogues. Apart from base_msg.c, so that a program that sets no language links none.
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>
@@ -15,7 +14,7 @@ static const brim_msg_catalogue catalogues[] = {
     {"ko", korean, (int)(sizeof korean / sizeof korean[0])},
 };
 
-// The names, NULL-terminated; the first is the language of the sources.
+// Names, NULL-terminated; the first is the language of the sources.
 static const char *const *languages(void) {
   static const char *const names[] = {"en", "ko", NULL};
   return names;

@@ -21,7 +21,7 @@ void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_co
   if (work->table->batches) work->table->batches->allow_smaller(work->state);
   if (!batches || a->shrinks) return;
   a->effective = a->setting.value[a->batch] * a->setting.value[a->accumulation];
-  // a step larger than the data set stays an error with smaller micro-batches, too
+  // smaller micro-batches do not help a step that is larger than the data
   brim_work_info info;
   work->table->info(work->state, &info);
   a->whole = info.whole;
@@ -161,7 +161,7 @@ brim_status brim_run_adapt_rebuild(brim_run_adapt *a, brim_work *work, int64_t s
 
 //---------------------------------- remembering ----------------------------------
 
-// The adapted values: every knob if the workload shrinks itself, else micro-batch and accumulation.
+// The adapted values: every knob if the workload decides how to shrink, else micro-batch and accumulation.
 static void values_of(const brim_run_adapt *a, const brim_work *work, int64_t step,
                       brim_run_adaption *out) {
   memset(out, 0, sizeof *out);
@@ -202,7 +202,7 @@ brim_status brim_run_adapt_note(brim_run_adapt *a, const brim_work *work, brim_r
   return s;
 }
 
-// "step:batch:accumulation ...", or, if the workload shrinks itself, "step:knob=value<asked:... ..." with the
+// "step:batch:accumulation ...", or, if the workload decides how to shrink, "step:knob=value<asked:... ..." with the
 // knobs that are smaller than the config asked for.
 brim_status brim_run_adapt_put(const brim_run_adapt *a, const brim_work *work, json_t *metadata) {
   if (a->count == 0) return BRIM_OK;

@@ -59,7 +59,7 @@ enum { BRIM_RUN_ADAPTIONS = 16 };  // that a checkpoint remembers
 
 typedef struct brim_run_adaption {
   int64_t step, batch, accumulation;  // the values from this step on
-  brim_setting setting;               // replaces the two where the workload shrinks itself
+  brim_setting setting;               // replaces the two where the workload decides how to shrink
 } brim_run_adaption;
 
 typedef struct brim_run_adapt {
