@@ -1,4 +1,4 @@
-// The examination: which rows there are, the lines they add, and the readers that checks share.
+// The examination: tables of rows, adding lines, and the readers that checks share.
 
 #include "doctor/doctor.h"
 
@@ -12,18 +12,7 @@
 
 #include "doctor/doctor_int.h"
 
-//-------------------------------------- lines and readers --------------------------------------
-// What checks share: adding lines to the report, reading small files below the root, lists of cores.
-
 //---------------------------------- lines ----------------------------------
-
-static brim_doctor_line *begin(brim_doctor_report *report, const brim_doctor_row *row,
-                               brim_doctor_state state) {
-  brim_doctor_line *line = brim_doctor_report_add(report, row->group, row->key, state);
-  line->label = row->label;
-  if (row->why) snprintf(line->why, sizeof line->why, "%s", brim_tr(row->why));
-  return line;
-}
 
 static void fill(char *out, size_t size, const char *fmt, va_list args) {
   vsnprintf(out, size, fmt, args);
@@ -31,22 +20,29 @@ static void fill(char *out, size_t size, const char *fmt, va_list args) {
   brim_utf8_trim(out);
 }
 
+static brim_doctor_line *add_line(brim_doctor_report *report, const brim_doctor_row *row,
+                                  brim_doctor_state state, const char *fmt, va_list args) {
+  brim_doctor_line *line = brim_doctor_report_add(report, row->group, row->key, state);
+  line->label = row->label;
+  if (row->why) snprintf(line->why, sizeof line->why, "%s", brim_tr(row->why));
+  fill(line->value, sizeof line->value, fmt, args);
+  return line;
+}
+
 brim_doctor_line *brim_doctor_say(brim_doctor_exam *e, brim_doctor_state state, const char *fmt,
                                   ...) {
-  brim_doctor_line *line = begin(e->report, e->row, state);
   va_list args;
   va_start(args, fmt);
-  fill(line->value, sizeof line->value, fmt, args);
+  brim_doctor_line *line = add_line(e->report, e->row, state, fmt, args);
   va_end(args);
   return line;
 }
 
 brim_doctor_line *brim_doctor_say_row(brim_doctor_report *report, const brim_doctor_row *row,
                                       brim_doctor_state state, const char *fmt, ...) {
-  brim_doctor_line *line = begin(report, row, state);
   va_list args;
   va_start(args, fmt);
-  fill(line->value, sizeof line->value, fmt, args);
+  brim_doctor_line *line = add_line(report, row, state, fmt, args);
   va_end(args);
   return line;
 }
@@ -113,7 +109,7 @@ void brim_doctor_bytes(double bytes, char out[32]) {
 
 enum { MAX_CPUS = 8192 };
 
-// Marks what the list names; false when it is no such list.
+// Marks the CPUs of a kernel list. False if it is malformed.
 static bool mark_cpus(const char *list, unsigned char marks[MAX_CPUS], unsigned char bit) {
   const char *at = list;
   while (*at && *at != '\n') {
@@ -192,7 +188,7 @@ brim_doctor_machine brim_doctor_this_machine(void) {
                                .speed = brim_doctor_read_passes};
 }
 
-//---------------------------------- all of it ----------------------------------
+//---------------------------------- the examination ----------------------------------
 
 static bool stopped(const brim_doctor_machine *m) { return m->stop && *m->stop; }
 

@@ -1,4 +1,5 @@
-// What a config asks of this machine, what an earlier bench measured of it, and which knobs are far from their best.
+// Checks of a config on this machine: memory and disk space that it needs, what an earlier bench recommends, and knobs
+// that are far from their best value. Also the measured ceilings.
 
 #include <math.h>
 #include <stdarg.h>
@@ -10,21 +11,20 @@
 #include "tune/tune.h"
 #include "workload/learn/learn.h"
 
-// Results of an earlier bench that are of this job on this device, and what follows from them.
+// Results of an earlier bench for this job and device, and their recommendation.
 typedef struct brim_doctor_records {
   brim_result *results;
   size_t count;
   int own;                    // the config's own setting; -1 = none
-  brim_recommendation picks;  // where there are results
+  brim_recommendation picks;  // if there are results
 } brim_doctor_records;
 static void fix_train(const brim_doctor_job *job, brim_doctor_line *line, const char *fmt, ...)
     BRIM_PRINTF(3, 4);
 
-//------------------------------------------- commands -------------------------------------------
-// Commands that a reader can paste: the whole of it, with the data and all overrides of the job. And what a
-// workload tells of itself.
+//---------------------------------- commands ----------------------------------
+// Complete commands to paste, with the data and all overrides of the job.
 
-// The length of the first word, quotes and all.
+// The length of the first word, including quotes.
 static size_t word_length(const char *text) {
   size_t n = 0;
   for (bool quoted = false; text[n] && (quoted || text[n] != ' '); n++) {
@@ -33,7 +33,7 @@ static size_t word_length(const char *text) {
   return n;
 }
 
-// Does one of the words of `more` set the key that this word sets?
+// True if one of the words of `more` sets the same key as this word.
 static bool is_replaced(const char *word, size_t n, const char *more) {
   size_t key = strcspn(word, "=");
   if (key >= n) return false;
@@ -67,8 +67,8 @@ static void fix_command(const brim_doctor_job *job, brim_doctor_line *line, cons
   brim_str_deinit(&text);
 }
 
-// The whole command that trains this job with other values ("data.pin_memory=true"), or that measures it
-// (`extra`: options; "" = none). One that is too long for a line is left to the reader.
+// Sets the command that trains this job with other values ("data.pin_memory=true"), or measures it (`extra`: options).
+// Sets none if it is too long.
 static void fix_train(const brim_doctor_job *job, brim_doctor_line *line, const char *fmt, ...) {
   char more[512];
   va_list args;
@@ -82,15 +82,13 @@ static void fix_bench(const brim_doctor_job *job, brim_doctor_line *line, const 
   fix_command(job, line, "bench", extra);
 }
 
-// What the workload tells of itself.
 static void brim_doctor_info(const brim_doctor_job *job, brim_work_info *out) {
   memset(out, 0, sizeof *out);
   job->work->table->info(job->work->state, out);
 }
 
-//------------------------------------------- ceilings -------------------------------------------
-// Lines about what a device was measured to do at best. Figures are good by being known; one is marked
-// where the machine's own facts say that more should be possible.
+//---------------------------------- ceilings ----------------------------------
+// A measured figure is good, unless the machine's own facts say that more should be possible.
 
 #define SLOW_LAUNCH_S 20e-6
 
@@ -168,7 +166,7 @@ static void figure_text(double value, unit u, char out[64]) {
   }
 }
 
-// Bytes/s of a link with encoding, one direction; NaN = not known.
+// Bytes/s of a PCIe link in one direction, after encoding; NaN = unknown.
 static double link_rate(const brim_gpu_setup *f) {
   static const double lane[] = {0.25e9, 0.5e9, 0.985e9, 1.969e9, 3.938e9, 7.563e9};
   if (!f || f->pcie_generation_max < 1 || f->pcie_generation_max > 6 || f->pcie_width < 1) {
@@ -194,7 +192,7 @@ static void say_measure_again(brim_doctor_line *line) {
   }
 }
 
-// They were measured beside other programs. brim measures them again the next time.
+// Notes that other programs ran during the measurement, so that brim measures again next time.
 static void say_busy(brim_doctor_line *line, const brim_machine_ceilings *ceilings, bool gpu) {
   brim_doctor_because(
       line,
@@ -268,17 +266,14 @@ void brim_doctor_ceilings(const brim_machine_ceilings *ceilings, const brim_devi
   }
 }
 
-//--------------------------------------- earlier benches ---------------------------------------
-// What an earlier bench measured of the same job on the same device, and what it recommends: by the rule
-// of `brim bench` itself (src/tune).
+//---------------------------------- earlier benches ----------------------------------
+// The recommendation from an earlier bench of the same job and device, by the rule of `brim bench` (src/tune).
 
 #define WORTH 1.1  // a faster setting is named from this factor on
 
 static const brim_doctor_row measured_row = {
     "config.measured", BRIM_DOCTOR_GROUP_CONFIG, BRIM_N_("Measured settings"),
     BRIM_N_("What brim bench measures on this device replaces the rules."), NULL};
-
-//---------------------------------- reading ----------------------------------
 
 static bool is_of_job(const brim_result *r, const brim_result *plan) {
   return brim_result_ran(r) && r->kind[0] == '\0' && strcmp(r->workload, plan->workload) == 0 &&
@@ -287,7 +282,7 @@ static bool is_of_job(const brim_result *r, const brim_result *plan) {
          r->plan.parameter_count == plan->plan.parameter_count;
 }
 
-// Settings of both agree in every knob that both name.
+// True if the settings agree in every knob that both have.
 static bool same_setting(const brim_result *a, const brim_result *b) {
   for (size_t i = 0; i < a->knob_count; i++) {
     const brim_result_knob *k = brim_result_knob_find(b, a->knobs[i].name);
@@ -296,7 +291,7 @@ static bool same_setting(const brim_result *a, const brim_result *b) {
   return true;
 }
 
-// The values that the bench was asked to try; NULL = it chose them.
+// The values that the user asked bench to try; NULL = bench chose them.
 static const json_t *asked_values(const brim_result *r, const brim_knob *knob) {
   const char *dot = knob->list ? strchr(knob->list, '.') : NULL;
   char group[64];
@@ -325,7 +320,7 @@ static brim_setting setting_of(const brim_work *work, const brim_result *r) {
   return setting;
 }
 
-// The config's own value is none of those that the bench was asked to try: it was there to compare with.
+// True if the config's own value was not among those to try, so that it was only a reference.
 static bool is_reference(const brim_work *work, const brim_result *r) {
   for (size_t k = 0; k < work->knob_count; k++) {
     const brim_knob *knob = &work->knobs[k];
@@ -339,8 +334,7 @@ static bool is_reference(const brim_work *work, const brim_result *r) {
   return false;
 }
 
-// By the same evidence as bench: the race that the visits of the records make. Without memory for it nothing
-// is certain.
+// Recommends by the same race as bench, built from the records' visits. Without memory for it nothing is certain.
 static void choose(const brim_doctor_job *job, brim_doctor_records *out) {
   brim_race *race = NULL;
   const double passes = (double)brim_config_int(job->config, "benchmark.repeats");
@@ -370,7 +364,7 @@ static void choose(const brim_doctor_job *job, brim_doctor_records *out) {
   brim_free(withheld);
 }
 
-// Unreadable files have no records.
+// Reads the records. An unreadable file counts as empty.
 static void records_read(const brim_doctor_job *job, brim_doctor_records *out) {
   size_t all = 0;
   bool torn = false;
@@ -402,21 +396,19 @@ static void records_free(brim_doctor_records *records) {
   records->count = 0;
 }
 
-//---------------------------------- the line ----------------------------------
-
 static const brim_knob *knob_named(const brim_work *work, const char *name) {
   int at = brim_work_knob(work, name);
   return at < 0 ? NULL : &work->knobs[at];
 }
 
-// What differs between the config and the recommended setting: in words, as overrides, and what it means
-// for the learning rate ("" = nothing).
+// Differences between the config and the recommended setting: in words, as overrides, and the effect on the learning rate
+// ("" = none).
 typedef struct difference {
   brim_str text, overrides;
   char rate[256];
 } difference;
 
-// As `brim bench --apply` writes it.
+// Adds the learning rate as `brim bench --apply` writes it.
 static void add_rate(const brim_doctor_job *job, const brim_result *to, difference *out) {
   brim_advice_facts f;
   brim_work *work = job->work;
@@ -450,7 +442,7 @@ static void find_difference(const brim_doctor_job *job, const brim_result *to, d
   add_rate(job, to, out);
 }
 
-// As bench doubts it; "" = it does not.
+// Why bench itself doubts the recommendation; "" = it does not.
 static const char *doubt_of(const brim_doctor_records *records) {
   return records->picks.provisional ? brim_tr(" (provisional: another may be faster)") : "";
 }
@@ -508,7 +500,6 @@ static void say_measured(const brim_doctor_job *job, const brim_doctor_records *
   brim_str_deinit(&d.overrides);
 }
 
-// The line about them.
 static void brim_doctor_measured(const brim_doctor_job *job, const brim_doctor_records *records,
                                  brim_doctor_report *out) {
   if (records->count > 0 && records->picks.recommended >= 0) {
@@ -522,9 +513,8 @@ static void brim_doctor_measured(const brim_doctor_job *job, const brim_doctor_r
   fix_bench(job, line, "");
 }
 
-//-------------------------------------------- knobs --------------------------------------------
-// Knobs of a config that are far from their best, by rules that hold for most machines: where no bench
-// measured them. And what a bench would try.
+//---------------------------------- knobs ----------------------------------
+// Rules for knobs that no bench has measured, which hold on most machines; and the values that a bench would try.
 
 enum { LEAST_CPU_BATCH = 32 };  // the smallest that `brim bench` tries on a CPU
 
@@ -536,13 +526,11 @@ static const brim_doctor_row sweep_row = {
     "config.sweep", BRIM_DOCTOR_GROUP_CONFIG, BRIM_N_("brim bench would try"),
     BRIM_N_("brim bench measures combinations of these values and recommends one."), NULL};
 
-//---------------------------------- rules ----------------------------------
-
 typedef struct rule_place {
   const brim_doctor_job *job;
   brim_doctor_report *out;
   const char *key, *name;
-  const brim_knob *knob;  // NULL = a key that is none
+  const brim_knob *knob;  // NULL = the key is no knob
   int64_t value;
 } rule_place;
 
@@ -580,7 +568,7 @@ static bool is_doubted(const brim_doctor_report *report) {
   return false;
 }
 
-// How many times as fast bf16 is here; NaN = not measured, or while others used the machine.
+// Speed of bf16 relative to `now`; NaN = not measured, or measured on a busy machine.
 static double bf16_gain(const rule_place *p, const char *now) {
   if (is_doubted(p->out)) return (double)NAN;
   const brim_machine_ceilings *c = &p->out->ceilings;
@@ -634,7 +622,7 @@ static void rule_graph(const rule_place *p) {
       p, brim_tr("Without a recorded step the host launches every op: small steps wait for it."));
 }
 
-// Samples that the CPU decodes or transforms again in every epoch.
+// True if the CPU decodes or transforms samples again in every epoch.
 static bool loading_takes_work(const rule_place *p) {
   const brim_plan *plan = &p->job->plan->plan;
   brim_work_info info;
@@ -645,7 +633,7 @@ static bool loading_takes_work(const rule_place *p) {
   return info.takes_work;
 }
 
-// The number that training takes where the config names none.
+// Compares num_workers with the number that training takes by default.
 static void rule_workers(const rule_place *p) {
   int cores = cores_of(p);
   char value[32];
@@ -730,7 +718,6 @@ static void rule_batch(const rule_place *p) {
       100 * share);
 }
 
-// Which knob is far from its best, by rules.
 static void brim_doctor_rules(const brim_doctor_job *job, brim_doctor_report *out) {
   static const struct {
     brim_knob_role role;
@@ -752,7 +739,7 @@ static void brim_doctor_rules(const brim_doctor_job *job, brim_doctor_report *ou
                           .knob = knob,
                           .value = setting.value[at]};
     if (knob->matters && !knob->matters(job->work->state, &setting)) continue;
-    // a precision that bench would not try has no rule, either: small networks gain nothing by it
+    // skip a precision that bench would not try: small networks gain nothing from it
     if (rules[i].role == BRIM_ROLE_PRECISION && (!knob->choices || !knob->axis)) continue;
     rules[i].rule(&p);
   }
@@ -764,9 +751,7 @@ static void brim_doctor_rules(const brim_doctor_job *job, brim_doctor_report *ou
   rule_threads(&threads);
 }
 
-//---------------------------------- sweep ----------------------------------
-
-// The values that the config lists; 0 = none.
+// The values that the config lists for a knob; returns how many.
 static size_t listed(const brim_doctor_job *job, const brim_knob *knob, brim_str *out,
                      int64_t *most) {
   const int64_t *numbers = NULL;
@@ -812,7 +797,7 @@ static void put_axis(const brim_doctor_job *job, int at, brim_knob_sweep *sweep,
   brim_str_deinit(&text);
 }
 
-// What `brim bench` would try, in the order in which it chooses.
+// The values that `brim bench` would try, in its order.
 static void brim_doctor_sweep(const brim_doctor_job *job, brim_doctor_report *out) {
   const brim_work *work = job->work;
   brim_knob_sweep sweep = {.work = work,
@@ -842,13 +827,11 @@ static void brim_doctor_sweep(const brim_doctor_job *job, brim_doctor_report *ou
   brim_str_deinit(&text);
 }
 
-//-------------------------------------------- config --------------------------------------------
-// What a config asks of this machine: does it fit, which files will it write. What its knobs could be
-// comes from doctor_config.c.
+//---------------------------------- memory and disk space ----------------------------------
 
 #define GIB 1073741824.0
-// On the high side: a line of log.jsonl of a small supervised run has about 260, a figure in an event
-// file about 50.
+// Estimates on the high side: a line of log.jsonl of a small supervised run has about 260 bytes, a figure in an event file
+// about 50.
 #define LOG_LINE_BYTES 400.0
 #define EVENT_BYTES 80.0
 #define SMALL_CHECKPOINT 65536.0
@@ -880,8 +863,6 @@ void brim_doctor_config_failed(const char *message, const char *words, brim_doct
   brim_doctor_line *line = brim_doctor_say_row(out, &rows[OPENS], BRIM_DOCTOR_BAD, "%s", message);
   if (words[0]) brim_doctor_fix(line, "brim config show %s --origins", words);
 }
-
-//---------------------------------- memory ----------------------------------
 
 static void say_fit(const brim_doctor_job *job, brim_doctor_report *out) {
   const brim_result *r = job->plan;
@@ -943,9 +924,7 @@ static void say_host(const brim_doctor_job *job, brim_doctor_report *out) {
   }
 }
 
-//---------------------------------- files ----------------------------------
-
-// Of the plan's rows, those that a checkpoint keeps.
+// Bytes of the plan's rows that a checkpoint contains.
 static double checkpoint_bytes(const brim_plan *plan) {
   static const char *const kept[] = {"parameters", BRIM_PLAN_STATISTICS, "optimizer state",
                                      "average of weights", "average of running statistics"};
@@ -971,11 +950,10 @@ static const char *run_folder(const brim_doctor_job *job) {
   return job->machine->output ? job->machine->output : ".";
 }
 
-// Sizes as they were written before, else by the plan. Names and settings in front of the tensors take
-// a few KiB that no plan knows.
+// Bytes of all checkpoints of a run, from one checkpoint's size. Headers take a few KiB more.
 static double all_checkpoints(const brim_doctor_job *job, double one) {
   double keep = (double)brim_config_int(job->config, "checkpoint.keep");
-  // the recent ones, the best one, the final weights, and one that is being written
+  // the last ones, the best, one being written, and the final weights
   return one * (keep + 2) + 4 * (double)job->plan->plan.parameter_count;
 }
 
@@ -1060,7 +1038,7 @@ static void say_interval(const brim_doctor_job *job, const brim_doctor_records *
   if (longer) fix_train(job, line, "checkpoint.interval=1000");
 }
 
-// Steps of a whole run; NaN = not known before it runs.
+// Steps of a whole run; NaN = unknown before it runs.
 static double run_steps(const brim_doctor_job *job, double *epochs) {
   brim_work_info info;
   brim_doctor_info(job, &info);
@@ -1113,7 +1091,7 @@ static void say_logs(const brim_doctor_job *job, brim_doctor_report *out) {
   }
 }
 
-//---------------------------------- all of it ----------------------------------
+//---------------------------------- the job ----------------------------------
 
 static bool is_of_memory(brim_failure failure) {
   return failure == BRIM_FAILURE_OOM_PLANNED || failure == BRIM_FAILURE_OOM_DEVICE ||

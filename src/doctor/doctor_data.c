@@ -1,4 +1,4 @@
-// Where the data lie: which file system, how much room is left, how fast it reads.
+// Checks of the data: file system, free space, reading speed.
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -12,16 +12,16 @@
 
 #define GIB 1073741824.0
 #define MIB 1048576.0
-// Of a pass
+// Limits of a pass.
 #define READ_SECONDS 0.5
 #define READ_BYTES (128 * MIB)
-#define LEAST_READ_BYTES (4 * MIB)  // less says nothing about the speed
+#define LEAST_READ_BYTES (4 * MIB)  // too little to measure a speed
 #define SLOW_BYTES_PER_S 200e6
 enum { READ_FILES = 256, READ_DEPTH = 4, CHUNK = 1 << 20 };
 
 //---------------------------------- file systems ----------------------------------
 
-// A mount point is written with octal escapes for blanks and the like.
+// Decodes the octal escapes of blanks in a mount point.
 static void unescape(char *text) {
   char *to = text;
   for (const char *at = text; *at;) {
@@ -75,7 +75,7 @@ bool brim_doctor_mount(const brim_doctor_machine *m, const char *path, char *typ
 }
 
 typedef struct kind {
-  const char *type;  // a trailing * stands for anything
+  const char *type;  // a trailing * matches anything
   const char *what;  // a message
   bool slow;
 } kind;
@@ -117,8 +117,7 @@ static const char *path_of(const brim_doctor_exam *e) {
   return e->machine->data ? e->machine->data : ".";
 }
 
-// The data as a word of a command. A path that would not leave room for the rest, or that a shell would read in
-// another way, is left to the reader.
+// The data's path as a quoted word of a command; "SRC" if it is too long or a shell would read it differently.
 enum { MOST_WORD = 256 };
 static const char *source_of(const brim_doctor_exam *e, char out[MOST_WORD]) {
   const char *path = e->machine->data;
@@ -157,7 +156,7 @@ static void check_filesystem(brim_doctor_exam *e) {
       source_of(e, source));
 }
 
-//---------------------------------- room ----------------------------------
+//---------------------------------- space ----------------------------------
 
 static void say_space(brim_doctor_exam *e, const char *path) {
   brim_doctor_space space;
@@ -188,7 +187,7 @@ static void check_space(brim_doctor_exam *e) {
 
 //---------------------------------- speed ----------------------------------
 
-// One pass over files of a path, from where the last one ended.
+// A pass over the files of a path, from where the last one ended.
 typedef struct reading {
   char *chunk;
   double skip;  // bytes of files that were read before
@@ -204,7 +203,7 @@ static bool done(const reading *r) {
   return (double)brim_time_since_ns(r->start, brim_clock_now()) * 1e-9 > READ_SECONDS;
 }
 
-// From the disk where the kernel lets go of what it has cached.
+// Reads a file from disk, if the kernel drops it from its cache.
 static void read_file(reading *r, const char *path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   struct stat about;
@@ -224,7 +223,7 @@ static void read_file(reading *r, const char *path) {
   close(fd);
 }
 
-// Hidden files are no data.
+// Reads the files below a path, without hidden ones.
 static void read_tree(reading *r, const char *path, int depth) {
   char **names = NULL;
   size_t count = 0;
@@ -245,7 +244,7 @@ static void read_tree(reading *r, const char *path, int depth) {
   brim_fs_list_free(names, count);
 }
 
-// Bytes that this process has had from storage; NaN = the kernel does not say.
+// Bytes that this process has read from storage; NaN = unknown.
 static double from_storage(void) {
   char text[1024], value[64];
   double bytes;
@@ -301,7 +300,7 @@ brim_status brim_doctor_read_passes(const brim_doctor_machine *machine, brim_doc
   for (int i = 0; i < BRIM_DOCTOR_PASSES; i++) {
     reading r = {.machine = machine, .start = brim_clock_now(), .chunk = chunk, .skip = at};
     read_tree(&r, machine->data, READ_DEPTH);
-    if (r.bytes < LEAST_READ_BYTES && at > 0) {  // the end: from the first file again
+    if (r.bytes < LEAST_READ_BYTES && at > 0) {  // all files are read: start again
       out->bytes += r.bytes;
       r = (reading){.machine = machine, .start = brim_clock_now(), .chunk = chunk};
       read_tree(&r, machine->data, READ_DEPTH);

@@ -1,4 +1,4 @@
-// Checks of each GPU: how it is set up, and its health.
+// Checks of each GPU: setup and health, by NVML.
 
 #include "doctor/doctor_int.h"
 
@@ -10,22 +10,19 @@
 
 #include "base/base_words.h"
 
-//---------------------------------------- what NVML says ----------------------------------------
-// What NVML says about the GPUs of this machine, asked once and by a thread of its own: a call into a
-// driver that hangs never returns, and everything else is to be shown all the same.
+//---------------------------------- asking NVML ----------------------------------
+// NVML is asked once, in a thread, since a call into a driver that hangs never returns.
 
 struct brim_doctor_survey {
   brim_status (*open)(void *ctx, brim_gpu_monitor **out);
   void *ctx;
-  brim_thread *thread;  // NULL = none could be started: asked in place
+  brim_thread *thread;  // NULL = none could be started, so NVML was asked directly
   brim_gpu_monitor *monitor;
   brim_doctor_gpus gpus;
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  bool done;  // by `mutex`; all above is the thread's until then
+  bool done;  // under `mutex`; until then all above belongs to the thread
 };
-
-//---------------------------------- asking ----------------------------------
 
 static void name_gpus(brim_doctor_gpus *e) {
   int index = -1, slice = 0;
@@ -99,8 +96,6 @@ static void ask(void *ctx) {
   pthread_mutex_unlock(&s->mutex);
 }
 
-//---------------------------------- the thread ----------------------------------
-
 brim_status brim_doctor_survey_start(brim_status (*open)(void *ctx, brim_gpu_monitor **out),
                                      void *ctx, brim_doctor_survey **out) {
   *out = NULL;
@@ -147,9 +142,7 @@ void brim_doctor_survey_free(brim_doctor_survey *s) {
   brim_free(s);
 }
 
-//-------------------------------------------- setup --------------------------------------------
-// Checks of each GPU as it stands: memory and the processes that hold it, modes, power, PCIe link, NUMA
-// node.
+//---------------------------------- setup ----------------------------------
 
 #define GIB 1073741824.0
 
@@ -164,8 +157,6 @@ static void not_told(brim_doctor_exam *e, const brim_doctor_gpu *g) {
                                    ? brim_tr("the driver does not report it for a slice (MIG)")
                                    : brim_tr("the driver does not report")));
 }
-
-//---------------------------------- which ----------------------------------
 
 static void check_found(brim_doctor_exam *e) {
   bool asked = e->machine->gpus && !e->machine->gpus->opened;
@@ -191,9 +182,7 @@ static void check_found(brim_doctor_exam *e) {
   }
 }
 
-//---------------------------------- memory ----------------------------------
-
-// "python train.py (alice) 12 GiB, ..." of others; returns how many there are.
+// Lists other processes, "python train.py (alice) 12 GiB, ..."; returns how many.
 static size_t list_holders(const brim_doctor_gpu *g, brim_str *out) {
   size_t others = 0;
   for (size_t i = 0; i < g->process_count; i++) {
@@ -258,7 +247,7 @@ static void check_memory(brim_doctor_exam *e) {
   }
 }
 
-// Others that compute share the SMs, however little memory they hold.
+// Warns about other computing processes, which share the SMs even with little memory.
 static void check_shared(brim_doctor_exam *e) {
   for (size_t i = 0; i < e->gpu_count; i++) {
     const brim_doctor_gpu *g = &e->gpus[i];
@@ -279,8 +268,6 @@ static void check_shared(brim_doctor_exam *e) {
     }
   }
 }
-
-//---------------------------------- modes ----------------------------------
 
 static void check_mig(brim_doctor_exam *e) {
   for (size_t i = 0; i < e->gpu_count; i++) {
@@ -344,7 +331,7 @@ static void check_persistence(brim_doctor_exam *e) {
   for (size_t i = 0; i < e->gpu_count; i++) {
     const brim_doctor_gpu *g = &e->gpus[i];
     if (g->listed.slice || e->wsl || g->setup.persistence == BRIM_GPU_SWITCH_UNKNOWN) {
-      if (e->wsl) continue;  // Windows keeps its driver loaded
+      if (e->wsl) continue;  // Windows keeps the driver loaded
       not_told(e, g);
     } else if (g->setup.persistence == BRIM_GPU_SWITCH_ON) {
       about_gpu(g, brim_doctor_say(e, BRIM_DOCTOR_GOOD, "%s", brim_tr("on")));
@@ -355,8 +342,6 @@ static void check_persistence(brim_doctor_exam *e) {
     }
   }
 }
-
-//---------------------------------- power, link, place ----------------------------------
 
 static void check_power(brim_doctor_exam *e) {
   for (size_t i = 0; i < e->gpu_count; i++) {
@@ -377,7 +362,7 @@ static void check_power(brim_doctor_exam *e) {
   }
 }
 
-// A GPU that is idle lowers the generation of its link; the width stays.
+// An idle GPU lowers the generation of its PCIe link, not the width.
 static void check_link(brim_doctor_exam *e) {
   for (size_t i = 0; i < e->gpu_count; i++) {
     const brim_doctor_gpu *g = &e->gpus[i];
@@ -416,7 +401,7 @@ static void check_numa(brim_doctor_exam *e) {
   bool known = brim_doctor_allowed(e, allowed, sizeof allowed);
   for (size_t i = 0; i < e->gpu_count; i++) {
     const brim_doctor_gpu *g = &e->gpus[i];
-    if (e->wsl) return;  // one node, and no PCI bus that could be read
+    if (e->wsl) return;  // one node, and no readable PCI bus
     snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", g->setup.bus_id);
     if (!g->setup.bus_id[0] || !brim_doctor_read_word(e, path, node, sizeof node)) {
       about_gpu(g, brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, brim_tr("%s cannot be read"),
@@ -483,8 +468,7 @@ const brim_doctor_row brim_doctor_gpu_rows[] = {
      check_numa},
     {0}};
 
-//-------------------------------------------- health --------------------------------------------
-// Checks of each GPU's health: memory errors, replaced rows, heat, and what holds its clock down now.
+//---------------------------------- health ----------------------------------
 
 static void check_ecc(brim_doctor_exam *e) {
   for (size_t i = 0; i < e->gpu_count; i++) {
@@ -579,7 +563,7 @@ static void check_clocks(brim_doctor_exam *e) {
     }
     const uint32_t hard = 1U << BRIM_THROTTLE_BIT_THERMAL | 1U << BRIM_THROTTLE_BIT_HARDWARE |
                           1U << BRIM_THROTTLE_BIT_POWER_BRAKE;
-    // under load a card works at its power limit; that alone is no fault
+    // the power limit is normal under load
     bool only_power = f->throttle == 1U << BRIM_THROTTLE_BIT_POWER_CAP;
     brim_doctor_line *line = brim_doctor_say(e,
                                              f->throttle & hard ? BRIM_DOCTOR_BAD

@@ -9,8 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
-//-------------------------------------- memory and limits --------------------------------------
-// Checks of the host besides its processors: system, memory, swap, shared memory, limits of the process.
+//---------------------------------- system ----------------------------------
 
 #define GIB 1073741824.0
 #define TOO_FEW 64  // with so few files or threads brim itself fails
@@ -59,7 +58,7 @@ static void check_memory(brim_doctor_exam *e) {
                       : "ps -eo pid,user,rss,args --sort=-rss | head");
 }
 
-// "oom_kill N" of a file; NaN = it does not say.
+// The number after "oom_kill" in a file of a cgroup; NaN = unknown.
 static double kills_in(const brim_doctor_exam *e, const char *folder, const char *group,
                        const char *file) {
   char text[BRIM_DOCTOR_TEXT], path[512], value[64];
@@ -73,7 +72,8 @@ static double kills_in(const brim_doctor_exam *e, const char *folder, const char
   return kills;
 }
 
-// Version 1 lists the group of its memory controller as "4:memory:/box"; a namespace may hide the path.
+// Warns if the kernel has killed processes of this cgroup. Version 1 lists it as "4:memory:/box"; a namespace may hide the
+// path.
 static void check_killed(brim_doctor_exam *e) {
   char text[BRIM_DOCTOR_TEXT], group[256] = "", old[256] = "";
   if (brim_doctor_read(e, "/proc/self/cgroup", text, sizeof text)) {
@@ -209,7 +209,7 @@ static void check_memlock(brim_doctor_exam *e) {
   limit_text(hard, most);
   if (!isinf(soft)) brim_doctor_bytes(soft, now);
   if (!isinf(hard)) brim_doctor_bytes(hard, most);
-  // Pinned memory is locked by the GPU driver and does not count. RDMA's does.
+  // the GPU driver locks pinned memory, which does not count; RDMA's does
   bool rdma = brim_doctor_exists(e, "/sys/class/infiniband");
   bool low = rdma && soft < GIB;
   brim_doctor_line *line = brim_doctor_say(e, low ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,
@@ -252,14 +252,13 @@ const brim_doctor_row brim_doctor_host_rows[] = {
      check_processes},
     {0}};
 
-//------------------------------------ environment variables ------------------------------------
-// Environment variables that make training slow, hide GPUs or change results, and some that help. One
-// row per variable; variables that are not set have no line.
+//---------------------------------- environment variables ----------------------------------
+// Variables that slow training, hide GPUs or change results, and some that help. Unset variables get no line.
 
 typedef struct variable {
   const char *name;
-  const char *why;  // a message; of the value that is spoken of
-  // What the value means; sets the line's state before it is added.
+  const char *why;  // a message
+  // Returns the state of the line for this value.
   brim_doctor_state (*judge)(const brim_doctor_exam *e, const char *value);
   const char *fix;  // NULL = "unset NAME"
 } variable;
@@ -302,7 +301,7 @@ static brim_doctor_state judge_loading(const brim_doctor_exam *e, const char *v)
   return strcasecmp(v, "EAGER") == 0 ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
 }
 
-// Indices or ids; the first that names no GPU hides itself and all behind it.
+// Indices or ids. The first that names no GPU hides itself and all after it.
 static brim_doctor_state judge_visible(const brim_doctor_exam *e, const char *v) {
   if (e->gpu_count == 0) return BRIM_DOCTOR_GOOD;
   if (!v[0] || strcmp(v, "-1") == 0 || strcasecmp(v, "none") == 0 ||
@@ -346,7 +345,8 @@ static brim_doctor_state judge_platforms(const brim_doctor_exam *e, const char *
 static brim_doctor_state judge_threads(const brim_doctor_exam *e, const char *v) {
   int64_t threads = 0;
   char first[32];
-  snprintf(first, sizeof first, "%.*s", (int)strcspn(v, ","), v);  // a list is for nested regions
+  snprintf(first, sizeof first, "%.*s", (int)strcspn(v, ","),
+           v);  // a list is for nested regions; the first counts
   int most = brim_doctor_cores(e);
   if (!brim_parse_i64(first, &threads) || threads < 1) return BRIM_DOCTOR_BAD;
   if (most < 1) return BRIM_DOCTOR_GOOD;
@@ -483,13 +483,9 @@ const brim_doctor_row brim_doctor_env_rows[] = {
      check_variables},
     {0}};
 
-//------------------------------------------ processors ------------------------------------------
-// Checks of the processors: how many this process may use, what the control group leaves of them, how
-// busy they are and how fast they may run.
+//---------------------------------- processors ----------------------------------
 
 enum { GOVERNOR_CPUS = 4096, CORES_PER_GPU = 4 };
-
-//---------------------------------- cores ----------------------------------
 
 static void check_cores(brim_doctor_exam *e) {
   char allowed[1024], online[1024];
@@ -519,17 +515,15 @@ static void check_cores(brim_doctor_exam *e) {
                                 "brim data convert"));
 }
 
-//---------------------------------- quota ----------------------------------
-
-// The control group of this process in version 2 ("/" = the root, or hidden by a namespace).
+// The version 2 cgroup of this process; "/" = the root, or hidden by a namespace.
 static bool own_group(const brim_doctor_exam *e, char *out, size_t size) {
   char text[BRIM_DOCTOR_TEXT];
   return brim_doctor_read(e, "/proc/self/cgroup", text, sizeof text) &&
          brim_machine_find_line(text, "0:", out, size);
 }
 
-// Can a quota of this process be seen? Version 2 keeps it in the folder of the process's group, which a
-// sandbox may hide though the top folder is there.
+// True if a quota would be visible. Version 2 keeps it in the group's folder, which a sandbox may hide although the top
+// folder is there.
 static bool groups_visible(const brim_doctor_exam *e) {
   char group[256] = "", path[512];
   bool old = brim_doctor_exists(e, "/sys/fs/cgroup/cpu") ||
@@ -570,10 +564,8 @@ static void check_quota(brim_doctor_exam *e) {
                           "the quota has cores"));
 }
 
-//---------------------------------- throttling ----------------------------------
-
 typedef struct throttling {
-  double periods, throttled, seconds;  // NaN = not known
+  double periods, throttled, seconds;  // NaN = unknown
 } throttling;
 
 static double stat_number(const char *text, const char *key) {
@@ -593,7 +585,7 @@ static bool read_throttling(const brim_doctor_exam *e, const char *path, throttl
   return !isnan(out->periods) && !isnan(out->throttled);
 }
 
-// The group that is throttled most, of the process's own and those above it.
+// The most throttled group, of the process's own and those above it.
 static bool worst_throttling(const brim_doctor_exam *e, throttling *out) {
   char group[256], path[512];
   bool found = false;
@@ -646,8 +638,6 @@ static void check_throttling(brim_doctor_exam *e) {
               "config, OMP_NUM_THREADS"));
 }
 
-//---------------------------------- load ----------------------------------
-
 static void check_load(brim_doctor_exam *e) {
   char text[128], online[1024];
   double load = (double)NAN;
@@ -671,15 +661,13 @@ static void check_load(brim_doctor_exam *e) {
     brim_doctor_fix(line, "ps -eo pid,user,pcpu,args --sort=-pcpu | head");
 }
 
-//---------------------------------- governor ----------------------------------
-
 static bool cpu_word(const brim_doctor_exam *e, int cpu, const char *file, char *out, size_t size) {
   char path[160];
   snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cpufreq/%s", cpu, file);
   return brim_doctor_read_word(e, path, out, size);
 }
 
-// Under these drivers "powersave" follows the load; the preference says how far.
+// True for drivers whose "powersave" follows the load, to the degree of the energy preference.
 static bool follows_load(const brim_doctor_exam *e) {
   char driver[64], wish[64] = "";
   if (!cpu_word(e, 0, "scaling_driver", driver, sizeof driver)) return false;
@@ -693,7 +681,7 @@ static void check_governor(brim_doctor_exam *e) {
   int slow = 0, cores = 0;
   for (int cpu = 0; cpu < GOVERNOR_CPUS; cpu++) {
     if (!cpu_word(e, cpu, "scaling_governor", word, sizeof word)) {
-      if (cpu >= 256 || cores == 0) break;  // some numbers may be off line
+      if (cpu >= 256 || cores == 0) break;  // cores may be offline
       continue;
     }
     cores++;
@@ -736,9 +724,8 @@ const brim_doctor_row brim_doctor_cpu_rows[] = {
      check_governor},
     {0}};
 
-//--------------------------------------------- WSL2 ---------------------------------------------
-// Linux under Windows: is it WSL2, is the GPU passed in, how much memory does Windows give. Silent
-// elsewhere.
+//---------------------------------- WSL2 ----------------------------------
+// Linux under Windows: the GPU and the memory that Windows gives it. No lines elsewhere.
 
 static bool is_version_2(const brim_doctor_exam *e) {
   char release[256] = "";
@@ -756,8 +743,6 @@ static void check_version(brim_doctor_exam *e) {
   brim_doctor_line *line = brim_doctor_say(e, BRIM_DOCTOR_BAD, "WSL1");
   brim_doctor_fix(line, "%s", brim_tr("in PowerShell: wsl --set-version YOUR_DISTRIBUTION 2"));
 }
-
-//---------------------------------- GPU ----------------------------------
 
 static void check_gpu(brim_doctor_exam *e) {
   static const char *const own[] = {"/usr/lib/x86_64-linux-gnu/libcuda.so.1",
@@ -803,7 +788,7 @@ static void check_gpu(brim_doctor_exam *e) {
 
 //---------------------------------- memory ----------------------------------
 
-// memory= of the [wsl2] section of a user's .wslconfig; false = no file with one is visible.
+// Reads memory= in the [wsl2] section of a user's .wslconfig. False if there is none.
 static bool read_config(const brim_doctor_exam *e, char *out, size_t size) {
   char pattern[BRIM_DOCTOR_PATH], text[4096];
   glob_t found = {0};
@@ -843,7 +828,7 @@ static void wsl_check_memory(brim_doctor_exam *e) {
                             brim_tr("%s; whether .wslconfig sets a limit cannot be seen: /mnt/c is "
                                     "not mounted"),
                             total);
-  // by default WSL2 takes half, so that Windows has about twice as much; leave it 4 GB
+  // WSL2 takes half by default, so Windows has about twice as much; leave it 4 GB
   double windows = ceil(2 * (double)m.total / GIB), take = windows - 4;
   if (take * GIB < (double)m.total) take = floor((double)m.total / GIB);
   if (take < 1) take = 1;

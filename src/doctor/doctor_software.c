@@ -1,5 +1,5 @@
-// Checks of what lies between a program and the GPU: the driver, CUDA's libraries, brim's plug-ins.
-// Libraries are looked for by their files, where the loader and brim look; none is opened.
+// Checks of the driver, CUDA's libraries and brim's plug-ins. Libraries are searched as files in the folders of the loader
+// and of brim; none is opened.
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 
 //---------------------------------- driver ----------------------------------
 
-// "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue ...": the first word with two dots
-// of digits, or one.
+// The driver version in "NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.159.04  Tue ...": the first word of digits
+// with one or two dots.
 static bool module_version(const brim_doctor_exam *e, char *out, size_t size) {
   char text[1024];
   if (!brim_doctor_read(e, "/proc/driver/nvidia/version", text, sizeof text)) return false;
@@ -78,7 +78,7 @@ static void driver_is_missing(brim_doctor_exam *e) {
   }
 }
 
-// A driver that answers slowly makes every program that uses the GPU start slowly.
+// Warns about a slow driver, which makes every program that uses the GPU start slowly.
 static void driver_is_slow(brim_doctor_exam *e) {
   const brim_doctor_gpus *gpus = e->machine->gpus;
   brim_doctor_line *line =
@@ -130,12 +130,12 @@ static void check_driver(brim_doctor_exam *e) {
   }
 }
 
-//---------------------------------- places of libraries ----------------------------------
+//---------------------------------- folders of libraries ----------------------------------
 
 enum { MAX_FOLDERS = 96, MAX_COPIES = 16 };
 
 typedef struct folders {
-  char *path[MAX_FOLDERS];  // owned, with the root in front
+  char *path[MAX_FOLDERS];  // owned; with the root
   size_t count;
 } folders;
 
@@ -159,7 +159,7 @@ static void add_glob(const brim_doctor_exam *e, folders *f, const char *prefix,
   globfree(&found);
 }
 
-// Each entry of a list like PATH; `bin`: the folder above an entry that ends with /bin.
+// Adds each entry of a list like PATH. `bin`: the folder above each entry that ends with /bin.
 static void add_list(const brim_doctor_exam *e, folders *f, const char *list, bool bin,
                      const char *pattern) {
   for (const char *at = list ? list : ""; *at;) {
@@ -172,7 +172,7 @@ static void add_list(const brim_doctor_exam *e, folders *f, const char *list, bo
   }
 }
 
-// The folders in the configuration of ldconfig.
+// Adds the folders in ldconfig's configuration.
 static void add_configured(const brim_doctor_exam *e, folders *f) {
   char pattern[BRIM_DOCTOR_PATH], text[4096];
   glob_t found = {0};
@@ -222,10 +222,10 @@ static void free_folders(folders *f) {
 
 typedef struct copy {
   char path[512];    // without the root
-  char version[64];  // "9.12.0"; of the file's name
+  char version[64];  // "9.12.0", from the file's name
 } copy;
 
-// The file of a library in a folder with the longest version in its name.
+// Finds the file of a library in a folder with the longest version in its name.
 static bool find_in(const brim_doctor_exam *e, const char *folder, const char *library, copy *out) {
   char pattern[BRIM_DOCTOR_PATH];
   glob_t found = {0};
@@ -256,7 +256,7 @@ static size_t find_copies(const brim_doctor_exam *e, const char *library, copy o
 static const struct {
   const char *stem, *name;             // of its files
   const char *without;                 // a message
-  brim_doctor_state missing, several;  // with one GPU, and with several
+  brim_doctor_state missing, several;  // state if it is missing: with one GPU, with several
 } libraries[] = {
     {"libcudart", "CUDA runtime",
      BRIM_N_(
@@ -287,7 +287,7 @@ static const char *install_of(const char *library) {
       "LD_LIBRARY_PATH");
 }
 
-// A package of Python's: the loader searches it for no other program.
+// True for a library in a Python package, where no other program's loader searches.
 static bool is_hidden(const brim_doctor_exam *e, const copy *c) {
   const char *list = brim_doctor_env(e, "LD_LIBRARY_PATH");
   char folder[512];
@@ -323,7 +323,7 @@ static void check_libraries(brim_doctor_exam *e) {
         brim_doctor_fix(line, "%s", install_of(libraries[i].stem));
       }
     } else {
-      // CUPTI is searched there as well (src/profile/cupti), and the runtime is brim's own
+      // brim searches CUPTI there too (src/profile/cupti), and has its own runtime
       bool needed = e->gpu_count > 0 && state != BRIM_DOCTOR_GOOD &&
                     strcmp(libraries[i].stem, "libcupti") != 0;
       line = say_found(e, &copies[0], needed);
@@ -337,7 +337,7 @@ static void check_libraries(brim_doctor_exam *e) {
   }
 }
 
-// "12.4.127" of CUDA's runtime against what the driver can run.
+// Compares the version of CUDA's runtime with the newest that the driver runs.
 static void check_runtime(brim_doctor_exam *e) {
   copy copies[MAX_COPIES];
   if (!e->machine->gpus || !e->machine->gpus->opened) return;
@@ -364,14 +364,13 @@ static void check_runtime(brim_doctor_exam *e) {
 
 //---------------------------------- cuDNN ----------------------------------
 
-// Two versions agree as far as both are known: "9" agrees with "9.12.0".
+// True if two versions are equal as far as both are known: "9" agrees with "9.12.0".
 static bool agree(const char *a, const char *b) {
   while (*a && *b && *a == *b) a++, b++;
   return (!*a && (!*b || *b == '.')) || (!*b && *a == '.');
 }
 
-// cuDNN is a libcudnn.so and parts of the same version that it opens by name: those the loader finds
-// first, which may be another installation's.
+// cuDNN opens its parts by name. The loader may find those of another installation first, with another version.
 static void check_cudnn(brim_doctor_exam *e) {
   static const char *const parts[] = {"libcudnn_graph", "libcudnn_ops", "libcudnn_cnn",
                                       "libcudnn_engines_precompiled", "libcudnn_ops_infer"};
