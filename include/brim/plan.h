@@ -1,5 +1,5 @@
-// A plan: what a step will need, known before it runs. Everything brim asks for is in the rows;
-// what libraries and drivers take besides is `overhead`, measured and printed apart.
+// A plan: the memory and work of a step, known before it runs. The rows have everything that brim allocates. Memory of
+// libraries and drivers is `overhead`, measured and printed separately.
 #ifndef BRIM_PLAN_H_
 #define BRIM_PLAN_H_
 
@@ -29,15 +29,14 @@ typedef struct brim_plan {
   size_t row_count;
   uint64_t bytes[BRIM_PLACE_COUNT];  // sums of the rows
   double flops_per_step;  // forward + backward + optimiser of one step (all micro-batches)
-  double bytes_per_step;  // fewest bytes a step moves through device memory
+  double bytes_per_step;  // least bytes that a step moves through device memory
   double samples_per_step;
   uint64_t parameter_count;
-  int32_t segments;    // blocks of the model whose activations could be computed again
-  int32_t recomputed;  // of these, blocks whose activations are: training.checkpointing
-  // On one of several ranks, of a step: sums of gradients that run beside the backward pass, and exchanges
-  // that it waits for where they stand (batch norm, embeddings) with what one rank gives to them.
-  int32_t gradient_sums, exchanges;
-  double exchange_bytes;
+  int32_t segments;       // blocks of the model whose activations can be recomputed
+  int32_t recomputed;     // blocks that are recomputed (training.checkpointing)
+  int32_t gradient_sums;  // with ranks: gradient exchanges per step, beside the backward pass
+  int32_t exchanges;      // with ranks: exchanges that a step waits for (batch norm, embeddings)
+  double exchange_bytes;  // that one rank sends in those
 } brim_plan;
 
 #ifdef __cplusplus

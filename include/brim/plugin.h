@@ -1,6 +1,5 @@
-// The plug-in door. A plug-in is a shared object that exports brim_plugin_query; brim's own cpu and
-// cuda backends come in by it, and so do users' sources (and later transforms, models,
-// environments). A plug-in links nothing of brim: it gets what it needs from host_api.
+// Plug-ins: shared objects that export brim_plugin_query. brim's own cpu and cuda backends are plug-ins, and users' sources
+// too. A plug-in links nothing of brim; brim_host_api gives it what it needs.
 #ifndef BRIM_PLUGIN_H_
 #define BRIM_PLUGIN_H_
 
@@ -13,7 +12,7 @@
 extern "C" {
 #endif
 
-// Raised whenever a table below or in a header it names changes its layout.
+// Increased when a table below, or in a header named here, changes its layout.
 #define BRIM_PLUGIN_ABI 1
 
 typedef struct brim_host_api {
@@ -23,11 +22,10 @@ typedef struct brim_host_api {
   brim_status (*fail)(brim_status status, const char *text);
   // level: 0 error, 1 warning, 2 info, 3 debug
   void (*log)(int level, const char *module, const char *text);
-  // Counted allocation, 64-byte aligned; planned != 0 for what a plan foretells.
+  // Counted allocation, 64-byte aligned; planned != 0 for memory in the rows of a plan.
   void *(*alloc)(size_t bytes, int planned);
   void (*free)(void *ptr);
-  // The text in the user's language: another format with the same arguments, or the text itself.
-  // There where size reaches this far.
+  // The text in the user's language, with the same conversions; or the text itself. Check `size` before calling it.
   const char *(*translate)(const char *english);
 } brim_host_api;
 
@@ -48,8 +46,8 @@ typedef struct brim_plugin {
   size_t extension_count;
 } brim_plugin;
 
-// Exported as "brim_plugin_query". Returns BRIM_EABI when it cannot serve this abi, or another
-// status with a detail when the machine lacks what it needs (that is not an error for the host).
+// Exported as "brim_plugin_query". Returns BRIM_EABI for an abi that it does not support, or another status with a detail if
+// the machine lacks what it needs, which is no error for the host.
 typedef brim_status (*brim_plugin_query_fn)(uint32_t abi, const brim_host_api *host,
                                             const brim_plugin **out);
 BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host,

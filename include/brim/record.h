@@ -16,7 +16,7 @@ BRIM_API brim_status brim_records_open(const char *path, brim_records **out);
 BRIM_API void brim_records_close(brim_records *records);
 BRIM_API size_t brim_records_count(const brim_records *records);
 // A number by dotted path ("throughput.samples_per_s", "phases.forward.median_ms");
-// BRIM_ENOENT when it is not there, NaN in *out when it is null.
+// BRIM_ENOENT if it is missing; NaN in *out if it is null.
 BRIM_API brim_status brim_records_number(const brim_records *records, size_t index,
                                          const char *path, double *out);
 // A string by dotted path; lives as long as the records.

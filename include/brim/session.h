@@ -25,20 +25,20 @@ typedef struct brim_session_step_result {
   double lr;
 } brim_session_step_result;
 
-// What the workload of the config measures, by the keys of its logs and of checkpoint.best.
+// The metrics of the workload, by the keys of its logs and of checkpoint.best.
 enum { BRIM_SESSION_METRICS = 40 };
 typedef struct brim_session_metrics {
-  int64_t samples;                         // that the values are of
+  int64_t samples;                         // behind the values
   size_t count;                            // of metrics
   const char *keys[BRIM_SESSION_METRICS];  // they live as long as the session
   double values[BRIM_SESSION_METRICS];     // shares are 0..1; NaN = unknown
 } brim_session_metrics;
 
-// The value of a key; NaN where it is unknown or the workload has no such metric.
+// The value of a key; NaN if it is unknown or the workload has no such metric.
 BRIM_API double brim_session_value(const brim_session_metrics *metrics, const char *key);
 
-// plugins: extra shared objects to load (NULL-terminated), or NULL. Those that the config names are
-// loaded only when they are listed here: a plug-in is code. Else BRIM_EINVAL.
+// plugins: extra shared objects to load (NULL-terminated), or NULL. BRIM_EINVAL if the config names a plug-in that is not
+// listed here: a plug-in is code, so the caller must agree.
 BRIM_API brim_status brim_session_open(const brim_config *config, const char *const *plugins,
                                        brim_session **out);
 BRIM_API void brim_session_close(brim_session *session);
@@ -50,8 +50,8 @@ BRIM_API brim_status brim_session_metrics_read(brim_session *session, brim_sessi
 BRIM_API brim_status brim_session_evaluate(brim_session *session, brim_session_metrics *out);
 BRIM_API brim_status brim_session_save(brim_session *session, const char *path);
 BRIM_API brim_status brim_session_load(brim_session *session, const char *path);
-// Measure the present setting over `steps` steps (0 = 10) and append one brim.result/1 line to
-// `path`; state is restored.
+// Measures the current setting over `steps` steps (0 = 10) and appends one brim.result/1 line to `path`. Restores the
+// state.
 BRIM_API brim_status brim_session_measure(brim_session *session, int steps, const char *path);
 
 #ifdef __cplusplus

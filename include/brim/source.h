@@ -1,5 +1,5 @@
-// A data source: random access to raw samples without a global lock. Built-in sources and sources
-// from plug-ins (extension "data.source/NAME") fill in the same table.
+// A data source: random access to raw samples without a global lock. Built-in sources and plug-ins (extension
+// "data.source/NAME") fill in the same table.
 #ifndef BRIM_SOURCE_H_
 #define BRIM_SOURCE_H_
 
@@ -30,20 +30,20 @@ typedef struct brim_source_info {
   int64_t target_dim;                 // classes == 0: target is target_dim floats; 0 = no target
   float mean[4], std[4];              // suggested normalisation per channel of raw / 255 (U8)
   int32_t channels;                   // entries used in mean and std; 0 = no suggestion
-  // Images of different sizes: dim[0] and dim[1] are the largest height and width, and samples are
-  // read by `size` and `decode`, never by `read`.
+  // 1 = images of different sizes: dim[0] and dim[1] are the largest height and width, and samples are read by `size` and
+  // `decode`, never by `read`.
   int32_t varies;
-  // Reading one costs much more than copying its bytes (decoding, unpacking): worth keeping in RAM.
+  // 1 = reading a sample costs much more than copying its bytes (decoding, unpacking), so a cache in RAM pays.
   int32_t costly;
 } brim_source_info;
 
-// An image of info.dim[2] channels to decode, packed (height, width, channels), at 1/scale of its size
-// (rounded up) where the format can do that cheaply, else larger, up to whole.
+// A request to decode an image of info.dim[2] channels, packed (height, width, channels), at 1/scale of its size (rounded
+// up). A format that cannot scale cheaply may return a larger image, up to full size.
 typedef struct brim_source_image {
   int32_t scale;          // 1, 2, 4 or 8
-  void *pixels;           // written,
-  size_t capacity;        // so many bytes at most
-  int64_t height, width;  // what came out
+  void *pixels;           // result
+  size_t capacity;        // bytes of room in `pixels`
+  int64_t height, width;  // of the result
 } brim_source_image;
 
 typedef struct brim_source_how {
@@ -60,14 +60,13 @@ typedef struct brim_source_table {
   void (*info)(void *state, brim_source_info *out);
   // Thread-safe: copy input bytes (packed, row-major) and target of one sample.
   brim_status (*read)(void *state, uint64_t index, void *input, void *target);
-  // Optional: address of the packed inputs of all samples when they lie in memory; NULL otherwise.
+  // Optional: address of the packed inputs of all samples if they are in memory, else NULL.
   const void *(*base)(void *state);
   void (*close)(void *state);
-  // Both or none; required where info.varies. Thread-safe. The size of a sample's image as it is
-  // stored, known without decoding it.
+  // Both or none; required if info.varies. Thread-safe. `size` returns the stored size of an image without decoding it.
   brim_status (*size)(void *state, uint64_t index, int64_t *height, int64_t *width);
   brim_status (*decode)(void *state, uint64_t index, brim_source_image *image, void *target);
-  // Optional: what a person calls this sample ("train/cat/0001.jpg", "images[17]"), for messages.
+  // Optional: the name of a sample for messages ("train/cat/0001.jpg", "images[17]").
   void (*describe)(void *state, uint64_t index, char *text, size_t size);
 } brim_source_table;
 

@@ -1,7 +1,5 @@
-// The one status enum of brim, and the detail that goes with a failure.
-// Every function that can fail returns a brim_status: 0 is good, negative is bad.
-// The detail is thread-local text that says what failed, where, and what to do; it stays
-// valid until the next failure on the same thread.
+// Status codes and failure details. A function that can fail returns a brim_status: 0 is success, negative is failure. The
+// detail is thread-local text: what failed, where, and what to do. It is valid until the next failure on the thread.
 #ifndef BRIM_STATUS_H_
 #define BRIM_STATUS_H_
 

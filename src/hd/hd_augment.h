@@ -1,13 +1,11 @@
-// What an augmentation does to one sample, as a function of (seed, epoch, sample, stage): the draws
-// behind random transforms, written once for the worker and for a kernel. Where the pixels then go
-// is each side's own business.
+// Random draws of augmentations, as a function of (seed, epoch, sample, stage), for host and device alike.
 #ifndef BRIM_HD_AUGMENT_H_
 #define BRIM_HD_AUGMENT_H_
 
 #include "hd/hd_philox.h"
 
-// Whose numbers are drawn. The stage is its place in the pipeline as written, so that leaving out
-// another one changes nothing here.
+// The stream of draws of a sample. The number of a stage is its place in the pipeline as written, so that leaving out
+// another stage does not change its draws.
 typedef struct brim_augment {
   uint64_t key;    // brim_rng_key(seed, BRIM_RNG_AUGMENT)
   uint64_t epoch;  // below 2^32

@@ -1,6 +1,5 @@
-// Exponential and logarithm of our own, in single precision: the C library and the device round theirs
-// differently. Without fused multiply-adds, which are calls on CPUs that have none. Both are within
-// 2e-7 of the true value (relative).
+// exp and log in single precision with the same bits on host and device, whose own functions round differently. Within 2e-7
+// of the true value (relative). Without fused multiply-adds, which are function calls on CPUs that lack them.
 #ifndef BRIM_HD_EXP_H_
 #define BRIM_HD_EXP_H_
 
@@ -16,9 +15,9 @@ BRIM_HD float brim_hd_power(int32_t k) {
   return out;
 }
 
-// x = k ln 2 + r with the nearest integer k, and the exponential of r.
+// x = k ln 2 + r with the nearest integer k; returns exp(r).
 BRIM_HD float brim_hd_exp_part(float x, int32_t *k) {
-  // The nearest integer by way of a number whose last place is 1.
+  // round by adding a number whose last place is 1
   const float n = (x * 1.44269504f + 12582912.0f) - 12582912.0f;
   float r = x - n * 0.693359375f;  // ln 2 in two parts: n times the first is exact
   r = r - n * -2.12194440e-4f;
@@ -32,17 +31,17 @@ BRIM_HD float brim_hd_exp_part(float x, int32_t *k) {
   return (p * (r * r) + r) + 1.0f;
 }
 
-// 0 below -87, infinity above the largest float, NaN of NaN.
+// 0 below -87; infinity on overflow; NaN for NaN.
 BRIM_HD float brim_hd_exp(float x) {
   if (x < -87.0f) return 0.0f;
   if (!(x < 88.72283f)) return x * brim_hd_power(127);
   int32_t k;
   const float p = brim_hd_exp_part(x, &k);
-  const int32_t half = k / 2;  // 2^128 is no float: in two steps
+  const int32_t half = k / 2;  // in two steps, since 2^128 is no float
   return (p * brim_hd_power(half)) * brim_hd_power(k - half);
 }
 
-// The same of x from -infinity to 0, without a branch.
+// The same for x <= 0, without a branch.
 BRIM_HD float brim_hd_exp_below(float x) {
   int32_t k;
   const float p = brim_hd_exp_part(x < -87.0f ? -87.0f : x, &k);
@@ -50,7 +49,7 @@ BRIM_HD float brim_hd_exp_below(float x) {
   return x < -87.0f ? 0.0f : e;
 }
 
-// Of a positive normal number.
+// For positive normal numbers.
 BRIM_HD float brim_hd_log(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);

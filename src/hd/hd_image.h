@@ -1,7 +1,6 @@
-// Images under augmentation, for host and device alike: a pipeline as plain values, what is drawn
-// for one sample of it, and what a stage then does to pixels. Values are floats on the scale of the
-// samples (0..255 for bytes) from the first stage that mixes pixels to the last, rounded once at the
-// end, so that worker and kernel differ by less than a step of 1/255.
+// Image augmentation for host and device alike: a pipeline as plain values, the draws for one sample, and the arithmetic of
+// each stage. From the first stage that mixes pixels to the last, values are floats on the scale of the samples (0..255 for
+// bytes), rounded once at the end, so that worker and kernel differ by less than 1/255.
 #ifndef BRIM_HD_IMAGE_H_
 #define BRIM_HD_IMAGE_H_
 
@@ -32,48 +31,47 @@ typedef enum brim_image_pad {
   BRIM_IMAGE_PAD_REFLECT
 } brim_image_pad;
 
-// One stage, prepared. Which members count is the op's business.
+// A prepared stage. Each member names the ops that use it.
 typedef struct brim_image_stage {
   int32_t op;       // brim_image_op
   uint32_t number;  // place in the pipeline as written, for the draws
-  int32_t random;   // WINDOW: drawn, not in the middle
+  int32_t random;   // WINDOW: random place, else the middle
   int32_t in_height, in_width, out_height, out_width;
   int32_t padding, pad;  // WINDOW; pad: brim_image_pad
   int32_t size, count;   // CUTOUT; RESIZE: size > 0 = to that shorter side, then the middle
   int32_t taps;          // BLUR, odd
   int32_t nearest;       // RESIZE, RESIZED_WINDOW: 0 = bilinear (antialiased when it shrinks)
-  float p;               // probability that it happens
+  float p;               // probability that the stage applies
   float fill[BRIM_IMAGE_MAX_CHANNELS];          // CUTOUT and constant padding
   float scale[2], ratio[2];                     // RESIZED_WINDOW
   float sigma[2];                               // BLUR
   float brightness, contrast, saturation, hue;  // JITTER
 } brim_image_stage;
 
-// A pipeline over the samples of one source. in/out: height, width, channels of packed images; a
-// program of no stages copies sample_bytes.
+// A pipeline over the samples of one source. in/out: height, width, channels of packed images. Without stages it copies
+// sample_bytes.
 typedef struct brim_augment_program {
   uint64_t key;  // brim_rng_key(seed, BRIM_RNG_AUGMENT)
   int32_t in_height, in_width, out_height, out_width, channels;
   int32_t in_float, out_float;  // samples are f32, not bytes
-  int32_t views;                // >= 1: outputs of a sample, each with draws of its own
+  int32_t views;                // >= 1: outputs per sample, each with its own draws
   int32_t stage_count;
-  uint64_t sample_bytes, out_bytes;  // of one sample, of one view of it
+  uint64_t sample_bytes, out_bytes;  // of a sample; of a view
   brim_image_stage stages[BRIM_IMAGE_MAX_STAGES];
 } brim_augment_program;
 
-// What the draws of a stage came to for one view of one sample, whose image is height x width here.
-// WINDOW, RESIZE, RESIZED_WINDOW: the region (y, x, height, width) of the image; a WINDOW's may lie
-// partly outside. RESIZE and RESIZED_WINDOW resample the region to full_height x full_width, of which
-// the window of the stage's output size at (top, left) is made. Every stage that takes a probability:
-// does it happen?
+// The drawn parameters of a stage for one view of a sample, whose image is height x width at this stage. WINDOW, RESIZE and
+// RESIZED_WINDOW use the region (y, x, height, width) of the image; a WINDOW's may lie partly outside. RESIZE and
+// RESIZED_WINDOW resample the region to full_height x full_width and cut the window of the output size at (top, left).
+// Stages with a probability also draw whether they apply.
 typedef struct brim_image_drawn {
   int32_t on;
   int32_t y, x, height, width;
   int32_t full_height, full_width, top, left;
   float sigma;         // BLUR
-  int32_t order[4];    // JITTER: brim_image_jitter, in the order in which they are applied
-  float factor[4];     // by brim_image_jitter; hue: the shift, in turns
-  int32_t changes[4];  // by brim_image_jitter: strength 0 leaves the image as it is
+  int32_t order[4];    // JITTER: values of brim_image_jitter, in order of application
+  float factor[4];     // indexed by brim_image_jitter; hue: shift in turns
+  int32_t changes[4];  // indexed by brim_image_jitter: 0 if its strength is 0
 } brim_image_drawn;
 
 typedef enum brim_image_jitter {
@@ -86,8 +84,8 @@ typedef enum brim_image_jitter {
 
 //---------------------------------- arithmetic ----------------------------------
 
-// exp and log of our own: the C library and the device round theirs differently, and a region one
-// pixel off is another image. Both are within 2e-7 of the true value (relative; log: absolute).
+// exp and log with the same bits on host and device, since a region one pixel off is another image. Within 2e-7 of the true
+// value (relative; log: absolute).
 
 BRIM_HD float brim_image_exp(float x) {
   if (x < -80.0f) return 0.0f;
@@ -107,7 +105,7 @@ BRIM_HD float brim_image_exp(float x) {
   return p;
 }
 
-// Of a number in 1e-6 .. 1e6.
+// For x in 1e-6 .. 1e6.
 BRIM_HD float brim_image_log(float x) {
   float k = 0.0f;
   for (; x > 1.41421356f; k += 1.0f) x = x * 0.5f;
@@ -129,8 +127,7 @@ BRIM_HD int32_t brim_image_nearest_int(float v) { return (int32_t)floorf(v + 0.5
 
 //---------------------------------- draws ----------------------------------
 
-// The corner of a window of `out` in an image of `in` with `padding` on both sides, when it is not
-// drawn or does not fit: in the middle.
+// The corner of a centred window of `out` in an image of `in` with `padding` on both sides.
 BRIM_HD int32_t brim_image_middle(int32_t in, int32_t out) {
   return in >= out ? (in - out) / 2 : -((out - in) / 2);
 }
@@ -150,8 +147,7 @@ BRIM_HD void brim_image_draw_window(const brim_image_stage *s, const brim_augmen
   if (cols >= 1) d->x = (int32_t)(at.x - s->padding);
 }
 
-// The whole image; `size` > 0: to that shorter side, of which the middle is kept (resize(256) |
-// center_crop(224)).
+// Resizes the whole image; with `size` > 0 to that shorter side, and keeps the middle (resize(256) | center_crop(224)).
 BRIM_HD void brim_image_draw_resize(const brim_image_stage *s, int32_t height, int32_t width,
                                     brim_image_drawn *d) {
   d->y = d->x = 0;
@@ -168,8 +164,8 @@ BRIM_HD void brim_image_draw_resize(const brim_image_stage *s, int32_t height, i
   d->left = (d->full_width - s->out_width) / 2;
 }
 
-// A share of the area and a shape, tried ten times as in torchvision, else the largest middle part
-// of an allowed shape.
+// Draws a share of the area and an aspect ratio, up to ten times as in torchvision, else the largest central part of an
+// allowed ratio.
 BRIM_HD void brim_image_draw_resized(const brim_image_stage *s, const brim_augment *a,
                                      int32_t height, int32_t width, brim_image_drawn *d) {
   float area = (float)height * (float)width;
@@ -204,7 +200,7 @@ BRIM_HD void brim_image_draw_resized(const brim_image_stage *s, const brim_augme
   d->x = (width - d->width) / 2;
 }
 
-// Draw 0 says whether, 1 has the four factors, 2 the order (one of 24).
+// Draw 0 decides whether it applies, draw 1 has the four factors, draw 2 the order (one of 24).
 BRIM_HD void brim_image_draw_jitter(const brim_image_stage *s, const brim_augment *a,
                                     brim_image_drawn *d) {
   brim_philox4 r = brim_augment_draw(a, s->number, 1);
@@ -232,7 +228,7 @@ BRIM_HD void brim_image_draw_jitter(const brim_image_stage *s, const brim_augmen
   }
 }
 
-// Everything a stage draws, for an image of height x width in front of it.
+// All draws of a stage, for an input image of height x width.
 BRIM_HD void brim_image_draw(const brim_image_stage *s, const brim_augment *a, int32_t height,
                              int32_t width, brim_image_drawn *d) {
   d->on = 1;
@@ -259,8 +255,7 @@ BRIM_HD void brim_image_draw(const brim_image_stage *s, const brim_augment *a, i
   if (s->op == BRIM_IMAGE_BLUR) d->sigma = brim_image_between(s->sigma[0], s->sigma[1], r.v[1]);
 }
 
-// Square k (below `count`) of a cutout, cut off at the border: rows y0 .. y1 - 1, columns x0 .. x1 -
-// 1, never empty.
+// Square k (below `count`) of a cutout, clipped at the border: rows y0 .. y1 - 1, columns x0 .. x1 - 1, never empty.
 typedef struct brim_image_square {
   int32_t y0, y1, x0, x1;
 } brim_image_square;
@@ -280,8 +275,8 @@ BRIM_HD brim_image_square brim_image_draw_square(const brim_image_stage *s, cons
 
 //---------------------------------- where pixels come from ----------------------------------
 
-// Where index i of a line of n lies in 0 .. n - 1 when the line continues by its last pixel or
-// mirrored (d c b | a b c d | c b a), as far as one likes. Not for BRIM_IMAGE_PAD_CONSTANT.
+// Maps any index i into 0 .. n - 1 for a line that repeats its border pixel or is mirrored (d c b | a b c d | c b a). Not for
+// BRIM_IMAGE_PAD_CONSTANT.
 BRIM_HD int32_t brim_image_inside(int32_t i, int32_t n, int32_t pad) {
   if (i >= 0 && i < n) return i;
   if (pad == BRIM_IMAGE_PAD_EDGE || n == 1) return i < 0 ? 0 : n - 1;
@@ -290,8 +285,8 @@ BRIM_HD int32_t brim_image_inside(int32_t i, int32_t n, int32_t pad) {
   return i < n ? i : period - i;
 }
 
-// One axis of a resampling: `length` pixels of the region to `full` of the result. Bilinear is a
-// triangle as wide as the step when it shrinks (PIL, torchvision with antialias), else of width 1.
+// One axis of a resampling from `length` pixels of the region to `full` of the result. The bilinear filter is a triangle as
+// wide as the step if it shrinks (as PIL and torchvision with antialias), else of width 1.
 typedef struct brim_image_axis {
   int32_t length, full;
   float step;           // length / full
@@ -308,14 +303,13 @@ BRIM_HD brim_image_axis brim_image_axis_of(int32_t length, int32_t full) {
   return x;
 }
 
-// Most taps a result can have.
+// The most taps of a result.
 BRIM_HD int32_t brim_image_axis_taps(const brim_image_axis *x) {
   int32_t taps = 2 * (int32_t)x->reach + 3;
   return taps < x->length ? taps : x->length;
 }
 
-// Result i (0 .. full - 1) is made of *count (>= 1) pixels from the returned one on, counted from
-// the region's first.
+// Returns the first pixel of the region that result i (0 .. full - 1) uses; *count (>= 1) pixels follow from there.
 BRIM_HD int32_t brim_image_axis_first(const brim_image_axis *x, int32_t i, int32_t *count) {
   float center = x->step * ((float)i + 0.5f);
   int32_t first = (int32_t)(center - x->reach + 0.5f), end = (int32_t)(center + x->reach + 0.5f);
@@ -326,7 +320,7 @@ BRIM_HD int32_t brim_image_axis_first(const brim_image_axis *x, int32_t i, int32
   return first;
 }
 
-// Weight of pixel j (from brim_image_axis_first on) in result i, to be divided by the sum of them.
+// The weight of pixel j (from brim_image_axis_first on) in result i; divide by the sum of weights.
 BRIM_HD float brim_image_axis_weight(const brim_image_axis *x, int32_t i, int32_t j) {
   float center = x->step * ((float)i + 0.5f);
   float at = ((float)j - center + 0.5f) * x->narrow;
@@ -339,14 +333,14 @@ BRIM_HD int32_t brim_image_axis_nearest(const brim_image_axis *x, int32_t i) {
   return (int32_t)((2 * (int64_t)i + 1) * x->length / (2 * (int64_t)x->full));
 }
 
-// Weight of tap k (0 .. taps - 1) of a blur, to be divided by the sum of them. Outside, the image is
-// mirrored: brim_image_inside(..., BRIM_IMAGE_PAD_REFLECT).
+// The weight of tap k (0 .. taps - 1) of a blur; divide by the sum of weights. Outside the image is mirrored:
+// brim_image_inside(..., BRIM_IMAGE_PAD_REFLECT).
 BRIM_HD float brim_image_blur_weight(int32_t k, int32_t taps, float sigma) {
   float x = (float)(k - taps / 2) / sigma;
   return brim_image_exp(-0.5f * x * x);
 }
 
-//---------------------------------- what happens to one ----------------------------------
+//---------------------------------- pixels ----------------------------------
 
 typedef struct brim_image_rgb {
   float r, g, b;
@@ -361,15 +355,14 @@ BRIM_HD float brim_image_gray(float r, float g, float b) {
   return 0.2989f * r + 0.587f * g + 0.114f * b;
 }
 
-// The part `factor` of v and the rest of `other`, kept in 0 .. high (255 for bytes, 1 for floats).
-// brightness: other = 0. contrast: other = the mean gray of the whole image at that moment.
-// saturation: other = the pixel's own gray.
+// Blends: factor * v + (1 - factor) * other, clamped to 0 .. high (255 for bytes, 1 for floats). `other` is 0 for brightness,
+// the mean gray of the image at this point for contrast, and the pixel's own gray for saturation.
 BRIM_HD float brim_image_blend(float v, float other, float factor, float high) {
   return brim_image_clamp(factor * v + (1.0f - factor) * other, high);
 }
 
-// The colour turned by `shift` (-0.5 .. 0.5 of a turn); through HSV, whose value and chroma stay.
-// Needs no scale: what it gives lies between the smallest and the largest of the three.
+// Rotates the hue by `shift` turns (-0.5 .. 0.5); value and chroma of HSV stay. Works on any scale, since results lie between
+// the smallest and the largest channel.
 BRIM_HD float brim_image_hue_part(float turned, float n, float most, float chroma) {
   float k = turned + n;
   k = k >= 6.0f ? k - 6.0f : k;
@@ -399,8 +392,8 @@ BRIM_HD brim_image_rgb brim_image_hue(brim_image_rgb p, float shift) {
   return out;
 }
 
-// One part of color_jitter on one pixel. `mean`: BRIM_IMAGE_CONTRAST only, the mean gray of the
-// image as it is then (the caller's to reduce; of one channel, the mean of that).
+// Applies one part of color_jitter to a pixel. `mean`: for BRIM_IMAGE_CONTRAST the mean gray of the image at this point,
+// which the caller computes (of one channel: its mean).
 BRIM_HD brim_image_rgb brim_image_jitter_rgb(brim_image_rgb p, int32_t part, float factor,
                                              float mean, float high) {
   if (part == BRIM_IMAGE_HUE) return brim_image_hue(p, factor);
@@ -413,14 +406,14 @@ BRIM_HD brim_image_rgb brim_image_jitter_rgb(brim_image_rgb p, int32_t part, flo
   return p;
 }
 
-// Of one channel: saturation and hue have nothing to do.
+// The same for one channel, where saturation and hue change nothing.
 BRIM_HD float brim_image_jitter_one(float v, int32_t part, float factor, float mean, float high) {
   if (part == BRIM_IMAGE_BRIGHTNESS) return brim_image_blend(v, 0.0f, factor, high);
   if (part == BRIM_IMAGE_CONTRAST) return brim_image_blend(v, mean, factor, high);
   return v;
 }
 
-// The end of a pipeline over bytes.
+// Rounds to a byte, at the end of a pipeline over bytes.
 BRIM_HD uint8_t brim_image_byte(float v) {
   return (uint8_t)(int32_t)(brim_image_clamp(v, 255.0f) + 0.5f);
 }

@@ -1,14 +1,14 @@
 // A permutation of [0, n) as a function of (seed, epoch, i): sample order without an index array,
 // the same on host and device, for any number of workers, from any position.
-// A balanced Feistel network over the next power of 4, walked until the value lies below n (fewer
-// than 4 steps on average). Integers only. A network is a bijection whatever its round function is,
-// and walking a bijection of a larger set along its cycles is a bijection of the smaller one.
+// A balanced Feistel network over the next power of 4, repeated until the value is below n (fewer than 4 steps on average).
+// Integers only. A Feistel network is a bijection for any round function, and following the cycles of a bijection until
+// they return to a subset is a bijection of the subset.
 #ifndef BRIM_HD_SHUFFLE_H_
 #define BRIM_HD_SHUFFLE_H_
 
 #include "hd/hd_philox.h"
 
-enum { BRIM_SHUFFLE_ROUNDS = 8 };  // even; small n need as many to reach most orders
+enum { BRIM_SHUFFLE_ROUNDS = 8 };  // even; a small n needs this many to reach most orders
 
 typedef struct brim_shuffle {
   uint64_t n;
@@ -17,7 +17,7 @@ typedef struct brim_shuffle {
   uint64_t key[BRIM_SHUFFLE_ROUNDS];
 } brim_shuffle;
 
-// n >= 1. Round keys come from Philox, so nearby seeds and epochs give unrelated orders.
+// n >= 1. Round keys come from Philox, so that nearby seeds and epochs give unrelated orders.
 BRIM_HD brim_shuffle brim_shuffle_make(uint64_t seed, uint64_t epoch, uint64_t n) {
   brim_shuffle s;
   s.n = n;
@@ -33,8 +33,7 @@ BRIM_HD brim_shuffle brim_shuffle_make(uint64_t seed, uint64_t epoch, uint64_t n
   return s;
 }
 
-// One pass of the network over [0, 4^half): splitmix64's finaliser is the round function, of which
-// the upper bits are taken.
+// One pass of the network over [0, 4^half). The round function is the upper bits of splitmix64's finaliser.
 BRIM_HD uint64_t brim_shuffle_network(const brim_shuffle *s, uint64_t x) {
   uint64_t left = x >> s->half, right = x & s->mask;
   for (int r = 0; r < BRIM_SHUFFLE_ROUNDS; r++) {
@@ -48,7 +47,7 @@ BRIM_HD uint64_t brim_shuffle_network(const brim_shuffle *s, uint64_t x) {
   return (left << s->half) | right;
 }
 
-// Where position i (below n) goes.
+// The image of position i (below n).
 BRIM_HD uint64_t brim_shuffle_at(const brim_shuffle *s, uint64_t i) {
   uint64_t x = i;
   do {

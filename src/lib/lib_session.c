@@ -1,11 +1,13 @@
-// The public session: a registry, a device and a workload in one object, for C programs that use
-// libbrim. It adds nothing of its own; every call is a short walk into the rooms below.
+// The public session: a registry, a device and a workload in one object, for C programs that use libbrim.
 #include "brim/session.h"
 
+#include <dlfcn.h>
+#include <limits.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "lib/lib_int.h"
+#include "backend/backend.h"
 #include "measure/measure.h"
 #include "workload/workload.h"
 
@@ -17,6 +19,30 @@ struct brim_session {
   char device_text[192];
 };
 
+// The real path of the shared object or program that contains this code; false if unknown.
+static bool own_path(char out[PATH_MAX]) {
+  static const char anchor = 0;
+  Dl_info info;
+  return dladdr(&anchor, &info) && info.dli_fname && realpath(info.dli_fname, out);
+}
+
+// Loads the plug-ins installed with this library: from $BRIM_PLUGIN_PATH, else from brim/ beside libbrim.so, else
+// (linked into a program) from the program's standard places.
+static brim_status load_installed(brim_registry *registry) {
+  char own[PATH_MAX], program[PATH_MAX];
+  if (getenv("BRIM_PLUGIN_PATH") || !own_path(own) || !realpath("/proc/self/exe", program) ||
+      strcmp(own, program) == 0) {
+    return brim_registry_load_default(registry);
+  }
+  char *beside = brim_fs_dirname(own);
+  char *folder = beside ? brim_fs_join(beside, "brim") : NULL;
+  brim_free(beside);
+  if (!folder) return brim_fail(BRIM_ENOMEM, "no memory for the plug-in folder");
+  brim_status status = brim_registry_load_folder(registry, folder);
+  brim_free(folder);
+  return status;
+}
+
 static bool is_listed(const char *const *plugins, const char *path) {
   for (; plugins && *plugins; plugins++) {
     if (strcmp(*plugins, path) == 0 || brim_fs_same(*plugins, path)) return true;
@@ -24,10 +50,11 @@ static bool is_listed(const char *const *plugins, const char *path) {
   return false;
 }
 
-// The caller's list is the consent: a plug-in is code, and a config may come from anywhere.
+// Loads a plug-in that the config names only if the caller lists it: a plug-in is code, and a config may come from
+// anywhere.
 static brim_status load_plugins(brim_session *s, const char *const *plugins) {
   BRIM_TRY(brim_registry_create(&s->registry));
-  BRIM_TRY(brim_lib_load_plugins(s->registry));
+  BRIM_TRY(load_installed(s->registry));
   for (const char *const *p = plugins; p && *p; p++) BRIM_TRY(brim_registry_load(s->registry, *p));
   const char *const *named = NULL;
   size_t count = 0;
