@@ -1,5 +1,5 @@
-// Child processes: starting a program, its streams, its end, signals to it. A child is reaped only after the last
-// signal to its group: until then the group's number belongs to no other group.
+// Child processes. A child is reaped only after the last signal to its group, since until then no other group can have its
+// number.
 
 #include "base/base_child.h"
 
@@ -35,9 +35,8 @@ typedef struct brim_child_splitter {
   bool returns, skip_newline;  // after '\r'
 } brim_child_splitter;
 
-//-------------------------------------------- lines --------------------------------------------
-// Splits a child's output into lines. Memory is bounded: a line longer than the limit comes in
-// pieces.
+//---------------------------------- lines ----------------------------------
+// Splits a child's output into lines. A line longer than the limit comes in pieces, so that memory is bounded.
 
 enum { DEFAULT_LINE = 64 * 1024 };
 
@@ -67,7 +66,7 @@ static size_t line_length(const brim_child_splitter *s, const char *data, size_t
   return back ? (size_t)(back - data) : n;
 }
 
-// Calls on_line for every line that ends in the data, keeps the rest.
+// Calls on_line for every line that ends in the data, and keeps the rest.
 static brim_status brim_child_splitter_add(brim_child_splitter *s, const brim_child_options *o,
                                            brim_child_stream stream, const char *data,
                                            size_t size) {
@@ -94,18 +93,17 @@ static brim_status brim_child_splitter_add(brim_child_splitter *s, const brim_ch
   return BRIM_OK;
 }
 
-// The last line, when the output ended inside it.
+// Passes on a last line without a newline.
 static brim_status brim_child_splitter_end(brim_child_splitter *s, const brim_child_options *o,
                                            brim_child_stream stream) {
   if (!s->size) return BRIM_OK;
   return give(s, o, (brim_child_line){.stream = stream, .cut = true});
 }
 
-//-------------------------------------------- start --------------------------------------------
-// Starts a program in a process that may have threads and a CUDA context. vfork copies no page
-// tables and runs no fork handlers; until execve the child makes system calls only, on memory that
-// was prepared before. (posix_spawn has no death signal.) Why it failed comes back through a pipe
-// that a successful execve closes.
+//---------------------------------- starting a program ----------------------------------
+// This process may have threads and a CUDA context. vfork copies no page tables and runs no fork handlers; until execve the
+// child makes only system calls, on memory that was prepared before. (posix_spawn has no death signal.) The reason of a
+// failure comes through a pipe that a successful execve closes.
 
 enum { FIRST_PASSED = 3, OUT_OF_THE_WAY = 16, MAX_SIGNAL = 64 };
 enum { BAD_FOLDER = 1, BAD_PROGRAM = 2, BAD_STREAM = 3, NO_PROCESS = 4 };
@@ -125,9 +123,7 @@ typedef struct launch {
   pid_t parent;
 } launch;
 
-//---------------------------------- in the child ----------------------------------
-
-// Only system calls from here to execve: the memory is the parent's.
+// In the child: only system calls from here to execve, since the memory is the parent's.
 static _Noreturn void give_up(const launch *l, int stage, int why) {
   const failure f = {.stage = stage, .why = why};
   while (write(l->report, &f, sizeof f) < 0 && errno == EINTR) {
@@ -142,7 +138,7 @@ static void default_signals(void) {
   }
 }
 
-// For kernels before 5.11. An entry: inode, offset (8 bytes each), length (2), type (1), name.
+// Closes descriptors on kernels before 5.11. A directory entry: inode, offset (8 bytes each), length (2), type (1), name.
 static void close_listed(void) {
   char block[2048];
   int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -171,7 +167,7 @@ static void close_others(void) {
   close_listed();
 }
 
-// Every source moves above the numbers it may be wanted at, then to its place.
+// Moves every descriptor above the range of targets first, then to its target.
 static void place_descriptors(launch *l) {
   const brim_child_options *o = l->options;
   int from[3 + BRIM_CHILD_PASS] = {l->ends.in, l->ends.out, l->ends.err};
@@ -213,21 +209,19 @@ static _Noreturn void child_main(launch l) {
   give_up(&l, BAD_PROGRAM, denied && errno == ENOENT ? EACCES : errno);
 }
 
-//---------------------------------- in this process ----------------------------------
-
 static const char *name_end(const char *text) {
   const char *end = strchr(text, '=');
   return end ? end : text + strlen(text);
 }
 
-// Where the variable of this "NAME=value" or "NAME" stands; `count` when it is not there.
+// The index of the variable of "NAME=value" or "NAME"; `count` if it is not there.
 static size_t find_name(char **env, size_t count, const char *text) {
   size_t n = (size_t)(name_end(text) - text), i = 0;
   while (i < count && (strncmp(env[i], text, n) != 0 || env[i][n] != '=')) i++;
   return i;
 }
 
-// The strings stay the caller's.
+// The environment of the child; strings are borrowed.
 static char **make_env(const brim_child_options *o) {
   char **base = o->env ? (char **)(uintptr_t)o->env : environ;
   size_t count = 0, changes = 0;
@@ -250,7 +244,7 @@ static char **make_env(const brim_child_options *o) {
   return env;
 }
 
-// One block: the pointers, then the paths. A name without a slash once per folder of PATH.
+// The paths to try: one per folder of PATH for a name without a slash. One block: pointers, then paths.
 static char **make_programs(const char *name, char **env) {
   size_t count = 0, folders = 1;
   while (env[count]) count++;
@@ -273,7 +267,7 @@ static char **make_programs(const char *name, char **env) {
   return programs;
 }
 
-// Apart, so that no variable of a caller lives across vfork.
+// Not inlined, so that no variable of a caller lives across vfork.
 static __attribute__((noinline)) pid_t start_process(const launch *l) {
   pid_t pid = vfork();
   if (pid == 0) child_main(*l);
@@ -283,7 +277,7 @@ static __attribute__((noinline)) pid_t start_process(const launch *l) {
 static pid_t start_unsignalled(const launch *l) {
   sigset_t all, before;
   sigfillset(&all);
-  // A handler must not run in the child: it would change this process's memory.
+  // block signals: a handler in the child would change this process's memory
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pid_t pid = start_process(l);
   int why = errno;
@@ -295,7 +289,7 @@ static pid_t start_unsignalled(const launch *l) {
 static brim_status failed(const brim_child_options *o, const failure *f) {
   const char *name = o->argv[0], *why = brim_errno_text(f->why);
   brim_status status = brim_errno_status(f->why);
-  // Descriptors come to their end inside the child too; one that is not open is the caller's fault.
+  // the child may run out of descriptors too; a descriptor that is not open is the caller's mistake
   if (f->stage == NO_PROCESS || (f->stage == BAD_STREAM && f->why != EBADF)) status = BRIM_ELIMIT;
   if (f->stage == BAD_FOLDER)
     return brim_fail(status, "cannot run %s in %s: %s", name, o->cwd, why);
@@ -324,7 +318,7 @@ static brim_status run(launch *l, pid_t *pid) {
   return bad ? failed(l->options, &f) : BRIM_OK;
 }
 
-// Runs the program; *pid is a child of the calling thread.
+// Runs the program as a child of the calling thread.
 static brim_status brim_child_exec(const brim_child_options *options, const brim_child_ends *ends,
                                    pid_t *pid) {
   launch l = {.options = options, .ends = *ends, .parent = getpid()};
@@ -341,11 +335,11 @@ static brim_status brim_child_exec(const brim_child_options *options, const brim
   return status;
 }
 
-//-------------------------------------------- child --------------------------------------------
+//---------------------------------- the child ----------------------------------
 
 enum {
   BLOCK = 16 * 1024,
-  BLOCKS_PER_POLL = 16,  // then the other children have their turn
+  BLOCKS_PER_POLL = 16,  // then other children get a turn
   NO_PIDFD_POLL_MS = 10,
   MOST_POLL_MS = 1000000,
   SAMPLE_MS = 100,
@@ -354,8 +348,8 @@ enum {
 };
 static const int64_t MS = 1000000;
 
-// Linux ends a child with a death signal when the *thread* that started it ends. So this thread
-// starts it, and waits until the child is closed.
+// Linux sends the death signal when the *thread* that started the child ends. So a thread starts the child and waits until it
+// is closed.
 typedef struct keeper {
   brim_thread *thread;
   pthread_mutex_t lock;
@@ -371,7 +365,7 @@ struct brim_child {
   char *name;
   pid_t pid;
   int input;                            // -1: none
-  int output[BRIM_CHILD_STREAM_COUNT];  // read ends; -1: none, or at its end
+  int output[BRIM_CHILD_STREAM_COUNT];  // read ends; -1 = none, or ended
   int pidfd;                            // readable when it has ended; -1 on kernels without
   brim_child_splitter lines[BRIM_CHILD_STREAM_COUNT];
   bool ended, reaped, stopping;
@@ -382,8 +376,6 @@ struct brim_child {
   brim_child_result result;
 };
 
-//---------------------------------- start ----------------------------------
-
 static void close_fd(int *fd) {
   if (*fd >= 0) (void)close(*fd);
   *fd = -1;
@@ -393,7 +385,7 @@ static brim_status no_pipe(void) {
   return brim_fail(BRIM_ELIMIT, "cannot create a pipe: %s", brim_errno_text(errno));
 }
 
-// Descriptors this process keeps are non-blocking, those of the child are not.
+// Opens a stream. This process's end is non-blocking, the child's is not.
 static brim_status open_stream(brim_child_use use, bool input, int *ours, int *theirs) {
   int ends[2];
   *ours = *theirs = -1;
@@ -497,14 +489,14 @@ brim_status brim_child_start(const brim_child_options *options, brim_child **out
   close_fd(&c->ends.out);
   close_fd(&c->ends.err);
   if (status) {
-    c->reaped = true;  // there is none
+    c->reaped = true;  // there is no process
     brim_child_close(c);
     return status;
   }
   struct rusage own;
   if (getrusage(RUSAGE_SELF, &own) == 0) c->baseline_bytes = (int64_t)own.ru_maxrss * 1024;
   c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
-  // The caller's lists need not outlive the start.
+  // the caller's lists need not outlive this call
   c->options.argv = c->options.env = c->options.env_change = NULL;
   c->options.cwd = NULL;
   c->options.pass_fds = NULL;
@@ -512,15 +504,13 @@ brim_status brim_child_start(const brim_child_options *options, brim_child **out
   return BRIM_OK;
 }
 
-//---------------------------------- output ----------------------------------
-
 static brim_status take(brim_child *c, brim_child_stream stream, const char *data, size_t size) {
   const brim_child_options *o = &c->options;
   if (o->on_data) return o->on_data(o->ctx, stream, data, size);
   return brim_child_splitter_add(&c->lines[stream], o, stream, data, size);
 }
 
-// At most `limit` bytes of what is there.
+// Reads at most `limit` bytes of the available output.
 static brim_status drain(brim_child *c, brim_child_stream stream, size_t limit) {
   char block[BLOCK];
   int *fd = &c->output[stream];
@@ -538,7 +528,7 @@ static brim_status drain(brim_child *c, brim_child_stream stream, size_t limit) 
   return BRIM_OK;
 }
 
-// After its end: what the pipe can hold is its own, what follows is of processes it left behind.
+// Reads the rest after the child's end: at most what the pipe holds; more comes from processes that it left behind.
 static brim_status drain_last(brim_child *c) {
   for (int i = 0; i < BRIM_CHILD_STREAM_COUNT; i++) {
     if (c->output[i] >= 0) {
@@ -552,9 +542,7 @@ static brim_status drain_last(brim_child *c) {
   return BRIM_OK;
 }
 
-//---------------------------------- its end ----------------------------------
-
-// It stays a zombie. Also true where the system has reaped it for us (SIGCHLD ignored).
+// True if the process has ended; it stays a zombie. Also true if the kernel has reaped it (SIGCHLD ignored).
 static bool has_ended(const brim_child *c) {
   siginfo_t info = {0};
   if (waitid(P_PID, (id_t)c->pid, &info, WEXITED | WNOHANG | WNOWAIT) != 0) return errno != EINTR;
@@ -669,7 +657,7 @@ void brim_child_wait_any(brim_child *const *children, size_t count, int64_t time
   if (!running) return;
   if (count > WAIT_ON_STACK) {
     fds = brim_alloc(count * BRIM_CHILD_FDS * sizeof *fds);
-    if (!fds) {  // look at some of them, often
+    if (!fds) {  // out of memory: poll some of them, often
       fds = few;
       count = WAIT_ON_STACK;
       limit = least(limit, NO_PIDFD_POLL_MS);
@@ -719,11 +707,11 @@ brim_status brim_child_stop(brim_child *c, int64_t grace_ms) {
   c->stopping = true;
   c->kill_at_ns = brim_clock_now().ns + (grace_ms > 0 ? grace_ms : 0) * MS;
   send_group(c, SIGTERM);
-  send_group(c, SIGCONT);  // a stopped one could not end
+  send_group(c, SIGCONT);  // a stopped process cannot end
   return BRIM_OK;
 }
 
-// Without SIGPIPE, whatever this program does with it.
+// Writes without raising SIGPIPE.
 static ssize_t write_quietly(int fd, const void *data, size_t size) {
   const struct timespec at_once = {0};
   sigset_t pipe_only, before, pending;
@@ -761,7 +749,7 @@ int brim_child_input_fd(const brim_child *c) { return c->input; }
 
 void brim_child_close_input(brim_child *c) { close_fd(&c->input); }
 
-//---------------------------------- facts ----------------------------------
+//---------------------------------- results ----------------------------------
 
 pid_t brim_child_pid(const brim_child *c) { return c->pid; }
 

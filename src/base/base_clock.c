@@ -23,7 +23,7 @@ const char *brim_clock_name(void) { return "CLOCK_MONOTONIC"; }
 
 void brim_clock_sleep_ns(int64_t ns) {
   if (ns <= 0) return;
-  // An absolute end, so that signals do not stretch the sleep.
+  // sleep to an absolute time, so that signals do not prolong it
   int64_t end = brim_clock_now().ns + ns;
   struct timespec ts = {.tv_sec = end / 1000000000, .tv_nsec = end % 1000000000};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR) {
@@ -31,7 +31,7 @@ void brim_clock_sleep_ns(int64_t ns) {
 }
 
 void brim_clock_iso8601(double wall_s, char out[32]) {
-  // Years 0 to 9999: what the format and the buffer hold. NaN fails both comparisons.
+  // the format and the buffer hold years 0 to 9999; NaN fails both comparisons
   bool printable = wall_s >= -62167219200.0 && wall_s < 253402300800.0;
   time_t seconds = printable ? (time_t)floor(wall_s) : 0;
   struct tm tm;

@@ -1,4 +1,4 @@
-// Time as types: monotonic nanoseconds for durations, wall seconds for dates. Never mixed.
+// Monotonic nanoseconds for durations, wall seconds for dates; two types, so that they are not mixed.
 #ifndef BRIM_BASE_CLOCK_H_
 #define BRIM_BASE_CLOCK_H_
 

@@ -1,5 +1,4 @@
-// Shared libraries at run time. A library counts as open only when every required symbol is there;
-// otherwise the next name is tried, and in the end the detail tells why each failed.
+// Shared libraries at run time. If a required symbol is missing, the next name is tried; the detail tells why each failed.
 #include "base/base_dl.h"
 
 #include <dlfcn.h>

@@ -18,8 +18,8 @@ typedef struct brim_dl_symbol {
   bool required;
 } brim_dl_symbol;
 
-// Try each name of a NULL-terminated list in order. BRIM_ENOENT with every reason in the detail.
-// Handles are never dlclosed by brim_dl_close for GPU libraries: pass keep = true.
+// Tries each name of a NULL-terminated list in order. BRIM_ENOENT with every reason in the detail. `keep`: brim_dl_close does
+// not unload the library; GPU libraries need that.
 brim_status brim_dl_open(const char *const *names, const brim_dl_symbol *symbols, size_t count,
                          bool keep, brim_dl **out);
 void brim_dl_close(brim_dl *dl);

@@ -1,5 +1,4 @@
-// Option tables: the parser, and help texts from the rows. Values are only checked here; callers read them with the
-// typed getters.
+// Option tables: the parser, and help texts from the rows.
 
 #include "base/base_option.h"
 
@@ -13,13 +12,13 @@
 
 //-------------------------------------------- parser --------------------------------------------
 
-// What a word on the command line means.
+// The option that a word on the command line names.
 typedef struct match {
   const brim_option *option;
   bool negated;
 } match;
 
-// '_' and '-' are the same letter in a name: the guides write both.
+// Compares names; '_' and '-' are the same.
 static bool same_name(const char *name, const char *word, size_t n) {
   for (size_t i = 0; i < n; i++) {
     char a = name[i] == '_' ? '-' : name[i], b = word[i] == '_' ? '-' : word[i];
@@ -98,7 +97,7 @@ static brim_status unknown_option(const brim_option *const *tables, const char *
   return brim_fail(BRIM_EINVAL, "unknown option --%s; --help lists them all", name);
 }
 
-// An argument that starts an option: "-x" or "--x", but neither "-" nor a negative number.
+// True for "-x" and "--x", but not for "-" and negative numbers.
 static bool is_option(const char *arg) {
   double number;
   return arg[0] == '-' && arg[1] != '\0' && !brim_parse_f64(arg, &number);
@@ -157,7 +156,7 @@ static bool is_choice(const brim_option *o, const char *word) {
   return false;
 }
 
-// Is this word, which follows the option, its value, or something of its own?
+// True if the word after an option is its value.
 static bool belongs(const brim_option *o, const char *word) {
   int64_t whole;
   double number;
@@ -179,7 +178,7 @@ static bool belongs(const brim_option *o, const char *word) {
   return word[0] != '-' && (!strchr(word, '=') || brim_fs_exists(word));
 }
 
-// Where parsing stands. Every argument fills at most one slot, so argc slots are enough.
+// The state of parsing. Every argument fills at most one slot, so argc slots are enough.
 typedef struct walk {
   const brim_option *const *tables;
   int argc;
@@ -197,7 +196,7 @@ static brim_status add_value(walk *w, brim_option_value *item, const char *value
   return BRIM_OK;
 }
 
-// One occurrence; `attached` is the text after '=' or behind a short name, or NULL.
+// Takes one occurrence. `attached`: the text after '=' or after a short name, or NULL.
 static brim_status take_option(walk *w, match m, const char *attached) {
   const brim_option *o = m.option;
   brim_option_value *item = &w->out->items[w->out->count];
@@ -329,9 +328,8 @@ double brim_option_float(const brim_option_parse *parse, const char *name, doubl
   return v && v->count && brim_parse_f64(v->values[0], &number) ? number : fallback;
 }
 
-//--------------------------------------------- help ---------------------------------------------
-// Help text from option tables: one heading per group, rows in table order, words wrapped to the
-// width. Widths are terminal columns, so translated help lines up too.
+//---------------------------------- help ----------------------------------
+// One heading per group, rows in table order, wrapped to the width. Widths are terminal columns, so translated help lines up.
 
 enum { HELP_COLUMN = 30, MIN_WIDTH = 40, NARROW_COLUMN = 8, NARROW_WIDTH = 60 };
 
@@ -339,7 +337,7 @@ static const char *group_of(const brim_option *o) {
   return o->group ? o->group : BRIM_N_("Options");
 }
 
-// A value stays as it is typed; a sentence is translated.
+// The default for help; only a sentence is translated.
 static const char *default_of(const brim_option *o) {
   return strchr(o->default_text, ' ') ? brim_tr(o->default_text) : o->default_text;
 }
@@ -374,7 +372,7 @@ static void append_names(const brim_option *o, brim_str *out) {
   brim_option_value_text(o, out);
 }
 
-// The sentence of a row with what the table knows besides: choices, default, other names.
+// Appends a row's sentence with its choices, default and aliases.
 static void append_sentence(const brim_option *o, brim_str *out) {
   if (o->help) brim_str_append(out, brim_tr(o->help));
   if (o->kind == BRIM_OPTION_ENUM && o->choices) {
@@ -394,7 +392,7 @@ static void append_sentence(const brim_option *o, brim_str *out) {
   }
 }
 
-// Words of text into out from column `at`, continued at `indent`; ends the line.
+// Appends words from column `at`, wrapped at `width` and continued at `indent`; ends the line.
 static void append_wrapped(const char *text, int at, int indent, int width, brim_str *out) {
   bool line_empty = true;
   for (const char *p = text; *p;) {
@@ -447,7 +445,7 @@ static void append_row(const brim_option *o, int width, brim_str *out) {
   brim_str_deinit(&part);
 }
 
-// Has a row before this one the same group?
+// True if a row before this one has the same group.
 static bool group_seen(const brim_option *const *tables, const brim_option *row) {
   for (; *tables; tables++) {
     for (const brim_option *o = *tables; o->name; o++) {

@@ -1,8 +1,6 @@
-// Option tables: one row per command-line option gives the parser, --help, the man page and JSON.
-// A row may have aliases (the seeds' own spellings) and may take several values
-// ("--batch-sizes 128 256": values up to the next option). A value may be optional: "--report",
-// "--report=FILE", "--report FILE". Options that set a config key name it in `key`; the caller turns
-// those into overrides.
+// Option tables: one row per command-line option gives the parser, --help, the man page and JSON. A row may have aliases and
+// may take several values ("--batch-sizes 128 256": all words up to the next option). A value may be optional: "--report",
+// "--report=FILE", "--report FILE". `key` names the config key that an option sets; the caller makes overrides of those.
 #ifndef BRIM_BASE_OPTION_H_
 #define BRIM_BASE_OPTION_H_
 
@@ -18,8 +16,7 @@ extern "C" {
 #endif
 
 typedef enum brim_option_kind {
-  BRIM_OPTION_FLAG,  // no value, or one of `choices`, which is no other meaning than yes; --no-NAME
-                     // also accepted where `negatable`
+  BRIM_OPTION_FLAG,  // no value, or one of `choices`, all of which mean yes; --no-NAME if `negatable`
   BRIM_OPTION_STRING,
   BRIM_OPTION_INT,
   BRIM_OPTION_FLOAT,
@@ -34,9 +31,8 @@ typedef struct brim_option {
   brim_option_kind kind;
   bool multiple;  // takes one or more values, and may be repeated
   bool negatable;
-  // The value may be left out (count 0 then). The next word is taken for it if it can be one: a number
-  // or choice where those are needed; else no option and no "key=value", unless a file has that
-  // name.
+  // The value may be left out (count 0). The next word is the value if it can be: a number or a choice for those kinds; else
+  // any word that is neither an option nor "key=value", unless a file has that name.
   bool optional;
   const char *metavar;         // "N"; NULL = from kind
   const char *help;            // a catalogue message
@@ -60,18 +56,17 @@ typedef struct brim_option_parse {
   size_t count;
   const char **positional;  // in order
   size_t positional_count;
-  const char *const *rest;  // after "--", or NULL
+  const char *const *rest;  // words after "--", or NULL
   size_t rest_count;
 } brim_option_parse;
 
-// Parse argv[0..argc) (program and command names already removed) against tables (NULL-terminated
-// rows: name == NULL ends one). Unknown option: BRIM_EINVAL with 'did you mean'. Values are checked
-// by kind here. Strings are borrowed from argv.
+// Parses argv[0..argc), without program and command names. `tables` is NULL-terminated; a NULL name ends a table. Unknown
+// option: BRIM_EINVAL with 'did you mean'. Checks values by kind. Strings are borrowed from argv.
 brim_status brim_option_parse_args(const brim_option *const *tables, int argc,
                                    const char *const *argv, brim_option_parse *out);
 void brim_option_parse_deinit(brim_option_parse *parse);
 
-// Last occurrence by name; NULL when absent.
+// The last occurrence by name; NULL = absent.
 const brim_option_value *brim_option_find(const brim_option_parse *parse, const char *name);
 bool brim_option_flag(const brim_option_parse *parse, const char *name, bool fallback);
 const char *brim_option_string(const brim_option_parse *parse, const char *name,
@@ -79,7 +74,7 @@ const char *brim_option_string(const brim_option_parse *parse, const char *name,
 int64_t brim_option_int(const brim_option_parse *parse, const char *name, int64_t fallback);
 double brim_option_float(const brim_option_parse *parse, const char *name, double fallback);
 
-// What stands for the value in help: "FILE", "N..."; and with brackets where it is optional: "[FILE]".
+// The placeholder of the value in help: "FILE", "N..."; the second with brackets if it is optional: "[FILE]".
 const char *brim_option_metavar(const brim_option *option);
 void brim_option_value_text(const brim_option *option, brim_str *out);
 // Help text of tables, wrapped to `width` columns.

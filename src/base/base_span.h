@@ -1,5 +1,5 @@
-// The span hook: how lower rooms let themselves be measured. A phase is bracketed by begin/end;
-// with no hook set (the normal case) that is one predictable branch.
+// The span hook, by which lower rooms are measured: begin and end around each phase. Without a hook, the normal case, a span
+// costs one predictable branch.
 #ifndef BRIM_BASE_SPAN_H_
 #define BRIM_BASE_SPAN_H_
 
@@ -34,11 +34,11 @@ typedef enum brim_phase {
 const char *brim_phase_key(brim_phase phase);    // "io"
 const char *brim_phase_label(brim_phase phase);  // "I/O"
 
-// What a workload knows of a phase by the clock of a device, beside what spans bracket.
+// Figures of a phase that a workload takes from the clock of a device.
 typedef enum brim_span_figure {
-  BRIM_SPAN_TOOK,   // it took so long: of work between whose phases the host does not wait
-  BRIM_SPAN_BUSY,   // of its time the device computed so long
-  BRIM_SPAN_MOVED,  // it would take so long on the device, where it runs on the host now
+  BRIM_SPAN_TOOK,   // time of a phase at whose end the host does not wait
+  BRIM_SPAN_BUSY,   // time in which the device computed
+  BRIM_SPAN_MOVED,  // time that work on the host would take on the device
   BRIM_SPAN_FIGURES
 } brim_span_figure;
 

@@ -1,5 +1,5 @@
-// Statistics of a sample: order statistics by sorting a copy, and a bootstrap whose every draw is a
-// Philox number of (seed, round, index), so the interval is the same on every machine.
+// Order statistics by sorting a copy, and a bootstrap whose draws are Philox numbers of (seed, round, index), so that the
+// interval is the same on every machine.
 #include "base/base_stats.h"
 
 #include <math.h>
@@ -63,8 +63,7 @@ brim_status brim_stats_median(const double *v, size_t n, double *out) {
   return BRIM_OK;
 }
 
-// Median of one resample of the sorted sample. Counting how often each index is drawn finds the
-// middle without sorting the resample.
+// The median of one resample of the sorted sample. Counts how often each index is drawn, which needs no sorting.
 static double resample_median(const double *s, size_t n, uint64_t key, uint64_t round,
                               uint32_t *counts) {
   memset(counts, 0, n * sizeof *counts);
@@ -134,8 +133,8 @@ brim_status brim_stats_summarize(const double *v, size_t n, uint64_t seed,
     goto done;
   }
   brim_stats_summary r = {.n = n, .min = s[0], .max = s[n - 1]};
-  // Running mean and squares (Welford): no overflow, no cancellation. Sorted order: same result
-  // whatever the order of the values.
+  // Welford's running mean and squares, against overflow and cancellation; in sorted order, so that the order of the values
+  // does not matter
   double squares = 0;
   for (size_t i = 0; i < n; i++) {
     double delta = s[i] - r.mean;

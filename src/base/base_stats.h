@@ -1,4 +1,4 @@
-// Statistics of a sample. Functions take the values unsorted and do not change them.
+// Statistics of a sample. Values may be unsorted and are not changed.
 #ifndef BRIM_BASE_STATS_H_
 #define BRIM_BASE_STATS_H_
 

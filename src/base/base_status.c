@@ -1,6 +1,5 @@
-// The failure detail: one fixed thread-local buffer, so that reporting a failure never allocates
-// and never fails itself. Formatting goes through a second buffer because arguments may point into
-// the detail that is being replaced.
+// The failure detail: a fixed thread-local buffer, so that reporting a failure never allocates or fails. A second buffer is
+// formatted first, because arguments may point into the old detail.
 #include "base/base_status.h"
 
 #include <errno.h>
@@ -47,7 +46,7 @@ static void store(const char *text) {
   memmove(detail_text, text, n);
   detail_text[n] = '\0';
   if (n == DETAIL_SIZE - 1) brim_utf8_trim(detail_text);
-  // here and not where the format is known: what plug-ins report comes formatted
+  // choose particles here, since details of plug-ins arrive formatted
   if (brim_msg_has_particle(detail_text)) brim_msg_particles(detail_text, 0);
 }
 
@@ -116,7 +115,7 @@ brim_status brim_errno_status(int err) {
 }
 
 const char *brim_errno_text(int err) {
-  // The C library's own texts, so that the usual ones are in the catalogue; the others stay English.
+  // the C library's texts, repeated so that they are in the catalogue; others stay English
   static const char *const usual[] = {
       BRIM_N_("No such file or directory"),
       BRIM_N_("Permission denied"),
@@ -142,6 +141,6 @@ const char *brim_errno_text(int err) {
       BRIM_N_("Invalid cross-device link"),
   };
   (void)usual;
-  const char *text = strerrordesc_np(err);  // static text: strerror's buffer is not ours to share
+  const char *text = strerrordesc_np(err);  // static text; strerror's buffer is shared
   return text ? brim_tr(text) : brim_tr("unknown error");
 }

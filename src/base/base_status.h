@@ -10,27 +10,27 @@
 extern "C" {
 #endif
 
-// Set the detail and return `status`. `fmt` is an English catalogue message (see base_msg.h): it is
-// translated here, so call sites pass the literal itself. Never allocates.
+// Sets the detail and returns `status`. `fmt` is an English catalogue message (base_msg.h), which is translated here, so pass
+// the literal. Never allocates.
 brim_status brim_fail(brim_status status, const char *fmt, ...) BRIM_PRINTF(2, 3);
 
-// The same with a place in front: "file:line:col: ". col or line 0 leaves that part out.
+// The same after a place, "file:line:col: "; line or col 0 is left out.
 brim_status brim_fail_at(brim_status status, const char *file, int line, int col, const char *fmt,
                          ...) BRIM_PRINTF(5, 6);
 
-// Put "context: " in front of the detail that is already set, and return `status` unchanged.
+// Puts "context: " in front of the current detail and returns `status`.
 brim_status brim_fail_context(brim_status status, const char *fmt, ...) BRIM_PRINTF(2, 3);
 
-// Set the detail to literal text (no translation); used across the plug-in door.
+// Sets the detail without translation, for plug-ins.
 void brim_status_set_detail(const char *text);
 
 void brim_status_clear(void);
 
-// The status that stands for an errno value (BRIM_EIO where there is no closer one) and its text.
+// The status for an errno value (BRIM_EIO if there is no closer one), and its text.
 brim_status brim_errno_status(int err);
 const char *brim_errno_text(int err);
 
-// Return early with the same status.
+// Returns early with a failure.
 #define BRIM_TRY(expr)                             \
   do {                                             \
     brim_status brim_try_status_ = (expr);         \

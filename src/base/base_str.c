@@ -19,9 +19,9 @@
 #include "base/base_msg.h"
 #include "base/base_status.h"
 
-//------------------------------------------- strings -------------------------------------------
+//---------------------------------- strings ----------------------------------
 
-// What an empty string points at: shared, never written (cap is 0).
+// The data of an empty string; shared, never written (cap is 0).
 static const char empty_text[1] = "";
 
 void brim_str_init(brim_str *s) {
@@ -38,7 +38,7 @@ void brim_str_clear(brim_str *s) {
   if (s->cap) s->data[0] = '\0';
 }
 
-// Room for n more bytes and the NUL.
+// Makes room for n more bytes and the NUL.
 static bool reserve(brim_str *s, size_t n) {
   if (s->status) return false;
   if (n < s->cap - s->len && s->cap) return true;
@@ -90,13 +90,13 @@ void brim_str_vprintf(brim_str *s, const char *fmt, va_list args) {
   } else if ((size_t)n < room) {
     s->len += (size_t)n;
   } else {
-    s->data[s->len] = '\0';  // undo the cut-off try
+    s->data[s->len] = '\0';  // undo the truncated text
     if (reserve(s, (size_t)n)) {
       vsnprintf(s->data + s->len, s->cap - s->len, fmt, again);
       s->len += (size_t)n;
     }
   }
-  // only where the message has one: data that is printed stays as it is
+  // only if the format has one, so that printed data stays unchanged
   if (s->len > from && brim_msg_has_particle(fmt)) s->len = brim_msg_particles(s->data, from);
   va_end(again);
 }
@@ -109,7 +109,7 @@ void brim_str_printf(brim_str *s, const char *fmt, ...) {
 }
 
 brim_status brim_str_status(const brim_str *s) {
-  // Said again: the detail of the failed append may have been replaced since.
+  // set the detail again: it may have been replaced since the failed append
   if (s->status == BRIM_ENOMEM) {
     return brim_fail(BRIM_ENOMEM, "out of memory while building a text");
   }
@@ -137,7 +137,7 @@ enum { EDIT_MAX = 64 };
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-// The unrestricted form (Lowrance and Wagner): a transposition counts 1 even with letters between.
+// The unrestricted form (Lowrance and Wagner): a transposition counts 1 even with other letters between.
 int brim_edit_distance(const char *a, const char *b) {
   int n = (int)strnlen(a, EDIT_MAX), m = (int)strnlen(b, EDIT_MAX);
   int d[EDIT_MAX + 2][EDIT_MAX + 2];
@@ -183,8 +183,8 @@ const char *brim_nearest(const char *word, const char *const *names) {
   return best;
 }
 
-//------------------------------------------- numbers -------------------------------------------
-// Numbers to text and back, the same in every locale.
+//---------------------------------- numbers ----------------------------------
+// To text and back, independent of the locale.
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -195,7 +195,7 @@ static int digit_value(char c) {
   return 99;
 }
 
-// All of text as an unsigned number of a base; false when it does not fit.
+// Parses a whole text as an unsigned number of a base; false on overflow.
 static bool parse_u64(const char *text, unsigned base, uint64_t *out) {
   uint64_t value = 0;
   if (!*text) return false;
@@ -231,7 +231,7 @@ bool brim_parse_i64(const char *text, int64_t *out) {
   return true;
 }
 
-// Length of a plain decimal number without a sign ("1", "1.", ".5", "1e-4"); 0 when there is none.
+// The length of a plain decimal number without a sign ("1", "1.", ".5", "1e-4"); 0 if there is none.
 static size_t scan_decimal(const char *text) {
   const char *p = text;
   size_t digits = 0;
@@ -252,7 +252,7 @@ static size_t scan_decimal(const char *text) {
   return (size_t)(p - text);
 }
 
-// strtod in the C locale. glibc keeps that locale as a static object, so this does not allocate.
+// strtod in the C locale, which is a static object in glibc, so this does not allocate.
 static double to_f64(const char *text) {
   locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
   if (!c) return NAN;
@@ -334,7 +334,7 @@ bool brim_parse_bytes(const char *text, uint64_t *out) {
   return true;
 }
 
-// snprintf with a decimal point whatever the locale.
+// snprintf in the C locale.
 static void format_c(char out[32], const char *fmt, ...) {
   locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
   locale_t before = c ? uselocale(c) : (locale_t)0;
@@ -380,7 +380,7 @@ void brim_format_bytes(uint64_t bytes, char out[32]) {
   }
   double value = brim_shown((double)bytes / 1024);
   int unit = 0;
-  // 1023.95 would print as 1024.0: that is the next unit.
+  // 1023.95 would print as 1024.0, so use the next unit
   for (; value >= 1023.95 && unit < 5; unit++) value /= 1024;
   format_c(out, "%.1f %s", value, units[unit]);
 }
@@ -477,15 +477,15 @@ void brim_format_duration(double seconds, char out[32]) {
   format_c(out, "%s%.30s", seconds < 0 ? "-" : "", text);
 }
 
-//-------------------------------------------- UTF-8 --------------------------------------------
-// UTF-8: validity, and the columns a text takes on a terminal. The ranges are the East Asian wide
-// and zero-width blocks that matter on a terminal, not the whole Unicode database.
+//---------------------------------- UTF-8 ----------------------------------
+// Validity and terminal columns. The ranges are the wide East Asian and zero-width blocks that matter on a terminal, not the
+// whole Unicode database.
 
 typedef struct range {
   uint32_t first, last;
 } range;
 
-// Length of the sequence at p (1..4) and its code point; 0 when malformed.
+// The length of the sequence at p (1..4) and its code point; 0 = malformed.
 static size_t decode(const unsigned char *p, size_t n, uint32_t *out) {
   if (n == 0) return 0;
   if (p[0] < 0x80) {

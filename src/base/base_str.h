@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-// A growing string. Appends never fail loudly: the first failure sticks and is returned by
-// brim_str_status, so a long run of appends is checked once. data is always NUL-terminated.
+// A growing string. The first failed append sticks and is returned by brim_str_status, so that a long run of appends is
+// checked once. data is always NUL-terminated.
 typedef struct brim_str {
   char *data;  // never NULL after init
   size_t len;
@@ -32,27 +32,26 @@ void brim_str_repeat(brim_str *s, char c, size_t n);
 void brim_str_printf(brim_str *s, const char *fmt, ...) BRIM_PRINTF(2, 3);
 void brim_str_vprintf(brim_str *s, const char *fmt, va_list args);
 brim_status brim_str_status(const brim_str *s);
-// The text, for brim_free; NULL when an append failed or memory is out. s is empty again.
+// Takes the text, for brim_free; NULL if an append failed or memory is out. Empties s.
 char *brim_str_take(brim_str *s);
 
-// Whole-string parses; false on trailing junk, overflow, or empty. Decimal, YAML 1.2 core forms for
-// floats (1e-4, .5, -.inf, .nan). Locale-independent.
+// Parse a whole string; false on trailing characters, overflow or an empty string. Decimal; floats in YAML 1.2 core forms
+// (1e-4, .5, -.inf, .nan). Independent of the locale.
 bool brim_parse_i64(const char *text, int64_t *out);  // also 0x and 0o
 bool brim_parse_f64(const char *text, double *out);
 bool brim_parse_bool(const char *text, bool *out);  // true/false/yes/no/on/off, any case
 // "12GB", "512 MiB", "1024", "1.5G": bytes. GB = 1e9, GiB = 2^30, bare G/M/K are binary.
 bool brim_parse_bytes(const char *text, uint64_t *out);
 
-// Shortest text that reads back as the same double ("0.0001" and "1e-05" style of %.17g minimised).
+// The shortest text that reads back as the same double ("0.0001", "1e-05").
 void brim_format_f64(double value, char out[32]);
-// A value for printf that is shown to people: halves round away from zero (94.125 with two decimals is 94.13),
-// also those that binary arithmetic left a little below (100 x 0.285 is 28.499999999999996). What brim prints
-// and what its pages show (web/) follow this one rule, so that a value reads the same in both.
+// Prepares a value for printf, so that halves round away from zero (94.125 to 94.13), also those that binary arithmetic left
+// a little lower (100 x 0.285 is 28.499999999999996). The pages (web/) round the same way.
 double brim_shown(double value);
-// The nearest double of so many significant decimal digits (1 to 17).
+// The nearest double with so many significant decimal digits (1 to 17).
 double brim_round_digits(double value, int digits);
 void brim_format_bytes(uint64_t bytes, char out[32]);  // "1.5 GiB"
-// Three digits or more, "-" when unknown: "12,345", "128", "36.4", "0.52".
+// Three significant digits or more, "-" if unknown: "12,345", "128", "36.4", "0.52".
 void brim_format_figure(double value, char out[32]);
 void brim_format_count(double value, char out[32]);  // "12,345" / "1.23 M"
 void brim_format_duration(double seconds,
@@ -61,12 +60,11 @@ void brim_format_duration(double seconds,
 bool brim_str_starts(const char *text, const char *prefix);
 bool brim_str_ends(const char *text, const char *suffix);
 bool brim_utf8_valid(const char *text, size_t n);
-// Cut off a sequence that a full buffer has split at the end of a text.
+// Removes an incomplete sequence at the end of a text.
 void brim_utf8_trim(char *text);
-// Columns a UTF-8 text takes on a terminal (wide CJK = 2, combining = 0); ANSI colour codes count
-// 0.
+// Terminal columns of a UTF-8 text (wide CJK 2, combining 0, ANSI colour codes 0).
 int brim_utf8_width(const char *text);
-// Damerau-Levenshtein distance, capped at 64 characters each side.
+// Damerau-Levenshtein distance of the first 64 characters.
 int brim_edit_distance(const char *a, const char *b);
 // The nearest of names (NULL-terminated list) within a third of the length, or NULL.
 const char *brim_nearest(const char *word, const char *const *names);

@@ -11,7 +11,7 @@ enum { LONGEST = 1024, VALUES = 12, DEPTH = 4, MOST_STEPS = 1 << 14 };
 
 bool brim_words_are(const char *text) { return strchr(text, BEGIN) != NULL; }
 
-// The characters of a conversion of printf behind its '%'.
+// The length of a printf conversion after its '%'.
 static size_t conversion_length(const char *p) {
   const size_t flags = strspn(p, "-+ #0'123456789.*$hljztL");
   return p[flags] ? flags + 1 : flags;
@@ -27,7 +27,7 @@ void brim_words_add(char *out, size_t size, const char *english, ...) {
   if (used + 1 >= size) return;
   va_start(args, english);
   if (longest < LONGEST / 2) {
-    // The message with every % doubled, then its conversions, which take the arguments in their order.
+    // the message with every % doubled, then its conversions, which take the arguments in order
     fmt[n++] = BEGIN;
     for (const char *p = english; *p; p++) {
       if (*p == '%') fmt[n++] = '%';
@@ -91,9 +91,9 @@ const char *brim_tr_in(const brim_msg_catalogue *language, const char *english) 
 
 typedef struct reading {
   const brim_msg_catalogue *language;
-  bool own;  // the reader's language, not `language`
+  bool own;  // use the reader's language, not `language`
   int depth;
-  size_t left;  // steps: a sentence from a file may repeat its values, and theirs
+  size_t left;  // limit on steps, since a sentence from a file may repeat nested values
   brim_str *out;
 } reading;
 
@@ -104,7 +104,7 @@ typedef struct part {
 
 static void read_all(reading *r, part words);
 
-// The value that a conversion asks for: the next one, or by its number ("2$").
+// Writes the value of a conversion: the next one, or the one with its number ("2$").
 static void put_value(reading *r, const char *conversion, const part *values, size_t count,
                       size_t *next) {
   size_t at = (*next)++;
@@ -113,7 +113,7 @@ static void put_value(reading *r, const char *conversion, const part *values, si
   if (at < count) read_all(r, values[at]);
 }
 
-// `plain`: the message has no values, so that a % in it is itself.
+// Writes a message. `plain`: it has no values, so % is literal.
 static void put_message(reading *r, part message, bool plain, const part *values, size_t count) {
   char english[LONGEST];
   if (message.length >= sizeof english) return;
@@ -139,7 +139,7 @@ static void put_message(reading *r, part message, bool plain, const part *values
   }
 }
 
-// From behind BEGIN; returns what follows END. A field that was cut off ends everything that is open.
+// Reads a message after BEGIN and returns the text after END. The end of the text ends all open messages.
 static part read_message(reading *r, part rest) {
   part parts[1 + VALUES] = {{rest.text, 0}};
   size_t count = 1, i = 0;

@@ -1,5 +1,4 @@
-// XXH64 (github.com/Cyan4973/xxHash, seed 0): a 64-bit checksum as fast as memory is read. It finds
-// damage, not malice.
+// XXH64 (github.com/Cyan4973/xxHash, seed 0): a 64-bit checksum as fast as memory. It detects damage, not tampering.
 #ifndef BRIM_BASE_XXH64_H_
 #define BRIM_BASE_XXH64_H_
 
@@ -18,7 +17,7 @@ typedef struct brim_xxh64 {
 
 void brim_xxh64_init(brim_xxh64 *h);
 void brim_xxh64_update(brim_xxh64 *h, const void *data, size_t size);
-uint64_t brim_xxh64_value(const brim_xxh64 *h);  // of what came so far; more may come
+uint64_t brim_xxh64_value(const brim_xxh64 *h);  // of the bytes so far; more may follow
 
 #ifdef __cplusplus
 }
