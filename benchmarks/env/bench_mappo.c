@@ -224,7 +224,7 @@ static cost cost_of(const bench *b, int work) {
 //---------------------------------- work ----------------------------------
 
 static brim_status collect(void *ctx) {
-  const brim_mappo_run run = {.w = ((bench *)ctx)->w};
+  const brim_mappo_iteration run = {.w = ((bench *)ctx)->w};
   return brim_mappo_collect(&run);
 }
 

@@ -358,6 +358,18 @@ const char *brim_mappo_fused_text(const brim_mappo *w);  // "rollout and update"
 // Writes the line for the start of a run; false = there is nothing to report.
 bool brim_mappo_fused_line(const brim_mappo *w, brim_work_line *out);
 
+//---------------------------------- mappo_learn.c ----------------------------------
+
+typedef struct brim_mappo_iteration {
+  brim_mappo *w;
+  const brim_spans *spans;  // NULL: nothing is measured inside
+  int64_t part;             // of the records of the updates
+} brim_mappo_iteration;
+
+// Enqueue a rollout and its tally; the critic's values of its states.
+brim_status brim_mappo_collect(const brim_mappo_iteration *r);
+brim_status brim_mappo_value_states(brim_mappo *w);
+
 //---------------------------------- mappo_rows.c ----------------------------------
 
 enum { BRIM_MAPPO_OPTIONS = 3 };

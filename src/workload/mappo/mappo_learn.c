@@ -10,22 +10,16 @@ static brim_status probe_tell(brim_mappo *w, const brim_spans *spans,
                               const brim_mappo_pieces *pieces);
 static bool probes(const brim_mappo *w, const brim_spans *spans);
 
-typedef struct iteration {
-  brim_mappo *w;
-  const brim_spans *spans;  // NULL: nothing is measured inside
-  int64_t part;             // of the records of the updates
-} iteration;
-
 //------------------------------------------- rollout -------------------------------------------
 // A rollout: observations of all environments, actions drawn from the actor's outputs, one step, T times.
 // On the device nothing waits for the host. Environments on the CPU beside a GPU send observations up and
 // get outputs back every step; the rollout goes up once, at its end.
 
-static void begin_span(const iteration *r, brim_phase phase, const char *name) {
+static void begin_span(const brim_mappo_iteration *r, brim_phase phase, const char *name) {
   brim_span_begin(r->spans, phase, name);
 }
 
-static brim_status end_span(const iteration *r, brim_phase phase, const char *name,
+static brim_status end_span(const brim_mappo_iteration *r, brim_phase phase, const char *name,
                             brim_status status) {
   if (!status && r->spans && r->spans->exact) status = brim_device_sync(r->w->context.device);
   brim_span_end(r->spans, phase, name);
@@ -83,7 +77,7 @@ static brim_status act(brim_mappo *w, int32_t t) {
   return draw(w, t);
 }
 
-static brim_status collect_step(const iteration *r, int32_t t) {
+static brim_status collect_step(const brim_mappo_iteration *r, int32_t t) {
   brim_mappo *w = r->w;
   const brim_rollout_where *where = w->context.device->info.host_memory ? &w->host : &w->where;
   begin_span(r, BRIM_PHASE_ENV, "env");
@@ -94,7 +88,7 @@ static brim_status collect_step(const iteration *r, int32_t t) {
   return end_span(r, BRIM_PHASE_ENV, "env", w->collect->step(where, &w->shape, w->block, t));
 }
 
-static brim_status collect_steps(const iteration *r) {
+static brim_status collect_steps(const brim_mappo_iteration *r) {
   brim_mappo *w = r->w;
   const bool host = w->context.device->info.host_memory;
   begin_span(r, BRIM_PHASE_ENV, "env");
@@ -107,7 +101,7 @@ static brim_status collect_steps(const iteration *r) {
 }
 
 // A fused rollout is one kernel of a GPU, which has no spans inside: mappo_learn.c divides it.
-static brim_status collect(const iteration *r) {
+brim_status brim_mappo_collect(const brim_mappo_iteration *r) {
   brim_mappo *w = r->w;
   BRIM_TRY(w->fusing.rollout ? brim_mappo_fused_collect(w) : collect_steps(r));
   BRIM_TRY(w->collect->tally(&w->where, &w->shape, w->block, 1));
@@ -127,7 +121,7 @@ static brim_status look_on_host(brim_mappo *w, int32_t t) {
 }
 
 // While the device runs ahead only waiting for it can be timed; measured steps wait after each part.
-static brim_phase reported(const iteration *r, brim_phase phase) {
+static brim_phase reported(const brim_mappo_iteration *r, brim_phase phase) {
   return r->spans && r->spans->exact ? phase : BRIM_PHASE_COMPUTE;
 }
 
@@ -140,7 +134,7 @@ static brim_status enqueue_outputs(void *ctx) {
 }
 
 // Observations up, the actor, outputs down.
-static brim_status ask_gpu(const iteration *r) {
+static brim_status ask_gpu(const brim_mappo_iteration *r) {
   brim_mappo *w = r->w;
   brim_device *device = w->context.device;
   const brim_tensor *in = &w->inputs[BRIM_MAPPO_ACTOR][1], *out = &w->outputs[BRIM_MAPPO_ACTOR];
@@ -167,7 +161,7 @@ static brim_status act_on_host(brim_mappo *w, int32_t t) {
   return brim_ppo_cpu()->sample(&w->host, &w->learn, &sample);
 }
 
-static brim_status step_on_host(const iteration *r, int32_t t) {
+static brim_status step_on_host(const brim_mappo_iteration *r, int32_t t) {
   brim_mappo *w = r->w;
   const brim_collect_table *cpu = brim_collect_cpu();
   begin_span(r, BRIM_PHASE_ENV, "env");
@@ -182,7 +176,7 @@ static brim_status step_on_host(const iteration *r, int32_t t) {
 }
 
 // A rollout of environments on the CPU with the actor on the GPU, and its upload.
-static brim_status collect_on_host(const iteration *r) {
+static brim_status collect_on_host(const brim_mappo_iteration *r) {
   brim_mappo *w = r->w;
   const brim_collect_table *cpu = brim_collect_cpu();
   w->report->bad = 0;
@@ -215,7 +209,7 @@ static float *floats(const brim_mappo *w, size_t offset) {
 }
 
 // Part by part, into one matrix.
-static brim_status value_states(brim_mappo *w) {
+brim_status brim_mappo_value_states(brim_mappo *w) {
   if (w->fusing.rollout) return brim_mappo_fused_values(w);
   const brim_tensor *out = &w->outputs[BRIM_MAPPO_CRITIC];
   const size_t each = (size_t)out->dim[1] * brim_dtype_size(out->dtype);
@@ -343,21 +337,21 @@ static int64_t part_end(const brim_mappo *w, int64_t part) {
 //---------------------------------- iterations ----------------------------------
 
 static brim_status enqueue_rollout(void *ctx) {
-  const iteration *r = (const iteration *)ctx;
+  const brim_mappo_iteration *r = (const brim_mappo_iteration *)ctx;
   brim_mappo_report *report = report_of(r->w);
   BRIM_TRY(brim_device_fill(r->w->context.device, &report->bad, 0, sizeof report->bad));
-  return collect(r);
+  return brim_mappo_collect(r);
 }
 
 // Everything of a part of the updates, in order: what a record holds.
 static brim_status enqueue_updates(void *ctx) {
-  const iteration *r = (const iteration *)ctx;
+  const brim_mappo_iteration *r = (const brim_mappo_iteration *)ctx;
   brim_mappo *w = r->w;
   const int64_t first = r->part * BRIM_GROUP_STATES, end = part_end(w, r->part);
   if (r->part == 0) {
     brim_mappo_report *report = report_of(w);
     BRIM_TRY(brim_device_fill(w->context.device, report->metrics, 0, sizeof report->metrics));
-    BRIM_TRY(value_states(w));
+    BRIM_TRY(brim_mappo_value_states(w));
     BRIM_TRY(take_advantages(w));
   }
   for (int64_t i = first; i < end; i++) BRIM_TRY(update(w, i, i - first));
@@ -402,8 +396,9 @@ static void fill_states(brim_mappo *w, double lr) {
 
 // Spans are inside where they are reported, and none else: a record has none.
 static brim_status roll_out(brim_mappo *w, const brim_spans *spans) {
-  const iteration run = {.w = w, .spans = spans};
-  iteration recorded = {.w = w, .spans = w->context.device->info.host_memory ? spans : NULL};
+  const brim_mappo_iteration run = {.w = w, .spans = spans};
+  brim_mappo_iteration recorded = {.w = w,
+                                   .spans = w->context.device->info.host_memory ? spans : NULL};
   if (w->sizes.on_host) return collect_on_host(&run);
   return brim_record_run(w->rollout, enqueue_rollout, &recorded, recorded.spans != NULL);
 }
@@ -411,7 +406,7 @@ static brim_status roll_out(brim_mappo *w, const brim_spans *spans) {
 // whole: with the rollout before them.
 static brim_status run_updates(brim_mappo *w, bool whole) {
   for (size_t part = 0; part < w->record_count; part++) {
-    iteration run = {.w = w, .part = (int64_t)part};
+    brim_mappo_iteration run = {.w = w, .part = (int64_t)part};
     const int64_t first = run.part * BRIM_GROUP_STATES;
     BRIM_TRY(brim_group_put_states(w->group, w->states + first * BRIM_MAPPO_NETS,
                                    part_end(w, run.part) - first));
