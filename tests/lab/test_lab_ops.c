@@ -1,7 +1,7 @@
 // The dispatcher alone: what it answers, in pieces of any size, and when memory runs out.
 #include "store_test.h"
 
-#include "lab/wire/lab_wire.h"
+#include "lab/wire/lab_wire_int.h"
 
 // The whole reply, made in pieces of about `enough` bytes.
 static brim_status ask(const char *request, size_t enough, brim_str *out) {
@@ -78,6 +78,56 @@ static void test_the_form_of_replies(void **state) {
   }
   assert_int_equal(rows, 400);
   brim_str_deinit(&out);
+}
+
+// Every row names fields that exist, and what it writes reads back.
+static void test_every_row(void **state) {
+  (void)state;
+  static const char id[] = "00000000000000000000000000000001";
+  const char *const any[] = {id};
+  const char(*ids)[BRIM_EXP_ID] = (const char(*)[BRIM_EXP_ID])id;
+  const brim_store_metric metric = {"loss", 3, 0.5};
+  const brim_store_point point = {.id = id, .config = "{}"};
+  for (int op = 0; op < BRIM_LAB_OP_COUNT; op++) {
+    const brim_lab_request in = {.op = (brim_lab_op)op,
+                                 .ref = {.exp = "00000000000000000000000000000001", .fence = 2},
+                                 .exp = id,
+                                 .grid = "g",
+                                 .key = "k",
+                                 .stream = "log",
+                                 .findings = "[]",
+                                 .worker = "w",
+                                 .device = "GPU",
+                                 .step = 7,
+                                 .limit = 5,
+                                 .want = BRIM_WANT_CANCEL,
+                                 .texts = true,
+                                 .range = {.points = 9},
+                                 .claim = {.worker = "w", .claim_id = "c", .free_bytes = -1},
+                                 .seen = {.id = "w", .status = "{}"},
+                                 .filter = {.tag = "t", .order = BRIM_STORE_BY_ENDED},
+                                 .submit = {.id = "g"},
+                                 .points = {&point, 1},
+                                 .metrics = {&metric, 1},
+                                 .exps = {ids, 1},
+                                 .any_exps = {any, 1}};
+    json_t *value = NULL, *again = NULL, *line = json_object();
+    brim_lab_request out;
+    brim_lab_reply reply = {0}, back = {0};
+    assert_ok(brim_lab_request_encode(&in, &value));
+    assert_ok(brim_lab_request_decode(value, &out));
+    assert_int_equal(out.op, op);
+    assert_ok(brim_lab_request_encode(&out, &again));
+    assert_true(json_equal(value, again));
+    memcpy(reply.exp, id, sizeof reply.exp);
+    assert_ok(brim_lab_reply_encode(out.op, &reply, line));
+    if (op != BRIM_LAB_OP_GET) assert_ok(brim_lab_reply_decode(out.op, line, &back));
+    json_decref(back.more);
+    brim_lab_request_deinit(&out);
+    json_decref(value);
+    json_decref(again);
+    json_decref(line);
+  }
 }
 
 // Fields of another type are refused, whatever they are.
@@ -210,8 +260,10 @@ int main(int argc, char **argv) {
   lab_choose(argc, argv);
   test_filter();
   const struct CMUnitTest tests[] = {
-      TEST(test_pieces_of_any_size), TEST(test_the_form_of_replies), TEST(test_wrong_types),
-      TEST(test_no_store),           TEST(test_values_on_the_wire),  TEST(test_memory_runs_out),
+      TEST(test_pieces_of_any_size), TEST(test_the_form_of_replies),
+      TEST(test_every_row),          TEST(test_wrong_types),
+      TEST(test_no_store),           TEST(test_values_on_the_wire),
+      TEST(test_memory_runs_out),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -272,7 +272,7 @@ static brim_status status_of(const char *name) {
   return BRIM_EINTERNAL;
 }
 
-typedef struct reading {
+typedef struct reply_reader {
   int64_t id;
   brim_lab_line_fn fn;
   void *ctx;
@@ -280,7 +280,7 @@ typedef struct reading {
   bool last;      // the last line was read
   bool followed;  // the connection is at the beginning of a line
   bool answered;
-} reading;
+} reply_reader;
 
 static brim_status garbled(const char *what) {
   return brim_fail(BRIM_EIO, "the sweep's reply cannot be read: %s", what);
@@ -294,7 +294,7 @@ static brim_status take_failure(const json_t *line) {
   return status;
 }
 
-static brim_status take_line(reading *r, const json_t *line) {
+static brim_status take_line(reply_reader *r, const json_t *line) {
   const json_t *id = json_object_get(line, "id");
   bool ok = json_is_true(json_object_get(line, "ok"));
   // A refusal without an id is about the connection or the whole request.
@@ -309,7 +309,7 @@ static brim_status take_line(reading *r, const json_t *line) {
   return r->fn(r->ctx, line);
 }
 
-static brim_status take_text(reading *r, const char *text, size_t size) {
+static brim_status take_text(reply_reader *r, const char *text, size_t size) {
   json_t *line = NULL;
   r->followed = false;
   size_t most = r->left < BRIM_JSON_VALUES ? r->left : BRIM_JSON_VALUES, left = most;
@@ -399,7 +399,7 @@ static brim_status next_line(brim_lab_link *link, const char **text, size_t *siz
   }
 }
 
-static brim_status read_reply(brim_lab_link *link, reading *r) {
+static brim_status read_reply(brim_lab_link *link, reply_reader *r) {
   brim_status status = BRIM_OK;
   while (!status && !r->last) {
     const char *text = NULL;
@@ -411,7 +411,7 @@ static brim_status read_reply(brim_lab_link *link, reading *r) {
   return status;
 }
 
-static brim_status over_socket(brim_lab_link *link, const brim_str *request, reading *r) {
+static brim_status over_socket(brim_lab_link *link, const brim_str *request, reply_reader *r) {
   brim_status status = send_all(link, request->data, request->len);
   if (!status) status = read_reply(link, r);
   // After a failure in the middle, the rest of the reply would be read as the next reply.
@@ -421,7 +421,7 @@ static brim_status over_socket(brim_lab_link *link, const brim_str *request, rea
 
 // --- over HTTP
 
-static brim_status each_line(const brim_str *lines, reading *r) {
+static brim_status each_line(const brim_str *lines, reply_reader *r) {
   for (size_t at = 0; at < lines->len;) {
     const char *text = lines->data + at;
     const char *end = memchr(text, '\n', lines->len - at);
@@ -432,7 +432,7 @@ static brim_status each_line(const brim_str *lines, reading *r) {
   return BRIM_OK;
 }
 
-static brim_status over_http(brim_lab_link *link, const brim_str *request, reading *r) {
+static brim_status over_http(brim_lab_link *link, const brim_str *request, reply_reader *r) {
   brim_str lines;
   brim_str_init(&lines);
   brim_status status = http_call(link->http, request, &lines);
@@ -465,13 +465,13 @@ static brim_status write_request(const brim_lab_request *request, int64_t id, br
 }
 
 // Sends the request to another process; every line of the reply goes to `fn`.
-static brim_status ask(brim_lab_link *link, const brim_lab_request *request, brim_lab_line_fn fn,
-                       void *ctx) {
+static brim_status request_remote(brim_lab_link *link, const brim_lab_request *request,
+                                  brim_lab_line_fn fn, void *ctx) {
   // limit replies of another machine: callers keep what they receive
-  reading r = {.id = ++link->id,
-               .fn = fn,
-               .ctx = ctx,
-               .left = link->http ? (size_t)SERVER_VALUES : SIZE_MAX};
+  reply_reader r = {.id = ++link->id,
+                    .fn = fn,
+                    .ctx = ctx,
+                    .left = link->http ? (size_t)SERVER_VALUES : SIZE_MAX};
   brim_str text;
   brim_str_init(&text);
   brim_status status = write_request(request, r.id, &text);
@@ -489,7 +489,7 @@ brim_status brim_lab_lines(brim_lab_link *link, const brim_lab_request *request,
                            brim_lab_line_fn fn, void *ctx) {
   link->answered = false;
   BRIM_TRY(ensure_open(link));
-  if (!link->ops) return ask(link, request, fn, ctx);
+  if (!link->ops) return request_remote(link, request, fn, ctx);
   link->answered = true;
   return brim_lab_ops_lines(link->ops, request, fn, ctx);
 }
@@ -610,7 +610,7 @@ brim_status brim_lab_call(brim_lab_link *link, const brim_lab_request *request,
                   : request->op == BRIM_LAB_OP_LIST ? request->filter.limit
                                                     : request->limit;
   r.limit = limit > 0 ? (size_t)limit : 0;
-  return ask(link, request, on_line, &r);
+  return request_remote(link, request, on_line, &r);
 }
 
 //--------------------------------------------- calls --------------------------------------------
