@@ -425,7 +425,7 @@ static void put_workers(brim_str *out, const workers *all) {
 }
 
 // Leaves out what was not measured: an alarm for little room would read any number as one.
-static void put_room(brim_str *out, brim_pool_room *r) {
+static void put_room(brim_str *out, brim_pool_space *r) {
   pthread_mutex_lock(&r->mutex);
   if (r->free_bytes >= 0) {
     put_head(out, "brim_disk_free_bytes", "gauge", "Free space for the store and files.");
@@ -474,7 +474,7 @@ static void metrics(brim_lab_pool *pool, const brim_pool_caller *caller,
     put_counts(out, &counts);
     put_workers(out, &all);
     put_replies(out, &pool->stats);
-    put_room(out, &pool->room);
+    put_room(out, &pool->space);
     put_head(out, "brim_connections", "gauge", "Open connections.");
     brim_str_printf(out, "brim_connections %d\n", brim_http_server_connections(pool->http));
     put_head(out, "brim_store_bytes", "gauge", "Size of the store.");
@@ -674,7 +674,7 @@ static bool is_reading(const brim_http_request *request) {
 static bool refuse_token(brim_lab_pool *pool, const brim_http_request *request,
                          brim_http_reply *reply, const char *why) {
   char seconds[16];
-  int wait = brim_pool_limit_bad(&pool->limit, request->peer, brim_clock_ms());
+  int wait = brim_pool_auth_bad(&pool->auth, request->peer, brim_clock_ms());
   if (!wait) return refuse(reply, 401, why);
   snprintf(seconds, sizeof seconds, "%d", wait);
   brim_http_reply_header(reply, "Retry-After", seconds);
@@ -721,15 +721,15 @@ static bool admit(void *ctx, const brim_http_request *request, brim_http_reply *
 
 //---------------------------------- replies in pieces ----------------------------------
 
-typedef struct piecewise {
+typedef struct piece_stream {
   brim_lab_pool *pool;
   brim_lab_answer *answer;
   brim_str first;
   bool done;
-} piecewise;
+} piece_stream;
 
 static brim_status next_piece(void *ctx, brim_str *out) {
-  piecewise *p = (piecewise *)ctx;
+  piece_stream *p = (piece_stream *)ctx;
   if (p->first.len > 0) {
     brim_str_append_n(out, p->first.data, p->first.len);
     brim_str_clear(&p->first);
@@ -743,7 +743,7 @@ static brim_status next_piece(void *ctx, brim_str *out) {
 }
 
 static void end_pieces(void *ctx) {
-  piecewise *p = (piecewise *)ctx;
+  piece_stream *p = (piece_stream *)ctx;
   brim_lab_answer_free(p->answer);
   brim_str_deinit(&p->first);
   brim_free(p);
@@ -751,13 +751,13 @@ static void end_pieces(void *ctx) {
 
 // Sends the first piece, which is made already; the rest is made as it is sent. Replies of writers are short.
 static void reply_pieces(brim_lab_pool *pool, brim_lab_answer *answer, brim_http_reply *reply) {
-  piecewise *p = (piecewise *)brim_calloc(1, sizeof *p);
+  piece_stream *p = (piece_stream *)brim_calloc(1, sizeof *p);
   if (!p) {
     brim_lab_answer_free(answer);
     brim_http_reply_error(reply, 503, "out of memory for a reply");
     return;
   }
-  *p = (piecewise){.pool = pool, .answer = answer};
+  *p = (piece_stream){.pool = pool, .answer = answer};
   p->first = reply->body;
   brim_str_init(&reply->body);
   reply->more = next_piece;
@@ -773,7 +773,8 @@ static void fail_call(brim_pool_call *c, brim_status status) {
   brim_pool_reply_failure(c->reply, status);
 }
 
-static void look(brim_pool_call *c) {
+// Carries out a request that reads, on the second handle.
+static void run_reader(brim_pool_call *c) {
   brim_pool_reading *r = &c->pool->reading;
   pthread_mutex_lock(&r->lock);
   r->caller = c->caller;
@@ -783,7 +784,8 @@ static void look(brim_pool_call *c) {
   if (status) fail_call(c, status);
 }
 
-static void run_call(brim_pool_call *c) {
+// Carries out a request that writes, within a group.
+static void run_writer(brim_pool_call *c) {
   brim_lab_pool *pool = c->pool;
   brim_store_set_author(pool->options.store, c->caller->id);
   brim_status status = c->route->role == BRIM_ROLE_WORKER
@@ -812,10 +814,10 @@ static void pool_carry_out(brim_lab_pool *pool, const brim_pool_route *route,
                       .caller = caller,
                       .request = request,
                       .reply = reply,
-                      .run = run_call,
+                      .run = run_writer,
                       .fail = fail_call};
   if (route->role == BRIM_ROLE_READ) {
-    look(&c);
+    run_reader(&c);
   } else {
     commit_run(pool, &c);
   }
@@ -915,9 +917,9 @@ static void serve_health(brim_lab_pool *pool, const brim_pool_caller *caller,
                          const brim_http_request *http, brim_http_reply *reply) {
   (void)caller;
   (void)http;
-  pthread_mutex_lock(&pool->room.mutex);
-  const bool full = pool->room.full;
-  pthread_mutex_unlock(&pool->room.mutex);
+  pthread_mutex_lock(&pool->space.mutex);
+  const bool full = pool->space.full;
+  pthread_mutex_unlock(&pool->space.mutex);
   brim_str_append(&reply->body, full ? "{\"ok\":true,\"disk\":\"full\"}\n" : "{\"ok\":true}\n");
 }
 
@@ -1050,8 +1052,8 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
   bool counted = wait_for_room(pool, http);
   answer(pool, http, reply);
   if (counted) give_room(pool, http);
-  if ((reply->status == 507 || reply->status == 503) && brim_pool_room_is_disk(reply->body.data)) {
-    brim_pool_room_refused(pool);
+  if ((reply->status == 507 || reply->status == 503) && brim_pool_space_is_disk(reply->body.data)) {
+    brim_pool_space_update(pool, true);
   }
   double seconds = (double)brim_time_since_ns(begin, brim_clock_now()) * 1e-9;
   stats_reply(&pool->stats, reply->status, seconds);
@@ -1070,7 +1072,7 @@ static brim_status answer_whoami(void *ctx, const brim_lab_request *request, bri
   reply->version = pool->options.version;
   reply->name = caller->id;
   reply->more = json_object();
-  BRIM_TRY(brim_pool_room_put(pool, reply->more));
+  BRIM_TRY(brim_pool_space_put(&pool->space, reply->more));
   return brim_json_put(reply->more, "role", json_string(brim_role_name(caller->role)));
 }
 
@@ -1123,13 +1125,8 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
   pthread_mutex_init(&pool->documents.mutex, NULL);
   pthread_cond_init(&pool->documents.wake, NULL);
   stats_init(&pool->stats);
-  brim_pool_room_init(&pool->room);
-  brim_pool_limit_init(&pool->limit);
-  brim_pool_auth_init(
-      &pool->auth, options->open || !options->address || brim_http_is_loopback(options->address));
-  pool->auth.any_name = options->open;
-  if (options->local_token) brim_pool_auth_local(&pool->auth, options->local_token);
-  if (options->control_token) brim_pool_auth_control(&pool->auth, options->control_token);
+  brim_pool_space_init(&pool->space);
+  brim_pool_auth_init(&pool->auth, options);
   brim_status status = open_pool(pool);
   if (status) {
     brim_lab_pool_close(pool);
@@ -1173,12 +1170,15 @@ brim_status brim_lab_pool_tend(brim_lab_pool *pool) {
   if (!status) status = brim_pool_feed_read(&pool->feed, store);
   if (!status) status = brim_pool_auth_load(&pool->auth, store);
   pthread_mutex_unlock(&pool->lock);
-  brim_pool_room_tend(pool, pool->tend_ms);
-  if (!status) status = brim_pool_keep_tend(pool, pool->tend_ms);
+  pthread_mutex_lock(&pool->space.mutex);
+  pool->space.now_ms = pool->tend_ms;
+  pthread_mutex_unlock(&pool->space.mutex);
+  brim_pool_space_update(pool, false);
+  if (!status) status = brim_pool_retention_tend(pool, pool->tend_ms);
   if (!status) status = move_log(pool);
-  if (status != BRIM_EIO || !brim_pool_room_is_disk(brim_status_detail())) return status;
+  if (status != BRIM_EIO || !brim_pool_space_is_disk(brim_status_detail())) return status;
   brim_status_clear();  // the log says so once, and not with every tending
-  brim_pool_room_refused(pool);
+  brim_pool_space_update(pool, true);
   return BRIM_OK;
 }
 
@@ -1189,17 +1189,16 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   brim_http_server_close(pool->http);
   brim_pool_hook_close(pool->hook);
   if (pool->ops.store) brim_pool_feed_deinit(&pool->feed);
-  brim_pool_keep_deinit(&pool->keep);
+  brim_pool_retention_deinit(&pool->retention);
   brim_pool_disk_close(pool->disk);
   if (pool->ops.store) commits_deinit(&pool->commits);
   stats_deinit(&pool->stats);
-  brim_pool_room_deinit(&pool->room);
+  brim_pool_space_deinit(&pool->space);
   brim_pool_auth_deinit(&pool->auth);
   pthread_mutex_destroy(&pool->grids);
   pthread_cond_destroy(&pool->documents.wake);
   pthread_mutex_destroy(&pool->documents.mutex);
   page_deinit(&pool->page);
-  brim_pool_limit_deinit(&pool->limit);
   brim_store_close(pool->keeper);
   brim_store_close(pool->reading.store);
   pthread_mutex_destroy(&pool->reading.lock);

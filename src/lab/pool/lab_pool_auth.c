@@ -22,13 +22,6 @@
 
 enum { WINDOW_MS = 60000, BAD_MAX = 20 };
 
-void brim_pool_limit_init(brim_pool_limit *limit) {
-  *limit = (brim_pool_limit){0};
-  pthread_mutex_init(&limit->mutex, NULL);
-}
-
-void brim_pool_limit_deinit(brim_pool_limit *limit) { pthread_mutex_destroy(&limit->mutex); }
-
 // The 2^64 addresses of an IPv6 network count as one.
 static void network_of(const char *peer, char out[BRIM_POOL_ADDRESS]) {
   struct in6_addr a;
@@ -39,10 +32,10 @@ static void network_of(const char *peer, char out[BRIM_POOL_ADDRESS]) {
 }
 
 // The row of the network. A new one replaces the row whose window began longest ago.
-static brim_pool_offender *row_of(brim_pool_limit *limit, const char *network, int64_t now_ms) {
-  brim_pool_offender *oldest = &limit->rows[0];
+static brim_pool_offender *row_of(brim_pool_auth *auth, const char *network, int64_t now_ms) {
+  brim_pool_offender *oldest = &auth->offenders[0];
   for (int i = 0; i < BRIM_POOL_OFFENDERS; i++) {
-    brim_pool_offender *o = &limit->rows[i];
+    brim_pool_offender *o = &auth->offenders[i];
     bool current = o->count > 0 && now_ms - o->since_ms < WINDOW_MS;
     if (current && strcmp(o->network, network) == 0) return o;
     if (o->since_ms < oldest->since_ms) oldest = o;
@@ -52,16 +45,16 @@ static brim_pool_offender *row_of(brim_pool_limit *limit, const char *network, i
   return oldest;
 }
 
-int brim_pool_limit_bad(brim_pool_limit *limit, const char *peer, int64_t now_ms) {
+int brim_pool_auth_bad(brim_pool_auth *auth, const char *peer, int64_t now_ms) {
   char network[BRIM_POOL_ADDRESS];
   network_of(peer, network);
-  pthread_mutex_lock(&limit->mutex);
-  brim_pool_offender *o = row_of(limit, network, now_ms);
+  pthread_mutex_lock(&auth->mutex);
+  brim_pool_offender *o = row_of(auth, network, now_ms);
   if (o->count <= BAD_MAX) o->count++;
   bool over = o->count > BAD_MAX, first = over && !o->told;
   if (over) o->told = true;
   int64_t left = o->since_ms + WINDOW_MS - now_ms;
-  pthread_mutex_unlock(&limit->mutex);
+  pthread_mutex_unlock(&auth->mutex);
   if (first) brim_log_warn("serve", "%s sent %d bad tokens within a minute", network, BAD_MAX + 1);
   return over ? (int)(left / 1000) + 1 : 0;
 }
@@ -144,8 +137,19 @@ void brim_token_hash(const char *token, char out[65]) {
 
 //---------------------------------- tokens ----------------------------------
 
-void brim_pool_auth_init(brim_pool_auth *auth, bool open) {
-  *auth = (brim_pool_auth){.open = open};
+static brim_pool_token own_token(const char *id, brim_role role, const char *text) {
+  brim_pool_token token = {.role = role};
+  if (!text) return token;
+  snprintf(token.id, sizeof token.id, "%s", id);
+  brim_token_hash(text, token.sha256);
+  return token;
+}
+
+void brim_pool_auth_init(brim_pool_auth *auth, const brim_lab_pool_options *o) {
+  *auth = (brim_pool_auth){.open = o->open || !o->address || brim_http_is_loopback(o->address),
+                           .any_name = o->open,
+                           .local = own_token("local", BRIM_ROLE_WORKER, o->local_token),
+                           .control = own_token("control", BRIM_ROLE_ADMIN, o->control_token)};
   pthread_mutex_init(&auth->mutex, NULL);
 }
 
@@ -223,16 +227,6 @@ static const brim_pool_token *by_id(const brim_pool_auth *auth, const char *id) 
 }
 
 //---------------------------------- sessions ----------------------------------
-
-void brim_pool_auth_control(brim_pool_auth *auth, const char *token) {
-  auth->control = (brim_pool_token){.id = "control", .role = BRIM_ROLE_ADMIN};
-  brim_token_hash(token, auth->control.sha256);
-}
-
-void brim_pool_auth_local(brim_pool_auth *auth, const char *token) {
-  auth->local = (brim_pool_token){.id = "local", .role = BRIM_ROLE_WORKER};
-  brim_token_hash(token, auth->local.sha256);
-}
 
 // Hash of the session cookie; false: there is none.
 static bool cookie_hash(const brim_http_request *request, char sha256[65]) {

@@ -393,8 +393,8 @@ brim_status brim_pool_disk_put(brim_pool_disk *d, const brim_pool_piece *p, brim
   return status;
 }
 
-static void prune(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *kind,
-                  const char *sha256, brim_pool_freed *freed) {
+void brim_pool_disk_prune(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *kind,
+                          const char *sha256, brim_pool_freed *freed) {
   const brim_pool_piece p = {.exp = exp, .kind = kind, .sha256 = sha256};
   char prefix[NAME], name[NAME];
   int folder = -1;
@@ -409,11 +409,6 @@ static void prune(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *
   remove_but(folder, prefix, "", name, freed);
   pthread_mutex_unlock(&s->mutex);
   close(folder);
-}
-
-void brim_pool_disk_prune(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *kind,
-                          const char *sha256) {
-  prune(d, exp, kind, sha256, NULL);
 }
 
 brim_status brim_pool_disk_read(brim_pool_disk *d, const brim_pool_piece *which, int *fd,
@@ -497,14 +492,14 @@ static brim_status disk_list(brim_pool_disk *d, char (**out)[BRIM_EXP_ID], size_
 // A worker retries within this time. If no write is refused meanwhile, the disk has room again.
 enum { REFUSED_MS = 120000 };
 
-void brim_pool_room_init(brim_pool_room *r) {
-  *r = (brim_pool_room){.free_bytes = -1, .total_bytes = -1};
+void brim_pool_space_init(brim_pool_space *r) {
+  *r = (brim_pool_space){.free_bytes = -1, .total_bytes = -1};
   pthread_mutex_init(&r->mutex, NULL);
 }
 
-void brim_pool_room_deinit(brim_pool_room *r) { pthread_mutex_destroy(&r->mutex); }
+void brim_pool_space_deinit(brim_pool_space *r) { pthread_mutex_destroy(&r->mutex); }
 
-bool brim_pool_room_is_disk(const char *text) {
+bool brim_pool_space_is_disk(const char *text) {
   return strstr(text, "disk is full") || strstr(text, "disk of the server is full");
 }
 
@@ -532,7 +527,7 @@ static void measure_all(const brim_lab_pool *pool, int64_t *room, int64_t *total
   }
 }
 
-static brim_status put_disk(brim_pool_room *r, json_t *out) {
+brim_status brim_pool_space_put(brim_pool_space *r, json_t *out) {
   json_t *disk = json_object();
   pthread_mutex_lock(&r->mutex);
   const bool full = r->full;
@@ -542,10 +537,6 @@ static brim_status put_disk(brim_pool_room *r, json_t *out) {
   BRIM_TRY(brim_json_put(disk, "full", json_boolean(full)));
   BRIM_TRY(brim_json_put(disk, "free", room < 0 ? json_null() : json_integer(room)));
   return brim_json_put(disk, "total", total < 0 ? json_null() : json_integer(total));
-}
-
-brim_status brim_pool_room_put(brim_lab_pool *pool, json_t *out) {
-  return put_disk(&pool->room, out);
 }
 
 static void tell(brim_lab_pool *pool, bool full, int64_t room) {
@@ -560,7 +551,7 @@ static void tell(brim_lab_pool *pool, bool full, int64_t room) {
     brim_log_warn("serve", "the disk of the server has room again (%lld MiB free)", mib);
   }
   json_t *value = json_object();
-  if (!value || put_disk(&pool->room, value)) {
+  if (!value || brim_pool_space_put(&pool->space, value)) {
     brim_status_clear();
   } else {
     brim_pool_feed_server(&pool->feed, value);
@@ -568,9 +559,8 @@ static void tell(brim_lab_pool *pool, bool full, int64_t room) {
   json_decref(value);
 }
 
-// `refused`: a write just failed.
-static void update(brim_lab_pool *pool, bool refused) {
-  brim_pool_room *r = &pool->room;
+void brim_pool_space_update(brim_lab_pool *pool, bool refused) {
+  brim_pool_space *r = &pool->space;
   int64_t room, total;
   measure_all(pool, &room, &total);
   pthread_mutex_lock(&r->mutex);
@@ -587,15 +577,6 @@ static void update(brim_lab_pool *pool, bool refused) {
   if (full != before) tell(pool, full, room);
 }
 
-void brim_pool_room_refused(brim_lab_pool *pool) { update(pool, true); }
-
-void brim_pool_room_tend(brim_lab_pool *pool, int64_t now_ms) {
-  pthread_mutex_lock(&pool->room.mutex);
-  pool->room.now_ms = now_ms;
-  pthread_mutex_unlock(&pool->room.mutex);
-  update(pool, false);
-}
-
 //------------------------------------------ retention ------------------------------------------
 // Removes files of experiments that ended. A round begins once an hour and does some folders per call. The
 // store forgets the files of an experiment first, then their bytes are removed; the next round finds what a
@@ -603,9 +584,9 @@ void brim_pool_room_tend(brim_lab_pool *pool, int64_t now_ms) {
 
 enum { MINUTE_MS = 60000, HOUR_MS = 3600000, DAY_MS = 86400000, SOME = 200, SLICE_MS = 200 };
 
-void brim_pool_keep_deinit(brim_pool_keep *keep) {
+void brim_pool_retention_deinit(brim_pool_retention *keep) {
   brim_free(keep->ids);
-  *keep = (brim_pool_keep){0};
+  *keep = (brim_pool_retention){0};
 }
 
 // Checkpoints stay an hour after the end, in which late files may come.
@@ -616,7 +597,7 @@ static brim_store_expiry expiry_at(const brim_lab_pool_options *o, int64_t now_m
 
 static brim_status remove_old(brim_lab_pool *pool, const char *exp, const brim_store_expiry *when) {
   brim_store_expired what = BRIM_STORE_EXPIRED_NONE;
-  brim_pool_freed *freed = &pool->keep.freed;
+  brim_pool_freed *freed = &pool->retention.freed;
   disk_remove_away(pool->disk, exp, freed);  // left by an interrupted round
   pthread_mutex_lock(&pool->lock);
   brim_status status = brim_store_expire_files(pool->options.store, exp, when, &what);
@@ -626,24 +607,24 @@ static brim_status remove_old(brim_lab_pool *pool, const char *exp, const brim_s
   BRIM_TRY(status);
   if (what == BRIM_STORE_EXPIRED_ALL) disk_remove_away(pool->disk, exp, freed);
   if (what == BRIM_STORE_EXPIRED_CHECKPOINT) {
-    prune(pool->disk, exp, brim_lab_file_find("checkpoint"), "", freed);
+    brim_pool_disk_prune(pool->disk, exp, brim_lab_file_find("checkpoint"), "", freed);
   }
   return BRIM_OK;
 }
 
 static void begin_round(brim_lab_pool *pool, int64_t now_ms) {
-  brim_pool_keep *k = &pool->keep;
+  brim_pool_retention *k = &pool->retention;
   bool first = k->next_ms == 0;
-  brim_pool_keep_deinit(k);
+  brim_pool_retention_deinit(k);
   k->next_ms = now_ms + (first ? MINUTE_MS : HOUR_MS);
   if (first || !disk_list(pool->disk, &k->ids, &k->count)) return;
   brim_log_warn("serve", "%s", brim_status_detail());
   brim_status_clear();
 }
 
-brim_status brim_pool_keep_tend(brim_lab_pool *pool, int64_t now_ms) {
+brim_status brim_pool_retention_tend(brim_lab_pool *pool, int64_t now_ms) {
   const brim_lab_pool_options *o = &pool->options;
-  brim_pool_keep *k = &pool->keep;
+  brim_pool_retention *k = &pool->retention;
   if (!pool->disk || (o->keep_days <= 0 && !o->drop_checkpoints)) return BRIM_OK;
   if (k->at == k->count && now_ms >= k->next_ms) begin_round(pool, now_ms);
   if (k->at == k->count) return BRIM_OK;

@@ -49,16 +49,17 @@ typedef struct brim_pool_kept {
 
 brim_status brim_pool_disk_put(brim_pool_disk *disk, const brim_pool_piece *piece,
                                brim_pool_kept *out);
-// Removes whole and partial files of the kind but for the one with this hash.
-void brim_pool_disk_prune(brim_pool_disk *disk, const char *exp, const brim_lab_file_kind *kind,
-                          const char *sha256);
-// A whole file by its hash, or a log by its attempt, for reading. BRIM_ENOENT: it is not there.
-brim_status brim_pool_disk_read(brim_pool_disk *disk, const brim_pool_piece *which, int *fd,
-                                int64_t *size);
-
 typedef struct brim_pool_freed {
   int64_t files, bytes;
 } brim_pool_freed;
+
+// Removes whole and partial files of the kind, except the one with this hash, and counts them in *freed (may
+// be NULL).
+void brim_pool_disk_prune(brim_pool_disk *disk, const char *exp, const brim_lab_file_kind *kind,
+                          const char *sha256, brim_pool_freed *freed);
+// A whole file by its hash, or a log by its attempt, for reading. BRIM_ENOENT: it is not there.
+brim_status brim_pool_disk_read(brim_pool_disk *disk, const brim_pool_piece *which, int *fd,
+                                int64_t *size);
 
 #ifdef __cplusplus
 }

@@ -12,14 +12,15 @@
 
 enum { LOG_BYTES = 64 << 10, LOG_MOST = 1 << 20 };
 
-typedef struct asked {
+// A request about a file, as its path and query say.
+typedef struct file_request {
   brim_lab_pool *pool;
   json_t *path;  // its parts by their names
   brim_store_ref ref;
   brim_pool_piece piece;
   int64_t step;
   char sha256[65];
-} asked;
+} file_request;
 
 static brim_status query_int(const brim_http_request *http, const char *name, int64_t *out) {
   const char *text = brim_http_query(http, name);
@@ -27,21 +28,21 @@ static brim_status query_int(const brim_http_request *http, const char *name, in
   return brim_fail(BRIM_EINVAL, "%s is a whole number", name);
 }
 
-static const char *part(const asked *a, const char *name) {
+static const char *part(const file_request *a, const char *name) {
   const char *text = json_string_value(json_object_get(a->path, name));
   return text ? text : "";
 }
 
-static brim_status find_kind(asked *a, const char *name) {
+static brim_status find_kind(file_request *a, const char *name) {
   a->piece.kind = brim_lab_file_find(name);
   if (a->piece.kind) return BRIM_OK;
   return brim_fail(BRIM_ENOENT, "a server keeps no file of this name");
 }
 
 // Reads the parts of the path. The caller frees a->path.
-static brim_status begin(brim_lab_pool *pool, const brim_http_request *http, asked *a) {
+static brim_status begin(brim_lab_pool *pool, const brim_http_request *http, file_request *a) {
   bool known;
-  *a = (asked){.pool = pool, .step = -1, .piece = {.exp = a->ref.exp, .sha256 = a->sha256}};
+  *a = (file_request){.pool = pool, .step = -1, .piece = {.exp = a->ref.exp, .sha256 = a->sha256}};
   if (!pool->disk) return brim_fail(BRIM_EUNSUPPORTED, "this server keeps no files");
   a->path = json_object();
   if (!a->path) return brim_fail(BRIM_ENOMEM, "out of memory for a request");
@@ -55,7 +56,7 @@ static bool is_sha256(const char *text) {
   return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
 }
 
-static brim_status read_piece(const brim_http_request *http, asked *a) {
+static brim_status read_piece(const brim_http_request *http, file_request *a) {
   const char *sha = brim_http_query(http, "sha256");
   BRIM_TRY(find_kind(a, part(a, "name")));
   snprintf(a->ref.exp, sizeof a->ref.exp, "%s", part(a, "exp"));
@@ -84,7 +85,7 @@ static brim_status read_piece(const brim_http_request *http, asked *a) {
   return BRIM_OK;
 }
 
-static brim_status check_attempt(asked *a, const brim_http_request *http,
+static brim_status check_attempt(file_request *a, const brim_http_request *http,
                                  const brim_pool_caller *caller) {
   bool known;
   json_t *request = json_object(), *ref = brim_lab_wire_ref(&a->ref);
@@ -118,7 +119,7 @@ static brim_status look(void *ctx, const brim_store_file *f) {
 }
 
 // Notes a whole file in the store and removes the file that it replaces.
-static brim_status note_whole(asked *a) {
+static brim_status note_whole(file_request *a) {
   const brim_store_file file = {
       .name = a->piece.kind->name, .sha256 = a->sha256, .size = a->piece.size, .step = a->step};
   looking l = {.name = file.name};
@@ -127,7 +128,7 @@ static brim_status note_whole(asked *a) {
   if (!status) status = brim_store_files(a->pool->options.store, a->ref.exp, look, &l);
   pthread_mutex_unlock(&a->pool->lock);
   if (!status && l.found) {
-    brim_pool_disk_prune(a->pool->disk, a->ref.exp, a->piece.kind, l.sha256);
+    brim_pool_disk_prune(a->pool->disk, a->ref.exp, a->piece.kind, l.sha256, NULL);
   }
   return status;
 }
@@ -151,7 +152,7 @@ static void reply_kept(const brim_pool_kept *kept, brim_http_reply *reply) {
 
 void brim_pool_file_put(brim_lab_pool *pool, const brim_pool_caller *caller,
                         const brim_http_request *http, brim_http_reply *reply) {
-  asked a;
+  file_request a;
   brim_pool_kept kept = {0};
   brim_status status = begin(pool, http, &a);
   if (!status) status = read_piece(http, &a);
@@ -169,7 +170,7 @@ void brim_pool_file_put(brim_lab_pool *pool, const brim_pool_caller *caller,
 //---------------------------------- reading ----------------------------------
 
 // Without a named attempt: the one that was claimed last.
-static brim_status last_attempt(asked *a) {
+static brim_status last_attempt(file_request *a) {
   brim_store_exp *exp = NULL;
   BRIM_TRY(brim_store_get(a->pool->reading.store, a->ref.exp, &exp));
   a->piece.attempt = exp->attempt;
@@ -178,7 +179,7 @@ static brim_status last_attempt(asked *a) {
 }
 
 // Under the store's lock.
-static brim_status find_file(asked *a, const brim_http_request *http) {
+static brim_status find_file(file_request *a, const brim_http_request *http) {
   looking l = {.name = a->piece.kind->name};
   BRIM_TRY(brim_store_find(a->pool->reading.store, part(a, "exp"), a->ref.exp));
   BRIM_TRY(query_int(http, "attempt", &a->piece.attempt));
@@ -192,7 +193,8 @@ static brim_status find_file(asked *a, const brim_http_request *http) {
   return BRIM_OK;
 }
 
-static brim_status open_file(asked *a, const brim_http_request *http, int *fd, int64_t *size) {
+static brim_status open_file(file_request *a, const brim_http_request *http, int *fd,
+                             int64_t *size) {
   pthread_mutex_lock(&a->pool->reading.lock);
   brim_status status = find_file(a, http);
   pthread_mutex_unlock(&a->pool->reading.lock);
@@ -202,7 +204,7 @@ static brim_status open_file(asked *a, const brim_http_request *http, int *fd, i
 
 void brim_pool_file_get(brim_lab_pool *pool, const brim_pool_caller *caller,
                         const brim_http_request *http, brim_http_reply *reply) {
-  asked a;
+  file_request a;
   int fd = -1;
   int64_t size = 0, from = 0;
   char text[192];
@@ -260,7 +262,7 @@ static void put_text(const char *bytes, size_t size, brim_str *out, size_t *used
   *used = at;
 }
 
-static brim_status put_log(const asked *a, int64_t from, int64_t size, const char *bytes,
+static brim_status put_log(const file_request *a, int64_t from, int64_t size, const char *bytes,
                            size_t count, json_t *line) {
   brim_str text;
   size_t used = 0;
@@ -278,7 +280,8 @@ static brim_status put_log(const asked *a, int64_t from, int64_t size, const cha
 }
 
 // Opens a log. Workers send stdout and stderr as one log, so a page that asks for stdout gets that.
-static brim_status open_log(asked *a, const brim_http_request *http, int *fd, int64_t *size) {
+static brim_status open_log(file_request *a, const brim_http_request *http, int *fd,
+                            int64_t *size) {
   const char *stream = brim_http_query(http, "stream");
   BRIM_TRY(find_kind(a, stream ? stream : "log"));
   if (!a->piece.kind->log) return brim_fail(BRIM_EINVAL, "stream is log, stdout or stderr");
@@ -308,7 +311,7 @@ static brim_status read_log(int fd, int64_t size, int64_t *from, int64_t limit, 
 
 void brim_pool_file_log(brim_lab_pool *pool, const brim_pool_caller *caller,
                         const brim_http_request *http, brim_http_reply *reply) {
-  asked a;
+  file_request a;
   int fd = -1;
   int64_t size = 0, from = 0, limit = LOG_BYTES;
   json_t *line = NULL;

@@ -15,7 +15,7 @@ extern "C" {
 
 // --- lab_pool_auth.c: tokens and sessions
 
-enum { BRIM_POOL_SESSIONS = 256 };
+enum { BRIM_POOL_SESSIONS = 256, BRIM_POOL_OFFENDERS = 256, BRIM_POOL_ADDRESS = 64 };
 
 typedef struct brim_pool_token {
   char id[65], sha256[65];
@@ -29,6 +29,14 @@ typedef struct brim_pool_session {
   int64_t used_ms;
 } brim_pool_session;
 
+// A network that sends bad tokens.
+typedef struct brim_pool_offender {
+  char network[BRIM_POOL_ADDRESS];
+  int count;         // bad tokens since then
+  int64_t since_ms;  // 0: the row is free
+  bool told;         // the log has it
+} brim_pool_offender;
+
 typedef struct brim_pool_auth {
   pthread_mutex_t mutex;
   brim_pool_token *tokens;
@@ -36,7 +44,8 @@ typedef struct brim_pool_auth {
   brim_pool_session sessions[BRIM_POOL_SESSIONS];
   brim_pool_token local, control;  // sha256 "": none
   bool open;                       // no caller needs a token: the store never had one
-  bool any_name;                   // then under any name of this machine, too
+  bool any_name;                   // if open: under any name of this machine, too
+  brim_pool_offender offenders[BRIM_POOL_OFFENDERS];
 } brim_pool_auth;
 
 // The caller of a request.
@@ -46,12 +55,9 @@ typedef struct brim_pool_caller {
   bool cookie;
 } brim_pool_caller;
 
-void brim_pool_auth_init(brim_pool_auth *auth, bool open);
+// With the tokens of the options, which no store has.
+void brim_pool_auth_init(brim_pool_auth *auth, const brim_lab_pool_options *options);
 void brim_pool_auth_deinit(brim_pool_auth *auth);
-// Sets the token of the worker that the owner starts itself. The store does not have it.
-void brim_pool_auth_local(brim_pool_auth *auth, const char *token);
-// Sets the token of the owner's commands, which has every right.
-void brim_pool_auth_control(brim_pool_auth *auth, const char *token);
 // Reads the tokens of the store.
 brim_status brim_pool_auth_load(brim_pool_auth *auth, brim_store *store);
 // Finds the caller. 0, or the HTTP status of the refusal.
@@ -63,28 +69,9 @@ int brim_pool_auth_page(brim_pool_auth *auth, const brim_http_request *request);
 brim_status brim_pool_auth_begin(brim_pool_auth *auth, const char *token, bool secure,
                                  char cookie[192]);
 void brim_pool_auth_end(brim_pool_auth *auth, const brim_http_request *request);
-bool brim_role_allows(brim_role role, brim_role needed);
-
-// --- lab_pool_auth.c: addresses that send bad tokens
-
-enum { BRIM_POOL_OFFENDERS = 256, BRIM_POOL_ADDRESS = 64 };
-
-typedef struct brim_pool_offender {
-  char network[BRIM_POOL_ADDRESS];
-  int count;         // bad tokens since then
-  int64_t since_ms;  // 0: the row is free
-  bool told;         // the log has it
-} brim_pool_offender;
-
-typedef struct brim_pool_limit {
-  pthread_mutex_t mutex;
-  brim_pool_offender rows[BRIM_POOL_OFFENDERS];
-} brim_pool_limit;
-
-void brim_pool_limit_init(brim_pool_limit *limit);
-void brim_pool_limit_deinit(brim_pool_limit *limit);
 // Counts a bad token. 0, or the seconds that the address has to wait after too many.
-int brim_pool_limit_bad(brim_pool_limit *limit, const char *peer, int64_t now_ms);
+int brim_pool_auth_bad(brim_pool_auth *auth, const char *peer, int64_t now_ms);
+bool brim_role_allows(brim_role role, brim_role needed);
 
 // --- lab_pool.c
 
@@ -200,23 +187,22 @@ void brim_pool_stats_listen(brim_pool_stats *stats, int change);
 
 // --- lab_pool_disk.c: whether the disk has room
 
-typedef struct brim_pool_room {
+typedef struct brim_pool_space {
   pthread_mutex_t mutex;
   bool full;                        // as the log and pages know it
   int64_t free_bytes, total_bytes;  // -1: unknown
   int64_t refused, refused_ms;      // writes so far, and the last one of them
   int64_t now_ms;                   // by the store's clock, of the last tending
-} brim_pool_room;
+} brim_pool_space;
 
-void brim_pool_room_init(brim_pool_room *room);
-void brim_pool_room_deinit(brim_pool_room *room);
+void brim_pool_space_init(brim_pool_space *room);
+void brim_pool_space_deinit(brim_pool_space *room);
 // True if a message of the store says that the disk is full.
-bool brim_pool_room_is_disk(const char *text);
-// Notes that a write failed for lack of room.
-void brim_pool_room_refused(brim_lab_pool *pool);
-void brim_pool_room_tend(brim_lab_pool *pool, int64_t now_ms);
+bool brim_pool_space_is_disk(const char *text);
+// Measures the disk, and reports a change. `refused`: a write failed for lack of room.
+void brim_pool_space_update(brim_lab_pool *pool, bool refused);
 // {"disk": {"full": ..., "free": ..., "total": ...}}
-brim_status brim_pool_room_put(brim_lab_pool *pool, json_t *out);
+brim_status brim_pool_space_put(brim_pool_space *room, json_t *out);
 
 // --- lab_pool_auth.c
 
@@ -231,16 +217,16 @@ void brim_pool_tokens_end(brim_lab_pool *pool, const brim_pool_caller *caller,
 
 // --- lab_pool_disk.c: files of experiments that ended go, in rounds
 
-typedef struct brim_pool_keep {
+typedef struct brim_pool_retention {
   int64_t next_ms;  // of the next round, by the store's clock; 0 = not known yet
   char (*ids)[BRIM_EXP_ID];
   size_t count, at;  // of this round
   brim_pool_freed freed;
-} brim_pool_keep;
+} brim_pool_retention;
 
 // Does a part of a round. Takes the store's lock itself. `now_ms` is by the store's clock.
-brim_status brim_pool_keep_tend(brim_lab_pool *pool, int64_t now_ms);
-void brim_pool_keep_deinit(brim_pool_keep *keep);
+brim_status brim_pool_retention_tend(brim_lab_pool *pool, int64_t now_ms);
+void brim_pool_retention_deinit(brim_pool_retention *keep);
 
 // --- lab_pool_hook.c: messages to a webhook, from a thread of their own
 
@@ -265,17 +251,16 @@ struct brim_lab_pool {
   brim_lab_pool_options options;
   brim_pool_documents documents;
   brim_pool_stats stats;
-  brim_pool_room room;
+  brim_pool_space space;
   brim_http_server *http;
   pthread_mutex_t lock;      // of the store
   int64_t tend_ms, reap_ms;  // by its clock: the last tending; no lease ends before
   pthread_mutex_t grids;     // one grid is expanded at a time; taken before `lock`
   brim_lab_ops ops;
   brim_pool_auth auth;
-  brim_pool_limit limit;
   brim_pool_feed feed;
   brim_pool_disk *disk;  // NULL: no files are taken
-  brim_pool_keep keep;
+  brim_pool_retention retention;
   brim_pool_page page;
   brim_pool_commits commits;
   brim_pool_reading reading;
