@@ -132,7 +132,7 @@ static void carry_out(brim_lab_pool *pool, brim_pool_call *first) {
   pthread_mutex_unlock(&pool->lock);
 }
 
-// Returns when the call is on the disk, or its reply says why not.
+// Returns when the call is on the disk, or its reply says why it is not.
 static void commit_run(brim_lab_pool *pool, brim_pool_call *call) {
   brim_pool_commits *g = &pool->commits;
   pthread_mutex_lock(&g->mutex);
@@ -167,7 +167,7 @@ enum { SMALL = 64 << 10, BATCH = 10 << 20, GRID = 32 << 20 };
 
 //---------------------------------- finding ----------------------------------
 
-// "attempt" is a number, the others are texts.
+// Adds a part of the path as a field: "attempt" is a number, the others are texts.
 static brim_status put_part(json_t *request, const char *name, const char *value) {
   int64_t number;
   if (strcmp(name, "attempt") != 0) return brim_json_put(request, name, json_string(value));
@@ -296,8 +296,6 @@ static brim_status request_read(const brim_pool_route *route, const brim_http_re
 //------------------------------------------- metrics -------------------------------------------
 // GET /metrics in the text format of Prometheus.
 
-enum { GONE_MS = 45000 };
-
 // Upper bounds of the histogram of reply times; the last bucket has none.
 static const double bounds[BRIM_POOL_BOUNDS - 1] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
                                                     0.1,   0.25,   0.5,   1,    2.5};
@@ -379,13 +377,13 @@ static void put_replies(brim_str *out, brim_pool_stats *s) {
 
 typedef struct workers {
   int64_t now;
-  json_t *list;  // [{id, drain, status}] of those that are here
+  json_t *list;  // [{status, id}] of workers that reported lately
 } workers;
 
 static brim_status add_worker(void *ctx, const brim_store_worker *w) {
   workers *all = (workers *)ctx;
   json_t *status = NULL, *row = NULL;
-  if (all->now - w->last_seen > GONE_MS) return BRIM_OK;
+  if (all->now - w->last_seen > BRIM_WORKER_GONE_MS) return BRIM_OK;
   if (w->status[0] && brim_json_parse(w->status, strlen(w->status), "status", &status)) {
     brim_status_clear();
   }
@@ -568,7 +566,7 @@ static brim_status compress_text(const brim_str *in, brim_str *out) {
   return good ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for the page");
 }
 
-// `name` and `ending` make its path; NULL: it is the page.
+// Compresses and hashes a file. `name` and `ending` make its path; NULL: it is the page.
 static brim_status finish(brim_pool_file *file, const char *name, const char *ending) {
   char hash[65];
   BRIM_TRY(compress_text(&file->plain, &file->gzip));
@@ -578,7 +576,7 @@ static brim_status finish(brim_pool_file *file, const char *name, const char *en
   return BRIM_OK;
 }
 
-// deinit is needed after a failure, too
+// Needs page_deinit after a failure, too.
 static brim_status page_init(brim_pool_page *p) {
   brim_pool_file *html = &p->files[0], *js = &p->files[1], *css = &p->files[2];
   for (int i = 0; i < BRIM_POOL_FILES; i++) {
@@ -618,7 +616,7 @@ static const brim_pool_file *page_find(const brim_pool_page *p, const char *path
   return NULL;
 }
 
-// "gzip, deflate, br"; one with "gzip;q=0" gets it plain.
+// True if Accept-Encoding has gzip, and not as "gzip;q=0".
 static bool takes_gzip(const brim_http_request *request) {
   const char *accepted = brim_http_header(request, "Accept-Encoding");
   const char *at = accepted ? strstr(accepted, "gzip") : NULL;
@@ -653,9 +651,9 @@ enum {
   PIECE = 256 << 10,
   LOG_PAGES = 4096,
   AWAY_MS = 3000,
-  VALUE_BYTES = 50,           // of a value of JSON (base_json.h)
-  DOCUMENT_SMALL = 1 << 10,   // bodies that are not counted
-  DOCUMENTS_MAX = 256 << 20,  // of all others
+  VALUE_BYTES = 50,           // memory of a JSON value (base_json.h)
+  DOCUMENT_SMALL = 1 << 10,   // smaller bodies are not counted
+  DOCUMENTS_MAX = 256 << 20,  // memory of all counted bodies
 };
 
 //---------------------------------- roles ----------------------------------
@@ -924,7 +922,7 @@ static void serve_health(brim_lab_pool *pool, const brim_pool_caller *caller,
 }
 
 //---------------------------------- routes ----------------------------------
-// Paths and what they ask for: one row each. The right to an operation is that of its row in lab_wire.h.
+// One row per path. The right to an operation is that of its row in lab_wire.h.
 
 #define OP(method, path, id, body_max) \
   { method, path, (brim_role)BRIM_LAB_RIGHT_##id, BRIM_LAB_OP_##id, body_max, NULL, false }
@@ -1097,7 +1095,7 @@ static brim_status open_pool(brim_lab_pool *pool) {
   pool->ops = (brim_lab_ops){.store = o->store, .version = o->version};
   BRIM_TRY(open_beside(pool));
   if (o->webhook) BRIM_TRY(brim_pool_hook_open(pool, &pool->hook));
-  // one address that takes all it gets leaves some for the others
+  // one address gets three quarters at most, so that others can connect
   int connections = o->connections > 0 ? o->connections : 1000;
   const brim_http_options http = {.address = o->address,
                                   .port = o->port,
@@ -1152,7 +1150,8 @@ static brim_status move_log(brim_lab_pool *pool) {
   return status;
 }
 
-// If this process did not run for a while, leases wait until workers had time to beat.
+// Ends leases that ran out. After a time in which this process did not run, it first gives workers half a
+// lease to beat.
 static brim_status reap(brim_lab_pool *pool) {
   brim_store *store = pool->options.store;
   int64_t now = 0, lease = brim_store_lease_ms(store);
@@ -1177,7 +1176,7 @@ brim_status brim_lab_pool_tend(brim_lab_pool *pool) {
   if (!status) status = brim_pool_retention_tend(pool, pool->tend_ms);
   if (!status) status = move_log(pool);
   if (status != BRIM_EIO || !brim_pool_space_is_disk(brim_status_detail())) return status;
-  brim_status_clear();  // the log says so once, and not with every tending
+  brim_status_clear();  // the log reports a full disk once, not with every tending
   brim_pool_space_update(pool, true);
   return BRIM_OK;
 }

@@ -344,7 +344,7 @@ int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
                          brim_pool_caller *out) {
   *out = (brim_pool_caller){.role = BRIM_ROLE_ADMIN};
   pthread_mutex_lock(&auth->mutex);
-  // the worker of this machine shows its token, also where none is needed
+  // the worker of this machine sends its token although none is needed
   bool open = auth->open && !brim_http_header(request, "Authorization");
   int refused = open ? 0 : check_locked(auth, request, out);
   pthread_mutex_unlock(&auth->mutex);
@@ -358,7 +358,7 @@ int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
 
 bool brim_token_is_name(const char *text) {
   size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-");
-  // the first two are those of the server itself
+  // the server itself uses these two names
   return n > 0 && n <= 32 && text[n] == '\0' && strcmp(text, "local") != 0 &&
          strcmp(text, "control") != 0;
 }
@@ -384,10 +384,10 @@ void brim_pool_tokens_list(brim_lab_pool *pool, const brim_pool_caller *caller,
 }
 
 typedef struct change {
-  const char *id, *role, *sha256;  // role NULL: it is replaced; sha256 NULL: it ends
+  const char *id, *role, *sha256;  // role NULL: replace the token; sha256 NULL: end it
 } change;
 
-// The server knows it at once.
+// Changes a token in the store, and loads tokens again so that the change holds at once.
 static brim_status change_token(brim_lab_pool *pool, const brim_pool_caller *caller,
                                 const change *c) {
   brim_store *store = pool->options.store;

@@ -209,8 +209,8 @@ void brim_pool_feed_server(brim_pool_feed *f, json_t *value) {
 
 typedef struct listener {
   brim_lab_pool *pool;
-  int64_t next;   // of the feed's count
-  int64_t after;  // of the store's events, while it has to catch up; -1 = it does not
+  int64_t next;   // number of the next news, as feed.count counts
+  int64_t after;  // the last event that was sent from the store; -1 = the feed has the rest
   int64_t sent_ms;
 } listener;
 
@@ -259,7 +259,7 @@ static brim_status more(void *ctx, brim_str *out) {
   if (f->count == l->next) {
     (void)brim_cond_wait(&f->wake, &f->mutex, brim_clock_now().ns + WAIT_NS);
   }
-  if (f->count - l->next > BRIM_POOL_NEWS) {  // it reads too slowly, and misses what has no id
+  if (f->count - l->next > BRIM_POOL_NEWS) {  // a slow listener misses news without an id
     l->next = f->count - BRIM_POOL_NEWS;
   }
   while (l->next < f->count && out->len < (256u << 10)) {
@@ -267,7 +267,8 @@ static brim_status more(void *ctx, brim_str *out) {
   }
   pthread_mutex_unlock(&f->mutex);
   if (out->len == 0 && brim_clock_ms() - l->sent_ms < QUIET_MS) return BRIM_OK;
-  if (out->len == 0) brim_str_append(out, ":\n\n");  // shows that a listener has gone
+  if (out->len == 0)
+    brim_str_append(out, ":\n\n");  // a comment: sending it detects a lost listener
   l->sent_ms = brim_clock_ms();
   return BRIM_OK;
 }

@@ -268,7 +268,8 @@ static brim_status check_point(json_t *value, brim_store_point *p, brim_str *tex
                      id);
   }
   BRIM_TRY(brim_json_put(value, "config", brim_lab_wire_text(text->data)));
-  return brim_lab_wire_get(value, BRIM_LAB_POINT, p);
+  p->config = json_string_value(json_object_get(value, "config"));
+  return BRIM_OK;
 }
 
 brim_status brim_pool_check_points(brim_lab_pool *pool, json_t *request) {

@@ -16,8 +16,8 @@
 #include "record/record_lab.h"
 
 //----------------------------------------- best values -----------------------------------------
-// GET /v1/names and POST /v1/bests: how a page shows metrics, and the best values of experiments. What is
-// better, workloads declare.
+// GET /v1/names: labels and formats of metrics. POST /v1/bests: best values of experiments. Workloads declare
+// if less or more of a metric is better.
 
 static bool find_metric(const brim_lab_pool *pool, const char *key, brim_sweep_metric *out) {
   const brim_lab_grid_maker *maker = pool->options.maker;
@@ -78,7 +78,7 @@ static brim_status put_best(brim_lab_pool *pool, const char *exp, const char *ke
                              brim_pool_better(pool, key) == BRIM_BETTER_LOWER, &best);
   }
   pthread_mutex_unlock(&pool->reading.lock);
-  if (status == BRIM_ENOENT) {  // removed since the page has seen it
+  if (status == BRIM_ENOENT) {  // removed since the page listed it
     brim_status_clear();
     return BRIM_OK;
   }
@@ -114,8 +114,8 @@ void brim_pool_bests(brim_lab_pool *pool, const brim_pool_caller *caller,
 }
 
 //-------------------------------------------- groups --------------------------------------------
-// GET /v1/keys and GET /v1/groups: metrics of a grid, and its experiments in groups that differ in one key
-// alone (the seed). Both read some experiments at a time, so that others get the store in between.
+// GET /v1/keys: metrics of a grid. GET /v1/groups: its experiments in groups that differ in one key only (the
+// seed). Both read some experiments at a time, so that others get the store in between.
 
 enum { LINE = 64 << 10 };
 
@@ -140,7 +140,7 @@ static brim_store_some some_from(const reading *r, size_t at) {
   return (brim_store_some){(const char(*)[BRIM_EXP_ID])(r->ids + at), n};
 }
 
-// A line of the reply: the last one without `more`.
+// Appends a line of the reply. `more`: it is not the last one.
 static brim_status put_line(json_t *line, bool more, brim_str *out) {
   char *text = NULL;
   brim_status status = brim_json_put(line, "id", json_null());
@@ -209,8 +209,8 @@ void brim_pool_keys(brim_lab_pool *pool, const brim_pool_caller *caller,
 
 //---------------------------------- labels ----------------------------------
 
-// "lr=0.1 model=mlp(depth=3, width=4)": where the part from `at` on ends. A space ends it when a name and '='
-// follow, outside of brackets and quotes.
+// The end of the part at `at` of a label like "lr=0.1 model=mlp(depth=3, width=4)": a space outside of brackets
+// and quotes, before a name and '='.
 static size_t part_end(const char *label, size_t at) {
   int depth = 0;
   char quote = '\0';
@@ -254,11 +254,11 @@ static brim_status read_label(const char *label, const char *without, json_t *ou
 
 typedef struct grouping {
   reading r;
-  char key[BRIM_METRIC_NAME];  // the metric; "" = what each experiment shows
+  char key[BRIM_METRIC_NAME];  // the metric; "" = the metric shown of each experiment
   const char *over;
   brim_store_take take;
   brim_metric_better better;
-  json_t *groups;  // by what they have in common; in the order of their first experiments
+  json_t *groups;  // by their common parameters, in the order of their first experiments
 } grouping;
 
 // Names the group of an experiment: by the store's mark if the seed is left out, else by the label without

@@ -37,22 +37,22 @@ typedef struct ended {
 
 struct brim_pool_hook {
   brim_lab_pool *pool;
-  brim_store *store;  // a reader
+  brim_store *store;  // a second handle, for reading
   brim_http_client *client;
   char *base, *path;  // "https://server:8000" and the rest, which may hold a secret
-  char page[320];     // address of the dashboard; "" = not known
+  char page[320];     // URL of the dashboard; "" = unknown
   brim_thread *thread;
   bool stop;        // under the feed's mutex
-  int64_t seq;      // of the last event that was looked at
-  int64_t read_ms;  // no reading before
+  int64_t seq;      // of the last event that was read
+  int64_t read_ms;  // time of the next reading
   ended page_rows[PAGE];
   size_t row_count;
-  char (*grids)[GRID_ID];  // where an experiment ended: they are to be counted
+  char (*grids)[GRID_ID];  // grids to count, since an experiment of them ended
   size_t grid_count, grid_room;
   char *queue[QUEUE];  // bodies; the first is at `first`
   int first, count;
-  int tries;       // of the first one so far
-  int64_t due_ms;  // its next
+  int tries;       // of the first body so far
+  int64_t due_ms;  // time of its next try
   bool told_full;
 };
 

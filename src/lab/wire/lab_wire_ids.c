@@ -1,4 +1,4 @@
-// A set of ids (lab_ids.h). Ids are hashes already: few of their digits find a slot.
+// A map from ids to positions (lab_wire_ids.h): open addressing over the FNV-1a hash of an id.
 #include "lab/wire/lab_wire_ids.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-// A set of ids with a place for each, by open addressing.
+// A map from ids of experiments to positions in a list.
 #ifndef BRIM_LAB_WIRE_IDS_H_
 #define BRIM_LAB_WIRE_IDS_H_
 
@@ -9,7 +9,7 @@ extern "C" {
 #endif
 
 typedef struct brim_lab_ids {
-  const char **ids;  // borrowed
+  const char **ids;  // borrowed from the callers of add
   size_t *values;
   size_t mask;
 } brim_lab_ids;
@@ -17,9 +17,9 @@ typedef struct brim_lab_ids {
 // Room for `most` ids.
 brim_status brim_lab_ids_init(brim_lab_ids *set, size_t most);
 void brim_lab_ids_deinit(brim_lab_ids *set);  // zeros are fine
-// The place of an id that is there; else false.
+// The position of an id; false: the map does not have it.
 bool brim_lab_ids_find(const brim_lab_ids *set, const char *id, size_t *value);
-// Adds one that is not there. `id` has to stay where it is.
+// Adds an id that the map does not have. `id` is borrowed.
 void brim_lab_ids_add(brim_lab_ids *set, const char *id, size_t value);
 
 #ifdef __cplusplus

@@ -87,33 +87,14 @@ static brim_status refused(int status, const brim_str *body) {
   }
 }
 
-// Sends the request and appends the lines of the reply to `out`. BRIM_EIO: no reply came.
-static brim_status http_call(struct brim_http_client *client, const brim_str *request,
-                             brim_str *out) {
-  const brim_http_call call = {
-      .method = "POST", .path = "/v1/call", .body = request->data, .body_size = request->len};
-  brim_http_answer answer;
-  brim_http_answer_init(&answer);
-  brim_status status = brim_http_client_call(client, &call, &answer);
-  if (!status && !strstr(answer.body.data, "\"ok\":")) {
-    status = refused(answer.status, &answer.body);
-  }
-  if (!status) {
-    brim_str_append_n(out, answer.body.data, answer.body.len);
-    status = brim_str_status(out);
-  }
-  brim_http_answer_deinit(&answer);
-  return status;
-}
-
 //--------------------------------------------- link ---------------------------------------------
 
 enum {
   TIMEOUT_MS = 10000,
   CHUNK = 64 << 10,
-  OPEN_MS = 3000,  // a sweep that starts has its store open before it listens
+  OPEN_MS = 3000,  // a starting sweep opens its store before it listens
   OPEN_STEP_MS = 50,
-  SERVER_VALUES = 4000000,  // of all lines of a server's reply: over 100,000 experiments
+  SERVER_VALUES = 4000000,  // JSON values in a whole reply of a server: over 100,000 experiments
 };
 
 struct brim_lab_link {
@@ -121,7 +102,7 @@ struct brim_lab_link {
   brim_lab_link_options options;
   brim_store_options store_options;
   int64_t timeout_ms;
-  bool answered;  // the last call, by the store
+  bool answered;  // the status of the last call is the store's answer
   // To a sweep.
   int fd;
   brim_str in;  // from in_at: received and not yet read
@@ -139,7 +120,7 @@ static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "out of memor
 static void disconnect(brim_lab_link *link) {
   if (link->fd >= 0) close(link->fd);
   link->fd = -1;
-  brim_str_deinit(&link->in);  // also ends the state of one that ran out of memory
+  brim_str_deinit(&link->in);  // also clears an out-of-memory state
   brim_str_init(&link->in);
   link->in_at = link->in_seen = 0;
 }
@@ -421,24 +402,23 @@ static brim_status over_socket(brim_lab_link *link, const brim_str *request, rep
 
 // --- over HTTP
 
-static brim_status each_line(const brim_str *lines, reply_reader *r) {
-  for (size_t at = 0; at < lines->len;) {
+static brim_status over_http(brim_lab_link *link, const brim_str *request, reply_reader *r) {
+  const brim_http_call call = {
+      .method = "POST", .path = "/v1/call", .body = request->data, .body_size = request->len};
+  brim_http_answer answer;
+  brim_http_answer_init(&answer);
+  const brim_str *lines = &answer.body;
+  brim_status status = brim_http_client_call(link->http, &call, &answer);
+  if (!status && !strstr(lines->data, "\"ok\":")) status = refused(answer.status, lines);
+  for (size_t at = 0; !status && at < lines->len;) {
     const char *text = lines->data + at;
     const char *end = memchr(text, '\n', lines->len - at);
     size_t size = end ? (size_t)(end - text) : lines->len - at;
-    BRIM_TRY(take_text(r, text, size));
+    status = take_text(r, text, size);
     at += size + 1;
   }
-  return BRIM_OK;
-}
-
-static brim_status over_http(brim_lab_link *link, const brim_str *request, reply_reader *r) {
-  brim_str lines;
-  brim_str_init(&lines);
-  brim_status status = http_call(link->http, request, &lines);
-  if (!status) status = each_line(&lines, r);
   if (!status && !r->last) status = garbled(brim_tr("its end is missing"));
-  brim_str_deinit(&lines);
+  brim_http_answer_deinit(&answer);
   return status;
 }
 
