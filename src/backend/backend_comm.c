@@ -54,7 +54,7 @@ const char *brim_comm_name(const brim_comm *comm) { return comm ? comm->table->n
 
 //---------------------------------- one call at a time ----------------------------------
 
-// The first failure again, on whichever thread asks.
+// Repeats the first failure, on whichever thread asks.
 static brim_status fail_again(const brim_comm *comm) {
   if (comm->broken) brim_status_set_detail(comm->why);
   return comm->broken;
@@ -106,7 +106,7 @@ static void wait_idle(brim_comm *comm) {
   while (comm->count > 0 || comm->busy) pthread_cond_wait(&comm->done, &comm->lock);
 }
 
-// The caller may make a call of the implementation once this has returned BRIM_OK.
+// After BRIM_OK the caller may call the implementation.
 static brim_status begin_call(brim_comm *comm) {
   pthread_mutex_lock(&comm->lock);
   wait_idle(comm);
@@ -127,7 +127,7 @@ static brim_status end_call(brim_comm *comm, brim_time asked, brim_time start, u
 
 //---------------------------------- lifetime ----------------------------------
 
-// Takes `impl` over, also where it fails. Starts the thread that works on posted requests.
+// Takes `impl` over, even on failure. Starts the thread that works on posted requests.
 static brim_status create_comm(const brim_host_comm_table *table, void *impl, int rank, int size,
                                brim_comm **out) {
   *out = NULL;
@@ -342,7 +342,8 @@ static brim_status fail_gone(int32_t gone) {
   return brim_fail(BRIM_EIO, "rank %d ended its exchange with the other ranks", gone - 1);
 }
 
-// Until `rank` has come to the meeting this rank is at. until_ns 0: without a limit; BRIM_EEND after it.
+// Waits until `rank` has come to the meeting this rank is at. until_ns 0: no limit; otherwise
+// BRIM_EEND after it.
 static brim_status wait_for(shm *s, int rank, int64_t until_ns) {
   for (int turn = 0; !has_come(s, rank); turn++) {
     int32_t gone = atomic_load(&s->head->gone);
@@ -380,7 +381,7 @@ static brim_status meet(shm *s) {
   return BRIM_OK;
 }
 
-// The meeting at which all ranks have filled their windows.
+// Meets when all ranks have filled their windows.
 static brim_status meet_filled(shm *s, const shm_call *call) {
   s->slots[s->rank].call[s->chunk % 2] = *call;
   BRIM_TRY(meet(s));
@@ -402,7 +403,7 @@ static brim_status check_open(const shm *s) {
 
 static int64_t min_count(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Each rank adds its slice of the chunk for all, in its own window.
+// Each rank sums its slice of the chunk for all, in its own window.
 static void add_slice(const shm *s, int64_t count, brim_dtype dtype) {
   int64_t begin, end;
   brim_comm_slice(count, s->rank, s->size, &begin, &end);
@@ -421,7 +422,7 @@ static void add_slice(const shm *s, int64_t count, brim_dtype dtype) {
   }
 }
 
-// Few values: every rank adds all of them, which takes one meeting less.
+// Few values: every rank adds all of them, which saves a meeting.
 static void add_all(const shm *s, void *data, int64_t count, brim_dtype dtype) {
   memcpy(data, window_of(s, 0), (size_t)count * brim_dtype_size(dtype));
   for (int r = 1; r < s->size; r++) brim_comm_add(data, window_of(s, r), count, dtype);
@@ -529,7 +530,7 @@ static brim_status map_segment(shm *s, int file) {
   return BRIM_OK;
 }
 
-// The first rank that comes makes the segment: its memory is there from now on, or this fails.
+// The first rank makes the segment and reserves its memory, or fails.
 static brim_status make_segment(shm *s, const char *name, int file) {
   int code = posix_fallocate(file, 0, (off_t)s->bytes);
   brim_status status = BRIM_OK;
@@ -548,7 +549,7 @@ static brim_status make_segment(shm *s, const char *name, int file) {
   return BRIM_OK;
 }
 
-// BRIM_EEND: it is not ready yet.
+// BRIM_EEND: the segment is not ready yet.
 static brim_status join_segment(shm *s, const char *name, int file) {
   struct stat info;
   if (fstat(file, &info)) return brim_fail(BRIM_EIO, "%s: %s", name, brim_errno_text(errno));
@@ -565,7 +566,7 @@ static brim_status join_segment(shm *s, const char *name, int file) {
   return status;
 }
 
-// BRIM_EEND: it is there, but not ready yet.
+// BRIM_EEND: the segment exists, but is not ready yet.
 static brim_status attach(shm *s, const char *name) {
   int file = shm_open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   bool made = file >= 0;
@@ -580,7 +581,7 @@ static brim_status attach(shm *s, const char *name) {
   return status;
 }
 
-// Which ranks are missing, in words: "2, 5".
+// The missing ranks as text: "2, 5".
 static void missing_text(const shm *s, char *out, size_t size) {
   size_t at = 0;
   out[0] = 0;
@@ -619,7 +620,7 @@ brim_status brim_comm_open_shm(const char *name, int rank, int size, int64_t tim
   int64_t until_ns = brim_clock_now().ns + timeout_ns;
   shm *s = brim_calloc(1, sizeof *s);
   if (!s) return brim_fail(BRIM_ENOMEM, "no memory for a communicator");
-  // A rank that waits for one without a core must not keep its own.
+  // Ranks may share a core: a waiting rank must not keep it.
   *s = (shm){.bytes = segment_bytes(size), .rank = rank, .size = size};
   s->spins = size <= brim_cpu_count() ? SPINS : 0;
   brim_status status = attach(s, name);
@@ -636,7 +637,7 @@ brim_status brim_comm_open_shm(const char *name, int rank, int size, int64_t tim
   }
   status = wait_for_all(s, name, until_ns);
   if (status) {
-    // A second rank of the same number is not the one that the others wait for.
+    // A second rank with the same number must not stop the one the others wait for.
     if (status != BRIM_EEXIST) shm_abandon(s);
     munmap(s->head, s->bytes);
     brim_free(s);
@@ -649,7 +650,7 @@ brim_status brim_comm_open_shm(const char *name, int rank, int size, int64_t tim
 
 #define PLUGIN "ranks/libbrim_mpi.so"
 
-// The plug-in in the first folder that has it; NULL and BRIM_OK where none has.
+// The plug-in in the first folder that has it. NULL with BRIM_OK: no folder has it.
 static brim_status find_plugin(const char *folders, char **out) {
   *out = NULL;
   for (const char *at = folders; *at && !*out;) {

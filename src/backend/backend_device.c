@@ -39,7 +39,7 @@ static const char *instead_of(const char *name) {
   return "ref";
 }
 
-// A backend was asked for by name and is not there.
+// Fails because a backend named by the user is not available.
 static brim_status fail_missing(const brim_registry *registry, const char *name) {
   const char *why = brim_registry_why(registry, name);
   if (why) {
@@ -78,7 +78,7 @@ static brim_status open_index(const brim_backend *backend, int index,
   if (!device) return brim_fail(BRIM_ENOMEM, "no memory for a device");
   device->backend = backend;
   device->index = index;
-  // Asked before opening, which takes memory of its own.
+  // Ask before opening, which takes memory itself.
   brim_status status = backend->device_info(index, &device->info);
   if (status) goto fail_device;
   device->free_at_open = device->info.free_bytes;
@@ -90,7 +90,7 @@ static brim_status open_index(const brim_backend *backend, int index,
     if (!status) status = backend->stream_create(device->impl, &device->copy_stream);
     if (status) goto fail_streams;
   }
-  // device_info describes the machine; how many of its threads are used was asked for here.
+  // device_info describes the machine; the options set the number of threads used.
   if (options && options->threads > 0 && device->info.kind == BRIM_DEVICE_CPU &&
       device->info.threads > 1) {
     device->info.threads = options->threads;
@@ -124,7 +124,7 @@ static brim_status open_named(const brim_registry *registry, const char *name, i
   return status ? brim_fail_context(status, "device %s:%d", name, index < 0 ? 0 : index) : BRIM_OK;
 }
 
-// The first of those that "auto" tries before ref that has a device; NULL = none.
+// The first backend that "auto" tries before ref and that has a device; NULL = none.
 static const char *fast_backend(const brim_registry *registry) {
   static const char *const order[] = {"cuda", "cpu"};
   for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
@@ -164,7 +164,7 @@ brim_status brim_device_open(const brim_registry *registry, const char *spec,
   if (index >= 0) {
     return brim_fail(BRIM_EINVAL, "device '%s': auto takes no number; write cuda:%d", spec, index);
   }
-  // A device that is there and does not open is an error to be seen, not a reason to be slow.
+  // If a device exists but does not open, fail: falling back would hide why everything is slow.
   const char *fast = fast_backend(registry);
   return open_named(registry, fast ? fast : "ref", 0, options, out);
 }
@@ -281,7 +281,7 @@ static brim_status check_data(const brim_op_call *call, const brim_tensor *tenso
   return BRIM_OK;
 }
 
-// Exchanges have no row: they are the device's own, whatever its backend.
+// Exchange ops have no row: the device runs them itself, whatever its backend.
 static brim_status run_row(brim_device *device, const brim_op_row *row, const brim_op_call *call) {
   return row ? row->run(device->impl, device->stream, call) : brim_exchange_run(device, call);
 }
@@ -319,7 +319,7 @@ void brim_op_release(brim_device *device, brim_op_call *call) {
 
 //---------------------------------- graphs ----------------------------------
 
-// A brim_graph_exec is the backend's own object under another name: nothing has to be added to it.
+// A brim_graph_exec is the backend's own object under another name.
 
 bool brim_device_has_graphs(const brim_device *device) {
   return device->backend->capture_begin != NULL;
@@ -400,8 +400,8 @@ static brim_status record(brim_device *device, void *stream, brim_event *event) 
   if (b->event_record) {
     BRIM_TRY(b->event_record(device->impl, stream, event->impl));
   } else {
-    // The host clock means something only once the stream has come this far. That also makes
-    // waiting for the event later unnecessary.
+    // The host clock is meaningful only once the stream has come this far. Waiting for the event
+    // later is then unnecessary.
     if (b->stream_sync) BRIM_TRY(b->stream_sync(device->impl, stream));
     event->time = brim_clock_now();
   }

@@ -76,8 +76,8 @@ void brim_device_abandon_ranks(brim_device *device) {
   if (x->own) x->table->abandon(x->own);
 }
 
-// All ranks learn rank 0's id, or that there is none: they decide alike. Where one of them cannot open it,
-// none keeps it.
+// All ranks learn rank 0's id, or that there is none, and so decide alike. If one of them cannot
+// open the communicator, none keeps it.
 static brim_status open_own(brim_device *device, struct brim_exchange *x, char why[256]) {
   struct {
     int32_t there;
@@ -147,7 +147,7 @@ brim_status brim_exchange_check(brim_device *device) {
   return failed ? brim_fail(failed, "%s", x->why) : BRIM_OK;
 }
 
-// Straight to the backend's table: the wrappers of devices are above this file.
+// Calls the backend's table directly: backend_device.c's wrappers call this file.
 static brim_status host_alloc(brim_device *device, size_t bytes, void **ptr) {
   return device->backend->buffer_alloc(device->impl, BRIM_BUFFER_HOST, bytes, ptr);
 }
@@ -244,7 +244,7 @@ void brim_exchange_release(brim_device *device, brim_op_call *call) {
   brim_free(s);
 }
 
-// The exchange stream comes up with the main one; the main one waits for it.
+// The exchange stream waits for the main one up to here; the main one waits for it later.
 static brim_status fork_stream(brim_device *device) {
   const struct brim_exchange *x = device->exchange;
   BRIM_TRY(device->backend->event_record(device->impl, device->stream, x->reached));
@@ -286,7 +286,7 @@ static brim_status all_gather(brim_device *device, const brim_op_call *call, voi
   return join_stream(device);
 }
 
-// First views of all ranks, then second ones, from what each rank has in that order.
+// Gathers the first views of all ranks, then their second views.
 static brim_status gather_pairs(brim_device *device, const brim_op_call *call) {
   BRIM_TRY(all_gather(device, call, call->workspace));
   size_t half = brim_tensor_bytes(&call->in[0]) / 2;

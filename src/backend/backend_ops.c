@@ -35,8 +35,8 @@ typedef struct brim_op_slot {
 typedef struct brim_op_rule {
   brim_op_slot in[BRIM_OP_MAX_IN];
   brim_op_slot out[BRIM_OP_MAX_OUT];
-  // (optional; default: none is looked at) The attributes, and the sizes that follow from them. The
-  // tensors have passed their own rules, so every required one is there.
+  // (optional; default: none) Checks attributes and the sizes that follow from them. The tensors
+  // have passed their own rules, so every required one is present.
   brim_status (*attr)(const brim_op_call *call);
   // (optional; default: flops_per_value for each of the first input)
   double (*flops)(const brim_op_call *call);
@@ -45,8 +45,8 @@ typedef struct brim_op_rule {
   double (*bytes)(const brim_op_call *call);
   uint32_t adds;     // 1 << outputs that are added to when attr.accumulate
   uint32_t updates;  // 1 << outputs that are read before they are written, always
-  // 1 << inputs that an output may be written over. Of several outputs the last that is there has
-  // it.
+  // 1 << inputs that an output may be written over. If there are several outputs, the last one
+  // present has it.
   uint32_t over[BRIM_OP_MAX_OUT];
 } brim_op_rule;
 
@@ -135,7 +135,7 @@ static brim_status attr_xent(const brim_op_call *call) {
 
 //---------------------------------- images ----------------------------------
 
-// One axis of a sliding window: `out` places of a window of `window` over `in` values.
+// Checks one axis of a sliding window: `out` places of a window of `window` over `in` values.
 static brim_status check_axis(const brim_op_call *call, char letter, int64_t in, int64_t window,
                               int64_t out) {
   const brim_op_attr *a = &call->attr;
@@ -347,7 +347,7 @@ static brim_status attr_optimizer(const brim_op_call *call) {
 
 //---------------------------------- ranks ----------------------------------
 
-// The larger side is of all ranks; pairs are halves.
+// The larger side holds all ranks; with pairs each side has two halves.
 static brim_status attr_gather(const brim_op_call *call) {
   int64_t in = brim_tensor_count(&call->in[0]), out = brim_tensor_count(&call->out[0]);
   bool pairs = call->op != BRIM_OP_ALL_GATHER;
@@ -361,7 +361,7 @@ static brim_status attr_gather(const brim_op_call *call) {
 
 static double count_of(const brim_tensor *t) { return (double)brim_tensor_count(t); }
 
-// 1 when the optional tensor is there.
+// 1 if the optional tensor is present.
 static double has_input(const brim_op_call *call, int index) {
   return call->in_count > index && call->in[index].rank > 0 ? 1 : 0;
 }
@@ -399,8 +399,8 @@ static double flops_linear(const brim_op_call *call) {
   }
 }
 
-// A multiply-add for every value of every window; the window and C lie in the weights, which are
-// the first output of the gradient of the weights and the second input elsewhere.
+// A multiply-add for every value of every window. The window and C are in the weights: the first
+// output of the weights' gradient, otherwise the second input.
 static double flops_conv(const brim_op_call *call) {
   const brim_tensor *w = call->op == BRIM_OP_CONV_BWD_WEIGHT ? &call->out[0] : &call->in[1];
   const brim_tensor *y = call->op == BRIM_OP_CONV ? &call->out[0] : &call->in[0];
@@ -425,7 +425,7 @@ static double flops_batchnorm(const brim_op_call *call) {
   }
 }
 
-// Two products forward, five backward; five operations a score for the softmax.
+// Two products forward, five backward, and five operations a score for the softmax.
 static double flops_attention(const brim_op_call *call) {
   bool backward = call->op == BRIM_OP_ATTENTION_BWD;
   const brim_tensor *y = backward ? &call->in[2] : &call->out[0];
@@ -921,7 +921,7 @@ static brim_status wrong_rank(const check *c, const brim_op_slot *s, const brim_
   return brim_fail(BRIM_EINVAL, "%s: %s is %s, expected rank %s", c->op, s->name, text, expected);
 }
 
-// Shapes whose rank is open: ".K", "N.C", "+" and "-".
+// Checks shapes of open rank: ".K", "N.C", "+" and "-".
 static brim_status check_open(check *c, const brim_op_slot *s, const brim_tensor *t) {
   const char *shape = s->shape;
   int64_t count = brim_tensor_count(t), last = t->dim[t->rank - 1];

@@ -42,7 +42,7 @@ static brim_status check_required(const brim_backend *b, const char *path) {
   return BRIM_OK;
 }
 
-// Members that come all together or not at all.
+// Members that must come all together or not at all.
 static brim_status check_group(const char *what, const bool *present, int count, const char *path) {
   int there = 0;
   for (int i = 0; i < count; i++) there += present[i] ? 1 : 0;
@@ -206,7 +206,7 @@ static char *name_from_path(const char *path) {
   return brim_strdup(base);
 }
 
-// The one that is loaded under this name, or NULL.
+// The plug-in loaded under this name, or NULL.
 static const entry *find_loaded(const brim_registry *registry, const char *name) {
   for (size_t i = 0; i < registry->count; i++) {
     const entry *e = &registry->entries[i];
@@ -235,7 +235,7 @@ static brim_status check_names(const brim_registry *registry, const brim_plugin 
   return BRIM_OK;
 }
 
-// Open, ask, look over. On failure the detail is the reason.
+// Opens the file, asks it, checks its tables. On failure the detail is the reason.
 static brim_status query(const brim_registry *registry, const char *path, brim_dl **dl,
                          const brim_plugin **plugin) {
   const char *const names[] = {path, NULL};
@@ -298,7 +298,7 @@ brim_status brim_registry_load_folder(brim_registry *registry, const char *folde
       status = brim_fail(BRIM_ENOMEM, "no memory for a plug-in's path");
       break;
     }
-    // Only memory is this program's own trouble; every other reason is kept in the entry.
+    // Only a lack of memory is this program's own failure; every other reason is kept in the entry.
     if (brim_registry_load(registry, path) == BRIM_ENOMEM) status = BRIM_ENOMEM;
     brim_free(path);
   }

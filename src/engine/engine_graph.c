@@ -10,7 +10,7 @@ static int32_t whole_grad(brim_graph *g, int32_t tensor);
 
 //---------------------------------- growing lists ----------------------------------
 
-// Room for one more item; the count stays with the caller.
+// Makes room for one more item; the caller keeps the count.
 static bool grow(void **items, size_t count, size_t *capacity, size_t size) {
   if (count < *capacity) return true;
   size_t next = *capacity ? *capacity * 2 : 16;
@@ -67,7 +67,7 @@ static bool same_shape(const brim_tensor *a, const brim_tensor *b) {
   return same;
 }
 
-// Every size a parameter is made of was bounded by the model; the product may still not fit.
+// The model has bounded every size of a parameter; the product may still not fit.
 static bool count_within(const brim_tensor *t, int64_t limit, int64_t *out) {
   *out = 1;
   for (int i = 0; i < t->rank; i++) {
@@ -76,7 +76,7 @@ static bool count_within(const brim_tensor *t, int64_t limit, int64_t *out) {
   return true;
 }
 
-// `made` has shapes, initial values and name of a parameter that may be in the list already.
+// Adds a parameter, or finds it in the list. `made` has its shapes, initial values and name.
 static brim_status param_add(brim_params *list, const char *name, const brim_param *made,
                              int32_t *out) {
   for (size_t i = 0; i < list->count; i++) {
@@ -206,7 +206,7 @@ static int32_t param_value(brim_graph *g, int32_t param) {
   return param_tensor_of(g, param, copied ? BRIM_TENSOR_PARAM_COPY : BRIM_TENSOR_PARAM);
 }
 
-// Say that a node is about to write these gradients; true = it has to add to what is there.
+// Notes that a node is about to write these gradients; true if it must add to what is there.
 static bool param_written(brim_graph *g, const int32_t *param, int count) {
   if (g->status) return false;
   bool any = false, all = true;
@@ -330,7 +330,7 @@ static brim_layer *add_layer(brim_graph *g, const brim_layer_row *row, const cha
   return l;
 }
 
-// The second part waits: some layers can take both as they are (see whole_grad).
+// The second part waits: some layers take both parts as they are (see whole_grad).
 static void add_grad(brim_graph *g, int32_t tensor, int32_t grad) {
   if (g->status) return;
   if (g->tensors[tensor].grad2 >= 0) whole_grad(g, tensor);
@@ -343,7 +343,7 @@ static void add_grad(brim_graph *g, int32_t tensor, int32_t grad) {
   }
 }
 
-// The whole gradient of a tensor; parts that are not added yet are joined by ADD.
+// The whole gradient of a tensor; a part that waits is added by ADD.
 static int32_t whole_grad(brim_graph *g, int32_t tensor) {
   if (g->status) return -1;
   int32_t in[] = {g->tensors[tensor].grad, g->tensors[tensor].grad2};
@@ -356,14 +356,15 @@ static int32_t whole_grad(brim_graph *g, int32_t tensor) {
   return sum;
 }
 
-// Rows and statistics of batch norm come in groups; parameters and running statistics do not.
+// The group's part of a tensor. Rows and statistics of batch norm come in groups; parameters and
+// running statistics do not.
 static brim_tensor part_of(const brim_gtensor *t, int32_t groups) {
   brim_tensor part = t->desc;
   if (groups > 1 && brim_tensor_in_arena(t->kind)) part.dim[0] /= groups;
   return part;
 }
 
-// Batch norm's rows of (N,C) are images of one pixel; its sums are none.
+// Turns batch norm's rows (N,C) into images of one pixel; its sums stay.
 static void as_pixels(const brim_graph *g, int32_t tensor, brim_tensor *t) {
   if (t->rank != 2 || g->tensors[tensor].kind == BRIM_TENSOR_STATISTIC) return;
   t->rank = 4;
@@ -408,7 +409,7 @@ void brim_graph_group_call(const brim_graph *g, const brim_gnode *node, int32_t 
 
 //---------------------------------- passes ----------------------------------
 
-// The layer that reads a tensor, when it is the only one and the value is not wanted besides.
+// The layer that reads a tensor, if it is the only reader and nothing else needs the value.
 static brim_layer *only_reader(brim_graph *g, int32_t tensor) {
   if (g->tensors[tensor].users != 1 || g->tensors[tensor].keep) return NULL;
   for (int32_t i = 0; i < g->layer_count; i++) {
@@ -491,7 +492,7 @@ void brim_graph_segment_begin(brim_graph *g) {
 
 void brim_graph_segment_end(brim_graph *g) { g->in_segment = false; }
 
-// Readers of a tensor within a segment; the others keep it alive anyway.
+// Readers of a tensor within a segment; readers outside keep it alive anyway.
 static int32_t readers_within(const brim_graph *g, int32_t tensor, int32_t segment) {
   int32_t readers = 0;
   for (int32_t i = 0; i < g->layer_count; i++) {
@@ -514,9 +515,9 @@ static void replace_tensor(brim_graph *g, int32_t segment, int32_t from, int32_t
   }
 }
 
-// Emit the segment's forward nodes once more, into tensors of their own, and let its layers go back
-// through those. What leaves the segment is still there; so are statistics, which makes the second
-// time give the bits of the first and leaves running statistics alone.
+// Appends the segment's forward nodes again, into tensors of their own, and lets its layers go
+// backward through those. Inputs of the segment and statistics are kept, so the second pass gives
+// the same bits and leaves running statistics alone.
 static void recompute_segment(brim_graph *g, int32_t segment) {
   for (int32_t i = 0; !g->status && i < g->layer_count; i++) {
     if (g->layers[i].segment != segment || g->layers[i].fused) continue;
@@ -539,8 +540,8 @@ static void recompute_segment(brim_graph *g, int32_t segment) {
   }
 }
 
-// Backward nodes whose results no node reads, such as the last product of a recomputed block:
-// what left the block is still there. Everything outside the arena counts as read.
+// Removes backward nodes whose results no node reads, such as the last product of a recomputed
+// block, whose output is kept. Everything outside the arena counts as read.
 static void drop_dead_nodes(brim_graph *g, int32_t first) {
   bool *read = brim_calloc((size_t)g->tensor_count, sizeof *read);
   bool *live = brim_calloc((size_t)g->node_count, sizeof *live);
@@ -646,7 +647,7 @@ static void input_forward(brim_graph *g, brim_layer *l) {
 
 static const brim_layer_row input_row = {.name = "input", .forward = input_forward};
 
-// The batch is read as it is where there is nothing to convert.
+// A batch that needs no conversion is read as it is.
 int32_t brim_graph_input(brim_graph *g, const brim_tensor *raw, const brim_op_attr *attr, int rank,
                          const int64_t *dim) {
   if (g->status) return -1;
@@ -671,7 +672,7 @@ int32_t brim_graph_input(brim_graph *g, const brim_tensor *raw, const brim_op_at
 
 //---------------------------------- act ----------------------------------
 
-// relu and tanh are their own best witnesses; gelu needs what went in.
+// relu and tanh compute their slope from the output; gelu needs the input.
 static bool act_keeps_output(brim_act act) { return act == BRIM_ACT_RELU || act == BRIM_ACT_TANH; }
 
 static void act_forward(brim_graph *g, brim_layer *l) {
@@ -737,8 +738,8 @@ static bool linear_fuse(brim_graph *g, brim_layer *l, brim_layer *next) {
   return true;
 }
 
-// When x comes straight out of an activation that only this layer reads, the way back through it
-// can ride on the product: dx = (dy w) * act'(x).
+// If only this layer reads an activation's output x, the activation's gradient is fused into the
+// product: dx = (dy w) * act'(x).
 static brim_act fused_act(brim_graph *g, int32_t x, brim_gnode *node) {
   const brim_gtensor *t = &g->tensors[x];
   if (t->layer < 0 || t->users != 1 || t->grad >= 0) return BRIM_ACT_NONE;
@@ -753,7 +754,7 @@ static brim_act fused_act(brim_graph *g, int32_t x, brim_gnode *node) {
   return BRIM_ACT_NONE;
 }
 
-// The gradient of the weights first: x can then make room for dx.
+// Compute the gradient of the weights first: dx may then overwrite x.
 static void linear_backward(brim_graph *g, brim_layer *l) {
   int32_t x = l->in[0];
   int32_t dy = act_grad(g, &l->attr, -1, l->out);
@@ -841,7 +842,7 @@ int32_t brim_graph_layernorm(brim_graph *g, int32_t x, float eps, const char *na
 
 //---------------------------------- dropout ----------------------------------
 
-// The mask is a function of seed, step, layer and place, so nothing is kept for the way back.
+// The mask is a function of seed, step, layer and place, so nothing is kept for backward.
 static void dropout_forward(brim_graph *g, brim_layer *l) {
   int32_t in[] = {l->in[0], g->state};
   brim_graph_node(g, BRIM_OP_DROPOUT, &l->attr, in, 2, &l->out, 1);
@@ -908,7 +909,7 @@ static void conv_forward(brim_graph *g, brim_layer *l) {
   brim_graph_node(g, BRIM_OP_CONV, &l->attr, in, 2, &l->out, 1);
 }
 
-// The gradient of the weights first: x can then make room for dx.
+// Compute the gradient of the weights first: dx may then overwrite x.
 static void conv_backward(brim_graph *g, brim_layer *l) {
   int32_t x = l->in[0], dy = whole_grad(g, l->out);
   int32_t weight_in[] = {dy, x};
@@ -1021,7 +1022,8 @@ static void batchnorm_recompute(brim_graph *g, brim_layer *l) {
   batchnorm_apply(g, l, l->saved[0], l->saved[1], false);
 }
 
-// `in` and `out` are BATCHNORM_BWD's: the sums of this rank's rows, those of all, and the rest from these.
+// `in` and `out` are those of BATCHNORM_BWD. Appends the sums over this rank's rows, their
+// exchange, and the rest.
 static void ranks_backward(brim_graph *g, const brim_layer *l, const brim_op_attr *attr,
                            const int32_t *in, int in_count, const int32_t *out, int out_count) {
   int32_t own = statistic(g, l, 2), all = statistic(g, l, 2);
@@ -1076,7 +1078,7 @@ static void batchnorm_backward(brim_graph *g, brim_layer *l) {
   if (!g->status && g->tensors[x].needs_grad) add_grad(g, x, out[0]);
 }
 
-// Take in an addition whose other term is there already, then a ReLU.
+// Fuses an addition whose other term already exists, then a ReLU.
 static bool batchnorm_fuse(brim_graph *g, brim_layer *l, brim_layer *next) {
   if (!g->device || l->attr.act != BRIM_ACT_NONE) return false;
   if (is_act(next) && next->attr.act == BRIM_ACT_RELU) {

@@ -152,7 +152,7 @@ static int32_t image_input(const brim_model *m, int64_t *channels) {
   int64_t c = s->rank == 3 ? s->dim[2] : 1, pad = m->g->channel_pad;
   brim_op_attr attr = s->attr;
   int64_t dim[] = {s->rows, s->dim[0], s->dim[1], c};
-  // INPUT can fill up to a multiple where it knows all channels.
+  // INPUT can pad to a multiple if it knows all channels.
   if (pad > 1 && c % pad != 0 && c <= 4) {
     if (attr.channels == 1) {
       for (int i = 1; i < c; i++) {
@@ -232,7 +232,7 @@ typedef struct residual_spec {
   const char *name;
 } residual_spec;
 
-// The way round a block; it comes first, so that the last norm can take the addition in.
+// The shortcut around a block. It comes first, so that the last norm can fuse the addition.
 static int32_t shortcut(const brim_model *m, int32_t x, const residual_spec *b) {
   int64_t outputs = b->width * (b->bottleneck ? 4 : 1);
   if (m->g->status || (b->stride == 1 && channels_of(m, x) == outputs)) return x;
@@ -240,7 +240,7 @@ static int32_t shortcut(const brim_model *m, int32_t x, const residual_spec *b) 
   return norm(m, x, false, label(m, "%s.downsample.1", b->name).text);
 }
 
-// torchvision's: a bottleneck has its stride in the 3x3 convolution.
+// As in torchvision, a bottleneck has its stride in the 3x3 convolution.
 static int32_t residual_block(const brim_model *m, int32_t x, const residual_spec *b) {
   brim_graph_segment_begin(m->g);
   int32_t around = shortcut(m, x, b);
@@ -298,7 +298,7 @@ static int32_t build_resnet(const brim_model *m) {
   for (int stage = 0; stage < 4; stage++) {
     for (int i = 0; i < row->blocks[stage]; i++) {
       model_name name = label(m, "layer%d.%d", stage + 1, i);
-      // The label of a block is written out once; its parts must not get the prefix again.
+      // The block's label already has the prefix; its parts must not get it again.
       residual_spec b = {.width = width << stage,
                          .stride = stage > 0 && i == 0 ? 2 : 1,
                          .bottleneck = row->bottleneck,
@@ -362,8 +362,8 @@ static int32_t build_wideresnet(const brim_model *m) {
 
 //---------------------------------- SimCLR ----------------------------------
 
-// An encoder without its last layer, then Linear and ReLU, once or more often, and Linear. What it
-// outputs is as wide as `dim`; NT-Xent normalises it.
+// An encoder without its last layer, then one or more Linear with ReLU, and Linear. The output has
+// `dim` values; NT-Xent normalizes it.
 static int32_t build_simclr(const brim_model *m) {
   static const brim_component resnet18 = {.name = "resnet18"};
   const brim_value *given = brim_component_arg(m->c, "backbone");
@@ -424,7 +424,7 @@ static int32_t block(const brim_model *m, int32_t x, const block_spec *b, long l
   return x;
 }
 
-// The largest divisor of `n` that is not above `most`; at least 1.
+// The largest divisor of `n` up to `most`; at least 1.
 static int64_t divisor(int64_t n, int64_t most) {
   for (int64_t d = most < n ? most : n; d > 1; d--) {
     if (n % d == 0) return d;
@@ -438,7 +438,7 @@ static int32_t build_transformer(const brim_model *m) {
   int64_t heads = int_arg(m, "heads", 0, 0, max_heads);
   int64_t patch = int_arg(m, "patch", 0, 0, 65536);
   int64_t ratio = int_arg(m, "mlp_ratio", 4, 1, 64);
-  // not given: heads of width 16 or the next that divides, tokens of at most 32 samples
+  // default: heads of width 16 or the next divisor, tokens of at most 32 samples
   if (heads == 0) heads = divisor(hidden, hidden / 16 < max_heads ? hidden / 16 : max_heads);
   if (patch == 0) patch = divisor(m->sample->dim[0], 32);
   block_spec b = {.hidden = hidden,
@@ -485,7 +485,7 @@ static int32_t build_linear(const brim_model *m) {
   return brim_graph_linear(m->g, x, m->outputs, brim_component_bool(m->c, "bias", true), m->prefix);
 }
 
-// How the layers of an mlp start.
+// Initial weights of the layers of an mlp.
 typedef struct mlp_start {
   bool orthogonal;
   double gain, last_gain;
@@ -497,7 +497,7 @@ static mlp_start read_start(const brim_model *m) {
   if (!s.orthogonal && strcmp(init, "uniform") != 0) {
     brim_model_fail(m, "init is '%s', expected uniform or orthogonal", init);
   }
-  // the catalogue's default of last_gain is 0: that of the other layers
+  // last_gain 0, the catalogue's default, means that of the other layers
   s.gain = brim_component_float(m->c, "gain", 1);
   s.last_gain = brim_component_float(m->c, "last_gain", 0);
   if (s.last_gain == 0) s.last_gain = s.gain;

@@ -47,7 +47,7 @@ typedef struct brim_onnx {
   bool plain;  // an average was asked for, and an entry has none
 } brim_onnx;
 
-// One attribute of a node: ints where count > 0, else a float where `real`, else an int.
+// One attribute of a node: ints if count > 0, else a float if `real`, else an int.
 typedef struct brim_onnx_attr {
   const char *name;
   int count;
@@ -99,7 +99,7 @@ static void proto_text(brim_str *out, int field, const char *text) {
   proto_bytes(out, field, text, strlen(text));
 }
 
-// The message in `inner` as a field, and `inner` is empty again.
+// Appends the message in `inner` as a field and empties `inner`.
 static void proto_message(brim_str *out, int field, brim_str *inner) {
   if (brim_str_status(inner) && !out->status) out->status = brim_str_status(inner);
   proto_bytes(out, field, inner->data, inner->len);
@@ -145,7 +145,8 @@ static void fail_memory(brim_onnx *x) {
 
 //---------------------------------- constants and weights ----------------------------------
 
-// Index of a new initialiser whose name and values live long enough; -1 once something failed.
+// Adds an initializer whose name and values live long enough; returns its index, -1 after a
+// failure.
 static int32_t add_tensor(brim_onnx *x, const brim_onnx_tensor *t) {
   if (x->status) return -1;
   if (x->tensor_count == x->tensor_capacity) {
@@ -214,7 +215,7 @@ static const brim_safetensors_entry *find_entry(brim_onnx *x, const char *name) 
   return brim_safetensors_find(x->weights, name);
 }
 
-// The weight of a parameter or buffer, checked against what the model needs.
+// The weight of a parameter or buffer, checked against the model.
 static const char *weight(brim_onnx *x, const brim_param *p, int32_t *at) {
   if (x->status) return NULL;
   if (*at >= 0) return x->tensors[*at].name;
@@ -331,7 +332,7 @@ static bool is_identity(const brim_net_spec *s) {
   return true;
 }
 
-// x * scale[c] + shift[c]; the constants have this shape, or are one number for all.
+// x * scale[c] + shift[c]; the constants have this shape, or are one number for all channels.
 static const char *scaled(brim_onnx *x, const char *a, int rank, const int64_t *dim) {
   const brim_net_spec *s = x->spec;
   const int64_t one_dim = 1;
@@ -360,7 +361,7 @@ static const char *image_input(brim_onnx *x, const char *a, const brim_tensor *w
   return scaled(x, a, 4, (const int64_t[]){1, channels, 1, 1});
 }
 
-// To rows of values or tokens, in the order of brim's memory: channels last.
+// Reshapes to rows of values or tokens in the order of brim's memory: channels last.
 static const char *row_input(brim_onnx *x, const char *a, const brim_tensor *want, bool scale) {
   const brim_net_spec *s = x->spec;
   bool planes = s->input_rank == 3 && !x->options->nhwc, same = s->input_rank + 1 == want->rank;
@@ -401,7 +402,7 @@ static const char *emit_act(brim_onnx *x, const brim_layer *l, const char *a, co
   (void)b;
   if (l->attr.act == BRIM_ACT_RELU) return one(x, "Relu", a);
   if (l->attr.act == BRIM_ACT_TANH) return one(x, "Tanh", a);
-  // gelu: 0.5 x (1 + erf(x / sqrt 2)); an op of its own only from opset 20 on
+  // gelu: 0.5 x (1 + erf(x / sqrt 2)); an ONNX op only from opset 20 on
   const int64_t dim = 1;
   const float root = 0.70710678f, unit = 1.0f, half = 0.5f;
   const char *e = one(x, "Erf", two(x, "Mul", a, add_floats(x, 1, &dim, &root)));
@@ -548,7 +549,7 @@ static void add_layers(brim_onnx *x) {
       has_input = true;
       continue;
     }
-    // a batch that needs no arithmetic is read as it is, by the first layer
+    // the first layer reads a batch that needs no arithmetic
     if (!has_input && l->in[0] == g->input) input(x, g->input);
     has_input = true;
     emit_fn emit = find_row(l->row->name);
@@ -562,7 +563,7 @@ static void add_layers(brim_onnx *x) {
   }
 }
 
-// The value of one more output: a tensor of the graph under this name.
+// Adds an output: a tensor of the graph under this name.
 static void add_output(brim_onnx *x, int32_t tensor, const char *name) {
   if (x->status) return;
   brim_str node;
@@ -798,7 +799,7 @@ brim_status brim_onnx_export(const brim_net_spec *spec, const brim_safetensors *
   brim_str_init(&x.nodes);
   brim_status status = brim_params_init(&params, BRIM_F32, BRIM_F32);
   if (!status) status = brim_params_init(&buffers, BRIM_F32, BRIM_F32);
-  // no device: nothing is fused, so that layers stand as the model asked for them
+  // without a device nothing is fused, so layers stay as the model built them
   if (!status) status = brim_graph_init(&g, &params, NULL, BRIM_F32, false);
   g.buffers = &buffers;
   if (!status) status = brim_model_build(&g, spec->model, &sample, outputs, &output);

@@ -122,7 +122,7 @@ static const brim_loss_row losses[] = {
     {.name = NULL},
 };
 
-// The engine's own loss for such data: what a message proposes.
+// The usual loss for such data, for messages.
 static const char *usual(brim_loss_target target) {
   for (const brim_loss_row *row = losses; row->name; row++) {
     if (row->target == target) return row->name;
@@ -208,7 +208,7 @@ static double lr_constant(const brim_schedule *s, int64_t step) {
   return s->base_lr;
 }
 
-// Drops are counted from the first step of all, so a warm-up does not shift them.
+// Drops are counted from the very first step, so a warm-up does not shift them.
 static double lr_step(const brim_schedule *s, int64_t step) {
   return s->base_lr * pow(s->gamma, (double)((step - 1) / s->every));
 }

@@ -42,7 +42,7 @@ static const struct {
               {"U8", BRIM_U8},   {"I32", BRIM_I32},   {"I64", BRIM_I64}};
 enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0] };
 
-// "F32"; NULL for types the format does not have here.
+// "F32"; NULL for types the format lacks.
 static const char *dtype_name(brim_dtype dtype) {
   for (int i = 0; i < DTYPE_COUNT; i++) {
     if (dtypes[i].dtype == dtype) return dtypes[i].name;
@@ -66,7 +66,7 @@ static brim_status read_dtype(const char *file, const char *name, const json_t *
                    text);
 }
 
-// Shape and, from it, the size in bytes.
+// Reads the shape and derives the size in bytes.
 static brim_status read_shape(const char *file, const char *name, const json_t *value,
                               brim_safetensors_entry *e) {
   if (!json_is_array(value)) {
@@ -95,7 +95,8 @@ static brim_status read_shape(const char *file, const char *name, const json_t *
   return BRIM_OK;
 }
 
-// data_offsets [begin, end) within `size` bytes of data; begin is kept in e->data as an address.
+// Reads data_offsets [begin, end) within `size` bytes of data; begin is kept in e->data as an
+// address.
 static brim_status read_offsets(const char *file, const char *name, const json_t *value,
                                 const unsigned char *data, size_t size, brim_safetensors_entry *e) {
   const json_t *from = json_array_get(value, 0), *to = json_array_get(value, 1);
@@ -221,7 +222,7 @@ static brim_status read_entries(brim_safetensors *f, const unsigned char *data, 
   return BRIM_OK;
 }
 
-// torch.save writes a zip, and before that wrote a pickle.
+// torch.save writes a zip; older versions wrote a pickle.
 static bool is_torch(const unsigned char *bytes) {
   return memcmp(bytes, "PK\x03\x04", 4) == 0 ||
          (bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5);
@@ -242,7 +243,7 @@ static brim_status read_header(brim_safetensors *f, const unsigned char *bytes, 
                      f->name);
   }
   if (length > HEADER_MAX) {
-    // without the length: of another file these are its first bytes, and messages travel
+    // leave the length out: in a file of another kind it is content, and messages are passed on
     return brim_fail(BRIM_EPARSE, "%s: byte 0: a header of more than %d bytes", f->name,
                      HEADER_MAX);
   }
@@ -309,9 +310,9 @@ static brim_status read_bytes(const char *path, int fd, unsigned char *out, size
   return BRIM_OK;
 }
 
-// A copy of a whole file, for brim_free; an empty one is NULL and 0. Not mapped: where another
-// program cuts the file short, a page that is gone would be a signal in the middle of a load.
-// O_NONBLOCK: a FIFO is refused, not waited for.
+// Copies a whole file, for brim_free; an empty file gives NULL and 0. Not mapped: if another
+// program truncates the file, a lost page would raise a signal in the middle of a load. O_NONBLOCK:
+// a FIFO is refused, not waited for.
 static brim_status read_file(const char *path, void **data, size_t *size) {
   *data = NULL;
   *size = 0;
@@ -343,7 +344,7 @@ static brim_status read_file(const char *path, void **data, size_t *size) {
   return status;
 }
 
-// A foreign file, by its name: what may be wrong with it. torch.save's is named.
+// Explains a file of another kind by its name; files of torch.save are named.
 static brim_status fail_file(brim_status status) {
   bool damaged = status == BRIM_EPARSE || status == BRIM_ELIMIT;
   if (!damaged || strstr(brim_status_detail(), "torch.save")) return status;
@@ -421,7 +422,7 @@ brim_status brim_safetensors_finite(const brim_safetensors *file,
 }
 
 static const char *sum_digits(const char *header, size_t size) {
-  // a quote within a string has a backslash before it, so this is the key and nothing else
+  // a quote within a string follows a backslash, so this matches only the key
   static const char sum_text[] = SUM_KIND;
   static const char key[] = "\"" BRIM_SAFETENSORS_SUM "\":\"";
   size_t before = sizeof key - 1 + sizeof sum_text - 1, whole = before + SUM_DIGITS;
@@ -478,7 +479,7 @@ static brim_status entry_json(const brim_safetensors_entry *e, size_t offset, js
   if (!status) {
     status = brim_json_put(object, "dtype", json_string(dtype_name(e->dtype)));
   }
-  // put takes the lists over, whatever comes of it
+  // `put` frees the lists, whatever the result
   if (!status) {
     status = brim_json_put(object, "shape", shape);
     shape = NULL;
@@ -548,7 +549,7 @@ brim_status brim_safetensors_copy_metadata(const json_t *from, json_t **out) {
 
 //---------------------------------- the checksum ----------------------------------
 
-// The header comes first in the file and the checksum is known last: 16 zeros hold its place.
+// The header precedes the data, but the checksum is known last: 16 zeros hold its place.
 static const char no_digits[] = "0000000000000000";
 
 static brim_status put_place(json_t *metadata) {

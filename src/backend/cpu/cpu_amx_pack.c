@@ -19,8 +19,8 @@ typedef struct chunk {
   int n, rows;
 } chunk;
 
-// Rows lie pages apart, each a stream of its own: what comes next is asked for by hand. How far from
-// a block's source that is, while row i is read.
+// Rows lie pages apart, each a stream of its own, so the next data are prefetched by hand. Distance
+// from a block's source to them while row i is read.
 static inline size_t ahead_of(const chunk *c, int i) {
   if (i + AHEAD < c->rows) return (size_t)(i + AHEAD) * c->src_row;
   return (size_t)(i + AHEAD - c->rows) * c->src_row + CHUNK * BRIM_AMX_LINE;
@@ -86,7 +86,7 @@ __attribute__((noinline)) static void pair_rows(const chunk *c) {
 }
 
 // One stage of a transpose: the lower left and the upper right quarter of every square of 2 * step
-// change places.
+// are swapped.
 #define LOW_8 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
 #define HIGH_8 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
 #define LOW_4 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27

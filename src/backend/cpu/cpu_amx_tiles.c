@@ -8,17 +8,17 @@
 
 #include "backend/cpu/cpu_amx.h"
 
-// Below three quarters of a block the rows of zeros cost more than oneDNN's kernels do.
+// Below three quarters of a block the rows of zeros cost more than oneDNN's kernels.
 const int brim_cpu_amx_least_images = 24;
 
 bool brim_cpu_amx_permitted(void) {
-  // The packing is compiled for these of AVX-512.
+  // The AVX-512 features that the packing is compiled for.
   static const char *const needed[] = {"amx_tile", "amx_bf16", "avx512f",
                                        "avx512bw", "avx512vl", "avx512_bf16"};
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
     if (!brim_machine_cpu_flag("", needed[i])) return false;
   }
-  // ARCH_REQ_XCOMP_PERM for XFEATURE_XTILEDATA: Linux (5.16 on) hands the tiles out on demand.
+  // ARCH_REQ_XCOMP_PERM for XFEATURE_XTILEDATA: Linux (from 5.16) grants tiles on request.
   return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
 }
 
@@ -92,8 +92,8 @@ void brim_cpu_amx_sum(const brim_amx_sum *s) {
       : "memory");
 }
 
-// Rounds to nearest even; a NaN stays one. The instruction makes 0 of what is below 2^-126, as the
-// tiles do.
+// Rounds to nearest even; a NaN stays one. Like the tiles, the instruction flushes values below
+// 2^-126 to 0.
 __attribute__((target("avx512f,avx512bf16"))) void brim_cpu_amx_to_bf16(const float *c, char *dst,
                                                                         size_t dst_row, int rows) {
   for (int i = 0; i < rows; i++, c += BRIM_AMX_SIDE, dst += dst_row) {

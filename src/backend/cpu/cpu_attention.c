@@ -10,7 +10,7 @@
 
 enum { BLOCK_ROWS = 24 };
 
-// clang makes no vectors of a maximum that minds NaN, and warns when told to.
+// clang does not vectorize a maximum that respects NaN, and warns when told to.
 #if defined(__clang__)
 #define SIMD_MAX
 #else
@@ -30,7 +30,7 @@ typedef struct attention_arg {
   size_t thread_bytes;
 } attention_arg;
 
-// Matrices of one head. Those marked turned are (d, l_pad), the others (l, d_pad). Forward uses the
+// Matrices of one head. The transposed ones are (d, l_pad), the others (l, d_pad). Forward uses the
 // first three and the block of scores.
 typedef struct head {
   float *q, *k, *v;
@@ -108,7 +108,7 @@ static head lay_out(const attention_arg *a, int rank) {
   at += 2 * wide + turned;
   h.p = at;
   at += block;
-  // Forward: k is only needed turned, so it is loaded where v comes later.
+  // Forward needs k only transposed, so it is loaded where v comes later.
   h.k = h.v;
   h.dq = at;  // forward: a block of results
   if (!a->backward) return h;
@@ -122,8 +122,8 @@ static head lay_out(const attention_arg *a, int rank) {
 
 //---------------------------------- forward ----------------------------------
 
-// Scores (rows, l_pad) to weights e^(s - max) in place; the padding's are 0. The sum and the max
-// of each row. n is the number of keys.
+// Turns scores (rows, l_pad) into weights e^(s - max) in place, padding into 0; also each row's sum
+// and max. n is the number of keys.
 BRIM_CPU_CLONES static void softmax_row(float *s, int64_t n, int64_t padded, float *max_out,
                                         float *sum_out) {
   float max = s[0], sum = 0;
@@ -210,7 +210,7 @@ BRIM_CPU_CLONES static void scores_row(float *restrict p, float *restrict dp, fl
   for (int64_t j = n; j < padded; j++) p[j] = dp[j] = 0.0f;
 }
 
-// Queries [r, r + rows): their dq, and their part of dk and dv.
+// Queries [r, r + rows): computes their dq, and their part of dk and dv.
 static void backward_block(const attention_arg *a, const head *h, const float *lse, int64_t r,
                            int64_t rows) {
   brim_cpu_small s = product(rows, a->l, a->d);
@@ -229,7 +229,7 @@ static void backward_block(const attention_arg *a, const head *h, const float *l
   dq.b = h->k, dq.b_ld = a->d_pad;
   dq.c = h->dq + r * a->d_pad, dq.c_ld = a->d_pad;
   brim_cpu_small_run(&dq);
-  // Over the block's rows: the scores are read turned.
+  // A sum over the block's rows: the scores are read transposed.
   brim_cpu_small dv = product(a->l, a->d, rows);
   dv.a = h->p, dv.a_row = 1, dv.a_step = a->l_pad;
   dv.b = h->dy + r * a->d_pad, dv.b_ld = a->d_pad;

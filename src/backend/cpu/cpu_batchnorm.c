@@ -36,8 +36,8 @@ typedef struct bn_arg {
   float *table;  // (TABLES, span)
 } bn_arg;
 
-// Channel factors, repeated over the span. Forward: mean, factor, shift. Backward also what dx
-// takes off: dx = factor * (d - TAKE - (x - mean) * TILT).
+// Channel factors, repeated over the span. Forward: mean, factor, shift. Backward also the parts
+// that dx subtracts: dx = factor * (d - TAKE - (x - mean) * TILT).
 enum { T_MEAN, T_FACTOR, T_SHIFT, T_TAKE, T_TILT, TABLES };
 
 static inline void bn_plan(bn_arg *a) {
@@ -66,7 +66,7 @@ static inline void bn_workspace(bn_arg *a, void *workspace) {
 
 static inline float *bn_table_of(const bn_arg *a, int which) { return a->table + which * a->span; }
 
-// Columns [lo, hi) of a table's first period are set: repeat them.
+// Repeats columns [lo, hi) of a table's first period over the span.
 static inline void bn_repeat(const bn_arg *a, int which, int64_t lo, int64_t hi) {
   float *t = bn_table_of(a, which);
   for (int64_t at = a->c; at < a->span; at += a->c) {
@@ -84,7 +84,7 @@ typedef struct bn_sums {
   float one[BRIM_CPU_BLOCK], two[BRIM_CPU_BLOCK];
 } bn_sums;
 
-// The columns of a span that belong to one channel become one sum.
+// Adds the columns of a span that belong to one channel.
 BRIM_CPU_INLINE void bn_fold(const bn_arg *a, int64_t width, float *sum) {
   for (int64_t at = a->c; at < width; at += a->c) {
     for (int64_t j = 0; j < a->c; j++) sum[j] += sum[at + j];
@@ -106,7 +106,7 @@ static inline void bn_factors(const bn_arg *a, int64_t lo, int64_t hi) {
   bn_repeat(a, T_SHIFT, lo, hi);
 }
 
-// Runs each body after the one before, up to the NULL.
+// Runs the bodies one after the other, up to NULL.
 static inline brim_status bn_run(void *impl, bn_arg *a, const brim_cpu_body *bodies) {
   const brim_cpu_device *device = (const brim_cpu_device *)impl;
   brim_status status = brim_cpu_check_process(device);
@@ -152,8 +152,8 @@ BRIM_CPU_INLINE void join(bn_joint joint, double *mean, double *m2, double mean2
   *m2 += m22 + delta * delta * joint.weight;
 }
 
-// Elements [begin, end), of which the span's columns [c, c + width) count: each channel's mean, and
-// its squared distances from it.
+// Moments of elements [begin, end) in the span's columns [c, c + width): each channel's mean and
+// the squared distances from it.
 BRIM_CPU_INLINE void chunk_moments(const bn_arg *a, brim_dtype type, int64_t begin, int64_t end,
                                    int64_t c, int64_t width, bn_sums *s) {
   float *one = s->one, *two = s->two;
@@ -192,7 +192,7 @@ BRIM_CPU_INLINE void stats_strip(const bn_arg *a, brim_dtype type, int64_t strip
       int64_t stop = brim_cpu_min(i + chunk, end);
       bn_joint joint = joint_of((double)((i - begin) / a->c), (double)((stop - i) / a->c));
       chunk_moments(a, type, i, stop, c, width, &s);
-      // The chunk's mean is rounded; what that leaves in its distances is below their own error.
+      // The chunk's mean is rounded; the resulting error of the distances is below their own.
 #pragma omp simd
       for (int64_t j = 0; j < channels; j++) {
         join(joint, &mean[c + j], &m2[c + j], (double)s.one[j], (double)s.two[j]);
@@ -230,7 +230,7 @@ static void finish_channel(const bn_arg *a, int64_t c, double n, double mean, do
   a->rstd[c] = (float)(1.0 / sqrt(variance + a->eps));
   if (!(n > 0)) return;
   double unbiased = n > 1 ? m2 / (n - 1) : variance;
-  // one bad sample must not stay in them
+  // one bad sample must not stay in the running statistics
   if (!isfinite((float)mean) || !isfinite((float)unbiased)) return;
   if (a->rmean) a->rmean[c] += (float)(a->momentum * (mean - (double)a->rmean[c]));
   if (a->rvar) a->rvar[c] += (float)(a->momentum * (unbiased - (double)a->rvar[c]));
@@ -359,7 +359,7 @@ brim_status brim_cpu_batchnorm_part_run(void *impl, void *stream, const brim_op_
   return bn_run(impl, &a, (const brim_cpu_body[]){stats_body, factors_body, NULL});
 }
 
-// Few values: one thread has them joined before a second one would have begun.
+// Few values: one thread is done before a second one would have begun.
 brim_status brim_cpu_batchnorm_join_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const float *parts = call->in[0].data;  // (K, 3, C)
@@ -416,7 +416,7 @@ BRIM_CPU_INLINE void passed_loop(const bn_arg *a, brim_dtype type, bn_gate gate,
   }
 }
 
-// One loop for each kind, chosen outside of it.
+// One loop for each kind; the kind is chosen outside of the loop.
 BRIM_CPU_CLONES static void passed(const bn_arg *a, bn_block block, float *to) {
   bn_gate gate = !a->relu ? GATE_NONE : (a->y_in ? GATE_Y : GATE_X);
 #define KIND(t, g, two)                                             \
@@ -439,7 +439,7 @@ BRIM_CPU_CLONES static void passed(const bn_arg *a, bn_block block, float *to) {
 #undef KIND
 }
 
-// Sums of d and of d * (x - mean) over a strip. Blocks are whole pixels where channels are few.
+// Sums of d and of d * (x - mean) over a strip. With few channels blocks are whole pixels.
 BRIM_CPU_INLINE void sum_strip(const bn_arg *a, brim_dtype type, int64_t strip) {
   bn_sums s;
   float d[BRIM_CPU_BLOCK];
@@ -528,7 +528,7 @@ static void zero_elements(void *data, brim_dtype type, int64_t lo, int64_t hi) {
 }
 
 // dx of elements [i, i + n), which start at column c of the span, and dz. Either may be dy, dy2, x
-// or y: those are read by now, or in the same place.
+// or y: those have been read, or lie in the same place.
 BRIM_CPU_INLINE void dx_block(const bn_arg *a, brim_dtype type, int64_t i, int64_t c, int64_t n) {
   float d[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
   const float *mean = bn_table_of(a, T_MEAN) + c, *factor = bn_table_of(a, T_FACTOR) + c;

@@ -21,8 +21,8 @@ typedef struct brim_cpu_tap {
   int64_t at;  // r * S + s
 } brim_cpu_tap;
 
-// A set of output pixels with the same taps. CONV has one; CONV_BWD_DATA one for each remainder of
-// the pixel's place by the stride, so that nothing is multiplied by a zero between strides.
+// A set of output pixels with the same taps. CONV has one; CONV_BWD_DATA has one for each remainder
+// of the pixel's position by the stride, so that no zeros between strides are multiplied.
 typedef struct brim_cpu_conv_pass {
   int64_t rows_h, rows_w;    // output pixels of an image in this set
   int64_t first_h, first_w;  // the first of them
@@ -175,7 +175,7 @@ static void pack_dy(void *arg, int rank, int size) {
   }
 }
 
-// Panels [lo, hi) of patches, the pixels being the depth.
+// Packs panels [lo, hi) of patches, with the pixels as depth.
 static void weight_pack_patches(const weight_run *run, const weight_part *part, int64_t lo,
                                 int64_t hi) {
   const brim_cpu_conv_plan *p = run->p;
@@ -237,7 +237,7 @@ static void weight_multiply(const weight_run *run, const weight_part *part) {
   }
 }
 
-// Sums (tap and channel, m) into dw(m, tap, channel).
+// Writes sums (tap and channel, m) to dw(m, tap, channel).
 static void write_part(const weight_run *run, const weight_part *part) {
   const brim_cpu_conv_plan *p = run->p;
   const brim_cpu_kernel *kernel = p->kernel;
@@ -270,7 +270,7 @@ static weight_part part_of(const weight_run *run, int part) {
   return out;
 }
 
-// A team may be smaller than planned. A part's sums are whole after the last round.
+// A team may be smaller than planned. A part's sums are complete after the last round.
 static void multiply_body(void *arg, int rank, int size) {
   const weight_run *run = arg;
   const brim_cpu_conv_plan *p = run->p;
@@ -313,8 +313,8 @@ static void plan_forward(brim_cpu_conv_plan *p) {
   }
 }
 
-// dx(h, w) gathers dy((h + pad - r) / stride, ...) where that divides: for h = i * stride + first
-// the row is i + (first + pad - r) / stride, for the r that fit `first`.
+// dx(h, w) gathers dy((h + pad - r) / stride, ...) where the division is exact: for h = i * stride
+// + first the row is i + (first + pad - r) / stride, for the r that fit `first`.
 static void plan_backward(brim_cpu_conv_plan *p) {
   const brim_cpu_conv *v = &p->v;
   int64_t taps = 0;
@@ -345,7 +345,7 @@ static int64_t most_taps(const brim_cpu_conv_plan *p) {
   return most;
 }
 
-// Depth of a block of pieces, at most.
+// Largest depth of a block of pieces.
 static int64_t block_depth(const brim_cpu_conv_plan *p) {
   int64_t padded = brim_cpu_round_up(p->piece, p->kernel->kg);
   return padded * p->pieces_per_block;
@@ -425,7 +425,7 @@ static int64_t piece_count(const conv_run *run) {
   return (run->pass->tap_hi - run->pass->tap_lo) * run->p->pieces_per_tap;
 }
 
-// Depth that lies before a piece.
+// Depth in front of a piece.
 static int64_t depth_before(const conv_run *run, int64_t index) {
   const brim_cpu_conv_plan *p = run->p;
   return index / p->pieces_per_tap * p->tap_depth + index % p->pieces_per_tap * p->piece;
@@ -464,7 +464,7 @@ static void pack_weights(void *arg, int rank, int size) {
   }
 }
 
-// Panels of patches for `count` rows and pieces [first, end).
+// Packs panels of patches for `count` rows and pieces [first, end).
 static void pack_patches(const conv_run *run, const brim_cpu_conv_row *rows, int64_t count,
                          int64_t first, int64_t end, char *to) {
   const brim_cpu_conv_plan *p = run->p;
@@ -510,7 +510,7 @@ static void write_tile(const conv_run *run, const float *tile, const brim_cpu_co
   const brim_cpu_conv_plan *p = run->p;
   const brim_cpu_kernel *kernel = p->kernel;
   int64_t ld = p->dst_step * p->dst_c;
-  // Rows of one image line are equally far apart; past its end they are further.
+  // Rows of one image line are equally far apart; the next line is farther.
   bool whole = kernel->finish && count == kernel->mr && cols == kernel->nr &&
                rows[count - 1].dst - rows[0].dst == (count - 1) * ld;
   if (!whole) {
@@ -524,7 +524,8 @@ static void write_tile(const conv_run *run, const float *tile, const brim_cpu_co
   kernel->finish(tile, &how);
 }
 
-// One block of depth over a block of rows; sums between blocks of depth are kept tile by tile.
+// Multiplies one block of depth over a block of rows; between blocks of depth, sums are kept tile
+// by tile.
 static void multiply(const conv_run *run, const brim_cpu_conv_row *rows, int64_t count,
                      int64_t first, int64_t end, char *own) {
   const brim_cpu_conv_plan *p = run->p;

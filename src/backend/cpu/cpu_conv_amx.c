@@ -62,7 +62,7 @@ static brim_status prepare_weight(const brim_cpu_conv *v, void **state, size_t *
   size_t limit = v->cap && v->cap < WEIGHT_BAND_BYTES ? v->cap : WEIGHT_BAND_BYTES;
   p->band_blocks = 1, p->band_rows = v->p;
   size_t bytes = plan_bytes(p);
-  // Counting bands, not rows, ends: as many bands as rows leave one row in each.
+  // Counts bands, not rows, so that it ends: as many bands as rows leave one row in each.
   for (int64_t bands = 2; bytes > limit && p->band_rows > 1; bands++) {
     p->band_rows = brim_cpu_ceil_div(v->p, bands);
     bytes = plan_bytes(p);
@@ -114,7 +114,7 @@ static void pack_dy(const weight_run *run, int64_t block, int64_t row) {
   brim_cpu_amx_pack(BRIM_AMX_A_K, &pack);
 }
 
-// Columns that no tap meets stay as they are: nothing reads them.
+// Columns that no tap meets are left as they are: nothing reads them.
 static void pack_x(const weight_run *run, int64_t block, int64_t row) {
   const brim_cpu_conv *v = &run->p->v;
   int64_t image = (run->block + block) * BRIM_AMX_SIDE, rows = run->end - run->first;
@@ -229,7 +229,7 @@ static void run_weight(const void *state, const brim_cpu_gemm_args *args) {
 
 //---------------------------------- CONV and CONV_BWD_DATA ----------------------------------
 
-// A band's packed pixels beside a panel of weights in 2 MiB of L2; all packed weights.
+// L2 of 2 MiB holds a band's packed pixels beside a panel of weights; all packed weights.
 enum { BAND_BYTES = 1 << 20, WEIGHT_LIMIT = 64 << 20, LEAST_WEIGHTS = 128 << 10, MAX_TAPS = 49 };
 
 typedef struct amx_plan {
@@ -307,8 +307,8 @@ static size_t weight_bytes(const amx_plan *p) {
   return (size_t)(p->taps * p->nb) * (size_t)p->src_c * 2;
 }
 
-// Bands small enough for L2, and units of work enough for the threads, if possible as many for each.
-// Sums do not depend on any of it.
+// Chooses bands small enough for L2 and enough units of work for the threads, if possible equally
+// many for each. Sums do not depend on the choice.
 static size_t plan_work(amx_plan *p) {
   const brim_cpu_conv *v = &p->v;
   size_t cap = v->cap ? v->cap : SIZE_MAX, band_limit = BAND_BYTES;
@@ -484,8 +484,8 @@ BRIM_CPU_CLONES static void finish(const amx_run *run, int64_t row, int rows, in
   brim_cpu_act_slope(v->act, c, wide, c, rows * BRIM_AMX_SIDE);
 }
 
-// A panel of output channels over a band. A sum is rounded and stored only after the next one, so
-// that nothing waits for the tiles' way through memory.
+// Multiplies a panel of output channels over a band. A sum is rounded and stored only after the
+// next one, so that nothing waits for tiles on their way through memory.
 static void multiply_panel(const amx_run *run, const amx_band *band, int64_t panel) {
   const amx_plan *p = run->p;
   const char *weights =
@@ -542,7 +542,7 @@ static void units_body(void *arg, int rank, int size) {
   brim_cpu_amx_leave();
 }
 
-// The plan of a gradient of weights begins like this one.
+// The state of a weights' gradient begins like this one.
 static brim_status run_conv(const void *state, const brim_cpu_gemm_args *args) {
   const brim_cpu_conv *v = state;
   if (v->op == BRIM_OP_CONV_BWD_WEIGHT) {

@@ -60,7 +60,7 @@ BRIM_CPU_CLONES static void slope_block(brim_act act, const float *dy, const flo
   }
 }
 
-// Only static functions have clones: a hidden symbol that the loader must resolve is asking a lot.
+// Clones exist only of static functions: a hidden symbol that the loader must resolve is risky.
 void brim_cpu_act(brim_act act, const float *x, float *y, int64_t n) { act_block(act, x, y, n); }
 void brim_cpu_act_slope(brim_act act, const float *dy, const float *s, float *dx, int64_t n) {
   slope_block(act, dy, s, dx, n);
@@ -209,7 +209,7 @@ BRIM_CPU_CLONES static void input_body(void *arg, int rank, int size) {
   float out[BRIM_CPU_BLOCK];
   brim_dtype type = a->y->dtype;
   int64_t lo, hi;
-  // Rows are whole multiples of the channels, so the whole array is one row.
+  // Rows are whole multiples of the channels, so the whole array is treated as one row.
   brim_cpu_split(a->rows * a->cols, BRIM_CPU_BLOCK, rank, size, &lo, &hi);
   for (int64_t i = lo; i < hi; i += BRIM_CPU_BLOCK) {
     int64_t n = block_size(i, hi);
@@ -274,8 +274,8 @@ typedef struct dropout_arg {
 
 enum { LANES = 16 };
 
-// brim_philox for counters group .. group + LANES - 1 side by side, which a compiler makes vectors
-// of; the outputs in order.
+// brim_philox for counters group .. group + LANES - 1 side by side, which compilers vectorize;
+// outputs in order.
 BRIM_CPU_INLINE void philox_lanes(uint64_t key, uint64_t high, uint64_t group, uint32_t *bits) {
   uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES];
   uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);

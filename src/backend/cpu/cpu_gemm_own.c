@@ -134,7 +134,7 @@ typedef struct own_block {
   bool first, last;
 } own_block;
 
-// Equal parts of at most `most`, multiples of `unit`.
+// Splits `size` into equal parts of at most `most`, multiples of `unit`.
 static int64_t block_of(int64_t size, int64_t most, int64_t unit) {
   most = most / unit * unit;
   if (most < unit) most = unit;
@@ -158,7 +158,7 @@ static size_t plan_blocks(own_state *s, int64_t max_m, int64_t max_n) {
   return a + b + (s->partial ? brim_cpu_round64((size_t)(s->mb * s->nb) * sizeof(float)) : 0);
 }
 
-// The grid of threads with the least work for the busiest one.
+// Chooses the grid of threads with the least work for the busiest thread.
 static void plan_grid(own_state *s) {
   int64_t panels_m = brim_cpu_ceil_div(s->mb, s->kernel->mr),
           panels_n = brim_cpu_ceil_div(s->nb, s->kernel->nr);
@@ -190,7 +190,7 @@ static brim_status own_prepare(const brim_cpu_machine *machine, const brim_cpu_g
 
 //---------------------------------- finish a tile ----------------------------------
 
-// Rows of a tile are 12 or 16 wide: with the width known the compiler leaves no loop behind.
+// Rows of a tile are 12 or 16 wide: with the width known, compilers unroll completely.
 static inline void row_add(float *restrict to, const float *restrict from, int n) {
   if (n == 12) {
     for (int j = 0; j < 12; j++) to[j] += from[j];
@@ -230,7 +230,7 @@ static inline void row_narrow(uint16_t *restrict to, const float *restrict from,
 }
 
 // Bias and activation, or the activation's derivative, over a whole tile at once. `at` is the
-// tile's first element in C. What lies beyond rows and cols is computed along and never stored.
+// tile's first element in C. Values beyond rows and cols are computed too and never stored.
 static void apply_epilogue(const own_block *b, float *tile, int64_t at, int rows, int cols) {
   const brim_cpu_gemm *g = &b->s->g;
   int mr = b->s->kernel->mr, nr = b->s->kernel->nr;
@@ -250,7 +250,7 @@ static void apply_epilogue(const own_block *b, float *tile, int64_t at, int rows
   brim_cpu_act_slope(g->act, tile, s, tile, mr * nr);
 }
 
-// Whole tiles that need no more than bias and relu: most of them. False when this is not one.
+// Handles whole tiles that need no more than bias and relu, which are most; false for others.
 static bool finish_fast(const own_block *b, const float *tile, int64_t at, int rows, int cols) {
   const brim_cpu_gemm *g = &b->s->g;
   const brim_cpu_kernel *kernel = b->s->kernel;
@@ -271,7 +271,7 @@ static bool finish_fast(const own_block *b, const float *tile, int64_t at, int r
   return true;
 }
 
-// Add the sums so far, then either keep the sum or make the result.
+// Adds the sums so far, then keeps the sum or makes the result.
 static void finish_tile(const own_block *b, float *tile, int64_t i0, int64_t j0, int rows,
                         int cols) {
   const brim_cpu_gemm *g = &b->s->g;

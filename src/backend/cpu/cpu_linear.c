@@ -44,9 +44,9 @@ static brim_cpu_conv as_conv(const brim_cpu_gemm *g) {
   return v;
 }
 
-// A call of oneDNN costs 1.6 us and more whatever its size, and it reorders the weights: small
-// bf16 products lost to fp32. brim's AMX kernels start sooner. They pack all rows, which oneDNN does not,
-// so large products stay with it (docs/performance/cpu-step.md).
+// A call of oneDNN costs at least 1.6 us and reorders the weights, so small bf16 products lost to
+// fp32. brim's AMX kernels start sooner. They pack all rows, which oneDNN does not, so large
+// products stay with oneDNN (docs/performance/cpu-step.md).
 enum { TILES_MOST_PRODUCTS = 1 << 19 };
 
 static bool takes_tiles(const brim_cpu_device *device, const brim_cpu_conv *v) {
@@ -86,7 +86,8 @@ brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call) {
   } else if (is_narrow(device, &g)) {
     call->workspace_bytes = brim_cpu_narrow_bytes(&g);
   } else {
-    // A provider without this type (oneDNN has bf16 only from AVX-512 on) leaves it to our own.
+    // A provider without this type leaves it to our own kernels (oneDNN has bf16 only from AVX-512
+    // on).
     bool chosen = device->provider->supports(&device->machine, g.type);
     state->provider = chosen ? device->provider : &brim_cpu_gemm_own;
     status = state->provider->prepare(&device->machine, &g, &state->inner, &call->workspace_bytes);
@@ -95,7 +96,7 @@ brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call) {
     brim_cpu_host()->free(state);
     return status;
   }
-  // The product is done with the workspace when the sums are made.
+  // The product no longer uses the workspace when the sums are made.
   if (call->op == BRIM_OP_LINEAR_BWD_WEIGHT && brim_cpu_out(call, 1)) {
     size_t bytes = brim_cpu_column_sum_bytes(rows, g.m);
     if (bytes > call->workspace_bytes) call->workspace_bytes = bytes;
@@ -116,8 +117,8 @@ void brim_cpu_linear_release(void *impl, brim_op_call *call) {
 
 //---------------------------------- column sums ----------------------------------
 
-// Narrow rows are taken several at a time, as one row of about SUM_COLS columns, and folded at the
-// end. Rows are cut into strips that depend on the shape alone.
+// Narrow rows are summed several at a time, as one row of about SUM_COLS columns, and folded at the
+// end. The cut into strips depends on the shape alone.
 enum { SUM_COLS = 128, SUM_ROWS = 64, MAX_STRIPS = 32 };
 
 typedef struct sum_plan {

@@ -77,7 +77,7 @@ BRIM_CPU_CLONES static void load_block(const void *data, brim_dtype type, int64_
 
 //---------------------------------- forward, backward data ----------------------------------
 
-// The weights as (k, n_pad) in f32: w(n, k) turned, or w(k, n) as it is.
+// Loads the weights as (k, n_pad) in f32: w(n, k) transposed, or w(k, n) as it is.
 static void load_weights(const narrow_run *run) {
   const brim_cpu_gemm *g = run->g;
   const narrow_shape *s = &run->s;
@@ -148,11 +148,11 @@ static void rows_body(void *arg, int rank, int size) {
                             .b_ld = s->n_pad,
                             .c = y,
                             .c_ld = s->n_pad};
-    // The derivative's input needs the room of A, which the product has then left.
+    // The derivative's input takes the room of A, which the product no longer needs.
     brim_cpu_small_run(&small);
     float *spare = s->k_pad >= s->n_pad ? a : NULL;
     if (run->g->op == BRIM_OP_LINEAR_BWD_DATA && run->g->act != BRIM_ACT_NONE && !spare) {
-      // Row by row when A's room is too small.
+      // Row by row if A's room is too small.
       for (int64_t i = 0; i < count; i++) finish_rows(run, r + i, 1, y + i * s->n_pad, a);
     } else {
       finish_rows(run, r, count, y, spare);

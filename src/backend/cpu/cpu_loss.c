@@ -40,7 +40,7 @@ static void zero_row(const loss_arg *a, int64_t row) {
   memset((char *)a->dx + (size_t)(row * a->cols) * size, 0, (size_t)a->cols * size);
 }
 
-// A row's loss enters the sums, or the row counts as bad.
+// Adds a row's loss to the sums, or counts the row as bad.
 static void add_row(loss_sums *sums, double loss, double correct) {
   if (isfinite(loss)) {
     sums->loss += loss;
@@ -57,7 +57,7 @@ static float value_at(const loss_arg *a, int64_t i) {
                              : brim_cpu_from_bf16(((const uint16_t *)a->x)[i]);
 }
 
-// Largest value of a row and the first place it stands at.
+// The largest value of a row and its first place.
 BRIM_CPU_INLINE float row_max(const loss_arg *a, int64_t row, int64_t *where) {
   float buffer[BRIM_CPU_BLOCK], best = -INFINITY;
   *where = 0;

@@ -25,8 +25,8 @@ static int64_t block_size(int64_t i, int64_t end) {
   return end - i < BRIM_CPU_BLOCK ? end - i : BRIM_CPU_BLOCK;
 }
 
-// Rows that are widened at once where they are shorter than a block: a row of 16 alone costs more to
-// widen and round than to normalise.
+// Rows shorter than a block are widened several at a time: widening and rounding a row of 16 alone
+// costs more than normalizing it.
 static int64_t rows_at_once(const norm_arg *a) {
   return a->type != BRIM_F32 && a->cols < BRIM_CPU_BLOCK ? BRIM_CPU_BLOCK / a->cols : 1;
 }

@@ -27,7 +27,7 @@ typedef struct ntxent_arg {
   size_t own_size;  // in floats
 } ntxent_arg;
 
-// Arrays in the workspace for n rows, whatever is valid of them.
+// Lays the workspace out for n rows, however many are valid.
 static size_t lay_out(ntxent_arg *a, int64_t n, int threads, void *workspace) {
   char *at = workspace;
   size_t used = 0;
@@ -61,7 +61,7 @@ brim_status brim_cpu_ntxent_prepare(void *impl, brim_op_call *call) {
   return BRIM_OK;
 }
 
-// The k-th row that is no padding, and the number of its other view.
+// The k-th row that is not padding, and the number of its other view.
 static int64_t row_of(const ntxent_arg *a, int64_t k) {
   return k < a->samples ? k : a->half + k - a->samples;
 }

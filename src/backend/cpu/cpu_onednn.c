@@ -44,7 +44,7 @@ enum {
   BRIM_CPU_DNN_SLOTS
 };
 
-// How an op is named in messages: "a convolution", "to run a convolution", ...
+// Names of the op in messages: "a convolution", "to run a convolution", ...
 typedef struct brim_cpu_dnn_words {
   const char *op, *kind, *description, *reorder, *run, *finish;
 } brim_cpu_dnn_words;
@@ -65,7 +65,7 @@ typedef struct brim_cpu_dnn {
   size_t workspace_bytes;
 } brim_cpu_dnn;
 
-// The tensors of a layer in our layout, and the weights in any. bias NULL = none.
+// The tensors of a layer in our layout, and the weights in any layout. bias NULL = none.
 typedef struct dnn_layer {
   dnnl_memory_desc_t x, w, w_any, y;
   const dnnl_memory_desc_t *bias;
@@ -73,9 +73,9 @@ typedef struct dnn_layer {
 
 //---------------------------------- gradients of weights ----------------------------------
 
-// Several threads sum oneDNN's gradient of weights in barriers that spin: beside other programs each costs
-// a time slice. Here each rank computes its own slice of the output channels instead, alone, from a copy
-// of its columns of dy.
+// To sum the gradient of weights, oneDNN's threads spin in barriers: beside other programs each
+// barrier costs a time slice. Here each rank computes its own slice of the output channels instead,
+// from a copy of its columns of dy.
 typedef struct brim_cpu_dnn_slice {
   void *state;  // a plan for one thread
   int64_t begin, cols;
@@ -99,9 +99,10 @@ typedef struct brim_cpu_dnn_slicer {
 
 //---------------------------------- plan ----------------------------------
 
-// kind, threads, planning, words and add are given; close in any case.
+// The caller sets kind, threads, planning, words and add; close in any case.
 static brim_status dnn_open(brim_cpu_dnn *d) {
-  // Primitives are made for a number of threads; it changes bits, so it is fixed here and in run.
+  // Primitives are made for a number of threads, which changes bits; so it is fixed here and in
+  // run.
   brim_cpu_team_set_default(d->threads);
   BRIM_CPU_DNN_TRY(dnnl_engine_create(&d->engine, dnnl_cpu, 0), "an engine");
   BRIM_CPU_DNN_TRY(dnnl_stream_create(&d->stream, d->engine, dnnl_stream_in_order), "a stream");
@@ -118,7 +119,7 @@ static void dnn_close(brim_cpu_dnn *d) {
   if (d->engine) dnnl_engine_destroy(d->engine);
 }
 
-// Attributes with a scratchpad of ours.
+// Attributes for a scratchpad in our workspace.
 static brim_status dnn_attr(dnnl_primitive_attr_t *attr) {
   BRIM_CPU_DNN_TRY(dnnl_primitive_attr_create(attr), "attributes");
   BRIM_CPU_DNN_TRY(dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user),
@@ -126,7 +127,7 @@ static brim_status dnn_attr(dnnl_primitive_attr_t *attr) {
   return BRIM_OK;
 }
 
-// A description: of `forward`, or of `backward` (not NULL), which belongs to it.
+// Describes `forward`, or `backward` (not NULL), which belongs to it.
 static brim_status dnn_describe(const brim_cpu_dnn *d, const_dnnl_op_desc_t forward,
                                 const_dnnl_op_desc_t backward, const_dnnl_primitive_attr_t attr,
                                 dnnl_primitive_desc_t *pd) {
@@ -160,7 +161,7 @@ static brim_status add_scratch(brim_cpu_dnn *d, int slot, dnnl_primitive_desc_t 
   return add_memory(d, slot, dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
 }
 
-// Between our layout of the weights and oneDNN's, in the direction the op needs.
+// A reorder between our layout of the weights and oneDNN's, in the direction the op needs.
 static brim_status make_reorder(brim_cpu_dnn *d, const dnnl_memory_desc_t *plain,
                                 const dnnl_memory_desc_t *blocked) {
   bool out = d->kind == BRIM_CPU_DNN_WEIGHT;
@@ -184,8 +185,8 @@ done:
   return status;
 }
 
-// The op of a description, memory objects for its tensors, and a reorder where its weights lie otherwise
-// than ours.
+// Creates the primitive of a description, memory objects for its tensors, and a reorder if its
+// layout of the weights differs from ours.
 static brim_status dnn_plan(brim_cpu_dnn *d, dnnl_primitive_desc_t pd, const dnn_layer *layer) {
   bool weight = d->kind == BRIM_CPU_DNN_WEIGHT;
   if (!d->planning) BRIM_CPU_DNN_TRY(dnnl_primitive_create(&d->op, pd), d->words->op);
@@ -282,7 +283,7 @@ static void slices_release(dnn_slices *s) {
   brim_cpu_host()->free(s);
 }
 
-// rows, cols, element, weights and by are taken from `shape`. *out stays NULL where there is nothing to
+// Takes rows, cols, element, weights and by from `shape`. *out stays NULL if there is nothing to
 // slice, or no kernel for a slice.
 static brim_status slices_prepare(const dnn_slices *shape, int threads, const void *whole,
                                   dnn_slices **out, size_t *workspace_bytes) {
@@ -421,7 +422,7 @@ static brim_status describe(const brim_cpu_gemm *g, dnn_layer *d, dnnl_memory_de
 
 static brim_status make_desc(const dnn_state *s, const dnn_layer *l, dnnl_primitive_desc_t *pd) {
   dnnl_inner_product_desc_t forward, backward;
-  // The backward passes want the forward one they belong to; in it the weights have x's type.
+  // Backward descriptions need their forward one, in which the weights have x's type.
   dnnl_memory_desc_t w_any = l->w_any;
   w_any.data_type = l->x.data_type;
   BRIM_CPU_DNN_TRY(dnnl_inner_product_forward_desc_init(&forward, dnnl_forward_training, &l->x,
@@ -567,7 +568,8 @@ static bool has_fast_bf16(void) {
          (has_bf16_instructions() && !__builtin_cpu_is("intel"));
 }
 
-// Refused once oneDNN has been used: then it was under the same mask, which does not change.
+// oneDNN refuses a mask once it has been used; but then it was used under the same mask, which never
+// changes.
 void brim_cpu_onednn_mask(unsigned mask) {
   if (mask & BRIM_CPU_MASK_AVX2) {
     (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx);
@@ -660,7 +662,7 @@ static brim_status conv_make_desc(const dnn_conv *s, const dnn_layer *l,
   const brim_cpu_conv *v = &s->v;
   dnnl_convolution_desc_t forward, backward;
   dnnl_dims_t stride = {v->stride, v->stride}, pad = {v->pad, v->pad};
-  // The backward passes want the forward one they belong to; in it the weights have x's type.
+  // Backward descriptions need their forward one, in which the weights have x's type.
   dnnl_memory_desc_t w_any = l->w_any;
   w_any.data_type = l->x.data_type;
   BRIM_CPU_DNN_TRY(
@@ -688,8 +690,8 @@ static brim_status conv_make_desc(const dnn_conv *s, const dnn_layer *l,
   return status;
 }
 
-// oneDNN answers shapes it has no kernel for with plain loops, hundreds of times slower than ours.
-// On Arm all it has are such, and a config that names it there means it.
+// For shapes without a kernel oneDNN runs plain loops, hundreds of times slower than ours. On Arm
+// it has only such loops; a config that names oneDNN there means it.
 static bool plain_loops(const char *name) {
 #if defined(__x86_64__)
   return strstr(name, "ref") != NULL;

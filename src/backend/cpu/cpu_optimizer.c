@@ -222,7 +222,7 @@ brim_status brim_cpu_average_run(void *impl, void *stream, const brim_op_call *c
 
 //---------------------------------- the end of a step ----------------------------------
 
-// Largest loss scale, as PyTorch's scaler would hardly pass; 1 is the smallest.
+// Largest loss scale, which PyTorch's scaler hardly exceeds; the smallest is 1.
 static const double MAX_SCALE = 16777216.0;
 
 static void move_scale(double *state, bool good, int32_t interval) {

@@ -100,7 +100,7 @@ const brim_cpu_kernel *brim_cpu_kernel_for(const brim_cpu_machine *machine, brim
   return neon ? &brim_cpu_kernel_neon_f32 : &brim_cpu_kernel_portable_f32;
 }
 
-// The kernels that machines without better ones get, on every machine, so that tests reach them.
+// The kernels of machines without better ones, available everywhere so that tests reach them.
 brim_cpu_machine brim_cpu_machine_plain(const brim_cpu_machine *machine) {
   brim_cpu_machine plain = *machine;
   plain.neon = plain.neon_bf16 = plain.amx = false;
@@ -135,7 +135,7 @@ static brim_status choose_provider(const brim_cpu_machine *machine, const char *
                        name ? name : "");
 }
 
-// oneDNN asked for by name is oneDNN alone, and `portable` is what machines without AMX run.
+// oneDNN chosen by name means oneDNN alone; `portable` is what machines without AMX run.
 static bool takes_amx(const brim_cpu_machine *machine, const char *name,
                       const brim_cpu_gemm_provider *provider) {
   return machine->amx && (!name || provider == &brim_cpu_gemm_own);
@@ -147,7 +147,7 @@ static bool fast_bf16(const brim_cpu_machine *machine, const brim_cpu_gemm_provi
   return provider->fast(machine, BRIM_BF16);
 }
 
-// A misspelt feature would leave a test without what it tests.
+// A misspelt feature would make a test test nothing.
 static brim_status check_mask(void) {
   unsigned mask;
   if (brim_cpu_mask_parse(getenv("BRIM_CPU_MASK"), &mask)) return BRIM_OK;
@@ -271,7 +271,7 @@ static brim_status fill(void *impl, void *stream, void *dst, int byte, size_t by
 
 //---------------------------------- ops ----------------------------------
 
-// Shapes were checked by the host; what is left is which types there is code for.
+// The host has checked shapes; only types without code are left to refuse.
 static brim_status validate(void *impl, const brim_op_call *call) {
   (void)impl;
   const brim_tensor *lists[2] = {call->in, call->out};

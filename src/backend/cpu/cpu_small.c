@@ -7,7 +7,7 @@
 typedef void (*tile_fn)(const brim_cpu_small *s, const float *a, const float *b, float *c);
 
 // NV vectors of type V make BRIM_CPU_SMALL_COLS columns; ROWS rows of sums stay in registers. The
-// body must stand inside the function itself: an inlined one would keep the plain CPU's vectors.
+// body must be in the function itself: an inlined one would keep the plainest CPU's vectors.
 #define DEFINE_TILE(NAME, TARGET, V, NV, ROWS)                                                   \
   TARGET static void NAME(const brim_cpu_small *s, const float *a, const float *b, float *c) {   \
     int64_t k = s->k, a_row = s->a_row, a_step = s->a_step, b_ld = s->b_ld, c_ld = s->c_ld;      \

@@ -18,7 +18,7 @@
 #include "backend/cpu/cpu_int.h"
 #include "base/base_machine.h"
 
-// libgomp's own: where another library brought oneDNN into the process first, it runs on libgomp's team.
+// libgomp's own function: if another library loaded oneDNN first, oneDNN runs on libgomp's team.
 void omp_set_num_threads(int threads);
 void omp_set_dynamic(int dynamic);
 
@@ -188,7 +188,7 @@ static void lock_team(team *t) {
 }
 
 static int start_worker(team *t) {
-  // Signals stay with the threads of the program; a fault is still a fault.
+  // Signals stay with the program's threads; faults still reach this one.
   sigset_t block, before;
   sigfillset(&block);
   const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF};
@@ -281,7 +281,7 @@ OMP_ABI int omp_get_num_threads(void);
 OMP_ABI int omp_get_max_threads(void);
 OMP_ABI int omp_in_parallel(void);
 
-// threads 0: as many as omp_get_max_threads says.
+// threads 0: the number of omp_get_max_threads.
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags) {
   (void)flags;
   omp_call call = {fn, data};

@@ -125,7 +125,7 @@ static brim_status reduce_chunk(mpi_comm *c, uint8_t *data, int64_t count, brim_
   return finish(c, "MPI_Iallgatherv", &request, code);
 }
 
-// Few values: every rank adds all of them, which takes one round less.
+// Few values: every rank adds all of them, which saves a round.
 static brim_status reduce_few(mpi_comm *c, void *data, int64_t count, brim_dtype dtype) {
   const size_t bytes = (size_t)count * (dtype == BRIM_F32 ? 4 : 8);
   MPI_Request request = MPI_REQUEST_NULL;
@@ -165,7 +165,7 @@ static brim_status mpi_all_reduce(void *impl, void *data, int64_t count, brim_dt
 }
 
 static brim_status gather_part(mpi_comm *c, uint8_t *all, size_t bytes, size_t at, size_t n) {
-  // Ranks' parts lie `bytes` apart, and a rank's place is an int in units of the type.
+  // Ranks' parts lie `bytes` apart, and a part's place is an int in units of the type.
   MPI_Datatype part = MPI_DATATYPE_NULL, block = MPI_DATATYPE_NULL;
   enter();
   int code = MPI_Type_contiguous((int)n, MPI_BYTE, &part);
@@ -225,8 +225,8 @@ static void mpi_abandon(void *impl) {
 
 static void mpi_close(void *impl) {
   mpi_comm *c = impl;
-  // MPI_Finalize waits for every rank; without it the launcher ends the others, which is what a rank that
-  // leaves early wants. The buffers of a call that was not completed stay MPI's.
+  // MPI_Finalize waits for every rank. Without it the launcher ends the others, as intended when a
+  // rank leaves early. The buffers of an incomplete call stay MPI's.
   if (c->failed || atomic_load(&c->abandoned)) return;
   enter();
   MPI_Comm_free(&c->comm);
@@ -248,7 +248,7 @@ static const brim_host_comm_table comm_table = {
 
 //---------------------------------- opening ----------------------------------
 
-// Which of the ranks on its machine this one is.
+// The number of this rank among those of its machine.
 static int find_local(mpi_comm *c, int *rank, int *size) {
   MPI_Comm local = MPI_COMM_NULL;
   int code = MPI_Comm_split_type(c->comm, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &local);
@@ -306,7 +306,7 @@ static brim_status open_ranks(brim_mpi_ranks *out) {
   c->counts[1] = c->counts[0] + ranks;
   c->places[0] = c->counts[0] + 2 * ranks;
   c->places[1] = c->counts[0] + 3 * ranks;
-  // A rank that waits for one without a core must not keep its own.
+  // Ranks may share a core: a waiting rank must not keep it.
   c->yield_after = local_size <= sysconf(_SC_NPROCESSORS_ONLN) ? TESTS / 2 : 0;
   *out = (brim_mpi_ranks){.table = &comm_table,
                           .impl = c,
@@ -316,7 +316,7 @@ static brim_status open_ranks(brim_mpi_ranks *out) {
                           .local_size = local_size};
   return BRIM_OK;
 fail:
-  // MPI stays as it is: without MPI_Finalize the launcher ends the other ranks.
+  // Without MPI_Finalize the launcher ends the other ranks.
   host_api->free(c->counts[0]);
   host_api->free(c->parts);
   host_api->free(c);
