@@ -1,5 +1,5 @@
-// Small JSON files of what was measured before, entries by key: overheads, ceilings of machines. A file
-// that is missing, broken or of another kind knows nothing and is replaced.
+// Small JSON files that remember measurements by key: overheads, ceilings. A file that is broken or of another kind is
+// replaced.
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static brim_status path_of(const brim_cache_file *file, char **out) {
   return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening %s", file->folder);
 }
 
-// The entries, own reference; NULL where there is no file, or none that can be read.
+// The entries, a new reference; NULL if there is no readable file.
 static brim_status read_entries(const brim_cache_file *file, const char *path, json_t **out) {
   char *text = NULL;
   size_t size = 0;

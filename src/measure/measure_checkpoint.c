@@ -1,6 +1,6 @@
-// What a checkpoint costs, where the config writes them within an epoch: steps with checkpoints beside
-// steps without. As training writes them (run_checkpoint.c): the state is copied, a thread writes it while
-// steps continue, the next checkpoint waits for that thread, and the last file keeps an older one.
+// The cost of a checkpoint within an epoch: steps with checkpoints beside steps without. They are written as in training
+// (run_checkpoint.c): the state is copied, a thread writes it while steps continue, the next checkpoint waits for that
+// thread, and the file replaces an older one.
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -77,8 +77,8 @@ static brim_status plain(const saver *s, double step_ms, double *ms) {
   return BRIM_OK;
 }
 
-// Milliseconds of a checkpoint with the `gap` steps behind it. `waits`: the next one follows at once; else
-// the thread has more time than is measured here.
+// Milliseconds of a checkpoint and the `gap` steps after it. `waits`: the next checkpoint follows at once; otherwise the
+// writing thread has more time than is measured here.
 static brim_status with_saves(saver *s, int gap, bool waits, double *ms) {
   double sum = 0;
   int saves = 0;
@@ -119,7 +119,7 @@ static brim_status compare(saver *s, double every, brim_result *out) {
 // Named as temporaries: brim_fs_remove_stale knows them.
 #define PRICE ".brim-price"
 
-// What a killed process left of its own. Nothing else in the folder is touched: it may be the user's.
+// Removes files that a killed process left. Other files in the folder may be the user's.
 static void remove_left(const char *folder) {
   char **names = NULL;
   size_t count = 0, target;
@@ -143,7 +143,7 @@ brim_status brim_checkpoint_measure(brim_work *work, const brim_config *config, 
   brim_work_info info;
   double every = config ? (double)brim_config_int(config, "checkpoint.interval") : 0;
   work->table->info(work->state, &info);
-  // of episodes: how many steps they are is not known here
+  // counted in episodes, whose number of steps is unknown here
   if (!(every > 0) || info.interval_unit || !folder) return BRIM_OK;
   char name[2][64];
   for (int i = 0; i < 2; i++) {

@@ -1,4 +1,4 @@
-// What a machine can do at best, how it is remembered, and the ceilings of a job.
+// The ceilings of a machine, how they are remembered, and the ceilings of a job.
 
 #include "backend/backend_half.h"
 
@@ -10,9 +10,8 @@
 #include "record/record_findings.h"
 
 //-------------------------------------------- timer --------------------------------------------
-// How long a device takes for one piece of work, by its own events. Repeats of short work are recorded
-// and launched together where the device can, so that launching is not what is measured. Callers:
-// measure_machine.c, and the benchmark of a model's ops.
+// Times one piece of work by the device's own events. Repeats of short work are recorded and launched together if the
+// device can, so that launching is not measured. The benchmark of a model's ops uses it, too.
 
 enum { MAX_SAMPLES = 50, MAX_INSIDE = 200 };
 #define LAUNCH_HIDDEN_S 1e-3  // of work that takes longer the launch does not show
@@ -40,7 +39,7 @@ brim_status brim_device_work_enqueue(brim_device *device, const brim_device_work
   return BRIM_OK;
 }
 
-// Seconds of one launch of the recorded piece or, without one, of `inside` repeats.
+// Seconds of one launch of the recorded work or, without one, of `inside` repeats.
 static brim_status sample(const brim_device_timer *t, const brim_device_work *work,
                           brim_graph_exec *recorded, int64_t inside, double *seconds) {
   int64_t ns = 0;
@@ -54,7 +53,7 @@ static brim_status sample(const brim_device_timer *t, const brim_device_work *wo
   return BRIM_OK;
 }
 
-// NULL where the device cannot record, or this work cannot be recorded.
+// NULL if the device or the work does not allow recording.
 static brim_graph_exec *record(brim_device *device, const brim_device_work *work, int64_t times) {
   brim_graph_exec *recorded = NULL;
   if (!brim_device_has_graphs(device)) return NULL;
@@ -104,7 +103,7 @@ brim_status brim_device_timer_measure(brim_device_timer *t, const brim_device_wo
     worst = fmax(worst, median);
   }
   if (!status) t->spread = fmax(t->spread, worst / best - 1);
-  // a device that runs on its own may still be at what was enqueued when this failed
+  // after a failure, wait for work that is still running
   brim_status drained = brim_device_sync(t->device);
   if (!status) status = drained;
   if (recorded) brim_graph_exec_destroy(t->device, recorded);
@@ -114,7 +113,7 @@ brim_status brim_device_timer_measure(brim_device_timer *t, const brim_device_wo
 
 //---------------------------------- values ----------------------------------
 
-// A linear congruence is enough: values are neither zero nor alike.
+// A linear congruence: good enough for values that are neither zero nor equal.
 static uint32_t next_random(uint32_t *state) {
   *state = *state * 1664525u + 1013904223u;
   return *state >> 8;
@@ -139,13 +138,12 @@ void brim_random_values(brim_dtype type, void *out, size_t count) {
 }
 
 //--------------------------------------- other processes ---------------------------------------
-// What other processes take of a GPU. The driver gives each process the whole GPU in turns of
-// milliseconds: short products that run back to back take their own time within a turn, and one that
-// meets the end of a turn takes as long as the others' turns as well. All of them beside the usual one
-// is the share that was lost. MPS, which divides the GPU in space, does not show this way.
+// The share of a GPU that other processes take. The driver gives each process the whole GPU in turns of milliseconds. Short
+// products run back to back; one that meets the end of a turn also takes the others' turns. The share lost is the excess of
+// all over the usual time. MPS divides the GPU in space and does not show this way.
 
 enum { SIDE = 1024, INTERVALS = 400, EACH = 4, WARM = 400 };
-// Less is the clock's and the driver's; where no other process is visible, more of it is needed.
+// Smaller shares are noise of clock and driver; more is needed if no other process is visible.
 #define LEAST_LOST 0.03
 #define LEAST_UNSEEN 0.10
 
@@ -206,7 +204,7 @@ double brim_sharing_lost(const double *ms, size_t count) {
   return sum > 0 ? fmax(0, 1 - usual * (double)count / sum) : (double)NAN;
 }
 
-// The two with the most memory.
+// The two processes with the most memory.
 static size_t name_others(const brim_memory_watch *watch, char *out, size_t size) {
   brim_gpu_process *list = NULL;
   size_t count = 0, found = 0;
@@ -256,9 +254,8 @@ brim_status brim_sharing_measure(brim_device *device, const brim_memory_watch *w
 }
 
 //---------------------------------------- known machines ----------------------------------------
-// What is remembered of a machine's ceilings (measure_machine.c measures them). One that was measured while
-// other programs used the machine is too low: it is measured again until the machine is quiet, and the
-// larger of both stays.
+// Remembering ceilings. Those of a busy machine are too low: they are measured again until the machine is quiet, and the
+// larger figures stay.
 
 #define MOST_RATE 1e18  // a file may say anything
 
@@ -277,7 +274,7 @@ static void put_key(const brim_device *device, const char *driver, brim_str *out
   brim_str_append(out, "brim " BRIM_VERSION);
 }
 
-// An older brim did not write it: the machine may have been busy.
+// Records of an older brim do not say whether the machine was busy: assume that it was.
 static double load_of(const json_t *entry) {
   return json_object_get(entry, "load") ? brim_cache_number(entry, "load", 1.0001) : 1;
 }
@@ -303,7 +300,7 @@ brim_status brim_machine_ceilings_load(const char *folder, const char *key,
 
 static double larger(double a, double b) { return isnan(a) || b > a ? b : a; }
 
-// The best of both, at the load of the quieter one.
+// The larger figures of both, with the load of the quieter measurement.
 static void merge(brim_machine_ceilings *to, const brim_machine_ceilings *other) {
 #define X(name) to->name = larger(to->name, other->name);
   BRIM_MACHINE_MAP(X)
@@ -347,8 +344,7 @@ brim_status brim_machine_ceilings_store(const char *folder, const char *key,
   return status;
 }
 
-// Every device copies, multiplies and starts ops: without one of them a measurement failed, or an older
-// brim made it.
+// Complete? A missing figure failed, or comes from an older brim.
 static bool known(const brim_machine_ceilings *c) {
   return !isnan(c->copy_bytes_per_s) && !isnan(c->gemm_fp32_flops) && !isnan(c->launches_per_s);
 }
@@ -381,7 +377,7 @@ brim_status brim_machine_get(brim_device *device, const brim_machine_sizes *size
     bool better = known(&old);
     if (better && cut) out->load = old.load;
     if (better) merge(out, &old);
-    // what was measured with little memory, beside others or in part is measured again the next time
+    // figures from little memory, a busy machine, or only a part of them are measured again next time
     if (!status && keep && !cut && known(out)) {
       remember(brim_machine_ceilings_store(folder, key.data, out), "remembered");
     }
@@ -408,7 +404,7 @@ void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_o
   brim_str_deinit(&key);
 }
 
-// No step computes faster than the machine: if one did, the machine was busy when it was measured.
+// A step that computed faster than the machine: the ceilings come from a busy moment.
 bool brim_machine_exceeded(const brim_result *results, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const brim_result *r = &results[i];
@@ -444,9 +440,8 @@ bool brim_machine_ceilings_raise(brim_device *device, const brim_machine_options
 }
 
 //------------------------------------ ceilings of a machine ------------------------------------
-// What a machine can do at best: matrix products in every precision its device has, copies in its
-// memory and, with memory of its own, copies to it. Through the device's own ops, as a model would
-// use them. A ceiling that cannot be measured stays unknown; it never fails a sweep.
+// Measuring ceilings: matrix products in every precision of the device, copies in its memory, and copies to it from the
+// host. They use the device's own ops, as a model does. A ceiling that cannot be measured stays unknown.
 
 #define MIB ((size_t)1 << 20)
 enum { PATTERN_BYTES = 1 << 20, LEAST_COPY_BYTES = 1 << 16 };
@@ -468,7 +463,7 @@ typedef struct buffers {
 
 static bool is_short(brim_status status) { return status == BRIM_EOOM || status == BRIM_ENOMEM; }
 
-// What is enqueued may still use them.
+// Waits first: enqueued work may still use them.
 static void free_buffers(machine *m, buffers *x) {
   if (brim_device_sync(m->device)) brim_status_clear();  // the next use of the device reports it
   for (int i = 0; i < 3; i++) {
@@ -477,7 +472,7 @@ static void free_buffers(machine *m, buffers *x) {
   }
 }
 
-// A pattern from the host, doubled on the device: most of it never crosses the bus.
+// Copies a pattern from the host and doubles it on the device, to save bus traffic.
 static brim_status fill_random(machine *m, brim_dtype type, unsigned char *to, size_t bytes) {
   size_t done = bytes < PATTERN_BYTES ? bytes : PATTERN_BYTES;
   void *pattern = brim_alloc(done);
@@ -516,13 +511,12 @@ static brim_op_call call_of(brim_op op, brim_dtype type, int64_t rows, int64_t c
   const int64_t dim[] = {rows, cols};
   brim_op_call call = {.op = op, .in_count = 2, .out_count = 1};
   call.in[0] = call.in[1] = call.out[0] = brim_tensor_make(NULL, type, 2, dim);
-  // The library's first choice. To time all of its algorithms would take longer than everything else
-  // here, and load a kernel for each.
+  // the library's first choice: timing all algorithms would take longer than everything else here
   call.planning = true;
   return call;
 }
 
-// Once (windows 0), or the best median of so many windows.
+// Seconds of one product: a single run (windows 0), or the best median of so many windows.
 static brim_status time_call(machine *m, brim_op_call *call, const buffers *x, int windows,
                              double *seconds) {
   brim_device *device = m->device;
@@ -566,7 +560,7 @@ static size_t matrix_bytes(const product *p, int64_t n) {
   return (size_t)(n * n) * brim_dtype_size(p->type);
 }
 
-// From small to large while it does not take too long, in buffers for the largest.
+// The best FLOP/s over growing sizes, as long as a product is not too slow. The buffers fit the largest.
 static brim_status climb(machine *m, const product *p, int64_t largest, const buffers *x,
                          double *flops) {
   const brim_machine_sizes *s = m->sizes;
@@ -602,7 +596,7 @@ static brim_status measure_product(machine *m, const product *p, double *flops) 
 
 //---------------------------------- copies ----------------------------------
 
-// An addition reads two and writes one; on CPUs it is what all threads do, a copy may be one's.
+// By an addition, which reads two buffers and writes one: on CPUs all threads take part, while a copy may use one.
 static brim_status measure_add(machine *m, const buffers *x, size_t bytes, double *best) {
   const int64_t cols = 1024, rows = (int64_t)(bytes / sizeof(float)) / cols;
   brim_op_call call = call_of(BRIM_OP_ADD, BRIM_F32, rows, cols);
@@ -621,7 +615,7 @@ static brim_status copy_once(machine *m, size_t bytes, double *rate) {
   const brim_device_work work = {
       .dst = x.data[2], .src = x.data[0], .bytes = bytes, .direction = BRIM_COPY_D2D};
   brim_status status = BRIM_OK;
-  // the first time counts for nothing on a GPU: one that was idle raises its clocks meanwhile
+  // the first run does not count: an idle GPU raises its clocks during it
   for (int gpu = m->device->info.kind == BRIM_DEVICE_GPU; gpu >= 0 && !status; gpu--) {
     m->timer.spread = 0;
     status = brim_device_timer_measure(&m->timer, &work, m->sizes->window_ms, m->sizes->windows,
@@ -650,7 +644,7 @@ static brim_status measure_copy(machine *m, double *rate) {
   }
 }
 
-// From pinned memory, or from what the allocator gives.
+// Copies from pinned memory, or from the allocator's.
 static brim_status upload_once(machine *m, bool pinned, size_t bytes, double *rate) {
   void *from = NULL, *to = NULL;
   double seconds = 0;
@@ -693,7 +687,7 @@ static brim_status measure_upload(machine *m, bool pinned, double *rate) {
 
 enum { LAUNCHES = 256, LAUNCH_WINDOWS = 5, LAUNCH_SIDE = 16 };
 
-// Small ops one behind another, none waited for but the last: the host's pace, not the device's.
+// Launches small ops in a row and waits only for the last: the host's pace.
 static brim_status launch_window(machine *m, const brim_device_work *work, double *seconds) {
   BRIM_TRY(brim_device_sync(m->device));
   brim_time start = brim_clock_now();
@@ -737,7 +731,7 @@ static brim_status measure_launch(machine *m, double *rate) {
 
 //---------------------------------- all of it ----------------------------------
 
-// A small machine is measured with less, so that what is free is enough most of the time.
+// Smaller sizes for a small machine, whose free memory should suffice most of the time.
 static brim_machine_sizes for_memory(brim_machine_sizes s, uint64_t total_bytes) {
   const uint64_t part = total_bytes / 8;
   if (total_bytes == 0) return s;
@@ -770,7 +764,7 @@ brim_machine_sizes brim_machine_sizes_of(const brim_device *device) {
                             .window_ms = 30,
                             .windows = 3,
                             .spread = 0.15};
-  // Plain loops are no ceiling: a short measurement will do.
+  // the reference backend is no ceiling: a short measurement is enough
   if (strcmp(device->backend->name, "ref") == 0) {
     return (brim_machine_sizes){.least = 64,
                                 .most = 256,
@@ -782,14 +776,14 @@ brim_machine_sizes brim_machine_sizes_of(const brim_device *device) {
                                 .windows = 2,
                                 .spread = 0.15};
   }
-  // beyond the last cache, which grows with the cores
+  // larger than the last cache, which grows with the cores
   while (cpu.copy_bytes < 512 * MIB && cpu.copy_bytes < (size_t)info->threads * 16 * MIB) {
     cpu.copy_bytes *= 2;
   }
   return for_memory(cpu, info->total_bytes);
 }
 
-// A quarter of what is free: others may want some meanwhile.
+// At most a quarter of what is free, for others' sake.
 static size_t allowed_bytes(brim_device *device, uint64_t limit) {
   uint64_t free_bytes = 0, total_bytes = 0, most = UINT64_MAX;
   if (brim_device_memory(device, &free_bytes, &total_bytes)) {
@@ -801,7 +795,7 @@ static size_t allowed_bytes(brim_device *device, uint64_t limit) {
   return most < SIZE_MAX ? (size_t)most : SIZE_MAX;
 }
 
-// One ceiling is done: what it failed with leaves it unknown, unless the user wants to stop.
+// After one ceiling: a failure leaves it unknown; only an interruption is returned.
 static brim_status done(machine *m, const char *name, brim_status status) {
   if (!status || status == BRIM_EINTERRUPTED) return status;
   brim_log_debug("measure", "cannot measure %s: %s", name, brim_status_detail());
@@ -823,14 +817,14 @@ static brim_status measure_products(machine *m, brim_machine_ceilings *out) {
       {"gemm_bf16_flops", {BRIM_BF16, false, s->most}, &out->gemm_bf16_flops},
   };
   for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
-    // elsewhere it would silently be fp32
+    // other devices would silently use fp32
     if (products[i].how.tf32 && m->device->info.kind != BRIM_DEVICE_GPU) continue;
     BRIM_TRY(done(m, products[i].name, measure_product(m, &products[i].how, products[i].flops)));
   }
   return BRIM_OK;
 }
 
-// Copies first, since products depend on clocks that may still rise.
+// Copies come first: products depend on clocks that may still rise.
 static brim_status measure_all(machine *m, brim_machine_ceilings *out) {
   BRIM_TRY(done(m, "copy_bytes_per_s", measure_copy(m, &out->copy_bytes_per_s)));
   if (!m->device->info.host_memory) {
@@ -845,7 +839,7 @@ static brim_status measure_all(machine *m, brim_machine_ceilings *out) {
 
 //---------------------------------- others ----------------------------------
 
-// The kernel counts in hundredths of a second: what is shorter says nothing.
+// The kernel counts in hundredths of a second: shorter times are meaningless.
 #define LEAST_SECONDS 0.2
 
 static void read_host(const brim_machine_options *options, brim_host_sample *out) {
@@ -856,7 +850,7 @@ static void read_host(const brim_machine_options *options, brim_host_sample *out
   }
 }
 
-// The share of the device that other programs had while it was measured; NaN = it cannot be known.
+// Other programs' share of the device meanwhile; NaN = unknown.
 static double others_share(brim_device *device, const brim_machine_options *options,
                            const brim_host_sample *before) {
   if (!device->info.host_memory) {
@@ -895,10 +889,9 @@ brim_status brim_machine_measure(brim_device *device, const brim_machine_sizes *
 }
 
 //-------------------------------------- ceilings of a job --------------------------------------
-// The two ceilings of a job: how fast its data can come when nothing computes, and how fast the
-// device computes when the data is there. The lower one is what the whole can reach at best.
+// The two ceilings of a job: the loader alone, and the device alone with data at hand. The lower one bounds the job.
 
-// Shorter ones would time the clock and the wait at the end.
+// Shorter windows would time the clock and the final wait.
 #define LEAST_MS 60.0
 
 static bool stopped(const brim_ceilings *how) { return how->stop && *how->stop; }
@@ -909,8 +902,8 @@ static double since_ms(brim_time start) {
 
 static brim_status interrupted(void) { return brim_fail(BRIM_EINTERRUPTED, "interrupted"); }
 
-// What the ring holds was loaded while the device computed: it is used up first. Timed are at least
-// as many steps as it holds, since they come in bursts of that size.
+// Steps in the ring were loaded while the device computed: they are used up first. Times at least as many steps as the ring
+// holds, since they come in bursts of that size.
 static brim_status load(const brim_ceilings *how, brim_result *out) {
   const brim_work_loading_table *loading = how->work->table->loading;
   brim_step_info info;
@@ -936,7 +929,7 @@ static brim_status load(const brim_ceilings *how, brim_result *out) {
   return BRIM_OK;
 }
 
-// Once to get going: the host's first launches, and on the CPU the batch into the caches.
+// The first run only warms up: the host's first launches, and the CPU's caches.
 static brim_status compute(const brim_ceilings *how, brim_result *out) {
   const brim_work_loading_table *loading = how->work->table->loading;
   brim_step_info info;
@@ -959,8 +952,8 @@ static bool computes(int phase) {
          phase == BRIM_PHASE_OPTIMIZER || phase == BRIM_PHASE_COMPUTE;
 }
 
-// The device stood still for `gap` while the host was neither reading nor copying: its data were on
-// their way (rows that it fetches itself, copies that ran late). Less than 3 % is the ceiling's noise.
+// The device stood still for `gap` while the host was neither reading nor copying: data were in transit (rows that the
+// device fetches itself, late copies). Less than 3 % is noise.
 static void wait_for_data(brim_result *result, double gap, double compute) {
   brim_stats_summary *h2d = &result->phase_ms[BRIM_PHASE_H2D];
   if (!(gap > 0.03 * result->total_ms.mean) || !(gap < compute)) return;
@@ -978,7 +971,7 @@ void brim_ceilings_expose(brim_result *result) {
   double rows = result->plan.samples_per_step;  // a short batch takes as long as a full one
   if (!(rows > 0)) rows = result->samples_per_s * result->total_ms.median * 1e-3;
   double device = rows / result->compute_samples_per_s * 1e3;
-  // transforms that are a phase are the device's own: never hidden, and not among its time alone
+  // transforms that are a phase run on the device: never hidden, and not part of its time alone
   double own = result->phase_ms[BRIM_PHASE_TRANSFORM].mean;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     if (p != BRIM_PHASE_TRANSFORM) *(computes(p) ? &compute : &host) += result->phase_ms[p].mean;

@@ -1,5 +1,4 @@
-// The memory of a GPU from before it is opened until a setting runs, and whether a setting fits on a GPU that others
-// use too.
+// The memory of a GPU from before it is opened until a setting runs, and whether a setting fits beside other processes.
 
 #include "measure/measure_int.h"
 
@@ -10,15 +9,14 @@
 #include "measure/measure.h"
 
 //-------------------------------------------- memory --------------------------------------------
-// The memory of a GPU from before it is opened until a setting runs: what the work really takes,
-// what of that was planned, and the cache of the rest. Whether a setting fits is in measure_memory.c.
+// Watching: what the work takes, how much of it was planned, and remembering the rest.
 
 #define MOST_BYTES 1e15                            // a file may say anything
 static const double agreement = 64.0 * (1 << 20);  // two figures of one thing may differ by this
 
 //---------------------------------- reading ----------------------------------
 
-// What NVML says; unknown where it does not.
+// NVML's figures; unknown without it.
 static brim_memory_reading read_monitor(const brim_memory_watch *w) {
   brim_memory_reading r = {(double)NAN, (double)NAN};
   brim_gpu_memory memory;
@@ -50,10 +48,9 @@ static brim_memory_reading read_now(const brim_memory_watch *w, brim_device *dev
   return r;
 }
 
-// What this process has taken since `before`. The GPU's free memory tells it to the byte while no
-// other process allocates or frees; the driver's figure for this process tells it always, where
-// there is one (in a container there may be none). So: the first where the second does not
-// contradict it.
+// Memory that this process took since `before`. The GPU's free memory gives it to the byte unless another process allocates
+// or frees; the driver's figure for this process is always right but may be missing, as in containers. So: the first,
+// unless the second contradicts it.
 static double taken(const brim_memory_reading *before, const brim_memory_reading *now) {
   double lost = before->free - now->free;
   double own = now->own - (isnan(before->own) ? 0 : before->own);
@@ -82,7 +79,7 @@ void brim_memory_watch_init(brim_memory_watch *watch, brim_gpu_monitor *monitor,
 
 void brim_memory_watch_opened(brim_memory_watch *watch, brim_device *device) {
   if (!watch->uuid[0]) return;
-  // a backend that cannot tell before opening says that all is free
+  // backends that cannot tell before opening report that all is free
   if (watch->by_device && device->free_at_open < device->info.total_bytes) {
     watch->before.free = (double)device->free_at_open;
   }
@@ -201,14 +198,13 @@ void brim_memory_watch_remember(const brim_memory_watch *watch, const brim_work 
 }
 
 //--------------------------------------------- fit ---------------------------------------------
-// Does a setting fit on a GPU that others use too; and when it does not, or the device refuses, the
-// message that names the processes which hold the memory and what would fit. On a device that is
-// the host brim_work_check_fit decides alone.
+// Whether a setting fits, and if not the message that names the processes that hold the memory, and what would fit. On a
+// device that is the host brim_work_check_fit decides.
 
 enum { HOLDERS_NAMED = 3, UNSEEN_BYTES = 256 << 20 };
 
-// Left free by the advice while nothing is remembered of the overhead to come: models took 9 to 34
-// MiB on an H200 (modules, handles, recorded graphs, rounding of allocations).
+// Left free by the advice if no overhead is remembered: models took 9 to 34 MiB on an H200 (modules, handles, recorded
+// graphs, rounding of allocations).
 enum { UNKNOWN_LATER = 48 << 20 };
 
 typedef struct room {
@@ -219,7 +215,7 @@ typedef struct room {
   bool unknown;        // nothing is remembered of overhead to come
 } room;
 
-// What the device has for a setting once the present one is given back.
+// Memory for a setting after the present one is given back.
 static brim_status look(const brim_fit *fit, room *out) {
   const brim_memory_watch *w = fit->watch;
   memset(out, 0, sizeof *out);
@@ -252,7 +248,7 @@ brim_status brim_fit_check(const brim_fit *fit) {
 
 //---------------------------------- the message ----------------------------------
 
-// The key a limit comes from, so that it can be found; NULL when the caller set it.
+// The config key of the limit, for the message; NULL if the caller set it.
 static const char *limit_key(const brim_fit *fit, const room *r) {
   if (!fit->config) return NULL;
   if (fit->limit == (uint64_t)brim_config_int(fit->config, "gpu.memory_limit")) {
@@ -297,7 +293,7 @@ static void put_need(const brim_fit *fit, const room *r, brim_str *out) {
   }
 }
 
-// Memory in use that no process of the list accounts for: processes of other containers or users.
+// Used memory of processes that are not visible: of other containers or users.
 static double unseen_bytes(const brim_fit *fit, const brim_gpu_process *list, size_t count) {
   const brim_memory_watch *w = fit->watch;
   brim_gpu_memory memory;
@@ -327,7 +323,7 @@ static void put_holder(const brim_gpu_process *p, brim_str *out) {
   brim_str_printf(out, brim_tr("; %s uses %s"), holder, bytes);
 }
 
-// The largest holder, then this process, whatever its place. True when anyone else holds some.
+// Lists the largest holders, and this process in any case. True if another process holds memory.
 static bool put_holders(const brim_fit *fit, brim_str *out) {
   brim_gpu_process *list = NULL;
   size_t count = 0, named = 0;
@@ -352,7 +348,7 @@ static bool put_holders(const brim_fit *fit, brim_str *out) {
   return named > 0 || unseen > 0;
 }
 
-// Checkpointing is worth a word only where the model has blocks that are not recomputed already.
+// Advises checkpointing only if the model has blocks that are not recomputed already.
 static bool could_checkpoint(const brim_fit *fit) {
   return brim_work_knob_as(fit->work, BRIM_ROLE_RECOMPUTE) >= 0 &&
          fit->plan->recomputed < fit->plan->segments;
@@ -393,7 +389,7 @@ brim_status brim_fit_explain(const brim_fit *fit, bool met) {
   room r;
   if (met) snprintf(said, sizeof said, "%s", brim_status_detail());
   if (!watched(fit)) {
-    // the device is the host: when it has refused, it has said all there is to say
+    // the device is the host: its own message says it all
     brim_status status = brim_work_check_fit(fit->work, fit->setting, fit->plan, fit->limit);
     if (met || status != BRIM_EOOM) brim_status_set_detail(said);
     return BRIM_EOOM;
@@ -405,7 +401,7 @@ brim_status brim_fit_explain(const brim_fit *fit, bool met) {
   if (!status) {
     put_need(fit, &r, &text);
     bool others = !r.limited && put_holders(fit, &text);
-    // refused although it should have fitted: what is free is in pieces, or was taken meanwhile
+    // refused although it should fit: free memory is fragmented, or was taken meanwhile
     uint64_t limit = r.available;
     if (met && r.needed <= limit) limit = r.needed - r.needed / 8;
     if (r.unknown) limit -= limit / 16 < UNKNOWN_LATER ? limit / 16 : UNKNOWN_LATER;
