@@ -1,4 +1,4 @@
-// A profile of a workload: the step measured as in a trial, then a short window in which everything is written down.
+// A profile of a workload: measures the step as a trial does, then traces a short window of steps.
 
 #include <math.h>
 #include <string.h>
@@ -61,7 +61,7 @@ typedef struct brim_profiler {
 } brim_profiler;
 
 //-------------------------------------------- stages --------------------------------------------
-// What the parts of a profile's run share: stages, and how long each may take.
+// Stages of a profile's run, and the time that each may take.
 
 enum { USUAL_STEPS = 20, LEAST_STEPS = 3 };
 #define USUAL_SECONDS 10.0
@@ -73,12 +73,12 @@ static brim_status brim_profiler_stage(const brim_profiler *p, const char *what)
   return BRIM_OK;
 }
 
-// Of measuring the step, and again of tracing it.
+// Seconds for measuring the step, and again for tracing it.
 static double brim_profiler_seconds(const brim_profiler *p) {
   return p->options->max_seconds > 0 ? p->options->max_seconds : USUAL_SECONDS;
 }
 
-// How many steps to trace: as asked for, fewer where they would take more than `share` of the time.
+// Steps to trace: as asked for, fewer if they would take more than `share` of the time.
 static int brim_profiler_steps(const brim_profiler *p, double share) {
   int most = p->options->steps > 0 ? p->options->steps : USUAL_STEPS;
   double step_s = p->out->result.total_ms.median * 1e-3;
@@ -86,7 +86,7 @@ static int brim_profiler_steps(const brim_profiler *p, double share) {
   return (int)fmin(most, fmax(LEAST_STEPS < most ? LEAST_STEPS : most, fit));
 }
 
-// What the ranks exchanged through the host since `before`, over so many steps.
+// Adds the ranks' exchanges through the host since `before`, over so many steps.
 static void brim_profiler_take_exchange(const brim_profiler *p, const brim_comm_stats *before,
                                         int steps) {
   brim_profile *out = p->out;
@@ -96,13 +96,12 @@ static void brim_profiler_take_exchange(const brim_profiler *p, const brim_comm_
   out->exchange_bytes = (double)(now.bytes - before->bytes) / steps;
   if (!p->device->info.host_memory) return;  // a GPU is not waited for by the thread that asks
   out->exchange_exposed_ms = (double)(now.waited_ns - before->waited_ns) * 1e-6 / steps;
-  // until a thread that waited runs again is part of an exchange
+  // an exchange lasts until the waiting thread runs again
   out->exchange_ms = fmax(out->exchange_ms, out->exchange_exposed_ms);
 }
 
 //-------------------------------------------- notes --------------------------------------------
-// What happens while steps run, written into a trace: whole steps, phases by their spans, ops by the
-// device's watch.
+// Writes steps, phases (from spans) and ops (from the device's watch) into a trace while steps run.
 
 enum { MOST_OPS = 20000, EVENT_PAIRS = 64 };
 
@@ -148,8 +147,7 @@ static void see_net(brim_notes *n) {
   if (n->net_count < BRIM_NOTES_NETS) n->nets[n->net_count++] = net;
 }
 
-// "actor/layers.0": a layer of one of several networks; its own name where the network has none. NULL:
-// no layer.
+// "actor/layers.0" for a layer of one of several networks, else the layer's name. NULL = no layer.
 static const char *brim_notes_layer(const brim_net *net, const char *layer, char out[160]) {
   const char *name = net ? brim_net_name(net) : NULL;
   if (!layer || !name) return layer;
@@ -162,7 +160,7 @@ static const char *layer_now(brim_notes *n) {
   return brim_trace_text(n->trace, brim_notes_layer(n->watch.net, n->watch.layer, text));
 }
 
-// A span of the workload says more than the engine: it is what the step's phases are made of.
+// The phase of an op: the workload's innermost span, else the engine's phase.
 static brim_phase phase_now(const brim_notes *n) {
   return n->depth > 0 ? n->open[n->depth - 1].phase : n->watch.phase;
 }
@@ -208,7 +206,7 @@ static bool grow_ops(brim_notes *n) {
   return true;
 }
 
-// One more pair of events.
+// Adds a pair of events.
 static brim_status make_op(brim_notes *n) {
   if (n->op_made >= MOST_OPS || !grow_ops(n)) {
     return brim_fail(BRIM_ELIMIT, "a step has too many ops to be timed one by one");
@@ -219,7 +217,7 @@ static brim_status make_op(brim_notes *n) {
   return brim_event_create(n->device, &op->end);
 }
 
-// Of BRIM_NOTES_EVENTS: events for so many ops now, since making them takes the host's time.
+// For BRIM_NOTES_EVENTS: creates events for so many ops in advance, since that takes the host's time.
 static brim_status brim_notes_reserve(brim_notes *notes, size_t ops) {
   while (notes->op_made < ops && notes->op_made < MOST_OPS) BRIM_TRY(make_op(notes));
   return BRIM_OK;
@@ -247,7 +245,7 @@ static brim_status after_event(void *ctx, const brim_op_call *call) {
 
 //---------------------------------- steps ----------------------------------
 
-// The trace begins now. `exact`: spans wait for the device.
+// Begins the trace. `exact`: spans wait for the device.
 static void brim_notes_begin(brim_notes *notes, brim_device *device, brim_trace *trace,
                              brim_notes_mode mode, bool exact) {
   memset(notes, 0, sizeof *notes);
@@ -268,7 +266,7 @@ static void brim_notes_begin(brim_notes *notes, brim_device *device, brim_trace 
   device->watch = &notes->watch;
 }
 
-// Steps of a workload, noted one by one; with `sync` each ends when the device is done.
+// Traces steps one by one; with `sync` each waits for the device.
 static brim_status brim_notes_step(brim_notes *notes, brim_work *work, bool sync,
                                    brim_step_info *info) {
   int64_t start_ns = now_ns(notes);
@@ -302,8 +300,7 @@ static brim_status take_op(brim_notes *n, const brim_notes_op *op, brim_event *b
   return BRIM_OK;
 }
 
-// The device is done: ops by events go into the trace. Nothing is watched any more. BRIM_ENOMEM where
-// something could not be noted.
+// Ends the trace, after the device is done: adds ops timed by events. BRIM_ENOMEM if something could not be written.
 static brim_status brim_notes_end(brim_notes *notes) {
   brim_status status = brim_device_sync(notes->device);
   notes->device->watch = NULL;
@@ -327,7 +324,7 @@ static brim_status brim_notes_end(brim_notes *notes) {
   return status;
 }
 
-// What two events with nothing between them show, in ns.
+// The time between two events without work between them, in ns.
 static brim_status brim_notes_event_ns(brim_device *device, double *ns) {
   brim_event *events[2 * EVENT_PAIRS] = {NULL};
   double shown[EVENT_PAIRS];
@@ -351,8 +348,7 @@ static brim_status brim_notes_event_ns(brim_device *device, double *ns) {
 }
 
 //-------------------------------------------- memory --------------------------------------------
-// The memory timeline of a profile: what the planner put into the arenas of the networks that trained,
-// node by node.
+// The memory timeline: the planner's arenas of the networks that trained, node by node.
 
 static void set_text(char *out, size_t size, const char *text) {
   snprintf(out, size, "%.*s", (int)size - 1, text ? text : "");
@@ -368,7 +364,7 @@ static brim_status grow(brim_profile_memory *m, const brim_net_memory *more) {
   return points && blocks ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for the trace");
 }
 
-// One network's points behind those that are there. Networks that share an arena take turns in it.
+// Appends one network's points. Networks that share an arena take turns in it.
 static brim_status add_net(const brim_net *of, const brim_net_memory *net, brim_profile_memory *m) {
   char text[160];
   BRIM_TRY(grow(m, net));
@@ -401,7 +397,7 @@ static brim_status add_net(const brim_net *of, const brim_net_memory *net, brim_
   return BRIM_OK;
 }
 
-// Memory of the networks that were seen.
+// The memory of the networks whose ops were seen.
 static brim_status brim_profile_take_memory(const brim_notes *notes, brim_profile *out) {
   brim_profile_memory *m = &out->memory;
   for (size_t i = 0; i < notes->net_count; i++) {
@@ -411,19 +407,18 @@ static brim_status brim_profile_take_memory(const brim_notes *notes, brim_profil
     brim_net_memory_free(&net);
     BRIM_TRY(status);
   }
-  // without the arena, which the rows of the plan have too
+  // without the arena, which the plan's rows include
   double planned = (double)out->result.plan.bytes[BRIM_PLACE_DEVICE];
   if (m->arena_bytes >= 0) m->fixed_bytes = planned > m->arena_bytes ? planned - m->arena_bytes : 0;
   return BRIM_OK;
 }
 
 //--------------------------------------------- GPU ---------------------------------------------
-// The traced window of a GPU. With CUPTI: one step op by op, each until the device is done, which says
-// what each kernel belongs to; then a window of steps as training makes them. Without: steps op by op
-// with events around each, while the device continues.
+// The traced window of a GPU. With CUPTI: one step op by op, each until the device is done, to learn which op a kernel
+// belongs to; then a window of steps as in training. Without: steps op by op with events around each op.
 
-// LEAD: the device drained before the window, and has to fill up again. Each piece of a step is run op by
-// op the first time and recorded the second, for two slots of inputs.
+// LEAD: steps until the device is busy again after a pause. The warm-up runs each piece of a step op by op the first time
+// and records it the second time, for two slots of inputs.
 enum { LEAD = 2, WARM_STEPS = 4, EVENT_STEPS = 5 };
 #define ENOUGH_FOUND 0.9  // of the kernels
 
@@ -450,7 +445,7 @@ static brim_status noted_steps(const brim_profiler *p, brim_notes *notes, int co
 
 //---------------------------------- by CUPTI ----------------------------------
 
-// How steps are noted under the library.
+// How steps run while CUPTI records.
 typedef struct traced {
   brim_notes_mode mode;
   bool exact;
@@ -490,7 +485,7 @@ static brim_status trace_steps(brim_profiler *p, brim_gpu_trace *gpu, const trac
   return brim_gpu_trace_events(gpu, notes->begin, how->into);
 }
 
-// One step op by op, after one that loads what is loaded at the first run.
+// One step op by op, after one that loads kernels.
 static brim_status map_step(brim_profiler *p, brim_gpu_trace *gpu, brim_trace *mapped) {
   brim_notes notes;
   brim_trace first;
@@ -531,7 +526,7 @@ static brim_status by_cupti(brim_profiler *p) {
   brim_time start = brim_clock_now();
   BRIM_TRY(brim_gpu_trace_open(&gpu));
   brim_gpu_trace_keep_details(gpu, true);
-  // The first start prepares every kernel that is loaded.
+  // the first start prepares every loaded kernel
   brim_gpu_trace_sum none;
   brim_status status = brim_device_sync(p->device);
   if (!status) status = brim_gpu_trace_start(gpu);
@@ -586,7 +581,7 @@ static brim_status by_events(brim_profiler *p) {
 
 //---------------------------------- either ----------------------------------
 
-// What a source that failed left behind.
+// Removes what a failed source left behind.
 static void start_over(brim_profiler *p) {
   brim_profile *out = p->out;
   for (int i = 0; i < BRIM_PROFILE_LIST_COUNT; i++) out->lists[i].count = 0;
@@ -610,7 +605,7 @@ static brim_status brim_profiler_trace_gpu(brim_profiler *p) {
     return brim_fail(BRIM_EUNSUPPORTED, "the source %s is none of: cupti, events", source);
   }
   brim_status status = by_cupti(p);
-  // a trace that another tool has, that is not allowed or too long is no reason to know nothing
+  // without CUPTI (taken by another tool, not permitted, too many records), use events
   bool other = status == BRIM_EUNSUPPORTED || status == BRIM_ELIMIT || status == BRIM_EOOM;
   if (!other || source[0]) return status;
   char why[sizeof p->out->note];
@@ -623,9 +618,7 @@ static brim_status brim_profiler_trace_gpu(brim_profiler *p) {
 }
 
 //------------------------------------------- profile -------------------------------------------
-// A profile of a workload: the step measured as in a trial, then a short window in which everything is
-// written down. On the host traced and plain steps take turns, so that both meet the same machine. On
-// a GPU measure_profile.c traces a window of steps as training makes them.
+// The whole profile. On the host traced and plain steps alternate, so that both meet the same machine.
 
 enum { TRIAL_STEPS = 20, MOST_TURNS = 200 };
 #define TURNS_SECONDS 5.0  // on the host, where other programs disturb single steps
@@ -661,13 +654,13 @@ static void loading(const brim_profiler *p, brim_work_loading *out) {
   if (p->work->table->loading) p->work->table->loading->stats(p->work->state, out);
 }
 
-// Without workers loading is part of the wait, which is a median: means of the parts must not exceed it.
+// Without workers loading is part of the wait, a median: scales the parts, which are means, so that they do not exceed it.
 static double share_of_wait(const brim_profile *out, double loading_ms) {
   double wait_ms = out->result.phase_ms[BRIM_PHASE_IO].median;
   return out->workers == 0 && wait_ms > 0 && loading_ms > wait_ms ? wait_ms / loading_ms : 1;
 }
 
-// What the loader's threads did meanwhile, per step of so many samples. Findings have the same figures.
+// Transforms of the loader's threads per step, as findings have them.
 static brim_status take_transforms(const brim_profiler *p, const brim_work_loading *before,
                                    const brim_work_loading *after) {
   brim_profile *out = p->out;
@@ -705,7 +698,7 @@ static brim_status plain_step(const brim_profiler *p, double *ms) {
   return BRIM_OK;
 }
 
-// A plain step and a traced one, in turns, the one first and then the other.
+// Pairs of a plain and a traced step, in alternating order.
 static brim_status take_turns(const brim_profiler *p, brim_notes *notes, double *plain_ms,
                               int steps) {
   for (int i = 0; i < steps; i++) {
@@ -721,7 +714,7 @@ static brim_status take_turns(const brim_profiler *p, brim_notes *notes, double 
   return BRIM_OK;
 }
 
-// Files of the trace need no more than the usual window.
+// Keeps the usual window for trace files.
 static void keep_first(brim_trace *t, int32_t steps) {
   size_t kept = 0;
   if (t->steps <= steps) return;
@@ -735,7 +728,7 @@ static void keep_first(brim_trace *t, int32_t steps) {
   t->steps = steps;
 }
 
-// The result's phases are those of the list.
+// Gives the result the phases of the list.
 static void take_phases(brim_profile *out) {
   const brim_profile_rows *rows = &out->lists[BRIM_PROFILE_PHASES];
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {

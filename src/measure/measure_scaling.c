@@ -15,10 +15,9 @@ static brim_status brim_replica_build(brim_replica *r, size_t rank, size_t count
 static int brim_replica_ring(const brim_work *work, const brim_setting *setting);
 
 //---------------------------------------- with exchange ----------------------------------------
-// One setting as one training of several ranks, one for each device: gradients are exchanged. Every step is
-// an exchange, so all ranks make the same steps: before each group of them rank 0 says how many follow, over
-// a communicator of its own. It ends the measurement, too, so no rank waits for one that has left. Where a
-// rank fails, the calling thread abandons the communicators of all, and their calls end.
+// One setting as one training, a rank for each device, with gradients exchanged. All ranks have to make the same steps:
+// before each group of steps rank 0 broadcasts their number over a communicator of its own, or the end. If a rank fails,
+// the calling thread abandons all communicators, which ends the other ranks' calls.
 
 enum { STEADY = 5, LEAST_GROUPS = 3, MAX_GROUP = 10000, PROBE_WINDOWS = 5, SMALL = 256 };
 #define GPU_GROUP_MS 50.0
@@ -27,7 +26,7 @@ enum { STEADY = 5, LEAST_GROUPS = 3, MAX_GROUP = 10000, PROBE_WINDOWS = 5, SMALL
 #define POLL_NS 2000000
 #define PATIENCE_NS (10 * (int64_t)1000000000)  // of ranks that open their communicators
 
-// What rank 0 says before a group of steps.
+// Rank 0's message before a group of steps.
 typedef struct order {
   int32_t steps;  // 0 = all leave
   int32_t measured;
@@ -95,7 +94,7 @@ static void abandon_all(party *p) {
   }
 }
 
-// Device communicators besides: devices are ranks from here on.
+// Also creates device communicators: devices are ranks from here on.
 static void abandon_devices(party *p) {
   for (size_t i = 0; i < p->count; i++) brim_device_abandon_ranks(p->members[i].replica->device);
 }
@@ -125,7 +124,7 @@ static void wait_for_all(party *p, bool ranks) {
   }
 }
 
-// Every member in a thread. BRIM_EINTERRUPTED when stopped; else the first failure.
+// Runs every member in a thread. BRIM_EINTERRUPTED when stopped, else the first failure.
 static brim_status each(party *p, member_fn fn, bool ranks) {
   task tasks[BRIM_SCALING_MAX];
   for (size_t i = 0; i < p->count; i++) {
@@ -165,7 +164,7 @@ static brim_status become_rank(member *m) {
   return brim_device_set_ranks(m->replica->device, atomic_load(&m->comm), m->party->own, NULL);
 }
 
-// The backend's own communicator joins devices of its own, each once. All ranks have to say the same.
+// A backend's own communicator needs distinct devices of that backend. All ranks have to agree.
 static bool may_own(const party *p) {
   const brim_device *first = p->members[0].replica->device;
   for (size_t i = 0; i < p->count; i++) {
@@ -181,7 +180,7 @@ static bool may_own(const party *p) {
 
 //---------------------------------- the exchange alone ----------------------------------
 
-// Rank 0's value is all ranks'.
+// Broadcasts rank 0's value.
 static brim_status agree(member *m, void *value, size_t bytes) {
   return brim_comm_broadcast(atomic_load(&m->control), value, bytes, 0);
 }
@@ -201,7 +200,7 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// Of one sum, the median of windows; the first ones do not count.
+// Milliseconds of one sum: the median of windows, without the first ones.
 static brim_status time_sums(member *m, const brim_op_call *call, double *out) {
   double ms[PROBE_WINDOWS], once;
   BRIM_TRY(run_sums(m, call, 3, &once));
@@ -242,7 +241,7 @@ static brim_status probe(member *m) {
   return BRIM_OK;
 }
 
-// What is exchanged, by the plan of a rank.
+// The size of the exchanges, from a rank's plan.
 static brim_status plan_exchange(party *p) {
   const brim_replica *r = p->members[0].replica;
   brim_scaling_exchange *out = p->out;
@@ -269,7 +268,7 @@ static double step_ms(const member *m, const order *o, brim_time from) {
   return (double)brim_time_since_ns(from, m->seen) * 1e-6 / o->steps;
 }
 
-// A GPU keeps its last step running while the ranks agree on the next.
+// On a GPU the last step keeps running while the ranks agree on the next.
 static brim_status make_steps(member *m, int32_t steps) {
   const brim_work *work = m->replica->work;
   brim_device *device = m->replica->device;
@@ -321,7 +320,7 @@ static void count_group(member *m, const order *o, brim_time start) {
   m->first_half_ns = m->ns;
 }
 
-// The first group after warming up is the one that the clock starts behind.
+// The clock starts after the first group that follows the warm-up.
 static brim_status train(member *m) {
   brim_time start = brim_clock_now();
   brim_comm *comm = atomic_load(&m->comm);
@@ -370,13 +369,12 @@ static void sum_up(const party *p, brim_scaling *scaling) {
   out->step_ms = step;
   out->samples_per_s = p->members[0].rows / (step * 1e-3);
   out->stable = stable;
-  // A GPU waits for its exchanges itself: what they cost is what a step takes longer. What its own
-  // communicator does is not counted.
+  // a GPU waits for its exchanges itself: their cost is the longer step
   double without = scaling->result.total_ms.mean;
   bool counted = p->members[0].after.calls > p->members[0].before.calls;
   out->busy_ms = counted ? busy : (double)NAN;
   out->waited_ms = gpu ? fmax(0, step - without) : waited;
-  // until a thread that waited runs again is part of an exchange
+  // an exchange lasts until the waiting thread runs again
   if (counted && !gpu) out->busy_ms = fmax(busy, waited);
 }
 
@@ -434,7 +432,7 @@ static brim_status measure(party *p, brim_scaling *scaling) {
   return BRIM_OK;
 }
 
-// Networks before what they were built on.
+// Closes networks before the communicators they were built on.
 static void leave(party *p) {
   for (size_t i = 0; i < p->count; i++) {
     const member *m = &p->members[i];
@@ -483,15 +481,13 @@ brim_status brim_scaling_exchange_run(brim_replica *replicas, size_t count,
 }
 
 //--------------------------------------- without exchange ---------------------------------------
-// One setting on several devices at once: a thread for each, which warms up, continues stepping, is
-// measured when all of them are warm, and continues until all were measured. No device waits for
-// another in a step: measure_scaling.c has the same with the exchange of gradients.
+// One setting on several devices at once, without exchanging anything. Each device has a thread: it warms up, is measured
+// when all are warm, and keeps stepping until all were measured.
 //
-// The calling thread leads by one number that only grows (stage); each thread answers with one that
-// only grows, too (reached).
+// The calling thread leads by a growing number (stage); each thread answers with its own (reached).
 
 enum { SCALING_STEADY = 5, SCALING_LEAST_GROUPS = 3, SCALING_MAX_GROUP = 10000 };
-// On a GPU the clock is looked at when so much work is done: looking costs a wait.
+// On a GPU, work between two looks at the clock, since looking waits.
 #define GROUP_MS 50.0
 
 typedef enum stage { WARMING, MEASURING, COMPUTING, LEAVING } stage;
@@ -536,7 +532,7 @@ static brim_status one_step(lane *l, brim_step_info *info) {
   return work->table->step(work->state, &l->timer.spans, info);
 }
 
-// A GPU is left with its last step running, as in training; the host's steps end with themselves.
+// On a GPU the last step keeps running, as in training.
 static brim_status group_of_steps(lane *l, int64_t *rows) {
   brim_device *device = l->replica->device;
   brim_step_info info;
@@ -609,8 +605,8 @@ static brim_status scaling_measure(lane *l) {
   return BRIM_OK;
 }
 
-// The device alone, while all the others compute alone, too: what a step takes beyond that was waited
-// for, and what that takes more than on one device is the devices' own (power, clocks).
+// Measures the device alone while all others compute alone, too. A step's time beyond that is waiting; the excess over one
+// device alone comes from the devices (power, clocks).
 static brim_status compute(lane *l) {
   const brim_work *work = l->replica->work;
   brim_step_info info;
@@ -634,7 +630,7 @@ static brim_status run_lane(lane *l) {
   BRIM_TRY(keep_on(l, MEASURING));
   if (asked(l) == LEAVING) return brim_device_sync(l->replica->device);
   BRIM_TRY(scaling_measure(l));
-  // taken before the steps that only keep the others company
+  // read before the steps that only keep the load up for others
   memcpy(l->parts.phase_used, l->timer.used, sizeof l->timer.used);
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     l->parts.phase_ms[p].mean = (double)l->timer.ns[p] * 1e-6;
@@ -664,7 +660,7 @@ static bool all_reached(const crew *c, reached at) {
 
 static bool stopped(const crew *c) { return c->options->stop && *c->options->stop; }
 
-// False when it was stopped.
+// False if stopped.
 static bool wait_for(const crew *c, reached at) {
   for (int polls = 0; !all_reached(c, at); polls++) {
     if (stopped(c)) return false;
@@ -705,7 +701,7 @@ static brim_status lead(crew *c) {
 
 //---------------------------------- building ----------------------------------
 
-// Steps that a part of the data cannot fill compute other rows than the setting says.
+// A part of the data that cannot fill a step computes fewer rows than the setting says.
 static brim_status check_filled(const brim_work *work, const brim_setting *setting,
                                 const brim_work_info *info, size_t count) {
   double rows = (double)brim_work_value_as(work, setting, BRIM_ROLE_BATCH, 0) *
@@ -716,7 +712,7 @@ static brim_status check_filled(const brim_work *work, const brim_setting *setti
                    count, (long long)info->samples_per_epoch, rows);
 }
 
-// The replica at a setting, as one of `count`. BRIM_EINVAL where its part of the data fills no step.
+// Configures the replica as one of `count`. BRIM_EINVAL if its part of the data fills no step.
 static brim_status brim_replica_build(brim_replica *r, size_t rank, size_t count,
                                       const brim_setting *setting, const brim_scaling_options *o,
                                       brim_replica_built *b) {
@@ -745,7 +741,7 @@ static brim_status brim_replica_build(brim_replica *r, size_t rank, size_t count
   return check_filled(r->work, setting, info, count);
 }
 
-// Steps whose data the loader may have ready.
+// Steps that the loader may prefetch.
 static int brim_replica_ring(const brim_work *work, const brim_setting *setting) {
   return (int)(brim_work_value_as(work, setting, BRIM_ROLE_WORKERS, 0) *
                brim_work_value_as(work, setting, BRIM_ROLE_PREFETCH, 1) /
@@ -786,7 +782,7 @@ static brim_status build_all(crew *c, brim_replica *replicas, const brim_setting
     if (r->device) snprintf(o->device_id, sizeof o->device_id, "%s", r->device->info.id);
     if (stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
     if (r->status || !r->work) {
-      // one that is not there has not crashed
+      // a missing device has not crashed
       brim_failure failure = brim_trial_class(r->status);
       bool memory = failure == BRIM_FAILURE_OOM_DEVICE || failure == BRIM_FAILURE_OOM_HOST;
       fail_replica(o, memory || r->work ? failure : BRIM_FAILURE_OTHER, r->status, r->message);
@@ -818,7 +814,7 @@ static bool computes(int phase) {
          phase == BRIM_PHASE_OPTIMIZER || phase == BRIM_PHASE_COMPUTE;
 }
 
-// Of a GPU all that it computes is one phase here: telling it apart would need steps that wait.
+// On a GPU all computing is one phase: dividing it would need steps that wait.
 static void take_phases(lane *l) {
   brim_result *r = &l->parts;
   double steps = (double)l->steps, total = (double)l->ns * 1e-6, waited = r->seconds * 1e3;
@@ -872,7 +868,7 @@ static void take_failure(lane *l, brim_replica *r) {
   snprintf(r->message, sizeof r->message, "%s", l->detail);
 }
 
-// Means over the replicas that ran; `stable` when all were, and none fell out on the way.
+// Means over the replicas that ran; `stable` if all were stable and none failed.
 static void scaling_sum_up(crew *c, brim_scaling *out) {
   brim_result *r = &out->result;
   double total = 0, batch = 0, step_ms = 0, phase_ms[BRIM_PHASE_COUNT] = {0};
@@ -906,7 +902,7 @@ static void scaling_sum_up(crew *c, brim_scaling *out) {
   }
 }
 
-// The setting as such failed when nothing ran, or nothing beside the first.
+// The setting failed if nothing ran, or only the first replica.
 static void class_result(brim_scaling *out) {
   if (out->ran == out->devices || (out->ran > 1 && out->devices > 1)) return;
   brim_result *r = &out->result;
@@ -929,7 +925,7 @@ static size_t standing(const crew *c) {
 static brim_status run_crew(crew *c, brim_replica *replicas, const brim_setting *setting,
                             brim_scaling *out) {
   brim_status status = build_all(c, replicas, setting, out);
-  // one that is left of several is what one alone was
+  // a single remaining replica is one alone
   bool worth = standing(c) > (c->count > 1 ? 1 : 0);
   if (!status && worth) status = lead(c);
   for (size_t i = 0; i < c->count; i++) {
@@ -946,7 +942,7 @@ static brim_status run_crew(crew *c, brim_replica *replicas, const brim_setting 
   return BRIM_OK;
 }
 
-// What and where: of the first that is there.
+// Identity: of the first open replica.
 static brim_status identify(brim_replica *replicas, size_t count, const brim_setting *setting,
                             const brim_scaling_options *o, brim_result *out) {
   for (size_t i = 0; i < count; i++) {

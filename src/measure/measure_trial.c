@@ -40,14 +40,14 @@ brim_failure brim_trial_class(brim_status status) {
   }
 }
 
-// Of steps of a setting that stands: a record that cannot be read is not its fault.
+// The class of failed steps: an unreadable sample is not the setting's fault.
 static brim_failure brim_trial_class_of_steps(brim_status status) {
   brim_failure failure = brim_trial_class(status);
   return failure == BRIM_FAILURE_BAD_CONFIG ? BRIM_FAILURE_OTHER : failure;
 }
 
 //------------------------------------------- identity -------------------------------------------
-// What a result is of: workload, device, machine, setting, config.
+// The identity of a result: workload, device, machine, setting, config.
 
 static void copy_text(char *out, size_t size, const char *text) {
   snprintf(out, size, "%s", text ? text : "");
@@ -104,7 +104,7 @@ static bool has_knobs(const brim_knob_set *set, const brim_result *r) {
   return set != NULL;
 }
 
-// A record of a workload that is not here is read by the rows of one with the same knobs.
+// For a record of an unknown workload, uses one with the same knobs.
 static const brim_knob_set *set_of(const brim_result *r) {
   const brim_workload_table *table;
   for (size_t k = 0; (table = brim_workload_at(k)); k++) {
@@ -121,9 +121,8 @@ void brim_result_know(brim_result *results, size_t count) {
 }
 
 //-------------------------------------- location of times --------------------------------------
-// Where the times of one trial lie, by the Hodges-Lehmann estimate of their logarithms: nearly as sharp as
-// a mean, and three slow samples in ten do not move it far. Its error comes from the median absolute
-// deviation.
+// The Hodges-Lehmann estimate of the logarithms of a trial's times: nearly as sharp as a mean, and three slow samples in
+// ten hardly move it. Its error comes from the median absolute deviation.
 
 static int ascending(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
@@ -135,7 +134,7 @@ static double middle(double *v, size_t n) {
   return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
-// At most MOST_TIMES of them, evenly taken: the pairs grow by the square.
+// Uses at most MOST_TIMES times, evenly chosen, since the number of pairs grows with the square.
 enum { MOST_TIMES = 64 };
 
 brim_status brim_trial_locate(const double *times, size_t n, brim_trial_location *out) {
@@ -161,8 +160,7 @@ brim_status brim_trial_locate(const double *times, size_t n, brim_trial_location
 }
 
 //-------------------------------------------- times --------------------------------------------
-// The times of a result and what follows from them: rates, and whether they are steady. One place, so that
-// a step that is measured again changes all of them.
+// The times of a result, its rates, and whether they are steady.
 
 void brim_summary_scale(brim_stats_summary *s, double by) {
   double *const all[] = {&s->min, &s->max, &s->mean, &s->stddev, &s->median, &s->mad,
@@ -170,7 +168,7 @@ void brim_summary_scale(brim_stats_summary *s, double by) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i] *= by;
 }
 
-// One sample has neither spread nor interval; to call that 0 would be to call it steady.
+// One sample has no spread and no interval: both stay unknown.
 brim_status brim_times_summarize(const double *ms, size_t n, brim_stats_summary *out) {
   BRIM_TRY(brim_stats_summarize(ms, n, 1, out));
   if (n < 2) out->stddev = out->mad = out->ci_low = out->ci_high = (double)NAN;
@@ -182,7 +180,7 @@ void brim_result_set_rates(brim_result *r, double rows, double epoch_samples) {
   r->samples_per_s_low = rows / (r->total_ms.ci_high * 1e-3);
   r->samples_per_s_high = rows / (r->total_ms.ci_low * 1e-3);
   r->epoch_s = epoch_samples / r->samples_per_s;
-  // both: a median absolute deviation alone does not see a second mode below half of the steps
+  // a median absolute deviation alone misses a second mode of less than half of the steps
   r->stable = r->total_ms.mad <= 0.10 * r->total_ms.median &&
               r->total_ms.ci_high - r->total_ms.ci_low <= 0.25 * r->total_ms.median;
 }
@@ -211,9 +209,9 @@ void brim_result_set_phase(brim_result *r, brim_phase phase, double ms) {
 }
 
 //--------------------------------------- usage of the GPU ---------------------------------------
-// What the GPU's sampler saw during a trial, as figures of its result.
+// Figures of the GPU's sampler.
 
-// A power cap holds the clock of every heavy trial down, the same for all; the others come and go.
+// Throttling that comes and goes: not the power cap, which all heavy trials share.
 static uint32_t passing(uint32_t bits) {
   return bits & ~(1u << BRIM_THROTTLE_BIT_POWER_CAP | 1u << BRIM_THROTTLE_BIT_APPLICATION);
 }
@@ -270,7 +268,7 @@ void brim_loader_stages(const brim_work_loading *a, const brim_work_loading *b, 
   }
 }
 
-// CPU time is the group's where it tells, else the process's.
+// CPU time of the control group if known, else of the process.
 static void take_quota(const background_load *before, const background_load *after, double steps,
                        brim_result *r) {
   double quota = brim_cpu_quota(brim_cpu_root());
@@ -284,8 +282,7 @@ static void take_quota(const background_load *before, const background_load *aft
   r->quota_throttled_ms = 1e3 * (after->quota.throttled_s - before->quota.throttled_s) / steps;
 }
 
-// Between two readings, in which r->steps steps of `rows` samples each were made: cpu_percent, peak
-// memory, quota and transforms of `r`.
+// Sets cpu_percent, peak memory, quota and transforms of `r`, from two readings around r->steps steps of `rows` samples.
 static void take_background(const background_load *before, const background_load *after,
                             double rows, brim_result *r) {
   brim_host_usage usage = brim_host_usage_between(&before->host, &after->host);
@@ -299,8 +296,7 @@ static void take_background(const background_load *before, const background_load
 }
 
 //------------------------------------ the GPU's own records ------------------------------------
-// One setting under the GPU's own records: how long the device was busy in a step, with how many
-// kernels. Apart from the trials, whose times would suffer.
+// One setting under the GPU's own records: busy time and kernels per step. Separate from trials, whose times would suffer.
 
 enum { WARM_STEPS = 6, LEAST_STEPS = 5, MOST_STEPS = 200 };
 #define TRACED_MS 100.0
@@ -339,20 +335,17 @@ brim_status brim_trial_trace(brim_work *work, brim_device *device, const brim_se
 }
 
 //-------------------------------------------- trial --------------------------------------------
-// One trial: plan, check that it fits, build, warm up until steady, measure, sum up. A setting that
-// fails is a result with a failure class, not an error: the sweep continues.
-// On the host every step is measured alone, phase by phase. A GPU is measured as training drives it,
-// one launch per step with the host ahead: windows of such steps give the total, and a few steps
-// that wait after each phase give only the proportions of what was computed.
+// The trial itself. On the host every step is measured alone, phase by phase. A GPU is measured as training drives it, with
+// the host ahead: windows of steps give the total, and a few steps that wait after each phase give the proportions of the
+// phases.
 
-// LEAST_TIMED: when the time is up.
+// LEAST_TIMED: samples to measure even if the time is up.
 enum { STEADY_STEPS = 5, MIN_SAMPLES = 5, LEAST_TIMED = 3 };
-// A piece of a step is recorded the second time it runs, once for each of two input slots.
+// Each piece of a step is recorded when it runs the second time, once for each of two input slots.
 enum { RECORD_STEPS = 4, PHASE_STEPS = 3, MAX_WINDOW = 10000 };
-// Of a window: what its end costs must not weigh.
+// Length of a window, so that the cost of its end is negligible.
 #define WINDOW_MS 50.0
-// Of all windows. The GPU's counters trail by a tenth of a second: what is read of them begins when
-// LEAD_MS of the same work are over, and lasts long enough.
+// Length of all windows. The GPU's counters lag by a tenth of a second: they are read after LEAD_MS of the same work.
 #define WINDOWS_MS 450.0
 #define LEAD_MS 150.0
 
@@ -396,7 +389,7 @@ static void record_failure(brim_result *r, brim_failure failure, brim_status sta
   snprintf(r->message, sizeof r->message, "%s", message);
 }
 
-// What a trial asks of the device's memory.
+// The trial's question to the device's memory.
 static brim_fit fit_of(trial *t, const brim_setting *setting) {
   return (brim_fit){.work = t->work,
                     .config = t->config,
@@ -434,7 +427,7 @@ static double elapsed_s(const trial *t) {
   return (double)brim_time_since_ns(t->start, brim_clock_now()) * 1e-9;
 }
 
-// More than `share` of the seconds that a trial may take.
+// Is more than `share` of the trial's time used?
 static bool out_of_time(const trial *t, double share) {
   double spent_s = (double)brim_time_since_ns(t->stepping, brim_clock_now()) * 1e-9;
   return t->options->max_seconds > 0 && spent_s > share * t->options->max_seconds;
@@ -442,8 +435,7 @@ static bool out_of_time(const trial *t, double share) {
 
 static bool stopped(const trial *t) { return t->options->stop && *t->options->stop; }
 
-// On a GPU the steps that wait after each phase come first: what the loader gets ahead in them is
-// used up again by the others.
+// On a GPU the steps that wait after each phase come first: the loader gets ahead in them, and the others use that up.
 static brim_status record_phases(trial *t) {
   t->timer.spans.exact = true;
   for (int i = 0; i < RECORD_STEPS; i++) {
@@ -456,15 +448,15 @@ static brim_status record_phases(trial *t) {
   return BRIM_OK;
 }
 
-// Steps whose data the loader may have ready.
+// Steps that the loader may prefetch.
 static int ring_steps(const trial *t) {
   return (int)(brim_result_number_as(t->result, BRIM_ROLE_WORKERS, 0) *
                brim_result_number_as(t->result, BRIM_ROLE_PREFETCH, 1) /
                brim_result_number_as(t->result, BRIM_ROLE_ACCUMULATION, 1));
 }
 
-// Until the last five steps are within 5 % of each other, and at least until what the loader had
-// prefetched before the first step is used up.
+// Warms up until the last five steps are within 5 % of each other, and the data prefetched before the first step are used
+// up.
 static brim_status warm_up(trial *t) {
   if (!t->device->info.host_memory) BRIM_TRY(record_phases(t));
   t->timer.spans.exact = t->device->info.host_memory;
@@ -520,7 +512,7 @@ static void take_sample(trial *t, double total_ms, const brim_step_info *info) {
     covered += s->phase_ms[p][i];
     if (t->timer.used[p]) s->used[p] = true;
   }
-  // the phases sum to the total: what no span covered is `other`
+  // phases sum to the total: time outside spans is `other`
   s->phase_ms[BRIM_PHASE_OTHER][i] += fmax(0, total_ms - covered);
   s->used[BRIM_PHASE_OTHER] = true;
   add_info(s, info);
@@ -566,8 +558,7 @@ static brim_status measure_step(trial *t) {
 
 //---------------------------------- windows ----------------------------------
 
-// Phases that only exact steps tell apart. Transforms are one where the device does them; workers' are
-// no phase of a step.
+// Phases that only exact steps can divide. Transforms are a phase if the device makes them, not if workers do.
 static bool separated(int phase) {
   return phase == BRIM_PHASE_TRANSFORM || phase == BRIM_PHASE_FORWARD ||
          phase == BRIM_PHASE_BACKWARD || phase == BRIM_PHASE_OPTIMIZER;
@@ -579,9 +570,8 @@ static brim_status loose_step(trial *t, brim_step_info *info) {
   return BRIM_OK;
 }
 
-// The last step of a window. The host waits for the step before it, as it would before it fills
-// that step's slot again, and leaves this one running: the device never drains, and copies continue
-// beside it as in training.
+// The last step of a window. The host waits for the step before it, as it does before reusing that step's slot, and leaves
+// this one running: the device never drains, and copies overlap as in training.
 static brim_status last_step(trial *t, brim_step_info *info, double *waited_ms) {
   BRIM_TRY(brim_event_record(t->device, t->mark));
   BRIM_TRY(loose_step(t, info));
@@ -592,7 +582,7 @@ static brim_status last_step(trial *t, brim_step_info *info, double *waited_ms) 
   return BRIM_OK;
 }
 
-// Per step. What the device computed is one sum here; share_out makes phases of it.
+// Phases per step. The device's computing is one sum, which share_out divides.
 static void take_window(trial *t, double total_ms, double waited_ms) {
   samples *s = &t->s;
   int i = s->count++;
@@ -616,8 +606,7 @@ static void take_window(trial *t, double total_ms, double waited_ms) {
 static brim_status measure_window(trial *t) {
   brim_step_info info;
   double waited_ms;
-  // Since the last window the host has counted and drawn, and short steps have run out meanwhile. A
-  // long one has not.
+  // since the last window the host has drawn progress, and short steps may have run out
   if (t->window > 1 || t->s.count == 0) BRIM_TRY(last_step(t, &info, &waited_ms));
   brim_time from = t->reached;
   brim_phase_timer_reset(&t->timer);
@@ -633,7 +622,7 @@ static brim_status measure_window(trial *t) {
   return BRIM_OK;
 }
 
-// The mean of what exact steps report by the device's clock; NaN where one does not.
+// Mean of the exact steps' times by the device's clock; NaN if one step has none.
 static void take_figures(const int64_t *ns, int count, double ms[BRIM_PHASE_COUNT]) {
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     double now = ns[p] < 0 ? (double)NAN : (double)ns[p] * 1e-6;
@@ -641,7 +630,7 @@ static void take_figures(const int64_t *ns, int count, double ms[BRIM_PHASE_COUN
   }
 }
 
-// A few steps that wait after each phase: `phase_ms` per step, all 0 where nothing was reported.
+// A few steps that wait after each phase: `phase_ms` per step, all 0 if nothing was reported.
 static brim_status measure_phases(trial *t, double phase_ms[BRIM_PHASE_COUNT]) {
   double sum[BRIM_PHASE_COUNT] = {0};
   int count = 0;
@@ -665,14 +654,13 @@ static brim_status measure_phases(trial *t, double phase_ms[BRIM_PHASE_COUNT]) {
   return BRIM_OK;
 }
 
-// What was computed, in the proportions of the exact steps; the total of each window stays. Outside
-// of every span the host may have waited for a busy device: beyond what it does there when the
-// device is idle, that is computing too.
+// Divides the computing of each window in the proportions of the exact steps; the totals stay. Time outside spans beyond
+// that of an idle device is waiting for a busy one: computing, too.
 static void share_out(samples *s, const double exact_ms[BRIM_PHASE_COUNT]) {
   double whole = 0;
   bool apart[BRIM_PHASE_COUNT];
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-    // phases that windows do not have are inside what they call computing
+    // phases that windows do not have are part of their computing
     const bool hidden = !s->used[p] && p != BRIM_PHASE_COMPUTE && p != BRIM_PHASE_OTHER;
     apart[p] = separated(p) || (hidden && exact_ms[p] > 0);
     whole += apart[p] ? exact_ms[p] : 0;
@@ -702,7 +690,7 @@ static brim_status divide_windows(trial *t) {
 
 //---------------------------------- measuring ----------------------------------
 
-// Once, when the same work has continued for a while. Not at all where the trial ends before.
+// Marks the beginning of the sampled interval, once the work has continued for a while.
 static void mark_sampler(trial *t) {
   if (!t->options->sampler || t->marked || windows_ms(t) < LEAD_MS) return;
   brim_gpu_sampler_mark(t->options->sampler);
@@ -739,8 +727,8 @@ static brim_status sum_up(trial *t, const background_load *before, const backgro
   }
   brim_work_info info;
   t->work->table->info(t->work->state, &info);
-  // The last batch of an epoch may be short and costs a whole step: how many of them were among the
-  // measured ones is chance, how many an epoch has is not.
+  // An epoch's last batch may be short and costs a whole step. Count as many of them as an epoch has, not as happened to be
+  // measured.
   double rows = (double)s->rows / s->steps;
   if (info.steps_per_epoch > 0) {
     rows = (double)info.samples_per_epoch / (double)info.steps_per_epoch;
@@ -753,7 +741,7 @@ static brim_status sum_up(trial *t, const background_load *before, const backgro
   return BRIM_OK;
 }
 
-// On the host our allocator has counted everything. A GPU's overhead is the driver's and libraries'.
+// On the host brim's allocator counts everything; a GPU's overhead is measured by the watch.
 static void count_memory(trial *t) {
   brim_result *r = t->result;
   brim_alloc_stats stats;
@@ -766,14 +754,14 @@ static void count_memory(trial *t) {
   r->real_bytes = watch ? watch->real : (double)NAN;
 }
 
-// After warm-up every module is loaded and every graph recorded: of whole steps and of phases.
+// After warm-up, when all modules are loaded and all graphs recorded.
 static void measure_memory(trial *t, const brim_setting *setting) {
   if (!t->options->memory) return;
   brim_memory_watch_measure(t->options->memory, t->device, &t->result->plan);
   brim_memory_watch_remember(t->options->memory, t->work, t->config, setting);
 }
 
-// Seconds for each of the two: beside a trial of slow steps they are one step more.
+// The loader alone and the device alone: at least one step each.
 static brim_status measure_ceilings(trial *t) {
   if (!t->options->ceilings) return BRIM_OK;
   brim_ceilings how = {.work = t->work,
@@ -826,7 +814,7 @@ static brim_status plan_only(trial *t, const brim_setting *setting) {
     record_failure(t->result, brim_trial_class(status), status, brim_status_detail());
     return BRIM_OK;
   }
-  // a workload that stands already holds its own memory: it fits
+  // a configured workload holds its memory already: it fits
   return t->options->configured ? BRIM_OK : check_fit(t, setting);
 }
 
@@ -853,7 +841,7 @@ brim_status brim_trial_plan(brim_work *work, const brim_config *config, brim_dev
   return BRIM_OK;
 }
 
-// Steps that the data cannot fill compute other rows than the setting says: no measurement of it.
+// Refuses steps that the data cannot fill: they would compute fewer rows than the setting says.
 static brim_status check_filled(const trial *t) {
   brim_work_info info;
   memset(&info, 0, sizeof info);
@@ -872,7 +860,7 @@ static brim_status check_filled(const trial *t) {
                    info.set_samples, batch);
 }
 
-// Build it; on a GPU with the count of what it then holds. One that was refused holds nothing.
+// Configures the setting, and notes the GPU memory that it then holds.
 static brim_status configure(trial *t, const brim_setting *setting) {
   brim_memory_watch *watch = t->options->memory;
   BRIM_TRY(check_filled(t));
@@ -909,7 +897,7 @@ brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_devi
                    status, brim_status_detail());
   }
   if (options->visit && brim_result_ran(out)) {
-    // samples_per_s has the rows of a step, the location its time
+    // samples_per_s has the rows of a step, the location has its time
     *options->visit = (brim_result_visit){
         .samples_per_s = out->samples_per_s * exp(log(out->total_ms.median) - t.location.log_time),
         .log_se = t.location.log_se,
