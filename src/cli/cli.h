@@ -134,8 +134,6 @@ void brim_cli_command_text(const brim_cli *cli, brim_str *out);
 void brim_cli_word_text(const char *word, brim_str *out);
 // Fails with a mistake on the command line; the hint points to --help.
 brim_status brim_cli_usage(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
-// Do two paths name one file, whether it exists or not?
-bool brim_cli_same_target(const char *a, const char *b);
 // Does the path exist in the folder, or below it?
 bool brim_cli_is_below(const char *folder, const char *path);
 // Refuses an output that names a file the command reads, or another output, before anything is written. Skips
@@ -149,6 +147,14 @@ brim_status brim_cli_check_outputs(brim_cli *cli, const char *const *read, size_
 brim_status brim_cli_check_replace(const brim_cli *cli, const char *path, const char *mark);
 // Text in the head of every page of brim.
 #define BRIM_CLI_PAGE_MARK "form-action 'none'\" />\n<link rel=\"icon\" href=\"data:,\" />"
+
+// Keeps regular files of an earlier run: results.jsonl becomes results-1.jsonl, with the first number that no
+// file and none of this run's `outputs` has. All `paths` get the same number. `input` (NULL = none) is copied
+// instead of renamed: the command still reads it. NULL entries are skipped. *kept: the first new name, for
+// brim_free; NULL if there was nothing to keep.
+brim_status brim_cli_keep_earlier(const char *const *paths, size_t count,
+                                  const char *const *outputs, size_t output_count,
+                                  const char *input, char **kept);
 
 // An action of a command such as `brim data`.
 typedef struct brim_cli_verb {
@@ -178,10 +184,6 @@ void brim_cli_interrupt_set(brim_cli_interrupt how);
 
 // Prints the help of the command, or the overview if there is none. With --json: every command and option.
 brim_status brim_cli_show_help(brim_cli *cli);
-brim_status brim_cli_man(const brim_cli_command *const *commands, brim_str *out);
-// Paragraphs and examples of a command, translated, with those that workloads add.
-void brim_cli_command_about(const brim_cli_command *command, brim_str *out);
-void brim_cli_command_examples(const brim_cli_command *command, brim_str *out);
 
 typedef struct brim_cli_topic {
   const char *name, *summary;

@@ -419,7 +419,7 @@ static char *link_target(const char *path) {
 
 // Do two paths name one file, whether it exists or not? "r" and "./r" do, and so does a link to an r that does
 // not exist yet.
-bool brim_cli_same_target(const char *a, const char *b) {
+static bool same_target(const char *a, const char *b) {
   enum { MOST_LINKS = 40 };  // as many as Linux follows
   if (strcmp(a, b) == 0 || brim_fs_same(a, b)) return true;
   if (brim_fs_exists(a) || brim_fs_exists(b)) return false;
@@ -469,13 +469,108 @@ brim_status brim_cli_check_outputs(brim_cli *cli, const char *const *read, size_
   for (size_t i = 0; i < written_count; i++) {
     const char *path = written[i];
     for (size_t k = 0; k < read_count && path; k++) {
-      if (!read[k] || !brim_cli_same_target(read[k], path)) continue;
+      if (!read[k] || !same_target(read[k], path)) continue;
       return brim_cli_usage(cli, BRIM_N_("%s is read by this command; name another file"), path);
     }
     for (size_t k = 0; k < i && path; k++) {
-      if (!written[k] || !brim_cli_same_target(written[k], path)) continue;
+      if (!written[k] || !same_target(written[k], path)) continue;
       return brim_cli_usage(cli, BRIM_N_("two outputs are named %s"), path);
     }
   }
   return BRIM_OK;
+}
+
+// ---- files of an earlier run
+
+// The ending with its dot: ".json.gz" of trace.json.gz.
+static const char *ending_of(const char *path) {
+  const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+  const char *dot = strrchr(name, '.'), *end = name + strlen(name);
+  if (!dot) return end;
+  if (strcmp(dot, ".gz") != 0) return dot;
+  for (const char *p = dot; p > name; p--) {
+    if (p[-1] == '.') return p - 1;
+  }
+  return dot;
+}
+
+// "runs/bench/results.jsonl", 1 -> "runs/bench/results-1.jsonl"
+static brim_status numbered_name(const char *path, int number, brim_str *out) {
+  const char *ending = ending_of(path);
+  brim_str_append_n(out, path, (size_t)(ending - path));
+  brim_str_printf(out, "-%d%s", number, ending);
+  return brim_str_status(out);
+}
+
+// Does a file of this name exist, or will this run write one?
+static bool is_taken(const char *name, const char *const *outputs, size_t output_count) {
+  bool taken = brim_fs_exists(name);
+  for (size_t i = 0; i < output_count && !taken; i++) {
+    taken = outputs[i] && same_target(name, outputs[i]);
+  }
+  return taken;
+}
+
+// The first number that is free for every file, so that the files of one run get one number.
+static brim_status free_number(const char *const *paths, size_t count, const char *const *outputs,
+                               size_t output_count, int *out) {
+  for (int number = 1;; number++) {
+    bool taken = false;
+    for (size_t i = 0; i < count; i++) {
+      brim_str name;
+      brim_str_init(&name);
+      brim_status status = paths[i] ? numbered_name(paths[i], number, &name) : BRIM_OK;
+      if (!status && paths[i]) taken = taken || is_taken(name.data, outputs, output_count);
+      brim_str_deinit(&name);
+      if (status) return status;
+    }
+    *out = number;
+    if (!taken) return BRIM_OK;
+  }
+}
+
+static brim_status copy_file(const char *from, const char *to) {
+  char *data = NULL;
+  size_t size = 0;
+  BRIM_TRY(brim_fs_read(from, 0, &data, &size));
+  brim_status status = brim_fs_write(to, data, size);
+  brim_free(data);
+  return status;
+}
+
+// Renames one file, or copies it if it is `input`: the command may read runs/bench/best.yaml until its end.
+static brim_status keep_one(const char *path, int number, const char *input, char **kept) {
+  brim_str name;
+  brim_str_init(&name);
+  brim_status status = numbered_name(path, number, &name);
+  bool copied = input && brim_fs_same(path, input);
+  if (!status && copied) status = copy_file(path, name.data);
+  if (!status && !copied && rename(path, name.data) != 0) {
+    status = brim_fail(BRIM_EINVAL, "cannot keep the earlier %s as %s: %s", path, name.data,
+                       brim_errno_text(errno));
+  }
+  if (!status && !*kept) {
+    *kept = brim_strdup(name.data);
+    if (!*kept) status = brim_fail(BRIM_ENOMEM, "out of memory for the name of %s", path);
+  }
+  brim_str_deinit(&name);
+  return status;
+}
+
+brim_status brim_cli_keep_earlier(const char *const *paths, size_t count,
+                                  const char *const *outputs, size_t output_count,
+                                  const char *input, char **kept) {
+  int number;
+  *kept = NULL;
+  brim_status status = free_number(paths, count, outputs, output_count, &number);
+  for (size_t i = 0; i < count && !status; i++) {
+    struct stat st;
+    if (!paths[i] || stat(paths[i], &st) != 0 || !S_ISREG(st.st_mode)) continue;
+    status = keep_one(paths[i], number, input, kept);
+  }
+  if (status) {
+    brim_free(*kept);
+    *kept = NULL;
+  }
+  return status;
 }

@@ -1,8 +1,7 @@
 // What a run tells about a GPU's memory, on a made-up one: foreseen, measured once, explained.
 #include <math.h>
 
-#include "cli/job/cli_loading.h"
-#include "cli/job/cli_memory.h"
+#include "cli/job/cli_job.h"
 #include "measure/fake_gpu.h"
 
 static const char yaml[] =

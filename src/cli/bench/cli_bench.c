@@ -6,10 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/job/cli_aside.h"
-#include "cli/job/cli_job_options.h"
-#include "cli/job/cli_loading.h"
-#include "cli/job/cli_memory.h"
+#include "cli/job/cli_job.h"
 #include "tune/tune.h"
 
 typedef struct bench {
@@ -606,7 +603,7 @@ static brim_status keep_earlier(void *ctx) {
   const char *const paths[] = {b->jsonl, b->best, b->html};
   size_t count = brim_option_string(&b->cli->parse, "report", NULL) ? 2 : 3;
   char *kept = NULL;
-  BRIM_TRY(brim_cli_put_aside(paths, count, paths, 3, b->job.input.path, &kept));
+  BRIM_TRY(brim_cli_keep_earlier(paths, count, paths, 3, b->job.input.path, &kept));
   if (kept) brim_cli_note(b->cli, brim_tr("the earlier sweep is kept: %s\n"), kept);
   brim_free(kept);
   return BRIM_OK;

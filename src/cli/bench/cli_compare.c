@@ -1,6 +1,6 @@
 // `brim compare A B`: two files of records side by side, or one file by one knob. The table is
 // src/ui/ui_compare.c's; this file reads and matches the records. Stores of experiments are compared by
-// src/cli/lab/cli_lab_compare.c.
+// src/cli/lab/cli_lab.c.
 #include "cli/lab/cli_lab.h"
 
 #include <math.h>

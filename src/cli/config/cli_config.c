@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/job/cli_job_options.h"
-
 enum { KEY_COLUMN = 38, MAX_MISTAKES = 50 };
 
 static const brim_option options[] = {

@@ -4,8 +4,6 @@
 #include <string.h>
 
 #include "cli/job/cli_job.h"
-#include "cli/job/cli_job_options.h"
-#include "cli/job/cli_memory.h"
 #include "doctor/doctor.h"
 #include "monitor/monitor.h"
 #include "ui/top/ui_top.h"

@@ -435,12 +435,12 @@ static void put_texts(const brim_cli_command *command, bool examples, brim_str *
   }
 }
 
-void brim_cli_command_about(const brim_cli_command *command, brim_str *out) {
+static void command_about(const brim_cli_command *command, brim_str *out) {
   brim_str_append(out, brim_tr(command->about));
   put_texts(command, false, out);
 }
 
-void brim_cli_command_examples(const brim_cli_command *command, brim_str *out) {
+static void command_examples(const brim_cli_command *command, brim_str *out) {
   if (command->examples[0]) brim_str_append(out, brim_tr(command->examples));
   put_texts(command, true, out);
 }
@@ -516,8 +516,8 @@ static void help_command(const brim_cli_command *command, int width, brim_str *o
   brim_str about, shown;
   brim_str_init(&about);
   brim_str_init(&shown);
-  brim_cli_command_about(command, &about);
-  brim_cli_command_examples(command, &shown);
+  command_about(command, &about);
+  command_examples(command, &shown);
   usage(command, width, out);
   brim_str_append_char(out, '\n');
   paragraphs(about.data ? about.data : "", 0, width, out);
@@ -611,6 +611,182 @@ static brim_status help_json(brim_cli *cli) {
   return brim_cli_finish_json(cli, root, status);
 }
 
+//---------------------------------- the man page ----------------------------------
+// docs/brim.1 is `brim help --man`; a test compares the two.
+
+// Escapes text as roff: backslashes, dashes, and control characters at the start of a line.
+static void roff_n(const char *text, size_t n, brim_str *out) {
+  bool line_start = out->len == 0 || out->data[out->len - 1] == '\n';
+  for (size_t i = 0; i < n; i++) {
+    char c = text[i];
+    if (line_start && (c == '.' || c == '\'')) brim_str_append(out, "\\&");
+    if (c == '\\') {
+      brim_str_append(out, "\\e");
+    } else if (c == '-') {
+      brim_str_append(out, "\\-");
+    } else {
+      brim_str_append_char(out, c);
+    }
+    line_start = c == '\n';
+  }
+}
+
+static void roff(const char *text, brim_str *out) { roff_n(text, strlen(text), out); }
+
+static void roff_value(const brim_option *o, brim_str *out) {
+  brim_str text;
+  brim_str_init(&text);
+  bool dots = o->multiple && !o->optional;  // the dots are not in italics
+  if (dots) {
+    brim_str_append(&text, brim_option_metavar(o));
+  } else {
+    brim_option_value_text(o, &text);
+  }
+  brim_str_append(out, " \\fI");
+  roff(text.data ? text.data : "", out);
+  brim_str_append(out, dots ? "\\fR..." : "\\fR");
+  if (brim_str_status(&text) && !out->status) out->status = text.status;
+  brim_str_deinit(&text);
+}
+
+static void roff_option(const brim_option *o, brim_str *out) {
+  brim_str_append(out, ".TP\n");
+  if (o->short_name) brim_str_printf(out, "\\fB\\-%c\\fR, ", o->short_name);
+  brim_str_append(out, "\\fB\\-\\-");
+  if (o->negatable) roff("[no-]", out);
+  roff(o->name, out);
+  brim_str_append(out, "\\fR");
+  bool flag = o->kind == BRIM_OPTION_FLAG;
+  if (!flag || o->choices) roff_value(o, out);
+  brim_str_append_char(out, '\n');
+  if (o->help) roff(brim_tr(o->help), out);
+  if (o->choices && !flag) {
+    roff(brim_tr("; one of"), out);
+    for (const char *const *c = o->choices; *c; c++) {
+      brim_str_append(out, c == o->choices ? " " : ", ");
+      roff(*c, out);
+    }
+  }
+  if (o->default_text) {
+    brim_str_append(out, brim_tr(" (default "));
+    roff(strchr(o->default_text, ' ') ? brim_tr(o->default_text) : o->default_text, out);
+    brim_str_append_char(out, ')');
+  }
+  brim_str_append(out, ".\n");
+  if (o->key) {
+    brim_str_append(out, brim_tr("Sets the key "));
+    brim_str_append(out, "\\fB");
+    roff(o->key, out);
+    brim_str_append(out, "\\fR.\n");
+  }
+  if (o->aliases && o->aliases[0]) {
+    brim_str_append(out, brim_tr("Also"));
+    for (const char *const *a = o->aliases; *a; a++) {
+      brim_str_append(out, " \\fB");
+      roff(strlen(*a) == 1 ? "-" : "--", out);
+      roff(*a, out);
+      brim_str_append(out, "\\fR");
+    }
+    brim_str_append(out, ".\n");
+  }
+}
+
+static void roff_options(const brim_option *table, brim_str *out) {
+  for (const brim_option *o = table; o->name; o++) roff_option(o, out);
+}
+
+static void roff_lines(const char *text, const char *before, brim_str *out) {
+  while (*text) {
+    size_t n = strcspn(text, "\n");
+    brim_str_append(out, before);
+    roff_n(text, n, out);
+    brim_str_append_char(out, '\n');
+    text += n + (text[n] == '\n');
+  }
+}
+
+static void roff_examples(const char *text, brim_str *out) {
+  bool comment = true;
+  while (*text) {
+    size_t n = strcspn(text, "\n");
+    brim_str_append(out, comment ? ".PP\n" : ".RS\n.nf\n");
+    roff_n(text, n, out);
+    brim_str_append(out, comment ? ":\n" : "\n.fi\n.RE\n");
+    comment = !comment;
+    text += n + (text[n] == '\n');
+  }
+}
+
+static void roff_command(const brim_cli_command *command, brim_str *out) {
+  const char *text = command->usage;
+  brim_str_printf(out, ".SS brim %s\n", command->name);
+  while (*text) {
+    size_t n = strcspn(text, "\n");
+    brim_str_printf(out, ".br\n\\fBbrim %s\\fR ", command->name);
+    roff_n(text, n, out);
+    brim_str_append_char(out, '\n');
+    text += n + (text[n] == '\n');
+  }
+  brim_str about;
+  brim_str_init(&about);
+  command_about(command, &about);
+  roff_lines(about.data ? about.data : "", ".PP\n", out);
+  if (!out->status) out->status = about.status;
+  brim_str_deinit(&about);
+  const brim_option *tables[BRIM_CLI_MAX_TABLES];
+  brim_cli_option_tables(command, tables);
+  for (size_t i = 0; tables[i]; i++) roff_options(tables[i], out);
+}
+
+static void roff_topic(const char *name, const char *heading, brim_str *out) {
+  for (size_t i = 0; i < brim_cli_topic_count(); i++) {
+    const brim_cli_topic topic = brim_cli_topic_at(i);
+    if (strcmp(topic.name, name) != 0) continue;
+    brim_str text;
+    brim_str_init(&text);
+    brim_cli_topic_write(&topic, 72, &text);
+    brim_str_printf(out, ".SH %s\n.nf\n", heading);
+    roff(text.data, out);
+    brim_str_append(out, ".fi\n");
+    if (brim_str_status(&text) && !out->status) out->status = text.status;
+    brim_str_deinit(&text);
+  }
+}
+
+static brim_status man_page(const brim_cli_command *const *commands, brim_str *out) {
+  brim_str_append(out, ".\\\" Made by `brim help --man`; do not edit.\n");
+  brim_str_printf(out, ".TH BRIM 1 \"\" \"brim %s\" \"User Commands\"\n", BRIM_VERSION);
+  brim_str_printf(out, ".SH %s\n", brim_tr("NAME"));
+  brim_str_append(out, "brim \\- ");
+  roff(brim_tr("find the fastest training settings and train with them"), out);
+  brim_str_append_char(out, '\n');
+  brim_str_printf(out, ".SH %s\n", brim_tr("SYNOPSIS"));
+  brim_str_append(out, "\\fBbrim\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n");
+  brim_str_printf(out, ".SH %s\n", brim_tr("DESCRIPTION"));
+  roff(brim_tr("brim shows why training is slow, finds the fastest settings that fit in memory, "
+               "and trains with them. It runs on NVIDIA GPUs and on CPUs.\n"),
+       out);
+  brim_str_printf(out, ".SH %s\n", brim_tr("COMMANDS"));
+  for (const brim_cli_command *const *c = commands; *c; c++) roff_command(*c, out);
+  brim_str_printf(out, ".SH %s\n", brim_tr("GLOBAL OPTIONS"));
+  roff_options(brim_cli_global_options(), out);
+  roff_topic("config", brim_tr("CONFIGURATION"), out);
+  roff_topic("components", brim_tr("COMPONENTS"), out);
+  roff_topic("checkpoints", brim_tr("FILES"), out);
+  roff_topic("exit-codes", brim_tr("EXIT STATUS"), out);
+  roff_topic("environment", brim_tr("ENVIRONMENT"), out);
+  brim_str_printf(out, ".SH %s\n", brim_tr("EXAMPLES"));
+  for (const brim_cli_command *const *c = commands; *c; c++) {
+    brim_str text;
+    brim_str_init(&text);
+    command_examples(*c, &text);
+    roff_examples(text.data ? text.data : "", out);
+    if (!out->status) out->status = text.status;
+    brim_str_deinit(&text);
+  }
+  return brim_str_status(out);
+}
+
 //---------------------------------- the command ----------------------------------
 
 static brim_status unknown(brim_cli *cli, const char *word) {
@@ -680,7 +856,7 @@ static brim_status run(brim_cli *cli) {
   brim_str_init(&text);
   const char *word = cli->parse.positional_count ? cli->parse.positional[0] : NULL;
   brim_status status = brim_option_flag(&cli->parse, "man", false)
-                           ? brim_cli_man(cli->commands, &text)
+                           ? man_page(cli->commands, &text)
                            : write_help(cli, word, width_of(cli), &text);
   return brim_cli_finish_text(cli, &text, status);
 }

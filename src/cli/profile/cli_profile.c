@@ -1,15 +1,12 @@
 // `brim profile CONFIG`: options, and what is printed of where the time and the memory of a step go.
 // src/tune/tune_profile.c measures and writes the files.
 
-#include "cli/job/cli_aside.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "cli/job/cli_job_options.h"
-#include "cli/job/cli_memory.h"
-#include "cli/train/cli_train_ranks.h"
+#include "cli/job/cli_job.h"
+#include "cli/job/cli_ranks.h"
 #include "tune/tune.h"
 #include "ui/profile/ui_profile.h"
 
@@ -122,8 +119,8 @@ static brim_status keep_earlier(void *ctx) {
     const char *option = files[i].option;
     if (!option || !brim_option_string(&p->cli->parse, option, NULL)) paths[i] = p->paths[i];
   }
-  BRIM_TRY(brim_cli_put_aside(paths, BRIM_PROFILE_FILES, (const char *const *)p->paths,
-                              BRIM_PROFILE_FILES, p->job->input.path, &kept));
+  BRIM_TRY(brim_cli_keep_earlier(paths, BRIM_PROFILE_FILES, (const char *const *)p->paths,
+                                 BRIM_PROFILE_FILES, p->job->input.path, &kept));
   if (kept) brim_cli_note(p->cli, brim_tr("the earlier profile is kept: %s\n"), kept);
   brim_free(kept);
   return BRIM_OK;

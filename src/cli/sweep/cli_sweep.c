@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "cli/job/cli_job_options.h"
+#include "cli/job/cli_job.h"
 #include "lab/exec/lab_exec.h"
 #include "lab/grid/lab_grid.h"
 #include "lab/store/lab_store.h"

@@ -1,371 +1,999 @@
-// `brim train`: options to config, config to workload, workload to the training loop, which is src/run.
+// `brim train`: options to config, config to workload, workload to the training loop, which is src/run; and the run as
+// it is shown: lines for people, events with --json.
+#include "cli/job/cli_job.h"
 
-#include "cli/train/cli_train.h"
-
-#include <fcntl.h>
-#include <signal.h>
-#include <stdatomic.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/random.h>
-#include <unistd.h>
 
-#include "cli/job/cli_job_options.h"
-#include "cli/train/cli_train_ranks.h"
+#include "base/base_words.h"
+#include "cli/job/cli_ranks.h"
 #include "engine/engine.h"
 #include "record/record_channel.h"
+#include "record/record_job.h"
 #include "workload/learn/learn_trained.h"
 
-//-------------------------------------------- ranks --------------------------------------------
-// Ranks of `brim train`: how many the config asks for, which one this process is, the reason of a failure
-// (printed once for all of them). cli_train.c starts the processes.
-
-struct brim_cli_ranks {
-  brim_ranks *ranks;
-  atomic_bool told;      // the reason of a failure was printed, by whichever thread
-  atomic_int exit_code;  // of a process that its watch ends
-};
-
-brim_ranks *brim_cli_ranks_get(const brim_cli_ranks *r) { return r ? r->ranks : NULL; }
-
-//---------------------------------- how many ----------------------------------
-
-static brim_status check_gpus(const brim_cli_job *job, int64_t gpus, size_t devices) {
-  if (devices > 1) {
-    if ((size_t)gpus <= devices) return BRIM_OK;
-    return brim_fail(BRIM_EINVAL, "gpus is %d, but device names %zu devices", (int)gpus, devices);
-  }
-  const int there = brim_cli_job_gpus(job);
-  if (gpus <= there) return BRIM_OK;
-  return brim_fail(BRIM_EUNSUPPORTED,
-                   "gpus is %d, but this machine has %d GPUs; ranks=%d shares what is there",
-                   (int)gpus, there, (int)gpus);
-}
-
-// A GPU of the list that is not here would be every rank's failure: it is one before they start.
-static brim_status check_devices(const brim_cli_job *job, size_t devices) {
-  const int there = brim_cli_job_gpus(job);
-  for (size_t i = 0; i < devices; i++) {
-    const char *spec = NULL;
-    int64_t index = 0;
-    BRIM_TRY(brim_work_device_at(job->config, i, &spec));
-    const char *colon = strchr(spec, ':');
-    bool gpu = brim_str_starts(spec, "cuda"), number = brim_parse_i64(spec, &index);
-    if (!(gpu || number) || (colon && !brim_parse_i64(colon + 1, &index))) continue;
-    if (index < there) continue;
-    return brim_fail(BRIM_EDEVICE,
-                     "device names %s, but this machine has %d GPUs; --device cpu trains without, "
-                     "brim doctor says what is missing",
-                     spec, there);
-  }
-  return BRIM_OK;
-}
-
-brim_status brim_cli_ranks_wanted(const brim_cli_job *job, int *out) {
-  const size_t devices = brim_work_device_count(job->config);
-  const int64_t gpus =
-      brim_config_is_set(job->config, "gpus") ? brim_config_int(job->config, "gpus") : 0;
-  const int64_t ranks =
-      brim_config_is_set(job->config, "ranks") ? brim_config_int(job->config, "ranks") : 0;
-  *out = ranks > 0 ? (int)ranks : gpus > 0 ? (int)gpus : (int)devices;
-  if (devices > 1) BRIM_TRY(check_devices(job, devices));
-  if (gpus > 1 && ranks <= 0) BRIM_TRY(check_gpus(job, gpus, devices));
-  if (ranks > 0 && gpus > 0 && ranks != gpus) {
-    return brim_fail(BRIM_EINVAL, "ranks is %d and gpus is %d; set only one of them", (int)ranks,
-                     (int)gpus);
-  }
-  return BRIM_OK;
-}
-
-//---------------------------------- one rank ----------------------------------
-
-// What another rank than the first has to say is a failure; all else the first one says.
-static void be_quiet(brim_cli *cli) {
-  int nowhere = open("/dev/null", O_WRONLY | O_CLOEXEC);
-  cli->quiet = true;
-  cli->json = false;
-  brim_cli_log(cli);
-  cli->stop = brim_cli_signals(false, BRIM_CLI_SAVES);
-  if (nowhere < 0) return;
-  fflush(stdout);
-  (void)dup2(nowhere, STDOUT_FILENO);
-  close(nowhere);
-}
-
-// From the watch: another rank failed, and this one has not ended in time.
-static void on_stuck(void *ctx, const char *why) {
-  brim_cli_ranks *r = ctx;
-  if (!atomic_exchange(&r->told, true) && brim_ranks_reports(r->ranks)) {
-    fprintf(stderr, "\nbrim: %s %s\n", brim_tr("error:"), why);
-  }
-  _exit(atomic_load(&r->exit_code));
-}
-
-// mpirun binds each rank to one core by default: loader, exchange and driver then share it.
-static void warn_of_binding(const brim_ranks *ranks) {
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  if (ranks->origin != BRIM_RANKS_MPI || ranks->rank > 0) return;
-  if (brim_cpu_count() > 1 || cores <= ranks->local_size) return;
-  brim_log_warn("train",
-                "this rank may use 1 of %ld cores, which makes it slow; start it with mpirun "
-                "--bind-to none, or srun --cpus-per-task",
-                cores);
-}
-
-brim_status brim_cli_ranks_open(brim_cli *cli, brim_cli_ranks **out) {
-  brim_ranks_place place;
-  *out = NULL;
-  BRIM_TRY(brim_ranks_find(getenv, &place));
-  if (place.origin == BRIM_RANKS_ALONE) return BRIM_OK;
-  if (place.rank > 0) be_quiet(cli);
-  brim_cli_ranks *r = brim_calloc(1, sizeof *r);
-  if (!r) return brim_fail(BRIM_ENOMEM, "no memory for the ranks of a training");
-  atomic_init(&r->told, false);
-  atomic_init(&r->exit_code, BRIM_CLI_EXIT_RANK);
-  const brim_ranks_options how = {.on_stuck = on_stuck, .ctx = r};
-  brim_status status = brim_ranks_open(&place, &how, &r->ranks);
-  if (status) {
-    brim_free(r);
-    return status;
-  }
-  warn_of_binding(r->ranks);
-  *out = r;
-  return BRIM_OK;
-}
-
-brim_status brim_cli_ranks_failed(brim_cli *cli, brim_cli_ranks *r, brim_status status) {
-  if (!r || !status) return status;
-  if (status == BRIM_EINTERRUPTED) {  // all ranks agreed on it
-    if (r->ranks->rank > 0) cli->error_reported = true;
-    return status;
-  }
-  status = brim_ranks_fail(r->ranks, status);
-  atomic_store(&r->exit_code, brim_cli_exit_of(cli, status));
-  const bool reports = brim_ranks_reports(r->ranks);
-  cli->error_reported = true;
-  if (atomic_exchange(&r->told, true)) return status;  // the watch is about to end this process
-  if (reports) brim_cli_error(cli, status);
-  return status;
-}
-
-void brim_cli_ranks_close(brim_cli_ranks *r) {
-  if (!r) return;
-  brim_ranks_close(r->ranks);
-  brim_free(r);
-}
-
-//------------------------------------------- launcher -------------------------------------------
-// The launcher of ranks on one machine: as many processes of the same command line, whose environment says
-// which rank they are. The first one has the terminal; of the others only failures are shown.
-
-#define LOOK_MS 100
-// After the first rank has failed the others end within BRIM_RANKS_GRACE_NS, by their watch.
-#define GRACE_NS (BRIM_RANKS_GRACE_NS + (int64_t)500000000)
-
-typedef struct rank_child {
-  int rank;
-  brim_child *child;
-  pid_t pid;
-  bool ended, killed;  // killed: by this launcher
-  int exit_code;       // -1 = a signal
-  int signal;
-} rank_child;
-
-typedef struct launch {
+// A run that is shown.
+typedef struct training {
   brim_cli *cli;
-  rank_child *ranks;  // (count)
-  int count;
-  char name[64];
-  int64_t failed_ns;  // when the first rank failed; 0 = none has
-  int first_failed;   // its number; -1 = none: a rank that follows another's failure does not count
-  bool passed_stop;
-} launch;
+  brim_cli_job *job;
+  const char *output_dir;
+  brim_cli_memory memory;
+  bool reported_waiting;      // the warning that steps wait for data was given
+  brim_gpu_sampler *sampler;  // of the GPU's utilisation; NULL = none
+  char *findings;             // the executor has them, as JSON; NULL = none so far
+  const char *unit;           // of rates: "samples", "env steps"; NULL before the start
+} training;
 
-//---------------------------------- starting ----------------------------------
+//--------------------------------------- utilisation of the GPU ---------------------------------------
+// Measured for workloads that ask for it: if a step is one kernel, a busy GPU is not a full one.
 
-static brim_status on_line(void *ctx, const brim_child_line *line) {
-  const rank_child *r = ctx;
-  if (line->size == 0) return BRIM_OK;
-  fprintf(stderr, "[rank %d] %s\n", r->rank, line->text);
+static void training_sampler(training *t, const brim_work_info *info) {
+  brim_cli_job *job = t->job;
+  if (!info->watches_gpu || !job->monitor || !job->memory.uuid[0]) return;
+  if (brim_gpu_sampler_start(job->monitor, job->memory.uuid, 0.1, &t->sampler)) {
+    brim_log_info("train", "cannot measure utilisation: %s", brim_status_detail());
+    brim_status_clear();
+  }
+}
+
+static void training_usage(void *ctx, double *gpu_percent, double *sm_percent) {
+  training *t = ctx;
+  brim_gpu_usage u;
+  if (!t->sampler) return;
+  if (!gpu_percent) {
+    brim_gpu_sampler_mark(t->sampler);
+    return;
+  }
+  brim_gpu_sampler_read(t->sampler, &u);
+  *gpu_percent = u.gpu_percent;
+  *sm_percent = u.sm_percent;
+}
+
+static void training_end(training *t) {
+  brim_gpu_sampler_stop(t->sampler);
+  t->sampler = NULL;
+  brim_free(t->findings);
+  t->findings = NULL;
+}
+
+//-------------------------------------------- start --------------------------------------------
+// The banner and the "start" event: model, device, data, memory.
+
+// The overhead of the host is part of this row; that of a GPU has its own row.
+static void memory_text(const training *t, const brim_plan *plan, char *out, size_t size) {
+  char device[32], host[32], overhead[32];
+  brim_alloc_stats stats;
+  brim_alloc_get_stats(&stats);
+  brim_format_bytes(plan->bytes[BRIM_PLACE_DEVICE], device);
+  brim_format_bytes(plan->bytes[BRIM_PLACE_HOST], host);
+  brim_format_bytes(stats.live_bytes[BRIM_MEM_OVERHEAD], overhead);
+  int n =
+      t->job->memory.uuid[0]
+          ? snprintf(out, size, brim_tr("planned %s on the device, %s on the host"), device, host)
+          : snprintf(out, size, brim_tr("planned %s on the device, %s on the host; overhead %s"),
+                     device, host, overhead);
+  if (plan->recomputed > 0 && n > 0 && (size_t)n < size) {
+    n += snprintf(out + n, size - (size_t)n, brim_tr(", %d of %d blocks recomputed"),
+                  (int)plan->recomputed, (int)plan->segments);
+  }
+  if (t->job->ranks && n > 0 && (size_t)n < size) {
+    snprintf(out + n, size - (size_t)n, "%s", brim_tr(" (each rank)"));
+  }
+}
+
+// The value of a knob in the config; "" if the workload has no such knob.
+static void training_knob(const training *t, brim_knob_role role, char out[32]) {
+  const brim_work *work = t->job->work;
+  int knob = brim_work_knob_as(work, role);
+  out[0] = '\0';
+  if (knob >= 0) brim_knob_format(&work->knobs[knob], work->knobs[knob].value, out);
+}
+
+// Precision and graph capture, on a GPU.
+static void precision_text(const training *t, char *out, size_t size) {
+  char precision[32], compile[32];
+  out[0] = '\0';
+  if (t->job->device->info.kind != BRIM_DEVICE_GPU) return;
+  training_knob(t, BRIM_ROLE_PRECISION, precision);
+  training_knob(t, BRIM_ROLE_GRAPH, compile);
+  if (!precision[0] && !compile[0]) return;
+  bool graphs = brim_device_has_graphs(t->job->device) && strcmp(compile, "false") != 0;
+  snprintf(out, size, "%s%s%s", precision, precision[0] ? ", " : "",
+           graphs ? brim_tr("graph capture on") : brim_tr("graph capture off"));
+}
+
+static void check(brim_str *out, const brim_term *term, const char *text) {
+  brim_str_append(out, "  ");
+  brim_ui_styled(out, term, BRIM_UI_GOOD, term->unicode ? "\xe2\x9c\x93" : "*");
+  brim_str_append_char(out, ' ');
+  brim_ui_clip(out, term, text, term->width > 30 ? term->width - 5 : 0);
+  brim_str_append_char(out, '\n');
+}
+
+// Micro-batches and samples of a step, at most those of an epoch.
+static int64_t accumulated(const brim_work_info *work, int64_t *samples) {
+  int64_t steps = work->accumulation;
+  *samples = work->batch * steps;
+  if (steps > 1 && *samples > work->samples_per_epoch && work->samples_per_epoch > 0) {
+    *samples = work->samples_per_epoch;
+    steps = (*samples + work->batch - 1) / work->batch;
+  }
+  return steps;
+}
+
+// The lines with a check mark that seed guide 004 shows first: the GPU, its memory, features in use. A CPU is named in
+// the row below.
+static void checks(const training *t, const brim_work_info *work, brim_str *out) {
+  const brim_term *term = &t->cli->out;
+  const brim_device_info *info = &t->job->device->info;
+  bool gpu = info->kind == BRIM_DEVICE_GPU;
+  char text[320], bytes[32], precision[32];
+  if (gpu) {
+    snprintf(text, sizeof text, "GPU: %s", info->name);
+    check(out, term, text);
+  }
+  if (gpu && info->total_bytes > 0) {
+    brim_format_bytes(info->total_bytes, bytes);
+    snprintf(text, sizeof text, "VRAM: %s", bytes);
+    check(out, term, text);
+  }
+  if (gpu && t->job->options.measure_algorithms) {
+    check(out, term, brim_tr("algorithm selection enabled"));
+  }
+  training_knob(t, BRIM_ROLE_PRECISION, precision);
+  if (strcmp(precision, "bf16") == 0 || strcmp(precision, "fp16") == 0) {
+    snprintf(text, sizeof text, brim_tr("Mixed Precision (%s) enabled"),
+             precision[0] == 'b' ? "BF16" : "FP16");
+    check(out, term, text);
+  }
+  int64_t samples, steps = accumulated(work, &samples);
+  if (steps > 1) {
+    snprintf(text, sizeof text,
+             brim_tr("Gradient Accumulation: %lld steps (effective batch = %lld)"),
+             (long long)steps, (long long)samples);
+    check(out, term, text);
+  }
+}
+
+static void batch_text(const training *t, const brim_work_info *info, char *out, size_t size) {
+  int64_t batch = info->batch, samples, steps = accumulated(info, &samples);
+  char precision[32];
+  training_knob(t, BRIM_ROLE_PRECISION, precision);
+  if (!precision[0]) snprintf(precision, sizeof precision, "fp32");
+  const char *how = info->accumulates ? info->accumulates : "";
+  const char *gap = how[0] ? " " : "";
+  if (steps > 1 && samples == batch * steps) {
+    snprintf(out, size, brim_tr("%lld x %lld accumulated%s%s = %lld, %s"), (long long)batch,
+             (long long)steps, gap, how, (long long)samples, precision);
+  } else if (steps > 1) {  // an epoch ends within the last micro-batch
+    snprintf(out, size, brim_tr("%lld x %lld + %lld accumulated%s%s = %lld, %s"), (long long)batch,
+             (long long)(samples / batch), (long long)(samples % batch), gap, how,
+             (long long)samples, precision);
+  } else if (info->samples_per_epoch > 0 && info->samples_per_epoch < batch) {
+    snprintf(out, size, brim_tr("%lld rows for %lld samples, %s"), (long long)batch,
+             (long long)info->samples_per_epoch, precision);
+  } else {
+    snprintf(out, size, "%lld, %s", (long long)batch, precision);
+  }
+}
+
+// Why an epoch leaves samples out: drop_last, or equal parts for all ranks.
+static void left_out_text(const training *t, const brim_work_info *info, char *out, size_t size) {
+  char epoch[32];
+  const int64_t left = info->set_samples - info->samples_per_epoch;
+  const int ranks = t->job->ranks ? t->job->ranks->size : 1;
+  brim_format_count((double)info->samples_per_epoch, epoch);
+  if (left >= ranks) {
+    snprintf(out, size, brim_tr(", %s per epoch (drop_last)"), epoch);
+  } else if (left > 0) {
+    snprintf(out, size, brim_tr(", %s per epoch (equal parts for %d ranks)"), epoch, ranks);
+  }
+}
+
+// The kind of targets and the loss.
+static void targets_text(const brim_work_info *info, char *out, size_t size) {
+  const bool classes = info->classes > 0, labels = strcmp(info->loss, "bce") == 0;
+  const int64_t n = classes ? info->classes : info->target_dim;
+  const char *what = classes  ? n == 1 ? brim_tr("%lld class") : brim_tr("%lld classes")
+                      : labels ? brim_tr("%lld labels of 0 or 1 per sample")
+                     : n == 1 ? brim_tr("%lld number to predict")
+                              : brim_tr("%lld numbers to predict");
+  int used = snprintf(out, size, what, (long long)n);
+  if (used > 0 && (size_t)used < size) {
+    snprintf(out + used, size - (size_t)used, brim_tr(", loss %s"), info->loss);
+  }
+}
+
+static void data_rows(const training *t, const brim_work_info *info, brim_str *out) {
+  const brim_term *term = &t->cli->out;
+  char text[320], count[32], eval[32], some[96] = "";
+  brim_format_count((double)info->set_samples, count);
+  brim_format_count((double)info->eval_samples, eval);
+  left_out_text(t, info, some, sizeof some);
+  int n = snprintf(text, sizeof text,
+                   info->eval_samples ? brim_tr("%s %s to train on%s, %s to evaluate on")
+                                      : brim_tr("%s %s to train on%s"),
+                   count, info->unit ? brim_tr(info->unit) : "", some, eval);
+  if (info->eval_size[0] > 0 && n > 0 && (size_t)n < sizeof text) {
+    n += snprintf(text + n, sizeof text - (size_t)n, brim_tr(" as images of %lld x %lld"),
+                  (long long)info->eval_size[0], (long long)info->eval_size[1]);
+  }
+  char kept[300];
+  if (brim_cli_cache_text(info, kept, sizeof kept) && n > 0 && (size_t)n < sizeof text) {
+    snprintf(text + n, sizeof text - (size_t)n, ", %s", kept);
+  }
+  brim_cli_row(term, brim_tr("data"), text, out);
+  if (info->loss) {
+    targets_text(info, text, sizeof text);
+    brim_cli_row(term, brim_tr("targets"), text, out);
+  }
+  if (info->batch <= 0) return;  // it has no batches
+  batch_text(t, info, text, sizeof text);
+  brim_cli_row(term, brim_tr("batch"), text, out);
+}
+
+// Rows of the workload, if it has no data.
+static void own_rows(const training *t, brim_str *out) {
+  const brim_work *work = t->job->work;
+  brim_work_line lines[8];
+  size_t n = work->table->text->start_lines(work->state, lines, sizeof lines / sizeof *lines);
+  for (size_t i = 0; i < n; i++)
+    brim_cli_row(&t->cli->out, brim_tr(lines[i].label), lines[i].text, out);
+}
+
+// "2 over shm", and why not over NCCL.
+static void ranks_row(const training *t, brim_str *out) {
+  const brim_cli_job *job = t->job;
+  char text[320];
+  if (!job->ranks) return;
+  int n = snprintf(text, sizeof text, brim_tr("%d over %s"), job->ranks->size,
+                   brim_device_exchange(job->device));
+  if (job->exchange[0] && n > 0 && (size_t)n < sizeof text) {
+    snprintf(text + n, sizeof text - (size_t)n, brim_tr("; not over NCCL: %s"), job->exchange);
+  }
+  brim_cli_row(&t->cli->out, brim_tr("ranks"), text, out);
+}
+
+static void training_banner(const training *t, const brim_work_info *info, const brim_plan *plan,
+                            int64_t start_step, brim_str *out) {
+  const brim_term *term = &t->cli->out;
+  char text[320], count[32];
+  brim_ui_styled(out, term, BRIM_UI_BOLD, "brim train");
+  brim_str_append_char(out, '\n');
+  checks(t, info, out);
+  brim_cli_device_text(t->job->device, text, sizeof text);
+  brim_cli_row(term, brim_tr("device"), text, out);
+  if (brim_cli_backend_text(t->job, text, sizeof text))
+    brim_cli_row(term, brim_tr("backend"), text, out);
+  snprintf(text, sizeof text, t->job->ranks ? brim_tr("%d for each rank") : "%d",
+           t->job->device->info.threads);
+  if (t->job->device->info.kind == BRIM_DEVICE_CPU)
+    brim_cli_row(term, brim_tr("threads"), text, out);
+  ranks_row(t, out);
+  char what[192];
+  brim_cli_row(term, brim_tr("model"), brim_ui_description(info->description, what), out);
+  brim_format_count((double)plan->parameter_count, count);
+  brim_cli_row(term, brim_tr("parameters"), count, out);
+  if (t->job->work->table->text) {
+    own_rows(t, out);
+  } else {
+    data_rows(t, info, out);
+  }
+  precision_text(t, text, sizeof text);
+  if (text[0]) brim_cli_row(term, brim_tr("compute"), text, out);
+  memory_text(t, plan, text, sizeof text);
+  brim_cli_row(term, brim_tr("memory"), text, out);
+  if (t->job->memory.uuid[0]) {
+    brim_cli_overhead_text(brim_cli_memory_known(&t->memory), text, sizeof text);
+    brim_cli_row(term, brim_tr("overhead"), text, out);
+  }
+  brim_cli_row(term, brim_tr("output"), t->output_dir, out);
+  if (start_step > 0) {
+    snprintf(text, sizeof text, brim_tr("from step %lld"), (long long)start_step);
+    brim_cli_row(term, brim_tr("resumed"), text, out);
+  }
+  brim_str_append_char(out, '\n');
+}
+
+// Puts the baseline's metrics under their names in the log.
+static brim_status put_baseline(json_t *f, const brim_metric_set *set, const double *baseline) {
+  for (size_t i = 0; i < set->count; i++) {
+    char name[BRIM_METRIC_NAME];
+    if (!brim_metric_name(&set->rows[i], BRIM_METRIC_BASELINE, BRIM_METRIC_COLUMN, name)) continue;
+    BRIM_TRY(brim_json_put(f, name, brim_json_number(baseline[i])));
+  }
   return BRIM_OK;
 }
 
-static brim_status start_rank(launch *l, const char *const *argv, rank_child *r) {
-  char rank[32], size[32], name[96];
-  snprintf(rank, sizeof rank, BRIM_RANKS_ENV_RANK "=%d", r->rank);
-  snprintf(size, sizeof size, BRIM_RANKS_ENV_SIZE "=%d", l->count);
-  snprintf(name, sizeof name, BRIM_RANKS_ENV_NAME "=%s", l->name);
-  const char *const env[] = {rank, size, name, NULL};
-  const bool first = r->rank == 0;
-  const brim_child_options how = {.argv = argv,
-                                  .env_change = env,
-                                  .in = BRIM_CHILD_NULL,
-                                  .out = first ? BRIM_CHILD_INHERIT : BRIM_CHILD_NULL,
-                                  .err = first ? BRIM_CHILD_INHERIT : BRIM_CHILD_PIPE,
-                                  .die_with_parent = true,
-                                  .on_line = on_line,
-                                  .ctx = r};
-  BRIM_TRY(brim_child_start(&how, &r->child));
-  r->pid = brim_child_pid(r->child);
-  return BRIM_OK;
-}
-
-static brim_status start_all(launch *l) {
-  char *program = NULL;
-  BRIM_TRY(brim_fs_exe(&program));
-  const char **argv = brim_calloc((size_t)l->cli->argc + 1, sizeof *argv);
-  brim_status status =
-      argv ? BRIM_OK : brim_fail(BRIM_ENOMEM, "no memory for the ranks of a training");
-  if (argv) {
-    argv[0] = program;
-    for (int i = 1; i < l->cli->argc; i++) argv[i] = l->cli->argv[i];
+// Puts the planned length of the run. Early stopping may end it sooner.
+static brim_status put_length(json_t *f, const training *t, const brim_work_info *info) {
+  const brim_config *config = t->job->config;
+  int64_t epochs = info->epochs > 0 ? info->epochs : brim_config_int(config, "training.epochs");
+  int64_t steps = info->steps > 0 ? info->steps : epochs * info->steps_per_epoch;
+  const int64_t limits[] = {brim_config_int(config, "training.steps"),
+                            brim_option_int(&t->cli->parse, "max-steps", 0)};
+  for (size_t i = 0; i < 2; i++) {
+    if (limits[i] > 0 && limits[i] < steps) steps = limits[i];
   }
-  for (int r = 0; r < l->count && !status; r++) {
-    l->ranks[r].rank = r;
-    status = start_rank(l, argv, &l->ranks[r]);
+  BRIM_TRY(brim_json_put(f, "epochs", json_integer(epochs)));
+  return brim_json_put(f, "steps", json_integer(steps));
+}
+
+static brim_status put_ranks(json_t *f, const brim_cli_job *job) {
+  BRIM_TRY(brim_json_put(f, "ranks", json_integer(job->ranks->size)));
+  return brim_json_put(f, "exchange", json_string(brim_device_exchange(job->device)));
+}
+
+static brim_status training_start_event(training *t, const brim_work_info *info,
+                                        const brim_plan *plan, int64_t start_step) {
+  char device[320];
+  brim_alloc_stats stats;
+  brim_alloc_get_stats(&stats);
+  double overhead = t->job->memory.uuid[0] ? brim_cli_memory_known(&t->memory)
+                                           : (double)stats.live_bytes[BRIM_MEM_OVERHEAD];
+  brim_cli_device_text(t->job->device, device, sizeof device);
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "device", json_string(device));
+  bool slow = brim_cli_backend_text(t->job, device, sizeof device);
+  if (!s && slow) s = brim_json_put(f, "backend", json_string(device));
+  if (!s && t->job->ranks) s = put_ranks(f, t->job);
+  if (!s) s = brim_json_put(f, "model", json_string(info->description ? info->description : ""));
+  if (!s && info->loss) s = brim_json_put(f, "loss_name", json_string(info->loss));
+  if (!s && info->fused) s = brim_json_put(f, "fused", json_string(info->fused));
+  if (!s) {
+    s = brim_json_put(f, "parameters", brim_json_number((double)plan->parameter_count));
   }
-  brim_free(argv);
-  brim_free(program);
-  return status;
+  if (!s) s = brim_json_put(f, "samples_per_epoch", json_integer(info->samples_per_epoch));
+  if (!s) s = brim_json_put(f, "steps_per_epoch", json_integer(info->steps_per_epoch));
+  if (!s) s = put_length(f, t, info);
+  if (!s) s = brim_json_put(f, "eval_samples", json_integer(info->eval_samples));
+  const brim_metric_set *set = t->job->work->metrics;
+  if (!s && set->baseline_label) s = put_baseline(f, set, info->baseline);
+  if (!s) s = brim_json_put(f, "cache", json_string(info->cache ? info->cache : "none"));
+  if (!s && info->locked_bytes > 0) {
+    s = brim_json_put(f, "locked_bytes", brim_json_number((double)info->locked_bytes));
+  }
+  if (!s) {
+    s = brim_json_put(f, "planned_device",
+                      brim_json_number((double)plan->bytes[BRIM_PLACE_DEVICE]));
+  }
+  if (!s) {
+    s = brim_json_put(f, "planned_host", brim_json_number((double)plan->bytes[BRIM_PLACE_HOST]));
+  }
+  if (!s) s = brim_json_put(f, "overhead", brim_json_number(overhead));
+  if (!s) s = brim_json_put(f, "segments", json_integer(plan->segments));
+  if (!s) s = brim_json_put(f, "recomputed", json_integer(plan->recomputed));
+  if (!s) s = brim_json_put(f, "output_dir", json_string(t->output_dir));
+  if (!s) s = brim_json_put(f, "start_step", json_integer(start_step));
+  return brim_cli_finish_event(t->cli, "start", f, s);
 }
 
-//---------------------------------- waiting ----------------------------------
+//--------------------------------------- progress and end ---------------------------------------
 
-static void note_end(launch *l, rank_child *r) {
-  const brim_child_result *end = brim_child_get_result(r->child);
-  r->ended = true;
-  r->exit_code = end->lost ? BRIM_CLI_EXIT_FAILED : end->exit_code;
-  r->signal = end->signal;
-  const bool good = r->exit_code == BRIM_CLI_EXIT_OK || r->exit_code == BRIM_CLI_EXIT_INTERRUPTED;
-  if (good) return;
-  if (!l->failed_ns) l->failed_ns = brim_clock_now().ns;
-  const bool follows = r->exit_code == BRIM_CLI_EXIT_RANK || r->killed;
-  if (!follows && l->first_failed < 0) l->first_failed = r->rank;
+// Warns of pageable memory.
+static void warn_pageable(const training *t, const brim_work_info *info) {
+  char pinned[32];
+  training_knob(t, BRIM_ROLE_PINNED, pinned);
+  bool copies = !info->cache || strcmp(info->cache, "gpu") != 0;
+  const char *why = brim_cli_pageable_text(t->job->device);
+  if (why && copies && strcmp(pinned, "false") == 0) brim_log_text(BRIM_LOG_WARN, "train", why);
 }
 
-// The wish to stop goes to all: they agree on the step to stop at.
-static void pass_stop(launch *l) {
-  if (!*l->cli->stop || l->passed_stop) return;
-  l->passed_stop = true;
-  for (int r = 0; r < l->count; r++) {
-    if (!l->ranks[r].ended && brim_child_signal(l->ranks[r].child, SIGTERM)) brim_status_clear();
+static brim_status show_check(void *ctx, const brim_setting *setting, const brim_plan *plan) {
+  training *t = ctx;
+  return brim_cli_memory_check_plan(&t->memory, setting, plan);
+}
+
+static void on_start(void *ctx, const brim_work_info *info, const brim_plan *plan,
+                     int64_t start_step) {
+  training *t = ctx;
+  t->cli->running = true;  // from here on a failure is no mistake in options or config, on any rank
+  if (brim_ranks_rank(t->job->ranks) > 0) return;
+  t->unit = info->unit;
+  brim_cli_memory_started(&t->memory, plan);
+  warn_pageable(t, info);
+  training_sampler(t, info);
+  if (t->cli->json) {
+    if (training_start_event(t, info, plan, start_step)) brim_status_clear();
+    return;
+  }
+  if (t->cli->quiet) return;
+  brim_str text;
+  brim_str_init(&text);
+  training_banner(t, info, plan, start_step, &text);
+  brim_cli_print(t->cli, &text);
+  brim_str_deinit(&text);
+}
+
+static void on_progress(void *ctx, const brim_progress *progress) {
+  training *t = ctx;
+  brim_cli_memory_tick(&t->memory);
+  brim_cli_progress(t->cli, progress);
+}
+
+static const char *unit_of(const training *t) {
+  return t->unit ? brim_tr(t->unit) : brim_tr("samples");
+}
+
+static void evaluation_part(const brim_epoch_report *r, brim_str *out) {
+  brim_metric_line(r->metrics, BRIM_METRIC_LINE_EVAL, r->eval, r->baseline, out);
+}
+
+static void epoch_line(const training *t, const brim_epoch_report *r, brim_str *out) {
+  char number[32];
+  brim_str head;
+  brim_str_init(&head);
+  brim_str_printf(&head, brim_tr("epoch %lld/%lld"), (long long)r->epoch, (long long)r->epochs);
+  brim_ui_styled(out, &t->cli->out, BRIM_UI_BOLD, head.data);
+  brim_str_deinit(&head);
+  // With a baseline the evaluation comes first: it is what counts.
+  bool eval_first = r->metrics->baseline_label != NULL;
+  if (eval_first && r->evaluated) evaluation_part(r, out);
+  brim_metric_line(r->metrics, BRIM_METRIC_LINE_TRAIN, r->train, NULL, out);
+  if (!eval_first && r->evaluated) evaluation_part(r, out);
+  if (!isnan(r->seconds)) {
+    brim_format_figure(r->samples_per_s, number);
+    brim_str_printf(out, "  %s %s/s", number, unit_of(t));
+    brim_format_duration(r->seconds, number);
+    brim_str_printf(out, "  %s", number);
+  }
+  if (!isnan(r->gpu_percent))
+    brim_str_printf(out, brim_tr("  GPU %.0f %%"), brim_shown(r->gpu_percent));
+  if (!isnan(r->sm_percent))
+    brim_str_printf(out, brim_tr("  SMs %.0f %%"), brim_shown(r->sm_percent));
+  if (r->best) {
+    brim_str_append(out, "  ");
+    brim_ui_styled(out, &t->cli->out, BRIM_UI_GOOD, brim_tr("best"));
   }
 }
 
-static void kill_late(launch *l) {
-  if (!l->failed_ns || brim_clock_now().ns - l->failed_ns < GRACE_NS) return;
-  for (int r = 0; r < l->count; r++) {
-    rank_child *c = &l->ranks[r];
-    if (c->ended || c->killed) continue;
-    c->killed = true;
-    if (brim_child_signal_group(c->child, SIGKILL)) brim_status_clear();
-  }
+static brim_status put_scores(json_t *f, const brim_epoch_report *r) {
+  const brim_metric_set *set = r->metrics;
+  BRIM_TRY(brim_cli_put_metrics(f, set, BRIM_METRIC_TRAIN, r->train));
+  bool grouped = set->baseline_label != NULL;  // a missing group of metrics is null as a whole
+  BRIM_TRY(
+      brim_cli_put_metrics(f, set, BRIM_METRIC_EVAL, r->evaluated || !grouped ? r->eval : NULL));
+  BRIM_TRY(brim_cli_put_metrics(f, set, BRIM_METRIC_BASELINE, r->baseline));
+  if (!r->watches_gpu) return BRIM_OK;
+  BRIM_TRY(brim_json_put(f, "gpu_percent", brim_json_number(r->gpu_percent)));
+  return brim_json_put(f, "sm_percent", brim_json_number(r->sm_percent));
 }
 
-static void wait_all(launch *l, brim_child **children) {
-  for (int running = l->count; running > 0;) {
-    brim_child_wait_any(children, (size_t)l->count, LOOK_MS);
-    running = 0;
-    for (int r = 0; r < l->count; r++) {
-      rank_child *c = &l->ranks[r];
-      bool ended = c->ended;
-      if (!ended && brim_child_poll(c->child, &ended)) brim_status_clear();
-      if (ended && !c->ended) note_end(l, c);
-      running += !ended;
+static brim_status epoch_event(training *t, const brim_epoch_report *r) {
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "epoch", json_integer(r->epoch));
+  if (!s) s = brim_json_put(f, "epochs", json_integer(r->epochs));
+  if (!s) s = put_scores(f, r);
+  if (!s) s = brim_json_put(f, "lr", brim_json_number(r->lr));
+  if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
+  if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
+  if (!s) s = brim_json_put(f, "best", json_boolean(r->best));
+  if (!s) s = brim_json_put(f, "loader", brim_cli_loading_json(&r->loading));
+  return brim_cli_finish_event(t->cli, "epoch", f, s);
+}
+
+static void on_epoch(void *ctx, const brim_epoch_report *report) {
+  training *t = ctx;
+  brim_cli_memory_measure(&t->memory);  // evaluation has its own modules
+  if (t->cli->json) {
+    if (epoch_event(t, report)) brim_status_clear();
+    return;
+  }
+  if (t->cli->quiet) return;
+  brim_str line, text;
+  brim_str_init(&line);
+  brim_str_init(&text);
+  epoch_line(t, report, &line);
+  brim_ui_wrap_parts(&text, &t->cli->out, line.data, 2);
+  brim_str_append_char(&text, '\n');
+  brim_cli_print(t->cli, &text);
+  brim_str_deinit(&text);
+  brim_str_deinit(&line);
+}
+
+//---------------------------------- steps ----------------------------------
+
+// Three decimals as in seed guide 003, five for short steps.
+static void seconds_text(double seconds, char out[32]) {
+  snprintf(out, 32, seconds >= 0.0995 ? "%.3fs" : "%.5fs", seconds);
+}
+
+static void steps_line(const training *t, const brim_run_steps *s, brim_str *out) {
+  char data[32], compute[32], rate[32];
+  brim_str line;
+  brim_str_init(&line);
+  seconds_text(s->data_s, data);
+  seconds_text(s->compute_s, compute);
+  brim_format_figure(s->samples_per_s, rate);
+  brim_str_printf(&line, brim_tr("step %lld"), (long long)s->step);
+  brim_metric_line(s->metrics, BRIM_METRIC_LINE_STEPS, s->values, NULL, &line);
+  brim_str_printf(&line, "  %s %s/s", rate, unit_of(t));
+  if (s->loads) {
+    brim_str_printf(&line, "  Data: %s | Compute: %s", data, compute);
+  } else {
+    brim_str_printf(&line, "  Compute: %s", compute);
+  }
+  brim_ui_styled(out, &t->cli->out, BRIM_UI_DIM, line.data);
+  brim_str_append_char(out, '\n');
+  brim_str_deinit(&line);
+}
+
+static brim_status steps_event(training *t, const brim_run_steps *r) {
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "epoch", json_integer(r->epoch));
+  if (!s) s = brim_json_put(f, "step", json_integer(r->step));
+  if (!s) s = brim_cli_put_metrics(f, r->metrics, BRIM_METRIC_STEPS, r->values);
+  if (!s) s = brim_json_put(f, "lr", brim_json_number(r->lr));
+  if (!s) s = brim_json_put(f, "data_s", brim_json_number(r->data_s));
+  if (!s) s = brim_json_put(f, "compute_s", brim_json_number(r->compute_s));
+  if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
+  return brim_cli_finish_event(t->cli, "steps", f, s);
+}
+
+// Warns once if steps wait for data longer than they compute.
+static void warn_waiting(training *t, const brim_run_steps *s) {
+  if (t->reported_waiting || !(s->data_s > s->compute_s) || s->data_s < 1e-3) return;
+  t->reported_waiting = true;
+  brim_log_text(BRIM_LOG_WARN, "train",
+                brim_tr("steps wait for data longer than they compute; try more data.num_workers, "
+                        "data.cache=ram or a faster disk; `brim bench` measures which helps"));
+}
+
+static void on_steps(void *ctx, const brim_run_steps *steps) {
+  training *t = ctx;
+  warn_waiting(t, steps);
+  if (t->cli->json) {
+    if (steps_event(t, steps)) brim_status_clear();
+    return;
+  }
+  if (t->cli->quiet) return;
+  brim_str text;
+  brim_str_init(&text);
+  steps_line(t, steps, &text);
+  brim_cli_print(t->cli, &text);
+  brim_str_deinit(&text);
+}
+
+//---------------------------------- the end ----------------------------------
+
+// {"loss_not_finite": 3, ...}: the anomalies that happened.
+static json_t *anomalies_json(const brim_run_result *r) {
+  json_t *o = json_object();
+  for (size_t i = 0; o && r->diagnosis && i < r->diagnosis->count; i++) {
+    if (r->anomalies[i] == 0) continue;
+    if (brim_json_put(o, r->diagnosis->rows[i].name, json_integer(r->anomalies[i]))) {
+      json_decref(o);
+      return NULL;
     }
-    pass_stop(l);
-    kill_late(l);
+  }
+  return o;
+}
+
+// Puts the best value of each ranking metric, such as "best_accuracy".
+static brim_status put_best(json_t *f, const brim_run_result *r) {
+  const brim_metric_set *set = r->metrics;
+  for (size_t i = 0; i < set->count; i++) {
+    char key[BRIM_METRIC_NAME + 8];
+    const brim_metric *row = &set->rows[i];
+    if (row->rank == 0) continue;
+    snprintf(key, sizeof key, "best_%s", row->key);
+    BRIM_TRY(brim_json_put(f, key, brim_json_number(r->best[i])));
+  }
+  return BRIM_OK;
+}
+
+static bool any_known(const double *values) {
+  for (size_t i = 0; i < BRIM_METRIC_MAX; i++) {
+    if (!isnan(values[i])) return true;
+  }
+  return false;
+}
+
+static brim_status put_last_scores(json_t *f, const brim_run_result *r) {
+  const brim_metric_set *set = r->metrics;
+  bool grouped = set->baseline_label != NULL;
+  if (!grouped) BRIM_TRY(brim_cli_put_metrics(f, set, BRIM_METRIC_TRAIN, r->train));
+  BRIM_TRY(brim_cli_put_metrics(f, set, BRIM_METRIC_EVAL,
+                                any_known(r->eval) || !grouped ? r->eval : NULL));
+  BRIM_TRY(brim_cli_put_metrics(f, set, BRIM_METRIC_BASELINE, r->baseline));
+  if (any_known(r->probe)) BRIM_TRY(brim_cli_put_metrics(f, set, BRIM_METRIC_PROBE, r->probe));
+  return put_best(f, r);
+}
+
+static brim_status show_put_ranks(json_t *f, const brim_run_result *r) {
+  if (r->ranks < 2) return BRIM_OK;
+  json_t *o = json_object();
+  brim_status s = brim_json_put(o, "count", json_integer(r->ranks));
+  if (!s) s = brim_json_put(o, "exchange", json_string(r->exchange_by));
+  if (!s) s = brim_json_put(o, "exchange_ms", brim_json_number(r->exchange_ms));
+  if (!s) s = brim_json_put(o, "exposed_ms", brim_json_number(r->exchange_exposed_ms));
+  if (!s) return brim_json_put(f, "ranks", o);
+  json_decref(o);
+  return s;
+}
+
+static brim_status result_event(training *t, const brim_run_result *r) {
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "steps", json_integer(r->steps));
+  if (!s) s = brim_json_put(f, "steps_run", json_integer(r->steps_run));
+  if (!s) s = brim_json_put(f, "epochs", json_integer(r->epochs));
+  if (!s) s = put_last_scores(f, r);
+  if (!s) s = brim_json_put(f, "best_epoch", json_integer(r->best_epoch));
+  if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
+  if (!s) s = brim_json_put(f, "wall_s", brim_json_number(r->wall_seconds));
+  if (!s) s = brim_json_put(f, "samples_per_s", brim_json_number(r->samples_per_s));
+  if (!s) s = brim_json_put(f, "skipped_steps", json_integer(r->skipped_steps));
+  if (!s) s = brim_json_put(f, "bad_samples", json_integer(r->bad_samples));
+  if (!s) s = brim_json_put(f, "anomalies", anomalies_json(r));
+  if (!s) s = brim_json_put(f, "stopped_early", json_boolean(r->stopped_early));
+  if (!s) s = show_put_ranks(f, r);
+  if (!s) s = brim_json_put(f, "loader", brim_cli_loading_json(&r->loading));
+  if (!s) s = brim_json_put(f, "partial", json_boolean(r->partial));
+  if (!s) s = brim_json_put(f, "interrupted", json_boolean(r->interrupted));
+  if (!s && t->job->memory.uuid[0]) {
+    s = brim_json_put(f, "memory", brim_cli_memory_json(&t->memory));
+  }
+  if (!s) s = brim_json_put(f, "checkpoint", json_string(r->checkpoint));
+  if (!s) s = brim_json_put(f, "output_dir", json_string(t->output_dir));
+  return brim_cli_finish_event(t->cli, "result", f, s);
+}
+
+// Says how to continue a run that has nothing left to do.
+static void nothing_left(const training *t, const brim_run_result *r, brim_str *out) {
+  const char *length = t->job->work->table->length_key;
+  bool through = r->epochs >= brim_config_int(t->job->config, "training.epochs");
+  if (length && !r->stopped_early) {
+    brim_str_printf(out,
+                    brim_tr("nothing left to do: the run is complete at step %lld; raise %s or "
+                            "--max-steps to continue training\n"),
+                    (long long)r->steps, length);
+    return;
+  }
+  const char *fmt;
+  if (r->stopped_early && through) {
+    fmt = brim_tr(
+        "nothing left to do: early stopping ended the run at step %lld; raise "
+        "training.early_stopping_patience and --epochs to continue training\n");
+  } else if (r->stopped_early) {
+    fmt = brim_tr(
+        "nothing left to do: early stopping ended the run at step %lld; raise "
+        "training.early_stopping_patience to continue training\n");
+  } else {
+    fmt = brim_tr(
+        "nothing left to do: the run is complete at step %lld; raise --epochs or --max-steps to "
+        "continue training\n");
+  }
+  brim_str_printf(out, fmt, (long long)r->steps);
+}
+
+static void summary_head(const training *t, const brim_run_result *r, brim_str *out) {
+  char time[32], rate[32];
+  const char *fmt;
+  brim_format_duration(r->seconds, time);
+  brim_format_figure(r->samples_per_s, rate);
+  if (r->interrupted && r->steps == 1) {
+    fmt = brim_tr("\ninterrupted after %lld step, %s, %s %s/s\n");
+  } else if (r->interrupted) {
+    fmt = brim_tr("\ninterrupted after %lld steps, %s, %s %s/s\n");
+  } else if (r->steps == 1) {
+    fmt = brim_tr("\ndone: %lld step, %s, %s %s/s\n");
+  } else {
+    fmt = brim_tr("\ndone: %lld steps, %s, %s %s/s\n");
+  }
+  if (!r->interrupted && r->steps_run == 0) {
+    nothing_left(t, r, out);
+  } else if (r->steps_run < r->steps) {
+    // Steps count the whole run; time and rate only the steps made now.
+    fmt = r->interrupted
+              ? brim_tr("\ninterrupted after %lld steps, %lld of them now: %s, %s %s/s\n")
+              : brim_tr("\ndone: %lld steps, %lld of them now: %s, %s %s/s\n");
+    brim_str_printf(out, fmt, (long long)r->steps, (long long)r->steps_run, time, rate, unit_of(t));
+  } else {
+    brim_str_printf(out, fmt, (long long)r->steps, time, rate, unit_of(t));
   }
 }
 
-//---------------------------------- the result ----------------------------------
+static int wider(int width, const char *label) {
+  int columns = label && label[0] ? brim_utf8_width(brim_tr(label)) : 0;
+  return columns > width ? columns : width;
+}
 
-static brim_status status_of(int exit_code) {
-  switch (exit_code) {
-    case BRIM_CLI_EXIT_USAGE:
-      return BRIM_EINVAL;
-    case BRIM_CLI_EXIT_DEVICE:
-      return BRIM_EDEVICE;
-    case BRIM_CLI_EXIT_MEMORY:
-      return BRIM_EOOM;
-    default:
-      return BRIM_ECHILD;
+// Width of the summary's labels: the longest in this language, and two blanks.
+static int summary_width(const brim_run_result *r) {
+  static const char *const labels[] = {BRIM_N_("memory"),  BRIM_N_("loading"), BRIM_N_("warning"),
+                                       BRIM_N_("ranks"),   BRIM_N_("skipped"), BRIM_N_("advice"),
+                                       BRIM_N_("stopped"), BRIM_N_("in all")};
+  const brim_metric_set *set = r->metrics;
+  int width = 9;
+  for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) width = wider(width, labels[i]);
+  for (size_t i = 0; i < set->count; i++) {
+    const brim_metric *row = &set->rows[i];
+    bool probe = row->stages & BRIM_METRIC_AT(BRIM_METRIC_PROBE);
+    if (row->rank == 0 && !probe) continue;
+    width = wider(width, row->eval_label ? row->eval_label : row->label);
+    width = wider(width, row->label);
+  }
+  return wider(width, set->baseline_label) + 2;
+}
+
+// The label of a row of the summary, padded to the others' width.
+static void summary_label(const brim_run_result *r, brim_str *out, const char *label) {
+  int width = summary_width(r) - brim_utf8_width(label);
+  brim_str_printf(out, "  %s", label);
+  brim_str_repeat(out, ' ', width > 0 ? (size_t)width : 1);
+}
+
+static void summary_row(const brim_run_result *r, brim_str *out, const char *label,
+                        const char *text) {
+  summary_label(r, out, label);
+  brim_str_printf(out, "%s\n", text);
+}
+
+static void ranks_line(const brim_run_result *r, brim_str *out) {
+  char text[192], all[32], exposed[32];
+  if (r->ranks < 2) return;
+  brim_format_duration(r->exchange_ms * 1e-3, all);
+  brim_format_duration(r->exchange_exposed_ms * 1e-3, exposed);
+  if (isnan(r->exchange_ms)) {
+    snprintf(text, sizeof text, "%d, %s", r->ranks, r->exchange_by);
+  } else if (isnan(r->exchange_exposed_ms)) {
+    snprintf(text, sizeof text, brim_tr("%d; exchanges take %s per step (%s)"), r->ranks, all,
+             r->exchange_by);
+  } else {
+    snprintf(text, sizeof text,
+             brim_tr("%d; exchanges take %s per step (%s), of which steps wait for %s"), r->ranks,
+             all, r->exchange_by, exposed);
+  }
+  summary_row(r, out, brim_tr("ranks"), text);
+}
+
+static void loading_lines(const brim_run_result *r, brim_str *out) {
+  brim_str text;
+  brim_str_init(&text);
+  if (brim_cli_loading_text(&r->loading, &text)) {
+    summary_row(r, out, brim_tr("loading"), text.data ? text.data : "");
+  }
+  brim_str_clear(&text);
+  if (brim_cli_broken_text(&r->loading, &text)) {
+    summary_row(r, out, brim_tr("warning"), text.data ? text.data : "");
+  }
+  brim_str_deinit(&text);
+}
+
+static void anomaly_lines(const brim_run_result *r, brim_str *out) {
+  char text[512];
+  for (size_t i = 0; r->diagnosis && i < r->diagnosis->count; i++) {
+    const brim_work_trouble_row *row = &r->diagnosis->rows[i];
+    if (r->anomalies[i] == 0) continue;
+    snprintf(text, sizeof text, brim_tr(r->anomalies[i] == 1 ? row->one : row->many),
+             (long long)r->anomalies[i], (long long)r->first_anomaly[i]);
+    summary_row(r, out, brim_tr(row->label), text);
+  }
+  if (!r->advice[0]) return;
+  char advice[sizeof r->advice];
+  brim_words_text(r->advice, advice, sizeof advice);
+  summary_row(r, out, brim_tr("advice"), advice);
+}
+
+// The total time, if the steps took clearly less.
+static void time_line(const brim_run_result *r, brim_str *out) {
+  char time[32];
+  if (r->steps_run == 0 || r->wall_seconds < 1.1 * r->seconds + 0.5) return;
+  brim_format_duration(r->wall_seconds, time);
+  summary_label(r, out, brim_tr("in all"));
+  brim_str_printf(out, brim_tr("%s including start, evaluations and checkpoints\n"), time);
+}
+
+// The throughput in the other units of the workload.
+static void rates_line(const brim_run_result *r, brim_str *out) {
+  char number[32];
+  if (r->rate_count == 0 || r->steps_run == 0) return;
+  summary_label(r, out, brim_tr("rates"));
+  for (size_t i = 0; i < r->rate_count; i++) {
+    brim_format_figure(r->samples_per_s * r->rates[i].per_sample, number);
+    brim_str_printf(out, "%s%s %s", i ? ", " : "", number, brim_tr(r->rates[i].unit));
+  }
+  brim_str_append_char(out, '\n');
+}
+
+static void stopped_line(const training *t, const brim_run_result *r, brim_str *out) {
+  char text[256];
+  const brim_config *config = t->job->config;
+  if (!r->stopped_early) return;
+  snprintf(text, sizeof text,
+           brim_tr("early, after epoch %lld: no improvement above %g in %lld evaluations; the best "
+                   "is epoch %lld"),
+           (long long)r->epochs, brim_config_float(config, "training.early_stopping_delta"),
+           (long long)brim_config_int(config, "training.early_stopping_patience"),
+           (long long)r->best_epoch);
+  summary_row(r, out, brim_tr("stopped"), text);
+}
+
+// Values behind a label of the summary: "812 +- 40, falls 12.0 %".
+static void summary_values(const brim_run_result *r, int row, const double *values, brim_str *out) {
+  const brim_metric_set *set = r->metrics;
+  char parts[BRIM_METRIC_MAX][BRIM_METRIC_TEXT], number[32];
+  size_t n = brim_metric_parts(set, BRIM_METRIC_LINE_SUMMARY, values, NULL, parts, BRIM_METRIC_MAX);
+  if (n == 0) {
+    brim_metric_format_value(&set->rows[row], values[row], number);
+    brim_str_append(out, number);
+    return;
+  }
+  size_t label = strlen(brim_metric_label(&set->rows[row], BRIM_METRIC_LINE_SUMMARY));
+  brim_str_append(out, parts[0] + 2 + label + (label > 0));
+  for (size_t i = 1; i < n; i++) brim_str_append(out, parts[i]);
+}
+
+// The last evaluation of this invocation, if any, and the best one.
+static void evaluation_line(const brim_run_result *r, brim_str *out) {
+  const brim_metric_set *set = r->metrics;
+  int row = brim_metric_deciding(set, BRIM_METRIC_EVAL, r->eval, false);
+  bool now = row >= 0;
+  if (!now) row = brim_metric_deciding(set, BRIM_METRIC_EVAL, r->best, false);
+  if (row < 0) return;
+  char text[128] = "", number[32];
+  if (r->best_epoch > 0 && !r->best_by_training && !isnan(r->best[row])) {
+    brim_metric_format_value(&set->rows[row], r->best[row], number);
+    snprintf(text, sizeof text, brim_tr("best %s in epoch %lld"), number, (long long)r->best_epoch);
+  } else if (r->best_epoch > 0 && set->rows[row].rank == 1 && now) {
+    snprintf(text, sizeof text, brim_tr("best epoch %lld by its training"),
+             (long long)r->best_epoch);
+  }
+  if (!now && !text[0]) return;
+  summary_label(r, out, brim_metric_label(&set->rows[row], BRIM_METRIC_LINE_SUMMARY));
+  if (now) summary_values(r, row, r->eval, out);
+  if (now && set->summary) brim_str_printf(out, brim_tr(set->summary), (long long)r->eval_samples);
+  brim_str_printf(out, "%s%s\n", now && text[0] ? ", " : "", text);
+}
+
+static void baseline_line(const brim_run_result *r, brim_str *out) {
+  const brim_metric_set *set = r->metrics;
+  int row = brim_metric_deciding(set, BRIM_METRIC_BASELINE, r->baseline, false);
+  if (!set->baseline_label || row < 0) return;
+  summary_label(r, out, brim_tr(set->baseline_label));
+  summary_values(r, row, r->baseline, out);
+  brim_str_append_char(out, '\n');
+}
+
+// Training metrics of an epoch that --max-steps cut short.
+static void partial_line(const brim_run_result *r, brim_str *out) {
+  char parts[BRIM_METRIC_MAX][BRIM_METRIC_TEXT];
+  if (!r->partial) return;
+  size_t n =
+      brim_metric_parts(r->metrics, BRIM_METRIC_LINE_TRAIN, r->train, NULL, parts, BRIM_METRIC_MAX);
+  int first = -1;
+  for (size_t i = 0; first < 0 && i < r->metrics->count; i++) {
+    if (r->metrics->rows[i].lines & BRIM_METRIC_AT(BRIM_METRIC_LINE_TRAIN)) first = (int)i;
+  }
+  if (n == 0 || first < 0 || isnan(r->train[first])) return;
+  const char *label = brim_metric_label(&r->metrics->rows[first], BRIM_METRIC_LINE_TRAIN);
+  summary_label(r, out, label);
+  brim_str_append(out, parts[0] + 2 + strlen(label) + 1);
+  for (size_t i = 1; i < n; i++) brim_str_printf(out, ", %s", parts[i] + 2);
+  brim_str_printf(out, brim_tr(" so far in epoch %lld\n"), (long long)r->epochs + 1);
+}
+
+// The evaluation at the end, if the workload has one.
+static void probe_lines(const brim_run_result *r, brim_str *out) {
+  for (size_t i = 0; i < r->metrics->count; i++) {
+    const brim_metric *row = &r->metrics->rows[i];
+    char number[32];
+    if (!(row->stages & BRIM_METRIC_AT(BRIM_METRIC_PROBE)) || !row->label[0]) continue;
+    if (isnan(r->probe[i])) continue;
+    brim_metric_format_value(row, r->probe[i], number);
+    summary_label(r, out, brim_tr(row->label));
+    brim_str_printf(out, "%s%s%s\n", number, row->about ? ", " : "",
+                    row->about ? brim_tr(row->about) : "");
   }
 }
 
-// A rank that ended without a word, or did not end.
-static brim_status tell(const rank_child *r) {
-  if (r->killed) {
-    return brim_fail(BRIM_ECHILD, "rank %d (PID %d) gave no sign of life", r->rank, (int)r->pid);
+// Says that --max-steps ended the run before an evaluation, so there is no best.safetensors.
+static void not_evaluated_line(const training *t, const brim_run_result *r, brim_str *out) {
+  if (!r->not_evaluated) return;
+  char text[640];
+  char *path = brim_fs_join(t->output_dir, "last.safetensors");
+  brim_msg_format(
+      text, sizeof text,
+      brim_tr("none: --max-steps (training.steps) ended the run before an evaluation; run "
+              "brim eval %s"),
+      path ? path : "last.safetensors");
+  brim_free(path);
+  for (size_t i = 0; i < r->metrics->count; i++) {
+    const brim_metric *row = &r->metrics->rows[i];
+    if (row->rank == 0 || !(row->stages & BRIM_METRIC_AT(BRIM_METRIC_EVAL))) continue;
+    summary_row(r, out, brim_metric_label(row, BRIM_METRIC_LINE_SUMMARY), text);
+    return;
   }
-  if (r->signal) {
-    return brim_fail(BRIM_ECHILD, "rank %d (PID %d) was ended by signal %d (%s)", r->rank,
-                     (int)r->pid, r->signal, strsignal(r->signal));
-  }
-  return brim_fail(BRIM_ECHILD, "rank %d (PID %d) failed with exit code %d", r->rank, (int)r->pid,
-                   r->exit_code);
 }
 
-static brim_status result(launch *l) {
-  if (!l->failed_ns) {
-    bool interrupted = l->ranks[0].exit_code == BRIM_CLI_EXIT_INTERRUPTED;
-    l->cli->error_reported = interrupted;
-    return interrupted ? BRIM_EINTERRUPTED : BRIM_OK;
+static void summary(training *t, const brim_run_result *r, brim_str *out) {
+  t->unit = r->unit;
+  summary_head(t, r, out);
+  rates_line(r, out);
+  time_line(r, out);
+  stopped_line(t, r, out);
+  partial_line(r, out);
+  evaluation_line(r, out);
+  baseline_line(r, out);
+  not_evaluated_line(t, r, out);
+  probe_lines(r, out);
+  char memory[128];
+  if (brim_cli_memory_text(&t->memory, memory, sizeof memory)) {
+    summary_row(r, out, brim_tr("memory"), memory);
   }
-  // The first rank prints the reason, whichever rank's it is, unless it has no voice any more.
-  const rank_child *first = &l->ranks[0];
-  const bool told = first->exit_code > 0 && first->exit_code != BRIM_CLI_EXIT_INTERRUPTED;
-  l->cli->error_reported = told;
-  const rank_child *failed = l->first_failed >= 0 ? &l->ranks[l->first_failed] : NULL;
-  for (int r = 0; r < l->count && !failed; r++) {
-    if (l->ranks[r].killed) failed = &l->ranks[r];
+  ranks_line(r, out);
+  loading_lines(r, out);
+  anomaly_lines(r, out);
+  static const char *const files[] = {"last.safetensors", "best.safetensors", "model.safetensors"};
+  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    char *path = brim_fs_join(t->output_dir, files[i]);
+    if (path && brim_fs_exists(path)) brim_str_printf(out, "  %s\n", path);
+    brim_free(path);
   }
-  if (!failed) failed = first;
-  brim_status status = tell(failed);
-  return told && failed->exit_code > 0 ? status_of(failed->exit_code) : status;
+  if (r->interrupted)
+    brim_str_append(out, brim_tr("to continue, run the same command with --resume\n"));
 }
 
-static brim_status launch_init(launch *l) {
-  uint32_t random = 0;
-  if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) random = (uint32_t)getpid();
-  snprintf(l->name, sizeof l->name, "/brim-%d-%08x", (int)getpid(), random);
-  l->ranks = brim_calloc((size_t)l->count, sizeof *l->ranks);
-  return l->ranks ? BRIM_OK : brim_fail(BRIM_ENOMEM, "no memory for the ranks of a training");
+static brim_status show_result(training *t, const brim_run_result *result) {
+  if (t->cli->json) return result_event(t, result);
+  brim_str text;
+  brim_str_init(&text);
+  summary(t, result, &text);
+  return brim_cli_finish_text(t->cli, &text, BRIM_OK);
 }
 
-// Of ranks that ended before all had come.
-static void unlink_memory(const launch *l) {
-  char twin[sizeof l->name + 8];
-  snprintf(twin, sizeof twin, "%s-twin", l->name);
-  shm_unlink(l->name);
-  shm_unlink(twin);
+//---------------------------------- for an executor ----------------------------------
+
+// Sends a record to the executor (record_channel.h). A failure does not stop the run.
+static void tell_executor(training *t, const char *event, const char *key, json_t *value) {
+  json_t *fields = json_object();
+  brim_status s = brim_json_put(fields, key, value);
+  if (brim_cli_finish_event(t->cli, event, fields, s)) brim_status_clear();
 }
 
-brim_status brim_cli_ranks_launch(brim_cli *cli, int count) {
-  launch l = {.cli = cli, .count = count, .first_failed = -1};
-  // The first rank answers a signal; this process passes it on.
-  cli->stop = brim_cli_signals(false, BRIM_CLI_SAVES);
-  BRIM_TRY(launch_init(&l));
-  brim_child **children = brim_calloc((size_t)count, sizeof(brim_child *));
-  brim_status status =
-      children ? start_all(&l) : brim_fail(BRIM_ENOMEM, "no memory for the ranks of a training");
-  if (!status) {
-    for (int r = 0; r < count; r++) children[r] = l.ranks[r].child;
-    wait_all(&l, children);
-    status = result(&l);
+static void on_checkpoint(void *ctx, int64_t step) {
+  tell_executor(ctx, "checkpoint", "step", json_integer(step));
+}
+
+// Sends the findings when they have changed. Skips an empty list before the first finding.
+static void on_published(void *ctx, const brim_job *job) {
+  training *t = ctx;
+  json_t *json = NULL;
+  char *text = NULL;
+  if (brim_ranks_rank(t->job->ranks) > 0) return;
+  if ((job->finding_count == 0 && !t->findings) || brim_job_to_json(job, &json)) {
+    brim_status_clear();
+    return;
   }
-  for (int r = 0; r < count; r++) brim_child_close(l.ranks[r].child);
-  unlink_memory(&l);
-  brim_free(children);
-  brim_free(l.ranks);
-  return status;
+  json_t *list = json_object_get(json, "findings");
+  if (brim_json_dump(list, 0, &text)) brim_status_clear();
+  if (text && (!t->findings || strcmp(t->findings, text) != 0)) {
+    tell_executor(t, "findings", "findings", json_incref(list));
+    brim_free(t->findings);
+    t->findings = text;
+    text = NULL;
+  }
+  brim_free(text);
+  json_decref(json);
+}
+
+static void training_watch(training *t, brim_run_options *options) {
+  options->check = show_check;
+  options->usage = training_usage;
+  options->on_start = on_start;
+  options->on_progress = on_progress;
+  options->on_epoch = on_epoch;
+  options->on_steps = on_steps;
+  options->ctx = t;
+  if (t->cli->json && t->cli->channel) {
+    options->on_checkpoint = on_checkpoint;
+    options->on_published = on_published;
+  }
 }
 
 //------------------------------------------- command -------------------------------------------
-// `brim train`: options to config, config to workload, workload to the training loop, which is
-// src/run. What a person sees of it is in cli_train_show.c and cli_train_show.c.
 
 static const char *const checkpointing_choices[] = {"auto", "true", "false", NULL};
 static const char *const cache_choices[] = {"auto", "none", "ram", "gpu", NULL};
@@ -472,7 +1100,7 @@ static bool lies_in(const char *path, const char *dir) {
   return same;
 }
 
-// Any checkpoint: a new run would take those of later steps for its own future.
+// Does the folder have a checkpoint? A new run would mistake those of later steps for its own.
 static bool holds_checkpoint(const char *dir) {
   char **names = NULL;
   size_t count = 0;
@@ -519,7 +1147,7 @@ static void choose_resume(const brim_cli *cli, const brim_config *config, brim_r
   }
 }
 
-// Before a device and data are opened for it.
+// Fails early, before the device is opened, if the checkpoint to resume from cannot be read.
 static brim_status check_there(const char *path) {
   brim_safetensors *file = NULL;
   BRIM_TRY(brim_trained_refuse_folder(path, "last.safetensors"));
@@ -528,8 +1156,8 @@ static brim_status check_there(const char *path) {
   return BRIM_OK;
 }
 
-// For programs that run many trainings: what kind of failure it was. Files are those of the data from
-// when the device is open.
+// The failure class, for programs that run many trainings. Once the device is open, failures of files are failures of
+// the data.
 static brim_failure class_of(const brim_cli *cli, const brim_cli_job *job, brim_status status,
                              const brim_run_result *r) {
   if (r->diverged) return BRIM_FAILURE_NAN;
@@ -559,44 +1187,43 @@ static brim_failure class_of(const brim_cli *cli, const brim_cli_job *job, brim_
   }
 }
 
-// What can be refused before a device and data are opened.
+// Checks before the device and the data are opened.
 static brim_status prepare(const brim_cli *cli, const brim_cli_job *job, const char *dir,
                            brim_run_options *how) {
   choose_resume(cli, job->config, how);
-  if (brim_ranks_rank(job->ranks) > 0) return BRIM_OK;  // the first rank looks at files
+  if (brim_ranks_rank(job->ranks) > 0) return BRIM_OK;  // the first rank checks files
   if (how->resume_path) BRIM_TRY(check_there(how->resume_path));
-  // a checkpoint from elsewhere starts a run of its own: it needs a place of its own
+  // A checkpoint from another folder starts a new run, which needs an empty folder.
   bool continues = how->resume || (how->resume_path && lies_in(how->resume_path, dir));
   return continues ? BRIM_OK : refuse_overwriting(dir);
 }
 
 static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir,
                             brim_run_result *result) {
-  brim_cli_training t = {
-      .cli = cli, .job = job, .output_dir = dir, .memory = {.cli = cli, .job = job}};
+  training t = {.cli = cli, .job = job, .output_dir = dir, .memory = {.cli = cli, .job = job}};
   cli->channel = getenv(BRIM_CHANNEL_ENV) != NULL;
   brim_run_options how = {.output_dir = dir,
                           .stop = cli->stop,
                           .publish = "train",
                           .max_steps = brim_option_int(&cli->parse, "max-steps", 0)};
-  brim_cli_training_watch(&t, &how);
+  training_watch(&t, &how);
   BRIM_TRY(prepare(cli, job, dir, &how));
   if (!job->ranks) {
     int count = 1;
     BRIM_TRY(brim_cli_ranks_wanted(job, &count));
     if (count > 1) return brim_cli_ranks_launch(cli, count);
-    job->on_first = true;  // of a list that gpus or ranks cut to one
+    job->on_first = true;  // gpus or ranks may cut a list of devices to one
   }
   BRIM_TRY(brim_cli_job_open(cli, job));
   brim_status status = brim_run_train(job->work, job->config, &how, result);
-  brim_cli_training_end(&t);
+  training_end(&t);
   if (status) {
     status = brim_cli_memory_failed(&t.memory, status);
   } else {
     brim_cli_memory_measure(&t.memory);
   }
   if (status == BRIM_OK || (status == BRIM_EINTERRUPTED && result->interrupted)) {
-    brim_status shown = brim_cli_training_result(&t, result);
+    brim_status shown = show_result(&t, result);
     if (!status) status = shown;
   }
   return status;
@@ -612,7 +1239,7 @@ static brim_status run(brim_cli *cli) {
   brim_cli_ranks *ranks = NULL;
   BRIM_TRY(brim_cli_ranks_open(cli, &ranks));
   job.ranks = brim_cli_ranks_get(ranks);
-  // what there is to say of the config the launcher has said
+  // The launcher has reported the warnings of the config.
   bool launched = job.ranks && job.ranks->origin == BRIM_RANKS_BRIM;
   bool before = launched ? brim_log_hush(true) : false;
   brim_status status = brim_cli_job_config(cli, &job);

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "base/base_text.h"
-#include "cli/job/cli_job_options.h"
 #include "workload/learn/learn_scores.h"
 
 typedef struct evaluation {

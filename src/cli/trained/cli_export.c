@@ -1,5 +1,4 @@
 // `brim export CHECKPOINT [--output model.onnx]`: writes the trained network as ONNX, for other programs.
-#include "cli/job/cli_job_options.h"
 #include "cli/trained/cli_trained.h"
 #include "engine/engine_onnx.h"
 

@@ -1,5 +1,4 @@
 // `brim predict CHECKPOINT --data-path P [--output FILE]`: writes the outputs of a trained network for every sample.
-#include "cli/job/cli_job_options.h"
 #include "cli/trained/cli_trained.h"
 #include "data/pack/data_columns.h"
 #include "workload/learn/learn_scores.h"

@@ -7,7 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/job/cli_job_options.h"
 #include "cli/trained/cli_trained.h"
 #include "ui/pages/ui_pages.h"
 
