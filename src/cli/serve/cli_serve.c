@@ -1,4 +1,4 @@
-// `brim serve`: the server of a pool, a worker for this machine beside it, and the tokens.
+// `brim serve`: the server of a pool, the worker of this machine beside it, and the tokens.
 
 #include "cli/serve/cli_serve.h"
 
@@ -20,11 +20,11 @@
 #include "lab/wire/lab_wire_link.h"
 
 //-------------------------------------- files of the owner --------------------------------------
-// Files of a server that only its owner may read: the token of its worker, and how commands reach it.
+// Files that only the owner of a server may read: the token of its worker, and its address for commands.
 
 enum { PRIVATE_MAX = 4096 };
 
-// A new file takes the name: what stood there may be a link, or have an owner or readers of its own.
+// Replaces the file by a new one: the old one may be a link, or have another owner or other readers.
 brim_status brim_cli_write_private(const char *path, const char *text) {
   brim_str temp;
   brim_str_init(&temp);
@@ -51,10 +51,7 @@ void brim_cli_warn_readable(const char *path) {
   brim_log_warn("serve", "other users can read or write %s; run chmod 600 %s", path, path);
 }
 
-// --- cli_serve.c: files that only their owner reads
-
-// BRIM_ENOENT: it is not there. BRIM_EINVAL: others could have read or written it. brim_free.
-// A file that others could write would let them choose the token.
+// BRIM_ENOENT: there is no such file. BRIM_EINVAL: others can read it, or write it and so choose the token. brim_free.
 static brim_status read_private(const char *path, char **out) {
   struct stat st;
   char text[PRIVATE_MAX];
@@ -82,7 +79,12 @@ static brim_status read_private(const char *path, char **out) {
 
 static char *path_in(const char *folder) { return brim_fs_join(folder, "serve.json"); }
 
-static brim_status control_write(const char *folder, const brim_cli_control *control) {
+// serve.json in the folder of the store: how the owner's commands reach the server.
+typedef struct control_file {
+  char url[320], pin[BRIM_HTTP_PIN], token[BRIM_TOKEN];
+} control_file;
+
+static brim_status control_write(const char *folder, const control_file *control) {
   char *path = path_in(folder), *text = NULL;
   json_t *o = json_object();
   brim_status s = path ? brim_json_put(o, "url", json_string(control->url))
@@ -102,7 +104,7 @@ static void copy(const json_t *o, const char *key, char *out, size_t size) {
   snprintf(out, size, "%s", text ? text : "");
 }
 
-static brim_status control_read(const char *folder, brim_cli_control *out) {
+static brim_status control_read(const char *folder, control_file *out) {
   char *path = path_in(folder), *text = NULL;
   json_t *o = NULL;
   memset(out, 0, sizeof *out);
@@ -129,16 +131,25 @@ static void control_remove(const char *folder) {
 }
 
 //-------------------------------------------- grids --------------------------------------------
-// What the server has to know to expand a grid as `brim sweep` does: workloads, and the GPUs of this machine.
+// Facts for expanding a grid as `brim sweep` does: workloads, and the GPUs of this machine.
+
+typedef struct grid_facts {
+  brim_cli *cli;
+  brim_gpu_monitor *monitor;  // NULL without NVML
+  char gpu[96];
+  brim_config_facts facts;
+  brim_cli_metric_names names;
+  brim_lab_grid_maker maker;
+} grid_facts;
 
 static brim_status describe(void *ctx, const brim_config *point, brim_lab_point *out) {
-  brim_cli_serve_grids *g = (brim_cli_serve_grids *)ctx;
+  grid_facts *g = (grid_facts *)ctx;
   g->names.count = 0;  // the grid copies the name
   return brim_cli_sweep_describe(&g->names, point, out);
 }
 
 static brim_status needs(void *ctx, const brim_lab_grid *grid, brim_store_point *points) {
-  brim_cli_serve_grids *g = (brim_cli_serve_grids *)ctx;
+  grid_facts *g = (grid_facts *)ctx;
   union {
     const brim_lab_grid *in;
     brim_lab_grid *out;
@@ -152,12 +163,12 @@ static bool find_metric(void *ctx, const char *key, brim_sweep_metric *out) {
   return brim_cli_sweep_metric(key, out);
 }
 
-static void serve_grids_open(brim_cli *cli, brim_cli_serve_grids *out) {
+static void serve_grids_open(brim_cli *cli, grid_facts *out) {
   memset(out, 0, sizeof *out);
   out->cli = cli;
   if (brim_gpu_monitor_open(&out->monitor)) brim_status_clear();
   brim_cli_sweep_facts(out->monitor, out->gpu, &out->facts);
-  // A machine that runs no experiments does not know what they need elsewhere.
+  // A machine that runs no experiments does not know their needs elsewhere.
   bool runs = !brim_option_flag(&cli->parse, "server-only", false);
   out->maker = (brim_lab_grid_maker){.facts = &out->facts,
                                      .describe = describe,
@@ -167,23 +178,19 @@ static void serve_grids_open(brim_cli *cli, brim_cli_serve_grids *out) {
                                      .ctx = out};
 }
 
-static void serve_grids_close(brim_cli_serve_grids *grids) {
-  brim_gpu_monitor_close(grids->monitor);
-}
+static void serve_grids_close(grid_facts *grids) { brim_gpu_monitor_close(grids->monitor); }
 
 //-------------------------------------------- tokens --------------------------------------------
-// `brim serve token`: in a store that no process has open, or through the server that has it.
+// `brim serve token`: changes a store that no process has open, or asks the server that has it.
 
-// role NULL: the one that it had.
+// role NULL: the role does not change.
 static brim_status print_token(brim_cli *cli, const char *id, const char *role, const char *token) {
   if (cli->json) {
     json_t *f = json_object();
     brim_status s = brim_json_put(f, "id", json_string(id));
     if (!s && role) s = brim_json_put(f, "role", json_string(role));
     if (!s) s = brim_json_put(f, "token", json_string(token));
-    if (!s) return brim_cli_event(cli, "token", f);
-    json_decref(f);
-    return s;
+    return brim_cli_finish_event(cli, "token", f, s);
   }
   brim_str text;
   brim_str_init(&text);
@@ -213,9 +220,7 @@ static brim_status put_token(void *ctx, const brim_store_token *t) {
   brim_status s = brim_json_put(f, "id", json_string(t->id));
   if (!s) s = brim_json_put(f, "role", json_string(t->role));
   if (!s) s = brim_json_put(f, "created", json_string(when));
-  if (!s) return brim_cli_event(l->cli, "token", f);
-  json_decref(f);
-  return s;
+  return brim_cli_finish_event(l->cli, "token", f, s);
 }
 
 static brim_status list_tokens(brim_cli *cli, brim_store *store) {
@@ -249,10 +254,10 @@ static brim_status change_token(brim_cli *cli, brim_store *store, const char *wo
   return print_token(cli, id, role, token);
 }
 
-// A server that has the SQLite file for itself makes the change.
+// Asks the server that has the SQLite file.
 static brim_status call_server(const char *place, const char *method, const char *path,
                                const char *body, json_t **out) {
-  brim_cli_control control;
+  control_file control;
   brim_http_client *client = NULL;
   brim_http_answer answer;
   BRIM_TRY(control_read(place, &control));
@@ -323,7 +328,6 @@ static brim_status ask_server(brim_cli *cli, const char *place, const char *word
   return status;
 }
 
-// --- cli_serve.c: brim serve token ...
 static brim_status serve_token(brim_cli *cli, const char *place) {
   const size_t n = cli->parse.positional_count;
   const char *word = n > 1 ? cli->parse.positional[1] : "",
@@ -445,7 +449,7 @@ typedef struct serving {
   brim_cli *cli;
   brim_store *store;
   brim_lab_pool *pool;
-  brim_cli_serve_grids grids;
+  grid_facts grids;
   brim_child *worker;
   char token[BRIM_TOKEN];    // of the worker of this machine
   char control[BRIM_TOKEN];  // of commands of this server's owner
@@ -460,7 +464,7 @@ static const char *place_of(const brim_cli *cli) {
 
 //---------------------------------- the worker of this machine ----------------------------------
 
-// Where this machine reaches the server: at the address it listens at, or at its own among all of them.
+// The URL of the server for this machine: the address it listens at, or the local one if it listens at all.
 static void local_url(const serving *s, char *out, size_t size) {
   const char *address = brim_option_string(&s->cli->parse, "address", "127.0.0.1");
   if (strcmp(address, "0.0.0.0") == 0) address = "127.0.0.1";
@@ -474,7 +478,7 @@ static const char *folder_of(const brim_cli *cli) {
   return brim_option_string(&cli->parse, "output-dir", "runs/serve");
 }
 
-// The token of this machine's worker is the same after a restart: trainings that outlived a server have it.
+// The token of this machine's worker stays the same after a restart: trainings that outlived the server use it.
 static brim_status read_or_make_token(serving *s) {
   char *path = brim_fs_join(folder_of(s->cli), "local.token"), *text = NULL;
   brim_status status = path ? brim_fs_mkdirs(folder_of(s->cli))
@@ -492,7 +496,7 @@ static brim_status read_or_make_token(serving *s) {
   return status;
 }
 
-// What the command line says about this machine, for its worker: at most 10 words, ended by NULL.
+// Options about this machine for its worker: at most 10 words, ended by NULL.
 static void add_machine_words(const brim_option_parse *parse, const char **out) {
   static const char *const with_value[] = {"device", "--device", "jobs", "--jobs",
                                            "stall",  "--stall",  NULL};
@@ -530,7 +534,7 @@ static brim_status start_worker(serving *s) {
   return status;
 }
 
-// One that ended is started again, but not at once.
+// Restarts a worker that ended, after a pause.
 static brim_status keep_worker(serving *s) {
   if (brim_option_flag(&s->cli->parse, "server-only", false)) return BRIM_OK;
   if (s->worker) {
@@ -556,7 +560,7 @@ static brim_status count_token(void *ctx, const brim_store_token *t) {
   return BRIM_OK;
 }
 
-// Other machines reach it only with TLS and a token, unless the user says so.
+// Requires TLS and a token for other machines, unless the user allows less.
 static brim_status check_network(serving *s) {
   const brim_option_parse *parse = &s->cli->parse;
   const char *address = brim_option_string(parse, "address", "127.0.0.1");
@@ -576,7 +580,7 @@ static brim_status check_network(serving *s) {
                         address);
 }
 
-// Workers with --ca refuse an expired certificate; those with --pin do not look.
+// Warns of an expiring certificate: workers with --ca refuse it; those with --pin do not check.
 static brim_status check_end(const char *file, const char *pem) {
   int64_t end_s = 0;
   char when[32];
@@ -608,7 +612,7 @@ static brim_status read_pin(serving *s) {
   return status;
 }
 
-// Each connection is an open file, and shells often allow 1024.
+// Raises the limit of open files: each connection is one, and shells often allow 1024.
 static void allow_connections(void) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= FILES) return;
@@ -647,9 +651,7 @@ static brim_status tell_address(serving *s) {
     brim_status status = brim_json_put(f, "address", json_string(address));
     if (!status) status = brim_json_put(f, "port", json_integer(port));
     if (!status && s->pin[0]) status = brim_json_put(f, "pin", json_string(s->pin));
-    if (!status) return brim_cli_event(s->cli, "serving", f);
-    json_decref(f);
-    return status;
+    return brim_cli_finish_event(s->cli, "serving", f, status);
   }
   brim_cli_note(s->cli, brim_tr("brim serves %s at %s://%s:%d\n"), brim_store_place(s->store),
                 scheme, address, port);
@@ -657,9 +659,9 @@ static brim_status tell_address(serving *s) {
   return BRIM_OK;
 }
 
-// Where commands like `brim serve token` reach it while it has the store.
+// Writes the address that `brim serve token` uses while the server has the store.
 static brim_status tell_control(serving *s) {
-  brim_cli_control control = {0};
+  control_file control = {0};
   if (brim_store_is_url(place_of(s->cli))) return BRIM_OK;
   local_url(s, control.url, sizeof control.url);
   snprintf(control.pin, sizeof control.pin, "%s", s->pin);
@@ -706,7 +708,7 @@ static brim_status check_numbers(brim_cli *cli) {
   return brim_cli_sweep_check(cli);
 }
 
-// An option without effect would be a surprise later.
+// Refuses options without effect.
 static brim_status refuse(brim_cli *cli, const char *const *names, const char *message) {
   for (; *names; names++) {
     if (brim_option_find(&cli->parse, *names)) return brim_cli_usage(cli, message, *names);

@@ -1,4 +1,4 @@
-// Inside the serve command.
+// Shared by `brim serve` and `brim worker`.
 #ifndef BRIM_CLI_SERVE_H_
 #define BRIM_CLI_SERVE_H_
 
@@ -11,30 +11,14 @@
 extern "C" {
 #endif
 
-// --- cli_serve.c
-
-typedef struct brim_cli_serve_grids {
-  brim_cli *cli;
-  brim_gpu_monitor *monitor;  // NULL without NVML
-  char gpu[96];
-  brim_config_facts facts;
-  brim_cli_metric_names names;
-  brim_lab_grid_maker maker;
-} brim_cli_serve_grids;
 brim_status brim_cli_write_private(const char *path, const char *text);
 // Warns if others can read or write the file of a secret. NULL is fine.
 void brim_cli_warn_readable(const char *path);
 
-// How the owner's commands reach a server: serve.json in the folder of its store.
-typedef struct brim_cli_control {
-  char url[320], pin[BRIM_HTTP_PIN], token[BRIM_TOKEN];
-} brim_cli_control;
-
-// --- cli_worker.c: brim worker, and brim serve --client-only
-
+// `brim worker`, and `brim serve --client-only`.
 brim_status brim_cli_worker_run(brim_cli *cli);
 
-// Rows of options of both commands: how a worker trusts the server, and what it uses of its machine.
+// Option rows of both commands: how a worker trusts the server, and the devices it uses.
 #define BRIM_CLI_WORKER_TRUST(heading)                                                  \
   {.name = "token-file",                                                                \
    .kind = BRIM_OPTION_STRING,                                                          \

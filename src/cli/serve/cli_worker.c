@@ -1,5 +1,4 @@
-// `brim worker` and `brim serve --client-only`: pulls experiments from a server and runs them on this
-// machine.
+// `brim worker` and `brim serve --client-only`: takes experiments from a server and runs them on this machine.
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +25,7 @@ static const brim_option options[] = {
     {0},
 };
 
-// Executors are processes of their own, and take these from the environment.
+// Executors are other processes and read these from the environment.
 static brim_status set_variables(brim_cli *cli) {
   const char *ca = brim_option_string(&cli->parse, "ca", NULL);
   const char *pin = brim_option_string(&cli->parse, "pin", NULL);
@@ -47,7 +46,7 @@ static brim_status set_variables(brim_cli *cli) {
 
 enum { AGAIN_MS = 500, AGAIN_MOST_MS = 30000, STOP_MS = 100 };
 
-// After a power failure workers and server start in any order.
+// Waits for the server: after a power failure workers and server start in any order.
 static brim_status open_patiently(brim_cli_sweep_job *j, brim_lab_sweep **out) {
   for (int64_t wait = AGAIN_MS;; wait = 2 * wait < AGAIN_MOST_MS ? 2 * wait : AGAIN_MOST_MS) {
     brim_status status = brim_cli_sweep_open(j, out);

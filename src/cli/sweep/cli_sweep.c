@@ -1,4 +1,4 @@
-// `brim sweep`: the command, its options, its words.
+// `brim sweep`: the command and its options; finding stores and logs; the metric of an experiment.
 
 #include "cli/sweep/cli_sweep.h"
 
@@ -16,68 +16,8 @@
 #include "lab/sweep/lab_sweep.h"
 #include "lab/wire/lab_wire_link.h"
 
-//---------------------------------- command lines of children ----------------------------------
-// Command lines of the processes that a sweep starts.
-
-// Plug-ins are code: trainings and plans load those that the user of this command has agreed to.
-void brim_cli_sweep_plugin_words(const brim_cli_sweep_job *j, const char **out, size_t most) {
-  const brim_option_parse *parse = &j->cli->parse;
-  size_t n = 0;
-  for (size_t i = 0; i < parse->count && n + 4 < most; i++) {
-    if (strcmp(parse->items[i].option->name, "plugin") != 0) continue;
-    out[n++] = "--plugin";
-    out[n++] = parse->items[i].values[0];
-  }
-  if (brim_option_flag(parse, "allow-plugins", false) ||
-      (j->job.config &&
-       brim_config_layer_of(j->job.config, "plugins") == BRIM_CONFIG_FROM_OVERRIDE)) {
-    out[n++] = "--allow-plugins";
-  }
-  out[n] = NULL;
-}
-
-brim_status brim_cli_sweep_planner(const brim_cli_sweep_job *j, brim_cli_sweep_words *out) {
-  enum { MOST = sizeof out->list / sizeof out->list[0] };
-  *out = (brim_cli_sweep_words){0};
-  if (!j->program) {
-    BRIM_TRY(brim_fs_exe(&out->program));
-  } else if (!(out->program = brim_strdup(j->program))) {
-    return brim_fail(BRIM_ENOMEM, "out of memory for a path");
-  }
-  out->list[0] = out->program;
-  out->list[1] = "sweep";
-  out->list[2] = "plan";
-  brim_cli_sweep_plugin_words(j, out->list + 3, MOST - 3);
-  return BRIM_OK;
-}
-
-void brim_cli_sweep_gpu_spec(const brim_gpu_listed *gpus, size_t count, size_t at,
-                             char out[BRIM_CLI_GPU_SPEC]) {
-  bool slices = false;
-  for (size_t i = 0; i < count; i++) slices = slices || gpus[i].slice;
-  if (slices) {
-    snprintf(out, BRIM_CLI_GPU_SPEC, "%s", gpus[at].uuid);
-  } else {
-    snprintf(out, BRIM_CLI_GPU_SPEC, "cuda:%zu", at);
-  }
-}
-
-//---------------------------------- words of commands that brim starts ----------------------------------
-
-bool brim_cli_sweep_take_text(const char *word, const char *key, const char **out) {
-  size_t n = strlen(key);
-  if (strncmp(word, key, n) != 0 || word[n] != '=') return false;
-  *out = word + n + 1;
-  return true;
-}
-
-bool brim_cli_sweep_take_number(const char *word, const char *key, int64_t *out) {
-  const char *text;
-  return brim_cli_sweep_take_text(word, key, &text) && brim_parse_i64(text, out);
-}
-
 //-------------------------------------------- place --------------------------------------------
-// Where a sweep's store and logs are, for the words that look at one.
+// The places of stores and logs.
 
 static bool find_store(const char *folder, struct stat *st) {
   char *file = brim_fs_join(folder, BRIM_STORE_FILE);
@@ -157,26 +97,8 @@ brim_status brim_cli_sweep_log_path(const char *folder, const char *exp, int64_t
   return status || *out ? status : brim_fail(BRIM_ENOMEM, "out of memory while reading a log");
 }
 
-brim_status brim_cli_sweep_read_end(const char *path, size_t bytes, char **out) {
-  int fd = -1;
-  uint64_t size = 0;
-  BRIM_TRY(brim_fs_open_regular(path, &fd, &size));
-  uint64_t from = size > bytes ? size - bytes : 0;
-  size_t n = (size_t)(size - from);
-  char *text = brim_alloc(n + 1);
-  ssize_t got = text ? pread(fd, text, n, (off_t)from) : -1;
-  close(fd);
-  if (!text) return brim_fail(BRIM_ENOMEM, "out of memory while reading a log");
-  text[got > 0 ? got : 0] = '\0';
-  // from the first whole line on
-  char *line = from > 0 ? strchr(text, '\n') : NULL;
-  if (line) memmove(text, line + 1, strlen(line + 1) + 1);
-  *out = text;
-  return BRIM_OK;
-}
-
 //-------------------------------------------- metric --------------------------------------------
-// Which metric stands for an experiment, and how it is shown: what workloads declare.
+// The metric of an experiment and its display, as workloads declare them.
 
 static const char *keep_name(brim_cli_metric_names *all, const char *name) {
   for (size_t i = 0; i < all->count; i++) {
@@ -190,12 +112,12 @@ static const char *keep_name(brim_cli_metric_names *all, const char *name) {
 static void add_name(const brim_metric *row, brim_metric_stage stage, brim_str *out) {
   char name[BRIM_METRIC_NAME];
   if (!brim_metric_name(row, stage, BRIM_METRIC_COLUMN, name)) return;
-  // The first is the metric shown until one is recorded (lab_store.h).
+  // The first name is shown until a metric is recorded (lab_store.h).
   if (out->len == 0) brim_str_append(out, name);
   brim_str_printf(out, " %s", name);
 }
 
-// The row that checkpoint.best names, then those that decide, by rank: of evaluations, of training.
+// Adds the metric that checkpoint.best names, then the ranking metrics of evaluations and of training.
 static void add_names(const brim_workload_table *table, const brim_config *point, const char *best,
                       brim_metric_stage stage, brim_str *out) {
   const brim_metric_set *set = table->metric_set;
@@ -250,7 +172,6 @@ bool brim_cli_sweep_metric(const char *key, brim_sweep_metric *out) {
 }
 
 //------------------------------------------- command -------------------------------------------
-// `brim sweep`: the command, its options, and which word is whose.
 
 static const char *const state_choices[] = {"queued", "running",   "done", "failed",
                                             "paused", "cancelled", NULL};
@@ -444,7 +365,7 @@ static const brim_option options[] = {
 static const struct {
   const char *name;
   brim_status (*run)(brim_cli *cli);
-  bool looks;  // Ctrl-C ends a look at a sweep, not the sweep
+  bool looks;  // Ctrl-C stops this command only, not the sweep
 } verbs[] = {
     {"status", brim_cli_sweep_status, true},
     {"cancel", brim_cli_sweep_cancel, true},
@@ -466,7 +387,7 @@ static const struct {
     {"plan", brim_cli_sweep_plan, false},
 };
 
-// A grid may be named as a word is: ./status is the file.
+// A file with the name of an action is written ./status.
 static brim_status run(brim_cli *cli) {
   const char *word = cli->parse.positional_count > 0 ? cli->parse.positional[0] : "";
   for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {

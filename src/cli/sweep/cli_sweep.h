@@ -1,4 +1,4 @@
-// Inside the sweep command: one function per word.
+// Shared by the files of `brim sweep`, and by `brim serve` and `brim worker`.
 #ifndef BRIM_CLI_SWEEP_H_
 #define BRIM_CLI_SWEEP_H_
 
@@ -15,7 +15,7 @@ struct brim_lab_point;
 struct brim_lab_sweep;
 struct brim_store_point;
 
-// What `brim sweep GRID` works on.
+// The state of `brim sweep GRID`.
 typedef struct brim_cli_sweep_job {
   brim_cli *cli;
   brim_cli_job job;  // input and config
@@ -23,14 +23,14 @@ typedef struct brim_cli_sweep_job {
   brim_gpu_monitor *monitor;           // NULL without NVML
   char *name;                          // of the grid
   char *place, *folder;                // of the store, of the experiments' files
-  char *shown;                         // the place without a password: what is printed
-  bool only_continue;                  // no grid was named: what the store has is run
+  char *shown;                         // the place as printed, without a password
+  bool only_continue;                  // no grid was named: run the experiments of the store
   bool worker;                         // of a server: waits for more
-  const char *program;                 // that plans; NULL = this one
+  const char *program;                 // program that plans; NULL = this one
   struct brim_cli_sweep_slurm *slurm;  // NULL: experiments run on this machine
 } brim_cli_sweep_job;
 
-// Metrics that points refer to, with their alternatives (brim_store_point); outlives the grid.
+// Names of metrics with their alternatives, which points refer to (brim_store_point); outlives the grid.
 typedef struct brim_cli_metric_names {
   char names[32][400];
   size_t count;
@@ -40,66 +40,33 @@ brim_status brim_cli_sweep_describe(void *ctx, const brim_config *point,
                                     struct brim_lab_point *out);
 // The first GPU, for the preset `auto`; `name` outlives the facts. monitor may be NULL.
 void brim_cli_sweep_facts(brim_gpu_monitor *monitor, char name[96], brim_config_facts *out);
-// How a metric is shown, by its name in logs; false: no workload has it.
+// The display of a metric, by its name in logs; false if no workload has it.
 bool brim_cli_sweep_metric(const char *key, brim_sweep_metric *out);
-// --plugin and --allow-plugins as this command got them, ended by NULL.
-void brim_cli_sweep_plugin_words(const brim_cli_sweep_job *job, const char **out, size_t most);
-// The command line of the process that plans, ended by NULL; brim_free(program).
-typedef struct brim_cli_sweep_words {
-  char *program;
-  const char *list[28];
-} brim_cli_sweep_words;
-brim_status brim_cli_sweep_planner(const brim_cli_sweep_job *job, brim_cli_sweep_words *out);
-// The value of a word key=value of such a command line; false where it is another's.
-bool brim_cli_sweep_take_text(const char *word, const char *key, const char **out);
-bool brim_cli_sweep_take_number(const char *word, const char *key, int64_t *out);
-// How the process that plans is asked about a GPU of the machine's list: "cuda:1", or its UUID where
-// some are slices (MIG), which CUDA does not count.
+// The device spec of a GPU for the process that plans: "cuda:1", or its UUID if some GPUs are MIG slices, which CUDA does
+// not count.
 enum { BRIM_CLI_GPU_SPEC = 64 };
 void brim_cli_sweep_gpu_spec(const brim_gpu_listed *gpus, size_t count, size_t at,
                              char out[BRIM_CLI_GPU_SPEC]);
-// Sets need_bytes of the grid's points, where several may run on one GPU.
+// Sets need_bytes of the grid's points, if several may run on one GPU.
 brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *job, struct brim_store_point *points);
-// --dry-run: what the grid has and needs; nothing is submitted (cli_sweep_dry.c).
-brim_status brim_cli_sweep_dry(const brim_cli_sweep_job *job);
-// The numbers among the options of the command line are within their limits.
+// Checks the limits of numbers among the options.
 brim_status brim_cli_sweep_check(brim_cli *cli);
-// How experiments run in Slurm, by the options of the command line (cli_sweep_run.c). *out NULL: they run on
-// this machine.
-struct brim_lab_slurm_options;
-typedef struct brim_cli_sweep_slurm brim_cli_sweep_slurm;
 // Opens the sweep of the job, with the options of the command line.
 brim_status brim_cli_sweep_open(const brim_cli_sweep_job *job, struct brim_lab_sweep **out);
-// Turns until the sweep ends, with the live table, lines or events; then the summary.
+// Runs the sweep to its end and shows it: live table, lines or events, then the summary.
 brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, struct brim_lab_sweep *sweep);
 
-// --store, else the positional word `at`, else the newest store below runs; brim_free. A store has to
-// be there.
+// An existing store: --store, else the positional word `at`, else the newest one below runs; brim_free.
 brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out);
-// A folder with a store, or the URL of a database: opening another place would make a store there.
+// Is it a folder with a store, or the URL of a database? Opening another place would create a store.
 bool brim_cli_sweep_has_store(const char *place);
-// The store below runs that changed last, for brim_free; NULL when there is none.
+// The store below runs that changed last, for brim_free; NULL if there is none.
 brim_status brim_cli_sweep_newest(char **out);
-// What the sweep says about itself; nothing where none runs. *folder (may be NULL): of the
-// experiments' files, for brim_free.
-struct brim_lab_link;
-// What `status` asks a server beside (cli_sweep_show.c): its workers, and why experiments wait.
-typedef struct brim_cli_sweep_pool {
-  json_t *waits;    // {id: text} in the user's language
-  json_t *workers;  // rows of the reply, without those that are gone for a day
-  char first[160];  // why the first of the queue waits; "" = none does
-  int64_t now;      // by the clock of the store
-} brim_cli_sweep_pool;
-// which: grid and limit of the experiments that wait. To be deinitialised after a failure too.
-struct brim_store_filter;
-
 // The log of an attempt below FOLDER; brim_free.
 brim_status brim_cli_sweep_log_path(const char *folder, const char *exp, int64_t attempt,
                                     char **out);
-// The end of a file in whole lines, about this many bytes; brim_free.
-brim_status brim_cli_sweep_read_end(const char *path, size_t bytes, char **out);
 
-// positional[0] is the word itself; `run` has the grid as positional[0] instead.
+// Actions. positional[0] is the action; for `run` it is the grid.
 brim_status brim_cli_sweep_run(brim_cli *cli);           // brim sweep GRID
 brim_status brim_cli_sweep_status(brim_cli *cli);        // status [PLACE]
 brim_status brim_cli_sweep_cancel(brim_cli *cli);        // cancel ID...
@@ -116,7 +83,7 @@ brim_status brim_cli_sweep_get(brim_cli *cli);           // get ID [NAME]
 brim_status brim_cli_sweep_move(brim_cli *cli);          // move FROM TO
 brim_status brim_cli_sweep_stop(brim_cli *cli);          // stop [PLACE]
 brim_status brim_cli_sweep_chaos(brim_cli *cli);         // chaos
-// Started by the sweep, not by people; they take no options of their own.
+// Started by sweeps and Slurm, not by users; they have no options.
 brim_status brim_cli_sweep_execute(brim_cli *cli);
 brim_status brim_cli_sweep_slurm_task(brim_cli *cli);
 brim_status brim_cli_sweep_plan(brim_cli *cli);

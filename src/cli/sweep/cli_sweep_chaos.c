@@ -1,4 +1,4 @@
-// `brim sweep chaos`: the test that users run on their own machine.
+// `brim sweep chaos`: a test of sweeps that users run on their own machine.
 #include <stdio.h>
 #include <string.h>
 
@@ -25,9 +25,7 @@ static brim_status report_json(brim_cli *cli, const brim_chaos_report *r) {
   if (!s) s = brim_json_put(f, "first", r->violations ? json_string(r->first) : json_null());
   if (!s) s = brim_json_put(f, "seconds", brim_json_number(r->seconds));
   if (!s) s = brim_json_put(f, "seed", json_integer((json_int_t)r->seed));
-  if (!s) return brim_cli_event(cli, "chaos", f);
-  json_decref(f);
-  return s;
+  return brim_cli_finish_event(cli, "chaos", f, s);
 }
 
 static void put_sweep(brim_str *text, const int64_t *n) {
@@ -79,10 +77,7 @@ static brim_status report_text(brim_cli *cli, const brim_chaos_report *r) {
                              ? brim_tr("  some experiments are not as they should be\n")
                              : brim_tr("  every experiment has one result, equal to that of an "
                                        "undisturbed run; no process is left\n"));
-  brim_status status = brim_str_status(&text);
-  if (!status) brim_cli_print(cli, &text);
-  brim_str_deinit(&text);
-  return status;
+  return brim_cli_finish_text(cli, &text, BRIM_OK);
 }
 
 static brim_status run_in(brim_cli *cli, const char *program, const char *folder) {

@@ -1,4 +1,4 @@
-// Words of `brim sweep` that a sweep or Slurm starts, not people: execute, element, plan.
+// Actions of `brim sweep` that sweeps and Slurm start, not users: execute, element, plan.
 
 #include "cli/sweep/cli_sweep.h"
 
@@ -20,10 +20,23 @@
 #include "record/record_lab.h"
 #include "run/run.h"
 
+// Takes the value of a word key=value; false if it has another key.
+static bool take_text(const char *word, const char *key, const char **out) {
+  size_t n = strlen(key);
+  if (strncmp(word, key, n) != 0 || word[n] != '=') return false;
+  *out = word + n + 1;
+  return true;
+}
+
+static bool take_number(const char *word, const char *key, int64_t *out) {
+  const char *text;
+  return take_text(word, key, &text) && brim_parse_i64(text, out);
+}
+
 //------------------------------------------- execute -------------------------------------------
-// `brim sweep execute`, started by the sweep and not by people: one attempt of one experiment. Its words:
+// `brim sweep execute`, started by a sweep: one attempt of one experiment. Its words:
 //   place=    the store, as the link opens it; a database's URL comes whole in the environment (lab_exec.h)
-//   folder=   the experiment's own
+//   folder=   the folder of the experiment
 //   exp=      32 digits    attempt=    fence=
 //   device= gpus= threads= linger_ms= stall_ms= grace_ms= beat_ms=    as in lab_exec.h; may be left out
 //   trainer=  a program to run instead of `brim train`, with the same words behind it; for tests
@@ -42,19 +55,14 @@ typedef struct execute_words {
 } execute_words;
 
 static bool take_word(execute_words *w, const char *word) {
-  return brim_cli_sweep_take_text(word, "place", &w->place) ||
-         brim_cli_sweep_take_text(word, "folder", &w->folder) ||
-         brim_cli_sweep_take_text(word, "exp", &w->exp) ||
-         brim_cli_sweep_take_text(word, "device", &w->device) ||
-         brim_cli_sweep_take_text(word, "gpus", &w->gpus) ||
-         brim_cli_sweep_take_text(word, "trainer", &w->trainer) ||
-         brim_cli_sweep_take_number(word, "attempt", &w->attempt) ||
-         brim_cli_sweep_take_number(word, "fence", &w->fence) ||
-         brim_cli_sweep_take_number(word, "threads", &w->threads) ||
-         brim_cli_sweep_take_number(word, "linger_ms", &w->linger_ms) ||
-         brim_cli_sweep_take_number(word, "stall_ms", &w->stall_ms) ||
-         brim_cli_sweep_take_number(word, "grace_ms", &w->grace_ms) ||
-         brim_cli_sweep_take_number(word, "beat_ms", &w->beat_ms);
+  return take_text(word, "place", &w->place) || take_text(word, "folder", &w->folder) ||
+         take_text(word, "exp", &w->exp) || take_text(word, "device", &w->device) ||
+         take_text(word, "gpus", &w->gpus) || take_text(word, "trainer", &w->trainer) ||
+         take_number(word, "attempt", &w->attempt) || take_number(word, "fence", &w->fence) ||
+         take_number(word, "threads", &w->threads) ||
+         take_number(word, "linger_ms", &w->linger_ms) ||
+         take_number(word, "stall_ms", &w->stall_ms) ||
+         take_number(word, "grace_ms", &w->grace_ms) || take_number(word, "beat_ms", &w->beat_ms);
 }
 
 static brim_status parse_words(brim_cli *cli, execute_words *w) {
@@ -68,7 +76,7 @@ static brim_status parse_words(brim_cli *cli, execute_words *w) {
   return brim_cli_usage(cli, BRIM_N_("execute needs place, folder, exp, attempt and fence"));
 }
 
-// The plug-ins that the user of the sweep has agreed to; `out` ends with NULL.
+// The plug-ins that the user of the sweep has allowed; `out` ends with NULL.
 static void add_plugins(const brim_cli *cli, const char **out) {
   size_t n = 0;
   for (size_t i = 0; i < cli->parse.count && n < 2 * MOST_PLUGINS; i++) {
@@ -110,7 +118,7 @@ static brim_status execute(brim_cli *cli, const execute_words *w, brim_lab_link 
   return BRIM_OK;
 }
 
-// The sweep may have been killed since it started this process, and another may come.
+// Waits for a sweep: the one that started this process may have been killed, and another may come.
 static brim_status open_link(const brim_cli *cli, const execute_words *w, brim_lab_link **out) {
   const char *whole = getenv(BRIM_LAB_PLACE_ENV);
   const char *place = brim_store_is_url(w->place) && whole ? whole : w->place;
@@ -130,7 +138,7 @@ brim_status brim_cli_sweep_execute(brim_cli *cli) {
   BRIM_TRY(parse_words(cli, &words));
   brim_lab_link *link = NULL;
   BRIM_TRY(open_link(cli, &words, &link));
-  unsetenv(BRIM_LAB_PLACE_ENV);  // the link has its copy, and a training needs none
+  unsetenv(BRIM_LAB_PLACE_ENV);  // the link has a copy; trainings must not see it
   char *self = NULL;
   brim_status status = brim_fs_exe(&self);
   if (!status) status = execute(cli, &words, link, self);
@@ -140,20 +148,20 @@ brim_status brim_cli_sweep_execute(brim_cli *cli) {
 }
 
 //------------------------------------------ Slurm task ------------------------------------------
-// `brim sweep element`, started by Slurm and not by people: one task of an array runs one experiment of
+// `brim sweep element`, started by Slurm: one task of an array runs one experiment of
 // the store, and ends. Its words:
 //   place=   the store, as the link opens it; a database's URL comes whole in the environment (lab_exec.h)
 //   folder=  of the sweep's experiments    array=  the array's name    worker=  its worker's name
 //   device= lease_ms= beat_ms= grace_ms= stall_ms=    as in lab_exec.h; may be left out
 //   trainer= a program to run instead of `brim train`; for tests
-// Which experiment: SLURM_ARRAY_TASK_ID in FOLDER/slurm/ARRAY.json. Exit codes: 0 the experiment is done or
+// FOLDER/slurm/ARRAY.json has the experiment of SLURM_ARRAY_TASK_ID. Exit codes: 0 the experiment is done or
 // there is nothing to do, 1 it failed, 75 it saved and Slurm runs the task again.
 
 enum {
   ELEMENT_CALL_MS = 3000,
   ELEMENT_AGAIN_MS = 200,
   LEASE_MS = 60000,
-  EXTRA_MS = 15000,    // beyond the lease of an earlier attempt that is lost
+  EXTRA_MS = 15000,    // waited beyond the lease of a lost attempt
   COMMAND_MS = 30000,  // of a command of Slurm
   MOST_WORDS = 40,
   RANK_WORDS = 6
@@ -174,16 +182,11 @@ typedef struct slurm_task {
 //---------------------------------- words ----------------------------------
 
 static bool task_take_word(slurm_task *e, const char *word) {
-  return brim_cli_sweep_take_text(word, "place", &e->place) ||
-         brim_cli_sweep_take_text(word, "folder", &e->folder) ||
-         brim_cli_sweep_take_text(word, "array", &e->array) ||
-         brim_cli_sweep_take_text(word, "worker", &e->worker) ||
-         brim_cli_sweep_take_text(word, "device", &e->device) ||
-         brim_cli_sweep_take_text(word, "trainer", &e->trainer) ||
-         brim_cli_sweep_take_number(word, "lease_ms", &e->lease_ms) ||
-         brim_cli_sweep_take_number(word, "beat_ms", &e->beat_ms) ||
-         brim_cli_sweep_take_number(word, "grace_ms", &e->grace_ms) ||
-         brim_cli_sweep_take_number(word, "stall_ms", &e->stall_ms);
+  return take_text(word, "place", &e->place) || take_text(word, "folder", &e->folder) ||
+         take_text(word, "array", &e->array) || take_text(word, "worker", &e->worker) ||
+         take_text(word, "device", &e->device) || take_text(word, "trainer", &e->trainer) ||
+         take_number(word, "lease_ms", &e->lease_ms) || take_number(word, "beat_ms", &e->beat_ms) ||
+         take_number(word, "grace_ms", &e->grace_ms) || take_number(word, "stall_ms", &e->stall_ms);
 }
 
 static brim_status task_parse_words(slurm_task *e) {
@@ -211,12 +214,12 @@ static brim_status task_parse_words(slurm_task *e) {
   return BRIM_OK;
 }
 
-// *mine: the array is still the sweep's, and this task has an experiment in it.
+// *mine: the array still belongs to the sweep, and this task has an experiment in it.
 static brim_status find_experiment(slurm_task *e, bool *mine) {
   int64_t task = -1;
   *mine = false;
   brim_status status = brim_slurm_array_read(e->folder, e->array, &e->is);
-  if (status == BRIM_ENOENT) {  // the sweep took its submission for lost, or has ended
+  if (status == BRIM_ENOENT) {  // the sweep considers its submission lost, or has ended
     brim_status_clear();
     return BRIM_OK;
   }
@@ -253,7 +256,7 @@ static brim_status task_open_link(slurm_task *e) {
   }
 }
 
-// With a database there may be no sweep now that ends leases.
+// Ends expired leases: with a database there may be no sweep that does.
 static void end_leases(const slurm_task *e) {
   const brim_store_options how = {.lease_ms = e->lease_ms, .grace_ms = -1};
   brim_store *store = NULL;
@@ -263,7 +266,7 @@ static void end_leases(const slurm_task *e) {
   brim_status_clear();
 }
 
-// Whether it is worth while to ask again: an earlier attempt has a lease, or a pause is not over.
+// Can a claim succeed later? An earlier attempt has a lease, or a pause is not over.
 static brim_status may_come(slurm_task *e, bool *out) {
   brim_store_exp *exp = NULL;
   *out = false;
@@ -275,7 +278,7 @@ static brim_status may_come(slurm_task *e, bool *out) {
   return BRIM_OK;
 }
 
-// The same claim until there is an answer. claimed->exp NULL: the experiment needs no run now.
+// Claims until there is an answer. claimed->exp NULL: the experiment needs no run now.
 static brim_status claim(slurm_task *e, brim_store_claimed *claimed) {
   const char *gpus = getenv("CUDA_VISIBLE_DEVICES");
   char id[BRIM_EXP_ID], devices[96];
@@ -320,7 +323,7 @@ static int64_t ranks_of(const slurm_task *e) {
   return ranks > nodes ? ranks : nodes;
 }
 
-// How ranks find each other: PMIx where srun has it, else what it has.
+// The plug-in of srun by which ranks find each other: the first of these that it has; NULL = its default.
 static const char *mpi_of(void) {
   static const char *const known[] = {"pmix", "pmix_v5", "pmix_v4", "pmix_v3", "pmi2"};
   brim_slurm_words words = {0};
@@ -375,7 +378,7 @@ static int64_t threads_of(const slurm_task *e, const char *config) {
   return text && brim_parse_i64(text, &n) && n > 0 && n <= 4096 ? n : 0;
 }
 
-// A sweep that was started within a job hands these down; a training of one rank has none.
+// Variables of a job around the sweep: a training of one rank must not see them.
 static const char *const no_ranks[] = {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS",
                                        "SLURM_NTASKS",  "SLURM_NPROCS", NULL};
 
@@ -403,7 +406,7 @@ static brim_status task_execute(slurm_task *e, const brim_store_claimed *claimed
       .stall_ms = e->stall_ms,
       .grace_ms = e->grace_ms,
       .beat_ms = e->beat_ms,
-      // srun ends its tasks on SIGTERM; other signals it passes on
+      // srun ends its tasks on SIGTERM, but passes other signals on.
       .stop_signal = ranks ? SIGUSR2 : 0,
       .stop = e->cli->stop};
   if (!status) status = brim_lab_execute(&options, report);
@@ -426,7 +429,7 @@ static void on_own(void *ctx, const brim_slurm_row *row) {
   }
 }
 
-// Slurm may have a reason of its own to end the task: scancel, or it queues the task again.
+// Does the task still run for Slurm? scancel may have ended it, or Slurm queues it again.
 static bool is_running(const slurm_task *e) {
   own_state own = {e, BRIM_SLURM_UNKNOWN};
   const char *names[] = {e->array};
@@ -474,7 +477,7 @@ static brim_status run(slurm_task *e) {
   BRIM_TRY(find_experiment(e, &mine));
   if (!mine) return BRIM_OK;
   BRIM_TRY(task_open_link(e));
-  unsetenv(BRIM_LAB_PLACE_ENV);  // the link has its copy, and a training needs none
+  unsetenv(BRIM_LAB_PLACE_ENV);  // the link has a copy; trainings must not see it
   BRIM_TRY(claim(e, &claimed));
   if (!claimed.exp) return *e->cli->stop ? requeue(e) : BRIM_OK;
   brim_status status = brim_fs_exe(&self);
@@ -484,13 +487,13 @@ static brim_status run(slurm_task *e) {
   BRIM_TRY(status);
   if (report.end == BRIM_LAB_EXEC_STALE || report.outcome == BRIM_ATTEMPT_OK) return BRIM_OK;
   if (report.outcome == BRIM_ATTEMPT_STOPPED && *e->cli->stop) return requeue(e);
-  if (report.outcome == BRIM_ATTEMPT_STOPPED) return BRIM_OK;  // by the user's wish
+  if (report.outcome == BRIM_ATTEMPT_STOPPED) return BRIM_OK;  // stopped by the user
   return brim_fail(BRIM_ECHILD, "%s: %s", brim_failure_name(report.failure), report.message);
 }
 
 brim_status brim_cli_sweep_slurm_task(brim_cli *cli) {
   slurm_task e = {.cli = cli};
-  // preemption signals more than once, and the training must save all the same
+  // Preemption signals more than once, but the training must save.
   brim_cli_interrupt_set(BRIM_CLI_SAVES_ALWAYS);
   brim_status status = task_parse_words(&e);
   if (!status) status = run(&e);
@@ -501,21 +504,20 @@ brim_status brim_cli_sweep_slurm_task(brim_cli *cli) {
 }
 
 //--------------------------------------------- plan ---------------------------------------------
-// `brim sweep plan`, started by the sweep and not by people: reads questions from its standard input,
-// one JSON object a line, and answers each with what the experiment will need (lab/grid/lab_grid.h). Ends
-// with its input. A question that cannot be answered is answered with a class and a message.
+// `brim sweep plan`, started by a sweep: reads questions from standard input, one JSON object per line, and answers each
+// with the needs of an experiment (lab/grid/lab_grid.h), or with a failure class and a message. Ends with its input.
 
-// Of a measured setting: enough to tell hours from days.
+// Steps of a measurement: enough to tell hours from days.
 enum { MEASURED_STEPS = 5, MEASURED_WARMUP = 5 };
 #define MEASURED_SECONDS 10.0
 
 typedef struct planner {
   brim_cli *cli;
-  brim_cli_job job;  // its device stays open while questions want the same
-  char spec[64];     // it was opened by
+  brim_cli_job job;  // its device stays open for the next question
+  char spec[64];     // spec of the open device
   bool plugged;      // the plug-ins of the grid are loaded: no axis changes them
-  double ready_s;    // what loading the plug-ins of this program took: drivers begin there
-  double device_s;   // what opening the device took
+  double ready_s;    // seconds to load the plug-ins, which start the drivers
+  double device_s;   // seconds to open the device
 } planner;
 
 static brim_failure class_of(const brim_cli_job *job, brim_status status) {
@@ -561,7 +563,7 @@ static double seconds_since(brim_time begin) {
   return (double)brim_time_since_ns(begin, brim_clock_now()) * 1e-9;
 }
 
-// What the preset `auto` is of: the GPU that is asked about.
+// Facts of the GPU in question, for the preset `auto`.
 static void facts_of(const planner *p, const char *device, brim_device_info *info,
                      brim_config_facts *out) {
   const brim_backend *cuda = brim_registry_backend(p->job.registry, "cuda");
@@ -622,7 +624,7 @@ static brim_status open_work(planner *p) {
 
 //---------------------------------- planning ----------------------------------
 
-// Steps of an epoch before anything is built.
+// Steps of an epoch, known before the network is built.
 static double epoch_steps(const brim_cli_job *job, const brim_work_info *info,
                           const brim_plan *plan) {
   if (info->steps_per_epoch > 0) return (double)info->steps_per_epoch;
@@ -661,7 +663,7 @@ static void take_result(const brim_cli_job *job, const brim_result *r, brim_lab_
   count_steps(job, &r->plan, out);
 }
 
-// Building the network, choosing algorithms and the first, slower steps are part of every run.
+// Measures some steps, and the start: building the network, choosing algorithms, the first slow steps.
 static brim_status measure(brim_cli_job *job, const brim_setting *setting,
                            const brim_trial_options *how, brim_lab_plan *out) {
   const brim_time begin = brim_clock_now();
@@ -693,7 +695,7 @@ static brim_status plan(planner *p, const json_t *question, brim_lab_plan *out) 
   const bool opened = job->device != NULL;
   BRIM_TRY(load(p, text, out->device));
   BRIM_TRY(open_work(p));
-  // An experiment opens its device itself, also where this process has it open.
+  // Every experiment opens its device, even if this process has it open.
   const double open_s = seconds_since(begin) + (opened ? p->device_s : 0);
   snprintf(out->name, sizeof out->name, "%s", job->device->info.name);
   const brim_setting setting = brim_work_setting(job->work);
@@ -743,7 +745,7 @@ static brim_status answer(planner *p, const char *line, size_t size) {
     brim_status_clear();
   }
   close_work(p);
-  // Nothing is asked of a device any more that crashed.
+  // Do not use a crashed device again.
   if (out.failure == BRIM_FAILURE_CRASH) close_device(p);
   BRIM_TRY(brim_lab_plan_to_json(&out, &reply));
   return brim_cli_json(p->cli, reply);

@@ -1,5 +1,5 @@
-// Words of `brim sweep` that ask for a change: cancel, pause, resume, retry, rerun-failed, priority, move, stop, drain,
-// undrain.
+// Actions of `brim sweep` that change experiments, sweeps or workers: cancel, pause, resume, retry, rerun-failed,
+// priority, move, stop, drain, undrain.
 
 #include "cli/sweep/cli_sweep.h"
 
@@ -9,13 +9,13 @@
 
 #include "lab/wire/lab_wire_link.h"
 
-// What is done to experiments that are named, or to all that are in one of `states`.
+// A change to the experiments that are named, or to all in one of `states`.
 typedef struct control {
   const char *name;
   unsigned states;
   brim_exp_want want;         // BRIM_WANT_COUNT: a retry
   const char *one, *several;  // messages with the number of experiments
-  bool runs;                  // they need a sweep that runs them
+  bool runs;                  // needs a sweep that runs the experiments
   unsigned there;             // states of experiments that need no change
   const char *already;        // message with the number of those
 } control;
@@ -39,16 +39,16 @@ static brim_status add_id(id_list *list, const char *id) {
 
 static brim_status on_exp(void *ctx, const brim_store_exp *exp) { return add_id(ctx, exp->id); }
 
-// What became of the experiments.
+// The result of a change.
 typedef struct outcome {
   int64_t count;    // changed
   int64_t already;  // named, and needed no change
   int64_t failed;   // named, and could not be changed
   brim_status status;
-  char why[1024];  // of the last that failed
+  char why[1024];  // the last failure
 } outcome;
 
-// One of several that were named could not be changed. The last of them is the command's error.
+// Counts a named experiment that could not be changed. The command fails with the last one.
 static void miss(outcome *out, brim_status status) {
   if (out->failed > 0) brim_log_error("sweep", "%s", out->why);
   out->failed++;
@@ -57,8 +57,8 @@ static void miss(outcome *out, brim_status status) {
   brim_status_clear();
 }
 
-// Those that the command line names, or that --all and --tag choose. A name that is none, or that several
-// have, keeps nothing from the others.
+// Collects the experiments that the command line names, or that --all and --tag choose. A name of no experiment, or of
+// several, does not affect the others.
 static brim_status choose(brim_cli *cli, brim_lab_link *link, const control *what, id_list *list,
                           outcome *out) {
   const char *tag = brim_option_string(&cli->parse, "tag", NULL);
@@ -93,9 +93,7 @@ static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link,
     if (!s && what->already) s = brim_json_put(f, "already", json_integer(already));
     if (!s && out->failed > 0) s = brim_json_put(f, "failed", json_integer(out->failed));
     if (!s) s = brim_json_put(f, "sweep_runs", json_boolean(brim_lab_link_to_sweep(link)));
-    if (!s) return brim_cli_event(cli, what->name, f);
-    json_decref(f);
-    return s;
+    return brim_cli_finish_event(cli, what->name, f, s);
   }
   brim_str text;
   brim_str_init(&text);
@@ -112,10 +110,7 @@ static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link,
     brim_str_printf(
         &text, brim_tr("no sweep runs on this store; brim sweep --store %s starts one\n"), place);
   }
-  brim_status status = brim_str_status(&text);
-  if (!status) brim_cli_print(cli, &text);
-  brim_str_deinit(&text);
-  return status;
+  return brim_cli_finish_text(cli, &text, BRIM_OK);
 }
 
 static brim_status apply_one(brim_lab_link *link, const control *what, const char *id,
@@ -132,7 +127,7 @@ static brim_status apply_one(brim_lab_link *link, const control *what, const cha
   return BRIM_OK;
 }
 
-// Experiments that were named: all that can be changed are. A store that does not answer ends it.
+// Changes every named experiment that it can. A store that does not answer ends the command.
 static brim_status apply_named(brim_lab_link *link, const control *what, const id_list *list,
                                outcome *out) {
   for (size_t i = 0; i < list->count; i++) {
@@ -147,7 +142,7 @@ static brim_status apply_named(brim_lab_link *link, const control *what, const i
   return BRIM_OK;
 }
 
-// Experiments that were chosen by their state: some may have another one by now.
+// Changes experiments chosen by their state; some may have another state by now.
 static brim_status apply_chosen(brim_lab_link *link, const control *what, const id_list *list,
                                 outcome *out) {
   int64_t *count = &out->count;
@@ -294,11 +289,7 @@ brim_status brim_cli_sweep_move(brim_cli *cli) {
   if (!status && cli->json) {
     json_t *f = json_object();
     status = brim_json_put(f, "experiments", json_integer(counts.total));
-    if (!status) {
-      status = brim_cli_event(cli, "moved", f);
-    } else {
-      json_decref(f);
-    }
+    status = brim_cli_finish_event(cli, "moved", f, status);
   } else if (!status) {
     brim_cli_note(cli, brim_tr("moved %lld experiments to %s\n"), (long long)counts.total,
                   brim_store_place(to));
@@ -316,9 +307,7 @@ static brim_status tell_stopped(brim_cli *cli, int64_t pid) {
   }
   json_t *f = json_object();
   brim_status status = brim_json_put(f, "pid", json_integer(pid));
-  if (!status) return brim_cli_event(cli, "stop", f);
-  json_decref(f);
-  return status;
+  return brim_cli_finish_event(cli, "stop", f, status);
 }
 
 static brim_status stop_in(brim_cli *cli, const char *folder) {
@@ -333,7 +322,7 @@ static brim_status stop_in(brim_cli *cli, const char *folder) {
   return status ? status : tell_stopped(cli, pid);
 }
 
-// A sweep is found by its folder: several of them may use one database.
+// Stops the sweep of a folder: several sweeps may use one database.
 brim_status brim_cli_sweep_stop(brim_cli *cli) {
   char *place = NULL;
   const char *folder = brim_option_string(&cli->parse, "output-dir", NULL);
@@ -348,16 +337,13 @@ brim_status brim_cli_sweep_stop(brim_cli *cli) {
 }
 
 //-------------------------------------------- drain --------------------------------------------
-// `brim sweep drain` and `undrain`: a worker finishes what it runs and takes nothing more, or takes
-// experiments again.
+// A drained worker finishes its experiments and takes no more.
 
 static brim_status drain_tell(brim_cli *cli, const char *worker, bool drain) {
   if (cli->json) {
     json_t *f = json_object();
     brim_status s = brim_json_put(f, "worker", json_string(worker));
-    if (!s) return brim_cli_event(cli, drain ? "drain" : "undrain", f);
-    json_decref(f);
-    return s;
+    return brim_cli_finish_event(cli, drain ? "drain" : "undrain", f, s);
   }
   brim_str text;
   brim_str_init(&text);
@@ -365,10 +351,7 @@ static brim_status drain_tell(brim_cli *cli, const char *worker, bool drain) {
                   drain ? brim_tr("worker %s finishes its experiments and takes no more\n")
                         : brim_tr("worker %s takes experiments again\n"),
                   worker);
-  brim_status status = brim_str_status(&text);
-  if (!status) brim_cli_print(cli, &text);
-  brim_str_deinit(&text);
-  return status;
+  return brim_cli_finish_text(cli, &text, BRIM_OK);
 }
 
 static brim_status drain_each(brim_cli *cli, brim_lab_link *link, size_t first, bool drain) {
@@ -381,7 +364,7 @@ static brim_status drain_each(brim_cli *cli, brim_lab_link *link, size_t first, 
   return BRIM_OK;
 }
 
-// The server's address may come first, as for `status`: no worker has such a name.
+// The first word may be the address of the server: no worker has such a name.
 static brim_status drain_apply(brim_cli *cli, bool drain) {
   char *place = NULL;
   brim_lab_link *link = NULL;

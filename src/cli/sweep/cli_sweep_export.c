@@ -46,7 +46,7 @@ static brim_status on_line(void *ctx, const char *line) {
 
 //---------------------------------- CSV ----------------------------------
 
-// "lr=0.1 model=mlp(depth=2, width=8)": words that have a '=' outside of brackets and quotes.
+// The next axis of "lr=0.1 model=mlp(depth=2, width=8)": a word with '=' outside brackets and quotes.
 static const char *next_axis(const char *at, const char **name, size_t *name_size,
                              const char **value, size_t *value_size) {
   int depth = 0;
@@ -118,7 +118,7 @@ static brim_status read_best(output *o, brim_lab_link *link) {
   return BRIM_OK;
 }
 
-// NaN for one that was submitted since the first pass.
+// NaN for an experiment submitted since the first pass.
 static double best_of(output *o, const char *id) {
   for (size_t i = 0; i < o->best_count; i++) {
     size_t at = (o->at + i) % o->best_count;

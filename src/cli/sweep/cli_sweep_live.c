@@ -11,7 +11,7 @@
 
 enum {
   TURN_MS = 500,
-  LINE_S = 60,  // between lines about the whole, where there is no table
+  LINE_S = 60,  // seconds between lines about the whole sweep, without the table
   LOG_BYTES = 64 << 10
 };
 
@@ -21,7 +21,7 @@ typedef struct watcher {
   brim_lab_sweep *sweep;
   brim_screen *screen;  // NULL: lines or events
   brim_ui_sweep ui;
-  int64_t said;           // the last message that was shown
+  int64_t said;           // number of the last message shown
   unsigned char *states;  // of the rows, as reported; 0xff = not yet
   size_t state_count;
   brim_time line_time;
@@ -30,7 +30,7 @@ typedef struct watcher {
 
 //---------------------------------- events ----------------------------------
 
-// The state is always there, also the first one, which rows leave out.
+// Always has the state, even the first one, which rows leave out.
 static json_t *row_json(const brim_sweep_row *row) {
   json_t *f = NULL;
   if (brim_sweep_row_to_json(row, &f)) return NULL;
@@ -66,9 +66,7 @@ static brim_status message_event(watcher *w, const brim_sweep_message *m) {
   brim_status s = brim_json_put(f, "level", json_string(levels[m->level]));
   if (!s) s = brim_json_put(f, "exp", m->exp[0] ? json_string(m->exp) : json_null());
   if (!s) s = brim_json_put(f, "text", json_string(m->text));
-  if (!s) return brim_cli_event(w->cli, "message", f);
-  json_decref(f);
-  return s;
+  return brim_cli_finish_event(w->cli, "message", f, s);
 }
 
 //---------------------------------- lines ----------------------------------
@@ -111,7 +109,7 @@ static brim_status show_line(watcher *w, const brim_sweep_view *view) {
 
 //---------------------------------- the table ----------------------------------
 
-// What parts of the program log would lie over the table: it becomes messages.
+// Turns log lines into messages: on the terminal they would damage the table.
 static void log_to_table(void *ctx, brim_log_level level, const char *module, const char *text) {
   watcher *w = ctx;
   (void)module;
@@ -137,10 +135,6 @@ static void close_table(watcher *w) {
   brim_cli_log(w->cli);
 }
 
-static brim_status want(brim_lab_link *link, const char *exp, brim_exp_want what) {
-  return brim_lab_want(link, exp, what);
-}
-
 static brim_status shift_priority(brim_lab_link *link, const brim_sweep_view *view, const char *exp,
                                   int64_t by) {
   const brim_sweep_row *row = brim_sweep_view_find(view, exp);
@@ -161,11 +155,11 @@ static brim_status act(watcher *w, const brim_sweep_view *view, brim_ui_sweep_ac
   const char *exp = w->ui.target;
   switch (action) {
     case BRIM_UI_SWEEP_CANCEL:
-      return want(link, exp, BRIM_WANT_CANCEL);
+      return brim_lab_want(link, exp, BRIM_WANT_CANCEL);
     case BRIM_UI_SWEEP_PAUSE:
-      return want(link, exp, BRIM_WANT_PAUSE);
+      return brim_lab_want(link, exp, BRIM_WANT_PAUSE);
     case BRIM_UI_SWEEP_RESUME:
-      return want(link, exp, BRIM_WANT_RUN);
+      return brim_lab_want(link, exp, BRIM_WANT_RUN);
     case BRIM_UI_SWEEP_RETRY:
       return brim_lab_retry(link, exp);
     case BRIM_UI_SWEEP_RETRY_FAILED:
@@ -204,6 +198,25 @@ static brim_status take_keys(watcher *w, const brim_sweep_view *view) {
   return BRIM_OK;
 }
 
+// The last whole lines of a file, about this many bytes; brim_free.
+static brim_status read_end(const char *path, size_t bytes, char **out) {
+  int fd = -1;
+  uint64_t size = 0;
+  BRIM_TRY(brim_fs_open_regular(path, &fd, &size));
+  uint64_t from = size > bytes ? size - bytes : 0;
+  size_t n = (size_t)(size - from);
+  char *text = brim_alloc(n + 1);
+  ssize_t got = text ? pread(fd, text, n, (off_t)from) : -1;
+  close(fd);
+  if (!text) return brim_fail(BRIM_ENOMEM, "out of memory while reading a log");
+  text[got > 0 ? got : 0] = '\0';
+  // Begin with a whole line.
+  char *line = from > 0 ? strchr(text, '\n') : NULL;
+  if (line) memmove(text, line + 1, strlen(line + 1) + 1);
+  *out = text;
+  return BRIM_OK;
+}
+
 // The end of the log that the user looks at.
 static brim_status read_log(watcher *w, const brim_sweep_view *view, brim_ui_sweep_log *out) {
   const char *id = brim_ui_sweep_wants_log(&w->ui);
@@ -213,7 +226,7 @@ static brim_status read_log(watcher *w, const brim_sweep_view *view, brim_ui_swe
   w->log_text = w->log_path = NULL;
   if (!row || row->attempt < 1) return BRIM_OK;
   BRIM_TRY(brim_cli_sweep_log_path(w->job->folder, row->id, row->attempt, &w->log_path));
-  brim_status status = brim_cli_sweep_read_end(w->log_path, LOG_BYTES, &w->log_text);
+  brim_status status = read_end(w->log_path, LOG_BYTES, &w->log_text);
   if (status && status != BRIM_ENOMEM) brim_status_clear();
   *out = (brim_ui_sweep_log){.path = w->log_path, .text = w->log_text};
   return status == BRIM_ENOMEM ? status : BRIM_OK;
@@ -232,7 +245,7 @@ static brim_status draw(watcher *w, const brim_sweep_view *view) {
   if (!status) status = brim_screen_draw(w->screen, frame.data);
   brim_str_deinit(&frame);
   if (status != BRIM_EIO) return status;
-  close_table(w);  // the terminal is gone; the sweep is not
+  close_table(w);  // the terminal is gone, but the sweep continues
   brim_status_clear();
   return BRIM_OK;
 }
@@ -255,9 +268,7 @@ static brim_status end_event(watcher *w, const brim_sweep_view *view, const char
   json_t *f = NULL;
   BRIM_TRY(brim_sweep_view_to_json(view, false, &f));
   brim_status status = brim_json_put(f, "end", json_string(why));
-  if (!status) return brim_cli_event(w->cli, "end", f);
-  json_decref(f);
-  return status;
+  return brim_cli_finish_event(w->cli, "end", f, status);
 }
 
 static brim_status print_summary(watcher *w, const brim_sweep_view *view) {
@@ -277,16 +288,13 @@ static brim_status print_summary(watcher *w, const brim_sweep_view *view) {
       .report = brim_lab_is_server(w->job->place) ? NULL : report.data};
   brim_status status = brim_str_status(&command);
   if (!status) status = brim_ui_sweep_summary(view, &w->cli->out, &how, &text);
-  if (!status) status = brim_str_status(&text);
-  if (!status) brim_cli_print(w->cli, &text);
   brim_str_deinit(&report);
   brim_str_deinit(&retry);
   brim_str_deinit(&command);
-  brim_str_deinit(&text);
-  return status;
+  return brim_cli_finish_text(w->cli, &text, status);
 }
 
-// What the command as a whole came to.
+// The result of the command.
 static brim_status outcome(watcher *w, const brim_sweep_view *view) {
   const int64_t *n = view->counts;
   int64_t left = n[BRIM_SWEEP_QUEUED] + n[BRIM_SWEEP_LEASED] + n[BRIM_SWEEP_RUNNING];

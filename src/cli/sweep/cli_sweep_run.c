@@ -1,5 +1,4 @@
-// `brim sweep GRID`: the config to a grid, the grid into a store, and the sweep that runs it. What a person sees
-// meanwhile is cli_sweep_live.c's.
+// `brim sweep GRID`: expands the config to a grid, submits it to a store and runs the sweep. cli_sweep_live.c shows it.
 
 #include "cli/sweep/cli_sweep.h"
 
@@ -11,12 +10,65 @@
 #include "lab/grid/lab_grid.h"
 #include "lab/store/lab_store.h"
 #include "lab/sweep/lab_sweep.h"
+#include "lab/wire/lab_wire_ids.h"
 #include "lab/wire/lab_wire_link.h"
+#include "ui/sweep/ui_sweep.h"
 #include "workload/workload.h"
 
+//---------------------------------- command lines of children ----------------------------------
+
+// A command line, NULL-terminated; its user calls brim_free(program).
+typedef struct child_words {
+  char *program;
+  const char *list[28];
+} child_words;
+
+// Plug-ins are code: trainings and plans load only those that the user of this command has allowed.
+static void plugin_words(const brim_cli_sweep_job *j, const char **out, size_t most) {
+  const brim_option_parse *parse = &j->cli->parse;
+  size_t n = 0;
+  for (size_t i = 0; i < parse->count && n + 4 < most; i++) {
+    if (strcmp(parse->items[i].option->name, "plugin") != 0) continue;
+    out[n++] = "--plugin";
+    out[n++] = parse->items[i].values[0];
+  }
+  if (brim_option_flag(parse, "allow-plugins", false) ||
+      (j->job.config &&
+       brim_config_layer_of(j->job.config, "plugins") == BRIM_CONFIG_FROM_OVERRIDE)) {
+    out[n++] = "--allow-plugins";
+  }
+  out[n] = NULL;
+}
+
+static brim_status planner_words(const brim_cli_sweep_job *j, child_words *out) {
+  enum { MOST = sizeof out->list / sizeof out->list[0] };
+  *out = (child_words){0};
+  if (!j->program) {
+    BRIM_TRY(brim_fs_exe(&out->program));
+  } else if (!(out->program = brim_strdup(j->program))) {
+    return brim_fail(BRIM_ENOMEM, "out of memory for a path");
+  }
+  out->list[0] = out->program;
+  out->list[1] = "sweep";
+  out->list[2] = "plan";
+  plugin_words(j, out->list + 3, MOST - 3);
+  return BRIM_OK;
+}
+
+void brim_cli_sweep_gpu_spec(const brim_gpu_listed *gpus, size_t count, size_t at,
+                             char out[BRIM_CLI_GPU_SPEC]) {
+  bool slices = false;
+  for (size_t i = 0; i < count; i++) slices = slices || gpus[i].slice;
+  if (slices) {
+    snprintf(out, BRIM_CLI_GPU_SPEC, "%s", gpus[at].uuid);
+  } else {
+    snprintf(out, BRIM_CLI_GPU_SPEC, "cuda:%zu", at);
+  }
+}
+
 //-------------------------------------------- memory --------------------------------------------
-// The device memory that experiments will need, for grids that put several on one GPU. Plans are made
-// once for each kind of GPU that the grid may use, and the largest counts.
+// The device memory that experiments need, for grids that put several on one GPU. Plans once for each kind of GPU that the
+// grid may use; the largest need counts.
 
 enum { MOST_KINDS = 8 };
 
@@ -27,7 +79,7 @@ typedef struct gpu_kinds {
   size_t count;
 } gpu_kinds;
 
-// One GPU of each name. Those of CUDA_VISIBLE_DEVICES are the child's, in its order.
+// One GPU of each name, in the order of the child process, which sees those of CUDA_VISIBLE_DEVICES.
 static void list_kinds(brim_gpu_monitor *monitor, gpu_kinds *out) {
   brim_gpu_listed *gpus = NULL;
   size_t count = 0;
@@ -45,11 +97,11 @@ static void list_kinds(brim_gpu_monitor *monitor, gpu_kinds *out) {
   brim_free(gpus);
 }
 
-// What a context and libraries take where no run has measured it: over twice the most that was seen on an
-// H200. An experiment that runs counts with what it really uses.
+// Memory of a context and libraries if no run has measured it: over twice the most seen on an H200. A running experiment
+// counts with its real use.
 static const double OVERHEAD = 2.0 * 1024 * 1024 * 1024;
 
-// 0 = unknown on one of them, or it does not fit: then it runs alone, and adapts or fails there.
+// 0 = unknown on one kind, or it does not fit: the experiment then runs alone, and adapts or fails.
 static int64_t need_of(const brim_lab_forecast *forecast, size_t point, size_t kinds) {
   double most = 0;
   for (size_t k = 0; k < kinds; k++) {
@@ -67,8 +119,8 @@ brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *j, struct brim_store_
   if (j->grid->per_gpu == 1 || !j->monitor) return BRIM_OK;
   list_kinds(j->monitor, &kinds);
   if (kinds.count == 0) return BRIM_OK;
-  brim_cli_sweep_words words;
-  BRIM_TRY(brim_cli_sweep_planner(j, &words));
+  child_words words;
+  BRIM_TRY(planner_words(j, &words));
   const brim_lab_plan_options how = {.command = words.list, .stop = j->cli->stop};
   brim_status status = brim_lab_forecast_make(j->grid, kinds.list, kinds.count, &how, &forecast);
   brim_free(words.program);
@@ -87,20 +139,20 @@ brim_status brim_cli_sweep_needs(const brim_cli_sweep_job *j, struct brim_store_
 }
 
 //-------------------------------------------- Slurm --------------------------------------------
-// `brim sweep --engine slurm`: its options for the lab.
+// Options of `brim sweep --engine slurm`.
 
 enum { MOST_EXTRA = 64 };
 
-struct brim_cli_sweep_slurm {
+typedef struct brim_cli_sweep_slurm {
   brim_lab_slurm_options options;
   const char *extra[MOST_EXTRA + 1];
-};
+} brim_cli_sweep_slurm;
 
 static bool is_engine(const brim_option_parse *parse, const char *name) {
   return strcmp(brim_option_string(parse, "engine", "local"), name) == 0;
 }
 
-// What only Slurm takes, without Slurm, is a mistake.
+// Refuses Slurm's options without --engine slurm.
 static brim_status check_local(brim_cli *cli) {
   static const char *const only[] = {"partition", "account", "time",  "cpus",
                                      "memory",    "gres",    "slurm", "slurm-poll"};
@@ -124,7 +176,7 @@ static brim_status check_slurm(brim_cli *cli) {
   return BRIM_OK;
 }
 
-// What names an array, makes it one or tells its elements to save is brim's.
+// Is it an argument of sbatch that only brim sets?
 static bool is_own(const char *word) {
   static const char *const own[] = {"--array",  "--job-name", "--wait",      "--wrap",
                                     "--signal", "--parsable", "--test-only", "--no-requeue",
@@ -185,8 +237,251 @@ static const brim_lab_slurm_options *sweep_slurm_options(const brim_cli_sweep_sl
   return s ? &s->options : NULL;
 }
 
-// NULL is fine
-static void sweep_slurm_close(brim_cli_sweep_slurm *s) { brim_free(s); }
+//-------------------------------------------- dry run --------------------------------------------
+// `--dry-run` lists the experiments of the grid and their needs without submitting them. A child process plans, so this
+// one opens no GPU. Reads the store if it exists.
+
+typedef struct dry {
+  const brim_cli_sweep_job *job;
+  brim_lab_forecast plans;
+  brim_forecast forecast;
+  brim_forecast_row *rows;
+  brim_forecast_need *needs;  // (rows, devices)
+  brim_lab_ids ids;           // of the grid's points
+  const char **states;        // by point; NULL = new
+} dry;
+
+static brim_status no_memory(void) {
+  return brim_fail(BRIM_ENOMEM, "out of memory for a forecast");
+}
+
+//---------------------------------- devices ----------------------------------
+
+static void add_device(brim_forecast *f, const char *spec, const char *name) {
+  for (size_t i = 0; i < f->device_count; i++) {  // GPUs of one kind need one plan
+    brim_forecast_device *known = &f->devices[i];
+    if (strcmp(known->spec, spec) == 0) return;
+    if (name[0] && strcmp(known->name, name) == 0) {
+      known->count++;
+      return;
+    }
+  }
+  if (f->device_count == BRIM_FORECAST_DEVICES) return;
+  brim_forecast_device *device = &f->devices[f->device_count++];
+  *device = (brim_forecast_device){.count = 1, .total = (double)NAN};
+  snprintf(device->spec, sizeof device->spec, "%s", spec);
+  snprintf(device->name, sizeof device->name, "%s", name);
+}
+
+// The devices that the grid names, or all GPUs, or the CPU.
+static void find_devices(dry *d) {
+  const brim_lab_grid *grid = d->job->grid;
+  brim_gpu_listed *gpus = NULL;
+  size_t count = 0;
+  if (d->job->monitor && brim_gpu_list(d->job->monitor, &gpus, &count)) count = 0;
+  brim_status_clear();
+  for (size_t i = 0; i < grid->device_count; i++) {
+    const char *spec = grid->devices[i];
+    const bool all = strcmp(spec, "auto") == 0 || strcmp(spec, "cuda") == 0;
+    bool found = false;
+    for (size_t g = 0; g < count; g++) {
+      char own[BRIM_CLI_GPU_SPEC], index[32];
+      snprintf(index, sizeof index, "cuda:%zu", g);
+      const bool named =
+          strcmp(spec, index) == 0 || (strlen(spec) > 4 && brim_str_starts(gpus[g].uuid, spec));
+      if (!all && !named) continue;
+      brim_cli_sweep_gpu_spec(gpus, count, g, own);
+      add_device(&d->forecast, own, gpus[g].name);
+      found = true;
+    }
+    if (!found) add_device(&d->forecast, spec, "");
+  }
+  brim_free(gpus);
+  for (size_t i = 0; i < d->forecast.device_count; i++) {
+    const brim_forecast_device *device = &d->forecast.devices[i];
+    const bool gpu = brim_str_starts(device->spec, "cuda") ||
+                     brim_str_starts(device->spec, "GPU-") || brim_str_starts(device->spec, "MIG-");
+    const int64_t each = grid->per_gpu > 0 ? grid->per_gpu : 1;
+    d->forecast.slots +=
+        gpu ? device->count * each : brim_option_int(&d->job->cli->parse, "jobs", 1);
+  }
+}
+
+//---------------------------------- plans ----------------------------------
+
+static void on_plan(void *ctx, size_t done, size_t total) {
+  const dry *d = ctx;
+  if (d->job->cli->json) return;
+  const brim_progress progress = {.title = brim_tr("planning"),
+                                  .done = (int64_t)done,
+                                  .total = (int64_t)total,
+                                  .elapsed_s = (double)NAN,
+                                  .eta_s = (double)NAN,
+                                  .rate = (double)NAN};
+  brim_cli_progress(d->job->cli, &progress);
+}
+
+static brim_status make_plans(dry *d) {
+  const char *specs[BRIM_FORECAST_DEVICES];
+  child_words words;
+  BRIM_TRY(planner_words(d->job, &words));
+  const brim_lab_plan_options how = {
+      .command = words.list,
+      .measure = brim_option_flag(&d->job->cli->parse, "measure", false),
+      .stop = d->job->cli->stop,
+      .on_plan = on_plan,
+      .ctx = d};
+  for (size_t i = 0; i < d->forecast.device_count; i++) specs[i] = d->forecast.devices[i].spec;
+  brim_status status =
+      brim_lab_forecast_make(d->job->grid, specs, d->forecast.device_count, &how, &d->plans);
+  brim_free(words.program);
+  return status;
+}
+
+//---------------------------------- the store ----------------------------------
+
+static brim_status see_state(void *ctx, const brim_store_exp *exp) {
+  dry *d = ctx;
+  size_t point;
+  if (brim_lab_ids_find(&d->ids, exp->id, &point))
+    d->states[point] = brim_exp_state_name(exp->state);
+  return BRIM_OK;
+}
+
+// What is there already, and how long it took. A store that cannot be read is as good as none.
+static brim_status read_store(dry *d) {
+  brim_lab_link *link = NULL;
+  const brim_lab_grid *grid = d->job->grid;
+  BRIM_TRY(brim_lab_ids_init(&d->ids, grid->count));
+  for (size_t i = 0; i < grid->count; i++) brim_lab_ids_add(&d->ids, grid->points[i].id, i);
+  brim_status status = brim_lab_link_open(d->job->place, NULL, &link);
+  if (!status) status = brim_lab_list(link, NULL, see_state, d);
+  if (!status) status = brim_lab_forecast_times(&d->plans, link);
+  brim_lab_link_close(link);
+  if (status == BRIM_ENOMEM) return status;
+  if (status && status != BRIM_ENOENT) {
+    brim_log_warn("sweep", "cannot read the store %s: %s", d->job->shown, brim_status_detail());
+  }
+  brim_status_clear();
+  return BRIM_OK;
+}
+
+//---------------------------------- the record ----------------------------------
+
+static void make_need(const brim_lab_plan *plan, brim_forecast_need *out) {
+  const bool gpu = brim_str_starts(plan->device, "cuda");
+  *out = (brim_forecast_need){.bytes = plan->planned_device,
+                              .failure = plan->failure,
+                              .adapts = plan->adapts,
+                              .message = plan->message,
+                              .run_s = plan->run_s,
+                              .measured = !plan->run_known};
+  if (gpu && !isnan(plan->overhead)) out->bytes += plan->overhead;
+  if (!gpu) out->bytes += plan->planned_host;
+}
+
+static brim_status make_record(dry *d) {
+  const brim_lab_grid *grid = d->job->grid;
+  brim_forecast *f = &d->forecast;
+  d->rows = brim_calloc(grid->count + 1, sizeof *d->rows);
+  d->needs = brim_calloc(grid->count * f->device_count + 1, sizeof *d->needs);
+  if (!d->rows || !d->needs) return no_memory();
+  for (size_t i = 0; i < grid->count; i++) {
+    brim_forecast_need *needs = &d->needs[i * f->device_count];
+    double steps = (double)NAN;
+    for (size_t n = 0; n < f->device_count; n++) {
+      const brim_lab_plan *plan = brim_lab_forecast_of(&d->plans, i, n);
+      brim_forecast_device *device = &f->devices[n];
+      make_need(plan, &needs[n]);
+      if (isnan(steps)) steps = plan->steps;
+      if (isnan(device->total)) device->total = plan->total;
+      if (!device->name[0]) snprintf(device->name, sizeof device->name, "%s", plan->name);
+    }
+    d->rows[i] = (brim_forecast_row){.id = grid->points[i].id,
+                                     .label = grid->points[i].label,
+                                     .state = d->states[i],
+                                     .steps = steps,
+                                     .needs = needs};
+  }
+  f->name = d->job->name;
+  f->store = d->job->shown;
+  f->rows = d->rows;
+  f->row_count = grid->count;
+  return BRIM_OK;
+}
+
+//---------------------------------- output ----------------------------------
+
+static brim_status put_plan(json_t *plans, const brim_lab_plan *plan) {
+  json_t *o;
+  BRIM_TRY(brim_lab_plan_to_json(plan, &o));
+  brim_status status = brim_json_put(o, "run_s", brim_json_number(plan->run_s));
+  if (!status) status = brim_json_put(o, "run_known", json_boolean(plan->run_known));
+  if (!status) return brim_json_push(plans, o);
+  json_decref(o);
+  return status;
+}
+
+static brim_status point_event(const dry *d, size_t i) {
+  const brim_lab_point *p = &d->job->grid->points[i];
+  json_t *f = json_object(), *plans = json_array();
+  brim_status s = brim_json_put(f, "plans", plans);
+  for (size_t n = 0; n < d->forecast.device_count && !s; n++) {
+    s = put_plan(plans, brim_lab_forecast_of(&d->plans, i, n));
+  }
+  if (!s) s = brim_json_put(f, "id", json_string(p->id));
+  if (!s) s = brim_json_put(f, "group", json_string(p->group));
+  if (!s) s = brim_json_put(f, "label", json_string(p->label));
+  if (!s) s = brim_json_put(f, "config", json_string(p->config));
+  if (!s) s = brim_json_put(f, "state", d->states[i] ? json_string(d->states[i]) : json_null());
+  return brim_cli_finish_event(d->job->cli, "point", f, s);
+}
+
+static brim_status sums_event(const dry *d) {
+  brim_forecast_sums sums;
+  brim_forecast_sum(&d->forecast, &sums);
+  json_t *f = json_object();
+  brim_status s = brim_json_put(f, "experiments", json_integer((json_int_t)d->forecast.row_count));
+  if (!s) s = brim_json_put(f, "new", json_integer((json_int_t)sums.fresh));
+  if (!s) s = brim_json_put(f, "existing", json_integer((json_int_t)sums.known));
+  if (!s) s = brim_json_put(f, "done", json_integer((json_int_t)sums.done));
+  if (!s) s = brim_json_put(f, "adapt", json_integer((json_int_t)sums.adapt));
+  if (!s) s = brim_json_put(f, "cannot_run", json_integer((json_int_t)sums.stuck));
+  if (!s) s = brim_json_put(f, "most_bytes", brim_json_number(sums.most_bytes));
+  if (!s) s = brim_json_put(f, "slots", json_integer(d->forecast.slots));
+  if (!s) s = brim_json_put(f, "time_unknown", json_integer((json_int_t)sums.timeless));
+  if (!s) s = brim_json_put(f, "run_s", brim_json_number(sums.run_s));
+  if (!s) s = brim_json_put(f, "wall_s", brim_json_number(sums.wall_s));
+  return brim_cli_finish_event(d->job->cli, "dry_run", f, s);
+}
+
+static brim_status dry_show(const dry *d) {
+  brim_cli *cli = d->job->cli;
+  if (cli->json) {
+    for (size_t i = 0; i < d->job->grid->count; i++) BRIM_TRY(point_event(d, i));
+    return sums_event(d);
+  }
+  brim_str text;
+  brim_str_init(&text);
+  brim_status status = brim_ui_forecast(&cli->out, &d->forecast, &text);
+  return brim_cli_finish_text(cli, &text, status);
+}
+
+static brim_status dry_run(const brim_cli_sweep_job *job) {
+  dry d = {.job = job};
+  find_devices(&d);
+  d.states = brim_calloc(job->grid->count + 1, sizeof *d.states);
+  brim_status status = d.states ? make_plans(&d) : no_memory();
+  if (!status) status = read_store(&d);
+  if (!status) status = make_record(&d);
+  if (!status) status = dry_show(&d);
+  brim_lab_ids_deinit(&d.ids);
+  brim_lab_forecast_free(&d.plans);
+  brim_free(d.rows);
+  brim_free(d.needs);
+  brim_free(d.states);
+  return status;
+}
 
 //-------------------------------------------- sweep --------------------------------------------
 
@@ -221,8 +516,7 @@ static brim_status choose_places(brim_cli_sweep_job *j, const char *store) {
 
 //---------------------------------- submitting ----------------------------------
 
-// What was submitted, to be read by people: the file, and what the command line changed. Passwords of stores
-// are left out.
+// The submitted grid as text for users: the file, and the changes of the command line, without passwords of stores.
 static brim_status grid_text(const brim_cli_sweep_job *j, brim_str *out) {
   char *text = NULL;
   size_t size = 0;
@@ -266,7 +560,7 @@ static brim_status tell_waiting(const brim_cli_sweep_job *j, brim_lab_link *link
   return BRIM_OK;
 }
 
-// What becomes of the grid's experiments on a server.
+// Says what happens to the experiments on a server.
 static brim_status tell_server(const brim_cli_sweep_job *j, brim_lab_link *link) {
   brim_store_counts n;
   BRIM_TRY(brim_lab_count(link, j->grid->id, &n));
@@ -286,7 +580,7 @@ static brim_status tell_server(const brim_cli_sweep_job *j, brim_lab_link *link)
   return BRIM_OK;
 }
 
-// link: to the sweep or server elsewhere that runs them; NULL = they run here.
+// link: the sweep or server that runs the experiments; NULL = this process.
 static brim_status tell_submitted(const brim_cli_sweep_job *j, const brim_store_submitted *n,
                                   brim_lab_link *link) {
   const bool elsewhere = link != NULL;
@@ -307,12 +601,10 @@ static brim_status tell_submitted(const brim_cli_sweep_job *j, const brim_store_
   if (!s) s = brim_json_put(f, "added", json_integer(n->added));
   if (!s) s = brim_json_put(f, "existing", json_integer(n->existing));
   if (!s) s = brim_json_put(f, "running_elsewhere", json_boolean(elsewhere));
-  if (!s) return brim_cli_event(j->cli, "submitted", f);
-  json_decref(f);
-  return s;
+  return brim_cli_finish_event(j->cli, "submitted", f, s);
 }
 
-// To the sweep, or where that is NULL to the one that runs on the place.
+// Submits the grid to the sweep, or if it is NULL to the one that runs on the place.
 static brim_status submit(const brim_cli_sweep_job *j, brim_lab_sweep *sweep) {
   brim_str text;
   brim_store_point *points = NULL;
@@ -346,7 +638,7 @@ static brim_status device_text(const brim_lab_grid *grid, brim_str *out) {
   return brim_str_status(out);
 }
 
-// --stall for executors: < 0 = never.
+// --stall in milliseconds; < 0 = never.
 static int64_t stall_ms(const brim_option_parse *parse) {
   double seconds = brim_option_float(parse, "stall", 600.0);
   return seconds > 0 ? (int64_t)(seconds * 1e3) : -1;
@@ -363,7 +655,7 @@ brim_status brim_cli_sweep_open(const brim_cli_sweep_job *j, brim_lab_sweep **ou
   const char *words[24];
   brim_str devices;
   brim_str_init(&devices);
-  brim_cli_sweep_plugin_words(j, words, sizeof words / sizeof words[0]);
+  plugin_words(j, words, sizeof words / sizeof words[0]);
   brim_status status = brim_fs_exe(&program);
   if (!status) status = device_text(j->grid, &devices);
   const int64_t per_gpu = j->grid ? j->grid->per_gpu : 1;
@@ -440,7 +732,7 @@ brim_status brim_cli_sweep_check(brim_cli *cli) {
   return BRIM_OK;
 }
 
-// From NVML, so that the sweep opens no GPU.
+// Uses NVML, so that the sweep opens no GPU.
 void brim_cli_sweep_facts(brim_gpu_monitor *monitor, char name[96], brim_config_facts *out) {
   brim_gpu_listed *gpus = NULL;
   brim_gpu_memory memory;
@@ -475,7 +767,7 @@ static brim_status expand(brim_cli_sweep_job *j, brim_cli_metric_names *names) {
 }
 
 static void job_close(brim_cli_sweep_job *j) {
-  sweep_slurm_close(j->slurm);
+  brim_free(j->slurm);
   if (j->grid) brim_lab_grid_free(j->grid);
   brim_free(j->grid);
   brim_gpu_monitor_close(j->monitor);
@@ -486,7 +778,7 @@ static void job_close(brim_cli_sweep_job *j) {
   brim_cli_job_close(&j->job);
 }
 
-// No grid: what a store has is continued.
+// Without a grid: continues the experiments of a store.
 static brim_status continue_store(brim_cli_sweep_job *j) {
   j->only_continue = true;
   BRIM_TRY(brim_cli_sweep_place(j->cli, 0, &j->place));
@@ -514,7 +806,7 @@ brim_status brim_cli_sweep_run(brim_cli *cli) {
   brim_status status = has_grid ? expand(&j, &names) : continue_store(&j);
   if (!status && has_grid) status = choose_places(&j, j.grid->store);
   if (!status && has_grid && brim_option_flag(&cli->parse, "dry-run", false)) {
-    status = brim_cli_sweep_dry(&j);
+    status = dry_run(&j);
   } else if (!status) {
     status = sweep_slurm_open(&j, &j.slurm);
     if (!status) status = run_sweep(&j);

@@ -1,4 +1,4 @@
-// Words of `brim sweep` that look: status, log, get.
+// Actions of `brim sweep` that show something: status, log, get.
 
 #include "cli/sweep/cli_sweep.h"
 
@@ -15,9 +15,17 @@
 #include "ui/sweep/ui_sweep.h"
 
 //--------------------------------------------- pool ---------------------------------------------
-// What `brim sweep status` asks a server beside its experiments: its workers, and why experiments wait.
+// The workers of a server, and why experiments wait.
 
-enum { FORGOTTEN_MS = 86400 * 1000 };  // workers that are gone this long are not listed
+// The workers of a server, and why experiments wait.
+typedef struct server_pool {
+  json_t *waits;    // {id: text} in the user's language
+  json_t *workers;  // rows of the reply, without workers gone for a day
+  char first[160];  // why the first of the queue waits; "" = none does
+  int64_t now;      // by the clock of the store
+} server_pool;
+
+enum { FORGOTTEN_MS = 86400 * 1000 };  // do not list workers gone for this long
 
 //---------------------------------- why experiments wait ----------------------------------
 
@@ -52,7 +60,7 @@ static void wait_text(const json_t *waits, int64_t now, char *out, size_t size) 
 }
 
 static brim_status take_waits(void *ctx, const json_t *line) {
-  brim_cli_sweep_pool *pool = ctx;
+  server_pool *pool = ctx;
   const json_t *list = json_object_get(line, "exps");
   for (size_t i = 0; i < json_array_size(list); i++) {
     const json_t *row = json_array_get(list, i), *waits = json_object_get(row, "waits");
@@ -67,7 +75,7 @@ static brim_status take_waits(void *ctx, const json_t *line) {
 }
 
 static brim_status read_waits(brim_lab_link *link, const brim_store_filter *which,
-                              brim_cli_sweep_pool *pool) {
+                              server_pool *pool) {
   const brim_lab_request request = {.op = BRIM_LAB_OP_LIST,
                                     .waits = true,
                                     .filter = {.grid = which->grid,
@@ -77,15 +85,15 @@ static brim_status read_waits(brim_lab_link *link, const brim_store_filter *whic
   return brim_lab_lines(link, &request, take_waits, pool);
 }
 
-// NULL: it does not wait, or was not asked for.
-static const char *sweep_pool_waits(const brim_cli_sweep_pool *pool, const char *exp) {
+// NULL: the experiment does not wait, or the server was not asked.
+static const char *sweep_pool_waits(const server_pool *pool, const char *exp) {
   return json_string_value(json_object_get(pool->waits, exp));
 }
 
 //---------------------------------- workers ----------------------------------
 
 static brim_status take_workers(void *ctx, const json_t *line) {
-  brim_cli_sweep_pool *pool = ctx;
+  server_pool *pool = ctx;
   const json_t *list = json_object_get(line, "workers");
   for (size_t i = 0; i < json_array_size(list); i++) {
     json_t *row = json_array_get(list, i);
@@ -97,8 +105,8 @@ static brim_status take_workers(void *ctx, const json_t *line) {
 }
 
 static brim_status sweep_pool_read(brim_lab_link *link, const brim_store_filter *which,
-                                   brim_cli_sweep_pool *out) {
-  *out = (brim_cli_sweep_pool){.waits = json_object(), .workers = json_array()};
+                                   server_pool *out) {
+  *out = (server_pool){.waits = json_object(), .workers = json_array()};
   const brim_lab_request request = {.op = BRIM_LAB_OP_WORKERS};
   brim_status status = out->waits && out->workers
                            ? brim_lab_now(link, &out->now)
@@ -107,13 +115,13 @@ static brim_status sweep_pool_read(brim_lab_link *link, const brim_store_filter 
   return status ? status : read_waits(link, which, out);
 }
 
-// zeros are fine
-static void sweep_pool_deinit(brim_cli_sweep_pool *pool) {
+// A zeroed pool is fine.
+static void sweep_pool_deinit(server_pool *pool) {
   json_decref(pool->waits);
   json_decref(pool->workers);
 }
 
-// "2 x NVIDIA H200"; "cpu" where it has none, and nothing of a worker that has said nothing.
+// "2 x NVIDIA H200"; "cpu" without a GPU; nothing if the worker has not reported.
 static void gpus_text(const json_t *worker, char *out, size_t size) {
   const json_t *status = json_object_get(worker, "status"), *gpus = json_object_get(status, "gpus");
   const char *name = json_string_value(json_object_get(json_array_get(gpus, 0), "name"));
@@ -152,8 +160,7 @@ static void put_worker(brim_ui_table *table, const json_t *worker, int64_t now) 
   brim_ui_table_add(table, BRIM_UI_DIM, brim_tr("%s ago"), span);
 }
 
-static brim_status sweep_pool_table(const brim_cli_sweep_pool *pool, const brim_term *term,
-                                    brim_str *out) {
+static brim_status sweep_pool_table(const server_pool *pool, const brim_term *term, brim_str *out) {
   const brim_ui_column columns[] = {{brim_tr("Worker"), NULL, BRIM_UI_LEFT, 0, 12},
                                     {brim_tr("State"), NULL, BRIM_UI_LEFT, 0, 0},
                                     {brim_tr("GPUs"), NULL, BRIM_UI_LEFT, 2, 8},
@@ -184,7 +191,7 @@ typedef struct listing {
   json_t *rows;      // what the sweep knows of those that run and come next; NULL = none runs
   json_t *grids;     // {id: name}, the oldest first
   const char *grid;  // the id of the one that is listed; NULL = all
-  brim_cli_sweep_pool pool;  // of a server
+  server_pool pool;  // of a server
 } listing;
 
 static void add_details(const json_t *rows, brim_sweep_row *row) {
@@ -283,7 +290,7 @@ static brim_status on_first(void *ctx, const brim_store_exp *exp) {
   return BRIM_OK;
 }
 
-// Which results come first, by the metric of those that are done.
+// The order of results, by the metric of finished experiments.
 static brim_status best_order(brim_lab_link *link, const char *grid, brim_store_order *out) {
   const brim_store_filter one = {.grid = grid, .states = 1u << BRIM_EXP_DONE, .limit = 1};
   brim_metric_better better = BRIM_BETTER_NEITHER;
@@ -294,8 +301,8 @@ static brim_status best_order(brim_lab_link *link, const char *grid, brim_store_
   return BRIM_OK;
 }
 
-// What the options choose, or a fair mix: what runs, the best results, failures, the next in the queue,
-// the rest. At most --limit in all; what one part leaves over, the others get.
+// Reads the experiments that the options choose, or a mix: running ones, best results, failures, the next in the queue,
+// the rest; at most --limit in all. Parts that need less leave room for others.
 static brim_status read_rows(brim_cli *cli, brim_lab_link *link, listing *l) {
   enum { PARTS = 5 };
   const brim_sweep_view *view = l->view;
@@ -349,7 +356,7 @@ static brim_status on_grid(void *ctx, const brim_store_grid_row *row) {
   return brim_json_put(l->grids, row->grid.id, json_string(row->grid.name));
 }
 
-// The newest grid of that name, or the one whose id begins so.
+// The newest grid of that name, or the one whose id has that beginning.
 static brim_status find_grid(const char *name, listing *l) {
   const char *id;
   json_t *is;
@@ -360,7 +367,7 @@ static brim_status find_grid(const char *name, listing *l) {
   return l->grid ? BRIM_OK : brim_fail(BRIM_ENOENT, "the store has no grid %s", name);
 }
 
-// A store with several grids is not named by one of them.
+// Reads the grids of the store, and sets the title: the name of the only grid, or the number of grids.
 static brim_status read_grids(brim_cli *cli, brim_lab_link *link, listing *l) {
   const char *name = brim_option_string(&cli->parse, "grid", NULL);
   char *title = l->view->title;
@@ -379,7 +386,7 @@ static brim_status read_grids(brim_cli *cli, brim_lab_link *link, listing *l) {
   return BRIM_OK;
 }
 
-// Why nothing runs, where a server has something to run.
+// Asks a server why experiments wait.
 static brim_status read_pool(brim_cli *cli, brim_lab_link *link, listing *l) {
   const int64_t *counts = l->view->counts;
   const brim_store_filter which = {.grid = l->grid, .limit = limit_of(cli)};
@@ -421,10 +428,7 @@ static brim_status print_view(brim_cli *cli, const listing *l) {
   brim_str_init(&text);
   brim_status status = brim_ui_sweep_status(view, &cli->out, &how, &text);
   if (!status && l->pool.workers) status = sweep_pool_table(&l->pool, &cli->out, &text);
-  if (!status) status = brim_str_status(&text);
-  if (!status) brim_cli_print(cli, &text);
-  brim_str_deinit(&text);
-  return status;
+  return brim_cli_finish_text(cli, &text, status);
 }
 
 brim_status brim_cli_sweep_status(brim_cli *cli) {
@@ -453,7 +457,7 @@ brim_status brim_cli_sweep_status(brim_cli *cli) {
 }
 
 //--------------------------------------------- log ---------------------------------------------
-// `brim sweep log`: the log of an attempt, from the sweep's folder or from a server.
+// The log of an attempt, from the folder of the sweep or from a server.
 
 enum { PIECE = 64 << 10, FOLLOW_MS = 300, AGAIN_MS = 1000, CONNECT_MS = 10000 };
 
@@ -490,7 +494,7 @@ static brim_status print_bytes(void *ctx, const char *data, size_t size) {
   return status;
 }
 
-// All of it from v->at on, from the server.
+// Reads the log from v->at on, from the server.
 static brim_status fetch_log(log_view *v, brim_status (*take)(void *, const char *, size_t),
                              void *ctx) {
   const brim_lab_fetching how = {
@@ -501,7 +505,7 @@ static brim_status fetch_log(log_view *v, brim_status (*take)(void *, const char
   return BRIM_OK;
 }
 
-// What has been written since the last call.
+// Prints the lines written since the last call.
 static brim_status print_more(log_view *v) {
   if (v->client) return fetch_log(v, print_bytes, v);
   int fd = -1;
@@ -534,7 +538,7 @@ static brim_status read_log(log_view *v, char **text, size_t *size) {
   return status || *text ? status : brim_fail(BRIM_ENOMEM, "out of memory while reading a log");
 }
 
-// Where the last `lines` lines begin.
+// Finds the beginning of the last `lines` lines.
 static brim_status skip_lines(log_view *v, int64_t lines) {
   char *text = NULL;
   size_t size = 0;
@@ -556,7 +560,7 @@ static brim_status print_new(log_view *v, bool *last) {
   return print_more(v);
 }
 
-// A server that is away comes back: trainings do not end with it.
+// Follows the log. A missing server may come back: trainings continue without it.
 static brim_status follow(log_view *v) {
   bool lost = false, last = false;
   for (;;) {
@@ -616,7 +620,7 @@ brim_status brim_cli_sweep_log(brim_cli *cli) {
 }
 
 //--------------------------------------------- get ---------------------------------------------
-// `brim sweep get`: a file of an experiment, from the sweep's folder or from a server.
+// A file of an experiment, from the folder of the sweep or from a server.
 
 enum { GET_CONNECT_MS = 10000 };
 
@@ -691,9 +695,7 @@ static brim_status tell(const getting *g) {
   brim_status status = brim_json_put(f, "exp", json_string(g->exp));
   if (!status) status = brim_json_put(f, "name", json_string(g->kind->name));
   if (!status) status = brim_json_put(f, "path", json_string(g->path));
-  if (!status) return brim_cli_event(g->cli, "got", f);
-  json_decref(f);
-  return status;
+  return brim_cli_finish_event(g->cli, "got", f, status);
 }
 
 static brim_status get(getting *g, const char *place) {
@@ -702,7 +704,7 @@ static brim_status get(getting *g, const char *place) {
   char *folder = NULL;
   BRIM_TRY(brim_lab_find(g->link, g->cli->parse.positional[1], g->exp));
   BRIM_TRY(choose_path(g));
-  // without --output its name is brim's own
+  // Without --output brim chooses the name.
   if (brim_option_string(&g->cli->parse, "output", NULL)) {
     BRIM_TRY(brim_cli_check_replace(g->cli, g->path, NULL));
   }
