@@ -1,4 +1,4 @@
-// What the tests of child processes share: this program as a child, a child with its lines, ends.
+// Shared by the tests of child processes: this program as a child, and a child with its lines.
 #ifndef BRIM_TESTS_BASE_CHILD_TEST_H_
 #define BRIM_TESTS_BASE_CHILD_TEST_H_
 
@@ -9,8 +9,8 @@
 enum { FLOOD_LINES = 40000, FORTY_MS = 40000000 };
 #define SELF "/proc/self/exe"
 
-// What a test's main is where it was started with words: the child that they name. It ends the process
-// itself: a leak check of so short a program takes seconds, and the test starts it ten times.
+// Runs the child that the words name, and exits directly: the leak check of so short a program takes seconds, and tests start
+// it ten times.
 _Noreturn void as_child(int argc, char **argv);
 
 // Lines as text: "o:" or "e:" before each, "+" after a piece, "|" after a line without newline.
@@ -23,10 +23,10 @@ brim_status on_line(void *ctx, const brim_child_line *line);
 
 brim_child *start(brim_child_options o, heard *h, const char *const *argv);
 brim_child *shell(brim_child_options o, heard *h, const char *script);
-// To its end; the result's exit code and the lines.
+// Waits for the end; returns the exit code, and the lines.
 void expect(brim_child *c, heard *h, int exit_code, const char *lines);
 void until_lines(brim_child *c, const heard *h, int count);
-// Not there any more, or a zombie that its new parent has not reaped yet.
+// True if the process is gone, or a zombie that its new parent has not reaped yet.
 bool is_gone(long pid);
 void until_gone(long pid);
 int open_count(void);

@@ -1,6 +1,5 @@
-// Child processes that run beside the caller: their lines, several in one loop, their end. What they are
-// started with, and use, is test_base_child_start.c's.
-// What has to be exact about a child is tried with this program itself as the child (see main).
+// Child processes: lines, several in one loop, and their end. test_base_child_start.c has the start. This program is its own
+// child where exact behaviour matters (see main).
 #include "base/base_child.h"
 
 #include <signal.h>
@@ -101,7 +100,7 @@ static void callback_that_fails(void **state) {
   brim_child_close(c);  // and the child with it
 }
 
-// A process left behind holds the pipe and writes on: its output is not waited for.
+// A process left behind keeps the pipe open and continues to write; its output is not waited for.
 static void background_writer_does_not_hold_us(void **state) {
   (void)state;
   heard h;

@@ -1,4 +1,4 @@
-// What child processes are started with and use: surroundings, descriptors, memory, threads that start many.
+// Starting child processes: environment, descriptors, memory, and many threads that start them.
 #include "base/base_child.h"
 
 #include <errno.h>
@@ -101,7 +101,7 @@ static void what_cannot_be_run(void **state) {
   }
 }
 
-// In a process of its own, as another user: root may start any number. 0: told apart; 2: no such limit.
+// Runs in a separate process as another user, since root may start any number. 0: the limit was reported; 2: no such limit.
 static int without_processes(void) {
   const struct rlimit none = {0};
   brim_child *c = NULL;
@@ -170,7 +170,7 @@ static void as_many_descriptors_as_allowed(void **state) {
   for (int i = 0; i <= BRIM_CHILD_PASS; i++) close(passed[i]);
 }
 
-// It lives on, and ends by its own means: here when the pipe that it inherited does.
+// A detached child survives, and ends here with the pipe that it inherited.
 static void left_running(void **state) {
   (void)state;
   int to[2], from[2], passed[2];
@@ -248,7 +248,7 @@ static void memory_and_time_of_a_child(void **state) {
   assert_true(brim_child_get_result(c)->peak_exact);
   assert_true(brim_child_get_result(c)->peak_bytes >= wanted);
   expect(c, &h, 0, NULL);
-  // A small one of a large parent: no more than was seen while it ran.
+  // a small child of a large parent: only the sampled peak is known
   size_t large = (size_t)200 << 20;
   volatile char *block = malloc(large);
   assert_non_null((void *)(uintptr_t)block);

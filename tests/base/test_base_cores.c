@@ -1,5 +1,4 @@
-// Where the workers of a team run: off the caller's core, each with its own share, and let go when the
-// mask leaves too few cores.
+// The cores of a team's workers: not the caller's, each with its own share, and the whole mask if there are too few cores.
 #include "base/base_machine.h"
 
 #include <pthread.h>
@@ -86,7 +85,7 @@ static void worker_keeps_off(void **state) {
   assert_int_equal(pthread_create(&s.handle, NULL, sleep_on, &s), 0);
   while (sem_wait(&s.begun)) {
   }
-  // The caller stays on each of its cores in turn; the worker is elsewhere.
+  // the caller runs on each core in turn; the worker runs on another
   for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
     if (!CPU_ISSET((size_t)cpu, &before)) continue;
     cpu_set_t both = before;
@@ -95,7 +94,7 @@ static void worker_keeps_off(void **state) {
     assert_true(CPU_COUNT(&now) >= 1);
     assert_true(CPU_COUNT(&now) < CPU_COUNT(&both));
     assert_false(place.cpu >= 0 && CPU_ISSET((size_t)place.cpu, &now));
-    // Pinned to one core itself, the caller has no other to give: the worker is let go.
+    // a caller pinned to one core has no other to give, so the worker gets the whole mask
     const cpu_set_t one = cores(cpu, 1);
     assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
     for (int i = 0; i < 1000; i++) brim_cores_place(&place, &s.id, 1);

@@ -1,4 +1,4 @@
-// CPU quotas of made-up control groups, of both versions, nested and absent.
+// CPU quotas of fake control groups: both versions, nested, and none.
 #include "base/base_machine.h"
 
 #include "base/base.h"
@@ -48,7 +48,7 @@ static void test_version_1(void **state) {
   put("v1/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us", "20000\n");
   put("v1/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us", "100000\n");
   assert_true(near(brim_cpu_quota("v1"), 0.2));
-  // mounted as "cpu" alone, and another controller's name that only begins so
+  // mounted as "cpu"; another controller's name only begins so
   put("old/proc/self/cgroup", "3:cpuset:/y\n1:cpu:/x\n");
   put("old/sys/fs/cgroup/cpu/y/cpu.cfs_quota_us", "1000\n");
   put("old/sys/fs/cgroup/cpu/y/cpu.cfs_period_us", "100000\n");
@@ -78,7 +78,7 @@ static void test_threads(void **state) {
   assert_int_equal(brim_cpu_threads("box"), cores);
   brim_cpu_describe("box", text, sizeof text);
   assert_null(strstr(text, "quota"));
-  // what everything else asks
+  // the number that everything else uses
   put_quota("1000 100000\n");
   assert_int_equal(setenv("BRIM_MACHINE_ROOT", "box", 1), 0);
   assert_int_equal(brim_cpu_count(), 1);
@@ -94,7 +94,7 @@ static void test_what_it_cost(void **state) {
       "usage_usec 9000000\nuser_usec 1\nnr_periods 100\nnr_throttled 5\nthrottled_usec 250000\n");
   s = brim_cpu_read_stat("held");
   assert_true(near(s.throttled_s, 0.25) && near(s.used_s, 9));
-  // a group above it was held back longer: its figures
+  // a group above it was throttled longer
   put("held/sys/fs/cgroup/a/cpu.stat", "usage_usec 12000000\nthrottled_usec 750000\n");
   s = brim_cpu_read_stat("held");
   assert_true(near(s.throttled_s, 0.75) && near(s.used_s, 12));

@@ -54,7 +54,7 @@ static void reading(void **state) {
   assert_int_equal(size, 5);
   brim_free(text);
   assert_status(brim_fs_read("a", 4, &text, &size), BRIM_ELIMIT);
-  // Says it is empty, but is not; and has no end but the limit.
+  // its size says 0, and only the limit ends it
   assert_ok(brim_fs_read("/proc/self/status", 0, &text, &size));
   assert_non_null(strstr(text, "Pid:"));
   brim_free(text);
@@ -128,7 +128,7 @@ static void permissions_are_kept(void **state) {
   assert_ok(brim_fs_remove("t"));
 }
 
-// A link that someone planted is replaced, and what it leads to does not open the new file to others.
+// A planted link is replaced, and the permissions of its target do not open the new file to others.
 static void permissions_behind_a_link(void **state) {
   (void)state;
   struct stat st, plain;
@@ -162,13 +162,13 @@ static void second_names(void **state) {
   assert_ok(brim_fs_link("a", "b"));  // again changes nothing
   content_is("b", "first");
   assert_int_equal(files_here(), 2);
-  // what is written under one name afterwards leaves the other as it was
+  // a later write to one name leaves the other unchanged
   assert_ok(brim_fs_write("a", "second", 6));
   content_is("b", "first");
   assert_false(brim_fs_same("a", "b"));
   assert_ok(brim_fs_link("b", "c"));
   content_is("c", "first");
-  // permissions are the file's, not the name's
+  // both names have the file's permissions
   assert_int_equal(chmod("a", 0600), 0);
   assert_status(brim_fs_link("b", "a"), BRIM_EUNSUPPORTED);
   content_is("a", "second");
@@ -242,7 +242,7 @@ static void refused_targets(void **state) {
   assert_ok(brim_fs_remove("fifo"));
 }
 
-// Asked before the work: no is one status whatever the reason, and nothing is left or changed.
+// Checking a target before the work: one status for every reason, and nothing is left or changed.
 static void target_before_the_work(void **state) {
   (void)state;
   assert_ok(brim_fs_check_target("new"));
@@ -270,7 +270,7 @@ static void target_before_the_work(void **state) {
   assert_int_equal(brim_fs_open_status(EIO), BRIM_EIO);
 }
 
-// Root may write anywhere, so the attempt is made by a child without rights.
+// Root may write anywhere, so a child without rights tries.
 static void unwritable_folder(void **state) {
   (void)state;
   assert_ok(brim_fs_mkdirs("locked"));
@@ -283,7 +283,7 @@ static void unwritable_folder(void **state) {
     if (geteuid() == 0 && setuid(65534) != 0) _exit(2);
     brim_status status = brim_fs_write("locked/t", "new", 3);
     if (status != BRIM_EIO || !strstr(brim_status_detail(), "locked/t")) _exit(1);
-    // A new folder: the reason is the one mkdir gave, not that the folder is not there.
+    // a new folder: the reason is mkdir's, not that the folder is missing
     status = brim_fs_mkdirs("locked/new/deep");
     if (status != BRIM_EIO || !strstr(brim_status_detail(), "locked/new: Permission")) _exit(3);
     _exit(brim_fs_mkdirs("locked") == BRIM_OK ? 0 : 4);
@@ -359,7 +359,7 @@ static void folders(void **state) {
   assert_status(brim_fs_remove("a"), BRIM_ENOENT);
 }
 
-// What a process that is not the holder gets: its status, and whether the detail says `says`.
+// The status that another process gets, and whether the detail contains `says`.
 static void lock_elsewhere(const char *path, brim_status expected, const char *says) {
   pid_t pid = fork();
   assert_true(pid >= 0);
@@ -368,7 +368,7 @@ static void lock_elsewhere(const char *path, brim_status expected, const char *s
     brim_status status = brim_fs_lock(path, &lock);
     if (status != expected) _exit(1);
     if (status && (lock || !strstr(brim_status_detail(), says))) _exit(2);
-    // A holder that dies without unlocking leaves the file, and the kernel ends the lock.
+    // a holder that dies leaves the file, and the kernel releases the lock
     _exit(0);
   }
   int code;
@@ -390,12 +390,12 @@ static void locks(void **state) {
   assert_null(second);
   brim_fs_unlock(lock);
   assert_int_equal(files_here(), 0);
-  // The child takes it and dies with it: the file stays, with another number in it, and is taken.
+  // the child locks and dies: its file stays with its PID, and can be locked
   lock_elsewhere("t.lock", BRIM_OK, "");
   assert_int_equal(files_here(), 1);
   assert_ok(brim_fs_lock("t.lock", &lock));
   content_is("t.lock", pid_text);
-  // Another process replaces the file: theirs is not ours to remove.
+  // another process replaces the file, so unlock must not remove it
   assert_ok(brim_fs_remove("t.lock"));
   assert_ok(brim_fs_lock("t.lock", &second));
   brim_fs_unlock(lock);
@@ -477,7 +477,7 @@ static void out_of_memory(void **state) {
   assert_ok(brim_fs_remove("t"));
 }
 
-// A FIFO without a writer would be waited for, a device read for ever.
+// Opening a FIFO would wait for a writer, reading a device would never end.
 static void irregular_files(void **state) {
   (void)state;
   char *text = NULL;
@@ -497,7 +497,7 @@ static void irregular_files(void **state) {
   brim_free(text);
 }
 
-// A file-size limit ends a write in the middle of a line: what is there of it goes again.
+// A file-size limit ends a write in the middle of a line, which is removed again.
 static void torn_line(void **state) {
   (void)state;
   struct rlimit before, small;

@@ -1,4 +1,4 @@
-// JSON: what is read, the places that errors name, what is written, and running out of memory.
+// JSON: parsing, places in errors, writing, and out of memory.
 #include "base/base_json.h"
 
 #include <float.h>
@@ -211,7 +211,7 @@ static void errors_name_the_place(void **state) {
   assert_int_equal(strncmp(brim_status_detail(), "bad.json:2:5: ", 14), 0);
 }
 
-// Every allocation fails once: always ENOMEM, never a wrong value, nothing left behind.
+// Every allocation fails once: always ENOMEM, never a wrong value, no leak.
 static void out_of_memory(void **state) {
   (void)state;
   const char *text =

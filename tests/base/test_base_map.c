@@ -1,5 +1,4 @@
-// Mapped files: exact copies, errors that name file and offset, and a process that outlives a file
-// being cut short under its readers.
+// Mapped files: exact copies, errors with file and offset, and a process that survives truncation of a file.
 #include "base/base_map.h"
 
 #include <pthread.h>
@@ -98,7 +97,7 @@ static void test_cut_short(void **state) {
     assert_ok(brim_map_copy(&map, 3 * page, buffer, 2 * page));
     assert_int_equal(buffer[7], byte_at(3 * page + 7));
   }
-  // Where the file grows back, so does what can be read.
+  // after the file grows again, it can be read again
   assert_int_equal(truncate("map_cut", (off_t)(8 * page)), 0);
   assert_ok(brim_map_copy(&map, 4 * page, buffer, 3 * page));
   assert_int_equal(buffer[2 * page], 0);

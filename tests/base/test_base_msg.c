@@ -1,5 +1,4 @@
-// The catalogue: translations are found, missing ones fall back, failures and logs use it. Sentences that are
-// kept with their values are read in every language.
+// The catalogue: translations, missing ones, failures and logs; and stored sentences in every language.
 #include "base/base_msg.h"
 
 #include "base/base_status.h"
@@ -39,7 +38,7 @@ static void marker_is_the_text(void **state) {
   assert_string_equal(table[0], "one two");
 }
 
-//---------------------------------- kept sentences ----------------------------------
+//---------------------------------- stored sentences ----------------------------------
 
 static const brim_msg_pair kept[] = {
     {"%s of %.1f %% (%d)", "%3$d: %2$.1f %%, %1$s이(가)"},
@@ -80,7 +79,7 @@ static void sentences_are_read_in_every_language(void **state) {
   reads(&catalogue, "plain, 5 % of %s", "plain, 5 % of %s");
 }
 
-// A file's sentence that repeats its value, which repeats its own, and so on: a text of bounded length.
+// A sentence that repeats nested values gives a text of bounded length.
 static void sentences_do_not_explode(void **state) {
   (void)state;
   brim_str words, text;
@@ -105,7 +104,7 @@ static void sentences_do_not_explode(void **state) {
   brim_str_deinit(&text);
 }
 
-// A field that is too short cuts the sentence off at a character, and what is cut off can be read.
+// A short field cuts the sentence at a character boundary, and the rest is readable.
 static void sentences_may_be_cut_off(void **state) {
   (void)state;
   char words[64];

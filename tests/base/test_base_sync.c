@@ -1,6 +1,5 @@
-// What makes 'whole or not at all' true: a file is synced before its name is changed, its folder
-// after. And which process is alive, by kill()'s errno. The calls are seen by wrapping them in the
-// linker.
+// Atomic writes: a file is synced before the rename, and its folder after it. And live processes, by kill()'s errno. The
+// linker wraps the calls.
 #include <signal.h>
 
 #include "base/base.h"
@@ -65,7 +64,7 @@ static void test_failed_sync(void **state) {
   assert_ok(brim_fs_write("failing/a", "new", 3));
 }
 
-// Only what brim names so is a temporary: everything else is a user's file.
+// Only brim's names are temporary files; all others belong to the user.
 static void test_temporary_names(void **state) {
   (void)state;
   static const char *const none[] = {"x.tmp.1234.",   "x.tmp.1234", "x.tmp..0",

@@ -1,5 +1,4 @@
-// Outside text made harmless: what a terminal would obey becomes visible, what a spreadsheet would run
-// becomes text, and everything else stays as it is.
+// Untrusted text: control characters become visible, formulas become text, and all else stays unchanged.
 #include "base/base_text.h"
 
 #include "base/base.h"
@@ -57,7 +56,7 @@ static void test_bytes_and_kept(void **state) {
   brim_text_append_plain(&out, "a\0b", 3, NULL);  // a zero byte is one more control character
   assert_string_equal(out.data, "a\\x00b");
   assert_false(brim_text_is_plain("a\0b", 3));
-  // what is kept ends with the text: no byte behind it is looked at
+  // a kept sequence at the end: no byte after the text is read
   brim_str_clear(&out);
   brim_text_append_plain(&out, "\033[0m", 3, keep);
   assert_string_equal(out.data, "\\x1b[0");

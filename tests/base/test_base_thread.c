@@ -84,7 +84,7 @@ static void every_index_once(void **state) {
   brim_pool_destroy(NULL);
 }
 
-// A worker that does not run is not waited for: the caller takes its range.
+// The caller takes the range of a worker that does not run.
 static void stuck_workers_cost_nothing(void **state) {
   (void)state;
 #ifdef BRIM_TSAN
@@ -94,7 +94,7 @@ static void stuck_workers_cost_nothing(void **state) {
   assert_ok(brim_pool_create(3, &pool));
   split s = {0};
   brim_pool_run(pool, 9, record_range, &s);
-  // They have their names now; a worker that has not begun would be missed.
+  // wait until the threads have their names, so that none is missed
   while (stuck_each("brim-pool", NULL) < 2) sched_yield();
   assert_int_equal(stuck_hold("brim-pool"), 2);
   for (int round = 0; round < 10; round++) {

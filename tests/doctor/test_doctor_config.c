@@ -174,7 +174,7 @@ static void test_rules_of_cpu(void **state) {
   close_job(&o);
 }
 
-// Without loader threads each step decodes and transforms its samples, on any device.
+// Without loader threads each step decodes and transforms its samples, on every device.
 static void test_no_workers(void **state) {
   (void)state;
   static const char *const copied[] = {"data.num_workers=0", "data.cache=none"};
@@ -200,7 +200,7 @@ static void test_no_workers(void **state) {
   close_job(&o);
 }
 
-// Values that the config lists are those that bench tries, each once.
+// bench tries each value that the config lists once.
 static void test_listed(void **state) {
   (void)state;
   static const char *const lists[] = {"benchmark.batch_sizes=[16, 64, 16]",
@@ -269,7 +269,7 @@ static void write_records(const opened *o, const char *path, double factor, bool
   assert_ok(brim_results_write(path, own ? r : r + 1, own ? 2 : 1));
 }
 
-// As bench does: what changes learning is recommended where its values were asked for, and not else.
+// As in bench, a knob that changes learning is recommended only if the user asked to try its values.
 static void test_not_asked(void **state) {
   (void)state;
   opened o;
@@ -300,7 +300,7 @@ static void put_workers(brim_result *r, const opened *o, const char *workers, do
   knob->number = workers[0] - '0';
 }
 
-// Of settings that are as fast bench recommends the smaller one, and so does the doctor.
+// Among equally fast settings bench recommends the smaller one, and so does the doctor.
 static void test_same_rule(void **state) {
   (void)state;
   opened o;
@@ -323,7 +323,7 @@ static void test_same_rule(void **state) {
   close_job(&o);
 }
 
-// What bench calls provisional is no more certain here.
+// A recommendation that bench calls provisional is provisional here too.
 static void test_doubt(void **state) {
   (void)state;
   opened o;
@@ -343,13 +343,13 @@ static void test_doubt(void **state) {
   assert_line("config.measured", NULL, BRIM_DOCTOR_WARN, "x2.1 [");
   assert_line("config.measured", NULL, BRIM_DOCTOR_WARN,
               "] faster (provisional: another may be faster): num_workers 2 -> 0");
-  // certain by its interval, but of one visit alone
+  // certain by its interval, but from one visit only
   put_workers(&r[2], &o, "0", 4000);
   put_visits(&r[2], 2, 3, 1, 0);
   assert_ok(brim_results_write("doubt.jsonl", r, 3));
   examine_job(&o, "doubt.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_WARN, "(provisional: ");
-  // narrow intervals that do not overlap, of visits that contradict each other
+  // narrow intervals that do not overlap, from contradicting visits
   put_workers(&r[0], &o, "2", 1000);
   put_workers(&r[1], &o, "1", 1010);
   put_workers(&r[2], &o, "0", 1200);
@@ -426,7 +426,7 @@ static void test_files(void **state) {
   fake.no_disk = true;
   examine_job(&o, NULL, NULL);
   assert_line("config.checkpoints", NULL, BRIM_DOCTOR_UNKNOWN, "free space cannot be seen");
-  // what an earlier run wrote is known better than any plan
+  // sizes that an earlier run wrote are better than the plan's
   fake.no_disk = false;
   fake.disk.free = 10.0 * (double)GIB_U;
   assert_ok(brim_fs_mkdirs("doctor-run"));

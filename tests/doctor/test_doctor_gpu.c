@@ -136,7 +136,7 @@ static void test_health(void **state) {
   assert_line("gpu.clock", NULL, BRIM_DOCTOR_GOOD, "power cap");
 }
 
-// The driver answers no question about the GPU: unknown, not zero.
+// Without answers of the driver values are unknown, not zero.
 static void test_silent_driver(void **state) {
   (void)state;
   static const char *const keys[] = {"gpu.memory",      "gpu.shared",      "gpu.compute_mode",
@@ -242,7 +242,7 @@ static void test_slow_driver(void **state) {
   brim_doctor_survey_free(survey);
 }
 
-// No plug-in lies beside this program, then those of the build do.
+// First without plug-ins beside this program, then with those of the build.
 static void test_plugins(void **state) {
   (void)state;
   brim_registry *registry = NULL;
@@ -349,7 +349,7 @@ static void test_ceilings(void **state) {
   assert_non_null(
       strstr(fake_line("ceiling.h2d_pinned", NULL)->fix, "rm /caches/brim/ceilings.json"));
   assert_line("ceiling.device", NULL, BRIM_DOCTOR_GOOD, "NVIDIA H200");
-  // measured beside others: whatever the machine does now
+  // measured on a busy machine
   slow.load = 0.42;
   brim_doctor_report_deinit(&fake_report);
   brim_doctor_ceilings(&slow, &gpu, &setup, NULL, &fake_report);
@@ -361,7 +361,7 @@ static void test_ceilings(void **state) {
   assert_false(fake_report.measured);
 }
 
-// A CPU has lines for what it can do, and none for what only GPUs have.
+// A CPU has no lines about figures that only GPUs have.
 static void test_ceilings_of_cpu(void **state) {
   (void)state;
   brim_machine_ceilings c = {.gemm_fp32_flops = 70e9,
@@ -460,7 +460,7 @@ static int finish(void **state) {
   return 0;
 }
 
-// A driver that says ~0 bytes.
+// A driver that reports ~0 bytes.
 static void test_bytes(void **state) {
   (void)state;
   char text[32], most[32];

@@ -77,7 +77,7 @@ static void test_quota(void **state) {
   assert_line("host.cpu_throttling", NULL, BRIM_DOCTOR_WARN, "5 %");
 }
 
-// A sandbox shows the top of the groups, and not the one that this process is in.
+// A sandbox shows the top folder of the groups, but not this process's group.
 static void test_hidden_group(void **state) {
   (void)state;
   fake_good();
@@ -87,7 +87,7 @@ static void test_hidden_group(void **state) {
   assert_line("host.cpu_throttling", NULL, BRIM_DOCTOR_UNKNOWN, "cpu.stat");
 }
 
-// Version 1: the quota and its count lie in the group of the processors.
+// Version 1: quota and counts are in the cpu controller's group.
 static void test_quota_of_version_1(void **state) {
   (void)state;
   fake_good();
@@ -291,7 +291,7 @@ static void test_data(void **state) {
   fake_examine();
   assert_line("data.speed", NULL, BRIM_DOCTOR_UNKNOWN, "too little");
   assert_line("data.space", NULL, BRIM_DOCTOR_WARN, NULL);
-  // whether the disk or the cache answers, and how much of it in the time, is the machine's
+  // the source (disk or cache) and the amount depend on the machine
   size_t size = 8 << 20;
   char *block = brim_calloc(1, size);
   assert_non_null(block);
@@ -304,7 +304,7 @@ static void test_data(void **state) {
   fake_data = NULL;
 }
 
-// The median of what was read, and hidden files left alone.
+// The median of the passes; hidden files are not read.
 static void test_speed(void **state) {
   (void)state;
   fake_good();
@@ -332,7 +332,7 @@ static void test_speed(void **state) {
   fake_data = NULL;
 }
 
-// The folder of a run is made by the run: the disk is that of the nearest folder above it.
+// The run creates its folder, so the disk is that of the nearest existing folder above it.
 static void test_output(void **state) {
   (void)state;
   char there[64];
@@ -351,7 +351,7 @@ static void test_output(void **state) {
   }
 }
 
-// Almost nothing is readable: everything is unknown, or left out, and says why.
+// Almost nothing is readable: lines are unknown with the reason, or left out.
 static void test_bare_container(void **state) {
   (void)state;
   static const char *const keys[] = {

@@ -1,6 +1,5 @@
-// A GPU by script, told about by an NVML of its own: what it does is a list of states with the time
-// each begins at, and every figure (energy, GPM's counters, utilisation of the last sixth of a
-// second) follows from that list and the time. Time is the machine's, or the test's own. One per
+// A scripted GPU behind a fake NVML. The script is a list of states with their start times, from which every figure follows
+// (energy, GPM counters, utilisation of the last sixth of a second). The clock is the machine's or the test's own. One per
 // test program; threads may read while a test writes.
 #ifndef BRIM_TESTS_MONITOR_FAKE_NVML_H_
 #define BRIM_TESTS_MONITOR_FAKE_NVML_H_
@@ -22,7 +21,7 @@ typedef struct fake_nvml_state {
   unsigned long long reasons;  // NVML's bits
 } fake_nvml_state;
 
-// At rest; at work; the same work while too hot, at three fifths of the clock.
+// Idle; at work; at work while too hot, at three fifths of the clock.
 static const fake_nvml_state FAKE_NVML_IDLE = {
     .power_w = 75, .clock_mhz = 345, .temperature_c = 30, .reasons = BRIM_NVML_REASON_IDLE};
 static const fake_nvml_state FAKE_NVML_BUSY = {.gpu = 100,
@@ -90,7 +89,7 @@ static struct {
   fake_nvml_sample samples[FAKE_NVML_SAMPLES];
 } fake_nvml;
 
-//---------------------------------- what the test says ----------------------------------
+//---------------------------------- the script ----------------------------------
 
 static inline int64_t fake_nvml_now_locked(void) {
   return fake_nvml.own_time ? fake_nvml.now_ns : brim_clock_now().ns;
@@ -103,7 +102,7 @@ static inline int64_t fake_nvml_now(void) {
   return now;
 }
 
-// From `after_ns` after the reset on. In the order of time.
+// A state from `after_ns` after the reset on. Call it in order of time.
 static inline void fake_nvml_at(int64_t after_ns, fake_nvml_state state) {
   pthread_mutex_lock(&fake_nvml_lock);
   int i = fake_nvml.state_count;
@@ -116,13 +115,13 @@ static inline void fake_nvml_at(int64_t after_ns, fake_nvml_state state) {
   assert_true(i < FAKE_NVML_STATES);
 }
 
-// From now on: where the moment is chosen by what a test does, not by the time.
+// A state from now on, for tests that choose the moment by what they do.
 static inline void fake_nvml_becomes(fake_nvml_state state) {
   fake_nvml_at(fake_nvml_now() - fake_nvml.start_ns, state);
 }
 
-// Everything as new: at work since ever, every call works. `own_time`: starts at 1000 s and moves by
-// fake_nvml_pass alone.
+// Resets everything: at work since ever, and every call works. `own_time`: the clock starts at 1000 s and moves only by
+// fake_nvml_pass.
 static inline void fake_nvml_reset(bool own_time) {
   pthread_mutex_lock(&fake_nvml_lock);
   memset(&fake_nvml, 0, sizeof fake_nvml);
@@ -162,7 +161,7 @@ static inline int fake_nvml_samples_alive(void) {
   return n;
 }
 
-//---------------------------------- what follows from it ----------------------------------
+//---------------------------------- figures ----------------------------------
 
 static inline const fake_nvml_state *fake_nvml_state_at(int64_t ns) {
   int i = fake_nvml.state_count - 1;
@@ -170,7 +169,7 @@ static inline const fake_nvml_state *fake_nvml_state_at(int64_t ns) {
   return &fake_nvml.states[i].state;
 }
 
-// A figure of the states (by its offset) times seconds, from one time to another.
+// The integral of a member of the states (by its offset) over time.
 static inline double fake_nvml_integral(size_t member, int64_t from, int64_t to) {
   double sum = 0;
   for (int i = 0; i < fake_nvml.state_count; i++) {
@@ -201,7 +200,7 @@ static inline int fake_nvml_leave(int code) {
   pthread_mutex_unlock(&fake_nvml_lock);
   return code;
 }
-// Between the two: a test that fails here must not leave the lock behind.
+// No assertions between the two: a failing test must not keep the lock.
 static inline void fake_nvml_require(bool holds) {
   if (!holds) pthread_mutex_unlock(&fake_nvml_lock);
   assert_true(holds);
@@ -343,7 +342,7 @@ static inline int fake_nvml_gpm_metrics(brim_nvml_gpm_metrics *in_out) {
   return fake_nvml_leave(code);
 }
 
-// The whole table. Members may be replaced or taken out before a monitor is opened over it.
+// The whole table. Members may be replaced or set to NULL before a monitor is opened with it.
 static inline brim_nvml_api fake_nvml_api(void) {
   return (brim_nvml_api){.init = fake_nvml_init,
                          .shutdown = fake_nvml_shutdown,

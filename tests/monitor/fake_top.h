@@ -1,6 +1,5 @@
-// Up to eight GPUs and slices of them by plain figures, told about by an NVML of their own, for the live
-// view. The figures are those of an H200 under load (driver 580, nvidia-smi dmon and -q), in NVML's
-// units. One per test program; time is the test's own.
+// Up to eight GPUs and their slices behind a fake NVML, for the live view. The figures are those of an H200 under load
+// (driver 580, nvidia-smi dmon and -q), in NVML's units. One per test program; the clock is the test's own.
 #ifndef BRIM_TESTS_MONITOR_FAKE_TOP_H_
 #define BRIM_TESTS_MONITOR_FAKE_TOP_H_
 
@@ -59,7 +58,7 @@ static struct {
   int shutdowns;
 } fake_top;
 
-//---------------------------------- what the test says ----------------------------------
+//---------------------------------- the figures ----------------------------------
 
 static inline void fake_top_fill(fake_top_gpu *g, const char *uuid) {
   memset(g, 0, sizeof *g);
@@ -132,7 +131,7 @@ static inline int fake_top_alive(void) {
 
 static inline int64_t fake_top_now(void) { return fake_top.now_ns; }
 
-// What a call of a GPU answers.
+// The answer of a call about a GPU.
 static inline int fake_top_enter(const void *device, size_t member) {
   const fake_top_gpu *g = (const fake_top_gpu *)device;
   fake_top.calls[member / sizeof(void *)]++;
@@ -179,7 +178,7 @@ static inline int fake_top_pci(void *device, brim_nvml_pci *out) {
   return fake_top_enter(device, FAKE_TOP_AT(pci));
 }
 
-// A call that gives one member of the GPU.
+// A call that returns one member of the GPU.
 #define FAKE_TOP_VALUE(call, type, value)                      \
   static inline int fake_top_##call(void *device, type *out) { \
     const fake_top_gpu *g = (const fake_top_gpu *)device;      \
@@ -442,7 +441,7 @@ static inline int fake_top_gpm_metrics(brim_nvml_gpm_metrics *in_out) {
   return fake_top_enter(a->of, FAKE_TOP_AT(gpm_metrics));
 }
 
-// What `top` shows beside what others read of a GPU too.
+// Calls that only `brim top` makes.
 static inline void fake_top_add_calls(brim_nvml_api *api) {
   api->gpu_instance = fake_top_gpu_instance;
   api->encoder = fake_top_encoder;
@@ -476,7 +475,7 @@ static inline void fake_top_add_calls(brim_nvml_api *api) {
   api->now_ns = fake_top_now;
 }
 
-// The whole table. Members may be replaced or taken out.
+// The whole table. Members may be replaced or set to NULL.
 static inline brim_nvml_api fake_top_api(void) {
   brim_nvml_api api = {.init = fake_top_init,
                        .shutdown = fake_top_shutdown,

@@ -1,4 +1,4 @@
-// The host sampler against a made-up machine in a folder, a fake provider, and this machine.
+// The host sampler with a fake machine in a folder, a fake provider, and this machine.
 #include <math.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -50,7 +50,7 @@ static void test_info_arm(void **state) {
   assert_true(info.memory_limit_bytes == 1048576);
 }
 
-// Nothing there at all: unknown, not zero.
+// Without any file everything is unknown, not zero.
 static void test_unknown(void **state) {
   (void)state;
   brim_host_info info;
@@ -94,7 +94,7 @@ static void test_sample(void **state) {
   assert_true(s.value[BRIM_HOST_CPU_FREQUENCY] == 2.5e9);
   assert_true(s.value[BRIM_HOST_CPU_MAX_FREQUENCY] == 3.5e9);
   assert_true(s.value[BRIM_HOST_CPU_THROTTLE_COUNT] == 8);
-  // Rubbish in the files is unknown too.
+  // garbage in the files is unknown too
   write_file("m5/proc/stat", "cpu  a b c\n");
   write_file("m5/proc/self/status", "VmRSS:\tmuch kB\n");
   p = brim_host_provider_system("m5");
@@ -127,7 +127,7 @@ static void test_usage(void **state) {
   b.value[BRIM_HOST_PROCESS_CPU_S] += 2;  // the kernel's ticks lag behind the process's own clock
   assert_true(brim_host_usage_between(&a, &b).others_cpu_percent == 0);
   assert_true(isnan(u.throttle_events));
-  // of two CPUs of eight: what others take of those counts
+  // two CPUs of eight: the share of others on those two
   b.value[BRIM_HOST_PROCESS_CPU_S] -= 2;
   a.value[BRIM_HOST_ALLOWED_BUSY_S] = a.value[BRIM_HOST_ALLOWED_TOTAL_S] = 0;
   b.value[BRIM_HOST_ALLOWED_BUSY_S] = b.value[BRIM_HOST_ALLOWED_TOTAL_S] = 4;
@@ -156,13 +156,13 @@ static void test_here(void **state) {
   assert_true(s.value[BRIM_HOST_PROCESS_CPU_S] >= 0);
 }
 
-// What was held for a moment does not count any more.
+// The peak forgets memory that was freed.
 static void test_forget_peak(void **state) {
   (void)state;
   enum { HELD = 64 << 20 };
   brim_host_provider p = brim_host_provider_system("");
   brim_host_sample before, after;
-  // not by malloc, which may keep it
+  // mmap, since malloc may keep the memory
   void *block = mmap(NULL, HELD, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   assert_true(block != MAP_FAILED);
   memset(block, 1, HELD);

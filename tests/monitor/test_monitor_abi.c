@@ -1,5 +1,4 @@
-// Our copy of NVML's ABI against NVIDIA's own header, where that is installed: layouts, ids, bits and
-// the versions of structures, at compile time.
+// brim's copy of NVML's ABI against nvml.h, where that is installed: layouts, ids, bits and versions, at compile time.
 #include "monitor/monitor_nvml_abi.h"
 #include "test.h"
 

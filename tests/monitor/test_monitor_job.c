@@ -1,5 +1,4 @@
-// Publishing a running job: its file, whose it is, what is left of killed jobs, and failures that harm
-// nothing.
+// Publishing a running job: its file, its owner, files of killed jobs, and failures that do no harm.
 #include "monitor/monitor_job.h"
 
 #include <errno.h>
@@ -121,7 +120,7 @@ static void test_two_jobs_of_a_process(void **state) {
   brim_job_publisher_stop(second);
 }
 
-// What a killed job leaves is not shown, and goes.
+// The file of a killed job is not shown, and removed.
 static void test_remains_go(void **state) {
   (void)state;
   pid_t child = fork();
@@ -148,7 +147,7 @@ static void test_remains_go(void **state) {
   assert_false(brim_fs_exists(path));
 }
 
-// A pid that another process has by now is another job's; one of another container counts while its file is young.
+// A PID that another process has now is not the job. A PID of another container counts while its file is young.
 static void test_other_processes(void **state) {
   (void)state;
   brim_job job = sample("reused");
@@ -185,7 +184,7 @@ static void test_garbage_is_skipped(void **state) {
   assert_int_equal(look("beside-garbage").count, 1);
 }
 
-// A folder that is not this user's alone is not written to, and a job that cannot publish runs on.
+// A folder that others can write is not used, and a job that cannot publish continues.
 static void test_failures_harm_nothing(void **state) {
   (void)state;
   brim_job job = sample("unpublished");
@@ -240,7 +239,7 @@ static void set_age(const char *path, double when_s) {
   assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
 }
 
-// However many files there are, few are read: the newest. What dead processes left goes.
+// Only the newest files are read, however many there are. Files of dead processes are removed.
 static void test_a_bound_on_files(void **state) {
   (void)state;
   enum { FILES = 400, READ = 256 };

@@ -1,5 +1,5 @@
-// NVML through a made-up library: processes, sizes that are not told, lists longer than the buffer,
-// calls that fail or are missing; and the real one where it is here.
+// NVML by a fake library: processes, unknown sizes, lists longer than the buffer, failing and missing calls; and by the real
+// one if it is installed.
 #include <math.h>
 #include <pwd.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 #define GIB (1ULL << 30)
 #define UUID "GPU-00112233-4455-6677-8899-aabbccddeeff"
 
-// The library's state: what the next calls answer.
+// The state of the library: answers of the next calls.
 static struct {
   int init_code, uuid_code, memory_code, compute_code, graphics_code;
   int inits, shutdowns, memory_calls, compute_calls;
@@ -187,7 +187,7 @@ static void test_processes(void **state) {
   assert_string_equal(text, "this process");
   // without a command line: the short name
   assert_string_equal(list[3].command, "compositor");
-  // what is not told comes last, and nothing moves the cursor
+  // unknown sizes come last; control characters are replaced
   assert_int_equal(list[4].pid, 4713);
   assert_true(isnan(list[4].bytes));
   assert_string_equal(list[4].command, "a?b ?[31m");
@@ -238,7 +238,7 @@ static void test_failures(void **state) {
   assert_ok(brim_gpu_read_processes(m, UUID, &list, &count));
   assert_int_equal(count, 1);
   brim_free(list);
-  // memory that runs out at any place
+  // out of memory at every allocation
   for (uint64_t n = 1; n < 5; n++) {
     brim_alloc_fail_nth(n, 0);
     brim_status status = brim_gpu_read_processes(m, UUID, &list, &count);

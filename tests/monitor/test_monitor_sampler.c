@@ -1,6 +1,5 @@
-// What a GPU does, read from a GPU by script: means and medians, a clock that falls, counters that
-// are coarse, calls that are missing or fail, a GPU that is lost; with a time of the test's own, so
-// that nothing waits, and once with the thread.
+// The sampler with a scripted GPU: means and medians, a falling clock, coarse counters, missing and failing calls, a lost GPU.
+// The clock is the test's own, so that nothing waits; one test uses the thread.
 #include <math.h>
 
 #include "base/base.h"
@@ -141,7 +140,7 @@ static void test_steady(void **state) {
   close_sampler(s);
 }
 
-// The clock falls in the middle: the median of 8 high and 12 low ones, and the time-weighted means.
+// The clock falls in the middle: the median of 8 high and 12 low readings, and time-weighted means.
 static void test_the_clock_falls(void **state) {
   (void)state;
   brim_gpu_sampler *s = open_scripted();
@@ -182,7 +181,7 @@ static void test_a_tenth(void **state) {
   close_sampler(s);
 }
 
-// A GPU that waits for data lets its clock go: that is no clock it works at, and nothing is wrong.
+// A GPU that waits for data lowers its clock; those readings do not count, and nothing is wrong.
 static void test_idle(void **state) {
   (void)state;
   brim_gpu_sampler *s = open_scripted();
@@ -193,7 +192,7 @@ static void test_idle(void **state) {
   assert_near(u.clock_low_mhz, 1980, 0);
   assert_int_equal(u.throttle, 0);
   assert_near(u.sm_percent, 90 * 0.275, 1e-9);
-  // all of an interval: there is no such clock
+  // idle for a whole interval: the clock is unknown
   brim_gpu_sampler_mark(s);
   u = run(s, 10, 50 * MS);
   assert_true(isnan(u.clock_mhz) && isnan(u.clock_low_mhz));
@@ -203,8 +202,7 @@ static void test_idle(void **state) {
   close_sampler(s);
 }
 
-// The driver's utilisation is about the last sixth of a second: what was before the mark is not in
-// it, and an interval shorter than that has none. GPM's is of the interval itself.
+// The driver's utilisation covers the last sixth of a second, so a shorter interval has none. GPM's covers the interval.
 static void test_utilisation_is_late(void **state) {
   (void)state;
   brim_gpu_sampler *s = open_scripted();
@@ -225,8 +223,8 @@ static void test_utilisation_is_late(void **state) {
 
 //---------------------------------- energy ----------------------------------
 
-// A counter that moves every 100 ms: its steps give the power to a tenth where they are far enough
-// apart, whatever the interval's ends cut off; below that the driver's own readings do.
+// A counter that moves every 100 ms gives the power to a tenth if its steps are far enough apart; in a shorter interval the
+// driver's readings do.
 static void test_coarse_counter(void **state) {
   (void)state;
   brim_gpu_sampler *s = open_scripted();
@@ -275,7 +273,7 @@ static void test_without_a_counter(void **state) {
   close_sampler(s);
 }
 
-// The driver was loaded again in the middle of an interval: there is no difference to take.
+// The driver is loaded again in the middle of an interval: there is no difference.
 static void test_counter_starts_anew(void **state) {
   (void)state;
   brim_gpu_sampler *s = open_scripted();
@@ -340,7 +338,7 @@ static void test_gpm_failures(void **state) {
   brim_gpu_sampler_mark(s);
   u = run(s, 5, 50 * MS);
   assert_near(u.sm_percent, 90, 1e-6);
-  // not allowed: asked once, and the rest is as it was
+  // without permission: asked once, and all else still works
   fake_nvml.code[FAKE_NVML_GPM_SAMPLE] = BRIM_NVML_NO_PERMISSION;
   brim_gpu_sampler_mark(s);
   int asked = fake_nvml_calls(FAKE_NVML_GPM_SAMPLE);
@@ -413,7 +411,7 @@ static void test_old_driver(void **state) {
   close_sampler(s);
 }
 
-// A slice of a GPU: most of it is not told, and the counters are those of the whole.
+// A slice of a GPU: most values are unknown, and the counters would be those of the whole GPU.
 static void test_slice(void **state) {
   (void)state;
   fake_nvml_reset(true);
@@ -439,8 +437,7 @@ static void count_warnings(void *ctx, brim_log_level level, const char *module, 
   ++*(int *)ctx;
 }
 
-// The GPU falls off the bus: told once, nothing of the interval is left, and it is not asked any
-// more.
+// The GPU falls off the bus: one warning, the interval is unknown, and it is asked no more.
 static void test_lost(void **state) {
   (void)state;
   int warnings = 0;
@@ -461,7 +458,7 @@ static void test_lost(void **state) {
                    asked);
   assert_int_equal(warnings, 1);
   close_sampler(s);
-  // seen by the caller that marks first
+  // noticed first by the caller that marks
   s = open_scripted();
   fake_nvml_lose();
   brim_gpu_sampler_mark(s);
@@ -472,7 +469,7 @@ static void test_lost(void **state) {
   brim_log_set_sink(NULL, NULL, BRIM_LOG_INFO);
 }
 
-// Errors that may pass cost their readings; when nothing is answered for long they are not passing.
+// A passing error costs its reading; if nothing answers for long, the GPU is lost.
 static void test_errors_that_pass(void **state) {
   (void)state;
   int warnings = 0;
@@ -534,7 +531,7 @@ static void test_start_failures(void **state) {
 
 //---------------------------------- long, and with the thread ----------------------------------
 
-// A sweep: hundreds of trials on one sampler, none of which leaves anything to the next.
+// Hundreds of trials on one sampler do not affect each other.
 static void test_many_trials(void **state) {
   (void)state;
   brim_gpu_sampler *s = open_scripted();
@@ -557,7 +554,7 @@ static void test_many_trials(void **state) {
   close_sampler(s);
 }
 
-// Waits for so many more readings of the thread's.
+// Waits for so many more readings by the thread.
 static void await_readings(int more) {
   int until = fake_nvml_calls(FAKE_NVML_POWER) + more;
   while (fake_nvml_calls(FAKE_NVML_POWER) < until) brim_clock_sleep_ns(2 * MS);

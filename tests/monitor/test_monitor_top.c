@@ -1,5 +1,5 @@
-// The live view over a made-up NVML: what nvidia-smi prints of the same figures, GPUs from none to eight,
-// calls that are missing or fail, a GPU lost in mid-run, MIG, counters that wrap, events.
+// The live view with a fake NVML: the values that nvidia-smi prints, none to eight GPUs, missing and failing calls, a GPU lost
+// in mid-run, MIG, wrapping counters, events.
 #include "fake_top.h"
 
 static brim_top_source open_top(const brim_nvml_api *api) {
@@ -30,7 +30,7 @@ static bool has_note(const brim_top_view *view, const char *part) {
   return false;
 }
 
-//---------------------------------- what nvidia-smi prints ----------------------------------
+//---------------------------------- values of nvidia-smi ----------------------------------
 
 // A line of `nvidia-smi dmon -s pucvmet` as an H200 printed it under load.
 static const char DMON[] = "0 203 41 40 99 3 0 0 0 0 3201 1980 0 0 9663 9664 0 0 0 0 290 70";
@@ -163,7 +163,7 @@ static void test_eight(void **state) {
   assert_int_equal(fake_top_alive(), 0);
 }
 
-// One that does not answer at the start is named; the others are there.
+// A GPU that does not answer at the start is named; the others are shown.
 static void test_one_missing(void **state) {
   (void)state;
   fake_top_reset(2);
@@ -265,7 +265,7 @@ static bool unknown(const json_t *value) {
   return !value || json_is_null(value) || json_is_false(value);
 }
 
-// Every key but those of the list is as it was; those are unknown.
+// The keys of the list are unknown, and all others unchanged.
 static void compare(const json_t *all, json_t *fewer, const char *keys, size_t row) {
   const char *key;
   json_t *value;
@@ -310,7 +310,7 @@ static void test_missing_calls(void **state) {
   json_decref(complete);
 }
 
-// Nothing but the list of GPUs: all unknown, nothing lost.
+// With only the list of GPUs everything is unknown, and none is lost.
 static void test_bare_library(void **state) {
   (void)state;
   fake_top_reset(1);
@@ -385,7 +385,7 @@ static void test_pcie_turns(void **state) {
   brim_top_close(&top);
 }
 
-// Facts that change seldom are not asked at every reading.
+// Values that seldom change are not read every time.
 static void test_cost(void **state) {
   (void)state;
   fake_top_reset(1);
@@ -436,7 +436,7 @@ static void test_lost(void **state) {
   const brim_top_event *event = find_event(&view, "lost");
   assert_non_null(event);
   assert_int_equal(event->gpu, 1);
-  // it is asked nothing more, and lost once
+  // it is asked no more, and one event reports the loss
   fake_top.gpu[1].lost = false;
   read_after(&top, 1, BRIM_TOP_WANT_ALL, &view);
   assert_int_equal(view.gpus[1].lost, BRIM_TOP_YES);
@@ -446,7 +446,7 @@ static void test_lost(void **state) {
   assert_int_equal(fake_top_alive(), 0);
 }
 
-// Errors without a name: one reading is unknown; several in a row are a GPU that is gone.
+// Unnamed errors: one reading is unknown; after several in a row the GPU is lost.
 static void test_silent(void **state) {
   (void)state;
   fake_top_reset(1);
@@ -599,7 +599,7 @@ static void test_mig(void **state) {
   fake_top.slice[1].gpm[BRIM_NVML_GPM_SM_UTIL] = 77;
   fake_top.slice[1].compute[0] = (brim_nvml_process){.pid = 5, .used_bytes = 1000};
   fake_top.slice[1].compute_count = 1;
-  // the whole GPU lists it too
+  // the whole GPU lists the process too
   fake_top.gpu[0].compute[0] = fake_top.slice[1].compute[0];
   fake_top.gpu[0].compute_count = 1;
   brim_nvml_api api = fake_top_api();

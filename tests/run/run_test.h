@@ -1,5 +1,4 @@
-// What the tests of the training loop share: a run with overrides and perhaps another table, its files,
-// and the warnings it gave.
+// Shared by the tests of the training loop: a run with overrides and optionally another table, its files and its warnings.
 #ifndef BRIM_TESTS_RUN_TEST_H_
 #define BRIM_TESTS_RUN_TEST_H_
 

@@ -1,5 +1,5 @@
-// Out of memory and gpu.on_oom: foreseen, met while building, met in a step and in an evaluation. The
-// step stays what it was, the log has it, and a resumed run continues with the same micro-batches.
+// Out of memory and gpu.on_oom: in the plan, while building, in a step and in an evaluation. A step keeps its samples, the
+// log has the change, and a resumed run continues with the same micro-batches.
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -40,7 +40,7 @@ static brim_status poor_configure(void *work, const brim_setting *setting) {
   return poor.real->configure(work, setting);
 }
 
-// Fails before the step is made: what follows makes it.
+// Fails before the step, which is then repeated.
 static int64_t steps_made;
 static brim_status poor_step(void *work, const brim_spans *spans, brim_step_info *out) {
   if (poor.fail_step && steps_made + 1 == poor.fail_step) {
@@ -157,14 +157,14 @@ static void test_nothing_fits(void **state) {
   reset();
   assert_status(run("nothing", false, 0, overrides, 1, &r), BRIM_EOOM);
   assert_non_null(strstr(brim_status_detail(), "gpu.memory_limit"));
-  // also where micro-batches of one sample would not be taken
+  // also if micro-batches of one sample are not allowed
   const char *const plain[] = {"gpu.memory_limit=1KiB", "contrastive.accumulation=plain"};
   reset();
   assert_status(run("nothing", false, 0, plain, 2, &r), BRIM_EOOM);
   assert_non_null(strstr(brim_status_detail(), "gpu.memory_limit"));
 }
 
-// An evaluation that finds no memory takes smaller batches of its own before the training's are touched.
+// An evaluation without memory first uses smaller batches of its own.
 static void test_evaluation_gives_way_first(void **state) {
   (void)state;
   const char *const large[] = {"data.eval_batch_size=32"};
@@ -178,7 +178,7 @@ static void test_evaluation_gives_way_first(void **state) {
       strstr(said, "evaluation uses batches of 16 samples like training, not the 32 of"));
   assert_null(strstr(said, "micro-batch 16 ->"));
   assert_false(file_has("gives", "log.jsonl", "\"event\":\"adapt\""));
-  // and those next
+  // then the training's micro-batches shrink
   reset();
   poor.fail_evaluation = 2;
   assert_ok(run("gives2", false, 0, large, 1, &r));
@@ -226,7 +226,7 @@ static void mid_run(void) {
   assert_non_null(strstr(said, "out of memory at step 6: micro-batch 16 -> 8"));
   assert_null(strstr(said, "no longer bit-identical"));  // it continues from what it wrote itself
   assert_true(file_has("whole", "log.jsonl", "\"event\":\"adapt\",\"epoch\":2,\"step\":6"));
-  // stopped after it, and resumed by a process that knows nothing of it
+  // stop after it, and resume in a new process
   reset();
   poor.fail_step = 7;
   assert_ok(run("parts", false, 9, NULL, 0, &r));
@@ -238,7 +238,7 @@ static void mid_run(void) {
   assert_same_file("whole/model.safetensors", "parts/model.safetensors");
   assert_same_file("whole/last.safetensors", "parts/last.safetensors");
   assert_true(file_has("parts", "log.jsonl", "\"event\":\"adapt\",\"epoch\":2,\"step\":6"));
-  // another step than it was: the checkpoint's micro-batches are no wish
+  // with another effective batch the checkpoint's micro-batches do not count
   const char *const other[] = {"data.batch_size=20"};
   reset();
   assert_ok(run("parts", true, 16, other, 1, &r));
@@ -253,7 +253,7 @@ static void test_mid_run(void **state) {
   mid_run();
 }
 
-// The same with recorded graphs and memory of the device's own.
+// The same with recorded graphs and device memory.
 static void test_mid_run_on_cuda(void **state) {
   (void)state;
   fixture f;
@@ -287,7 +287,7 @@ static void test_in_an_evaluation(void **state) {
   assert_true(isfinite(metric_value(r.metrics, r.probe, "probe")) != 0);
 }
 
-// By the log.
+// The number of adaptions in the log.
 static int64_t last_adapted(const char *folder) {
   char *data = slurp(folder, "log.jsonl");
   long long batch = 0;
@@ -298,7 +298,7 @@ static int64_t last_adapted(const char *folder) {
   return batch;
 }
 
-// Smaller micro-batches do not help every failure: what was tried in vain is not continued.
+// Smaller micro-batches do not help every failure. A resumed run does not continue with what did not help.
 static void test_in_vain(void **state) {
   (void)state;
   brim_run_result r;
@@ -320,7 +320,7 @@ static void test_in_vain(void **state) {
   assert_same_file("vain/model.safetensors", "whole/model.safetensors");
 }
 
-// Stopped before it is known whether they help: resumed with what the log says.
+// Stopped before it is known whether they help, the run resumes with the setting in the log.
 static void test_stopped_meanwhile(void **state) {
   (void)state;
   brim_run_result r;
@@ -338,8 +338,7 @@ static void test_stopped_meanwhile(void **state) {
   assert_same_file("meanwhile/model.safetensors", "without/model.safetensors");
 }
 
-// A step that was made with less is the next checkpoint's, and an evaluation that fails after it begins
-// from there.
+// The next checkpoint has the step made with the smaller setting, and an evaluation that fails later resumes from there.
 static void test_a_step_and_its_evaluation(void **state) {
   (void)state;
   brim_run_result r;

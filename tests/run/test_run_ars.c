@@ -1,5 +1,5 @@
-// The training loop around a policy: epochs by iterations, logs of returns, resuming to the bit, memory
-// given up chunk by chunk, and a return that collapses.
+// The training loop with a policy: epochs of iterations, logs of returns, exact resume, memory given up chunk by chunk, and a
+// return that collapses.
 #include <math.h>
 
 #include "run/run_int.h"
@@ -16,7 +16,7 @@ static const char yaml[] =
     "log: {interval: 1, tensorboard: true}\n"
     "seed: 3\n";
 
-// The workload's own table, with a device behind it that runs out of memory, and a policy that fails.
+// The workload's own table on a device that runs out of memory, with a policy that fails.
 static struct {
   const brim_workload_table *real;
   brim_workload_table table;
@@ -170,19 +170,18 @@ static void test_run(void **state) {
   has("plain", "log.jsonl", "\"gpu_percent\":97,\"sm_percent\":81");
   has("plain", "log.csv", ",97,81,");
   has("plain", "log.jsonl", "\"event\":\"steps\",\"epoch\":1,\"step\":1,\"lr\":0.02,\"return\":");
-  // it is over: nothing is left to do, and nothing is evaluated again
+  // a finished run does nothing, and evaluates nothing again
   reset();
   assert_ok(run("plain", true, 0, NULL, NULL, &r));
   assert_int_equal(r.steps_run, 0);
-  // more iterations continue
+  // with more iterations it continues
   reset();
   assert_ok(run("plain", true, 0, "ars.iterations=7", NULL, &r));
   assert_int_equal(r.steps, 7);
   assert_int_equal(r.steps_run, 2);
 }
 
-// A run that is over is left as it is, whatever it is started with; a model that is missing, or of an
-// earlier step, is made good.
+// A finished run stays unchanged with any settings. A model that is missing or of an earlier step is written again.
 static void test_nothing_left(void **state) {
   (void)state;
   brim_run_result r;
@@ -204,7 +203,7 @@ static void test_nothing_left(void **state) {
   assert_same_file("over/model.safetensors", "over/as_it_was");
 }
 
-// An episode length that is unset is the phase's, and told as such.
+// An unset episode length is the phase's, and reported as such.
 static void test_length_told(void **state) {
   (void)state;
   brim_run_result r;
@@ -221,8 +220,7 @@ static void test_length_told(void **state) {
   assert_non_null(strstr(said, "was trained with ars.restart true; this run continues with false"));
 }
 
-// Checkpoints of 0.1 have ars.restart though it was not set: unset is the environment's, and no
-// other.
+// Checkpoints of 0.1 have ars.restart although it was not set: unset means the environment's value.
 static void test_restart_told(void **state) {
   (void)state;
   brim_run_result r;
@@ -244,7 +242,7 @@ static void test_no_evaluation(void **state) {
   assert_true(r.best_epoch > 0);  // by the returns of training
 }
 
-// Stopped after every number of steps and resumed: the same files as at one go.
+// A run that is stopped after any number of steps and resumed has the same files as an uninterrupted one.
 static void test_resume(void **state) {
   (void)state;
   brim_run_result r;
@@ -278,7 +276,7 @@ static void test_chunks(void **state) {
   assert_same_file("chunks4/last.safetensors", "chunks1/last.safetensors");
 }
 
-// A stop is heard between the chunks of an iteration, which is then made again as a whole.
+// A stop takes effect between the chunks of an iteration, which is then repeated whole.
 static void test_stop_within_a_step(void **state) {
   (void)state;
   brim_run_result r;
@@ -298,7 +296,7 @@ static void test_stop_within_a_step(void **state) {
     assert_same_file("unstopped/last.safetensors", last);
     brim_free(last);
   }
-  // also within one chunk, where that is long and a CPU's
+  // also within a long chunk on a CPU
   const char *longer = "ars.episode_length=5000", *few = "ars.iterations=1";
   reset();
   other_env = "env=cartpole";  // 5000 steps of the quadruped take a second
@@ -312,7 +310,7 @@ static void test_stop_within_a_step(void **state) {
   other_env = NULL;
 }
 
-// Updates without effect: one is none to worry about, however short epochs are; many are the end.
+// One update without effect is fine, however short epochs are; many end the run.
 static void test_skipped_updates(void **state) {
   (void)state;
   brim_run_result r;
@@ -327,7 +325,7 @@ static void test_skipped_updates(void **state) {
   assert_status(run("skips2", false, 0, "ars.eval_interval=1", "ars.iterations=20", &r),
                 BRIM_ESTATE);
   assert_int_equal(r.steps, 7);
-  // A resumed run knows what was before: 2 lost steps of 5 are no failure yet.
+  // a resumed run counts earlier steps: 2 lost steps of 5 are no failure yet
   reset();
   poor.skip_from = 4;
   poor.skip_to = 99;
@@ -335,7 +333,7 @@ static void test_skipped_updates(void **state) {
   assert_status(run("skips3", true, 0, "ars.eval_interval=1", "ars.iterations=20", &r),
                 BRIM_ESTATE);
   assert_int_equal(r.steps, 8);
-  // more than so many, where epochs are longer
+  // a higher limit for longer epochs
   reset();
   poor.skip_from = 1;
   poor.skip_to = 99;
@@ -394,7 +392,7 @@ static void test_met(void **state) {
   assert_status(run("met2", false, 0, "gpu.on_oom=fail", NULL, &r), BRIM_EOOM);
 }
 
-// In the middle of a run, and resumed by a process that knows nothing of it.
+// In the middle of a run, resumed in a new process.
 static void test_mid_run(void **state) {
   (void)state;
   brim_run_result r;
@@ -414,12 +412,12 @@ static void test_mid_run(void **state) {
       strstr(said, "ran out of memory at step 2; brim continues with dir_chunk 4 -> 2"));
   assert_same_file("mid/model.safetensors", "parts/model.safetensors");
   assert_same_file("mid/last.safetensors", "parts/last.safetensors");
-  // what memory did not take follows the config, and the rest stays
+  // values that memory did not reduce follow the config; the others stay
   reset();
   assert_ok(run("parts", true, 0, "ars.num_envs=16", "ars.iterations=6", &r));
   assert_int_equal(poor.chunk, 2);
   assert_int_equal(poor.envs, 16);
-  // another number of what memory took: this config counts, be it smaller or larger
+  // for a reduced value another number in the config counts, smaller or larger
   reset();
   assert_ok(run("parts", true, 0, "ars.dir_chunk=1", "ars.iterations=7", &r));
   assert_int_equal(poor.chunk, 1);
@@ -434,7 +432,7 @@ static brim_ars_returns of_hundred(double mean, double spread) {
       .count = 100, .sum = 100 * mean, .sum_sq = 100 * mean * mean + 99 * spread * spread};
 }
 
-// Evaluations one by one; the last alone has to be reported.
+// Feeds evaluations one by one; only the last one must be reported.
 static bool collapses(const double *means, int count, double spread, double zero) {
   brim_ars_collapse c;
   memset(&c, 0, sizeof c);
@@ -453,9 +451,9 @@ static void test_collapse(void **state) {
   assert_true(collapses(falls, 5, 10, 100));
   const double dips[] = {100, 200, 300, 150, 280};
   assert_false(collapses(dips, 5, 10, 100));
-  // less than what scatters anyway
+  // within the usual scatter
   assert_false(collapses(falls, 5, 900, 100));
-  // it lost some, and is far above the zero policy
+  // lower, but far above the zero policy
   const double some[] = {100, 200, 300, 250, 250};
   assert_false(collapses(some, 5, 10, 100));
   // below the zero policy, and not on its way up
@@ -465,8 +463,7 @@ static void test_collapse(void **state) {
   assert_false(collapses(rises, 4, 10, 100));
 }
 
-// What runs were evaluated as, in 200 episodes: how often they are reported, all in all and by the
-// first few.
+// Evaluations of real runs in 200 episodes, and how often they are reported: in all, and by the first few.
 typedef struct recorded {
   double zero, zero_spread;
   int reported;
@@ -474,7 +471,7 @@ typedef struct recorded {
 } recorded;
 
 static const recorded records[] = {
-    // dead from the first evaluation on: at the floor means go up and down by chance
+    // dead from the first evaluation: at the floor, means vary by chance
     {50,
      45,
      1,
@@ -505,13 +502,13 @@ static const recorded records[] = {
      1,
      {-45.4, -43.5, -45.3, -45.8, -47.6, -48.1, -49.0, -48.6},
      {12, 19, 16, 13, 9, 8, 3, 4}},
-    // steps that are too large for it, if not by so much
+    // steps that are a little too large
     {71.6,
      44.2,
      1,
      {51.4, 37.1, 51.6, 36.3, 44.6, 51.1, 48.4, 40.3},
      {48, 52, 48, 53, 50, 45, 45, 47}},
-    // a little below the zero policy, within what scatters
+    // a little below the zero policy, within the scatter
     {72.6,
      42.9,
      0,
@@ -522,7 +519,7 @@ static const recorded records[] = {
      0,
      {58.4, 62.3, 63.8, 66.1, 60.3, 57.4, 52.9, 56.0},
      {49, 49, 48, 46, 50, 50, 51, 50}},
-    // healthy: of this one the errors were larger, of 100 episodes
+    // healthy; larger errors, from 100 episodes
     {117,
      87,
      0,
@@ -532,13 +529,13 @@ static const recorded records[] = {
     {70, 45, 0, {-40, -39, -37.5, -37, -35, -34.5, -33, -32}, {20, 20, 20, 20, 20, 20, 20, 20}},
     // up, a bad evaluation now and then
     {70, 45, 0, {80, 95, 60, 110, 130, 90, 140, 150}, {40, 40, 40, 40, 40, 40, 40, 40}},
-    // it collapses, recovers and collapses again: two times
+    // collapses, recovers and collapses again: twice
     {70,
      45,
      2,
      {90, 150, 20, 10, 5, 8, 150, 155, 160, 10, 5, 0},
      {30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30, 30}},
-    // one evaluation that is fine is no recovery
+    // one good evaluation is no recovery
     {70, 45, 1, {90, 150, 20, 10, 150, 8, 5, 0}, {30, 30, 30, 30, 30, 30, 30, 30}},
 };
 
@@ -567,7 +564,7 @@ static void test_recorded(void **state) {
   }
 }
 
-// Directions that are all alike want more noise, ones that scatter less.
+// Similar directions need more noise, scattered ones less.
 static void test_advice(void **state) {
   (void)state;
   fixture f;
@@ -596,7 +593,7 @@ static void test_advice(void **state) {
   t[BRIM_ARS_UPDATE_NORM] = t[BRIM_ARS_POLICY_NORM] = 0;
   brim_ars_collapse_advice(t, f.config, &shape, text, sizeof text);
   assert_non_null(strstr(english(text), "the last update was 0 % of the policy"));
-  // an environment that has no falls
+  // an environment without falls
   brim_env_row other = *shape.row;
   other.ended.label = "arrivals";
   shape.row = &other;
@@ -606,7 +603,7 @@ static void test_advice(void **state) {
   fixture_close(&f);
 }
 
-// What diverged counts among the ends of an environment only where those are bad, and by its own name.
+// Divergence counts among the ends of an environment only if those are bad, and under its own name.
 static void test_diverged_notes(void **state) {
   (void)state;
   static const struct {
@@ -638,7 +635,7 @@ static void test_diverged_notes(void **state) {
   }
 }
 
-// All figures of an environment are kept, and a list of 0.1, which had one, is the start of one.
+// All figures of an environment are stored; a list of 0.1, which had one figure, is its beginning.
 static void test_figures_are_packed(void **state) {
   (void)state;
   brim_ars_returns returns = {

@@ -1,5 +1,5 @@
-// The folder of a run: files that are not brim's stay as they are; a log that cannot be written to, or
-// a folder that is removed, costs no training; and what a run leaves is on the disk.
+// The folder of a run: files of others stay unchanged; training survives a log that cannot be written and a removed folder;
+// files are synced to disk.
 #include <math.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -87,7 +87,7 @@ static void test_foreign_checkpoint(void **state) {
   }
 }
 
-// Files that no run writes to are left alone, and a log that is off is such a file.
+// Files that the run does not write are left alone, such as a log that is off.
 static void test_other_files_stay(void **state) {
   (void)state;
   brim_run_result r;
@@ -107,7 +107,7 @@ static void test_other_files_stay(void **state) {
   assert_true(exists("beside", "last.safetensors"));
 }
 
-// A run that was killed as it began leaves a lock, maybe an empty one; 0.1 wrote the number alone.
+// A run killed at its start leaves a lock, possibly empty; 0.1 wrote the PID alone.
 static void test_lock_left_behind(void **state) {
   (void)state;
   static const char *const locks[] = {"", "4194305\n", "4194305 brim\n"};
@@ -122,7 +122,7 @@ static void test_lock_left_behind(void **state) {
   }
 }
 
-// Version 0.1 wrote config.yaml without its first line and the lock as a number.
+// Version 0.1 wrote config.yaml without its first line and the lock as a PID.
 static void test_folder_of_01(void **state) {
   (void)state;
   brim_run_result r;
@@ -132,7 +132,7 @@ static void test_folder_of_01(void **state) {
   char *config = text_of("old", "config.yaml");
   assert_true(brim_str_starts(config, "# written by brim train"));
   const char *rest = strchr(config, '\n') + 1;
-  // a note in it is a person's, and so is another order
+  // a comment in it, or another order, means that a person wrote it
   char noted[8192];
   j.resume = true;
   snprintf(noted, sizeof noted, "%s# my note\n", rest);
@@ -170,7 +170,7 @@ static void block(void *ctx, const brim_run_steps *steps) {
   }
 }
 
-// A folder in the place of log.jsonl for a while: said once, and no row is lost.
+// A folder takes the place of log.jsonl for a while: one warning, and no row is lost.
 static void test_blocked_log(void **state) {
   (void)state;
   brim_run_result r;
@@ -261,7 +261,7 @@ static void test_full_disk(void **state) {
   brim_free(text);
 }
 
-//---------------------------------- a folder that goes ----------------------------------
+//---------------------------------- a removed folder ----------------------------------
 
 static void remove_folder(void *ctx, const brim_run_steps *steps) {
   (void)ctx;
@@ -298,13 +298,13 @@ static void test_removed_folder(void **state) {
   for (size_t i = 0; i < count; i++) events += brim_str_starts(names[i], "events.out");
   brim_fs_list_free(names, count);
   assert_int_equal(events, 1);
-  // and it can be continued
+  // and the run can be resumed
   job more = {.folder = "gone", .overrides = {"training.epochs=3"}, .resume = true};
   assert_ok(run(&more, &r));
   assert_int_equal(r.epochs, 3);
 }
 
-// The folder goes while a checkpoint is being written to it, before it gets its name.
+// The folder is removed while a checkpoint is being written, before it gets its name.
 static int times_moved;
 static void move_while_saving(const char *path) {
   if (times_moved > 0 || !strstr(path, "/last.safetensors.tmp.")) return;
@@ -331,9 +331,9 @@ static void test_removed_while_saving(void **state) {
   assert_same("stays", "gone", "last.safetensors");
 }
 
-//---------------------------------- checkpoints that are no good ----------------------------------
+//---------------------------------- bad checkpoints ----------------------------------
 
-// The same checkpoint with one weight that is no number.
+// The same checkpoint with one weight NaN.
 static void spoil(const char *path) {
   enum { MOST = 64 };
   brim_safetensors_entry entries[MOST];
@@ -382,7 +382,7 @@ static void test_nan_is_passed_over(void **state) {
   assert_same("whole", "spoilt", "model.safetensors");
 }
 
-// Of epochs that are equally good the first is the best.
+// Among equally good epochs the first is the best.
 static void test_first_of_equals(void **state) {
   (void)state;
   brim_run_result r;
@@ -395,7 +395,7 @@ static void test_first_of_equals(void **state) {
 
 //---------------------------------- on the disk ----------------------------------
 
-// Every file that appears by a rename was synced before it, and its folder after.
+// Every renamed file is synced before the rename, and its folder after it.
 static void test_synced(void **state) {
   (void)state;
   brim_run_result r;
@@ -412,7 +412,7 @@ static void test_synced(void **state) {
       if (sync_calls[i].what != 'r' || !sync_ends(sync_calls[i].path, files[f])) continue;
       renames++;
       assert_true(sync_folder_after(i, "/synced"));
-      // the first of a name is written; later ones may be links to what is on the disk already
+      // the first file of a name is written; later ones may be links to a file on disk
       bool linked = renames > 1 && strcmp(files[f], "last.safetensors") == 0;
       bool first_link = renames == 1 && strcmp(files[f], "last.safetensors") == 0 &&
                         sync_file_before(i, "best.safetensors");

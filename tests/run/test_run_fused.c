@@ -1,6 +1,5 @@
-// Memory is too small for a fused rollout of mappo, on a device that passes for a GPU: brim gives up what the
-// networks saw before it takes environments away, and says so. The training that follows is in
-// tests/workload/test_workload_mappo_fused.c.
+// Memory is too small for a fused rollout of mappo, on a device that looks like a GPU: brim first frees the stored network
+// inputs, then environments, and reports it. tests/workload/test_workload_mappo_fused.c has the training after that.
 #include "run/run_int.h"
 #include "workload/fixture.h"
 #include "workload/gpu_face.h"
@@ -43,7 +42,7 @@ static uint64_t needs(const char *override) {
   return plan.bytes[BRIM_PLACE_DEVICE];
 }
 
-// With so much memory: the number of environments, and what brim reports meanwhile.
+// The number of environments with this much memory, and the warnings.
 static brim_status adapts(uint64_t limit, const char *override, int64_t *envs) {
   fixture f;
   brim_run_adapt adapt;
@@ -76,12 +75,12 @@ static void test_the_rollout_goes_first(void **state) {
   assert_int_equal(envs, 6);
   assert_non_null(strstr(said, "out of memory: brim stops fusing rollouts, which saves "));
   assert_null(strstr(said, "num_envs"));
-  // too little for that as well
+  // too little even then
   assert_ok(adapts(update - 1, NULL, &envs));
   assert_int_equal(envs, 3);
   assert_non_null(strstr(said, "stops fusing rollouts"));
   assert_non_null(strstr(said, "num_envs 6 -> 3"));
-  // what does not adapt fails as it did, and a difference of a byte shows
+  // without adaption it fails, even for one byte
   assert_int_equal(adapts(fused - 1, "gpu.on_oom=fail", &envs), BRIM_EOOM);
   char numbers[96];
   snprintf(numbers, sizeof numbers,

@@ -1,5 +1,4 @@
-// What a long run is lived with: early stopping, the checkpoints that are kept, the newest whole one,
-// no room for the next, and the average of weights.
+// Long runs: early stopping, kept checkpoints, the newest whole checkpoint, a full disk, and averaged weights.
 #include <math.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -10,7 +9,7 @@
 
 //---------------------------------- early stopping ----------------------------------
 
-// Evaluations that follow a script: accuracy by epoch, position found by the count of steps.
+// Scripted evaluations: accuracy by epoch, which is found by the count of steps.
 static const double script[] = {0.50, 0.60, 0.605, 0.60, 0.609, 0.90, 0.95, 0.95};
 static int64_t evaluated_at;  // set by the step
 
@@ -49,7 +48,7 @@ static void test_early_stopping(void **state) {
   char *log = slurp("stop", "log.jsonl");
   assert_int_equal(count_of(log, "early_stop"), 1);
   brim_free(log);
-  // cut within an epoch and between two: it stops at the same epoch, with the same bytes
+  // interrupted within an epoch and between two, it stops at the same epoch with the same bytes
   j.folder = "stop_cut";
   j.max_steps = 40;
   assert_ok(run(&j, &r));
@@ -64,7 +63,7 @@ static void test_early_stopping(void **state) {
   assert_same("stop", "stop_cut", "last.safetensors");
   assert_same("stop", "stop_cut", "best.safetensors");
   assert_same("stop", "stop_cut", "model.safetensors");
-  // asked again it stays stopped, and says so; with more patience it continues
+  // run again it stays stopped and reports that; with more patience it continues
   assert_ok(run(&j, &r));
   assert_true(r.stopped_early);
   assert_int_equal(r.steps_run, 0);
@@ -87,7 +86,7 @@ static brim_status scripted_both(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
-// Where only the end is evaluated nothing can stop early, which is reported before it begins.
+// With an evaluation only at the end nothing can stop early, which is reported at the start.
 static void test_patience_without_evaluations(void **state) {
   (void)state;
   fresh("which");
@@ -105,8 +104,7 @@ static void test_patience_without_evaluations(void **state) {
   assert_null(strstr(warned, "early_stopping_patience has no effect"));
 }
 
-// What another kind of training is evaluated by: something else decides here, and that is reported,
-// once.
+// With a metric of another kind of workload, a metric of this one decides, which is reported once.
 static void test_best_of_another_kind(void **state) {
   (void)state;
   static const char *const rows[][2] = {
@@ -128,7 +126,7 @@ static void test_best_of_another_kind(void **state) {
   }
 }
 
-// What only evaluations have is nothing that training could be evaluated by, whatever the workload.
+// Metrics that only evaluations have cannot be used with train_, in any workload.
 static void test_best_not_of_training(void **state) {
   (void)state;
   const job jobs[] = {
@@ -152,7 +150,7 @@ static void nothing_to_evaluate(void *work, brim_work_info *out) {
   out->eval_samples = 0;
 }
 
-// Nor is it where there is no set to evaluate on: training's own figure decides, said at the start.
+// Without an evaluation set the training metric decides, which is reported at the start.
 static void test_best_without_evaluations(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("contrastive");
@@ -176,7 +174,7 @@ static void test_best_without_evaluations(void **state) {
   assert_true(exists("which", "best.safetensors"));
 }
 
-// A run that ends after an epoch without an evaluation reports the one before.
+// A run that ends after an epoch without an evaluation reports the last evaluation.
 static void test_last_evaluation(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
@@ -218,7 +216,7 @@ static void test_checkpoint_best(void **state) {
     assert_ok(run(&j, &r));
     assert_int_equal(r.best_epoch, rows[i].epoch);
   }
-  // training figures improve every epoch here
+  // training metrics improve every epoch here
   fresh("which");
   job j = {.folder = "which", .overrides = {"checkpoint.best=train_loss"}, .table = &table};
   brim_run_result r;
@@ -232,8 +230,7 @@ static void test_checkpoint_best(void **state) {
   assert_false(brim_fs_exists("which"));
 }
 
-// Another figure from the second epoch on: what was best by the first is not compared with it, and
-// patience begins again.
+// After the metric changes in the second epoch, the best value starts over, and so does the patience.
 static void test_another_figure_decides(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
@@ -261,7 +258,7 @@ static void test_another_figure_decides(void **state) {
   assert_false(r.stopped_early);
   assert_int_equal(r.epochs, 4);
   assert_int_equal(r.best_epoch, 4);
-  // the same figure under its other name is no other
+  // the same metric under its other name is no change
   fresh("other");
   j = (job){
       .folder = "other", .overrides = {"training.epochs=4"}, .max_steps = 16, .table = &table};
@@ -282,7 +279,7 @@ static brim_status without_loss(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
-// Evaluated by neighbours there is no loss to choose by, but the training's.
+// kNN evaluation has no loss, so the training loss decides.
 static void test_best_by_a_loss_that_is_not_there(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
@@ -320,7 +317,7 @@ static void test_keep(void **state) {
   assert_true(exists("kept", "step-00000040.safetensors"));
   assert_true(exists("kept", "step-00000045.safetensors"));
   assert_false(exists("kept", "step-00000048.safetensors"));
-  // each is its own file, and one can continue from it to the same end
+  // each is a separate file, from which a run resumes to the same end
   assert_false(brim_fs_same("kept/step-00000045.safetensors", "kept/last.safetensors"));
   fresh("kept2");
   assert_ok(brim_fs_mkdirs("kept2"));
@@ -330,7 +327,7 @@ static void test_keep(void **state) {
   assert_ok(run(&j, &r));
   assert_int_equal(r.steps_run, 8);
   assert_same("kept", "kept2", "model.safetensors");
-  // one alone: what is older goes
+  // with one, older ones are removed
   j.overrides[1] = "checkpoint.keep=1";
   j.overrides[2] = "training.epochs=4";
   assert_ok(run(&j, &r));
@@ -339,8 +336,7 @@ static void test_keep(void **state) {
   assert_true(exists("kept2", "last.safetensors"));
 }
 
-// Files of the user's that have names of checkpoints: one that is no checkpoint, one of another step, one of
-// another run, and one where the next should go.
+// The user's files with names of checkpoints: no checkpoint, another step, another run, and in the place of the next one.
 static void test_keep_of_others(void **state) {
   (void)state;
   static const char *const names[] = {"step-00000005.safetensors", "step-00000048.safetensors"};
@@ -386,7 +382,7 @@ static brim_status slow_save(void *work, const char *path, const json_t *extra, 
   return brim_workload_find("supervised")->save(work, path, extra, weights_only);
 }
 
-// The abilities are optional: the core alone trains, resumes and leaves the same files.
+// Abilities are optional: the core trains, resumes and leaves the same files without them.
 static void test_without_abilities(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
@@ -421,8 +417,7 @@ static void test_without_abilities(void **state) {
   fixture_close(&f);
 }
 
-// A checkpoint that takes longer than a short epoch is not written after each; the last one is, and so
-// is one where it stops.
+// A checkpoint that takes longer than a short epoch is not written after each epoch, but after the last and at a stop.
 static void test_costly_checkpoints_are_spared(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
@@ -461,7 +456,7 @@ static void test_costly_checkpoints_are_spared(void **state) {
   assert_true(exists("spared", "last.safetensors"));
 }
 
-// Taken back to an earlier step, the later ones are of another future.
+// After a resume from an earlier step, checkpoints of later steps are removed.
 static void test_steps_of_another_future_go(void **state) {
   (void)state;
   brim_run_result r;
@@ -480,7 +475,7 @@ static void test_steps_of_another_future_go(void **state) {
   assert_false(exists("back", "step-00000045.safetensors"));
 }
 
-//---------------------------------- the newest that is whole ----------------------------------
+//---------------------------------- the newest whole checkpoint ----------------------------------
 
 static void tear(const char *path) {
   uint64_t size;
@@ -518,7 +513,7 @@ static void test_a_torn_checkpoint_is_passed_over(void **state) {
   listen_no_more();
   assert_non_null(strstr(warned, "best.safetensors instead"));
   assert_same("whole", "torn", "model.safetensors");
-  // none: the first one's error, and what to do
+  // none is whole: the first one's error, with a remedy
   fresh("rubble");
   j.folder = "rubble";
   assert_ok(brim_fs_mkdirs("rubble"));
@@ -528,13 +523,13 @@ static void test_a_torn_checkpoint_is_passed_over(void **state) {
   listen_no_more();
   assert_non_null(strstr(brim_status_detail(), "rubble/last.safetensors"));
   assert_non_null(strstr(brim_status_detail(), "--resume-from"));
-  // nothing at all: from the start
+  // without any it starts from the beginning
   fresh("rubble");
   assert_ok(run(&j, &r));
   assert_int_equal(r.steps_run, 48);
 }
 
-// Eight bytes of a tensor: the file is as long as it should be, and its numbers are numbers.
+// Damages eight bytes of a tensor; length and finiteness stay right.
 static void damage(const char *path) {
   char *bytes;
   size_t size;
@@ -564,7 +559,7 @@ static void test_a_damaged_checkpoint_is_passed_over(void **state) {
   assert_int_equal(r.steps_run, 8);
   assert_same("whole", "damaged", "model.safetensors");
   assert_same("whole", "damaged", "last.safetensors");
-  // named, it is an error
+  // if named, a damaged file is an error
   damage("damaged/last.safetensors");
   j.resume = false;
   j.resume_path = "damaged/last.safetensors";
@@ -572,8 +567,7 @@ static void test_a_damaged_checkpoint_is_passed_over(void **state) {
   assert_non_null(strstr(brim_status_detail(), "damaged/last.safetensors"));
 }
 
-// No room for the next checkpoint (here by a limit on the size of files): the one before stays whole,
-// and the message says what to do.
+// No space for the next checkpoint (by a limit on file size): the one before stays whole, and the message has a remedy.
 static void test_no_room_for_a_checkpoint(void **state) {
   (void)state;
   brim_run_result r;
@@ -614,8 +608,7 @@ static int entries(const char *path, const char *prefix) {
   return n;
 }
 
-// Cut and resumed as without it; the checkpoint holds both, the model the average alone, and the
-// training itself is that of a run without.
+// Resume is exact. The checkpoint has both weights, the model only the average, and training is the same as without.
 static void test_average_of_weights(void **state) {
   (void)state;
   brim_run_result r, plain;
@@ -641,7 +634,7 @@ static void test_average_of_weights(void **state) {
   assert_ok(run(&none, &plain));
   assert_true(train_of(&plain, "loss") == train_of(&r, "loss"));
   assert_true(eval_of(&plain, "loss") != eval_of(&r, "loss"));
-  // continuing without it is reported
+  // resuming without it is reported
   const char *const off[] = {"training.ema_decay=0", "training.epochs=4"};
   j.overrides[0] = off[0];
   j.overrides[2] = off[1];
@@ -651,7 +644,7 @@ static void test_average_of_weights(void **state) {
   assert_non_null(strstr(warned, "training.ema_decay 0.95"));
 }
 
-// Are the statistics in the model those that the checkpoint's average has?
+// True if the model has the statistics of the checkpoint's average.
 static bool same_statistics(const char *folder) {
   char *last = brim_fs_join(folder, "last.safetensors"),
        *model = brim_fs_join(folder, "model.safetensors");
@@ -670,8 +663,7 @@ static bool same_statistics(const char *folder) {
   return same;
 }
 
-// What was not evaluated gets its statistics before it is left as the model; the training itself is
-// that of a run without them.
+// Weights that were not evaluated get their statistics before the model is written; training is the same as without.
 static void test_statistics_of_the_average(void **state) {
   (void)state;
   brim_run_result r, averaged;
