@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -151,68 +152,48 @@ typedef enum metric_unit {
   UNIT_SECONDS
 } metric_unit;
 
-// One measured column, the same in the table, the heat map and the ladder.
+// One measured column, the same in the table, the heat map and the ladder. Its value is a phase, a member of brim_result, or
+// computed.
 typedef struct report_metric {
   const char *key;     // in the page: data-key
   const char *header;  // of its column
   const char *label;   // in full
   metric_unit unit;
-  int phase;  // its value is this phase; -1 = `get` returns it
-  double (*get)(const brim_result *result);
+  int phase;      // -1 = not a phase
+  size_t member;  // offset in brim_result, where compute is NULL
+  double (*compute)(const brim_result *result);
   bool planned;  // known of settings that did not run too
   bool extra;    // left out on paper, where there is less room
 } report_metric;
 
-static double get_total(const brim_result *r) { return r->total_ms.median; }
-static double get_rate(const brim_result *r) { return r->samples_per_s; }
-static double get_spread(const brim_result *r) {
+static double spread_percent(const brim_result *r) {
   return (r->samples_per_s_high - r->samples_per_s_low) / 2 / r->samples_per_s * 100;
 }
-static double get_epoch(const brim_result *r) { return r->epoch_s; }
 // GB = 1e9, as on the terminal. Sizes are in GiB = 2^30 and have that unit.
-static double get_efficiency(const brim_result *r) {
+static double efficiency(const brim_result *r) {
   double memory = brim_result_memory(r);
   return memory > 0 ? r->samples_per_s / (memory / 1e9) : NAN;
 }
-static double get_tflops(const brim_result *r) {
+static double tflops(const brim_result *r) {
   return r->plan.flops_per_step / r->total_ms.median / 1e9;
 }
-static double get_worker_io(const brim_result *r) { return r->worker_io_ms; }
-static double get_worker_transform(const brim_result *r) { return r->worker_transform_ms; }
-static double get_busy(const brim_result *r) { return r->gpu_busy_ms; }
-static double get_kernels(const brim_result *r) { return r->kernels; }
-static double get_gpu(const brim_result *r) { return r->gpu_percent; }
-static double get_sm(const brim_result *r) { return r->sm_percent; }
-static double get_occupancy(const brim_result *r) { return r->occupancy_percent; }
-static double get_tensor(const brim_result *r) { return r->tensor_percent; }
-static double get_dram(const brim_result *r) { return r->dram_percent; }
-static double get_power(const brim_result *r) { return r->power_w; }
-static double get_energy(const brim_result *r) { return r->joules_per_sample * 1e3; }
-static double get_clock(const brim_result *r) { return r->clock_mhz; }
-static double get_temperature(const brim_result *r) { return r->temperature_c; }
-static double get_cpu(const brim_result *r) { return r->cpu_percent; }
-static double get_planned(const brim_result *r) {
+static double energy_mj(const brim_result *r) { return r->joules_per_sample * 1e3; }
+static double planned_bytes(const brim_result *r) {
   double bytes = brim_result_memory(r);
   return bytes > 0 ? bytes : NAN;  // 0: the setting has no plan
 }
-static double get_real(const brim_result *r) { return r->real_bytes; }
-static double get_host(const brim_result *r) {
+static double host_bytes(const brim_result *r) {
   double bytes = (double)r->plan.bytes[BRIM_PLACE_HOST];
   return brim_result_has_gpu(r) && bytes > 0 ? bytes : NAN;
 }
-static double get_rss(const brim_result *r) { return r->peak_rss_bytes; }
-static double get_data(const brim_result *r) { return r->data_samples_per_s; }
-static double get_compute(const brim_result *r) { return r->compute_samples_per_s; }
-static double get_steps(const brim_result *r) { return r->steps > 0 ? (double)r->steps : NAN; }
-static double get_seconds(const brim_result *r) { return r->seconds; }
+static double measured_steps(const brim_result *r) { return r->steps > 0 ? (double)r->steps : NAN; }
 
-#define MS UNIT_MS
-#define NUMBER UNIT_NUMBER
-#define WHOLE UNIT_WHOLE
-#define BYTES UNIT_BYTES
-#define SECONDS UNIT_SECONDS
 #define PHASE(id, key, header, label) \
-  { key, header, label, MS, BRIM_PHASE_##id, NULL, false, false }
+  { key, header, label, UNIT_MS, BRIM_PHASE_##id, 0, NULL, false, false }
+#define MEMBER(key, header, label, unit, member, extra) \
+  { key, header, label, UNIT_##unit, -1, offsetof(brim_result, member), NULL, false, extra }
+#define COMPUTED(key, header, label, unit, compute, planned, extra) \
+  { key, header, label, UNIT_##unit, -1, 0, compute, planned, extra }
 
 // In the order of the columns.
 static const report_metric metrics[] = {
@@ -227,47 +208,47 @@ static const report_metric metrics[] = {
     PHASE(ACT, "act", BRIM_N_("Act ms"), BRIM_N_("Acting")),
     PHASE(UPDATE, "update", BRIM_N_("Update ms"), BRIM_N_("Update")),
     PHASE(OTHER, "other", BRIM_N_("Other ms"), BRIM_N_("Other")),
-    {"total", BRIM_N_("Total ms"), BRIM_N_("Time per step"), MS, -1, get_total, false, false},
-    {"rate", BRIM_N_("Samples/s"), BRIM_N_("Throughput"), NUMBER, -1, get_rate, false, false},
-    {"spread", BRIM_N_("± %"), BRIM_N_("Half of the 95 % interval"), NUMBER, -1, get_spread, false,
-     true},
-    {"gpu", BRIM_N_("GPU %"), BRIM_N_("GPU busy"), WHOLE, -1, get_gpu, false, false},
-    {"sm", BRIM_N_("SM %"), BRIM_N_("SMs active"), WHOLE, -1, get_sm, false, false},
-    {"occupancy", BRIM_N_("Occup. %"), BRIM_N_("Occupancy"), WHOLE, -1, get_occupancy, false,
-     false},
-    {"tensor", BRIM_N_("Tensor %"), BRIM_N_("Tensor cores"), WHOLE, -1, get_tensor, false, false},
-    {"dram", BRIM_N_("DRAM %"), BRIM_N_("Device memory"), WHOLE, -1, get_dram, false, false},
-    {"power", BRIM_N_("Power W"), BRIM_N_("Power"), WHOLE, -1, get_power, false, false},
-    {"cpu", BRIM_N_("CPU %"), BRIM_N_("CPU"), WHOLE, -1, get_cpu, false, false},
-    {"memory", BRIM_N_("Mem"), BRIM_N_("Memory planned"), BYTES, -1, get_planned, true, false},
-    {"real", BRIM_N_("Mem real"), BRIM_N_("Memory with overhead"), BYTES, -1, get_real, false,
-     false},
-    {"host", BRIM_N_("Host mem"), BRIM_N_("Host memory planned"), BYTES, -1, get_host, true, true},
-    {"rss", BRIM_N_("Peak RSS"), BRIM_N_("Peak RSS"), BYTES, -1, get_rss, false, false},
-    {"efficiency", BRIM_N_("S/s/GB"), BRIM_N_("Samples/s per GB"), NUMBER, -1, get_efficiency,
-     false, false},
-    {"epoch", BRIM_N_("Epoch"), BRIM_N_("One epoch"), SECONDS, -1, get_epoch, false, false},
-    {"worker_io", BRIM_N_("Wkr I/O ms"), BRIM_N_("A worker's reading per batch"), MS, -1,
-     get_worker_io, false, true},
-    {"worker_transform", BRIM_N_("Wkr tr. ms"), BRIM_N_("A worker's transforms per batch"), MS, -1,
-     get_worker_transform, false, true},
-    {"data", BRIM_N_("Data only"), BRIM_N_("Samples/s of the loader alone"), NUMBER, -1, get_data,
-     false, true},
-    {"device", BRIM_N_("Compute only"), BRIM_N_("Samples/s of the device alone"), NUMBER, -1,
-     get_compute, false, true},
-    {"tflops", BRIM_N_("TFLOP/s"), BRIM_N_("Useful arithmetic"), NUMBER, -1, get_tflops, false,
-     true},
-    {"energy", BRIM_N_("mJ/sample"), BRIM_N_("Energy per sample"), NUMBER, -1, get_energy, false,
-     false},
-    {"busy", BRIM_N_("Busy ms"), BRIM_N_("Device busy per step, traced"), MS, -1, get_busy, false,
-     true},
-    {"kernels", BRIM_N_("Kernels"), BRIM_N_("Kernels per step, traced"), WHOLE, -1, get_kernels,
-     false, true},
-    {"clock", BRIM_N_("MHz"), BRIM_N_("SM clock"), WHOLE, -1, get_clock, false, true},
-    {"temperature", BRIM_N_("°C"), BRIM_N_("Temperature"), WHOLE, -1, get_temperature, false, true},
-    {"steps", BRIM_N_("Steps"), BRIM_N_("Steps measured"), WHOLE, -1, get_steps, false, true},
-    {"seconds", BRIM_N_("Took"), BRIM_N_("Time the trial took"), SECONDS, -1, get_seconds, false,
-     true},
+    MEMBER("total", BRIM_N_("Total ms"), BRIM_N_("Time per step"), MS, total_ms.median, false),
+    MEMBER("rate", BRIM_N_("Samples/s"), BRIM_N_("Throughput"), NUMBER, samples_per_s, false),
+    COMPUTED("spread", BRIM_N_("± %"), BRIM_N_("Half of the 95 % interval"), NUMBER, spread_percent,
+             false, true),
+    MEMBER("gpu", BRIM_N_("GPU %"), BRIM_N_("GPU busy"), WHOLE, gpu_percent, false),
+    MEMBER("sm", BRIM_N_("SM %"), BRIM_N_("SMs active"), WHOLE, sm_percent, false),
+    MEMBER("occupancy", BRIM_N_("Occup. %"), BRIM_N_("Occupancy"), WHOLE, occupancy_percent, false),
+    MEMBER("tensor", BRIM_N_("Tensor %"), BRIM_N_("Tensor cores"), WHOLE, tensor_percent, false),
+    MEMBER("dram", BRIM_N_("DRAM %"), BRIM_N_("Device memory"), WHOLE, dram_percent, false),
+    MEMBER("power", BRIM_N_("Power W"), BRIM_N_("Power"), WHOLE, power_w, false),
+    MEMBER("cpu", BRIM_N_("CPU %"), BRIM_N_("CPU"), WHOLE, cpu_percent, false),
+    COMPUTED("memory", BRIM_N_("Mem"), BRIM_N_("Memory planned"), BYTES, planned_bytes, true,
+             false),
+    MEMBER("real", BRIM_N_("Mem real"), BRIM_N_("Memory with overhead"), BYTES, real_bytes, false),
+    COMPUTED("host", BRIM_N_("Host mem"), BRIM_N_("Host memory planned"), BYTES, host_bytes, true,
+             true),
+    MEMBER("rss", BRIM_N_("Peak RSS"), BRIM_N_("Peak RSS"), BYTES, peak_rss_bytes, false),
+    COMPUTED("efficiency", BRIM_N_("S/s/GB"), BRIM_N_("Samples/s per GB"), NUMBER, efficiency,
+             false, false),
+    MEMBER("epoch", BRIM_N_("Epoch"), BRIM_N_("One epoch"), SECONDS, epoch_s, false),
+    MEMBER("worker_io", BRIM_N_("Wkr I/O ms"), BRIM_N_("A worker's reading per batch"), MS,
+           worker_io_ms, true),
+    MEMBER("worker_transform", BRIM_N_("Wkr tr. ms"), BRIM_N_("A worker's transforms per batch"),
+           MS, worker_transform_ms, true),
+    MEMBER("data", BRIM_N_("Data only"), BRIM_N_("Samples/s of the loader alone"), NUMBER,
+           data_samples_per_s, true),
+    MEMBER("device", BRIM_N_("Compute only"), BRIM_N_("Samples/s of the device alone"), NUMBER,
+           compute_samples_per_s, true),
+    COMPUTED("tflops", BRIM_N_("TFLOP/s"), BRIM_N_("Useful arithmetic"), NUMBER, tflops, false,
+             true),
+    COMPUTED("energy", BRIM_N_("mJ/sample"), BRIM_N_("Energy per sample"), NUMBER, energy_mj, false,
+             false),
+    MEMBER("busy", BRIM_N_("Busy ms"), BRIM_N_("Device busy per step, traced"), MS, gpu_busy_ms,
+           true),
+    MEMBER("kernels", BRIM_N_("Kernels"), BRIM_N_("Kernels per step, traced"), WHOLE, kernels,
+           true),
+    MEMBER("clock", BRIM_N_("MHz"), BRIM_N_("SM clock"), WHOLE, clock_mhz, true),
+    MEMBER("temperature", BRIM_N_("°C"), BRIM_N_("Temperature"), WHOLE, temperature_c, true),
+    COMPUTED("steps", BRIM_N_("Steps"), BRIM_N_("Steps measured"), WHOLE, measured_steps, false,
+             true),
+    MEMBER("seconds", BRIM_N_("Took"), BRIM_N_("Time the trial took"), SECONDS, seconds, true),
 };
 
 enum { METRIC_COUNT = sizeof metrics / sizeof metrics[0] };
@@ -293,7 +274,8 @@ static double metric_value(const report_metric *metric, const brim_result *resul
   if (metric->phase >= 0) {
     return result->phase_used[metric->phase] ? brim_ui_phase_ms(result, metric->phase) : NAN;
   }
-  double value = metric->get(result);
+  const char *member = (const char *)result + metric->member;
+  double value = metric->compute ? metric->compute(result) : *(const double *)(const void *)member;
   return isfinite(value) ? value : NAN;
 }
 
