@@ -326,12 +326,6 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
 
 //---------------------------------------- recommendation ----------------------------------------
 
-// Only the digits that the interval supports.
-static int digits(double low, double high) {
-  double width = high - low;
-  return width >= 0.5 ? 1 : width >= 0.02 ? 2 : 3;
-}
-
 void brim_ui_factor(brim_interval f, char out[64]) {
   out[0] = '\0';
   if (isnan(f.value)) return;
@@ -339,7 +333,8 @@ void brim_ui_factor(brim_interval f, char out[64]) {
     snprintf(out, 64, "x%.2f", brim_shown(f.value));
     return;
   }
-  int n = digits(f.low, f.high);
+  const double width = f.high - f.low;
+  int n = width >= 0.5 ? 1 : width >= 0.02 ? 2 : 3;  // the digits that the interval supports
   snprintf(out, 64, "x%.*f [%.*f, %.*f]", n, brim_shown(f.value), n, brim_shown(f.low), n,
            brim_shown(f.high));
 }
@@ -348,27 +343,6 @@ const char *brim_ui_own_text(const brim_recommendation *d) {
   return d->own_is_fastest && !d->provisional
              ? brim_tr("keep your setting: it is already the fastest")
              : brim_tr("keep your setting: no other is certainly faster");
-}
-
-static void put_gain(const brim_term *term, const brim_recommendation *d, brim_str *out) {
-  char factor[64], label[64];
-  if (d->now < 0) return;
-  snprintf(label, sizeof label, "%s %s %s", brim_tr("Now"), term->unicode ? "→" : "->",
-           brim_tr("recommended"));
-  if (brim_recommendation_keeps(d)) {
-    brim_ui_put_line(term, label, brim_ui_own_text(d), out);
-    return;
-  }
-  brim_ui_factor(d->gain, factor);
-  brim_ui_put_line(term, label, factor, out);
-}
-
-static void put_beside(const brim_term *term, const brim_recommendation *d, brim_str *out) {
-  char factor[64], text[320];
-  if (d->beside < 0) return;
-  brim_ui_factor(d->more, factor);
-  snprintf(text, sizeof text, "%s, %s", factor, d->beside_text);
-  brim_ui_put_line(term, brim_tr("Faster still"), text, out);
 }
 
 const char *brim_ui_pick_title(const brim_recommendation *d) {
@@ -388,9 +362,19 @@ static void recommended_title(const brim_term *term, const brim_recommendation *
 
 // "Now → recommended: x1.4 [1.3, 1.5]", the reason, and a setting that is faster but changes learning.
 static void decision_lines(const brim_term *term, const brim_recommendation *d, brim_str *out) {
-  put_gain(term, d, out);
+  char factor[64], text[320];
+  if (d->now >= 0) {
+    brim_ui_factor(d->gain, factor);
+    snprintf(text, sizeof text, "%s %s %s", brim_tr("Now"), term->unicode ? "→" : "->",
+             brim_tr("recommended"));
+    brim_ui_put_line(term, text, brim_recommendation_keeps(d) ? brim_ui_own_text(d) : factor, out);
+  }
   if (d->reason[0]) brim_ui_put_line(term, brim_tr("Why"), d->reason, out);
-  put_beside(term, d, out);
+  if (d->beside >= 0) {
+    brim_ui_factor(d->more, factor);
+    snprintf(text, sizeof text, "%s, %s", factor, d->beside_text);
+    brim_ui_put_line(term, brim_tr("Faster still"), text, out);
+  }
 }
 
 // A change of other programs' CPU use, in percent, that explains another speed.
@@ -824,11 +808,6 @@ static void put_findings(const brim_term *term, const brim_result *results, size
   }
 }
 
-// True if both plans do not fit. One of them is explained; the table has the bytes of all.
-static bool both_too_large(const brim_result *a, const brim_result *b) {
-  return a->failure == BRIM_FAILURE_OOM_PLANNED && b->failure == BRIM_FAILURE_OOM_PLANNED;
-}
-
 // Why setting `index` failed, as a line below a table; nothing if it did not fail, or if the line of an earlier setting
 // explains it.
 static void put_reason(const brim_term *term, const brim_result *results, size_t index,
@@ -837,7 +816,10 @@ static void put_reason(const brim_term *term, const brim_result *results, size_t
   if (r->failure == BRIM_FAILURE_NONE || !r->message[0]) return;
   for (size_t k = 0; k < index; k++) {
     if (strcmp(results[k].message, r->message) == 0) return;  // each message once
-    if (both_too_large(&results[k], r)) return;
+    // Of the plans that do not fit, one is explained. The table has the bytes of all.
+    if (results[k].failure == BRIM_FAILURE_OOM_PLANNED && r->failure == BRIM_FAILURE_OOM_PLANNED) {
+      return;
+    }
   }
   brim_str text;
   brim_str_init(&text);
@@ -1075,12 +1057,6 @@ static brim_status make_view(const brim_term *term, plan_view *v, brim_str *out)
   return status;
 }
 
-// Small rows are left out first. Activations stay: they decide the batch size.
-static int name_priority(const plan_view *v, size_t index) {
-  if (strcmp(v->names[index], "activations") == 0) return 1;
-  return 4 + (int)index;
-}
-
 static size_t sweep_columns(const plan_view *v, brim_ui_column *columns) {
   size_t n = 0;
   for (size_t k = 0; k < v->knob_count; k++) {
@@ -1089,8 +1065,11 @@ static size_t sweep_columns(const plan_view *v, brim_ui_column *columns) {
                                     .align = BRIM_UI_RIGHT};
   }
   for (size_t i = 0; i < v->name_count; i++) {
-    columns[n++] = (brim_ui_column){
-        .header = brim_tr(v->names[i]), .align = BRIM_UI_RIGHT, .priority = name_priority(v, i)};
+    // Small rows are left out first. Activations stay: they decide the batch size.
+    bool activations = strcmp(v->names[i], "activations") == 0;
+    columns[n++] = (brim_ui_column){.header = brim_tr(v->names[i]),
+                                    .align = BRIM_UI_RIGHT,
+                                    .priority = activations ? 1 : 4 + (int)i};
   }
   if (v->recomputed) {
     columns[n++] =

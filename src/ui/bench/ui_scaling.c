@@ -52,12 +52,12 @@ static const char *limits_text(const brim_scaling *all, size_t count) {
       "is an upper bound for data-parallel training: loading, copies, host time and power.");
 }
 
-static bool on_host(const brim_scaling_replica *r) { return !brim_str_starts(r->spec, "cuda"); }
-
 // True if several devices are the host itself.
 static bool share_host(const brim_scaling *s) {
   int hosts = 0;
-  for (int k = 0; k < s->devices; k++) hosts += on_host(&s->replicas[k]) && !s->replicas[k].failure;
+  for (int k = 0; k < s->devices; k++) {
+    hosts += !brim_str_starts(s->replicas[k].spec, "cuda") && !s->replicas[k].failure;
+  }
   return hosts > 1;
 }
 
@@ -195,11 +195,6 @@ static void put_ms(double ms, char out[48]) {
   snprintf(out, 48, "%s", isnan(ms) ? "-" : text);
 }
 
-// True if the devices lost more time without exchange than the prediction of the exchange was off.
-static bool slowed(const brim_scaling *s) {
-  return s->lost_ms > fabs(s->exchange.waited_ms - s->predicted.waited_ms);
-}
-
 static void row_of(const brim_scaling *s, ranks_row *out) {
   const brim_scaling_exchange *e = &s->exchange;
   double error = brim_scaling_error(s);
@@ -220,7 +215,9 @@ static void row_of(const brim_scaling *s, ranks_row *out) {
     snprintf(out->note, sizeof out->note, "%s", brim_tr("failed"));
   } else {
     note_forecast(&s->predicted, out->note);
-    if (!out->note[0] && slowed(s)) {
+    // Without exchange the devices lost more time than the prediction of the exchange was off.
+    bool slowed = s->lost_ms > fabs(s->exchange.waited_ms - s->predicted.waited_ms);
+    if (!out->note[0] && slowed) {
       snprintf(out->note, sizeof out->note, "%s",
                brim_tr("slower without exchange too (see Lost to)"));
     }

@@ -832,12 +832,6 @@ static brim_status put_transforms(const brim_term *term, const brim_profile *p,
   return BRIM_OK;
 }
 
-static void put_findings(const brim_term *term, const brim_profile *p, brim_str *out) {
-  brim_str_append_char(out, '\n');
-  brim_ui_heading(out, term, brim_tr("FINDINGS"));
-  brim_ui_bench_findings(term, &p->result, NULL, out);
-}
-
 brim_status brim_ui_profile(const brim_term *term, const brim_profile *profile,
                             const brim_ui_profile_options *options, brim_str *out) {
   put_head(term, profile, out);
@@ -848,7 +842,9 @@ brim_status brim_ui_profile(const brim_term *term, const brim_profile *profile,
   put_memory(term, profile, out);
   put_gpu(term, profile, out);
   BRIM_TRY(put_transforms(term, profile, options, out));
-  put_findings(term, profile, out);
+  brim_str_append_char(out, '\n');
+  brim_ui_heading(out, term, brim_tr("FINDINGS"));
+  brim_ui_bench_findings(term, &profile->result, NULL, out);
   brim_str cost;
   brim_str_init(&cost);
   cost_text(profile, &cost);
@@ -1387,15 +1383,6 @@ static void put_gap(const brim_profile_gap *gap, brim_str *out) {
   brim_str_append(out, "</td></tr>\n");
 }
 
-static void put_transfer(const brim_profile *p, brim_str *out) {
-  brim_str line;
-  brim_str_init(&line);
-  transfer_text(p, &line);
-  if (line.len > 0) brim_ui_put(out, "p", line.data);
-  if (brim_str_status(&line) && !out->status) out->status = line.status;
-  brim_str_deinit(&line);
-}
-
 static void put_idle(const brim_profile *p, brim_str *out) {
   char ms[32], percent[32], line[160];
   if (!p->has_gaps) return;
@@ -1408,7 +1395,12 @@ static void put_idle(const brim_profile *p, brim_str *out) {
   for (int i = 0; i < BRIM_GAP_COUNT; i++) {
     if (p->cause_ms[i] > 0) put_cause(p, i, out);
   }
-  put_transfer(p, out);
+  brim_str transfer;
+  brim_str_init(&transfer);
+  transfer_text(p, &transfer);
+  if (transfer.len > 0) brim_ui_put(out, "p", transfer.data);
+  if (brim_str_status(&transfer) && !out->status) out->status = transfer.status;
+  brim_str_deinit(&transfer);
   brim_str_append(out, "</div>\n");
   if (p->gap_count > 0) {
     brim_ui_put(out, "h3", brim_tr("Longest gaps"));

@@ -261,12 +261,6 @@ static brim_status put_keys(const brim_lab_set *set, brim_str *out) {
   return status;
 }
 
-// The column that holds the results.
-static const char *result_name(const brim_ui_lab_options *o, const brim_lab_set *set) {
-  const bool directed = brim_lab_better(set, lab_metric(set)) != BRIM_BETTER_NEITHER;
-  return o->result == BRIM_LAB_BEST && directed ? "best" : "last";
-}
-
 enum {
   COLUMN_STATE,
   COLUMN_GROUP,
@@ -497,8 +491,10 @@ static brim_status put_data(const brim_ui_lab_options *options, const brim_lab_s
   put_details(set, out);
   put_groups(options, set, out);
   if (!status) status = put_curves(set, out);
+  const brim_metric_better better = brim_lab_better(set, metric);
+  const bool best = options->result == BRIM_LAB_BEST && better != BRIM_BETTER_NEITHER;
   brim_str_printf(out, "\"count\":%zu,\"result\":\"%s\",\"better\":%d,\"metric\":", set->count,
-                  result_name(options, set), (int)brim_lab_better(set, metric));
+                  best ? "best" : "last", (int)better);
   put_text(out, metric);
   put_display(set, metric, out);
   brim_str_append(out, ",\"place\":");

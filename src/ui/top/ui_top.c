@@ -44,10 +44,6 @@ static brim_status start_anew(brim_ui_top_history *history, const brim_top_view 
   return BRIM_OK;
 }
 
-static double host_memory(const brim_top_host *host) {
-  return host->memory_total > 0 ? 100 * host->memory_used / host->memory_total : NAN;
-}
-
 brim_status brim_ui_top_history_add(brim_ui_top_history *history, const brim_top_view *view) {
   bool same = history->gpus == view->gpu_count &&
               (view->gpu_count == 0 || strcmp(history->first, view->gpus[0].uuid) == 0);
@@ -70,7 +66,9 @@ brim_status brim_ui_top_history_add(brim_ui_top_history *history, const brim_top
     }
   }
   history->host[0][at] = (float)view->host.cpu_percent;
-  history->host[1][at] = (float)host_memory(&view->host);
+  history->host[1][at] =
+      (float)(view->host.memory_total > 0 ? 100 * view->host.memory_used / view->host.memory_total
+                                          : NAN);
   history->next = (at + 1) % BRIM_UI_TOP_SAMPLES;
   if (history->count < BRIM_UI_TOP_SAMPLES) history->count++;
   return BRIM_OK;
@@ -495,23 +493,6 @@ static void put_rung(const scene *s, const brim_top_gpu *gpu, size_t place, rung
   brim_str_deinit(&spark);
 }
 
-static void memory_note(const brim_top_gpu *gpu, char out[96]) {
-  if (!isfinite(gpu->memory_used) || !isfinite(gpu->memory_total)) {
-    out[0] = '\0';
-    return;
-  }
-  snprintf(out, 96, "%.1f/%.1f GiB", brim_shown(gpu->memory_used / (1 << 30)),
-           brim_shown(gpu->memory_total / (1 << 30)));
-}
-
-static void power_note(const brim_top_gpu *gpu, char out[96]) {
-  char power[32], limit[32];
-  whole_text(gpu->power_w, power);
-  whole_text(gpu->power_limit_w, limit);
-  snprintf(out, 96, "%s/%s W", power, limit);
-  if (*power == '-' && *limit == '-') out[0] = '\0';
-}
-
 // "  clock 1755/1980 MHz: power cap 38 %  memory 3201 MHz  58 °C, memory 66 °C  26 Wh"
 static void put_clocks(const scene *s, const brim_top_gpu *gpu, int width, brim_str *line) {
   char now[32], most[32], memory[32], text[64];
@@ -584,9 +565,15 @@ static void put_links(const scene *s, const brim_top_gpu *gpu, int width, brim_s
 // Line n of a GPU's panel, at most `width` columns wide.
 static void put_panel_line(const scene *s, size_t place, int n, int width, brim_str *out) {
   const brim_top_gpu *gpu = &s->view->gpus[place];
-  char ceiling[96] = "", memory[96], power[96], text[16];
-  memory_note(gpu, memory);
-  power_note(gpu, power);
+  char ceiling[96] = "", memory[96] = "", power[96] = "", text[16];
+  if (isfinite(gpu->memory_used) && isfinite(gpu->memory_total)) {
+    snprintf(memory, sizeof memory, "%.1f/%.1f GiB", brim_shown(gpu->memory_used / (1 << 30)),
+             brim_shown(gpu->memory_total / (1 << 30)));
+  }
+  char now[32], limit[32];
+  whole_text(gpu->power_w, now);
+  whole_text(gpu->power_limit_w, limit);
+  if (*now != '-' || *limit != '-') snprintf(power, sizeof power, "%s/%s W", now, limit);
   if (isfinite(gpu->ceiling_percent)) {
     percent_text(gpu->ceiling_percent, text);
     snprintf(ceiling, sizeof ceiling, brim_tr("GEMM reached %s"), text);
@@ -782,10 +769,6 @@ static brim_ui_style state_text(const brim_job *job, double now_s, char out[64])
   return BRIM_UI_PLAIN;
 }
 
-static const char *unit_of(const brim_job *job) {
-  return job->unit[0] ? brim_tr(job->unit) : brim_tr("samples");
-}
-
 static void time_left(const brim_job *job, char out[32]) {
   if (isfinite(job->eta_s)) {
     brim_format_duration(job->eta_s < 1 ? 1 : floor(job->eta_s), out);
@@ -835,7 +818,9 @@ static void put_job_line(const brim_top_view *view, const brim_job *job, brim_st
   of_text(job->step, job->steps, text);
   if (job->step >= 0) brim_str_printf(&line, "  %s %s", brim_tr("step"), text);
   brim_format_figure(job->samples_per_s, figure);
-  if (isfinite(job->samples_per_s)) brim_str_printf(&line, "  %s %s/s", figure, unit_of(job));
+  if (isfinite(job->samples_per_s))
+    brim_str_printf(&line, "  %s %s/s", figure,
+                    job->unit[0] ? brim_tr(job->unit) : brim_tr("samples"));
   if (isfinite(job->metric) && job->metric_key[0]) {
     brim_str_printf(&line, "  %s %.4g", job->metric_key, job->metric);
   }
