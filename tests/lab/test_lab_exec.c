@@ -777,6 +777,29 @@ static void test_the_next_attempt_sends_the_whole_log(void **state) {
   exec_teardown(&f);
 }
 
+// The training continues until its checkpoint is in the store.
+static void end_when_saved(fixture *f, int n) {
+  brim_store_exp *exp = exec_get(f);
+  (void)n;
+  if (exp->ckpt_step == 10) assert_ok(brim_fs_write("saved", "", 0));
+  brim_store_exp_free(exp);
+}
+
+static void test_a_checkpoint_is_reported_at_once(void **state) {
+  (void)state;
+  fixture f;
+  brim_lab_exec_report r;
+  exec_setup(&f, "checkpoint");
+  f.on_beat = end_when_saved;
+  assert_ok(exec_run(&f,
+                     "rm -f saved; start; [ \"$BRIM_CHANNEL\" ] &&\n"
+                     "echo '{\"event\":\"checkpoint\",\"step\":10}'\n"
+                     "while [ ! -e saved ]; do sleep 0.05; done\n",
+                     (brim_lab_exec_options){.stall_ms = 20000}, &r));
+  assert_int_equal(r.outcome, BRIM_ATTEMPT_OK);
+  exec_teardown(&f);
+}
+
 // The training continues until its findings are in the store.
 static void end_when_found(fixture *f, int n) {
   brim_store_exp *exp = exec_get(f);
@@ -831,6 +854,7 @@ static void test_findings_wait_in_the_spool(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_checkpoint_is_reported_at_once),
       cmocka_unit_test(test_findings_are_in_the_store),
       cmocka_unit_test(test_findings_wait_in_the_spool),
       cmocka_unit_test(test_a_training_is_reported),
