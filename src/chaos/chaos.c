@@ -259,7 +259,7 @@ typedef struct exp_item {
   char seed[16];  // "seed=3"
   brim_exp_state state;
   int64_t attempt;
-  // By the events.
+  // counted from the events
   int64_t claims, after_done;
   bool claimed, claimed_twice, done;
 } exp_item;

@@ -38,7 +38,7 @@ typedef struct brim_chaos_options {
   int64_t experiments;  // in all; 0 = rounds until the time is over
   uint64_t seed;        // of the disturbances
   const volatile sig_atomic_t *stop;  // ends it early; may be NULL
-  // What happens, a line at a time; may be NULL.
+  // Gets a line about each step of the test; may be NULL.
   void (*say)(void *ctx, const char *text);
   void *ctx;
 } brim_chaos_options;
@@ -67,7 +67,7 @@ typedef enum brim_chaos_act {
 
 const char *brim_chaos_act_name(brim_chaos_act act);
 
-// What the network does to a request.
+// Faults of the network, per request.
 #define BRIM_CHAOS_FAULT_MAP(X)       \
   X(DROP_REQUEST, "requests_dropped") \
   X(LATE_REQUEST, "requests_delayed") \

@@ -50,7 +50,7 @@ struct brim_chaos {
     int64_t until;
   } stopped[BRIM_CHAOS_STOPPED];
   size_t stopped_count;
-  // How often each experiment of the round was hit.
+  // hits of each experiment of the round
   struct {
     char exp[BRIM_CHAOS_ID];
     int count;

@@ -390,7 +390,7 @@ brim_status brim_lab_spool_replay(const char *place, brim_lab_link *link, brim_l
 }
 
 //--------------------------------------- failure classes ---------------------------------------
-// How an attempt ended, by the events of the training, its exit code or signal, and the reason why
+// Classifies the end of an attempt by the events of the training, its exit code or signal, and the reason why
 // the executor ended it.
 
 enum { EXIT_USAGE = 2, EXIT_DEVICE = 3, EXIT_MEMORY = 4, EXIT_INTERRUPTED = 130 };
@@ -1090,7 +1090,7 @@ static void send_news(exec *x) {
     x->offered = e->checkpoint;
     brim_exec_upload_offer(x->upload);
   }
-  // It counts where it is safe: with a server, or on this disk.
+  // The store learns of a checkpoint that is safe: on the server, or on this disk without one.
   int64_t step = x->upload ? brim_exec_upload_step(x->upload) : e->checkpoint;
   if (step > x->checkpoint_sent && may_call(x) &&
       take_answer(x, brim_lab_checkpoint(x->link, x->ref, step))) {

@@ -43,7 +43,7 @@ void brim_exec_events_init(brim_exec_events *e, int64_t now_ns);
 // error that stderr has in words.
 bool brim_exec_events_line(brim_exec_events *e, const brim_child_line *line, int64_t now_ns,
                            brim_str *shown);
-// How long it may show no progress: the most of `stall_ns`, 20 median steps, and 3 times the longest pause so far.
+// Time without progress that counts as a hang: the most of `stall_ns`, 20 median steps, and 3 times the longest pause so far.
 int64_t brim_exec_events_patience(const brim_exec_events *e, int64_t stall_ns);
 
 //---------------------------------- logs of the child (lab_exec.c) ----------------------------------
@@ -100,7 +100,7 @@ int64_t brim_exec_oom_count(const char *path);
 brim_status brim_exec_spool_add(brim_str *lines, const brim_lab_request *request);
 brim_status brim_exec_spool_write(const char *folder, int64_t attempt, const brim_str *lines);
 void brim_exec_spool_remove(const char *folder, int64_t attempt);
-// How far sending has come.
+// Progress of sending a spool.
 typedef struct brim_exec_sent {
   size_t at;             // bytes of the lines that are done
   int64_t taken;         // reports that the store took

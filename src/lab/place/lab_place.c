@@ -1,4 +1,5 @@
-// Where experiments run: GPUs, the processes on them, and which queued experiment starts where (lab_place.h).
+// Placement (lab_place.h): GPUs and the processes on them, and the choice of a place for a queued
+// experiment.
 
 #include "lab/place/lab_place.h"
 

@@ -64,7 +64,7 @@ void brim_lab_mps_stop(brim_lab_mps *mps);  // NULL is fine
 // A pure state machine that measures how many experiments one GPU should run at once: time and
 // progress go in, a limit comes out.
 //
-// It measures a window at the present limit, raises the limit, and measures again after a warm-up.
+// Packing measures a window at the present limit, raises the limit, and measures again after a warm-up.
 // Rates are compared per kind: experiments of one kind take the same time for a step. When the
 // experiments of the kinds in both windows run at a share f of their earlier rate, and p of them
 // run in place of q, joint throughput is f x p / q times the earlier one. A rise above 5 % keeps

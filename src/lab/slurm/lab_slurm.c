@@ -14,7 +14,7 @@
 #include "base/base_text.h"
 
 //-------------------------------------------- output --------------------------------------------
-// What Slurm's commands print, read with suspicion: any line may be cut, or of another program.
+// Reads the output of Slurm's commands with suspicion: any line may be cut, or come from another program.
 
 brim_slurm_state brim_slurm_state_of(const char *word) {
   static const struct {

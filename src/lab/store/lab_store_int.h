@@ -101,7 +101,7 @@ typedef struct brim_db_driver {
   double (*get_real)(brim_db_rows *rows, int column);
   const char *(*get_text)(brim_db_rows *rows, int column);  // valid until the next row
   void (*done)(brim_db_rows *rows);
-  // What begins a transaction: one that will write, or one that reads a consistent state.
+  // SQL that begins a transaction: for writing, or for reading a consistent state.
   const char *begin_write, *begin_read;
   // Runs before what a transaction appends to `event`, so that readers see events in their order.
   const char *lock_events;

@@ -1,7 +1,7 @@
 // The SQLite driver: write-ahead log, every commit on the disk before it returns, statements
 // prepared once.
 //
-// Its clock never goes back. Inside a process it advances with CLOCK_BOOTTIME, so setting the
+// The store's clock never goes back. Inside a process it advances with CLOCK_BOOTTIME, so setting the
 // machine's date moves no lease; across processes it starts from the larger of the date and the last
 // time in the file.
 #include <errno.h>

@@ -1181,12 +1181,12 @@ static brim_status grow_fds(brim_lab_sweep *s, size_t need) {
   return BRIM_OK;
 }
 
-// Until the socket, an executor, the caller's descriptors or the time need a turn.
+// Waits until the socket, an executor, the caller's descriptors or the time need a turn.
 static brim_status wait_for_work(brim_lab_sweep *s, struct pollfd *extra, size_t extra_count,
                                  int timeout_ms) {
   size_t n = 0;
   int64_t now = brim_clock_ms();
-  // What waits for the store is ready all the time, and nothing can be done about it before.
+  // while the store cannot be reached, descriptors that wait for it would be ready all the time
   bool trouble = s->trouble_ms > now;
   int wait = shorter(timeout_ms, brim_lab_server_wait_ms(s->server));
   if (trouble) {

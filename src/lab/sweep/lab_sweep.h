@@ -8,7 +8,7 @@
 //   while (!done) brim_lab_sweep_turn(sweep, keys, 1, 1000, &done);
 //   brim_lab_sweep_close(sweep);
 //
-// It ends when nothing is queued and nothing runs (done), by brim_lab_sweep_stop, or by a failure.
+// A sweep ends when nothing is queued and nothing runs (done), by brim_lab_sweep_stop, or by a failure.
 // If it is killed at any moment, the next sweep of the same place continues: it adopts executors
 // that still run, reads the results of those that ended from their spool files, and queues
 // everything else again.
@@ -48,7 +48,7 @@ typedef struct brim_lab_sweep_options {
   const char *version;  // of the binary, for the record
   // More words for the executors, at most 24, NULL-terminated; copied. Plug-ins to load.
   const char *const *words;
-  // Where experiments may run: brim_lab_place_options. `monitor` is borrowed.
+  // Devices and slots, as in brim_lab_place_options. `monitor` is borrowed.
   const char *devices;
   int64_t jobs, per_gpu, cores;
   bool share, no_mps;
@@ -67,7 +67,7 @@ typedef struct brim_lab_sweep_options {
   const struct brim_lab_slurm_options *slurm;  // NULL: experiments run on this machine
 } brim_lab_sweep_options;
 
-// How experiments run as tasks of Slurm's arrays. Borrowed as long as the sweep is open.
+// Options for running experiments as tasks of Slurm's arrays. Borrowed as long as the sweep is open.
 typedef struct brim_lab_slurm_options {
   brim_slurm_ask ask;
   int64_t nodes;       // of each experiment (1)

@@ -189,7 +189,7 @@ struct brim_lab_sweep {
 brim_status brim_lab_tolerate(brim_lab_sweep *sweep, brim_status status);
 void brim_lab_say(brim_lab_sweep *sweep, brim_sweep_level level, const char *exp, const char *fmt,
                   ...) BRIM_PRINTF(4, 5);
-// At most `size` bytes of a text with its NUL; what is cut ends behind a word, with "...".
+// Copies at most `size` bytes of a text with its NUL; a text that is too long ends behind a word, with "...".
 void brim_lab_shorten(const char *text, char *out, size_t size);
 // Lists the experiments that run and the next in the queue, with details that only the sweep knows:
 // devices, the time left, why they wait.
