@@ -8,7 +8,7 @@
 #include "record/record_int.h"
 
 //------------------------------------------- readers -------------------------------------------
-// Small readers that the record room's files share: texts into fields, whole numbers, the schema.
+// Helpers of the room: texts into fields, whole numbers, the schema.
 
 void brim_record_copy(char *out, size_t size, const char *text) {
   size_t n = strlen(text);
@@ -46,7 +46,7 @@ brim_status brim_record_check_schema(const json_t *root, const char *name, int l
   return BRIM_OK;
 }
 
-// A fixed-size field may hold a character cut in half; JSON needs whole ones.
+// A fixed-size field may end in half a character, which JSON refuses.
 json_t *brim_record_text(const char *text) {
   json_t *value = json_string(text);
   if (value || brim_utf8_valid(text, strlen(text))) return value;
@@ -170,7 +170,7 @@ static void write_int(const brim_field *f, char *at, int64_t value) {
   }
 }
 
-// False where the name is not known.
+// False if the name is not known.
 static bool write_name(const brim_field *f, char *at, const char *name) {
   for (int i = 0; i < f->names; i++) {
     if (strcmp(f->name(i), name) != 0) continue;

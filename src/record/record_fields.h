@@ -52,32 +52,32 @@ typedef struct brim_fields {
     .names = (int)(count_)                                                               \
   }
 
-// One row into an object.
+// Writes one row into an object.
 brim_status brim_field_put(const brim_field *field, const void *from, json_t *out);
-// One value into the struct: NULL, or what it should be ("a string"), for messages. A null number becomes NaN,
-// a null text stays.
+// Reads one value into the struct. NULL, or for a wrong kind what it should be ("a string"). A null number becomes NaN, a
+// null text stays as it is.
 const char *brim_field_get(const brim_field *field, const json_t *value, void *to);
-// Of BRIM_FIELD_WORDS, once the English text was read: the words of `object`, where they say the same.
+// For BRIM_FIELD_WORDS, after the English text was read: takes the words of `object` if they say the same.
 void brim_field_get_words(const brim_field *field, const json_t *object, void *to);
 
-// Everything unknown: whole numbers `none`, numbers NaN, texts "", the rest 0.
+// Sets start values: whole numbers `none`, numbers NaN, texts "", the rest 0.
 void brim_fields_init(const brim_fields *fields, void *out);
-// All of `from` into the object. `lean`: what is unknown, empty or the first of its names is left out.
+// Writes all rows into the object. `lean`: leaves out values that are unknown, empty, or the first of their names.
 brim_status brim_fields_put(const brim_fields *fields, const void *from, bool lean, json_t *out);
-// The same of `count` structs of `size` bytes, as a list under `key`.
+// Writes `count` structs of `size` bytes as a list under `key`.
 brim_status brim_fields_put_list(const brim_fields *fields, const void *items, size_t size,
                                  size_t count, const char *key, json_t *root);
-// What the object has; missing and null ones stay. BRIM_EPARSE with the key for a wrong kind.
+// Reads the rows that the object has; missing and null ones stay. BRIM_EPARSE with the key for a wrong kind.
 brim_status brim_fields_get(const brim_fields *fields, const json_t *from, void *out);
-// Numbers that no machine has become unknown: below 0 (degrees Celsius, keys in "_c": below -300), above
-// 1e16, percentages above 1e6. For records of other programs and hosts, before they are shown.
+// Makes impossible readings unknown: numbers below 0 (temperatures, keys ending in "_c": below -300 C) or above 1e16,
+// percentages above 1e6. For records of other programs and hosts.
 void brim_fields_bound(const brim_fields *fields, void *out);
 double brim_fields_bounded(const char *key, double value);  // or NaN
-// The list under `key`, NULL when there is none; BRIM_EPARSE where it is no list.
+// The list under `key`; NULL = none. BRIM_EPARSE if it is no list.
 brim_status brim_fields_list(const char *what, const json_t *root, const char *key,
                              const json_t **out);
 brim_status brim_fields_wrong(const char *what, const char *key);
-// `value` to *out, or the failure; `value` NULL: out of memory.
+// Hands `value` to *out, or drops it after a failure. `value` NULL = out of memory.
 brim_status brim_fields_hand_over(brim_status status, json_t *value, json_t **out);
 
 #ifdef __cplusplus

@@ -1,11 +1,10 @@
-// What the makers say of some GPUs: to hold one card against another, and to tell how many threads one
-// keeps at once. The figures are those of the makers' papers; where guides have others, these are right.
+// The makers' figures of some GPUs, to compare cards and to tell how many threads one keeps at once.
 #include <math.h>
 #include <string.h>
 
 #include "record/record.h"
 
-// The first that a name fits is it: a laptop's before its desktop's.
+// The first match counts: laptop cards come before their desktop namesakes.
 static const brim_gpu_facts cards[] = {
     {"H200", "H200", 16896, 132, 2048, 141, 141, 4800, 4800, 67, 494, "1,024-4,096", 1830},
     {"H100", "H100", 16896, 132, 2048, 80, 80, 3350, 3350, 67, 494, "1,024-4,096", 1830},
@@ -44,7 +43,7 @@ static const struct {
 };
 enum { MEMORIES = sizeof memories / sizeof *memories };
 
-// Letters and digits alone, without capitals.
+// Lower-case letters and digits only.
 static void plain_name(const char *name, char out[48]) {
   size_t n = 0;
   for (; *name && n < 47; name++) {

@@ -1,4 +1,4 @@
-// A profile as plain data (record_profile.h): its start values, its lists, JSON, and the memory part alone.
+// Profiles: start values, lists, JSON, and the memory part alone.
 
 #include "record/record_profile.h"
 
@@ -238,7 +238,7 @@ size_t brim_profile_alive(const brim_profile *profile, int point, size_t *out, s
   for (size_t i = 0; i < m->block_count; i++) {
     if (point < m->blocks[i].first || point > m->blocks[i].last) continue;
     count++;
-    // the largest `most` so far stay in order
+    // keep the largest `most` so far, sorted
     size_t at = count < most ? count : most;
     if (at == 0) continue;
     if (count > most && m->blocks[out[most - 1]].bytes >= m->blocks[i].bytes) continue;
@@ -491,7 +491,7 @@ brim_status brim_profile_from_json(const json_t *value, const char *name, brim_p
 }
 
 //-------------------------------------------- memory --------------------------------------------
-// The memory part of a profile with what is needed to read it alone.
+// The memory part of a profile as a file of its own.
 
 static brim_status put_text(json_t *object, const char *key, const char *text) {
   return brim_json_put(object, key, text[0] ? json_string(text) : json_null());

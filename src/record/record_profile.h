@@ -143,7 +143,7 @@ typedef struct brim_profile {
   brim_profile_gap gaps[BRIM_PROFILE_MAX_GAPS];                  // the longest first
   size_t gap_count;
   double h2d_ms, h2d_exposed_ms, h2d_bytes, h2d_pageable_bytes;
-  // Between the ranks of one training, per step: all of it, and what the step waited for. Of one rank NaN.
+  // Exchange between ranks per step: its whole time, and the part that the step waited for. NaN for one rank.
   int ranks;  // 0 = one
   char exchange_by[16];
   double exchange_ms, exchange_exposed_ms, exchange_bytes;
@@ -156,14 +156,14 @@ typedef struct brim_profile {
 
 void brim_profile_init(brim_profile *profile);  // unknowns NaN
 void brim_profile_deinit(brim_profile *profile);
-// One more row, all unknown; NULL when there is no memory.
+// Adds a row with everything unknown; NULL without memory.
 brim_profile_row *brim_profile_add(brim_profile *profile, brim_profile_list list);
-// Shares, sums and the order (most ms first; transforms by total_ms) of all lists.
+// Computes shares and sums, and sorts all lists (most ms first; transforms by total_ms).
 void brim_profile_finish(brim_profile *profile);
 // 100 x the list's ms / the step; NaN = unknown.
 double brim_profile_sum_percent(const brim_profile *profile, brim_profile_list list);
-// The blocks that are alive at a point, the largest first: indices into memory.blocks. Returns how
-// many there are; `out` has room for `most`.
+// Indices of the blocks that are alive at a point, the largest first. Returns how many there are; `out` has room for
+// `most`.
 size_t brim_profile_alive(const brim_profile *profile, int point, size_t *out, size_t most);
 
 brim_status brim_profile_to_json(const brim_profile *profile, json_t **out);

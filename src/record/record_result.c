@@ -1,5 +1,4 @@
-// A result: its start values and names, what is computed from it, JSON, .jsonl files, and the public reader.
-// record.h specifies the format.
+// Results: names, figures computed from them, JSON, scaling, .jsonl files, and the public reader. record.h has the format.
 
 #include "record/record.h"
 
@@ -83,7 +82,7 @@ const brim_result_knob *brim_result_knob_find(const brim_result *result, const c
 
 const char *brim_result_unit(const brim_result *result) {
   if (result->unit[0]) return result->unit;
-  // records of before the unit was in them
+  // records of an older brim have no unit
   return result->phase_used[BRIM_PHASE_ENV] ? BRIM_N_("env steps") : BRIM_N_("samples");
 }
 
@@ -145,8 +144,8 @@ bool brim_result_one_sample(const brim_result *result) {
   return brim_result_ran(result) && isnan(result->samples_per_s_low) && isnan(result->total_ms.mad);
 }
 
-// Below this share others are the usual background of a machine; with more than SPARE of the CPU left
-// over, they took nothing from the setting.
+// A smaller share of others is a machine's usual background. If more than SPARE of the CPU was idle, others took nothing
+// from the setting.
 #define OTHERS_SHARE 0.10
 #define SPARE 0.25
 
@@ -189,8 +188,7 @@ bool brim_recommendation_keeps(const brim_recommendation *r) {
 }
 
 //---------------------------------------- lists in JSON ----------------------------------------
-// Lists of a result as JSON and back: findings, the time of transforms, and the visits of a sweep. record.h
-// specifies them.
+// Lists of a result to JSON and back: findings, transforms, visits.
 
 static brim_status put_number(json_t *object, const char *key, double number) {
   return isnan(number) ? BRIM_OK : brim_json_put(object, key, brim_json_number(number));
@@ -200,7 +198,7 @@ static brim_status bad(const char *name, int line, const char *key, const char *
   return brim_fail_at(BRIM_EPARSE, name, line, 0, "%s.%s should be %s", "result", key, want);
 }
 
-// Where it is an object of a list, as all are that brim writes.
+// Checks that an item of a list is an object.
 static brim_status check_item(const json_t *item, const char *name, int line, const char *list) {
   return json_is_object(item) ? BRIM_OK : bad(name, line, list, "a list of objects");
 }
@@ -314,7 +312,6 @@ static brim_status read_findings(const json_t *root, const char *name, int line,
 
 //---------------------------------- transforms ----------------------------------
 
-// Lists of a result (record_result.c); `name` and `line` for messages.
 static brim_status put_stages(json_t *worker, const brim_result *result) {
   if (result->stage_count == 0) return BRIM_OK;
   BRIM_TRY(brim_json_put(worker, "stages", json_array()));
@@ -510,7 +507,7 @@ void brim_result_init(brim_result *result) {
 
 //---------------------------------- to JSON ----------------------------------
 
-// The section's object, made when it is not there yet.
+// The section's object, made if needed.
 static brim_status section_of(json_t *root, const char *name, json_t **out) {
   *out = json_object_get(root, name);
   if (*out) return BRIM_OK;
@@ -620,7 +617,7 @@ static brim_status fill(json_t *root, const brim_result *result) {
   json_t *section = NULL;
   BRIM_TRY(put_head(root, result));
   for (size_t i = 0; i < FIELD_COUNT; i++) {
-    // The order in the file is that of record.h: phases and total stand before worker.
+    // in the file, phases and total come before worker
     if (strcmp(fields[i].section, "worker") == 0 && !json_object_get(root, "phases")) {
       BRIM_TRY(section_of(root, "phases", &section));
       for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
@@ -879,7 +876,7 @@ brim_status brim_result_from_json(const json_t *value, const char *name, int lin
 }
 
 //------------------------------------------- scaling -------------------------------------------
-// The records of scaling: a result, and beside it what each device did. The format is in record.h.
+// Records of scaling: a result, and the figures of each device.
 
 static void init_forecast(brim_scaling_forecast *f) {
   f->samples_per_s = f->efficiency = f->step_ms = f->exchange_ms = f->waited_ms = NAN;
@@ -1078,7 +1075,7 @@ static brim_status one_line(const char *text, size_t size, const char *path, int
   return status;
 }
 
-// What follows the last newline, as far as it is no value.
+// Is the text after the last newline half a value?
 static bool is_torn(const char *text, size_t size) {
   json_t *value = NULL;
   if (is_blank(text, size)) return false;
@@ -1207,7 +1204,7 @@ size_t brim_records_count(const brim_records *records) {
   return records ? json_array_size(records->list) : 0;
 }
 
-// NULL when a part of the path is not there.
+// NULL if a part of the path is missing.
 static json_t *find(const brim_records *records, size_t index, const char *path) {
   json_t *at = records ? json_array_get(records->list, index) : NULL;
   while (at && path && *path) {

@@ -1,5 +1,5 @@
-// `brim bench`: options, and what is printed of a session over the config's workload. src/tune/tune_session.c
-// chooses settings, measures, recommends and writes the files.
+// `brim bench`: parses options and prints a session over the config's workload. src/tune/tune_session.c chooses settings,
+// measures, recommends and writes the files.
 
 #include <inttypes.h>
 #include <math.h>
@@ -163,7 +163,7 @@ static const brim_option options[] = {
 
 //-------------------------------------------- banner --------------------------------------------
 
-// A line that starts with `head`; what follows is wrapped below where it starts.
+// A line that starts with `head`; the text is wrapped beside it.
 static void note_line(bench *b, const char *head, const char *text) {
   brim_str line;
   brim_str_init(&line);
@@ -172,7 +172,7 @@ static void note_line(bench *b, const char *head, const char *text) {
   brim_str_deinit(&line);
 }
 
-// Some values are left out: batches beyond the data, for one.
+// Is a value part of a setting? Batches larger than the data set are left out.
 static bool is_swept(const brim_tuning *s, int knob, int64_t value) {
   for (size_t i = 0; i < s->settings.count; i++) {
     if (s->settings.setting[i].value[knob] == value) return true;
@@ -243,8 +243,7 @@ static void put_card(const bench *b, brim_str *out) {
   brim_str_deinit(&text);
 }
 
-// What comes on top of every plan: of the recommended setting as it was measured, of plans alone as
-// an earlier run left it.
+// The overhead beside the plan: as measured for the recommended setting, or with --plan as remembered.
 static void put_memory(const bench *b, brim_str *out) {
   const brim_tuning *s = &b->session;
   char text[96];
@@ -257,7 +256,7 @@ static void put_memory(const bench *b, brim_str *out) {
   brim_str_printf(out, brim_tr("\noverhead      %s, on top of what is planned\n"), text);
 }
 
-// Where copies from pageable memory show in the table, this says why.
+// Explains slow copies from pageable memory if the table shows them.
 static void put_pageable(const bench *b, brim_str *out) {
   const brim_tuning *s = &b->session;
   const char *why = brim_cli_pageable_text(b->job.device);
@@ -270,7 +269,7 @@ static void put_pageable(const bench *b, brim_str *out) {
   }
 }
 
-// In short only what has to be done: the learning rate of a changed batch.
+// The checklist; in the short form only the learning rate for a changed batch.
 static void put_advice(const bench *b, brim_str *out) {
   const brim_tuning *s = &b->session;
   if (b->cli->verbose) {
@@ -282,7 +281,7 @@ static void put_advice(const bench *b, brim_str *out) {
   }
 }
 
-// The findings of the config's own setting, where they are not shown as those of a pick.
+// The findings of the config's own setting, unless they are shown as those of a pick.
 static void put_findings(const bench *b, brim_str *out) {
   const brim_tuning *s = &b->session;
   const int own = s->settings.own;
@@ -294,7 +293,7 @@ static void put_findings(const bench *b, brim_str *out) {
   brim_ui_bench_findings(&b->cli->out, &s->results[own], &s->picks, out);
 }
 
-// The tables of the workload about the results; --benchmark-batch asks for the sweep's alone.
+// The workload's tables of the results; with --benchmark-batch only those of the sweep.
 static size_t make_views(const bench *b, brim_view views[BRIM_VIEWS]) {
   const brim_tuning *s = &b->session;
   const brim_work *work = b->job.work;
@@ -370,7 +369,7 @@ static brim_status print_text(const bench *b) {
   return status;
 }
 
-// What --verify found; nothing without it.
+// What --verify found.
 static brim_status print_verified(const bench *b) {
   const brim_tuning *s = &b->session;
   const brim_verification *v = &s->verification;
@@ -432,8 +431,8 @@ static brim_status print_edit(const bench *b, const brim_tuning_edit *edit) {
 
 //------------------------------------------ JSON events ------------------------------------------
 
-// An event about what was measured. One that could not be written is no reason to stop: the records are in the
-// file. Takes the result.
+// Writes an event about a measurement, and takes the result. A failed write does not stop the session: the records are in
+// the file.
 static void tell(brim_cli *cli, const char *event, brim_status status, json_t *result) {
   json_t *fields = json_object();
   if (!status) status = brim_json_put(fields, "result", result);
@@ -459,7 +458,7 @@ static brim_status put_factor(json_t *f, const char *key, brim_interval factor) 
   return s;
 }
 
-// Factors are [value, low, high]; null where unknown.
+// Factors are [value, low, high]; null = unknown.
 static brim_status put_decision(const brim_tuning *s, json_t *f) {
   const brim_recommendation *d = &s->picks;
   BRIM_TRY(brim_json_put(f, "provisional", json_boolean(d->provisional)));
@@ -583,7 +582,7 @@ static void on_scaling(void *ctx, const brim_scaling *scaling) {
   tell(cli, "scaling", status, json);
 }
 
-// A table of what there is, while the sweep continues.
+// A table of the results so far, while the sweep continues.
 static void on_so_far(void *ctx, const brim_result *results, size_t count) {
   brim_cli *cli = ((bench *)ctx)->cli;
   brim_str text;
@@ -645,7 +644,7 @@ static const brim_tuning_events events = {.note = on_note,
 
 //---------------------------------- the command line ----------------------------------
 
-// --gpu NAME: a card that is not here.
+// --gpu NAME: plan for a card that is not here.
 static brim_status check_card(brim_cli *cli, brim_tuning_options *how) {
   how->card = brim_option_string(&cli->parse, "gpu", NULL);
   if (!how->card) return BRIM_OK;
@@ -707,7 +706,7 @@ static brim_status check_options(bench *b, brim_tuning_options *how) {
   return BRIM_OK;
 }
 
-// Is it an option of the knob, or of any where `knob` is -1?
+// Is it an option of the knob? -1 = of any knob.
 static bool is_option_of(const brim_work *work, int knob, const char *name) {
   for (size_t i = 0; i < work->knob_count; i++) {
     const char *option = work->knobs[i].option;
@@ -717,7 +716,7 @@ static bool is_option_of(const brim_work *work, int knob, const char *name) {
   return false;
 }
 
-// --benchmark-batch: an option that asks for another axis contradicts it; a config's lists do not.
+// --benchmark-batch contradicts options that ask for another axis, but not a config's lists.
 static brim_status check_batch_only(bench *b) {
   const brim_work *work = b->job.work;
   const brim_option_parse *parse = &b->cli->parse;
@@ -735,7 +734,7 @@ static brim_status check_batch_only(bench *b) {
   return brim_cli_usage(b->cli, BRIM_N_("--%s: this workload has no such knob"), "benchmark-batch");
 }
 
-// The values of knobs that options have themselves, as words: --compile true false.
+// Values of knobs without a config key for them: --compile true false.
 static brim_status read_values(bench *b, brim_tuning_options *how) {
   const brim_work *work = b->job.work;
   for (size_t k = 0; k < work->knob_count; k++) {
@@ -754,7 +753,7 @@ static brim_status read_values(bench *b, brim_tuning_options *how) {
   return BRIM_OK;
 }
 
-// The option that gave a key its value: a mistake in it is one on the command line.
+// The option that gave a key its value. Called for a mistake in it, which is then one of usage.
 static const char *typed(void *ctx, const char *key, char out[64]) {
   brim_cli *cli = ((bench *)ctx)->cli;
   const char *name = brim_cli_typed(cli, key, out);
@@ -772,7 +771,7 @@ static brim_status open_device(void *ctx, const char *spec, const brim_device_op
   return brim_cli_device_open(&((bench *)ctx)->job, spec, how, watch, out);
 }
 
-// The session over the open job.
+// Opens the session over the open job.
 static brim_status open_session(bench *b, brim_tuning_options *how) {
   brim_cli_job *job = &b->job;
   const brim_config *config = job->config;
@@ -817,15 +816,14 @@ static brim_status open_session(bench *b, brim_tuning_options *how) {
   return brim_tuning_open(&b->session, &b->subject, how);
 }
 
-// *path is freed with the bench.
+// Chooses a file's path; freed with the bench.
 static brim_status file_path(const bench *b, const char *option, const char *name, char **path) {
   const char *given = option ? brim_option_string(&b->cli->parse, option, NULL) : NULL;
   *path = given ? brim_strdup(given) : brim_fs_join(brim_cli_job_bench_dir(&b->job), name);
   return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", name);
 }
 
-// Where the files go. best.yaml and the file to edit may be the config of this sweep; records and report may
-// not be one of them.
+// Chooses where files go. best.yaml and the file of --apply may be the config of this sweep; records and report may not.
 static brim_status choose_files(bench *b) {
   brim_tuning_options *how = &b->session.how;
   BRIM_TRY(file_path(b, "output", "results.jsonl", &b->jsonl));
@@ -889,7 +887,7 @@ static brim_status bench_all(bench *b) {
   brim_status status = brim_tuning_run(s);
   cli->running = cli->running || s->running;
   if (!s->measured) return status;
-  // What was measured is shown even where it could not be written.
+  // show results even if they could not be written
   char detail[1024];
   snprintf(detail, sizeof detail, "%s", brim_status_detail());
   BRIM_TRY(cli->json ? print_json(b) : print_text(b));

@@ -79,7 +79,7 @@ static void records_deinit(records *r) {
 
 //---------------------------------- matching ----------------------------------
 
-// The same values of all knobs that both know, `but` one.
+// Do they have the same values of all knobs that both know, except `but`?
 static bool same_setting(const brim_result *a, const brim_result *b, const char *but) {
   size_t common = 0;
   for (size_t i = 0; i < a->knob_count; i++) {
@@ -91,7 +91,7 @@ static bool same_setting(const brim_result *a, const brim_result *b, const char 
   return common > 0 || but;
 }
 
-// A setting that stands there twice was measured again: the later counts.
+// A setting that occurs twice was measured again: the later record counts.
 static bool repeated_later(const records *r, size_t index) {
   for (size_t i = index + 1; i < r->count; i++) {
     if (same_setting(&r->items[index], &r->items[i], NULL)) return true;
@@ -106,7 +106,7 @@ static const brim_result *last_match(const records *in, const brim_result *setti
   return NULL;
 }
 
-// The tables of their workload, of what each config asks for; settings need not be in both.
+// The workload's tables of the two configs' own settings.
 static size_t make_views(const comparison *c, brim_view *views) {
   const brim_workload_table *table;
   if (c->b.count == 0 || strcmp(c->a.items[0].workload, c->b.items[0].workload) != 0) return 0;
@@ -191,7 +191,7 @@ static brim_status differ(json_t *out, const char *key, json_t *a, json_t *b) {
 
 static json_t *or_null(json_t *value) { return value ? json_incref(value) : json_null(); }
 
-// What the records were swept over and where their files went is given by the settings.
+// Keys that need no comparison: the knobs, the values to sweep, the output folder.
 static bool is_reported(const char *key) {
   static const char *const keys[] = {"config.output_dir", "config.name", "config.benchmark"};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -262,7 +262,7 @@ static void value_text(const json_t *value, brim_str *out) {
   brim_free(text);
 }
 
-// Another model, data set or kind of training: a step is other work, and one may be faster for that.
+// Another model, data set or kind of training makes a step different work.
 static bool other_work(const comparison *c) {
   static const char *const keys[] = {"workload",       "config.workload",  "config.model",
                                      "config.dataset", "config.transform", "config.env"};
@@ -383,8 +383,7 @@ static brim_status show_json(const comparison *c) {
 
 //---------------------------------- the command ----------------------------------
 
-// Without an interval the ratio itself decides. The interval of one visit of unsteady steps is too narrow
-// to fail by.
+// Without an interval the ratio decides. The interval of one visit of unsteady steps is too narrow to fail.
 static bool is_below(const brim_ui_pair *p, double share) {
   if (p->verdict == BRIM_UI_VERDICT_B_FAILED) return true;
   bool steady = brim_result_trusted(p->a) && brim_result_trusted(p->b);

@@ -1,5 +1,5 @@
-// `brim profile CONFIG`: options, and what is printed of where the time and the memory of a step go.
-// src/tune/tune_profile.c measures and writes the files.
+// `brim profile`: parses options and prints where the time and memory of a step go. src/tune/tune_profile.c measures and
+// writes the files.
 
 #include <math.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ typedef struct cli_profile {
 
 //-------------------------------------------- files --------------------------------------------
 
-// Option, name in the folder (NULL = only where the option names it), key in JSON, label.
+// Option, name in the folder (NULL = only if the option names it), key in JSON, label.
 static const struct {
   const char *option, *name, *key, *label;
   const char *mark;  // in the beginning of a file that a profile wrote; NULL = none
@@ -37,7 +37,7 @@ static const struct {
     [BRIM_PROFILE_FILE_EVENTS] = {"tensorboard", NULL, "tensorboard", "TensorBoard", NULL},
 };
 
-// output_dir when it is given, else runs/profile-NAME with the run's name or the config's.
+// output_dir if given, else runs/profile-NAME with the run's name or the config's.
 static brim_status choose_folder(const brim_cli_job *job, brim_str *out) {
   if (brim_cli_job_output_dir(job)) {
     brim_str_append(out, brim_cli_job_output_dir(job));
@@ -73,7 +73,7 @@ static brim_status choose_paths(cli_profile *p, const char *folder) {
   return check_endings(p);
 }
 
-// Before anything is measured: where files go, and whether they can be written (BRIM_EINVAL when not).
+// Chooses where files go, and checks that they can be written (BRIM_EINVAL).
 static brim_status prepare(cli_profile *p) {
   brim_profile_session_options *how = &p->session.how;
   brim_str folder;
@@ -88,7 +88,7 @@ static brim_status prepare(cli_profile *p) {
     if (!p->paths[i]) continue;
     how->paths[i] = p->paths[i];
     status = brim_profile_check_file(p->paths[i], i == BRIM_PROFILE_FILE_EVENTS);
-    // what has its usual name is kept beside the new one
+    // a file with its usual name is kept beside the new one
     bool named = files[i].option && brim_option_string(&p->cli->parse, files[i].option, NULL);
     if (!status && named) status = brim_cli_check_replace(p->cli, p->paths[i], files[i].mark);
   }
@@ -110,7 +110,7 @@ static brim_status make_page(void *ctx, brim_str *out) {
   return status;
 }
 
-// A file that was named outright is replaced, as asked for.
+// Keeps earlier files with usual names. A file that an option names is replaced.
 static brim_status keep_earlier(void *ctx) {
   const cli_profile *p = ctx;
   const char *paths[BRIM_PROFILE_FILES] = {NULL};
@@ -126,7 +126,7 @@ static brim_status keep_earlier(void *ctx) {
   return BRIM_OK;
 }
 
-// The page alone where --html names it, from a record that was read; it may not take the record's place.
+// --html with an earlier record: writes its page, not over the record itself.
 static brim_status profile_page_again(cli_profile *p, const char *record) {
   const char *given =
       brim_option_string(&p->cli->parse, files[BRIM_PROFILE_FILE_PAGE].option, NULL);
@@ -146,7 +146,7 @@ static brim_status profile_page_again(cli_profile *p, const char *record) {
   return status;
 }
 
-// {"record": path, ...} of those that were written; NULL without memory.
+// {"record": path, ...} of the written files; NULL without memory.
 static json_t *profile_files_json(const cli_profile *p) {
   json_t *object = json_object();
   for (int i = 0; object && i < BRIM_PROFILE_FILES; i++) {
@@ -171,8 +171,6 @@ static void profile_files_text(const cli_profile *p, brim_str *out) {
 }
 
 //------------------------------------------- command -------------------------------------------
-// `brim profile CONFIG`: where the time and the memory of a step go. The session measures;
-// this file is the options, the order of events and what is printed.
 
 enum { LEAST_STEPS = 1, MOST_STEPS = 10000, ROWS = 10 };
 
@@ -272,7 +270,7 @@ static int place_of(const char *const *words, const char *word) {
   return -1;
 }
 
-// A list without rows is not what was asked for; the finest that there is is shown, and why.
+// The list of --by, or the finest one with rows, with a note.
 static brim_ui_profile_options show_options(const cli_profile *p) {
   const brim_option_parse *parse = &p->cli->parse;
   const int by = place_of(lists, brim_option_string(parse, "by", NULL));
@@ -327,7 +325,7 @@ static void banner(const cli_profile *p) {
   brim_cli_note(p->cli, "\n");
 }
 
-// The session over the open job.
+// Opens the session over the open job.
 static void open_session(cli_profile *p) {
   brim_cli_job *job = p->job;
   const brim_option_parse *parse = &p->cli->parse;
@@ -386,7 +384,7 @@ static brim_status print_json(const cli_profile *p) {
 
 //---------------------------------- an earlier profile ----------------------------------
 
-// A config may be JSON, too: a valid file without a schema of brim's. What is no JSON is a torn record.
+// A config may be JSON: valid, without a schema of brim's. Invalid JSON is a torn record.
 static bool is_config(const char *path) {
   char *text = NULL;
   size_t size = 0;
@@ -401,8 +399,7 @@ static bool is_config(const char *path) {
   return config;
 }
 
-// The record that is named instead of a config, for brim_free; NULL = none is: profile.json, or the folder
-// it is in.
+// The record named instead of a config (profile.json or its folder), for brim_free; NULL = none.
 static char *earlier_record(const brim_cli *cli) {
   const brim_option_parse *parse = &cli->parse;
   const char *word = parse->positional_count == 1 ? parse->positional[0] : "";
@@ -415,7 +412,7 @@ static char *earlier_record(const brim_cli *cli) {
   return NULL;
 }
 
-// Of a command's own options, what a record has no answer to.
+// Refuses options of measuring.
 static brim_status check_shows(brim_cli *cli) {
   static const char *const shows[] = {"by", "sort", "limit", "html", NULL};
   for (size_t i = 0; i < cli->parse.count; i++) {
@@ -431,7 +428,7 @@ static brim_status check_shows(brim_cli *cli) {
   return check_options(cli);
 }
 
-// Shows it again, measuring nothing. Of the files only the page can be made from a record.
+// Shows an earlier record without measuring. Of the files only the page can be made from it.
 static brim_status show_earlier(cli_profile *p, const char *path) {
   char *text = NULL;
   size_t size = 0;
@@ -460,7 +457,7 @@ static brim_status profile_work(cli_profile *p) {
   brim_status status = brim_profile_session_run(&p->session);
   p->cli->running = p->session.running;
   BRIM_TRY(status);
-  // What was measured is shown even where it could not be written.
+  // show the profile even if it could not be written
   status = brim_profile_session_write(&p->session);
   snprintf(detail, sizeof detail, "%s", brim_status_detail());
   BRIM_TRY(p->cli->json ? print_json(p) : print_text(p));
@@ -470,7 +467,7 @@ static brim_status profile_work(cli_profile *p) {
   return brim_fail(BRIM_EINTERRUPTED, "interrupted; the findings have no measured prices");
 }
 
-// The first rank measures, and the others make the steps that it makes.
+// The first rank measures; the others repeat its steps.
 static brim_status profile_ranks(cli_profile *p) {
   const brim_work *work = p->job->work;
   const brim_work_ranks_table *ranks = work->table->ranks;
