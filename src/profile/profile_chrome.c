@@ -1,6 +1,6 @@
-// Traces as JSON files of the Chrome trace format (profile_chrome.h).
+// Traces as JSON files of the Chrome trace format.
 
-#include "profile/profile_chrome.h"
+#include "profile/profile_trace.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -12,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "profile/profile_scalars.h"
+#include "profile/profile_trace.h"
 
 //----------------------------------------- event files -----------------------------------------
 // Writing TensorBoard event files by hand: checksums, the few protobuf fields a scalar needs, and

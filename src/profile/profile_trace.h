@@ -1,5 +1,5 @@
-// The trace of some steps: a flat list of what ran when, on the GPU and on the host. Filled by
-// measure; read by the writers of trace files and by the sums of a profile.
+// The trace of some steps: a flat list of what ran when, on the GPU and on the host, and its files. Callers: measure
+// fills it and makes a profile of it; tune writes the files.
 #ifndef BRIM_PROFILE_TRACE_H_
 #define BRIM_PROFILE_TRACE_H_
 
@@ -68,6 +68,33 @@ const char *brim_trace_text(brim_trace *trace, const char *text);
 // Adds an event with everything unknown; NULL without memory.
 brim_trace_event *brim_trace_add(brim_trace *trace, brim_trace_kind kind, const char *name);
 void brim_trace_sort(brim_trace *trace);  // by start, longer ones first
+
+//---------------------------------- Chrome trace ----------------------------------
+
+// A trace as a file in the Chrome trace format (object form), for Perfetto, chrome://tracing and
+// Holistic Trace Analysis. Written whole or not at all; compressed where the name ends in ".gz".
+//
+// {"schemaVersion", "displayTimeUnit": "ms", "baseTimeNanoseconds", "distributedInfo": {"rank": 0},
+//  "deviceProperties": [{"id", "name"}], "traceEvents": [...]}
+// ts and dur are microseconds with three digits behind the point, since the trace began. A GPU is a
+// process (pid = its number) and a stream a track of it (tid = its number). The host is the process
+// BRIM_CHROME_HOST; its tracks are threads, 0 = that of the steps. What overlaps on a track without
+// nesting goes to a track of its own: tid + n * BRIM_CHROME_LANE.
+// Categories: kernel, gpu_memcpy, gpu_memset; cuda_runtime and cuda_driver (calls, by their names),
+// cuda_sync, cpu_op (ops and transforms), user_annotation (phases; steps as ProfilerStep#N).
+// A flow "ac2g" leads from a call or op to the first work of a GPU with its correlation.
+enum { BRIM_CHROME_HOST = 1000, BRIM_CHROME_LANE = 100000 };
+
+// `memory` may be NULL: with it, ops of the host that are its points are counters of bytes in use.
+brim_status brim_chrome_write(const brim_trace *trace, const brim_profile_memory *memory,
+                              const char *path);
+
+//---------------------------------- TensorBoard ----------------------------------
+
+// A trace as scalars by step, in TensorBoard event files: profile/step_ms, profile/phase_ms/PHASE and, of a GPU,
+// profile/gpu_busy_ms (time in which anything ran), profile/kernels, profile/h2d_ms, profile/d2h_ms. Steps count from 1.
+// Makes the folder, and replaces the files of an earlier trace in it.
+brim_status brim_scalars_write(const brim_trace *trace, const char *folder);
 
 #ifdef __cplusplus
 }

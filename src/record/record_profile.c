@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "record/record_fields.h"
-#include "record/record_snapshot.h"
 
 //-------------------------------------------- values --------------------------------------------
 

@@ -8,10 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "profile/profile_chrome.h"
 #include "profile/profile_rows.h"
-#include "profile/profile_scalars.h"
-#include "record/record_snapshot.h"
+#include "profile/profile_trace.h"
 
 void brim_profile_session_open(brim_profile_session *s, brim_subject *subject,
                                const brim_profile_session_options *options) {

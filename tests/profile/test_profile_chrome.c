@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "profile/profile_chrome.h"
+#include "profile/profile_trace.h"
 #include "profile_events.h"
 
 static json_t *write_and_read(const brim_trace *trace, const brim_profile_memory *memory) {

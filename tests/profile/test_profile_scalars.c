@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "profile/profile_scalars.h"
+#include "profile/profile_trace.h"
 #include "profile_events.h"
 
 static const char expected[] =
