@@ -342,40 +342,16 @@ static const char *enum_name(field_kind kind, int value) {
   }
 }
 
-static int enum_get(field_kind kind, const void *at) {
-  switch (kind) {
-    case FIELD_STATE:
-      return (int)*(const brim_exp_state *)at;
-    case FIELD_WANT:
-    case FIELD_ASKED:
-      return (int)*(const brim_exp_want *)at;
-    case FIELD_OUTCOME:
-      return (int)*(const brim_attempt_outcome *)at;
-    case FIELD_ORDER:
-      return (int)*(const brim_store_order *)at;
-    default:
-      return (int)*(const brim_failure *)at;
-  }
-}
+// Fields of the enums are read and written as int.
+static_assert(sizeof(brim_exp_state) == sizeof(int) && sizeof(brim_exp_want) == sizeof(int) &&
+                  sizeof(brim_attempt_outcome) == sizeof(int) &&
+                  sizeof(brim_failure) == sizeof(int) && sizeof(brim_store_order) == sizeof(int),
+              "enums have the size of an int");
 
-static void enum_set(field_kind kind, void *at, int value) {
-  switch (kind) {
-    case FIELD_STATE:
-      *(brim_exp_state *)at = (brim_exp_state)value;
-      break;
-    case FIELD_WANT:
-    case FIELD_ASKED:
-      *(brim_exp_want *)at = (brim_exp_want)value;
-      break;
-    case FIELD_OUTCOME:
-      *(brim_attempt_outcome *)at = (brim_attempt_outcome)value;
-      break;
-    case FIELD_ORDER:
-      *(brim_store_order *)at = (brim_store_order)value;
-      break;
-    default:
-      *(brim_failure *)at = (brim_failure)value;
-  }
+static int enum_get(const void *at) {
+  int value;
+  memcpy(&value, at, sizeof value);
+  return value;
 }
 
 // An unknown name of FIELD_ASKED is the number behind the last.
@@ -496,11 +472,11 @@ static brim_status put_field(json_t *o, const field *f, const void *values, bool
       return brim_json_put(o, f->key, json_boolean(value));
     }
     case FIELD_ORDER: {
-      const char *name = enum_name(f->kind, enum_get(f->kind, at));
+      const char *name = enum_name(f->kind, enum_get(at));
       if (!name) {
         return brim_fail(BRIM_EINVAL, "a list needs a known order and no negative limits");
       }
-      return enum_get(f->kind, at) ? brim_json_put(o, f->key, json_string(name)) : BRIM_OK;
+      return enum_get(at) ? brim_json_put(o, f->key, json_string(name)) : BRIM_OK;
     }
     case FIELD_STATES: {
       unsigned states = *(const unsigned *)at;
@@ -530,7 +506,7 @@ static brim_status put_field(json_t *o, const field *f, const void *values, bool
       return !more || json_object_update(o, more) == 0 ? BRIM_OK : no_memory();
     }
     default: {
-      const char *name = enum_name(f->kind, enum_get(f->kind, at));
+      const char *name = enum_name(f->kind, enum_get(at));
       return brim_json_put(o, f->key, json_string(name ? name : ""));
     }
   }
@@ -549,7 +525,7 @@ static brim_status get_enum(const json_t *o, const field *f, bool needed, void *
   BRIM_TRY(brim_lab_wire_string(o, f->key, needed, &name));
   if (!name) return BRIM_OK;
   if (!enum_of(f->kind, name, &value)) return wrong(f->key);
-  enum_set(f->kind, at, value);
+  memcpy(at, &value, sizeof value);
   return BRIM_OK;
 }
 
