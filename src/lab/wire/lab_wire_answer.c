@@ -588,7 +588,7 @@ brim_status brim_lab_answer_more(brim_lab_answer *a, size_t enough, brim_str *ou
 
 void brim_lab_answer_free(brim_lab_answer *a) {
   if (!a) return;
-  brim_lab_job_end(&a->job);
+  brim_free(a->job.ids);
   if (a->request) brim_lab_request_deinit(&a->in);
   json_decref(a->request);
   json_decref(a->line);

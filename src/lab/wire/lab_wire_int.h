@@ -56,9 +56,8 @@ typedef struct brim_lab_op_row {
 extern const brim_lab_op_row brim_lab_op_rows[BRIM_LAB_OP_COUNT];
 extern const char *const brim_lab_rows_keys[BRIM_LAB_ROWS_COUNT];
 
-// Carries out the operation, or its first step.
+// Carries out the operation, or its first step. The caller frees job->ids.
 brim_status brim_lab_job_begin(brim_lab_job *job);
-void brim_lab_job_end(brim_lab_job *job);
 
 // --- lab_wire_json.c: values of requests and replies as JSON, by the rows of the operations
 

@@ -748,6 +748,8 @@ typedef struct naming {
 } naming;
 
 static bool next_field(naming *n) {
+  if (*n->at == ']') n->optional = false;
+  n->at += strspn(n->at, " ]");
   if (!*n->at) return false;
   if (*n->at == '[') n->optional = true;
   n->at += *n->at == '[';
@@ -761,18 +763,12 @@ static bool next_field(naming *n) {
   return true;
 }
 
-// Moves behind a field and the bracket that ends there.
-static void skip_field(naming *n) {
-  if (*n->at == ']') n->optional = false;
-  n->at += strspn(n->at, " ]");
-}
-
 brim_status brim_lab_request_encode(const brim_lab_request *in, json_t **out) {
   naming n = {.at = brim_lab_op_rows[in->op].request, .table = request_fields};
   brim_json_setup();
   *out = json_object();
   brim_status status = brim_json_put(*out, "op", json_string(brim_lab_op_name(in->op)));
-  for (; !status && next_field(&n); skip_field(&n)) {
+  while (!status && next_field(&n)) {
     status = put_field(*out, n.field, in, !n.optional);
   }
   if (!status) return BRIM_OK;
@@ -794,7 +790,7 @@ brim_status brim_lab_request_decode(const json_t *value, brim_lab_request *out) 
   if (out->op == BRIM_LAB_OP_CURVES) out->range.points = 500;
   brim_status status = BRIM_OK;
   naming n = {.at = brim_lab_op_rows[out->op].request, .table = request_fields};
-  for (; !status && next_field(&n); skip_field(&n)) {
+  while (!status && next_field(&n)) {
     status = get_field(value, n.field, out, !n.optional);
   }
   if (!status && out->op == BRIM_LAB_OP_SEEN) {
@@ -812,13 +808,13 @@ void brim_lab_request_deinit(brim_lab_request *request) {
 
 brim_status brim_lab_reply_encode(brim_lab_op op, const brim_lab_reply *reply, json_t *out) {
   naming n = {.at = brim_lab_op_rows[op].reply, .table = reply_fields};
-  for (; next_field(&n); skip_field(&n)) BRIM_TRY(put_field(out, n.field, reply, true));
+  while (next_field(&n)) BRIM_TRY(put_field(out, n.field, reply, true));
   return BRIM_OK;
 }
 
 brim_status brim_lab_reply_decode(brim_lab_op op, const json_t *line, brim_lab_reply *out) {
   naming n = {.at = brim_lab_op_rows[op].reply, .table = reply_fields};
-  for (; next_field(&n); skip_field(&n)) BRIM_TRY(get_field(line, n.field, out, true));
+  while (next_field(&n)) BRIM_TRY(get_field(line, n.field, out, true));
   return BRIM_OK;
 }
 
@@ -845,7 +841,7 @@ static char query_letter(field_kind kind) {
 
 char brim_lab_op_field(brim_lab_op op, size_t at, const char **key) {
   naming n = {.at = brim_lab_op_rows[op].request, .table = request_fields};
-  for (; next_field(&n); skip_field(&n)) {
+  while (next_field(&n)) {
     const field *f = n.field->kind == FIELD_FIELDS ? tables[n.field->record] : n.field;
     size_t count = 1;
     if (f != n.field) {

@@ -580,7 +580,7 @@ brim_status brim_lab_call(brim_lab_link *link, const brim_lab_request *request,
   brim_lab_reply none = {0};
   if (!reply) reply = &none;
   link->answered = false;
-  BRIM_TRY(ensure_open(link));
+  if (!link->ops) BRIM_TRY(ensure_open(link));
   if (link->ops) {
     link->answered = true;
     return brim_lab_run(link->ops, request, reply);

@@ -396,7 +396,7 @@ static void tell_changed(const brim_lab_job *j) {
   brim_lab_op op = j->in->op;
   bool want = op == BRIM_LAB_OP_WANT_EACH;
   if (!want && op != BRIM_LAB_OP_RETRY_EACH) {
-    ops->changed(ops->ctx, op, j->out->exp);
+    ops->changed(ops->ctx, op, brim_lab_op_is_report(op) ? j->in->ref.exp : j->out->exp);
     return;
   }
   for (size_t i = 0; i < j->in->exps.count; i++) {
@@ -420,19 +420,16 @@ brim_status brim_lab_job_begin(brim_lab_job *j) {
                      "a worker runs in this folder, and its server has the store: name the "
                      "server's URL in place of the folder");
   }
-  if (brim_lab_op_is_report(j->in->op)) memcpy(j->out->exp, j->in->ref.exp, BRIM_EXP_ID);
   BRIM_TRY(row->run(j));
   if (row->right != BRIM_ROLE_READ && j->ops->changed) tell_changed(j);
   return BRIM_OK;
 }
-
-void brim_lab_job_end(brim_lab_job *j) { brim_free(j->ids); }
 
 brim_status brim_lab_run(const brim_lab_ops *ops, const brim_lab_request *request,
                          brim_lab_reply *reply) {
   brim_lab_job j = {.ops = ops, .in = request, .out = reply};
   brim_status status = brim_lab_job_begin(&j);
   while (!status && j.pending) status = brim_lab_op_rows[request->op].next(&j);
-  brim_lab_job_end(&j);
+  brim_free(j.ids);
   return status;
 }
