@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-#include "base/base_metric.h"
+#include "record/record_metric.h"
 
 static inline double metric_value(const brim_metric_set *set, const double *values,
                                   const char *key) {

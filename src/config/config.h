@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "brim/config.h"
+#include "record/record_component.h"
 
 #ifdef __cplusplus
 extern "C" {

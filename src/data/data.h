@@ -8,6 +8,7 @@
 #include "brim/plan.h"
 #include "brim/source.h"
 #include "data/transform/data_augment.h"
+#include "record/record_component.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "brim/plan.h"
+#include "record/record_component.h"
 
 #ifdef __cplusplus
 extern "C" {

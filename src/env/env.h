@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "base/base_metric.h"
-#include "base/base_scene.h"
 #include "base/base_status.h"
+#include "record/record_metric.h"
+#include "record/record_scene.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -149,7 +149,7 @@ typedef struct brim_env_row {
                 const float *raw, double (*sums)[2]);
   // Adds notes to an evaluation, from the values of `figures`. May be NULL.
   void (*notes)(const double *figures, int64_t episodes, brim_str *out);
-  // Describes the sizes.frame numbers of a frame and how a page shows them (base/base_scene.h), in a struct
+  // Describes the sizes.frame numbers of a frame and how a page shows them (record/record_scene.h), in a struct
   // of zeros. NULL = `brim render` cannot show it.
   void (*scene)(const void *values, brim_scene *out);
   // Writes at most 4 lines about these values for a replay; returns how many. May be NULL.

@@ -46,9 +46,9 @@
 #define BRIM_RECORD_H_
 
 #include "base/base.h"
-#include "base/base_knob.h"
-#include "base/base_metric.h"
 #include "brim/plan.h"
+#include "record/record_knob.h"
+#include "record/record_metric.h"
 
 #ifdef __cplusplus
 extern "C" {

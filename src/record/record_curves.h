@@ -5,7 +5,7 @@
 #define BRIM_RECORD_CURVES_H_
 
 #include "base/base.h"
-#include "base/base_metric.h"
+#include "record/record_metric.h"
 
 #ifdef __cplusplus
 extern "C" {

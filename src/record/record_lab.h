@@ -18,8 +18,8 @@
 #define BRIM_RECORD_LAB_H_
 
 #include "base/base.h"
-#include "base/base_metric.h"
 #include "record/record_curves.h"
+#include "record/record_metric.h"
 #include "record/record_sweep.h"
 
 #ifdef __cplusplus

@@ -84,7 +84,7 @@ typedef struct brim_sweep_row {
 
 void brim_sweep_row_init(brim_sweep_row *row);
 
-// A metric that rows show, as the workload declares it (base_metric.h).
+// A metric that rows show, as the workload declares it (record_metric.h).
 typedef struct brim_sweep_metric {
   char key[BRIM_METRIC_NAME];
   char label[64];  // a message: "acc"

@@ -1,5 +1,5 @@
 // One recorded episode, state by state: what is replayed. A trajectory owns its arrays; all that
-// is in it is finite once brim_trajectory_finish has seen it. Its scene (base/base_scene.h) says what the
+// is in it is finite once brim_trajectory_finish has seen it. Its scene (record/record_scene.h) says what the
 // numbers of a state are. Callers: `brim render` fills it, the replay page (src/ui/ui_replay.c)
 // reads it.
 //
@@ -18,7 +18,7 @@
 #define BRIM_RECORD_TRAJECTORY_H_
 
 #include "base/base.h"
-#include "base/base_scene.h"
+#include "record/record_scene.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -6,11 +6,11 @@
 #include <signal.h>
 
 #include "backend/backend_exchange.h"
-#include "base/base_knob.h"
-#include "base/base_metric.h"
-#include "base/base_scene.h"
 #include "brim/plan.h"
 #include "config/config_rows.h"
+#include "record/record_knob.h"
+#include "record/record_metric.h"
+#include "record/record_scene.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,7 +2,7 @@
 #ifndef BRIM_WORKLOAD_ROWS_H_
 #define BRIM_WORKLOAD_ROWS_H_
 
-#include "base/base_metric.h"
+#include "record/record_metric.h"
 
 enum {
   STEPS = BRIM_METRIC_AT(BRIM_METRIC_STEPS),

@@ -3,9 +3,9 @@
 #include <locale.h>
 #include <math.h>
 
-#include "base/base_metric.h"
 #include "base/base_str.h"
 #include "hd/hd_philox.h"
+#include "record/record_metric.h"
 #include "test.h"
 
 static void i64(const char *text, int64_t expected) {

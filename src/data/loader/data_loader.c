@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "data/loader/data_loader_int.h"
+#include "record/record_plan.h"
 
 //---------------------------------- sizes ----------------------------------
 

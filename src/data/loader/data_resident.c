@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "data/loader/data_loader_int.h"
+#include "record/record_plan.h"
 
 brim_status brim_resident_program(const brim_source *source, const brim_transforms *transforms,
                                   brim_augment_program *out) {

@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "record/record_plan.h"
+
 //---------------------------------- negatives ----------------------------------
 
 // `auto` chooses exact accumulation if it costs less than this share more. One more forward pass costs a

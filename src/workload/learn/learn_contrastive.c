@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "hd/hd_shuffle.h"
+#include "record/record_plan.h"
 #include "workload/learn/learn.h"
 #include "workload/learn/learn_rows.h"
 

@@ -1,5 +1,5 @@
-// Metric rows as names and as text.
-#include "base/base_metric.h"
+// Names and texts of metrics.
+#include "record/record_metric.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -39,7 +39,7 @@ static const char *given(const brim_metric_names *n, brim_metric_file file) {
   return NULL;
 }
 
-// What stands before the key where the row has no name of its own.
+// The prefix of the key if a row has no name of its own.
 static const char *prefix_of(brim_metric_stage stage, brim_metric_file file) {
   static const char *const prefixes[BRIM_METRIC_STAGES] = {[BRIM_METRIC_STEPS] = "",
                                                            [BRIM_METRIC_TRAIN] = "train_",
@@ -80,8 +80,7 @@ void brim_metric_format_value(const brim_metric *row, double value, char out[32]
   }
 }
 
-// In the progress line values keep their width: four decimals from 0.01 to 9.9999, where most of
-// training happens, and percentages with one.
+// Keeps the width of values in the progress line: four decimals from 0.01 to 9.9999, and percentages with one.
 static void format_at(const brim_metric *row, brim_metric_place place, double value, char out[32]) {
   bool steady = place == BRIM_METRIC_LINE_PROGRESS && !isnan(value);
   if (steady && row->format == BRIM_METRIC_STEADY && value >= 0.01 && value < 1000) {
@@ -105,7 +104,7 @@ const char *brim_metric_label(const brim_metric *row, brim_metric_place place) {
   return label && label[0] ? brim_tr(label) : "";
 }
 
-// A value that is not known is news only where it has to be finite; the progress line waits for one.
+// True if a line shows this value. Unknown values are shown only if they must be finite, and not in the progress line.
 static bool shown(const brim_metric *row, brim_metric_place place, double value) {
   if (!(row->lines & BRIM_METRIC_AT(place))) return false;
   if (row->flags & BRIM_METRIC_POSITIVE) return value > 0;
@@ -137,7 +136,7 @@ static void add_row(part_text *p, const brim_metric *row, brim_metric_place plac
   add(p, brim_tr(row->unit));
 }
 
-// " (zero policy 301)"; the label stands once, with the row that decides.
+// Appends " (zero policy 301)"; only the row that decides has the label.
 static void add_baseline(part_text *p, const brim_metric_set *set, const brim_metric *row,
                          brim_metric_place place, double value) {
   char number[32];

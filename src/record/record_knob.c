@@ -1,5 +1,5 @@
 // Finding knob rows by name and by role.
-#include "base/base_knob.h"
+#include "record/record_knob.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // Names and lines that metric rows stand for, as exact text.
-#include "base/base_metric.h"
+#include "record/record_metric.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 // Rows of a plan. What a plan means is in include/brim/plan.h.
-#include "base/base_plan.h"
+#include "record/record_plan.h"
 
 #include <string.h>
 

@@ -1,6 +1,5 @@
-// Reading arguments of a component. Kinds were checked by config against the component's table, so
-// a wrong kind here is treated like an absent argument.
-#include "base/base_component.h"
+// Reads arguments of a component.
+#include "record/record_component.h"
 
 #include <string.h>
 

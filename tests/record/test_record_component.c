@@ -1,5 +1,5 @@
 // Typed reads of component arguments.
-#include "base/base_component.h"
+#include "record/record_component.h"
 
 #include "test.h"
 

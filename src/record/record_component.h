@@ -1,8 +1,7 @@
-// Values and components: what a config hands to the rooms that build things from it. The parser of
-// component expressions is in config; engine, data and env only read these.
-// Everything here is immutable and owned by the arena of its maker.
-#ifndef BRIM_BASE_COMPONENT_H_
-#define BRIM_BASE_COMPONENT_H_
+// Values and components: parsed config expressions such as mlp(depth=3), from which rooms build things. config parses them;
+// engine, data and workloads read them. They are immutable and owned by the arena of their maker.
+#ifndef BRIM_RECORD_COMPONENT_H_
+#define BRIM_RECORD_COMPONENT_H_
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -48,21 +47,21 @@ struct brim_component {
   const char *name;
   const brim_argument *args;
   size_t arg_count;
-  const char *file;  // where it was written; NULL when made by code
+  const char *file;  // place in the source; NULL if made by code
   int line, col;
 };
 
-// A pipeline `a(k=v) | b`; a single component is a pipeline of one. `...` at the end is `tail`.
+// A pipeline `a(k=v) | b`; a single component is a pipeline of one. `tail`: it ends with `...`.
 typedef struct brim_pipeline {
   const brim_component *items;
   size_t count;
   bool tail;
 } brim_pipeline;
 
-// Argument by name, NULL when absent.
+// The argument by name; NULL = absent.
 const brim_value *brim_component_arg(const brim_component *c, const char *name);
-// Typed reads; fallback when absent. An INT is accepted where a FLOAT is asked for.
-// Wrong kinds were refused by config; here they give the fallback.
+// Typed reads, with a fallback if the argument is absent or of another kind (which config has refused before). An INT is also
+// a FLOAT.
 int64_t brim_component_int(const brim_component *c, const char *name, int64_t fallback);
 double brim_component_float(const brim_component *c, const char *name, double fallback);
 bool brim_component_bool(const brim_component *c, const char *name, bool fallback);
@@ -71,4 +70,4 @@ const char *brim_component_string(const brim_component *c, const char *name, con
 #ifdef __cplusplus
 }
 #endif
-#endif  // BRIM_BASE_COMPONENT_H_
+#endif  // BRIM_RECORD_COMPONENT_H_

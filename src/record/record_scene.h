@@ -1,9 +1,9 @@
-// Scenes: what the numbers of a recorded episode are, and how a page shows them. An environment fills
-// one in (`scene` of its row, src/env/env.h). Recordings (src/record/record_trajectory.h) and the replay
+// Scenes: the meaning of the numbers of a recorded episode, and how a page shows them. An environment fills one in (`scene`
+// of its row, src/env/env.h). Recordings (src/record/record_trajectory.h) and the replay
 // page (src/ui/ui_replay.c) are written by it and name no environment.
 // `kind` is the picture: web/replay/scene_KIND.js draws a frame (docs/extending.md has the interface).
-#ifndef BRIM_BASE_SCENE_H_
-#define BRIM_BASE_SCENE_H_
+#ifndef BRIM_RECORD_SCENE_H_
+#define BRIM_RECORD_SCENE_H_
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,8 +23,7 @@ enum {
   BRIM_SCENE_TEXT = 192
 };
 
-// How an episode ended: at the limit of steps, by what the environment defines, or in a state that is
-// not finite.
+// How an episode ended: at the step limit, as the environment defines, or in a state that is not finite.
 typedef enum brim_scene_end {
   BRIM_SCENE_LASTED,
   BRIM_SCENE_ENDED,
@@ -33,18 +32,18 @@ typedef enum brim_scene_end {
 } brim_scene_end;
 
 typedef enum brim_scene_when {
-  BRIM_SCENE_EVERY,  // of every frame
-  BRIM_SCENE_FIRST,  // the same in all frames, such as a map: the first frame's are stored
-  BRIM_SCENE_EVENTS  // of frames in which they are not all 0: a mark on the curves
+  BRIM_SCENE_EVERY,  // stored for every frame
+  BRIM_SCENE_FIRST,  // the same in all frames, such as a map: stored for the first
+  BRIM_SCENE_EVENTS  // stored for frames in which they are not all 0; marked on the curves
 } brim_scene_when;
 
 // Neighbouring numbers of a frame. The parts of a scene make up the frame, in order.
 typedef struct brim_scene_part {
-  const char *key;  // its name in the page: "qpos"
+  const char *key;  // name in the page: "qpos"
   int32_t columns;
   brim_scene_when when;
   double scale;       // numbers are stored as whole multiples of it; 0 = 1e-4
-  const char *label;  // of events, a message of the legend: "push"
+  const char *label;  // of events: a message in the legend, "push"
 } brim_scene_part;
 
 // A constant that the picture needs: s.numbers.KEY in the script.
@@ -58,10 +57,10 @@ typedef struct brim_scene_curve {
   const char *key;                      // "height"
   const char *title;                    // a message: "Height, m"
   int digits;                           // of the value under the cursor
-  bool from_zero;                       // its scale includes 0
-  bool reward;                          // of the rewards; else of a number of a frame:
-  int32_t column;                       // which one, of a part of every frame
-  double (*value)(const float *frame);  // what it is instead; NaN = unknown; NULL = the column
+  bool from_zero;                       // the scale includes 0
+  bool reward;                          // shows the rewards, else `column` or `value`
+  int32_t column;                       // of a part that is stored for every frame
+  double (*value)(const float *frame);  // replaces the column; NaN = unknown; NULL = use the column
   int limit_count;
   double limits[2];  // lines at which an episode ends
 } brim_scene_curve;
@@ -69,7 +68,7 @@ typedef struct brim_scene_curve {
 typedef struct brim_scene_line {
   const char *label;  // a message
   char text[BRIM_SCENE_TEXT];
-  const char *key;  // of figures, the name of `value` in --json; NULL = it is not there
+  const char *key;  // name of `value` in --json; NULL = left out
   double value;
 } brim_scene_line;
 
@@ -81,7 +80,7 @@ typedef struct brim_scene_episode {
   const float *reward;  // (states - 1)
   int64_t states;
   brim_scene_end end;
-  double seconds;  // of all its steps; where the environment has no time, steps
+  double seconds;  // duration; steps, if the environment has no time
 } brim_scene_episode;
 
 typedef struct brim_scene {
@@ -92,33 +91,32 @@ typedef struct brim_scene {
   size_t number_count;
   brim_scene_curve curves[BRIM_SCENE_MAX_CURVES];
   size_t curve_count;
-  const char *limit_text;  // a message of the legend, of the lines of `limits`; NULL = none
+  const char *limit_text;  // a message in the legend for the lines of `limits`; NULL = none
   const char *ends[BRIM_SCENE_ENDS];  // names in files: "lasted", "fell", "diverged"
-  bool good[BRIM_SCENE_ENDS];         // green, not red, unless it is `plain`
-  bool camera;                        // the picture can be turned and follows something
-  const char *hint;                   // a message below the controls; NULL = the keys alone
-  double rate;  // steps shown in a second, of an environment without time; 0 = it has time
+  bool good[BRIM_SCENE_ENDS];         // green, else red, unless `plain`
+  bool camera;                        // the picture can be rotated and follows something
+  const char *hint;                   // a message below the controls; NULL = only the keys
+  double rate;  // steps shown per second, if the environment has no time; 0 = it has
   // "fell at 3.40 s", translated.
   void (*outcome)(const brim_scene_episode *episode, char *out, size_t size);
-  // Figures of an episode besides its score and steps; returns how many. NULL = none.
+  // Further figures of an episode; returns how many. NULL = none.
   size_t (*figures)(const brim_scene_episode *episode, brim_scene_line out[BRIM_SCENE_MAX_LINES]);
   bool plain[BRIM_SCENE_ENDS];  // neither good nor bad: without a colour
 } brim_scene;
 
-// Numbers of a frame.
+// The numbers in a frame.
 int32_t brim_scene_width(const brim_scene *scene);
-// Where a part begins in a frame.
+// The first column of a part in a frame.
 int32_t brim_scene_offset(const brim_scene *scene, size_t part);
-// Whether a frame has the event of a part.
+// True if a frame has the event of a part.
 bool brim_scene_event(const brim_scene *scene, size_t part, const float *frame);
 // The part of a column, and the column's number in it.
 size_t brim_scene_part_of(const brim_scene *scene, int32_t column, int32_t *within);
 double brim_scene_sum(const brim_scene_episode *episode);  // of the rewards
-// Whether a scene is complete and fits frames of so many numbers. BRIM_EABI names the environment
-// (`name`) and what is wrong.
+// Checks that a scene is complete and fits frames of this size. BRIM_EABI names the environment (`name`) and the problem.
 brim_status brim_scene_check(const brim_scene *scene, int32_t frame, const char *name);
 
 #ifdef __cplusplus
 }
 #endif
-#endif  // BRIM_BASE_SCENE_H_
+#endif  // BRIM_RECORD_SCENE_H_

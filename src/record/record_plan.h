@@ -1,6 +1,6 @@
 // Rows of a plan, added up as the rooms plan their parts.
-#ifndef BRIM_BASE_PLAN_H_
-#define BRIM_BASE_PLAN_H_
+#ifndef BRIM_RECORD_PLAN_H_
+#define BRIM_RECORD_PLAN_H_
 
 #include "brim/plan.h"
 
@@ -8,11 +8,11 @@
 extern "C" {
 #endif
 
-// Rows of one name and place are one row, so that parts that are planned apart add up. `name` is
+// Adds to the row of this name and place, so that parts of a plan add up. `name` is
 // static text; 0 bytes add nothing.
 brim_status brim_plan_add(brim_plan *plan, brim_place place, const char *name, uint64_t bytes);
 
 #ifdef __cplusplus
 }
 #endif
-#endif  // BRIM_BASE_PLAN_H_
+#endif  // BRIM_RECORD_PLAN_H_

@@ -1,5 +1,5 @@
 // Knob rows by name and by role.
-#include "base/base_knob.h"
+#include "record/record_knob.h"
 #include "test.h"
 
 static const brim_knob_row rows[] = {{.name = "width", .heading = "Width"},

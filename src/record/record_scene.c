@@ -1,5 +1,5 @@
-// Scenes: where numbers lie in a frame, and whether a scene makes sense.
-#include "base/base_scene.h"
+// Scenes: places of numbers in a frame, and the check of a scene.
+#include "record/record_scene.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,7 +41,7 @@ double brim_scene_sum(const brim_scene_episode *episode) {
 
 //---------------------------------- the check ----------------------------------
 
-// It becomes a part of a file's name and of scripts.
+// True for a word that may be part of a file's name and of scripts.
 static bool is_word(const char *text) {
   static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789_";
   return text && text[0] && strspn(text, letters) == strlen(text);
