@@ -114,10 +114,11 @@ static void try_address(const char *text) {
   const brim_http_client_options how = {.url = text};
   if (!brim_http_client_open(&how, &client)) must(!strpbrk(text, "\r\n @"));
   brim_http_client_close(client);
-  brim_pool_limit limit;
-  brim_pool_limit_init(&limit);
-  for (int i = 0; i < 30; i++) must((brim_pool_limit_bad(&limit, text, 1000) > 0) == (i >= 20));
-  brim_pool_limit_deinit(&limit);
+  brim_pool_auth auth;
+  const brim_lab_pool_options options = {0};
+  brim_pool_auth_init(&auth, &options);
+  for (int i = 0; i < 30; i++) must((brim_pool_auth_bad(&auth, text, 1000) > 0) == (i >= 20));
+  brim_pool_auth_deinit(&auth);
 }
 
 //---------------------------------- connections ----------------------------------
