@@ -101,7 +101,7 @@ static void step_four(const setting *set, int n, sample *s) {
     }
     brim_quad_four_substep(&env, &state, ctrl, &info);
     for (int l = 0; l < 4; l++) brim_quad_four_store(&state, l, out.qpos, out.qvel);
-    // What is the torso's must be the same in all four, to the bit.
+    // all four lanes have the same torso, to the bit
     sample32 one = out;
     brim_quad_four_store(&state, 0, one.qpos, one.qvel);
     assert_memory_equal(&one, &out, sizeof(one));

@@ -98,7 +98,7 @@ void quadruped_oracle_step(quadruped_oracle *o, double *qpos, double *qvel, cons
   memcpy(qvel, d->qvel, 14 * sizeof(*qvel));
 }
 
-// Which end of a capsule a contact with the floor is of: 0, the one at its body's origin, or 1.
+// The end of a capsule that touches the floor: 0 at its body's origin, or 1.
 static int end_of(const quadruped_oracle *o, const mjContact *c, int geom) {
   const mjtNum *near = o->data->xpos + 3 * o->model->geom_bodyid[geom];
   const mjtNum *middle = o->data->geom_xpos + 3 * geom;

@@ -165,7 +165,7 @@ static void ars_solves_it(void **state) {
   }
 }
 
-// What is NaN acts in no way: its episodes diverge, and no direction is ranked by them.
+// A policy with NaN does not act: its episodes diverge, and its directions are not ranked.
 static void a_policy_of_no_numbers_diverges(void **state) {
   EACH_PLACE(g) {
     brim_rollout_episode e[100];

@@ -56,7 +56,7 @@ static void set_agents(brim_rollout_shape *s, int32_t agents) {
   memcpy(s->env.bytes, &v, sizeof v);
 }
 
-// What some iterations leave behind.
+// The results of some iterations.
 typedef struct left {
   float theta[256], returns[14], normal[8];
   double filter[9];

@@ -159,7 +159,7 @@ static void rk4_second_order_turning(void **state) {
   check_order(1, 0.02, QUAD_GRAVITY, 3.5, 4.5);
 }
 
-// Where it does not turn, the order is four: all ankles swing alike, the torso goes up and down.
+// Without rotation the order is four: all ankles swing alike, and the torso goes up and down.
 static double swing(double timestep) {
   static const double sign[4] = {1, -1, -1, 1};
   brim_quad_f64_state s = {.pos = {0, 0, 50}, .quat = {1, 0, 0, 0}};
@@ -184,7 +184,7 @@ static void rk4_fourth_order(void **state) {
   assert_true(a < 1e-4 && a > 11 * b && a < 24 * b);
 }
 
-// With damping, what is lost is what the dampers took: the integral of damping * speed^2.
+// With damping, the energy lost is the integral of damping * speed^2.
 static void damping_takes_energy(void **state) {
   (void)state;
   const double h = 0.0005;

@@ -83,7 +83,8 @@ static void starts_are_keyed(void **state) {
   }
 }
 
-// Free cells of the ring of eight around (1, 1) of a grid of 3 x 3 that its free neighbours reach, without it.
+// Free cells of the ring of eight around (1, 1) of a grid of 3 x 3 that its free neighbours reach, without
+// it.
 static bool ring_holds(unsigned ring) {
   static const int order[8] = {1, 2, 5, 8, 7, 6, 3, 0};  // cells clockwise from the north
   bool open[9] = {0};
@@ -153,7 +154,7 @@ static void loops_open(void **state) {
   }
 }
 
-// Whether a cell may become an obstacle, from its ring of eight, cell by cell.
+// True if a cell may become an obstacle, from its ring of eight, cell by cell.
 static bool model_may_block(const model *m, int cell) {
   static const int dx[8] = {0, 1, 1, 1, 0, -1, -1, -1}, dy[8] = {-1, -1, 0, 1, 1, 1, 0, -1};
   const int x = cell % m->size, y = cell / m->size;
@@ -267,7 +268,7 @@ static bool in_bf16(float x) {
   return (bits & 0xffff) == 0;
 }
 
-// What an agent sees, put together from the model, cell by cell.
+// The observation of an agent, from the model, cell by cell.
 static int expect(const brim_uav_values *v, const model *m, int agent, float *out) {
   int n = 0;
   const int half = v->crop / 2;

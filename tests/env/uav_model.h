@@ -136,8 +136,7 @@ static inline int model_uav_at(const model *m, int x, int y) {
   return -1;
 }
 
-// Which stay: a set that only grows, one round of all rules after the other until a round adds
-// none.
+// The UAVs that stay: a set that grows, one round of all rules after the other, until a round adds none.
 static inline void model_stayers(const model *m, const int *to_x, const int *to_y, bool *stays) {
   for (bool grown = true; grown;) {
     bool add[32] = {0};

@@ -1,6 +1,6 @@
-// What the functions of an environment's header have to have in common, a template over the header like
-// rl_rollout_each.h: a test includes the header, defines BRIM_ENV(x), includes this, undefines BRIM_ENV and calls
-// brim_NAME_views with some settings. Without BRIM_ENV this is empty.
+// Checks that the functions of an environment's header agree with each other, a template over the header like
+// rl_rollout_each.h: a test includes the header, defines BRIM_ENV(x), includes this, undefines BRIM_ENV and
+// calls brim_NAME_views with some settings. Without BRIM_ENV this is empty.
 #ifdef BRIM_ENV
 #include "env/env_step.h"
 #include "rl/rl_rollout_plan.h"

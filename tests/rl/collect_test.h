@@ -158,7 +158,7 @@ static inline brim_collect_tally camp_tally(camp *g, int32_t clear) {
   return out;
 }
 
-// All of a block that a rollout defines, in host memory of the caller's: malloc'ed.
+// Copies everything that a rollout defines in a block to host memory (malloc).
 static inline char *camp_copy(camp *g) {
   char *out = malloc(g->at.bytes);
   assert_non_null(out);

@@ -1,7 +1,7 @@
-// The tables of rl_fused.h as plain loops in host memory, for tests alone: what kernels are compared with, and
-// what a device that passes for a GPU offers. Sums are taken in double; numbers are rounded where the general
-// path has tensors of the type: activations, outputs and their gradients. A part of an update that has z is REST,
-// another is WHOLE. `run` spoils the states that a fused rollout need not write.
+// The tables of rl_fused.h as plain loops in host memory, for tests alone: what kernels are compared with,
+// and what a device that passes for a GPU offers. Sums are taken in double; numbers are rounded where the
+// general path has tensors of the type: activations, outputs and their gradients. A part of an update that
+// has z is REST, another is WHOLE. `run` spoils the states that a fused rollout need not write.
 #ifndef BRIM_TESTS_ENV_FUSED_PLAIN_H_
 #define BRIM_TESTS_ENV_FUSED_PLAIN_H_
 
@@ -374,7 +374,7 @@ static inline int32_t fused_plain_can(const brim_collect_shape *shape,
          fused_plain_way(actor) == BRIM_FUSED_WHOLE;
 }
 
-// What networks see of `count` rows from `first` on; actors only where they act.
+// The inputs of the networks for `count` rows from `first` on; actors only of steps.
 static inline brim_status fused_plain_see(const fused_plain_rollout *p, int64_t first,
                                           int64_t count, bool acting) {
   const brim_fused_net *n = &p->w->actor;

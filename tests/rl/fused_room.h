@@ -1,5 +1,5 @@
-// Which GPUs take every network of rl_fused.h: those whose blocks can have 227 KB of shared memory. Others take
-// fewer, and tests leave out what they do not take.
+// GPUs whose blocks can have 227 KB of shared memory take every network of rl_fused.h. Others take fewer, and
+// tests skip the rest.
 #ifndef BRIM_TESTS_ENV_FUSED_ROOM_H_
 #define BRIM_TESTS_ENV_FUSED_ROOM_H_
 

@@ -1,5 +1,5 @@
-// Where tests of PPO compute: the CPU, and CUDA where there is a GPU. Tests give it host memory and take
-// results back.
+// The devices of the PPO tests: the CPU, and CUDA if there is a GPU. Tests pass host memory and get results
+// back.
 #ifndef BRIM_TESTS_ENV_PPO_TEST_H_
 #define BRIM_TESTS_ENV_PPO_TEST_H_
 

@@ -23,7 +23,7 @@ static size_t states_of(const camp *g, int32_t t) {
   return g->at.states + (size_t)t * (size_t)g->shape.num_envs * g->at.state_bytes;
 }
 
-// What a run carries from one rollout to the next.
+// The state that a run carries from one rollout to the next.
 static void assert_same_carried(camp *a, camp *b) {
   for (int i = 0; i < 2; i++) {
     const size_t bytes = a->at.saved[i].bytes;
@@ -55,7 +55,7 @@ static void move_saved(camp *from, camp *to) {
   }
 }
 
-// What `saved` lists is enough, for a block of another length too.
+// The spans in `saved` are enough to continue, also in a block of another length.
 static void a_saved_block_continues(void **state) {
   (void)state;
   for (int n = 0; n < 2; n++) {
@@ -305,7 +305,7 @@ static void an_evaluation_is_that_of_evaluate(void **state) {
   }
 }
 
-// What ended stays as it is, whatever is done, and nothing counts of it any more.
+// With `once`, an environment whose episode ended never changes, and its steps do not count.
 static void an_ended_episode_stays(void **state) {
   (void)state;
   EACH_CAMP(g, "cartpole") {

@@ -1,5 +1,5 @@
-// What `look` writes from collected states, and the rules that `choose` acts by. On the CPU and, where there
-// is a GPU, on CUDA.
+// The matrices that `look` writes from collected states, and the rules of `choose`. On the CPU and, with a
+// GPU, on CUDA.
 #include "collect_test.h"
 
 #include <math.h>

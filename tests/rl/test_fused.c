@@ -1,7 +1,7 @@
-// Fused updates on CUDA against plain loops (fused_plain.h), over shapes of all kinds: gradients of every layer,
-// what is left for the caller, sums of losses, values, and the same bits every time. Cases keep away from
-// where a loss has an edge (clipped or not), which rounding would decide. Without a GPU the loops are compared
-// with differences of the loss alone.
+// Fused updates on CUDA against plain loops (fused_plain.h), over shapes of all kinds: gradients of every
+// layer, what is left for the caller, sums of losses, values, and the same bits every time. Cases keep away
+// from where a loss has an edge (clipped or not), which rounding would decide. Without a GPU the loops are
+// compared with differences of the loss alone.
 #include "ppo_test.h"
 
 #include "fused_plain.h"
@@ -398,7 +398,7 @@ static int close_places(void **state) {
   return 0;
 }
 
-// Whether the GPU takes both networks as the loops do.
+// True if the GPU takes both networks in the same way as the loops.
 static bool takes(const fused_places *places, const fused_data *d) {
   const brim_fused_table *table = places->cuda.table;
   for (int n = 0; n < NETS; n++) {
@@ -521,7 +521,7 @@ static double loss_of(ppo_place *p, const fused_data *d, brim_fused_update *u) {
          (actor * d->state[0][BRIM_STATE_GRAD_SCALE] + critic * d->state[1][BRIM_STATE_GRAD_SCALE]);
 }
 
-// What kernels are compared with is itself compared with differences of the loss.
+// The loops that kernels are compared with are themselves checked by differences of the loss.
 static void test_plain_gradients_are_slopes_of_the_loss(void **state) {
   fused_places *places = *state;
   ppo_place *p = &places->host;
@@ -571,8 +571,8 @@ static float first_bias_gradient(ppo_place *p, const brim_fused_part *part) {
   return x;
 }
 
-// An input that is no number reaches the outputs through either activation, and gradients from there: the step is
-// skipped, and its rows are counted.
+// An input that is no number reaches the outputs through either activation, and gradients from there: the
+// step is skipped, and its rows are counted.
 static void test_no_number_gives_none(void **state) {
   fused_places *places = *state;
   for (int i = 0; i < CASES; i++) {

@@ -113,7 +113,7 @@ static brim_fused_net net_of(const fused_case *c) {
                           .outputs = c->outputs};
 }
 
-// Whether the GPU takes such a rollout.
+// True if the GPU takes such a rollout.
 static bool takes(const fused_case *c) {
   char full[64];
   const brim_fused_net net = net_of(c);
@@ -211,8 +211,8 @@ static void assert_same(const void *a, const void *b, size_t bytes, const char *
   fail_msg("case %d: %s: byte %zu of %zu differs", i, what, at, bytes);
 }
 
-// What networks see of a slot of the CPU's block; actors of steps alone. Masks that were not wanted are the
-// CPU's.
+// The inputs of the networks for a slot of the CPU's block; actors only of steps. Masks that were not asked
+// for are the CPU's.
 static void compare_seen(const fused_run *r, camp *cpu, const fused_case *c, int32_t slot, int i) {
   const size_t envs = (size_t)cpu->at.envs, rows = envs * (size_t)cpu->at.agents;
   const size_t actor = rows * (size_t)c->inputs * 2, critic = envs * (size_t)c->critic_inputs * 2;

@@ -116,7 +116,7 @@ static double value_of(const rollout *r, const setting *s, int64_t state, int64_
   return s->norm && s->has.weight > 0 ? x * (double)s->has.std + (double)s->has.mean : x;
 }
 
-// By the definition: a sum over all later steps of the episode, not a recursion.
+// Advantages by their definition: a sum over all later steps of the episode, not a recursion.
 static double advantage_of(const rollout *r, const setting *s, int64_t t, int64_t column) {
   const int64_t steps = r->shape.steps, envs = r->shape.envs, env = column / r->shape.rewards;
   double sum = 0, weight = 1;
@@ -173,7 +173,7 @@ static void test_reference(void **state) {
   }
 }
 
-// By hand: two steps, gamma = lambda = 1/2, values 1, 2, behind them 4, in the final state 8.
+// Worked out by hand: two steps, gamma = lambda = 1/2, values 1 and 2, then 4; 8 in the final state.
 static void test_ends_by_hand(void **state) {
   static const struct {
     int8_t end[2];

@@ -157,7 +157,7 @@ static double scale_of(const double *state) {
   return state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE];
 }
 
-// Of a gradient that is rounded to the type.
+// The error of a gradient that is rounded to its type.
 static double within(const scene *s, double want, double scale) {
   const double unit = s->type == BRIM_F32 ? 2e-6 : s->type == BRIM_BF16 ? 4e-3 : 6e-4;
   return unit * fabs(want) + 5e-6 * scale + (s->type == BRIM_F16 ? 3e-8 : 0);

@@ -240,7 +240,7 @@ static void test_orders_agree(void **state) {
   }
 }
 
-// The same with one network in another order: the test above would see it.
+// The test above notices a network in another order.
 static void test_orders_that_disagree(void **state) {
   static iteration it;
   EACH_PPO_PLACE(p) {

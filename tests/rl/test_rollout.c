@@ -163,7 +163,7 @@ static void the_shift_comes_off_every_step(void **state) {
 
 //---------------------------------- update ----------------------------------
 
-// What an update should do to theta, in double and as the text says it.
+// The change of theta by the published equations, in double.
 static void plain_update(const brim_rollout_shape *shape, const float *returns, int64_t iteration,
                          int top, double step_size, double *theta, brim_rollout_update *out) {
   int order[64], n = 0;
@@ -267,7 +267,7 @@ static void update_is_left_out_without_deviation(void **state) {
 
 //---------------------------------- filter ----------------------------------
 
-// With episodes of one step, what is observed are the starts.
+// With episodes of one step, all observations are starts.
 static void observe_start(const brim_rollout_shape *s, int iteration, int dir, int env,
                           double out[BRIM_QUADRUPED_OBS]) {
   brim_quadruped_base b;
@@ -303,7 +303,7 @@ static void filter_is_welfords(void **state) {
     for (int it = 0; it < ITERATIONS; it++) {
       ground_run(g, it, 0.02f, 0.0f);
       take(g, &s);
-      // What policies use does not change while an iteration runs.
+      // normalization does not change while an iteration runs
       for (int j = 0; it == 0 && j < OBS; j++) {
         assert_true(s.normal[j] == 0.0f && s.normal[OBS + j] == 1.0f);
       }

@@ -1,5 +1,5 @@
-// Where rollouts end: one episode to an environment, states no body reaches, policies of sizes around
-// what a GPU's block has without asking, and those it cannot hold.
+// The limits of rollouts: one episode to an environment, states that no body reaches, policies around the
+// shared memory that a GPU's block has by default, and policies that it cannot hold.
 #define BRIM_QUADRUPED_TASK
 #include "rollout_test.h"
 
@@ -102,7 +102,7 @@ static void once_is_the_first_episode(void **state) {
   }
 }
 
-// What is over after a step leaves behind what a rollout of one step does, to the bit.
+// Episodes that end after one step leave the same bits as a rollout of one step.
 static void nothing_counts_after_the_end(void **state) {
   EACH_PLACE(g) {
     double filter[2][FILTER];
@@ -303,7 +303,7 @@ static void the_largest_policy_of_a_gpu(void **state) {
   assert_int_equal(brim_block_threads(1000), 128);
 }
 
-// What a GPU's block of any environment can hold, reckoned without one.
+// The largest policies for a GPU's block, computed without a GPU.
 static void policies_a_block_cannot_hold(void **state) {
   (void)state;
   enum { NORMAL = 8, KIB = 1024 };

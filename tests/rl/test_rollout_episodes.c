@@ -43,7 +43,7 @@ static int by_value(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-// Of directions, environments, episodes, iterations, seeds and streams.
+// Starts differ between directions, environments, episodes, iterations, seeds and streams.
 static void no_two_starts_are_alike(void **state) {
   (void)state;
   enum { N = 4 * 4 * 4 * 4 * 3 };

@@ -12,8 +12,8 @@
 
 enum { FORMS = 6 };
 
-// Coverage with rewards of each UAV and of the team, goals, rules=peer; a grid that is covered soon; the largest
-// grid.
+// Coverage with rewards of each UAV and of the team, goals, rules=peer; a grid that is covered soon; the
+// largest grid.
 static brim_collect_shape form_of(int form, int32_t envs, int32_t steps) {
   brim_collect_shape s = {.row = &brim_uav_row, .num_envs = envs, .steps = steps, .seed = 3};
   brim_uav_values v = {.rules = form == 3 ? BRIM_UAV_PEER : BRIM_UAV_BRIM,
@@ -123,7 +123,7 @@ static void flags_of_peers_are_what_they_observe(void **state) {
   }
 }
 
-// What both networks read of all rows of a block, as bytes. Rows of an output are a multiple of `unit` numbers.
+// The inputs of both networks for all rows of a block, as bytes. Rows are a multiple of `unit` numbers long.
 static char *looks(camp *g, int32_t dtype, int32_t unit, size_t *bytes) {
   const brim_env_sizes z = brim_collect_sizes(&g->shape);
   const int64_t rows = (int64_t)(g->shape.steps + 1) * g->shape.num_envs;
@@ -144,7 +144,7 @@ static char *looks(camp *g, int32_t dtype, int32_t unit, size_t *bytes) {
   return here;
 }
 
-// What the actor reads of rows of a list, some of which do not exist, as bytes.
+// The actor's inputs for a list of rows, some of which do not exist, as bytes.
 static char *listed(camp *g, int32_t dtype, size_t *bytes) {
   enum { COUNT = 70 };
   const brim_env_sizes z = brim_collect_sizes(&g->shape);
@@ -269,7 +269,7 @@ static void saved_states_are_checked(void **state) {
   camp_clear(&g);
 }
 
-// With the defaults of rules=peer a state has the bytes that the speed of a step was planned with.
+// A state with the defaults of rules=peer has the size that the kernels were tuned for.
 static void a_peer_state_has_416_bytes(void **state) {
   (void)state;
   const brim_collect_shape shape = form_of(3, 4, 4);

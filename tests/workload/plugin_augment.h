@@ -1,4 +1,4 @@
-// What the plug-in of the workload's tests tells of the pages it locked, and is made to refuse.
+// The plug-in of the workload's tests reports the pages it locked, and can be told to refuse.
 #ifndef BRIM_TESTS_WORKLOAD_PLUGIN_AUGMENT_H_
 #define BRIM_TESTS_WORKLOAD_PLUGIN_AUGMENT_H_
 

@@ -329,7 +329,8 @@ static void test_bad_checkpoints(void **state) {
   fixture_close(&f);
 }
 
-// One environment has other sizes with other arguments: the message has the sizes, and is not about the model.
+// One environment has other sizes with other arguments: the message has the sizes, and is not about the
+// model.
 static void test_other_sizes(void **state) {
   (void)state;
   static const char *const models[] = {"model=linear_policy", "model=mlp_policy(hidden=16)"};
@@ -413,8 +414,8 @@ static brim_status train_a_little(void) {
   return status;
 }
 
-// Every allocation fails once (one in four of them by each seed): an error each time, never a crash, and the run after
-// it is whole.
+// Every allocation fails once (one in four of them by each seed): an error each time, never a crash, and the
+// run after it is whole.
 static void test_out_of_memory(void **state) {
   (void)state;
   brim_json_own_memory();
@@ -436,7 +437,7 @@ static void test_out_of_memory(void **state) {
   assert_ok(train_a_little());
 }
 
-// The same on CUDA: chunks, and two runs.
+// On CUDA too, chunks and repeated runs give the same bits.
 static void test_cuda(void **state) {
   (void)state;
   static const char *const chunks[] = {"ars.dir_chunk=4", "ars.dir_chunk=4", "ars.dir_chunk=1"};

@@ -73,7 +73,7 @@ static brim_status wild_update(const brim_rollout_where *where, const brim_rollo
   return BRIM_OK;
 }
 
-// What diverged is a fall, in the share and in the mean: no policy looks better for it.
+// Episodes that diverge count as falls, in the share and in the mean: no policy looks better for them.
 static void test_diverged(void **state) {
   (void)state;
   fixture f;

@@ -1,5 +1,5 @@
-// Where samples are kept: in host memory, on a device (one made of ref's loops, with a plug-in that
-// gathers), or nowhere, all with the same results; what `auto` takes; what is refused; the plan.
+// Samples kept in host memory, on a device (ref's loops with a plug-in that gathers) or nowhere give the same
+// results; the choices of `auto`; refusals; the plan.
 #include <math.h>
 
 #include "measure/fake_gpu.h"
@@ -71,7 +71,7 @@ static void test_ram_equals_none(void **state) {
   }
 }
 
-// What is planned is what is allocated, with a cache too.
+// With a cache too, allocations equal the plan.
 static void test_ram_is_planned(void **state) {
   (void)state;
   const char *const ram[] = {"data.cache=ram"};
@@ -189,8 +189,8 @@ static bool matters(const fixture *f, const char *knob, const brim_setting *sett
   return !k->matters || k->matters(f->work->state, setting);
 }
 
-// With the data set on the device nothing is loaded: a sweep need not try workers, what they prefetch and
-// page-locked memory. Elsewhere they count; what is prefetched only where there are workers.
+// With the data set on the device nothing is loaded, so workers, prefetch and pinned memory do not matter to
+// a sweep. Elsewhere they do; prefetch only with workers.
 static void test_what_matters(void **state) {
   (void)state;
   static const struct {

@@ -91,7 +91,7 @@ static void test_evaluated_on_cuda(void **state) {
   evaluated_on("cuda");
 }
 
-// What has no labels is learned from; the labelled split of the same component is the bank.
+// Training uses the samples without labels; the labelled split of the same component is the bank.
 static void test_unlabelled(void **state) {
   (void)state;
   const char *const overrides[] = {
@@ -143,7 +143,7 @@ static void test_accumulation(void **state) {
   assert_true(loss_of(NULL, 0, "exact") == of_all);
 }
 
-// By cost: a model that is nearly all forward pass is not worth it.
+// `auto` decides by cost: a model that is nearly all forward pass is not worth exact accumulation.
 static void test_cost(void **state) {
   (void)state;
   fixture f;
@@ -164,7 +164,7 @@ static void test_cost(void **state) {
   fixture_close(&f);
 }
 
-// What is accumulated at a setting, when exact is too dear to be taken on its own.
+// The accumulation of a setting if exact costs too much for `auto`.
 static const char *at_setting(fixture *f, int64_t batch, int64_t accumulation) {
   brim_work_info info;
   brim_setting setting = brim_work_setting(f->work);
@@ -278,7 +278,7 @@ static void test_exact_is_impossible(void **state) {
   }
 }
 
-// What `auto` chose goes along in the checkpoint, whatever it would choose now.
+// A resumed run keeps the choice of `auto` in its checkpoint, whatever `auto` would choose now.
 static void test_the_choice_is_kept(void **state) {
   (void)state;
   fixture f;
@@ -323,7 +323,7 @@ static void test_no_choice_without_views(void **state) {
 
 //---------------------------------- checkpoints ----------------------------------
 
-// The same weights for any number of workers, evaluated or not, and when it was interrupted.
+// Weights do not depend on workers, evaluations or interruptions.
 static void test_resumes(void **state) {
   (void)state;
   const char *const workers[] = {"data.num_workers=0"};
@@ -374,7 +374,7 @@ static double first_loss(const char *text, const char *const *overrides, size_t 
   return figure(m, "loss");
 }
 
-// What a key says of a loss holds whether the loss itself is written down or not.
+// A key of a loss applies whether or not the config names the loss.
 static void test_keys_of_the_usual_loss(void **state) {
   (void)state;
   const char *const written[] = {"loss=ntxent(temperature=0.05)"};

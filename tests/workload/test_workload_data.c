@@ -494,7 +494,7 @@ static void test_ntxent(void **state) {
   fixture_close(&f);
 }
 
-// The same weights for any number of workers, and when it was interrupted.
+// Weights do not depend on workers or interruptions.
 static void test_ntxent_resumes(void **state) {
   (void)state;
   const char *const workers[] = {"data.num_workers=0"};

@@ -74,7 +74,7 @@ static void open_on_gpu(fixture *f, uint64_t total, size_t refuse, const char *c
   assert_ok(brim_work_open(&context, f->config, &f->work));
 }
 
-// What is locked is unlocked before the files are unmapped.
+// Locked pages are unlocked before the files are unmapped.
 static void close_on_gpu(fixture *f) {
   brim_work_close(f->work);
   assert_int_equal(locks->live, 0);
@@ -169,7 +169,7 @@ static void test_mapped_equals_others(void **state) {
   assert_int_equal(mapped.bytes[BRIM_PLACE_HOST], again.bytes[BRIM_PLACE_HOST]);
 }
 
-// Where it leads: the GPU if the set fits there, then the mapped file, then threads.
+// `auto` prefers the GPU if the set fits there, then the mapped file, then threads.
 static void test_choice(void **state) {
   (void)state;
   static const struct {

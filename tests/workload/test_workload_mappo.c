@@ -93,7 +93,7 @@ static void test_sizes(void **state) {
   comes_to("data.batch_size=500", "mappo.minibatches=null", 6, 20, 1, 120);
 }
 
-// The same where nothing else is given.
+// The same defaults if nothing else is given.
 static void test_sizes_of_the_guide(void **state) {
   (void)state;
   static const char few[] =
@@ -291,7 +291,7 @@ static void test_plan(void **state) {
 
 //---------------------------------- stepping ----------------------------------
 
-// What a row multiplies the throughput by.
+// The factor of a rate.
 static double rate_of(const brim_work_info *info, const brim_metric_set *set, const char *key) {
   for (size_t i = 0; i < info->rate_count; i++) {
     if (info->rates[i].row == 1 + brim_metric_find(set, key)) return info->rates[i].per_sample;
@@ -345,8 +345,8 @@ static void expected_rows(const brim_mappo *w, int64_t index, int32_t *rows) {
   assert_ok(brim_ppo_cpu()->rows(&w->where, &work));
 }
 
-// Several agents: all their samples count in every epoch. The last update has the last part of the last epoch's
-// order, and optimizer steps are counted over all updates.
+// Several agents: all their samples count in every epoch. The last update has the last part of the last
+// epoch's order, and optimizer steps are counted over all updates.
 static void test_updates(void **state) {
   (void)state;
   fixture f;

@@ -1,7 +1,7 @@
 // Fused kernels in the mappo workload, on a device that passes for a GPU and with loops of the tests as the
 // kernels: what of a setting they take and what is refused, that memory is planned, that gradients and
-// training are those of the general path to rounding, and that a run resumes to the bit. Where there is a GPU:
-// gradients and resuming with its own kernels too.
+// training are those of the general path to rounding, and that a run resumes to the bit. Where there is a
+// GPU: gradients and resuming with its own kernels too.
 #include <math.h>
 
 #include "engine/engine.h"
@@ -227,7 +227,7 @@ static uint64_t planned(job *j, const char *row) {
   return 0;
 }
 
-// What is planned is what is there; what only an update needs lies where activations would.
+// Allocations equal the plan; memory of an update alone shares that of activations.
 static void test_memory(void **state) {
   (void)state;
   static const given settings[] = {{{"mappo.fused=off"}},
@@ -377,7 +377,7 @@ typedef struct numbers {
   size_t count;
 } numbers;
 
-// All of a network, one behind the other.
+// All parameters of a network, concatenated.
 static numbers read_all(const job *j, int net, bool gradients) {
   brim_net *n = brim_mappo_net(of(j), net);
   numbers out = {0};
@@ -464,8 +464,8 @@ static void test_gradients(void **state) {
   like_general(rows, sizeof rows / sizeof *rows, false);
 }
 
-// A GPU's kernels: WHOLE in both types, REST, and with the rollout. Of the last the general actor draws its own
-// actions, the same as far as rounding decides none.
+// A GPU's kernels: WHOLE in both types, REST, and with the rollout. Of the last the general actor draws its
+// own actions, the same as far as rounding decides none.
 static void test_gradients_on_a_gpu(void **state) {
   (void)state;
   static const likeness rows[] = {
@@ -491,8 +491,8 @@ static int pick(int i, int n, int low, int high) {
   return low + (int)(bits % (uint32_t)(high - low + 1));
 }
 
-// Setting i. In fp32 networks that a GPU's kernels take whole; in bf16 larger ones too. Environments run on the
-// CPU in bf16, so that both paths learn from the same rollout.
+// Setting i. In fp32 networks that a GPU's kernels take whole; in bf16 larger ones too. Environments run on
+// the CPU in bf16, so that both paths learn from the same rollout.
 static void draw(int i, char (*text)[256], likeness *out, double most_bf16) {
   const bool half = i % 2, large = half && i % 4 == 1, peer = i % 5 == 4;
   const int hidden = large ? 8 * pick(i, 0, 1, 32) : pick(i, 0, 1, 128);

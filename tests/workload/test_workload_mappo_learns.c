@@ -1,5 +1,5 @@
-// What mappo learns and reports: a pole that stays up, UAVs that cover more than random ones, baselines in the
-// same episodes, what it watches for, and the findings of a sweep.
+// mappo learns: a pole stays up, UAVs cover more than random ones. It reports baselines in the same episodes,
+// troubles, and the findings of a sweep.
 #include <math.h>
 
 #include "record/record_findings.h"

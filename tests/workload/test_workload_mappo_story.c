@@ -1,4 +1,4 @@
-// What a sweep of mappo tells, from fixed figures: findings with prices and predictions, the tables of a
+// The report of a sweep of mappo from fixed figures: findings with prices and predictions, the tables of a
 // sweep and of two configs, in both languages.
 #include <math.h>
 
@@ -166,7 +166,7 @@ static void test_slower_there(void **state) {
   brim_result_deinit(&r);
 }
 
-// Where the sweep measured the remedy, the price is what it gains, and the prediction stands beside it.
+// If the sweep measured the remedy, the price is its gain, and the prediction stands beside it.
 static void test_measured(void **state) {
   (void)state;
   brim_result r[4] = {slow(), setting("1", "512", "gpu", 80, 200),
@@ -285,7 +285,7 @@ static void test_sweep(void **state) {
   for (int i = 0; i < 3; i++) brim_result_deinit(&r[i]);
 }
 
-// What is not known is a dash; a machine without a GPU has no column for one.
+// Unknown values are dashes; a machine without a GPU has no column for it.
 static void test_unknown(void **state) {
   (void)state;
   brim_result r = slow();

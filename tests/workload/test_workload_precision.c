@@ -1,5 +1,5 @@
-// Which precision `auto` and use_amp take: 16 bits only where the device says they are fast, and a
-// reason where they are not. What a device claims is set here, so that every machine tests all.
+// The precision of `auto` and use_amp: 16 bits only if the device says they are fast, else a warning with the
+// reason. The tests set what the device says, so that every machine runs all of them.
 #include "fixture.h"
 
 static char said[4096];

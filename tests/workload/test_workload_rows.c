@@ -1,4 +1,4 @@
-// What brim checks of a workload's rows, with one that does nothing.
+// The checks of a workload's rows, with a workload that does nothing.
 #include <string.h>
 
 #include "config/config.h"
@@ -78,7 +78,7 @@ static void start_is(const char *workload, const char *override, const char *con
   assert_string_equal(start.name, name);
 }
 
-// What `brim train WORKLOAD env=...` starts from: the environment's own settings, never another's.
+// `brim train WORKLOAD env=...` starts from the environment's own settings, never another's.
 static void what_a_run_starts_from(void **state) {
   (void)state;
   start_is("ars", "env=cartpole", "cartpole.yaml", "cartpole-ars");

@@ -94,7 +94,7 @@ static void test_on_cuda(void **state) {
   on("cuda");
 }
 
-// What is evaluated and how leaves no trace in training.
+// Evaluation does not change training.
 static void test_training_does_not_change(void **state) {
   (void)state;
   const char *const usual[] = {"transform.val=random_flip(p=0)"};

@@ -118,7 +118,7 @@ static void test_snapshot_leaves_no_trace(void **state) {
   fixture_close(&f);
 }
 
-// What the allocator counts as planned is what the plan said, for every combination of knobs.
+// The allocator counts as many planned bytes as the plan, for every combination of knobs.
 static void planned_is_counted(const char *device) {
   fixture f;
   if (fixture_open(&f, device, fixture_yaml, NULL, 0)) {
@@ -462,7 +462,7 @@ static void test_transformer_chooses_heads_and_patch(void **state) {
   }
 }
 
-// Where device and host are one memory a limit is for all rows: what checkpointing leaves fits.
+// If device and host share one memory, a limit covers all rows; checkpointing makes them fit.
 static void test_a_limit_counts_the_loader(void **state) {
   (void)state;
   static const char yaml[] =

@@ -200,7 +200,7 @@ static void test_round_trip(void **state) {
   brim_trained_close(t);
 }
 
-// Whatever was written there ends in a message, not in a network of that shape.
+// Damaged metadata ends in a message, never in a network of that shape.
 static void test_hostile(void **state) {
   (void)state;
   static const char *const networks[] = {

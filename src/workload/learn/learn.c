@@ -165,9 +165,9 @@ static void apply(const brim_learn *w, const brim_setting *setting, brim_applied
 
   // data.eval_batch_size, but never more than there are samples: a plan has to be kept. The size changes no
   // result, so under a limit, or after memory ran out, it is at most training's.
-  if (spec->eval_batch <= 0)
+  if (spec->eval_batch <= 0) {
     spec->eval_batch = spec->batch;
-  else {
+  } else {
     int64_t most = evaluated->source ? (int64_t)evaluated->source->info.count : spec->batch;
     if (spec->neighbours.bank > most) most = spec->neighbours.bank;
     if (spec->eval_batch > most) spec->eval_batch = most;

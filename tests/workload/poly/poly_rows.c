@@ -1,4 +1,4 @@
-// What the polynomial workload declares: metrics, knobs, keys, a diagnosis, and all of it in Korean.
+// Declarations of the polynomial workload: metrics, knobs, keys, a diagnosis, and their Korean words.
 #include <math.h>
 #include <string.h>
 
