@@ -257,7 +257,7 @@ static void make_knobs(brim_ars *w) {
   w->knobs[BRIM_ARS_THREADS] = brim_work_threads_knob(w->config, w->context.device);
 }
 
-// Keys that other workloads have for what ars has its own for, or nothing.
+// Warns of keys of other workloads, and names the key of ars that replaces them.
 static void warn_of_others(const brim_config *config) {
   static const char *const keys[][2] = {{"training.epochs", "ars.iterations"},
                                         {"training.learning_rate", "ars.step_size"},

@@ -1,4 +1,4 @@
-// Tables of augmented random search: keys, help, metrics, findings, what it watches for.
+// Tables of augmented random search: keys, help, metrics, findings, troubles, views.
 
 #include "workload/ars/ars_int.h"
 
@@ -588,10 +588,9 @@ const brim_work_findings_table brim_ars_findings = {find};
 // the evaluations, whose episodes are always the same: the mean is far below the best so far, or stays below
 // that of the zero policy.
 
-// Two of three evaluations, so that one bad draw of directions is none, and at the floor, where means go
-// up and down by chance, one that is up hides nothing. Four standard errors are no accident; and of what
-// the best had gained on the zero policy, more than half is gone. It is over after two that are
-// fine.
+// Two of the last three evaluations have to be low: one bad draw of directions is no collapse, and one lucky
+// mean hides none. Low means four standard errors below the best, and more than half of the best's gain over
+// the zero policy lost. A collapse is over after two fine evaluations.
 enum { OF_LAST = 3, TOO_MANY = 2, ERRORS = 4, RISE_ERRORS = 2, FINE = 2 };
 static const double most_lost = 0.5;
 
@@ -630,7 +629,7 @@ bool brim_ars_collapse_take(brim_ars_collapse *c, const brim_ars_returns *return
   bool below_best =
       best - now > ERRORS * both(brim_returns_error(&c->best), brim_returns_error(returns)) &&
       (isnan(gained) || best - now > most_lost * gained);
-  // without a gain there is nothing to lose but what the zero policy has
+  // without a gain only a return below the zero policy is a loss
   if (gained <= 0) below_best = false;
   double error = both(zero_error, brim_returns_error(returns));
   c->below_zero = zero - now > ERRORS * error;
@@ -662,7 +661,7 @@ void brim_ars_collapse_advice(const double *train, const brim_config *config,
                  BRIM_N_("try a smaller ars.step_size (now %g; the last update was %.3g %% of the "
                          "policy), "),
                  step, moved);
-  // directions that are all alike say nothing, ones that scatter widely fall off the policy
+  // equal returns of all directions say nothing; widely scattered ones lead away from the policy
   brim_words_add(out, size,
                  scatter < 1 ? BRIM_N_("a larger ars.noise_std (now %g; returns of the directions "
                                        "deviate by %.3g, %.3g %% of their mean), ")
@@ -783,14 +782,14 @@ static brim_status watch_lost(void *work, int64_t epoch, double lr) {
 
 //---------------------------------- in a checkpoint ----------------------------------
 
-// How often each was met, which evaluations were low, how many are fine, what was reported, the
-// means before, and the best.
+// The list brim.watch_returns: how often each trouble occurred, which evaluations were low, how many were
+// fine since, whether it was reported, the means before, and the best.
 enum {
   BEFORE_SUMS = TROUBLES + 4 + BRIM_ARS_BEFORE,
   NUMBERS = BEFORE_SUMS + BRIM_ARS_SUMS,
   NUMBERS_0_1 = BEFORE_SUMS + BRIM_ARS_SUMS_0_1,
   SKIPPED_NUMBERS =
-      9  // of brim.watch: the skipped updates, then what networks have there (learn_watch.c), 0
+      9  // brim.watch: skipped updates, then zeros for the readings of a network (learn_watch.c)
 };
 
 static brim_status watch_put(void *work, const int64_t *times, json_t *metadata) {
@@ -984,7 +983,7 @@ static void add_end(brim_view *v, const char *label, const brim_result *r) {
 static bool ends(const brim_result *results, size_t count, const search *own, brim_view *v) {
   const brim_result *after = views_find(results, count, &guide_after);
   if (!after) after = end_of(results, count, true);
-  // a config that has the last setting already is held against what it could have been
+  // a config with the last setting is compared with the guide's first one
   const brim_result *before = views_find(results, count, own);
   if (!before || before == after) before = views_find(results, count, &guide_before);
   const char *label = before ? brim_tr("before") : brim_tr("smallest tried");

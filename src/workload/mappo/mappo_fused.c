@@ -254,8 +254,8 @@ brim_status brim_mappo_fused_choose(const brim_mappo *w, const brim_mappo_sizes 
   return size_update(w, n);
 }
 
-// Only what an update alone needs lies in the group's memory. Nothing else is there meanwhile: its networks
-// neither go forward nor back in such an update, and outputs of evaluations have been read.
+// Memory that only an update needs shares the group's memory, which is free then: in a fused update the group's
+// networks run neither forward nor back, and outputs of evaluations have been read.
 void brim_mappo_fused_place(brim_mappo_fusing *f, size_t shared) {
   const size_t align = BRIM_WORKSPACE_ALIGN;
   size_t used = 0;

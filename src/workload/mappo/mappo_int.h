@@ -1,7 +1,7 @@
 // The state of the workload mappo, which its files share: mappo_setup.c reads the config and plans and builds
 // settings, mappo_learn.c makes an iteration, mappo_fused.c has the parts of it that fused kernels can take,
-// mappo_rows.c has the keys, metrics, findings and troubles, mappo.c steps, evaluates, saves and replays. E
-// environments, A agents, T steps of a rollout, R rewards of a step; order [t][env][agent] everywhere.
+// mappo_rows.c has the keys, metrics, findings and troubles, mappo.c steps, evaluates, saves and replays.
+// E environments, A agents, T steps of a rollout, R rewards of a step; order [t][env][agent] everywhere.
 #ifndef BRIM_MAPPO_INT_H_
 #define BRIM_MAPPO_INT_H_
 
@@ -326,6 +326,16 @@ brim_net *brim_mappo_net(const brim_mappo *w, int index);
 
 //---------------------------------- mappo_learn.c ----------------------------------
 
+typedef struct brim_mappo_iteration {
+  brim_mappo *w;
+  const brim_spans *spans;  // NULL: nothing is measured inside
+  int64_t part;             // of the records of the updates
+} brim_mappo_iteration;
+
+// Enqueue a rollout and its tally; the critic's values of its states.
+brim_status brim_mappo_collect(const brim_mappo_iteration *r);
+brim_status brim_mappo_value_states(brim_mappo *w);
+
 // Makes one iteration: rollout, advantages, all updates. Leaves sums and position alone.
 brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans);
 // Times pieces of a rollout. Changes the rollout's first steps and what it carries; the caller restores them.
@@ -357,18 +367,6 @@ brim_status brim_mappo_fused_gradients(const brim_mappo *w, const brim_ppo_losse
 const char *brim_mappo_fused_text(const brim_mappo *w);  // "rollout and update", "update", "no"
 // Writes the line for the start of a run; false = there is nothing to report.
 bool brim_mappo_fused_line(const brim_mappo *w, brim_work_line *out);
-
-//---------------------------------- mappo_learn.c ----------------------------------
-
-typedef struct brim_mappo_iteration {
-  brim_mappo *w;
-  const brim_spans *spans;  // NULL: nothing is measured inside
-  int64_t part;             // of the records of the updates
-} brim_mappo_iteration;
-
-// Enqueue a rollout and its tally; the critic's values of its states.
-brim_status brim_mappo_collect(const brim_mappo_iteration *r);
-brim_status brim_mappo_value_states(brim_mappo *w);
 
 //---------------------------------- mappo_rows.c ----------------------------------
 

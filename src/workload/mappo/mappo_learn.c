@@ -195,8 +195,8 @@ static brim_status collect_on_host(const brim_mappo_iteration *r) {
 
 //------------------------------------------ iteration ------------------------------------------
 // An iteration: a rollout, the critic's values of all its states, advantages, and update_epochs passes over
-// it in minibatches. Where the device records, all of it is one launch (several where it has more than
-// BRIM_GROUP_STATES updates); of measured iterations the rollout is one of its own.
+// it in minibatches. A device that records makes it one launch (several with more than BRIM_GROUP_STATES updates); in
+// measured iterations the rollout is a launch of its own.
 
 //---------------------------------- advantages ----------------------------------
 
@@ -323,7 +323,7 @@ static brim_status update(brim_mappo *w, int64_t index, int64_t within) {
       .ctx = w,
   };
   BRIM_TRY(w->ppo->rows(&w->where, &rows));
-  // a fused rollout keeps what networks saw, and no states to look at again
+  // a fused rollout keeps the inputs of the networks instead of states
   if (!w->fusing.rollout) BRIM_TRY(w->collect->look(&w->where, &w->shape, w->block, &view));
   BRIM_TRY(brim_mappo_settle(w));
   return brim_group_enqueue(w->group, &part, within);
@@ -343,7 +343,7 @@ static brim_status enqueue_rollout(void *ctx) {
   return brim_mappo_collect(r);
 }
 
-// Everything of a part of the updates, in order: what a record holds.
+// Enqueues a part of the updates in order: the content of a record.
 static brim_status enqueue_updates(void *ctx) {
   const brim_mappo_iteration *r = (const brim_mappo_iteration *)ctx;
   brim_mappo *w = r->w;
@@ -363,7 +363,7 @@ static brim_status enqueue_all(void *ctx) {
   return enqueue_updates(ctx);
 }
 
-// Between the host's and the device's memory, or within it: what a rollout carries and the statistics.
+// Copies the state that a rollout carries, and the statistics, to the backup or `back`.
 static brim_status copy_carried(brim_mappo *w, bool back) {
   brim_device *device = w->context.device;
   char *backup = w->memory + w->places.backup;
@@ -394,7 +394,7 @@ static void fill_states(brim_mappo *w, double lr) {
   }
 }
 
-// Spans are inside where they are reported, and none else: a record has none.
+// A measured rollout has spans inside; a recorded one has none.
 static brim_status roll_out(brim_mappo *w, const brim_spans *spans) {
   const brim_mappo_iteration run = {.w = w, .spans = spans};
   brim_mappo_iteration recorded = {.w = w,
@@ -428,8 +428,8 @@ static brim_status read_back(brim_mappo *w) {
   return BRIM_OK;
 }
 
-// The host waits for a rollout of its own environments, so that the update is a phase apart. A GPU that
-// has both to do is waited for once: exact steps tell the two apart by its clock.
+// If the host steps environments, it waits for the rollout, so that the update is a phase of its own. A GPU that does both
+// is waited for once; exact steps separate the two by its clock.
 static brim_status run_all(brim_mappo *w, const brim_spans *spans) {
   const bool apart = w->sizes.on_host || w->context.device->info.host_memory;
   const bool exact = spans && spans->exact, whole = !apart && !exact;
@@ -585,7 +585,7 @@ static void tell_device(const brim_spans *spans, const brim_mappo_pieces *pieces
   }
 }
 
-// After the iteration: what its phases took, and would take with the environments on the GPU.
+// Reports the times of the phases after an iteration, and their times with the environments on the GPU.
 static brim_status probe_tell(brim_mappo *w, const brim_spans *spans,
                               const brim_mappo_pieces *pieces) {
   brim_device *device = w->context.device;

@@ -1,4 +1,4 @@
-// Tables of multi-agent PPO: keys, help, metrics, findings, what it watches for, views.
+// Tables of multi-agent PPO: keys, help, metrics, findings, troubles, views.
 
 #include "workload/mappo/mappo_int.h"
 
@@ -101,7 +101,7 @@ static const brim_config_component_row components[] = {
     BRIM_COMPONENT("model", "actor_critic", actor_critic_args, "policy and value heads"),
 };
 
-// Minibatches have that many samples where it is written (brim_mappo_make_knobs).
+// If the config has this key, it sets the samples of a minibatch (mappo_setup.c).
 static const char *const given[] = {"data.batch_size", NULL};
 
 static const char *const yields[] = {"mappo.rollout_steps",
@@ -556,7 +556,7 @@ static bool matters(const brim_result *r, double ms) {
 
 //---------------------------------- sizes ----------------------------------
 
-// NaN where a record does not say.
+// NaN if the record does not say.
 static double agents_of(const brim_result *r) {
   if (r->rate_count <= BRIM_MAPPO_RATE_STEPPED) return (double)NAN;
   return 1 / r->rates[BRIM_MAPPO_RATE_STEPPED].per_sample;
@@ -564,8 +564,8 @@ static double agents_of(const brim_result *r) {
 
 static double env_steps(const brim_result *r) { return r->plan.samples_per_step / agents_of(r); }
 
-// Agent samples of a minibatch where an iteration has so many environment steps: batch_size is what the
-// config asks for, of which whole environment steps that divide a rollout are left.
+// Agent samples of a minibatch in an iteration of `steps` environment steps. The config's batch_size is
+// rounded to whole environment steps that divide a rollout.
 static double batch_at(const brim_result *r, double steps) {
   const double count = brim_result_knob_number(r, "minibatches", 0), agents = agents_of(r);
   const double asked = brim_result_knob_number(r, "batch_size", 0);
@@ -581,12 +581,12 @@ static double batch_of(const brim_result *r) {
 
 //---------------------------------- environments to the GPU ----------------------------------
 
-// A step on the GPU takes as long for one environment as for hundreds, which are fewer steps: that many,
-// where an iteration has enough environment steps for each of them to make a few.
+// On the GPU a step of one environment takes as long as a step of hundreds. So try that many, if an iteration
+// has enough environment steps for each of them to make a few.
 enum { MANY_ENVS = 256, LEAST_STEPS = 4 };
 
-// The update of as many samples where an iteration has whole steps of `envs` environments. What divides that
-// may be larger or smaller minibatches; small ones cost about the same each.
+// The time of an update with about as many samples, if an iteration has whole steps of `envs` environments.
+// Its minibatches may be larger or smaller; small ones cost about the same each.
 static double update_at(const brim_result *r, double envs) {
   const double steps = ceil(env_steps(r) / envs) * envs;
   const double before = batch_of(r), after = batch_at(r, steps);
@@ -606,7 +606,8 @@ static double moved_ms(const brim_result *r, double envs) {
   return rest + there * own / envs + (envs > own ? update_at(r, envs) : update_ms(r));
 }
 
-// Measured with the environments on the GPU and the rest alike: as many of them, or more. The fastest.
+// The fastest measured setting with the environments on the GPU and the rest equal; `more`: also with more of
+// them.
 static const brim_result *find_moved(const brim_findings *v, bool more) {
   const double own = brim_result_knob_number(v->r, "num_envs", 1);
   const brim_result *best = NULL;
@@ -1058,11 +1059,11 @@ const brim_work_diagnosis brim_mappo_diagnosis = {.rows = troubles,
 
 enum { MOST_SIDES = 3 };
 
-// A measured setting, and what a column calls it.
+// A measured setting and the heading of its column.
 typedef struct side {
   const char *heading;
   const brim_result *r;
-  const char *ms;  // the heading of its milliseconds where there are two
+  const char *ms;  // the heading of its milliseconds, if there are two settings
 } side;
 
 // Three digits, or all of a larger number.
@@ -1096,7 +1097,7 @@ static double share_of(const brim_result *r, brim_phase phase) {
   return r->phase_used[phase] && isfinite(share) ? share : 0;
 }
 
-// Percent of a phase in which the GPU computes; of the iteration by its own counters where they are known.
+// Percent of a phase in which the GPU computes. The iteration has the GPU's own counters, if known.
 static double busy_of(const brim_result *r, brim_phase phase) {
   const double percent = 100 * r->phase_busy_ms[phase] / r->phase_ms[phase].mean;
   return percent > 100 ? 100 : percent;
@@ -1372,7 +1373,7 @@ static bool is_asked(const brim_result *r) {
 
 static const brim_result *asked(const brim_result *results, size_t count) {
   const brim_result *found = NULL;
-  for (size_t i = 0; i < count; i++) {  // what was measured again stands later
+  for (size_t i = 0; i < count; i++) {  // repeated measurements come later
     if (brim_result_ran(&results[i]) && is_asked(&results[i])) found = &results[i];
   }
   return found;

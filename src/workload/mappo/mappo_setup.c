@@ -82,8 +82,8 @@ static size_t envs_axis(void *work, const brim_knob_sweep *sweep, int64_t *value
   return brim_knob_with_own(w->knobs[BRIM_MAPPO_ENVS].value, from, count, INT64_MAX, values);
 }
 
-// Minibatches change learning as much as speed: one other size says what a larger one gains, and where
-// trying is slow, the config's own alone.
+// Minibatches change learning as much as speed: one larger size shows its gain. On a CPU, where trials are
+// slow, only the config's own.
 static size_t batch_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   static const int64_t counts[] = {4}, samples[] = {4096};
   const brim_mappo *w = (const brim_mappo *)work;
@@ -214,7 +214,7 @@ static int32_t worker_count(const brim_mappo *w, int64_t asked, int64_t threads)
   return device->info.threads > 0 ? device->info.threads : brim_cpu_count();
 }
 
-// num_workers x episodes_per_worker environments, where the second is given.
+// num_workers x episodes_per_worker environments, if the second is set.
 static int64_t envs_of(const brim_mappo *w, bool on_gpu) {
   const brim_config *config = w->config;
   const int64_t each = brim_config_int(config, "mappo.episodes_per_worker");
@@ -273,9 +273,9 @@ static brim_status make_knobs(brim_mappo *w) {
   return BRIM_OK;
 }
 
-// A run that continues has as many environments as before, on whatever device, unless the config
-// names another number: as many as were chosen, of which memory may have left fewer (brim.adapted). A rollout
-// that memory kept from being fused is not fused: the same bits follow.
+// A resumed run has the environments that the first run chose, on any device, unless the config names another
+// number. (Too little memory may have left fewer: brim.adapted.) A rollout that was not fused for lack of
+// memory stays so, which keeps the bits.
 void brim_mappo_keep_choices(brim_mappo *w, const json_t *metadata) {
   const char *text = json_string_value(json_object_get(metadata, "brim.policy"));
   json_t *policy = NULL;
@@ -331,8 +331,8 @@ int64_t brim_mappo_batch(int64_t rows, double steps) {
   return down <= up || up < 1 ? below : above;
 }
 
-// data.batch_size counts agent samples. A minibatch has whole environment steps, and all have the same
-// number: the nearest that divides a rollout, by factor.
+// data.batch_size counts agent samples. All minibatches have the same number of whole environment steps: of
+// the divisors of a rollout, the nearest by factor.
 static brim_status batch_of_samples(const brim_mappo *w, int64_t samples, int64_t rows,
                                     brim_mappo_sizes *s) {
   int64_t wanted = samples / w->z.agents, below, above;
@@ -406,7 +406,7 @@ brim_status brim_mappo_apply(const brim_mappo *w, const brim_setting *setting,
   return take_batch(w, v[BRIM_MAPPO_BATCH], out);
 }
 
-// Minibatches of a given number divide a rollout of the environments that brim chose, where that is possible.
+// Adjusts the number of environments that brim chose, so that the minibatches divide a rollout, if possible.
 static void fit_envs(brim_mappo *w) {
   int64_t *envs = &w->knobs[BRIM_MAPPO_ENVS].value;
   const int64_t minibatches = w->knobs[BRIM_MAPPO_BATCH].value;
@@ -482,8 +482,8 @@ static brim_value float_value(double x) {
   return (brim_value){.kind = BRIM_VALUE_FLOAT, .number = x};
 }
 
-// actor_critic: orthogonal weights; the last layer of the policy starts small, so that all actions are
-// about equally likely at first.
+// actor_critic has orthogonal weights. The policy's last layer starts small, so that all actions are about
+// equally likely at first.
 static void make_pair(const brim_component *c, bool critic, brim_mappo_model *m) {
   add_arg(m, "depth", int_value(brim_component_int(c, "depth", 2)));
   add_arg(m, "hidden", int_value(brim_component_int(c, "hidden", 256)));
@@ -570,7 +570,7 @@ static brim_status read_how(brim_mappo *w) {
   return brim_schedule_init(&w->schedule, scheduler, w->optimizer.lr, warmup.steps, h->iterations);
 }
 
-// Keys that other workloads have for what mappo has its own for, or nothing.
+// Warns of keys of other workloads, and names the key of mappo that replaces them.
 static void warn_of_others(const brim_config *config) {
   static const char *const keys[][2] = {{"training.epochs", "mappo.iterations"},
                                         {"training.ema_decay", NULL},
@@ -638,7 +638,7 @@ static brim_status find_gpu_tables(brim_mappo *w) {
                    backend);
 }
 
-// The device's own, or this program's where the device is the host.
+// Finds the device's tables, or this program's if the device is the host.
 static brim_status find_tables(brim_mappo *w) {
   brim_device *device = w->context.device;
   w->where.stream = device->stream;
@@ -842,7 +842,7 @@ static brim_status plan(const brim_mappo *w, const brim_setting *setting, brim_p
   return BRIM_OK;
 }
 
-// Workspaces depend on the number of threads; what is configured now keeps its own.
+// Workspaces depend on the number of threads; the present setting keeps its own.
 brim_status brim_mappo_plan(void *work, const brim_setting *setting, brim_plan *out) {
   const brim_mappo *w = (const brim_mappo *)work;
   brim_device *device = w->context.device;
@@ -928,8 +928,8 @@ static brim_status make_buffers(brim_mappo *w, const needs *n) {
   return BRIM_OK;
 }
 
-// Threads that step environments: the config's workers, and on the CPU the device's own where they are as
-// many.
+// Makes the threads that step environments: the config's workers, or the device's own threads on a CPU with
+// as many.
 static brim_status make_pool(brim_mappo *w) {
   if (w->where.pool) BRIM_TRY(brim_work_env_threads(w->context.device, &w->where));
   w->host = w->where;
