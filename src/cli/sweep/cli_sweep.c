@@ -362,38 +362,20 @@ static const brim_option options[] = {
     {0},
 };
 
-static const struct {
-  const char *name;
-  brim_status (*run)(brim_cli *cli);
-  bool looks;  // Ctrl-C stops this command only, not the sweep
-} verbs[] = {
-    {"status", brim_cli_sweep_status, true},
-    {"cancel", brim_cli_sweep_cancel, true},
-    {"pause", brim_cli_sweep_pause, true},
-    {"resume", brim_cli_sweep_resume, true},
-    {"retry", brim_cli_sweep_retry, true},
-    {"rerun-failed", brim_cli_sweep_rerun_failed, true},
-    {"priority", brim_cli_sweep_priority, true},
-    {"drain", brim_cli_sweep_drain, true},
-    {"undrain", brim_cli_sweep_undrain, true},
-    {"export", brim_cli_sweep_export, true},
-    {"log", brim_cli_sweep_log, true},
-    {"move", brim_cli_sweep_move, true},
-    {"get", brim_cli_sweep_get, true},
-    {"stop", brim_cli_sweep_stop, true},
-    {"chaos", brim_cli_sweep_chaos, true},
-    {"execute", brim_cli_sweep_execute, false},
-    {"element", brim_cli_sweep_slurm_task, false},
-    {"plan", brim_cli_sweep_plan, false},
-};
-
 // A file with the name of an action is written ./status.
 static brim_status run(brim_cli *cli) {
+  static const brim_cli_verb others[] = {
+      {"export", brim_cli_sweep_export}, {"chaos", brim_cli_sweep_chaos}, {NULL, NULL}};
+  static const brim_cli_verb *const tables[] = {brim_cli_sweep_show, brim_cli_sweep_control, others,
+                                                brim_cli_sweep_child};
   const char *word = cli->parse.positional_count > 0 ? cli->parse.positional[0] : "";
-  for (size_t i = 0; i < sizeof verbs / sizeof verbs[0]; i++) {
-    if (strcmp(verbs[i].name, word) != 0) continue;
-    if (verbs[i].looks) brim_cli_interrupt_set(BRIM_CLI_STOPS);
-    return verbs[i].run(cli);
+  for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
+    for (const brim_cli_verb *verb = tables[i]; verb->name; verb++) {
+      if (strcmp(verb->name, word) != 0) continue;
+      // Ctrl-C stops an action of a user, and never the sweep.
+      if (tables[i] != brim_cli_sweep_child) brim_cli_interrupt_set(BRIM_CLI_STOPS);
+      return verb->run(cli);
+    }
   }
   return brim_cli_sweep_run(cli);
 }

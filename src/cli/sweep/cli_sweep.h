@@ -66,27 +66,16 @@ brim_status brim_cli_sweep_newest(char **out);
 brim_status brim_cli_sweep_log_path(const char *folder, const char *exp, int64_t attempt,
                                     char **out);
 
-// Actions. positional[0] is the action; for `run` it is the grid.
-brim_status brim_cli_sweep_run(brim_cli *cli);           // brim sweep GRID
-brim_status brim_cli_sweep_status(brim_cli *cli);        // status [PLACE]
-brim_status brim_cli_sweep_cancel(brim_cli *cli);        // cancel ID...
-brim_status brim_cli_sweep_pause(brim_cli *cli);         // pause ID...
-brim_status brim_cli_sweep_resume(brim_cli *cli);        // resume ID...
-brim_status brim_cli_sweep_retry(brim_cli *cli);         // retry ID...
-brim_status brim_cli_sweep_rerun_failed(brim_cli *cli);  // rerun-failed [PLACE]
-brim_status brim_cli_sweep_priority(brim_cli *cli);      // priority ID N
-brim_status brim_cli_sweep_drain(brim_cli *cli);         // drain [PLACE] WORKER...
-brim_status brim_cli_sweep_undrain(brim_cli *cli);       // undrain [PLACE] WORKER...
-brim_status brim_cli_sweep_export(brim_cli *cli);        // export [PLACE]
-brim_status brim_cli_sweep_log(brim_cli *cli);           // log ID
-brim_status brim_cli_sweep_get(brim_cli *cli);           // get ID [NAME]
-brim_status brim_cli_sweep_move(brim_cli *cli);          // move FROM TO
-brim_status brim_cli_sweep_stop(brim_cli *cli);          // stop [PLACE]
-brim_status brim_cli_sweep_chaos(brim_cli *cli);         // chaos
-// Started by sweeps and Slurm, not by users; they have no options.
-brim_status brim_cli_sweep_execute(brim_cli *cli);
-brim_status brim_cli_sweep_slurm_task(brim_cli *cli);
-brim_status brim_cli_sweep_plan(brim_cli *cli);
+// Actions; positional[0] is the name. Each table ends with a NULL name.
+extern const brim_cli_verb brim_cli_sweep_show[];  // status, log, get
+extern const brim_cli_verb
+    brim_cli_sweep_control[];  // cancel, pause, resume, retry, priority, drain, move, stop ...
+extern const brim_cli_verb
+    brim_cli_sweep_child[];  // started by sweeps and Slurm, not by users; without options
+brim_status brim_cli_sweep_export(brim_cli *cli);
+brim_status brim_cli_sweep_chaos(brim_cli *cli);
+// brim sweep GRID: positional[0] is the grid.
+brim_status brim_cli_sweep_run(brim_cli *cli);
 
 #ifdef __cplusplus
 }

@@ -133,7 +133,7 @@ static brim_status open_link(const brim_cli *cli, const execute_words *w, brim_l
   }
 }
 
-brim_status brim_cli_sweep_execute(brim_cli *cli) {
+static brim_status execute_action(brim_cli *cli) {
   execute_words words = {0};
   BRIM_TRY(parse_words(cli, &words));
   brim_lab_link *link = NULL;
@@ -491,7 +491,7 @@ static brim_status run(slurm_task *e) {
   return brim_fail(BRIM_ECHILD, "%s: %s", brim_failure_name(report.failure), report.message);
 }
 
-brim_status brim_cli_sweep_slurm_task(brim_cli *cli) {
+static brim_status slurm_task_action(brim_cli *cli) {
   slurm_task e = {.cli = cli};
   // Preemption signals more than once, but the training must save.
   brim_cli_interrupt_set(BRIM_CLI_SAVES_ALWAYS);
@@ -751,7 +751,7 @@ static brim_status answer(planner *p, const char *line, size_t size) {
   return brim_cli_json(p->cli, reply);
 }
 
-brim_status brim_cli_sweep_plan(brim_cli *cli) {
+static brim_status plan_action(brim_cli *cli) {
   planner p = {.cli = cli};
   char *line = NULL;
   size_t cap = 0;
@@ -768,3 +768,10 @@ brim_status brim_cli_sweep_plan(brim_cli *cli) {
   brim_cli_job_close(&p.job);
   return status == BRIM_EEND ? BRIM_OK : status;
 }
+
+const brim_cli_verb brim_cli_sweep_child[] = {
+    {"execute", execute_action},
+    {"element", slurm_task_action},
+    {"plan", plan_action},
+    {NULL, NULL},
+};

@@ -180,7 +180,7 @@ enum {
   ENDED_BADLY = 1u << BRIM_EXP_FAILED | 1u << BRIM_EXP_CANCELLED
 };
 
-brim_status brim_cli_sweep_cancel(brim_cli *cli) {
+static brim_status cancel_action(brim_cli *cli) {
   static const control what = {"cancel",
                                WAITING | UNDER_WAY | PAUSED,
                                BRIM_WANT_CANCEL,
@@ -192,7 +192,7 @@ brim_status brim_cli_sweep_cancel(brim_cli *cli) {
   return apply(cli, &what);
 }
 
-brim_status brim_cli_sweep_pause(brim_cli *cli) {
+static brim_status pause_action(brim_cli *cli) {
   static const control what = {"pause",
                                WAITING | UNDER_WAY,
                                BRIM_WANT_PAUSE,
@@ -204,7 +204,7 @@ brim_status brim_cli_sweep_pause(brim_cli *cli) {
   return apply(cli, &what);
 }
 
-brim_status brim_cli_sweep_resume(brim_cli *cli) {
+static brim_status resume_action(brim_cli *cli) {
   static const control what = {"resume",
                                PAUSED,
                                BRIM_WANT_RUN,
@@ -216,7 +216,7 @@ brim_status brim_cli_sweep_resume(brim_cli *cli) {
   return apply(cli, &what);
 }
 
-brim_status brim_cli_sweep_retry(brim_cli *cli) {
+static brim_status retry_action(brim_cli *cli) {
   static const control what = {"retry",
                                PAUSED | ENDED_BADLY,
                                BRIM_WANT_COUNT,
@@ -228,7 +228,7 @@ brim_status brim_cli_sweep_retry(brim_cli *cli) {
   return apply(cli, &what);
 }
 
-brim_status brim_cli_sweep_rerun_failed(brim_cli *cli) {
+static brim_status rerun_failed_action(brim_cli *cli) {
   static const control what = {"rerun-failed",
                                0,
                                BRIM_WANT_COUNT,
@@ -249,7 +249,7 @@ brim_status brim_cli_sweep_rerun_failed(brim_cli *cli) {
   return status;
 }
 
-brim_status brim_cli_sweep_priority(brim_cli *cli) {
+static brim_status priority_action(brim_cli *cli) {
   static const control what = {"priority",
                                0,
                                BRIM_WANT_COUNT,
@@ -274,7 +274,7 @@ brim_status brim_cli_sweep_priority(brim_cli *cli) {
   return status;
 }
 
-brim_status brim_cli_sweep_move(brim_cli *cli) {
+static brim_status move_action(brim_cli *cli) {
   brim_store *from = NULL, *to = NULL;
   if (cli->parse.positional_count != 3) {
     return brim_cli_usage(cli, BRIM_N_("move needs two stores: brim sweep move FROM TO"));
@@ -323,7 +323,7 @@ static brim_status stop_in(brim_cli *cli, const char *folder) {
 }
 
 // Stops the sweep of a folder: several sweeps may use one database.
-brim_status brim_cli_sweep_stop(brim_cli *cli) {
+static brim_status stop_action(brim_cli *cli) {
   char *place = NULL;
   const char *folder = brim_option_string(&cli->parse, "output-dir", NULL);
   if (folder) return stop_in(cli, folder);
@@ -380,6 +380,20 @@ static brim_status drain_apply(brim_cli *cli, bool drain) {
   return status;
 }
 
-brim_status brim_cli_sweep_drain(brim_cli *cli) { return drain_apply(cli, true); }
+static brim_status drain_action(brim_cli *cli) { return drain_apply(cli, true); }
 
-brim_status brim_cli_sweep_undrain(brim_cli *cli) { return drain_apply(cli, false); }
+static brim_status undrain_action(brim_cli *cli) { return drain_apply(cli, false); }
+
+const brim_cli_verb brim_cli_sweep_control[] = {
+    {"cancel", cancel_action},
+    {"pause", pause_action},
+    {"resume", resume_action},
+    {"retry", retry_action},
+    {"rerun-failed", rerun_failed_action},
+    {"priority", priority_action},
+    {"drain", drain_action},
+    {"undrain", undrain_action},
+    {"move", move_action},
+    {"stop", stop_action},
+    {NULL, NULL},
+};

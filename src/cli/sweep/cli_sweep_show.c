@@ -431,7 +431,7 @@ static brim_status print_view(brim_cli *cli, const listing *l) {
   return brim_cli_finish_text(cli, &text, status);
 }
 
-brim_status brim_cli_sweep_status(brim_cli *cli) {
+static brim_status status_action(brim_cli *cli) {
   char *place = NULL;
   brim_lab_link *link = NULL;
   if (brim_option_int(&cli->parse, "limit", 40) < 0) {
@@ -594,7 +594,7 @@ static brim_status show_log(log_view *v, const char *folder) {
   return print_more(v);
 }
 
-brim_status brim_cli_sweep_log(brim_cli *cli) {
+static brim_status log_action(brim_cli *cli) {
   log_view v = {.cli = cli, .attempt = brim_option_int(&cli->parse, "attempt", 0)};
   char *place = NULL, *folder = NULL;
   const char *given = brim_option_string(&cli->parse, "output-dir", NULL);
@@ -715,7 +715,7 @@ static brim_status get(getting *g, const char *place) {
   return status;
 }
 
-brim_status brim_cli_sweep_get(brim_cli *cli) {
+static brim_status get_action(brim_cli *cli) {
   const size_t words = cli->parse.positional_count;
   const char *name = words > 2 ? cli->parse.positional[2] : "weights";
   getting g = {.cli = cli, .kind = brim_lab_file_find(name)};
@@ -737,3 +737,10 @@ brim_status brim_cli_sweep_get(brim_cli *cli) {
   brim_free(place);
   return status;
 }
+
+const brim_cli_verb brim_cli_sweep_show[] = {
+    {"status", status_action},
+    {"log", log_action},
+    {"get", get_action},
+    {NULL, NULL},
+};
