@@ -4,10 +4,6 @@
 
 #include "base/base.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BENCH_LOADER_MAX_WINDOWS = 200 };
 
 // One piece of work (a batch, a chunk); *samples is what it came to.
@@ -50,7 +46,4 @@ brim_status bench_h5_step(void *h5, uint64_t *samples);
 // One pass over everything, chunk by chunk.
 brim_status bench_h5_digest(bench_h5 *h5, uint64_t *digest);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BENCH_LOADER_H_

@@ -6,10 +6,6 @@
 #include "engine/engine_int.h"
 #include "measure/measure_int.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // What the machine can do at best, of what matters for the network.
 typedef struct bench_ceilings {
   double copy_bytes_per_s;  // device to device, read and write counted
@@ -39,7 +35,4 @@ brim_status bench_parse_component(brim_arena *arena, const char *text, const cha
 // One object to stdout as a line; takes it.
 brim_status bench_print_json(json_t *object);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BENCH_MODEL_H_

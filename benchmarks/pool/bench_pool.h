@@ -8,10 +8,6 @@
 
 #include "base/base_str.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // One connection: a request at a time, then its reply.
 typedef struct bench_conn {
   int fd;
@@ -51,7 +47,4 @@ bench_process bench_process_read(long pid);  // zeros where there is none
 
 void bench_fail(const char *what) __attribute__((noreturn));
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BENCH_POOL_H_

@@ -6,10 +6,6 @@
 
 #include "backend/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_RANKS_MAX 1024
 
 // The functions of an implementation. Every rank makes the same calls in the same order, from one
@@ -79,7 +75,4 @@ typedef struct brim_mpi_table {
 } brim_mpi_table;
 brim_status brim_comm_open_mpi(brim_comm **out, int *local_rank, int *local_size);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BACKEND_COMM_H_

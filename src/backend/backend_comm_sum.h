@@ -5,10 +5,6 @@
 
 #include "backend/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // sum[i] += more[i] for F32, F64 and I64, which wraps around.
 static inline void brim_comm_add(void *sum, const void *more, int64_t count, brim_dtype dtype) {
   if (dtype == BRIM_F32) {
@@ -42,7 +38,4 @@ static inline void brim_comm_slice(int64_t count, int rank, int size, int64_t *b
   *end = *begin + step < count ? *begin + step : count;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BACKEND_COMM_SUM_H_

@@ -7,10 +7,6 @@
 
 #include "backend/backend_comm.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Makes the device rank brim_comm_rank(comm) of brim_comm_size(comm); NULL: a rank alone. `comm` is
 // borrowed until the device closes or the next call; requests are made in the order of ops. With
 // `own` the backend's communicator is used where possible (all ranks must pass the same); *why
@@ -35,7 +31,4 @@ brim_status brim_exchange_check(brim_device *device);
 // Bytes of the host's memory that a prepared call holds.
 size_t brim_exchange_host_bytes(const brim_op_call *call);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BACKEND_EXCHANGE_H_

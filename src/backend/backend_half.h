@@ -5,10 +5,6 @@
 #include <stdint.h>
 #include <string.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 static inline float brim_bits_to_f32(uint32_t bits) {
   float value;
   memcpy(&value, &bits, sizeof(value));
@@ -56,7 +52,4 @@ static inline uint16_t brim_f32_to_f16(float value) {
   return (uint16_t)(sign | ((magnitude - 0x38000000u) >> 13));
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BACKEND_HALF_H_

@@ -4,10 +4,6 @@
 
 #include "backend/backend_exchange.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Why the plug-in of this name refused to load; NULL if it did not refuse.
 const char *brim_registry_why(const brim_registry *registry, const char *name);
 
@@ -17,7 +13,4 @@ brim_status brim_exchange_prepare(brim_device *device, brim_op_call *call);
 brim_status brim_exchange_run(brim_device *device, const brim_op_call *call);
 void brim_exchange_release(brim_device *device, brim_op_call *call);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BACKEND_INT_H_

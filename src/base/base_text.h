@@ -5,10 +5,6 @@
 
 #include "base/base_str.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // True if a terminal shows these n bytes as they are. Line breaks and tabs pass. Other control characters (C0, DEL, C1),
 // bidirectional and line controls (U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069, U+061C, U+2028, U+2029) and invalid
 // UTF-8 do not.
@@ -25,7 +21,4 @@ void brim_text_plain(const char *text, char *out, size_t size);
 // line break as a formula, so such text gets a ' in front; numbers do not.
 void brim_text_append_csv(brim_str *out, const char *text);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BASE_TEXT_H_

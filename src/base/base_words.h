@@ -11,10 +11,6 @@
 #include "base/base_msg.h"
 #include "base/base_str.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Appends a message and its values to the field `out`, which must be empty or filled by this function. A value of %s may be
 // such a field. Cuts off at a character boundary.
 void brim_words_add(char *out, size_t size, const char *english, ...) BRIM_PRINTF(3, 4);
@@ -35,7 +31,4 @@ void brim_words_read_in(const brim_msg_catalogue *language, const char *words, b
 // True if the text contains a sentence that can be translated.
 bool brim_words_are(const char *text);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BASE_WORDS_H_

@@ -5,10 +5,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct brim_xxh64 {
   uint64_t lane[4];
   uint64_t total;     // bytes so far
@@ -19,7 +15,4 @@ void brim_xxh64_init(brim_xxh64 *h);
 void brim_xxh64_update(brim_xxh64 *h, const void *data, size_t size);
 uint64_t brim_xxh64_value(const brim_xxh64 *h);  // of the bytes so far; more may follow
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BASE_XXH64_H_

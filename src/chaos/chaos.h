@@ -23,10 +23,6 @@
 #include "base/base.h"
 #include "brim/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // 0 and NULL are the defaults.
 typedef struct brim_chaos_options {
   const char *program;  // required: brim
@@ -99,7 +95,4 @@ typedef struct brim_chaos_report {
 // BRIM_OK also with violations, which the report counts. BRIM_EINTERRUPTED: *stop ended the test.
 brim_status brim_chaos_run(const brim_chaos_options *options, brim_chaos_report *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CHAOS_H_

@@ -9,10 +9,6 @@
 #include "base/base_child.h"
 #include "chaos/chaos.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
   BRIM_CHAOS_ID = 13,       // 12 digits of an id, and the NUL
   BRIM_CHAOS_PROCS = 512,   // processes that are looked at
@@ -101,7 +97,4 @@ void brim_chaos_proxy_close(brim_chaos_proxy *proxy);  // cuts off all connectio
 // True if `data` begins with a whole HTTP/1.1 message of *size bytes.
 bool brim_chaos_message_whole(const char *data, size_t length, size_t *size);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CHAOS_INT_H_

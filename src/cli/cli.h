@@ -8,10 +8,6 @@
 #include "base/base.h"
 #include "ui/bench/ui_bench.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Exit codes. X(id, code, meaning): the source of the help topic, the man page and the mapping.
 #define BRIM_CLI_EXIT_MAP(X)                                                                     \
   X(OK, 0, BRIM_N_("done"))                                                                      \
@@ -206,7 +202,4 @@ extern const brim_cli_command brim_cli_train, brim_cli_bench, brim_cli_compare,
     brim_cli_sweep, brim_cli_serve, brim_cli_worker, brim_cli_report, brim_cli_profile,
     brim_cli_top, brim_cli_doctor;
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CLI_H_

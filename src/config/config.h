@@ -7,10 +7,6 @@
 #include "brim/config.h"
 #include "record/record_component.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum brim_config_mode {
   BRIM_CONFIG_RUN,    // train, bench, sweep: a repeated key is a warning and the later one wins
   BRIM_CONFIG_CHECK,  // config check
@@ -224,7 +220,4 @@ brim_status brim_config_edit_file(const char *path, const brim_config_edit *edit
 brim_status brim_config_edit_check(const char *path);
 void brim_config_edit_result_deinit(brim_config_edit_result *result);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CONFIG_ROOM_H_

@@ -4,10 +4,6 @@
 
 #include "config/config_rows.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // The place of brim_fail_at.
 #define AT(place) (place).file, (place).line, (place).col
 
@@ -332,7 +328,4 @@ int brim_config_axis_find(const brim_config_source *source, brim_config_path pat
 brim_status brim_config_item_text(brim_arena *arena, brim_config_path path,
                                   const brim_config_node *node, brim_str *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CONFIG_INT_H_

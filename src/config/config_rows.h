@@ -5,10 +5,6 @@
 
 #include "config/config.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // ---- keys ------------------------------------------------------------------------------------
 
 typedef enum brim_config_type {
@@ -173,7 +169,4 @@ brim_status brim_config_add_workload(const char *workload, const brim_config_sec
 // The same for components that several workloads share.
 brim_status brim_config_add_components(const brim_config_component_row *rows, size_t count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CONFIG_ROWS_H_

@@ -10,10 +10,6 @@
 #include "data/transform/data_augment.h"
 #include "record/record_component.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Inputs that lie in a mapped file as the samples have them, one behind the other. Not to be touched
 // by the host outside a guard (base_map.h): only their place counts here.
 typedef struct brim_source_rows {
@@ -305,7 +301,4 @@ void brim_loader_get_stats(brim_loader *loader, brim_loader_stats *out);
 // skip_broken. Loaders of several ranks have as many bytes.
 const uint8_t *brim_loader_left_out(const brim_loader *loader, size_t *bytes);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_DATA_H_

@@ -5,10 +5,6 @@
 
 #include "data/data.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- built-in sources ----------------------------------
 
 // How much no split of a data set reads, and the first names.
@@ -292,7 +288,4 @@ void brim_source_cache_free(brim_source_cache *cache);  // NULL is fine
 // detail says so and how to name it. Returns the status to continue with.
 brim_status brim_source_guess_other(const char *path, const char *said, brim_status failed);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_DATA_INT_H_

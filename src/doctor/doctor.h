@@ -8,10 +8,6 @@
 #include "monitor/monitor.h"
 #include "record/record_doctor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Bytes of a file system.
 typedef struct brim_doctor_space {
   double total, free;  // free: for this user
@@ -110,7 +106,4 @@ void brim_doctor_config(const brim_doctor_job *job, brim_doctor_report *out);
 // Adds one line with the reason why the config or its data cannot be opened.
 void brim_doctor_config_failed(const char *message, const char *words, brim_doctor_report *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_DOCTOR_H_

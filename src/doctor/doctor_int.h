@@ -8,10 +8,6 @@
 #include "doctor/doctor.h"
 #include "monitor/monitor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_DOCTOR_PATH = 1024, BRIM_DOCTOR_TEXT = 16384 };
 
 struct brim_doctor_row;
@@ -88,7 +84,4 @@ void brim_doctor_there(const char *path, char *out, size_t size);
 bool brim_doctor_mount(const brim_doctor_machine *m, const char *path, char *type, size_t type_size,
                        char *point, size_t point_size);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_DOCTOR_INT_H_

@@ -9,10 +9,6 @@
 #include "brim/plan.h"
 #include "record/record_component.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum brim_precision {
   BRIM_PRECISION_FP32,
   BRIM_PRECISION_TF32,
@@ -479,7 +475,4 @@ brim_status brim_schedule_init(brim_schedule *schedule, const brim_component *sc
                                double base_lr, int64_t warmup_steps, int64_t total_steps);
 double brim_schedule_lr(const brim_schedule *schedule, int64_t step);  // step from 1
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_ENGINE_H_

@@ -8,10 +8,6 @@
 
 #include "backend/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum brim_tensor_kind {
   BRIM_TENSOR_INPUT,  // a batch as it comes
   BRIM_TENSOR_TARGET,
@@ -234,7 +230,4 @@ brim_status brim_graph_backward(brim_graph *g);
 void brim_graph_group_call(const brim_graph *g, const brim_gnode *node, int32_t group,
                            const brim_op_call *whole, brim_op_call *call);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_ENGINE_GRAPH_H_

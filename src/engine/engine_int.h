@@ -9,10 +9,6 @@
 #include "engine/engine.h"
 #include "engine/engine_graph.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- the planner (engine_plan.c) ----------------------------------
 
 // When each tensor is alive and where in the arena it lies: a pure function of the graph.
@@ -471,7 +467,4 @@ brim_status brim_safetensors_write_with(const char *path, const brim_safetensors
                                         size_t count, const json_t *metadata,
                                         brim_safetensors_put put, void *ctx);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_ENGINE_INT_H_

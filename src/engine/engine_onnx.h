@@ -5,10 +5,6 @@
 
 #include "engine/engine.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_ONNX_OPSET_MIN = 13, BRIM_ONNX_OPSET_MAX = 21, BRIM_ONNX_OPSET = 17 };
 
 typedef struct brim_onnx_options {
@@ -45,7 +41,4 @@ brim_status brim_onnx_export(const brim_net_spec *spec, const brim_safetensors *
                              const brim_onnx_options *options, const char *path,
                              brim_onnx_info *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_ENGINE_ONNX_H_

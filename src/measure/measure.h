@@ -10,10 +10,6 @@
 #include "record/record.h"
 #include "workload/workload.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- records ----------------------------------
 
 // Sets knob_set of records that were read, by their workload, if brim has it.
@@ -242,7 +238,4 @@ brim_status brim_scaling_exchange_run(brim_replica *replicas, size_t count,
                                       const brim_setting *setting,
                                       const brim_scaling_options *options, brim_scaling *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_MEASURE_H_

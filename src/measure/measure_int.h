@@ -4,10 +4,6 @@
 
 #include "measure/measure.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Fills in workload, device, machine, setting and config; everything measured stays unknown.
 brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim_device *device,
                                 const brim_setting *setting, brim_result *out);
@@ -125,7 +121,4 @@ brim_status brim_cache_store(const brim_cache_file *file, const char *key,
 // A number from 0 up to `most`; NaN for anything else.
 double brim_cache_number(const json_t *entry, const char *name, double most);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_MEASURE_INT_H_

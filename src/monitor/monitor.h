@@ -9,10 +9,6 @@
 
 #include "record/record_top.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- facts ----------------------------------
 
 // Unknown texts are "", unknown numbers NaN, unknown counts 0.
@@ -283,7 +279,4 @@ void brim_top_reader_ask(brim_top_reader *reader, unsigned want);
 // fails here.
 brim_status brim_top_reader_take(brim_top_reader *reader, brim_top_view *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_MONITOR_H_

@@ -8,10 +8,6 @@
 #include "monitor/monitor.h"
 #include "monitor/monitor_nvml_abi.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_GPU_ROOT_BYTES = 256 };
 
 struct brim_gpu_monitor {
@@ -99,7 +95,4 @@ void brim_top_host_read(brim_top_host_state *state, int64_t now_ns, brim_top_hos
 // "docker 0123456789ab" from the text of /proc/PID/cgroup; "" if it names no container.
 void brim_top_container(const char *cgroup, char *out, size_t size);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_MONITOR_INT_H_

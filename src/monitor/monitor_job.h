@@ -6,10 +6,6 @@
 
 #include "record/record_job.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct brim_job_publisher brim_job_publisher;
 
 // Begins to publish `first`, whose process and start it fills in. NULL where that cannot be: the other
@@ -20,7 +16,4 @@ void brim_job_publisher_set(brim_job_publisher *publisher, const brim_job *job);
 // Removes the file.
 void brim_job_publisher_stop(brim_job_publisher *publisher);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_MONITOR_JOB_H_

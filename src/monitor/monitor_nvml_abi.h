@@ -304,7 +304,4 @@ typedef struct brim_nvml_api {
   int64_t (*now_ns)(void);
 } brim_nvml_api;
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_MONITOR_NVML_ABI_H_

@@ -5,10 +5,6 @@
 
 #include "profile/profile_trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_PHASE_TIMER_DEPTH 8
 
 // Sums host time per phase. Of nested spans only the innermost counts, so the phases never add up
@@ -66,7 +62,4 @@ void brim_gpu_trace_keep_details(brim_gpu_trace *trace, bool on);
 // before start.
 brim_status brim_gpu_trace_events(brim_gpu_trace *trace, brim_time begin, brim_trace *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_PROFILE_H_

@@ -4,10 +4,6 @@
 
 #include "profile/profile_trace.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Lists of ops, layers and phases from a trace by the host's clock, on a device that is the host. Rows are means over the
 // steps whose time is nearest to an untraced step (out->step_ms, or their median if that is unknown): a twentieth of all,
 // three at least. They are scaled to the untraced step. Sets traced_ms (the median of all) and traced_steps.
@@ -31,7 +27,4 @@ brim_status brim_profile_event_rows(const brim_trace *trace, double event_ns, br
 // Sets the ceiling of out->result that limits each row with FLOPs or bytes, and the share of it that was reached.
 void brim_profile_ceilings(brim_profile *out, const char *precision);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_PROFILE_ROWS_H_

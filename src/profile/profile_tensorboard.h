@@ -9,10 +9,6 @@
 
 #include "base/base.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Castagnoli's, of "123456789" 0xe3069283; and as it stands in a record.
 uint32_t brim_crc32c(const void *data, size_t size);
 uint32_t brim_crc32c_masked(const void *data, size_t size);
@@ -38,7 +34,4 @@ void brim_tensorboard_put_version(brim_str *out, double wall_s);
 void brim_tensorboard_put_scalar(brim_str *out, double wall_s, int64_t step, const char *tag,
                                  float value);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_PROFILE_TENSORBOARD_H_

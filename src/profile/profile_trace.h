@@ -5,10 +5,6 @@
 
 #include "record/record_profile.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum brim_trace_kind {
   BRIM_TRACE_KERNEL,
   BRIM_TRACE_COPY,
@@ -96,7 +92,4 @@ brim_status brim_chrome_write(const brim_trace *trace, const brim_profile_memory
 // Makes the folder, and replaces the files of an earlier trace in it.
 brim_status brim_scalars_write(const brim_trace *trace, const char *folder);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_PROFILE_TRACE_H_

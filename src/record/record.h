@@ -50,10 +50,6 @@
 #include "record/record_knob.h"
 #include "record/record_metric.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_RESULT_SCHEMA "brim.result/1"
 
 // Failure classes of a trial and of an experiment. Files have the names.
@@ -440,7 +436,4 @@ typedef struct brim_progress {
   double phase_share[BRIM_PHASE_COUNT];  // 0..1; all 0 = not measured
 } brim_progress;
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_H_

@@ -22,10 +22,6 @@
 
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // A variable, because srun and mpirun pass the environment and standard output on, but no other descriptor.
 #define BRIM_CHANNEL_ENV "BRIM_CHANNEL"
 
@@ -62,7 +58,4 @@ typedef struct brim_channel_record {
 // False: the event is no record.
 bool brim_channel_read(const json_t *event, brim_channel_record *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_CHANNEL_H_

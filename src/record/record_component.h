@@ -9,10 +9,6 @@
 
 #include "brim/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum brim_value_kind {
   BRIM_VALUE_NULL,
   BRIM_VALUE_BOOL,
@@ -67,7 +63,4 @@ double brim_component_float(const brim_component *c, const char *name, double fa
 bool brim_component_bool(const brim_component *c, const char *name, bool fallback);
 const char *brim_component_string(const brim_component *c, const char *name, const char *fallback);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_COMPONENT_H_

@@ -7,10 +7,6 @@
 #include "base/base.h"
 #include "record/record_metric.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Stretches of a curve that is longer, of which the lowest and the highest value stay; besides these
 // the first point, the last and the marked one.
 enum { BRIM_CURVE_STRETCHES = 256, BRIM_CURVE_POINTS = 2 * BRIM_CURVE_STRETCHES + 3 };
@@ -42,7 +38,4 @@ brim_status brim_curves_read(const brim_metric_set *set, const char *folder, int
                              brim_curves *out);
 void brim_curves_deinit(brim_curves *curves);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_CURVES_H_

@@ -16,10 +16,6 @@
 #include "base/base_json.h"
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // X(id, name in JSON, message)
 #define BRIM_DOCTOR_STATE_MAP(X)   \
   X(GOOD, "good", BRIM_N_("good")) \
@@ -85,7 +81,4 @@ brim_doctor_line *brim_doctor_report_add(brim_doctor_report *report, brim_doctor
                                          const char *key, brim_doctor_state state);
 brim_status brim_doctor_report_json(const brim_doctor_report *report, json_t **out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_DOCTOR_H_

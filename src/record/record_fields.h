@@ -5,10 +5,6 @@
 
 #include "record/record_int.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum brim_field_kind {
   BRIM_FIELD_TEXT,    // const char *: points into the JSON after reading
   BRIM_FIELD_CHARS,   // char []
@@ -80,7 +76,4 @@ brim_status brim_fields_wrong(const char *what, const char *key);
 // Hands `value` to *out, or drops it after a failure. `value` NULL = out of memory.
 brim_status brim_fields_hand_over(brim_status status, json_t *value, json_t **out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_FIELDS_H_

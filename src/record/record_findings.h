@@ -5,10 +5,6 @@
 
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // A result and its evidence: the results of the same sweep.
 typedef struct brim_findings {
   brim_result *r;
@@ -60,7 +56,4 @@ const char *brim_result_knob_text(const brim_result *r, const char *name);  // "
 // 0 = unknown.
 double brim_result_phase_ms(const brim_result *r, brim_phase phase);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_FINDINGS_H_

@@ -5,10 +5,6 @@
 
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_FORECAST_DEVICES = 8 };
 
 // Devices of one kind.
@@ -63,7 +59,4 @@ bool brim_forecast_runs(const brim_forecast_need *need);
 const brim_forecast_need *brim_forecast_best(const brim_forecast *forecast,
                                              const brim_forecast_row *row);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_FORECAST_H_

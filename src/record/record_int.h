@@ -5,10 +5,6 @@
 
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_RECORD_MAX_BYTES = 1 << 30 };
 
 // Copy into a field; what is too long is cut at a character.
@@ -34,7 +30,4 @@ typedef brim_status (*brim_record_line_fn)(void *ctx, json_t *value, const char 
 // writer; it is skipped then. NULL: that is an error as any other.
 brim_status brim_record_each_line(const char *path, brim_record_line_fn fn, void *ctx, bool *torn);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_INT_H_

@@ -19,10 +19,6 @@
 
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_JOB_SCHEMA "brim.job/1"
 
 // What a job does now. Files have the name.
@@ -84,7 +80,4 @@ void brim_job_withdraw(const char *folder, const brim_job *job);
 typedef brim_status (*brim_job_fn)(void *ctx, const brim_job *job);
 brim_status brim_jobs_each(double now_s, brim_job_fn fn, void *ctx, size_t *more);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_JOB_H_

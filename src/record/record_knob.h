@@ -6,10 +6,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // The purpose of a knob, if code outside its workload needs it. A workload has at most one knob of each role.
 typedef enum brim_knob_role {
   BRIM_ROLE_NONE,
@@ -57,7 +53,4 @@ typedef struct brim_knob_set {
 const brim_knob_row *brim_knob_find(const brim_knob_set *set, const char *name);
 const brim_knob_row *brim_knob_find_as(const brim_knob_set *set, brim_knob_role role);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_KNOB_H_

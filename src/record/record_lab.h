@@ -22,10 +22,6 @@
 #include "record/record_metric.h"
 #include "record/record_sweep.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_LAB_SCHEMA "brim.experiment/1"
 
 enum {
@@ -265,7 +261,4 @@ brim_status brim_lab_compare_by(const brim_lab_set *set, const char *key, brim_l
                                 brim_lab_comparison *out);
 void brim_lab_comparison_deinit(brim_lab_comparison *comparison);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_LAB_H_

@@ -5,10 +5,6 @@
 
 #include "record/record_lab.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Texts that are kept once each, numbered as they come.
 typedef struct brim_lab_texts {
   const char **list;
@@ -48,7 +44,4 @@ struct brim_lab_reader {
 // equal stretches between. Returns how many.
 size_t brim_lab_thin(brim_curve_point *points, size_t count, size_t most);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_LAB_INT_H_

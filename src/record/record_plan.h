@@ -4,15 +4,8 @@
 
 #include "brim/plan.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Adds to the row of this name and place, so that parts of a plan add up. `name` is
 // static text; 0 bytes add nothing.
 brim_status brim_plan_add(brim_plan *plan, brim_place place, const char *name, uint64_t bytes);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_PLAN_H_

@@ -45,10 +45,6 @@
 
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_PROFILE_SCHEMA "brim.profile/1"
 
 // Lists of rows, by their keys.
@@ -187,7 +183,4 @@ brim_status brim_profile_from_json(const json_t *value, const char *name, brim_p
 
 brim_status brim_snapshot_to_json(const brim_profile *profile, json_t **out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_PROFILE_H_

@@ -19,10 +19,6 @@
 
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_SWEEP_SCHEMA "brim.sweep/1"
 
 // In the order and by the names of the store (lab_store.h), which a test compares.
@@ -194,7 +190,4 @@ brim_status brim_sweep_row_to_json(const brim_sweep_row *row, json_t **out);
 brim_status brim_sweep_view_from_json(const json_t *json, brim_sweep_view *out);
 brim_status brim_sweep_view_put_json(brim_sweep_view *view, const json_t *row);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_SWEEP_H_

@@ -19,10 +19,6 @@
 #include "record/record.h"
 #include "record/record_job.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_TOP_SCHEMA "brim.top/1"
 
 // null, false, true in JSON.
@@ -202,7 +198,4 @@ brim_status brim_top_view_to_json(const brim_top_view *view, json_t **out);
 // `out` is initialised and is cleared first. After a failure it holds what was read until then.
 brim_status brim_top_view_from_json(const json_t *json, brim_top_view *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_TOP_H_

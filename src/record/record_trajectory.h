@@ -20,10 +20,6 @@
 #include "base/base.h"
 #include "record/record_scene.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct brim_trajectory {
   char label[64];           // what acts
   const brim_scene *scene;  // borrowed
@@ -55,7 +51,4 @@ brim_status brim_trajectory_to_json(const brim_trajectory *t, json_t **out);
 brim_status brim_trajectory_curve(const brim_trajectory *t, const brim_scene_curve *curve,
                                   brim_str *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_TRAJECTORY_H_

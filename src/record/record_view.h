@@ -5,10 +5,6 @@
 
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_VIEWS = 4, BRIM_VIEW_COLUMNS = 8, BRIM_VIEW_ROWS = 10, BRIM_VIEW_CELL = 64 };
 
 typedef struct brim_view_column {
@@ -32,7 +28,4 @@ typedef struct brim_view {
 // The text of the next empty cell of the row that is being made; more than its columns are left out.
 BRIM_PRINTF(2, 3) void brim_view_put(brim_view *view, const char *fmt, ...);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RECORD_VIEW_H_

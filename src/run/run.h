@@ -9,10 +9,6 @@
 #include "record/record.h"
 #include "workload/workload.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Loading times per sample, summed over all threads, in an epoch or the whole run.
 typedef struct brim_run_loading {
   int64_t samples;        // 0 = unknown
@@ -226,7 +222,4 @@ int brim_ranks_threads(const brim_ranks *ranks, int threads);
 void brim_ranks_device(const brim_ranks *ranks, const char *const *devices, size_t count, int gpus,
                        char *out, size_t size);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RUN_H_

@@ -8,10 +8,6 @@
 #include "record/record_job.h"
 #include "run/run.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- logs (run_log.c) ----------------------------------
 
 // One row per epoch in log.csv and, as {"event": "epoch"}, in log.jsonl; every log.interval steps an
@@ -314,7 +310,4 @@ void brim_ranks_send(brim_ranks_wire *wire, brim_ranks_message *message);
 bool brim_ranks_receive(brim_ranks_wire *wire);
 void brim_ranks_wire_close(brim_ranks_wire *wire);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_RUN_INT_H_

@@ -7,10 +7,6 @@
 #include "measure/measure.h"
 #include "record/record_job.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct brim_tuning;
 struct brim_tuning_edit;
 struct brim_work_resume;
@@ -404,7 +400,4 @@ brim_status brim_profile_session_run(brim_profile_session *session);
 // Tries to write all files; returns the first failure (BRIM_EIO or BRIM_ENOMEM).
 brim_status brim_profile_session_write(brim_profile_session *session);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_TUNE_H_

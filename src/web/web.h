@@ -5,10 +5,6 @@
 
 #include <stddef.h>
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct brim_web_asset {
   const char *name;           // path under web/: "report/report.css"
   const unsigned char *data;  // a zero follows its end
@@ -18,7 +14,4 @@ typedef struct brim_web_asset {
 // NULL when there is none of that name.
 const brim_web_asset *brim_web_find(const char *name);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_WEB_H_

@@ -4,14 +4,7 @@
 
 #include "web/web.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 extern const brim_web_asset brim_web_assets[];
 extern const size_t brim_web_asset_count;
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_WEB_INT_H_

@@ -12,10 +12,6 @@
 #include "record/record_metric.h"
 #include "record/record_scene.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_KNOB_MAX 16
 
 typedef enum brim_knob_kind { BRIM_KNOB_INT, BRIM_KNOB_BOOL, BRIM_KNOB_CHOICE } brim_knob_kind;
@@ -644,7 +640,4 @@ void brim_knob_format(const brim_knob *knob, int64_t value, char out[32]);
 size_t brim_knob_with_own(int64_t own, const int64_t *from, size_t count, int64_t most,
                           int64_t *values);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_WORKLOAD_H_

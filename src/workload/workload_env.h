@@ -9,10 +9,6 @@
 #include "rl/rl_rollout.h"
 #include "workload/workload.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct brim_work_env {
   const brim_env_row *row;
   brim_env_values values;
@@ -79,7 +75,4 @@ brim_status brim_work_replay_task(const brim_env_row *row, const void *values, j
 void brim_work_replay_trained(brim_work_replay_info *info, int64_t iterations);
 brim_scene_end brim_work_replay_end(int32_t end);  // of a brim_env_end
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_WORKLOAD_ENV_H_

@@ -7,10 +7,6 @@
 
 #include "backend/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Optional tensors of BATCHNORM*.
 enum {
   BRIM_WITH_Z = 1,
@@ -97,7 +93,4 @@ brim_status brim_case_compare(const brim_case *c, const brim_case_data *got,
                               const brim_case_data *want, double *error, char why[160]);
 double brim_case_tolerance(const brim_case *c);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_TESTS_CASES_H_

@@ -4,10 +4,6 @@
 
 #include "cases/cases.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // What a random shape of a group looks like.
 typedef enum case_kind {
   CASE_LINEAR,
@@ -70,7 +66,4 @@ void brim_case_fill_image(const brim_case *c, const brim_op_call *call, brim_cas
 void brim_case_fill_tokens(const brim_case *c, const brim_op_call *call, brim_case_data *d);
 void brim_case_round(brim_dtype type, double *values, int64_t count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_TESTS_CASES_INT_H_

@@ -7,10 +7,6 @@
 
 #include "cases/cases.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 int gradient_setup(void **state);
 int gradient_teardown(void **state);
 
@@ -40,7 +36,4 @@ void gradient_check(const gradient_scalar *s, const char *what, double *x, const
 bool gradient_open(size_t index, brim_op op, gradient_scalar *s, brim_case_data *data);
 void gradient_close(gradient_scalar *s, brim_case_data *data);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_TESTS_CASES_GRADIENT_H_

@@ -7,10 +7,6 @@
 
 #include "lab/pool/lab_pool_int.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 extern brim_store *attack_store;
 extern brim_lab_pool *attack_pool;
 extern raw_reply got;  // the last reply
@@ -42,7 +38,4 @@ void expect(bool good, const brim_pool_route *r, const char *what);
   (r)->method;                                 \
   (r)++
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_TESTS_LAB_ATTACK_H_

@@ -5,10 +5,6 @@
 
 #include "lab_test.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { MODEL_EXPS = 6, MODEL_ATTEMPTS = 512, MODEL_STEPS = 12 };
 
 typedef struct model_attempt {
@@ -58,7 +54,4 @@ brim_status model_retry(model *m, int e);
 int model_retry_failed(model *m);
 brim_status model_priority(model *m, int e, int64_t priority);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_TESTS_LAB_MODEL_H_

@@ -5,10 +5,6 @@
 
 #include "lab_test.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 extern int (*model_below)(int n);  // 0 to n - 1
 extern bool model_over_http;       // the calls go to a server of the store
 
@@ -19,7 +15,4 @@ void model_compare(void);               // every experiment
 void model_compare_all(void);           // also attempts, metrics, logs and the rules of lab_check
 void model_end(void);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_TESTS_LAB_MODEL_RUN_H_

@@ -7,10 +7,6 @@
 #include "lab/wire/lab_wire_server.h"
 #include "lab_test.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct lab_served {
   pid_t pid;
   char folder[600];
@@ -24,7 +20,4 @@ void lab_serve_end(lab_served *served, int sig);
 // A raw connection to its socket, which blocks.
 int lab_serve_connect(const lab_served *served);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_TESTS_LAB_SERVED_H_

@@ -8,10 +8,6 @@
 #include "base/base.h"
 #include "lab/store/lab_store.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { LAB_LEASE_MS = 60000, LAB_BACKOFF_MS = 1000, LAB_INFRA = 3 };
 
 // Takes "sqlite" or "postgres" from the command line; skips where there is no server.
@@ -51,7 +47,4 @@ brim_exp_state lab_finish(brim_store *store, const brim_store_ref *ref,
 // Every rule that holds in a store at any time: states against attempts, leases, members, events.
 void lab_check(brim_store *store);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_TESTS_LAB_TEST_H_

@@ -7,10 +7,6 @@
 #include "lab/http/lab_http_client.h"
 #include "lab/pool/lab_pool.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 extern brim_store *store;
 extern brim_lab_pool *pool;
 extern brim_http_answer answer;
@@ -44,7 +40,4 @@ void listen_for(const char *path, const char *until, heard *h);
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, pool_setup, pool_teardown)
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_TESTS_POOL_TEST_H_

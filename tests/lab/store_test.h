@@ -4,10 +4,6 @@
 
 #include "lab_test.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 extern lab_place place;
 extern brim_store *store;  // a test that closes it sets NULL or opens another one
 
@@ -19,7 +15,4 @@ brim_store_exp *stored(int n);
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_TESTS_STORE_TEST_H_

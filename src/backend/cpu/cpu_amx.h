@@ -7,10 +7,6 @@
 
 #include "backend/cpu/cpu_int.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_AMX_SIDE = 32, BRIM_AMX_BLOCK = 2048, BRIM_AMX_LINE = 64 };
 
 // Around all sums of a thread: tile registers are set up and given back. oneDNN has its own set-up,
@@ -56,7 +52,4 @@ typedef enum brim_amx_layout {
 } brim_amx_layout;
 void brim_cpu_amx_pack(brim_amx_layout layout, const brim_amx_pack *pack);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BACKEND_CPU_AMX_H_

@@ -13,10 +13,6 @@
 #include "base/base_machine.h"
 #include "brim/plugin.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_CPU_ALIGN 64
 
 //---------------------------------- host ----------------------------------
@@ -340,7 +336,4 @@ static inline const brim_tensor *brim_cpu_out(const brim_op_call *call, int i) {
   return i < call->out_count && call->out[i].rank ? &call->out[i] : NULL;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BACKEND_CPU_INT_H_

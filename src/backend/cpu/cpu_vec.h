@@ -7,10 +7,6 @@
 
 #include "backend/cpu/cpu_int.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Wider vectors where the CPU has them, chosen when the plug-in is loaded (x86 with GCC; CMake asks
 // the compiler). Levels, not single features: "avx512f" alone has neither FMA nor 16-bit vectors.
 // Sanitizers' start-up code must not run inside an ifunc resolver: plain loops then.
@@ -167,7 +163,4 @@ void brim_cpu_act(brim_act act, const float *x, float *y, int64_t n);
 // dx = dy * act'(s), in place allowed; s as in ACT_BWD.
 void brim_cpu_act_slope(brim_act act, const float *dy, const float *s, float *dx, int64_t n);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_BACKEND_CPU_VEC_H_

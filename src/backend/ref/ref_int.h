@@ -8,10 +8,6 @@
 
 #include "backend/backend.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define REF_CHUNK 256  // values per chunk: 2 KiB of stack
 
 typedef struct ref_type {
@@ -73,7 +69,4 @@ void brim_ref_conv_bwd_weight(const brim_op_call *call);
 size_t brim_ref_linear_workspace(const brim_op_call *call);
 size_t brim_ref_conv_workspace(const brim_op_call *call);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_REF_INT_H_

@@ -6,10 +6,6 @@
 #include "data/pack/data_pack.h"
 #include "data/source/data_verify.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_CLI_DATA_SPLITS = 4 };
 
 typedef struct brim_cli_split {
@@ -58,7 +54,4 @@ brim_status brim_cli_data_int(brim_cli *cli, const char *name, int64_t min, int6
 brim_status brim_cli_data_make(brim_cli *cli);
 brim_status brim_cli_data_convert(brim_cli *cli);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CLI_DATA_H_

@@ -9,10 +9,6 @@
 #include "run/run.h"
 #include "workload/workload.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // The config file and the overrides "key=value" of the command line.
 typedef struct brim_cli_input {
   const char *word;  // the word that names the config; NULL = none
@@ -193,7 +189,4 @@ extern const char *const brim_cli_workers_aliases[];
     .group = BRIM_N_("Machine")                                                     \
   }
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CLI_JOB_H_

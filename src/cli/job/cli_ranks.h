@@ -4,10 +4,6 @@
 
 #include "cli/job/cli_job.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // This process as one of several ranks; NULL = alone.
 typedef struct brim_cli_ranks brim_cli_ranks;
 
@@ -26,7 +22,4 @@ brim_status brim_cli_ranks_wanted(const brim_cli_job *job, int *out);
 // failed.
 brim_status brim_cli_ranks_launch(brim_cli *cli, int count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CLI_RANKS_H_

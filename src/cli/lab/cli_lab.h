@@ -4,10 +4,6 @@
 
 #include "cli/cli.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Option rows: the settings that repeat an experiment, and the value that counts.
 extern const char *const brim_cli_lab_values[];
 #define BRIM_CLI_LAB_OPTIONS                                                              \
@@ -26,7 +22,4 @@ extern const char *const brim_cli_lab_values[];
 bool brim_cli_lab_is_compared(const brim_cli *cli);
 brim_status brim_cli_lab_compare(brim_cli *cli);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CLI_LAB_H_

@@ -7,10 +7,6 @@
 #include "lab/http/lab_http_pin.h"
 #include "lab/pool/lab_pool.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 brim_status brim_cli_write_private(const char *path, const char *text);
 // Warns if others can read or write the file of a secret. NULL is fine.
 void brim_cli_warn_readable(const char *path);
@@ -59,7 +55,4 @@ brim_status brim_cli_worker_run(brim_cli *cli);
     .default_text = "600", .group = BRIM_N_("Machine")                                  \
   }
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CLI_SERVE_H_

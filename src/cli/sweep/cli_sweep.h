@@ -6,10 +6,6 @@
 #include "cli/job/cli_job.h"
 #include "record/record_sweep.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct brim_lab_grid;
 struct brim_lab_point;
 struct brim_lab_sweep;
@@ -77,7 +73,4 @@ brim_status brim_cli_sweep_chaos(brim_cli *cli);
 // brim sweep GRID: positional[0] is the grid.
 brim_status brim_cli_sweep_run(brim_cli *cli);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CLI_SWEEP_H_

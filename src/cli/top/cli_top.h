@@ -5,14 +5,7 @@
 #include "cli/cli.h"
 #include "record/record_top.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // The best measured matrix product in percent of the card's peak at its highest clock; NaN = unknown.
 double brim_cli_top_share(const brim_top_gpu *gpu, const brim_machine_ceilings *ceilings);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CLI_TOP_H_

@@ -5,10 +5,6 @@
 #include "cli/job/cli_job.h"
 #include "workload/learn/learn_trained.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct brim_cli_trained {
   brim_cli *cli;
   brim_cli_job job;  // registry, config and device; the workload stays closed
@@ -101,7 +97,4 @@ brim_status brim_cli_trained_json(const brim_cli_trained *c, json_t *out);
 extern const char *const brim_cli_trained_ema[], *const brim_cli_trained_splits[],
                                                      *const brim_cli_trained_precisions[];
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_CLI_TRAINED_H_

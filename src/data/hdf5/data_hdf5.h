@@ -10,10 +10,6 @@
 #include "base/base_thread.h"
 #include "data/data_int.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
   BRIM_HDF5_MAX_RANK = 8,
   BRIM_HDF5_MAX_FILTERS = 4,
@@ -396,7 +392,4 @@ void brim_hdf5_job_rows(const brim_hdf5_job *job);   // reads rows until the soc
 void brim_pack_job_list(const brim_hdf5_job *job);   // lists the datasets of a file
 void brim_pack_job_names(const brim_hdf5_job *job);  // reads the names of classes
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_DATA_HDF5_H_

@@ -15,10 +15,6 @@
 
 #include "brim/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Larger ones are refused before anything is allocated for them.
 #define BRIM_IMAGE_MAX_SIDE 65535
 #define BRIM_IMAGE_MAX_PIXELS ((int64_t)1 << 28)
@@ -119,7 +115,4 @@ typedef struct brim_folder_seen {
 brim_status brim_folder_seen_add(brim_folder_seen *seen, uint64_t dev, uint64_t ino, bool *was);
 void brim_folder_seen_deinit(brim_folder_seen *seen);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_DATA_IMAGE_H_

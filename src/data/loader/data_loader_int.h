@@ -6,10 +6,6 @@
 #include "data/data_int.h"
 #include "hd/hd_shuffle.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
   // Batches in the caller's hands, besides those kept ready: one in use, one being copied.
   BRIM_LOADER_HELD = 2,
@@ -87,7 +83,4 @@ static inline uint64_t brim_loader_index(const brim_loader_options *o, const bri
   return o->shuffle ? brim_shuffle_at(order, at) : at;
 }
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_DATA_LOADER_INT_H_

@@ -10,10 +10,6 @@
 
 #include "base/base.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum brim_columns_format {
   BRIM_COLUMNS_HDF5,
   BRIM_COLUMNS_CSV,
@@ -56,7 +52,4 @@ brim_status brim_columns_put(brim_columns *c, const void *const *data, uint64_t 
 brim_status brim_columns_commit(brim_columns *c);  // frees it, whatever the result
 void brim_columns_abort(brim_columns *c);          // nothing is left; NULL is fine
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_DATA_COLUMNS_H_

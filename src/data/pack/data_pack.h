@@ -13,10 +13,6 @@
 
 #include "data/data.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum brim_pack_format {
   BRIM_PACK_HDF5,
   BRIM_PACK_IDX,  // this and those below are folders
@@ -94,7 +90,4 @@ brim_status brim_pack_list(const char *path, bool outside, brim_pack_dataset **o
 brim_status brim_pack_class_names(brim_arena *arena, const char *path, const char *split,
                                   int64_t classes, bool outside, const char *const **names);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_DATA_PACK_H_

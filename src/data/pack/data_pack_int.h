@@ -7,10 +7,6 @@
 #include "data/data_int.h"
 #include "data/pack/data_pack.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct brim_pack {
   const struct brim_pack_writer *writer;
   brim_pack_options options;
@@ -79,7 +75,4 @@ void brim_hdf5_out_write(brim_hdf5_out *out, const void *data, size_t size, uint
 // bytes.
 int64_t brim_hdf5_out_timeless(int64_t plist_class);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_DATA_PACK_INT_H_

@@ -6,10 +6,6 @@
 
 #include "data/data.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_SURVEY_CHANNELS = 4 };
 
 typedef struct brim_survey_options {
@@ -82,7 +78,4 @@ typedef struct brim_survey_shared {
 brim_status brim_survey_share(const brim_survey *a, const brim_survey *b, size_t limit,
                               brim_survey_shared *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_DATA_VERIFY_H_

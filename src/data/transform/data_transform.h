@@ -8,10 +8,6 @@
 #include "data/data.h"
 #include "hd/hd_image.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct brim_transforms {
   brim_augment_program program;
   const char *names[BRIM_IMAGE_MAX_STAGES];
@@ -89,7 +85,4 @@ size_t brim_transform_blur_bytes(const brim_image_stage *s, int32_t width);
 void brim_transform_blur(const brim_image_stage *s, const brim_image_drawn *d,
                          const brim_transform_planes *planes, float *other, void *scratch);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_DATA_TRANSFORM_H_

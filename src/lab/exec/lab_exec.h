@@ -23,10 +23,6 @@
 
 #include "lab/store/lab_store.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 struct brim_lab_link;
 
 // The variable with the whole URL of a database. Every user of the machine can see the executor's
@@ -115,7 +111,4 @@ brim_status brim_lab_uploads_open(const struct brim_lab_link *link, const char *
 void brim_lab_uploads_look(brim_lab_uploads *uploads, const char *folder);
 void brim_lab_uploads_close(brim_lab_uploads *uploads);  // NULL is fine
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_EXEC_H_

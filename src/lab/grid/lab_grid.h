@@ -15,10 +15,6 @@
 #include "config/config.h"
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_LAB_ID = 33 };  // 32 lower-case hex digits and the NUL
 
 typedef struct brim_lab_point {
@@ -146,7 +142,4 @@ brim_status brim_lab_plan_to_json(const brim_lab_plan *plan, json_t **out);
 brim_status brim_lab_plan_from_json(const json_t *value, brim_lab_plan *out);
 void brim_lab_plan_init(brim_lab_plan *plan);  // unknowns NaN
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_GRID_H_

@@ -18,10 +18,6 @@
 #include "base/base_str.h"
 #include "brim/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct brim_http_request {
   const char *method;  // "GET"
   const char *path;    // decoded: "/v1/exps"
@@ -93,7 +89,4 @@ int brim_http_server_connections(brim_http_server *server);  // that are open no
 void brim_http_server_stop(brim_http_server *server);
 void brim_http_server_close(brim_http_server *server);  // NULL is fine
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_HTTP_H_

@@ -10,10 +10,6 @@
 #include "base/base_str.h"
 #include "brim/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct brim_http_client brim_http_client;
 
 // 0 and NULL are the defaults, except where it says "required".
@@ -61,7 +57,4 @@ typedef brim_status (*brim_http_piece_fn)(void *ctx, const char *data, size_t si
 brim_status brim_http_client_stream(brim_http_client *client, const char *path, int *status,
                                     brim_http_piece_fn fn, void *ctx);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_HTTP_CLIENT_H_

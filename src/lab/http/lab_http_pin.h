@@ -8,10 +8,6 @@
 
 #include "brim/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_HTTP_PIN = 53 };  // "sha256//", 44 letters and a NUL
 
 // True if the text has the form of a pin, or of several with ';' between them.
@@ -21,7 +17,4 @@ brim_status brim_http_pin(const char *pem, char out[BRIM_HTTP_PIN]);
 // When that certificate expires: seconds since 1970.
 brim_status brim_http_certificate_end(const char *pem, int64_t *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_HTTP_PIN_H_

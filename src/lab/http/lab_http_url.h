@@ -8,10 +8,6 @@
 #include "base/base_str.h"
 #include "brim/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_HTTP_PATH_MAX = 1024, BRIM_HTTP_PARTS = 8 };
 
 // "/v1/exps/3f%20a" -> "/v1/exps/3f a". Refused (BRIM_EINVAL): what does not start with '/', a bad or
@@ -33,7 +29,4 @@ void brim_http_escape(brim_str *out, const char *text);
 // True for localhost, 127.x.x.x, ::1 and [::1], with or without a port and a path.
 bool brim_http_is_loopback(const char *host);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_HTTP_URL_H_

@@ -26,10 +26,6 @@
 #include "monitor/monitor.h"
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
   BRIM_LAB_PLACE_GPUS = 64,          // of one machine, slices counted
   BRIM_LAB_PLACE_K = 16,             // GPUs of one experiment
@@ -171,7 +167,4 @@ void brim_lab_place_cpu(const brim_lab_place *place, int *slots, int *taken);
 // Takes a GPU back into service: index, UUID or its start. BRIM_EDEVICE: no such GPU here.
 brim_status brim_lab_place_restore(brim_lab_place *place, const char *device);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_PLACE_H_

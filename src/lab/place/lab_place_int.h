@@ -5,10 +5,6 @@
 
 #include "lab/place/lab_place.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- the lock of a GPU (lab_place.c) ----------------------------------
 // The lock excludes other sweeps of this machine, whatever their store or user:
 // FOLDER/brim-gpu-UUID.lock, which anyone may open and no one removes. The kernel holds it (flock)
@@ -138,7 +134,4 @@ void brim_lab_pack_tick(brim_lab_pack *pack, int64_t now_ms, bool more);
 // Packed experiments failed by the GPU: from here on one at a time.
 void brim_lab_pack_stop(brim_lab_pack *pack);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_PLACE_INT_H_

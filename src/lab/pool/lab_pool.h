@@ -25,10 +25,6 @@
 #include "lab/wire/lab_wire.h"
 #include "record/record_sweep.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 const char *brim_role_name(brim_role role);
 bool brim_role_of(const char *name, brim_role *out);
 
@@ -88,7 +84,4 @@ int brim_lab_pool_port(const brim_lab_pool *pool);
 brim_status brim_lab_pool_tend(brim_lab_pool *pool);
 void brim_lab_pool_close(brim_lab_pool *pool);  // NULL is fine
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_POOL_H_

@@ -13,10 +13,6 @@
 
 #include "lab/wire/lab_wire_files.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct brim_pool_disk brim_pool_disk;
 
 enum { BRIM_POOL_RESERVE = 64 << 20 };  // bytes of the disk that files leave free
@@ -61,7 +57,4 @@ void brim_pool_disk_prune(brim_pool_disk *disk, const char *exp, const brim_lab_
 brim_status brim_pool_disk_read(brim_pool_disk *disk, const brim_pool_piece *which, int *fd,
                                 int64_t *size);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_POOL_DISK_H_

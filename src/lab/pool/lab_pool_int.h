@@ -9,10 +9,6 @@
 #include "lab/pool/lab_pool_disk.h"
 #include "lab/wire/lab_wire.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // --- lab_pool_auth.c: tokens and sessions
 
 enum { BRIM_POOL_SESSIONS = 256, BRIM_POOL_OFFENDERS = 256, BRIM_POOL_ADDRESS = 64 };
@@ -304,7 +300,4 @@ void brim_pool_bests(brim_lab_pool *pool, const brim_pool_caller *caller,
 void brim_pool_listen(brim_lab_pool *pool, const brim_pool_caller *caller,
                       const brim_http_request *request, brim_http_reply *reply);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_POOL_INT_H_

@@ -21,10 +21,6 @@
 #include "base/base_str.h"
 #include "brim/status.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
   BRIM_SLURM_NAME = 64,    // bytes of a name with its NUL
   BRIM_SLURM_JOB = 24,     // of a job's number
@@ -161,7 +157,4 @@ void brim_slurm_words_look(const char *const *names, size_t count, brim_slurm_wo
 // sacct for one array.
 void brim_slurm_words_account(const brim_slurm_array *array, brim_slurm_words *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_SLURM_H_

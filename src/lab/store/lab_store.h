@@ -40,10 +40,6 @@
 #include "brim/status.h"
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_STORE_VERSION 4  // of the schema
 #define BRIM_STORE_FILE "lab.sqlite"
 #define BRIM_EXP_ID 33  // 32 lower-case hex digits and the NUL
@@ -554,7 +550,4 @@ brim_status brim_store_export_one(brim_store *store, const char *exp, brim_store
 // BRIM_ESTATE: an attempt of `from` has a lease that has not ended.
 brim_status brim_store_move(brim_store *from, brim_store *to);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_STORE_H_

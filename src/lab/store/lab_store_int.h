@@ -16,10 +16,6 @@
 #include "base/base_fs.h"
 #include "lab/store/lab_store.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //------------------------------- the database (lab_store_db.c) -------------------------------
 
 typedef enum brim_db_kind {
@@ -274,7 +270,4 @@ bool brim_store_is_name(const char *name);  // 1 to 64 bytes of UTF-8
 brim_status brim_store_check_worker(const char *name);
 bool brim_store_is_sha256(const char *text);  // 64 hex digits
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_STORE_INT_H_

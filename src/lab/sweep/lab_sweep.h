@@ -23,10 +23,6 @@
 #include "lab/store/lab_store.h"
 #include "record/record_sweep.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct brim_lab_sweep brim_lab_sweep;
 
 // Why a sweep came to its end.
@@ -112,7 +108,4 @@ struct brim_lab_link *brim_lab_sweep_link(brim_lab_sweep *sweep);
 // An experiment as a row; texts point into *exp.
 void brim_lab_row_of(const brim_store_exp *exp, brim_sweep_row *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_SWEEP_H_

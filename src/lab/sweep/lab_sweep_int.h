@@ -14,10 +14,6 @@
 #include "lab/wire/lab_wire_server.h"
 #include "monitor/monitor.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum {
   BRIM_LAB_TAIL = 1024,   // bytes of an executor's last lines
   BRIM_LAB_WINDOW = 256,  // queued experiments that a round of placing looks at
@@ -227,7 +223,4 @@ size_t brim_lab_slurm_fds(const brim_lab_slurm *slurm, struct pollfd fds[BRIM_CH
 void brim_lab_slurm_why(const brim_lab_slurm *slurm, const char *exp, char *out, size_t size);
 void brim_lab_slurm_count(const brim_lab_slurm *slurm, int64_t *running, int64_t *waiting);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_SWEEP_INT_H_

@@ -23,10 +23,6 @@
 #include "brim/status.h"
 #include "lab/store/lab_store.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_LAB_PROTOCOL "brim.lab/1"
 
 enum {
@@ -290,7 +286,4 @@ brim_status brim_lab_wire_put(json_t *o, brim_lab_record kind, const void *recor
 // Reads the fields of a record that the caller has cleared. A field of another type is BRIM_EINVAL.
 brim_status brim_lab_wire_get(const json_t *o, brim_lab_record kind, void *record);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_WIRE_H_

@@ -16,10 +16,6 @@
 #include "brim/status.h"
 #include "lab/store/lab_store.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 enum { BRIM_LAB_PIECE_MAX = 8 << 20 };
 
 typedef struct brim_lab_file_kind {
@@ -92,7 +88,4 @@ typedef struct brim_lab_getting {
 // Fetches the file. Continues after lost connections until `keep` returns false.
 brim_status brim_lab_get_file(brim_lab_getting *g);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_WIRE_FILES_H_

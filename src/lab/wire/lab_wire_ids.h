@@ -4,10 +4,6 @@
 
 #include "base/base.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef struct brim_lab_ids {
   const char **ids;  // borrowed from the callers of add
   size_t *values;
@@ -22,7 +18,4 @@ bool brim_lab_ids_find(const brim_lab_ids *set, const char *id, size_t *value);
 // Adds an id that the map does not have. `id` is borrowed.
 void brim_lab_ids_add(brim_lab_ids *set, const char *id, size_t value);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_WIRE_IDS_H_

@@ -4,10 +4,6 @@
 
 #include "lab/wire/lab_wire.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Rows of a reply: their kind, and the array of a line that has them.
 #define BRIM_LAB_ROWS_MAP(X) \
   X(NONE, NULL)              \
@@ -68,7 +64,4 @@ brim_status brim_lab_reply_decode(brim_lab_op op, const json_t *line, brim_lab_r
 brim_status brim_lab_ops_lines(const brim_lab_ops *ops, const brim_lab_request *request,
                                brim_status (*take)(void *ctx, const json_t *line), void *ctx);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_WIRE_INT_H_

@@ -16,10 +16,6 @@
 #include "brim/status.h"
 #include "lab/wire/lab_wire.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Environment variables that say how to reach a server.
 #define BRIM_LAB_TOKEN_ENV "BRIM_TOKEN"        // the token
 #define BRIM_LAB_CA_ENV "BRIM_CA"              // file of certificates
@@ -131,7 +127,4 @@ brim_status brim_lab_export(brim_lab_link *link, const brim_store_filter *filter
                             brim_store_line_fn fn, void *ctx);
 brim_status brim_lab_files(brim_lab_link *link, const char *exp, brim_store_file_fn fn, void *ctx);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_WIRE_LINK_H_

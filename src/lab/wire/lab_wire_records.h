@@ -8,10 +8,6 @@
 #include "brim/status.h"
 #include "record/record_lab.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // What a word of the command line names.
 typedef enum brim_lab_kind {
   BRIM_LAB_KIND_NONE,    // no experiments
@@ -28,7 +24,4 @@ const char *const *brim_lab_ignored_keys(void);
 // a file was cut off.
 brim_status brim_lab_records_read(const char *place, brim_lab_reader *reader, bool *torn);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_WIRE_RECORDS_H_

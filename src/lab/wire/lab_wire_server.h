@@ -26,10 +26,6 @@
 #include "brim/status.h"
 #include "lab/wire/lab_wire.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_LAB_SWEEP_FILE "sweep.json"
 #define BRIM_LAB_SOCKET_FILE "sweep.sock"
 
@@ -75,7 +71,4 @@ brim_status brim_lab_socket_read(const char *folder, brim_lab_sweep_info *out);
 // in time, or may not be reached.
 brim_status brim_lab_socket_connect(const brim_lab_sweep_info *info, int64_t timeout_ms, int *fd);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LAB_WIRE_SERVER_H_

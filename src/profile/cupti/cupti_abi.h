@@ -156,7 +156,4 @@ typedef struct brim_cupti_api {
   int (*timestamp)(uint64_t *ns);                                 // the records' clock
 } brim_cupti_api;
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_PROFILE_CUPTI_ABI_H_

@@ -6,10 +6,6 @@
 #include "profile/cupti/cupti_abi.h"
 #include "profile/profile.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- the library ----------------------------------
 
 // Where libcupti may lie besides the loader's own path; NULL or "" = not set. `root` stands in front
@@ -69,7 +65,4 @@ const char *brim_cupti_plain_name(brim_demangle_fn demangle, const char *name, b
 brim_status brim_gpu_trace_open_api(const brim_cupti_api *api, size_t max_records,
                                     brim_gpu_trace **out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_PROFILE_CUPTI_INT_H_

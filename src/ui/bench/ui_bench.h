@@ -6,10 +6,6 @@
 #include "record/record_view.h"
 #include "ui/term/ui_term.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- texts ----------------------------------
 
 // The failure class of a result; "ok" may also be "unstable".
@@ -133,7 +129,4 @@ typedef struct brim_ui_report_options {
 brim_status brim_ui_report(const brim_ui_report_options *options, const brim_result *results,
                            size_t count, brim_str *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_UI_BENCH_H_

@@ -4,10 +4,6 @@
 
 #include "ui/bench/ui_bench.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- knobs and phases ----------------------------------
 
 // The name of a knob in a heading ("batch_size" -> "Batch").
@@ -107,7 +103,4 @@ typedef struct brim_ui_chart {
 
 void brim_ui_chart_svg(const brim_ui_chart *chart, brim_str *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_UI_BENCH_INT_H_

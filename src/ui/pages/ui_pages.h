@@ -8,10 +8,6 @@
 #include "record/record_trajectory.h"
 #include "ui/term/ui_term.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- elements ----------------------------------
 
 // Text made safe inside HTML elements and quoted attributes.
@@ -74,7 +70,4 @@ typedef struct brim_ui_replay_options {
 brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_trajectory *list,
                            size_t count, brim_str *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_UI_PAGES_H_

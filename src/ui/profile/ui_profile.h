@@ -6,10 +6,6 @@
 #include "record/record_profile.h"
 #include "ui/term/ui_term.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 typedef enum brim_ui_profile_sort {
   BRIM_UI_PROFILE_TIME,      // most ms first
   BRIM_UI_PROFILE_COUNT_OF,  // most calls first
@@ -39,7 +35,4 @@ brim_status brim_ui_profile(const brim_term *term, const brim_profile *profile,
 // One self-contained HTML page of the same. command: the command line; NULL = left out.
 brim_status brim_ui_profile_page(const brim_profile *profile, const char *command, brim_str *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_UI_PROFILE_H_

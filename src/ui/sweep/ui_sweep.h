@@ -9,10 +9,6 @@
 #include "record/record_sweep.h"
 #include "ui/term/ui_term.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- live table ----------------------------------
 
 // What a key asks the caller to do. The experiment is the state's `target`.
@@ -152,7 +148,4 @@ typedef struct brim_ui_lab_sides {
 brim_status brim_ui_lab_compare(const brim_term *term, const brim_lab_comparison *comparison,
                                 const brim_ui_lab_sides *sides, brim_str *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_UI_SWEEP_H_

@@ -4,10 +4,6 @@
 
 #include "ui/sweep/ui_sweep.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- values ----------------------------------
 
 // Values of a metric, which says whether they are percentages and with how many digits. metric NULL: plain numbers.
@@ -95,7 +91,4 @@ enum {
 // The last part of a setting's name ("batch_size"), or all of it where two settings end alike.
 const char *brim_ui_lab_short(const brim_lab_set *set, size_t key);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_UI_SWEEP_INT_H_

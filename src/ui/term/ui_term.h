@@ -7,10 +7,6 @@
 #include "base/base.h"
 #include "record/record.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- terminal ----------------------------------
 
 typedef enum brim_ui_colour {
@@ -271,7 +267,4 @@ typedef struct brim_ui_hint {
 void brim_ui_frame_hints(brim_ui_frame *frame, const char *question, const brim_ui_hint *hints,
                          size_t count);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_UI_TERM_H_

@@ -7,10 +7,6 @@
 #include "record/record_top.h"
 #include "ui/term/ui_term.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- history ----------------------------------
 
 enum { BRIM_UI_TOP_SAMPLES = 240 };
@@ -121,7 +117,4 @@ typedef enum brim_ui_doctor_lines {
 void brim_ui_doctor(const brim_term *term, const brim_doctor_report *report,
                     brim_ui_doctor_lines lines, brim_str *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_UI_TOP_H_

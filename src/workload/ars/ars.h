@@ -17,10 +17,6 @@
 #include "config/config.h"
 #include "rl/rl_rollout.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Streams of held-out episodes (brim_rollout_eval): of evaluations while training, which choose the best
 // policy, and of evaluations that choose nothing.
 enum { BRIM_ARS_STREAM_TRAINING = 0, BRIM_ARS_STREAM_HELD_OUT = 1 };
@@ -89,7 +85,4 @@ brim_status brim_ars_policy_read(const char *path, const brim_rollout_shape *sha
                                  brim_ars_policy *out);
 void brim_ars_policy_deinit(brim_ars_policy *policy);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_ARS_H_

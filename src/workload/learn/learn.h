@@ -11,10 +11,6 @@
 #include "engine/engine.h"
 #include "workload/workload_int.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 //---------------------------------- data sets (learn_data.c) ----------------------------------
 
 // The words of data.cache, in this order.
@@ -395,7 +391,4 @@ bool brim_work_is_multi_label(const brim_component *loss);
 extern const brim_work_diagnosis brim_learn_diagnosis;
 extern const brim_work_findings_table brim_learn_findings;
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LEARN_LEARN_H_

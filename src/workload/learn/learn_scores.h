@@ -5,10 +5,6 @@
 
 #include "workload/learn/learn_trained.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 // Up to this many classes the whole matrix is kept; beyond, only the sums of its rows and columns.
 enum { BRIM_SCORES_MAX_MATRIX = 4096 };
 
@@ -63,7 +59,4 @@ typedef struct brim_value_score {
 } brim_value_score;
 void brim_scores_value(const brim_scores *scores, int64_t index, brim_value_score *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LEARN_SCORES_H_

@@ -16,10 +16,6 @@
 #include "engine/engine.h"
 #include "workload/workload.h"
 
-#ifdef __cplusplus
-extern "C" {
-#endif
-
 #define BRIM_TRAINED_PRECISION \
   "precision"                    // how outputs are computed, in what is shown and written
 #define BRIM_TRAINED_EMA "ema."  // in front of the names of averaged weights
@@ -144,7 +140,4 @@ brim_status brim_trained_run(const brim_trained *t, const brim_trained_data *dat
                              const brim_trained_how *how, brim_trained_fn fn, void *ctx,
                              brim_trained_result *out);
 
-#ifdef __cplusplus
-}
-#endif
 #endif  // BRIM_LEARN_TRAINED_H_
