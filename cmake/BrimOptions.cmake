@@ -22,8 +22,9 @@ set(CMAKE_C_VISIBILITY_PRESET hidden)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 # Sanitize: fast enough to run the tests, line numbers enough to read a stack.
 set(CMAKE_C_FLAGS_SANITIZE "-O1 -g1")
-# Asserts stay on: what is tested is what is shipped.
-set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g")
+# Asserts stay on: what is tested is what is shipped. -g1 names functions and lines in a stack and compiles in four
+# fifths of the time of -g. For a debugger that shows variables: cmake -DCMAKE_BUILD_TYPE=Debug.
+set(CMAKE_C_FLAGS_RELWITHDEBINFO "-O2 -g1")
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
