@@ -346,6 +346,7 @@ static void test_an_executor_hears_of_checkpoints(void **state) {
   shell_result r = shell("brim train classes.yaml --device ref --json");
   assert_null(strstr(r.out, "\"event\":\"checkpoint\""));
   assert_null(strstr(r.out, "\"total\":3,\"epoch\":"));
+  shell_free(&r);
   remove_runs();
   r = shell("BRIM_CHANNEL=1 brim train classes.yaml --device ref --json");
   const char *last = NULL;
@@ -354,6 +355,7 @@ static void test_an_executor_hears_of_checkpoints(void **state) {
   assert_non_null(last);
   assert_non_null(strstr(last, "\"step\":12}"));
   assert_non_null(strstr(r.out, "\"total\":3,\"epoch\":1,\"epochs\":4,\"step\":"));
+  shell_free(&r);
 }
 
 int main(void) {
