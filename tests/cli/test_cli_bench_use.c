@@ -332,7 +332,7 @@ static void test_interrupted_advice(void **state) {
   write_file("small.yaml", "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=200000)\n");
   shell_result r = shell(
       BRIM_BINARY
-      " bench small.yaml --device ref --batch-sizes 16 65536 --num-workers 0 1 --precisions fp32 "
+      " bench small.yaml --device ref --batch-sizes 65536 --num-workers 0 1 --precisions fp32 "
       "--steps 2 --repeats 1 --output-dir out --verbose --no-ceilings data.batch_size=16 "
       "data.num_workers=0 2>/dev/null & pid=$!; "
       "until grep -qs brim.result out/results.jsonl; do sleep 0.01; done; kill -TERM $pid; "
