@@ -3,11 +3,12 @@
 
   benchmarks/compare/versions.py OLD/build/bin NEW/build/bin --output benchmarks/results/NAME.jsonl
 
-Engine steps (bench_model), rollouts of the quadruped (bench_rollout), and `brim train` end to end from an
-HDF5 file and for SimCLR. Each round runs both builds of every case, the first to run alternating. The
+Engine steps (bench_model), rollouts of the quadruped (bench_rollout), MAPPO's iterations (bench_mappo), every op
+(bench_ops; a round's rate is the geometric mean of all cases, and the slowest ones are listed), and `brim train` end
+to end from an HDF5 file and for SimCLR. Each round runs both builds of every case, the first to run alternating. The
 figure of a case is the median of the rounds' ratios new / old; planned bytes have to be equal. One JSON
 line per case goes to --output. Exit status 1 when a ratio is below --least or plans differ."""
-import argparse, json, os, shutil, statistics, subprocess, sys, tempfile, time
+import argparse, json, math, os, shutil, statistics, subprocess, sys, tempfile, time
 
 import common, e2e
 
@@ -15,6 +16,9 @@ STEPS = ["resnet18-cifar:64", "resnet18-cifar:512", "resnet18-cifar:2048", "wrn2
 # environments in all, as directions x environments of each sign
 ROLLOUTS = {"quadruped:65536": ("64", "512"), "quadruped:4096": ("64", "32")}
 TRAINS = ["hdf5:256", "simclr:512"]
+MAPPO = ["mappo:uav", "mappo:cartpole-mappo"]
+OPS = ["ops"]
+CONFIGS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "configs")
 VIEWS = ("views(views=2) | random_resized_crop(size=96) | random_flip | color_jitter(brightness=0.4, contrast=0.4, "
          "saturation=0.4, hue=0.1, p=0.8) | random_grayscale(p=0.2)")
 
@@ -53,8 +57,36 @@ def train_of(a, folder, case):
     return r.get("samples_per_s"), None, r.get("failure")
 
 
+def mappo_of(a, folder, case):
+    config = os.path.join(CONFIGS, case.split(":")[1] + ".yaml")
+    r = common.run_child([os.path.join(folder, "bench_mappo"), config, "--device", a.device, "--work", "iteration", "--no-ceilings",
+                          "--launches", "5", "--json"], a.limit)
+    return r.get("agent_steps_per_s"), None, r.get("failure")
+
+
+def ops_of(a, folder, case):
+    argv = [os.path.join(folder, "bench_ops"), "--device", a.device, "--ms", str(a.op_ms)]
+    try:
+        r = subprocess.run(argv, capture_output=True, text=True, timeout=10 * a.limit)
+    except subprocess.TimeoutExpired:
+        return None, None, "took more than %g s" % (10 * a.limit)
+    rows = [json.loads(line) for line in r.stdout.splitlines() if line.startswith("{")]
+    for row in rows:
+        a.ops.setdefault(row["case"], {}).setdefault(folder, []).append(row["median_ns"])
+    if r.returncode or not rows:
+        return None, None, "bench_ops ended with %d" % r.returncode
+    return math.exp(statistics.fmean(math.log(1e9 / max(row["median_ns"], 1)) for row in rows)), None, None
+
+
+def slowest_ops(a, old, new):
+    """[ratio old / new of the medians, case] of the ops that lost most, worst first."""
+    both = [[statistics.median(t[old]) / statistics.median(t[new]), case] for case, t in a.ops.items() if old in t and new in t]
+    return [[round(ratio, 3), case] for ratio, case in sorted(both)[:10]], len(both)
+
+
 def runner(case):
-    return step_of if case in STEPS else rollout_of if case in ROLLOUTS else train_of
+    return (step_of if case in STEPS else rollout_of if case in ROLLOUTS else mappo_of if case in MAPPO else
+            ops_of if case in OPS else train_of)
 
 
 def main():
@@ -63,16 +95,17 @@ def main():
     p.add_argument("new", help="folder of the new build's programs")
     p.add_argument("--device", default="cuda")
     p.add_argument("--precision", default="bf16")
-    p.add_argument("--case", nargs="+", default=STEPS + list(ROLLOUTS) + TRAINS)
+    p.add_argument("--case", nargs="+", default=STEPS + list(ROLLOUTS) + MAPPO + TRAINS + OPS)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--total", type=float, default=300, help="seconds; no round begins later")
     p.add_argument("--limit", type=float, default=60, help="seconds of one process")
     p.add_argument("--seconds", type=float, default=1.5, help="timed, of a training run")
     p.add_argument("--samples", type=int, default=8192, help="of the HDF5 file")
+    p.add_argument("--op-ms", type=float, default=5, help="of each case of bench_ops")
     p.add_argument("--least", type=float, default=0.99)
     p.add_argument("--output")
     a = p.parse_args()
-    a.windows, a.steps, a.warmup = 3, 0, 10
+    a.windows, a.steps, a.warmup, a.ops = 3, 0, 10, {}
     folders = {"old": os.path.abspath(a.old), "new": os.path.abspath(a.new)}
     got = {case: [] for case in a.case}
     plans, why = {}, {}
@@ -106,6 +139,8 @@ def main():
                       ratio=ratio and round(ratio, 4), lowest=round(min(ratios), 4) if ratios else None,
                       highest=round(max(ratios), 4) if ratios else None, planned_bytes=plans.get((case, "new")), plans_equal=same,
                       failure=why.get((case, "old")) or why.get((case, "new")), when=time.strftime("%Y-%m-%d", time.gmtime()))
+        if case in OPS:
+            record["slowest"], record["cases"] = slowest_ops(a, folders["old"], folders["new"])
         print("%-24s %s  (%s to %s)  %s%s" % (case, common.show(ratio, "%.3f"), common.show(record["lowest"], "%.3f"),
                                             common.show(record["highest"], "%.3f"),
                                             "plans equal" if same else "PLANS DIFFER",
