@@ -49,7 +49,7 @@ brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *steps);
 brim_status brim_run_log_event(brim_run_log *log, const char *event, int64_t epoch, int64_t step,
                                json_t *fields);
 
-//---------------------------------- out of memory (run_adapt.c) ----------------------------------
+//---------------------------------- out of memory ----------------------------------
 
 enum { BRIM_RUN_ADAPTIONS = 16 };  // that a checkpoint remembers
 
@@ -78,14 +78,6 @@ brim_status brim_run_adapt_take(brim_run_adapt *adapt, const brim_work *work, co
 // Finds a setting that fits, and its plan. BRIM_EOOM, with the detail of brim_work_check_fit, if none does.
 brim_status brim_run_adapt_plan(brim_run_adapt *adapt, const brim_work *work,
                                 const brim_run_options *options, uint64_t limit, brim_plan *plan);
-// Configures the workload; after BRIM_EOOM again with a smaller setting. `rebuild` starts with a smaller one.
-brim_status brim_run_adapt_build(brim_run_adapt *adapt, brim_work *work, int64_t step);
-brim_status brim_run_adapt_rebuild(brim_run_adapt *adapt, brim_work *work, int64_t step);
-// Logs {"event": "adapt"} and remembers the setting for checkpoints.
-brim_status brim_run_adapt_note(brim_run_adapt *adapt, const brim_work *work, brim_run_log *log,
-                                int64_t epoch, int64_t step);
-brim_status brim_run_adapt_put(const brim_run_adapt *adapt, const brim_work *work,
-                               json_t *metadata);
 
 //---------------------------------- the run (run_train.c) ----------------------------------
 
@@ -199,51 +191,8 @@ typedef struct brim_run_loop {
 // The first rank alone writes files and logs.
 static inline bool brim_run_writes(const brim_run_loop *l) { return brim_comm_rank(l->comm) == 0; }
 
-// Where the run stands, for a checkpoint: the best epoch, sums, adaptions, counts of problems.
-brim_status brim_run_position_put(const brim_run_loop *l, json_t *extra);
-
-//---------------------------------- checkpoints and folder (run_checkpoint.c) ----------------------------------
-
-// Doubles as strings that read back to the same bits. `get` leaves *out alone if the text is no number, or
-// larger than 2^53.
-brim_status brim_run_put_double(json_t *object, const char *key, double value);
-void brim_run_get_double(const json_t *object, const char *key, double *out);
-
-// BRIM_EEXIST if a file that this run would write or remove was not written by brim. *own: a run of brim
-// used the folder before.
-brim_status brim_run_folder_check(const brim_config *config, const char *folder, bool resume,
-                                  bool *own);
-// Creates the folder again if it was removed, with a warning.
+// Creates the output folder again if it was removed, with a warning.
 void brim_run_folder_restore(const char *folder);
-// Writes the resolved config to config.yaml.
-brim_status brim_run_write_config(const brim_config *config, const brim_work *work,
-                                  const char *folder);
-
-brim_status brim_run_files_init(brim_run_files *files, const brim_config *config,
-                                const char *folder);
-void brim_run_files_deinit(brim_run_files *files);
-// The checkpoint to resume from, for brim_free; NULL if there is none. Damaged files are skipped with a
-// warning; if all are damaged, fails with the first one's error.
-brim_status brim_run_files_newest(const brim_run_files *files, char **path);
-// True if model.safetensors is whole and of this step.
-bool brim_run_files_model_at(const brim_run_files *files, int64_t step);
-// Makes files that share one inode separate at the end of the run, since other programs may write into them.
-void brim_run_files_separate(const brim_run_files *files);
-
-// Saves the state to best.safetensors, last.safetensors or both. With `wait` returns when they are written;
-// else a thread writes them. Waits for the checkpoint before.
-brim_status brim_run_save(brim_run_loop *l, bool best, bool last, bool wait);
-// Waits for the checkpoint that is being written. Its error names the step that is not saved, and the one
-// that is.
-brim_status brim_run_save_wait(brim_run_loop *l);
-// The same, if the thread is done; else returns at once.
-brim_status brim_run_save_poll(brim_run_loop *l);
-// True if the end of an epoch may go without a checkpoint, because one is young or slow to write.
-bool brim_run_save_postponed(const brim_run_loop *l);
-brim_status brim_run_save_model(brim_run_loop *l);
-// Warns about each setting that differs from the checkpoint's.
-void brim_run_compare_settings(const brim_config *config, const brim_work *work,
-                               const json_t *metadata, const char *path);
 
 //---------------------------------- ranks (run_ranks.c) ----------------------------------
 

@@ -1,15 +1,1202 @@
-// The training loop: epochs, evaluation, early stopping, resume, and the reports of a run.
+// A training run: the setting that fits in memory, the output folder with its checkpoints, and the loop of epochs with
+// evaluation, early stopping, resume and reports.
+
+#include "run/run_int.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/base_words.h"
-#include "run/run_int.h"
+#include "engine/engine.h"
 
 typedef brim_run_loop loop;
 
+static brim_status position_put(const loop *l, json_t *extra);
 static void epoch_values(const loop *l, double values[BRIM_METRIC_MAX]);
+
+//--------------------------------------- out of memory ------------------------------------------
+// Shrinks the setting when memory is too small: smaller micro-batches and more of them, so that a step keeps its
+// samples, or what the workload's own `shrinking` gives up. Each change is reported, logged with its step, and
+// stored in checkpoints, from which a resumed run takes it.
+
+void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_config *config) {
+  const char *text = brim_config_string(config, "gpu.on_oom");
+  memset(a, 0, sizeof *a);
+  a->setting = brim_work_setting(work);
+  a->batch = brim_work_knob_as(work, BRIM_ROLE_BATCH);
+  a->accumulation = brim_work_knob_as(work, BRIM_ROLE_ACCUMULATION);
+  a->asked = a->setting;
+  a->shrinks = work->table->shrinking != NULL;
+  bool batches = a->batch >= 0 && a->accumulation >= 0;
+  // with ranks, one rank cannot change its setting alone
+  a->frees_optional = (!text || strcmp(text, "fail") != 0) && !work->context.comm;
+  a->on = a->frees_optional && (batches || a->shrinks);
+  if (work->table->batches) work->table->batches->allow_smaller(work->state);
+  if (!batches || a->shrinks) return;
+  a->effective = a->setting.value[a->batch] * a->setting.value[a->accumulation];
+  // smaller micro-batches do not help a step that is larger than the data
+  brim_work_info info;
+  work->table->info(work->state, &info);
+  a->whole = info.whole;
+  if (a->effective > info.set_samples) a->on = false;
+}
+
+static bool free_optional(const brim_workload_table *table, void *state, const brim_setting *s) {
+  if (table->batches && table->batches->free_optional(state, s)) return true;
+  const brim_work_shrink_table *shrinking = table->shrinking;
+  return shrinking && shrinking->free_optional && shrinking->free_optional(state, s);
+}
+
+// The next smaller setting: without optional memory, else with the next smaller micro-batch that divides a step.
+static bool next_smaller(brim_run_adapt *a, const brim_work *work) {
+  const brim_workload_table *table = work->table;
+  if (a->frees_optional && free_optional(table, work->state, &a->setting)) return true;
+  if (!a->on) return false;
+  if (a->shrinks) return table->shrinking->shrink(work->state, &a->setting);
+  int64_t most = work->knobs[a->accumulation].max;
+  for (int64_t batch = a->setting.value[a->batch] - 1; batch >= 1; batch--) {
+    if (a->effective % batch != 0 || a->whole % batch != 0) continue;
+    if (a->effective / batch > most) return false;
+    brim_setting smaller = a->setting;
+    smaller.value[a->batch] = batch;
+    smaller.value[a->accumulation] = a->effective / batch;
+    if (!table->sensible(work->state, &smaller)) continue;
+    a->setting = smaller;
+    return true;
+  }
+  return false;
+}
+
+// BRIM_EOOM if the plan does not fit. Does not look for one that fits.
+static brim_status plan_fits(const brim_run_adapt *a, const brim_work *work,
+                             const brim_run_options *options, uint64_t limit, brim_plan *plan) {
+  BRIM_TRY(work->table->plan(work->state, &a->setting, plan));
+  if (!brim_work_fits(work, plan, limit)) return BRIM_EOOM;
+  return options->check ? options->check(options->ctx, &a->setting, plan) : BRIM_OK;
+}
+
+// What smaller micro-batches change in the result: batch norm. "" if nothing. `plan` may be NULL.
+static void side_effects(const brim_run_adapt *a, const brim_work *work, const brim_plan *plan,
+                         char *out, size_t size) {
+  brim_plan made;
+  out[0] = 0;
+  if (!plan && work->table->plan(work->state, &a->setting, &made)) {
+    brim_status_clear();  // configuring will report it
+    return;
+  }
+  if (!plan) plan = &made;
+  for (size_t i = 0; i < plan->row_count; i++) {
+    if (strcmp(plan->rows[i].name, BRIM_PLAN_STATISTICS) != 0) continue;
+    snprintf(out, size, brim_tr("; batch norm uses %lld samples at a time"),
+             (long long)a->setting.value[a->batch]);
+  }
+}
+
+static void warn_smaller(const brim_run_adapt *a, const brim_work *work, const brim_setting *was,
+                         const brim_plan *plan, const char *when) {
+  if (memcmp(was, &a->setting, sizeof *was) == 0)
+    return;  // freeing optional memory was reported already
+  if (a->shrinks) {
+    char change[160];
+    brim_work_setting_change(work, was, &a->setting, change, sizeof change);
+    brim_log_warn("run", "out of memory%s: %s", when, change);
+    return;
+  }
+  char besides[128];
+  side_effects(a, work, plan, besides, sizeof besides);
+  brim_log_warn("run",
+                "out of memory%s: micro-batch %" PRId64 " -> %" PRId64 ", accumulation %" PRId64
+                " -> %" PRId64 "; the effective batch of %" PRId64 " and the learning rate stay%s",
+                when, was->value[a->batch], a->setting.value[a->batch], was->value[a->accumulation],
+                a->setting.value[a->accumulation], a->effective, besides);
+}
+
+brim_status brim_run_adapt_plan(brim_run_adapt *a, const brim_work *work,
+                                const brim_run_options *options, uint64_t limit, brim_plan *plan) {
+  const brim_setting was = a->setting;
+  brim_status status = plan_fits(a, work, options, limit, plan);
+  if (status != BRIM_EOOM) return status;
+  while (status == BRIM_EOOM && next_smaller(a, work)) {
+    status = plan_fits(a, work, options, limit, plan);
+  }
+  if (!status) {
+    brim_status_clear();
+    warn_smaller(a, work, &was, plan, brim_tr(" foreseen"));
+    return BRIM_OK;
+  }
+  if (status != BRIM_EOOM) return status;
+  a->setting = was;  // nothing fits: report the setting that was asked for
+  BRIM_TRY(work->table->plan(work->state, &a->setting, plan));
+  BRIM_TRY(brim_work_check_fit(work, &a->setting, plan, limit));
+  return options->check ? options->check(options->ctx, &a->setting, plan) : BRIM_OK;
+}
+
+bool brim_run_adapts(const brim_work *work, const brim_config *config) {
+  const brim_run_options options = {0};
+  const uint64_t limit = (uint64_t)brim_config_int(config, "gpu.memory_limit");
+  brim_run_adapt a;
+  brim_plan plan;
+  brim_run_adapt_init(&a, work, config);
+  const bool fits = brim_run_adapt_plan(&a, work, &options, limit, &plan) == BRIM_OK;
+  brim_status_clear();
+  return fits;
+}
+
+// Configures the workload; after BRIM_EOOM again with a smaller setting. `rebuild` starts with a smaller one.
+static brim_status adapt_build(brim_run_adapt *a, brim_work *work, int64_t step) {
+  const brim_setting was = a->setting;
+  char why[512], when[64];
+  brim_status status = work->table->configure(work->state, &a->setting);
+  while (status == BRIM_EOOM) {
+    snprintf(why, sizeof why, "%s", brim_status_detail());
+    if (!next_smaller(a, work)) {
+      a->setting = was;
+      return brim_fail(BRIM_EOOM, "%s", why);
+    }
+    status = work->table->configure(work->state, &a->setting);
+  }
+  if (status || memcmp(&was, &a->setting, sizeof was) == 0) return status;
+  snprintf(when, sizeof when, brim_tr(" at step %lld"), (long long)step);
+  warn_smaller(a, work, &was, NULL, when);
+  return BRIM_OK;
+}
+
+static brim_status adapt_rebuild(brim_run_adapt *a, brim_work *work, int64_t step) {
+  const brim_setting was = a->setting;
+  char when[64];
+  if (!next_smaller(a, work)) return BRIM_EOOM;
+  const brim_setting first = a->setting;
+  BRIM_TRY(adapt_build(a, work, step));
+  if (memcmp(&first, &a->setting, sizeof first) != 0) return BRIM_OK;  // build reported it
+  snprintf(when, sizeof when, brim_tr(" at step %lld"), (long long)step);
+  warn_smaller(a, work, &was, NULL, when);
+  return BRIM_OK;
+}
+
+//---------------------------------- remembering ----------------------------------
+
+// The adapted values: every knob if the workload decides how to shrink, else micro-batch and accumulation.
+static void adapted_values(const brim_run_adapt *a, const brim_work *work, int64_t step,
+                           brim_run_adaption *out) {
+  memset(out, 0, sizeof *out);
+  out->step = step;
+  for (size_t i = 0; a->shrinks && i < work->knob_count; i++) {
+    out->setting.value[i] = a->setting.value[i];
+  }
+  if (a->shrinks) return;
+  out->batch = a->setting.value[a->batch];
+  out->accumulation = a->setting.value[a->accumulation];
+}
+
+static brim_status put_fields(const brim_run_adapt *a, const brim_work *work,
+                              const brim_run_adaption *made, json_t *f) {
+  for (size_t i = 0; a->shrinks && i < work->knob_count; i++) {
+    if (a->setting.value[i] == a->asked.value[i]) continue;
+    BRIM_TRY(brim_json_put(f, work->knobs[i].name, json_integer(a->setting.value[i])));
+  }
+  if (a->shrinks) return BRIM_OK;
+  BRIM_TRY(brim_json_put(f, work->knobs[a->batch].name, json_integer(made->batch)));
+  BRIM_TRY(brim_json_put(f, work->knobs[a->accumulation].name, json_integer(made->accumulation)));
+  return brim_json_put(f, "effective_batch", json_integer(a->effective));
+}
+
+// Logs {"event": "adapt"} and remembers the setting for checkpoints.
+static brim_status adapt_note(brim_run_adapt *a, const brim_work *work, brim_run_log *log,
+                              int64_t epoch, int64_t step) {
+  if (a->count == BRIM_RUN_ADAPTIONS) {  // drop the oldest: a resumed run uses only the last
+    memmove(a->made, a->made + 1, (BRIM_RUN_ADAPTIONS - 1) * sizeof *a->made);
+    a->count--;
+  }
+  brim_run_adaption *made = &a->made[a->count++];
+  adapted_values(a, work, step, made);
+  json_t *f = json_object();
+  brim_status s = f ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while logging");
+  if (!s) s = put_fields(a, work, made, f);
+  if (!s) return brim_run_log_event(log, "adapt", epoch, step, f);
+  json_decref(f);
+  return s;
+}
+
+// "step:batch:accumulation ...", or, if the workload decides how to shrink, "step:knob=value<asked:... ..." with the
+// knobs that are smaller than the config asked for.
+static brim_status adapt_put(const brim_run_adapt *a, const brim_work *work, json_t *metadata) {
+  if (a->count == 0) return BRIM_OK;
+  brim_str text;
+  brim_str_init(&text);
+  for (int i = 0; i < a->count; i++) {
+    const brim_run_adaption *made = &a->made[i];
+    brim_str_printf(&text, "%s%" PRId64, i ? " " : "", made->step);
+    if (!a->shrinks)
+      brim_str_printf(&text, ":%" PRId64 ":%" PRId64, made->batch, made->accumulation);
+    for (size_t k = 0; a->shrinks && k < work->knob_count; k++) {
+      const int64_t value = made->setting.value[k], asked = a->asked.value[k];
+      if (value == asked) continue;
+      brim_str_printf(&text, ":%s=%" PRId64 "<%" PRId64, work->knobs[k].name, value, asked);
+    }
+  }
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_json_put(metadata, "brim.adapted", json_string(text.data));
+  brim_str_deinit(&text);
+  return status;
+}
+
+// Copies the next word of a text. False at the end, or if it does not fit.
+static bool next_word(const char **text, char part[256]) {
+  size_t n = strcspn(*text, " ");
+  if (n == 0 || n >= 256) return false;
+  memcpy(part, *text, n);
+  part[n] = 0;
+  *text += n + ((*text)[n] == ' ');
+  return true;
+}
+
+static bool read_batches(const brim_run_adapt *a, const brim_work *work, char *part,
+                         brim_run_adaption *out) {
+  char *second = strchr(part, ':'), *third = second ? strchr(second + 1, ':') : NULL;
+  if (!third) return false;
+  *second = *third = 0;
+  bool numbers = brim_parse_i64(part, &out->step) && brim_parse_i64(second + 1, &out->batch) &&
+                 brim_parse_i64(third + 1, &out->accumulation) && out->step >= 0 &&
+                 out->batch > 0 && out->accumulation > 0;
+  // bounding each factor by the product first keeps the multiplication from overflowing
+  return numbers && out->accumulation <= work->knobs[a->accumulation].max &&
+         out->batch <= a->effective / out->accumulation &&
+         out->batch * out->accumulation == a->effective && a->whole % out->batch == 0;
+}
+
+// Reads "knob=value<asked". A knob keeps this config's value if the config asks for another one than the run did.
+// Earlier versions wrote all knobs without "<asked"; then no value may be larger than what is asked for now.
+static bool read_knob(const brim_run_adapt *a, const brim_work *work, char *text,
+                      brim_setting *out) {
+  char *value = strchr(text, '='), *of = strchr(text, '<');
+  if (!value || (of && of < value)) return false;
+  *value++ = 0;
+  if (of) *of++ = 0;
+  const int knob = brim_work_knob(work, text);
+  int64_t number = 0, asked = 0;
+  if (knob < 0 || !brim_parse_i64(value, &number)) return false;
+  if (of && !brim_parse_i64(of, &asked)) return false;
+  if (!of) asked = a->asked.value[knob];
+  if (number < work->knobs[knob].min || number > asked) return false;
+  if (asked == a->asked.value[knob]) out->value[knob] = number;
+  return true;
+}
+
+static bool read_knobs(const brim_run_adapt *a, const brim_work *work, char *part,
+                       brim_run_adaption *out) {
+  char *at = strchr(part, ':');
+  if (!at) return false;
+  *at++ = 0;
+  if (!brim_parse_i64(part, &out->step) || out->step < 0) return false;
+  out->setting = a->asked;
+  while (at && *at) {
+    char *next = strchr(at, ':');
+    if (next) *next++ = 0;
+    if (!read_knob(a, work, at, &out->setting)) return false;
+    at = next;
+  }
+  return true;
+}
+
+static bool read_one(const brim_run_adapt *a, const brim_work *work, const char **text,
+                     brim_run_adaption *out) {
+  char part[256];
+  memset(out, 0, sizeof *out);
+  if (!next_word(text, part)) return false;
+  return a->shrinks ? read_knobs(a, work, part, out) : read_batches(a, work, part, out);
+}
+
+// Continues with the last adaption of the checkpoint.
+static void continue_with(brim_run_adapt *a, const brim_work *work, const char *path) {
+  const brim_run_adaption *last = &a->made[a->count - 1];
+  if (!a->shrinks) {
+    a->setting.value[a->batch] = last->batch;
+    a->setting.value[a->accumulation] = last->accumulation;
+    brim_log_info("run",
+                  "%s ran out of memory at step %" PRId64
+                  "; brim continues with its micro-batches, %" PRId64 " x %" PRId64,
+                  path, last->step, last->batch, last->accumulation);
+    return;
+  }
+  char change[160];
+  a->setting = last->setting;
+  brim_work_setting_change(work, &a->asked, &a->setting, change, sizeof change);
+  brim_log_info("run", "%s ran out of memory at step %" PRId64 "; brim continues with %s", path,
+                last->step, change);
+}
+
+brim_status brim_run_adapt_take(brim_run_adapt *a, const brim_work *work, const char *path) {
+  json_t *meta = NULL;
+  BRIM_TRY(brim_work_metadata(path, &meta));
+  work->table->resuming(work->state, meta);
+  a->setting = a->asked =
+      brim_work_setting(work);  // the checkpoint decided knobs that were left open
+  const char *text = json_string_value(json_object_get(meta, "brim.adapted"));
+  bool fits = text && (a->shrinks || (a->batch >= 0 && a->accumulation >= 0));
+  while (fits && *text) {
+    brim_run_adaption one;
+    if (!read_one(a, work, &text, &one)) {
+      a->count = 0;  // damaged, or of another effective batch: use this config
+      break;
+    }
+    if (a->shrinks && memcmp(&one.setting, &a->asked, sizeof a->asked) == 0) continue;
+    if (a->count < BRIM_RUN_ADAPTIONS) a->made[a->count++] = one;
+  }
+  json_decref(meta);
+  // other changes of this config may make the stored setting impossible
+  const brim_run_adaption *last = a->count > 0 ? &a->made[a->count - 1] : NULL;
+  if (last && a->shrinks && !work->table->sensible(work->state, &last->setting)) a->count = 0;
+  if (a->count > 0) continue_with(a, work, path);
+  return BRIM_OK;
+}
+
+//----------------------------------- checkpoints and folder -------------------------------------
+// The output folder of a run: its checkpoint files, config.yaml, and which of the files there are brim's own.
+
+enum { CHEAP_NS = 200000000 };  // a checkpoint that is written faster is never postponed
+
+// Doubles as strings that read back to the same bits. `get` leaves *out alone if the text is no number, or
+// larger than 2^53.
+static brim_status put_double(json_t *object, const char *key, double value) {
+  char text[32];
+  brim_format_f64(value, text);
+  return brim_json_put(object, key, json_string(text));
+}
+
+static void get_double(const json_t *object, const char *key, double *out) {
+  const char *text = json_string_value(json_object_get(object, key));
+  double value;
+  if (text && brim_parse_f64(text, &value) && !(fabs(value) > 9007199254740992.0)) *out = value;
+}
+
+//---------------------------------- checkpoint files ----------------------------------
+
+static const char step_prefix[] = "step-", suffix[] = ".safetensors";
+
+static brim_status files_init(brim_run_files *files, const brim_config *config,
+                              const char *folder) {
+  files->folder = folder;
+  files->keep = brim_config_int(config, "checkpoint.keep");
+  files->last_step = -1;
+  files->last = brim_fs_join(folder, "last.safetensors");
+  files->best = brim_fs_join(folder, "best.safetensors");
+  files->model = brim_fs_join(folder, "model.safetensors");
+  if (files->last && files->best && files->model) return BRIM_OK;
+  return brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
+}
+
+static void files_deinit(brim_run_files *files) {
+  brim_free(files->last);
+  brim_free(files->best);
+  brim_free(files->model);
+  memset(files, 0, sizeof *files);
+}
+
+// The step in "step-00001234.safetensors"; -1 for any other name.
+static int64_t step_of(const char *name) {
+  if (!brim_str_starts(name, step_prefix) || !brim_str_ends(name, suffix)) return -1;
+  int64_t step = 0;
+  const char *p = name + sizeof step_prefix - 1;
+  const char *end = name + strlen(name) - (sizeof suffix - 1);
+  if (end - p < 8 || end - p > 18) return -1;
+  for (; p < end; p++) {
+    if (*p < '0' || *p > '9') return -1;
+    step = step * 10 + (*p - '0');
+  }
+  return step;
+}
+
+// Metadata that all checkpoints of a run share, if they have it.
+static const char *const identity[] = {"brim.workload", "brim.seed", "brim.network"};
+enum { IDENTITY = sizeof identity / sizeof *identity };
+
+static bool same_run(const json_t *metadata, const json_t *other) {
+  for (size_t i = 0; i < IDENTITY; i++) {
+    if (!json_equal(json_object_get(metadata, identity[i]), json_object_get(other, identity[i])) &&
+        json_object_get(metadata, identity[i]) != json_object_get(other, identity[i])) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// True if the file is a checkpoint of this step and of the same run as `last`. Any other file is the user's.
+static bool is_step_of_run(const char *path, int64_t step, const brim_safetensors *last) {
+  brim_safetensors *file = NULL;
+  double at = -1;
+  bool ours = false;
+  if (brim_safetensors_open(path, &file) == BRIM_OK) {
+    get_double(brim_safetensors_metadata(file), "brim.step", &at);
+    ours = at == (double)step &&
+           (!last || same_run(brim_safetensors_metadata(file), brim_safetensors_metadata(last)));
+  }
+  brim_safetensors_close(file);
+  brim_status_clear();
+  return ours;
+}
+
+// NULL if `last` is missing or unreadable.
+static brim_safetensors *open_last(const brim_run_files *files) {
+  brim_safetensors *last = NULL;
+  if (brim_safetensors_open(files->last, &last)) brim_status_clear();
+  return last;
+}
+
+// Keeps `last` under the name of its step, before the checkpoint of `step` replaces it.
+static void files_keep_last(brim_run_files *files, int64_t step) {
+  if (files->keep < 2 || files->last_step < 0 || files->last_step >= step) return;
+  char name[64];
+  snprintf(name, sizeof name, "%s%08" PRId64 "%s", step_prefix, files->last_step, suffix);
+  char *path = brim_fs_join(files->folder, name);
+  brim_safetensors *last = path && brim_fs_exists(path) ? open_last(files) : NULL;
+  bool taken = path && brim_fs_exists(path) && !is_step_of_run(path, files->last_step, last);
+  brim_safetensors_close(last);
+  if (taken) {
+    brim_log_warn("run", "%s is no checkpoint of its step; brim leaves it and writes none there",
+                  path);
+    brim_free(path);
+    return;
+  }
+  // a hard link until `last` is replaced; a copy if the file system has no links
+  brim_status status = path ? brim_fs_link(files->last, path) : BRIM_ENOMEM;
+  if (status == BRIM_EUNSUPPORTED) status = brim_fs_copy(files->last, path);
+  if (status) {
+    brim_log_warn("run", "cannot keep the checkpoint of step %" PRId64 ": %s", files->last_step,
+                  brim_status_detail());
+    brim_status_clear();
+  }
+  brim_free(path);
+}
+
+// Removes checkpoints named by step: those beyond checkpoint.keep, and those of a later step, which belong to
+// steps that a resumed run has discarded. Files that are no checkpoint of this run stay.
+static void files_prune(const brim_run_files *files, int64_t step) {
+  char **names = NULL;
+  size_t count = 0;
+  if (brim_fs_list(files->folder, &names, &count)) {
+    brim_status_clear();
+    return;
+  }
+  int64_t room = files->keep - 1;
+  brim_safetensors *last = NULL;
+  for (size_t i = count; i > 0; i--) {  // names sort by step; start with the highest
+    int64_t of = step_of(names[i - 1]);
+    char *path = of < 0 ? NULL : brim_fs_join(files->folder, names[i - 1]);
+    if (path && !last) last = open_last(files);
+    bool ours = path && is_step_of_run(path, of, last);
+    if (ours && of < step && room > 0) {
+      room--;
+    } else if (ours && brim_fs_remove(path)) {
+      brim_log_warn("run", "cannot remove %s: %s", path, brim_status_detail());
+      brim_status_clear();
+    }
+    brim_free(path);
+  }
+  brim_safetensors_close(last);
+  brim_fs_list_free(names, count);
+}
+
+static void separate(const char *best, const char *path) {
+  if (!brim_fs_same(best, path)) return;
+  if (brim_fs_copy(best, path)) {
+    brim_log_warn("run", "%s and %s remain one file: %s", best, path, brim_status_detail());
+  }
+}
+
+// Makes files that share one inode separate at the end of the run, since other programs may write into them.
+static void files_separate(const brim_run_files *files) {
+  char why[1024];  // keep the detail of a failed run
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  separate(files->best, files->last);
+  char **names = NULL;
+  size_t count = 0;
+  if (brim_fs_list(files->folder, &names, &count) == BRIM_OK) {
+    for (size_t i = 0; i < count; i++) {
+      if (step_of(names[i]) < 0) continue;
+      char *path = brim_fs_join(files->folder, names[i]);
+      if (path) separate(files->best, path);
+      if (path) separate(files->last, path);
+      brim_free(path);
+    }
+    brim_fs_list_free(names, count);
+  }
+  brim_status_set_detail(why);
+}
+
+// Checks length, checksum and that all weights are finite: a checkpoint of a diverged run is useless.
+static brim_status check_whole(const char *path) {
+  brim_safetensors *file = NULL;
+  BRIM_TRY(brim_safetensors_open(path, &file));
+  bool ours = json_object_get(brim_safetensors_metadata(file), "brim.step") != NULL;
+  brim_status status = brim_safetensors_verify(file);
+  if (!status) status = brim_safetensors_finite(file, NULL);
+  brim_safetensors_close(file);
+  if (status || ours) return status;
+  return brim_fail(BRIM_EPARSE, "%s: no step in it; is it a checkpoint of brim train?", path);
+}
+
+// True if model.safetensors is whole and of this step.
+static bool files_model_at(const brim_run_files *files, int64_t step) {
+  brim_safetensors *file = NULL;
+  double at = -1;
+  if (!brim_fs_exists(files->model)) return false;
+  brim_status status = brim_safetensors_open(files->model, &file);
+  if (!status) status = brim_safetensors_verify(file);
+  if (!status) get_double(brim_safetensors_metadata(file), "brim.step", &at);
+  brim_safetensors_close(file);
+  brim_status_clear();  // a broken file is an answer, not an error
+  return (int64_t)at == step;
+}
+
+typedef struct search {
+  char *found, *broken;
+  char why[1024];  // of the first broken file
+  brim_status status;
+} search;
+
+// Takes ownership of `path`. True if the search is over.
+static bool try_path(search *s, char *path) {
+  if (!path) {
+    s->status = brim_fail(BRIM_ENOMEM, "out of memory while looking for a checkpoint");
+    return true;
+  }
+  if (!brim_fs_exists(path)) {
+    brim_free(path);
+    return false;
+  }
+  brim_status status = check_whole(path);
+  if (status == BRIM_OK) {
+    s->found = path;
+    return true;
+  }
+  brim_log_warn("run", "skipped: %s", brim_status_detail());
+  if (s->broken) {
+    brim_free(path);
+    return false;
+  }
+  snprintf(s->why, sizeof s->why, "%s", brim_status_detail());
+  s->broken = path;
+  s->status = status;
+  return false;
+}
+
+// Tries last.safetensors, then the files named by step from the newest, then best.safetensors.
+static void search_files(search *s, const brim_run_files *files) {
+  if (try_path(s, brim_strdup(files->last))) return;
+  char **names = NULL;
+  size_t count = 0;
+  bool done = false;
+  if (!brim_fs_is_dir(files->folder) || brim_fs_list(files->folder, &names, &count)) return;
+  for (size_t i = count; !done && i > 0; i--) {
+    if (step_of(names[i - 1]) < 0) continue;
+    done = try_path(s, brim_fs_join(files->folder, names[i - 1]));
+  }
+  brim_fs_list_free(names, count);
+  if (!done) try_path(s, brim_strdup(files->best));
+}
+
+// The checkpoint to resume from, for brim_free; NULL if there is none. Damaged files are skipped with a
+// warning; if all are damaged, fails with the first one's error.
+static brim_status files_newest(const brim_run_files *files, char **path) {
+  search s = {0};
+  *path = NULL;
+  search_files(&s, files);
+  brim_status status = BRIM_OK;
+  if (s.found) {
+    if (s.broken) brim_log_warn("run", "resuming from %s instead", s.found);
+    brim_status_clear();
+    *path = s.found;
+  } else if (s.broken) {
+    status = brim_fail(s.status,
+                       "%s; no other checkpoint is usable; remove them all to start from the "
+                       "beginning, or name one with --resume-from",
+                       s.why);
+  } else if (!s.status && brim_fs_exists(files->model)) {
+    status = brim_fail(BRIM_EEXIST,
+                       "%s exists, but there is no checkpoint to resume from; move it away to "
+                       "start from the beginning, or choose another folder with --output-dir",
+                       files->model);
+  } else {
+    status = s.status;
+  }
+  brim_free(s.broken);
+  return status;
+}
+
+//---------------------------------- files of others ----------------------------------
+// A file with a name that brim uses counts as brim's if its content looks so. There is no mark to look for,
+// since folders of earlier versions have none and can still be resumed.
+
+// The first line of config.yaml.
+#define CONFIG_MARK "# written by brim train: the config of this run, every key"
+
+enum { LOOK_BYTES = 1 << 20 };  // enough for a checkpoint's header, which holds its metadata
+
+typedef enum kind { OTHER, CONFIG, LOCK, CSV, JSONL, CHECKPOINT } kind;
+
+// "log.csv", "log.12.csv": `name` without "log." is EXT or digits, a dot and EXT.
+static bool is_log(const char *name, const char *ext) {
+  if (!brim_str_starts(name, "log.")) return false;
+  const char *at = name + 4;
+  if (strcmp(at, ext) == 0) return true;
+  size_t digits = strspn(at, "0123456789");
+  return digits > 0 && at[digits] == '.' && strcmp(at + digits + 1, ext) == 0;
+}
+
+static kind kind_of(const char *name) {
+  static const char *const checkpoints[] = {"last.safetensors", "best.safetensors",
+                                            "model.safetensors"};
+  if (strcmp(name, "config.yaml") == 0) return CONFIG;
+  if (strcmp(name, "lock") == 0) return LOCK;
+  if (is_log(name, "csv")) return CSV;
+  if (is_log(name, "jsonl")) return JSONL;
+  for (size_t i = 0; i < sizeof checkpoints / sizeof *checkpoints; i++) {
+    if (strcmp(name, checkpoints[i]) == 0) return CHECKPOINT;
+  }
+  return step_of(name) >= 0 ? CHECKPOINT : OTHER;
+}
+
+// 0.1 wrote config.yaml without a mark: every key with its value in brim's order, no comment.
+static bool is_config(const char *text) {
+  static const char *const keys[] = {"\nseed: ", "\ndevice: ", "\nthreads: ", "\npriority: "};
+  if (brim_str_starts(text, CONFIG_MARK)) return true;
+  if (!brim_str_starts(text, "workload: ") || strstr(text, "\n#")) return false;
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    if (!strstr(text, keys[i])) return false;
+  }
+  return true;
+}
+
+static bool is_csv(const char *text) {
+  return !*text || brim_str_starts(text, "epoch,step,lr,train_");
+}
+
+static bool is_jsonl(const char *text) {
+  if (!*text) return true;
+  const char *end = strchr(text, '\n'), *step = strstr(text, "\"step\":");
+  return brim_str_starts(text, "{\"event\":\"") && step && (!end || step < end);
+}
+
+// *sure stays false for an empty lock and for a 0.1 lock with the PID alone: another program may write those.
+static bool is_lock(const char *text, size_t size, bool *sure) {
+  bool lock = brim_fs_is_lock(text, size);
+  *sure = lock && strstr(text, " brim\n");
+  return lock;
+}
+
+// Searches bytes, not text: the header may contain zeros.
+static bool is_checkpoint(const char *data, size_t size, bool *sure) {
+  static const char word[] = "\"brim.";
+  *sure = false;
+  if (size < 9 || data[8] != '{') return size == 0;
+  for (size_t i = 8; !*sure && i + sizeof word - 1 <= size; i++) {
+    *sure = memcmp(data + i, word, sizeof word - 1) == 0;
+  }
+  return *sure;
+}
+
+// Reads the beginning of a file, NUL-terminated, for brim_free. *size excludes the NUL.
+static brim_status read_start(const char *path, char **out, size_t *size) {
+  FILE *file = NULL;
+  struct stat st;
+  *out = NULL;
+  *size = 0;
+  if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return BRIM_OK;  // opening it will fail
+  *out = brim_alloc(LOOK_BYTES + 1);
+  if (!*out) return brim_fail(BRIM_ENOMEM, "out of memory while looking at %s", path);
+  file = fopen(path, "rbe");
+  if (file) {
+    *size = fread(*out, 1, LOOK_BYTES, file);
+    fclose(file);
+  }
+  (*out)[*size] = '\0';
+  return BRIM_OK;
+}
+
+typedef struct look {
+  const char *folder;
+  bool csv, jsonl;  // the run writes these
+  bool resume;      // an unreadable checkpoint is reported when it is opened
+  bool own;         // a file here was certainly written by brim: the folder is a run's
+  char weak[32];    // a file that is damaged if the folder is a run's, and another program's if not
+} look;
+
+static brim_status refuse(const char *folder, const char *name) {
+  return brim_fail(BRIM_EEXIST,
+                   "%s/%s was not written by brim, and this run would replace it; choose another "
+                   "folder with --output-dir, or move the file away",
+                   folder, name);
+}
+
+// True if the text looks like a file of this kind by brim. *sure: no other program writes it.
+static bool is_ours(kind k, const char *text, size_t size, bool *sure) {
+  *sure = false;
+  switch (k) {
+    case CONFIG:
+      return *sure = is_config(text);
+    case LOCK:
+      return is_lock(text, size, sure);
+    case CSV:
+      return is_csv(text);
+    case JSONL:
+      return is_jsonl(text);
+    case CHECKPOINT:
+      return is_checkpoint(text, size, sure);
+    case OTHER:
+      break;
+  }
+  return true;
+}
+
+static brim_status check_file(look *l, const char *name) {
+  kind k = kind_of(name);
+  if (k == OTHER || (k == CSV && !l->csv) || (k == JSONL && !l->jsonl)) return BRIM_OK;
+  char *path = brim_fs_join(l->folder, name), *text = NULL;
+  size_t size = 0;
+  if (!path) return brim_fail(BRIM_ENOMEM, "out of memory while looking at %s", name);
+  brim_status status = read_start(path, &text, &size);
+  bool sure = false, ours = !text || is_ours(k, text, size, &sure);
+  if (sure) l->own = true;
+  // brim repairs a torn first log; later logs begin whole
+  bool weak = k == LOCK || strcmp(name, "log.csv") == 0 || strcmp(name, "log.jsonl") == 0 ||
+              (k == CHECKPOINT && (size < 9 || text[8] != '{'));
+  if (k == CHECKPOINT && weak && l->resume) ours = true;
+  if (!status && !ours && !weak) status = refuse(l->folder, name);
+  if (!ours && weak) snprintf(l->weak, sizeof l->weak, "%s", name);
+  brim_free(text);
+  brim_free(path);
+  return status;
+}
+
+// BRIM_EEXIST if a file that this run would write or remove was not written by brim. *own: a run of brim
+// used the folder before.
+static brim_status folder_check(const brim_config *config, const char *folder, bool resume,
+                                bool *own) {
+  char **names = NULL;
+  size_t count = 0;
+  look l = {.folder = folder,
+            .resume = resume,
+            .csv = brim_config_bool(config, "log.csv"),
+            .jsonl = brim_config_bool(config, "log.jsonl")};
+  BRIM_TRY(brim_fs_list(folder, &names, &count));
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; !status && i < count; i++) status = check_file(&l, names[i]);
+  brim_fs_list_free(names, count);
+  *own = l.own;
+  return !status && l.weak[0] && !l.own ? refuse(folder, l.weak) : status;
+}
+
+void brim_run_folder_restore(const char *folder) {
+  if (brim_fs_is_dir(folder)) return;
+  if (brim_fs_mkdirs(folder)) {
+    brim_status_clear();  // the next write to the folder fails with the reason
+    return;
+  }
+  brim_log_warn(
+      "run",
+      "%s was removed during the run; brim creates it again, but its earlier content is lost",
+      folder);
+}
+
+//---------------------------------- settings ----------------------------------
+// A checkpoint holds, as one JSON text ("brim.settings"), every key that changes what is learned. Resuming with
+// other values is allowed; each difference gets a warning.
+
+// Decides which keys belong in checkpoints.
+static brim_config_learning learns_from(const char *workload) {
+  const brim_workload_table *table = workload ? brim_workload_find(workload) : NULL;
+  if (!table || !table->policy) return BRIM_CONFIG_LEARNS_FROM_DATA;
+  return table->policy->networks ? BRIM_CONFIG_TRAINS_IN_ENV : BRIM_CONFIG_LEARNS_IN_ENV;
+}
+
+// The value of a dotted key in a nested object; borrowed, NULL if unset.
+static json_t *find(json_t *config, const char *key) {
+  char part[64];
+  for (; config && *key; key += *key == '.') {
+    size_t n = strcspn(key, ".");
+    if (n >= sizeof part) return NULL;
+    memcpy(part, key, n);
+    part[n] = 0;
+    config = json_object_get(config, part);
+    key += n;
+  }
+  return config;
+}
+
+static brim_status collect(const brim_config *config, json_t **out) {
+  json_t *all = NULL;
+  BRIM_TRY(brim_config_to_json(config, &all));
+  const char *workload = brim_config_string(config, "workload");
+  const brim_config_learning from = learns_from(workload);
+  json_t *picked = json_object();
+  brim_status status =
+      picked ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while saving the settings");
+  for (size_t i = 0; !status && i < brim_config_key_count(); i++) {
+    const brim_config_key *key = brim_config_key_at(i);
+    json_t *value = brim_config_key_is_saved(key, workload, from) ? find(all, key->name) : NULL;
+    if (value) status = brim_json_put(picked, key->name, json_incref(value));
+  }
+  json_decref(all);
+  if (status) {
+    json_decref(picked);
+    return status;
+  }
+  *out = picked;
+  return BRIM_OK;
+}
+
+static brim_status put_settings(const brim_config *config, const brim_work *work,
+                                json_t *metadata) {
+  json_t *picked = NULL;
+  char *text = NULL;
+  BRIM_TRY(collect(config, &picked));
+  // store the chosen number in place of "auto"
+  brim_status status = BRIM_OK;
+  for (size_t i = 0; !status && i < work->knob_count; i++) {
+    const brim_knob *knob = &work->knobs[i];
+    const char *word = json_string_value(json_object_get(picked, knob->key));
+    if (knob->kind != BRIM_KNOB_INT || !word || strcmp(word, "auto") != 0) continue;
+    status = brim_json_put(picked, knob->key, json_integer(knob->value));
+  }
+  if (!status) status = brim_json_dump(picked, 0, &text);
+  if (!status) status = brim_json_put(metadata, "brim.settings", json_string(text));
+  brim_free(text);
+  json_decref(picked);
+  return status;
+}
+
+// Adds the defaults of arguments that are newer than the checkpoint to a component. NULL if that fails.
+static json_t *with_defaults(const char *key, const json_t *was) {
+  brim_config *config = NULL;
+  json_t *all = NULL, *out = NULL;
+  brim_str text;
+  const char *value = json_string_value(was);
+  if (!value || strpbrk(value, "\"\\\r\n")) return NULL;  // the file is not trusted
+  brim_str_init(&text);
+  brim_str_printf(&text, "%s: \"%s\"\n", key, value);
+  const brim_config_options options = {
+      .text = text.data, .text_name = key, .mode = BRIM_CONFIG_RUN};
+  brim_status status = brim_str_status(&text);
+  if (!status) status = brim_config_load(&options, &config);
+  if (!status) status = brim_config_to_json(config, &all);
+  if (!status) out = json_incref(find(all, key));
+  if (status) brim_status_clear();
+  json_decref(all);
+  brim_config_close(config);
+  brim_str_deinit(&text);
+  return out;
+}
+
+static bool means_the_same(const char *key, const json_t *was, const json_t *now) {
+  json_t *filled = with_defaults(key, was);
+  bool same = filled && now && json_equal(filled, now);
+  json_decref(filled);
+  return same;
+}
+
+static bool unset(const json_t *value) { return !value || json_is_null(value); }
+
+static void warn_changed(const char *key, const json_t *was, const json_t *now, const char *path) {
+  char *a = NULL, *b = NULL;
+  if (!unset(was)) brim_json_dump(was, 0, &a);
+  if (!unset(now)) brim_json_dump(now, 0, &b);
+  brim_log_warn("run", "%s was trained with %s %s; this run continues with %s", path, key,
+                a ? a : "unset", b ? b : "unset");
+  brim_free(a);
+  brim_free(b);
+}
+
+// True if the new held-out part is larger. The seed orders the samples, so a smaller part is within a larger.
+static bool is_larger(const char *key, const json_t *was, const json_t *now) {
+  return strcmp(key, "data.val_fraction") == 0 && json_number_value(now) > json_number_value(was);
+}
+
+static bool keeps_part(const brim_config *config) {
+  const brim_component *val = brim_config_component(config, "dataset", "val");
+  bool own = val && val != brim_config_component(config, "dataset", NULL);
+  return !own && brim_config_float(config, "data.val_fraction") > 0;
+}
+
+// Running out of memory here costs the warnings only.
+static void compare_settings(const brim_config *config, const brim_work *work,
+                             const json_t *metadata, const char *path) {
+  const char *text = json_string_value(json_object_get(metadata, "brim.settings"));
+  json_t *was = NULL, *now = NULL;
+  if (!text || brim_json_parse(text, strlen(text), path, &was)) return;
+  if (collect(config, &now) == BRIM_OK) {
+    const brim_workload_table *table = work->table;
+    if (table->settings) table->settings->resolve(work->state, metadata, was, now);
+    const char *workload = brim_config_string(config, "workload");
+    const brim_config_learning from = learns_from(workload);
+    bool other_part = false;
+    for (size_t i = 0; i < brim_config_key_count(); i++) {
+      const brim_config_key *key = brim_config_key_at(i);
+      if (!brim_config_key_is_saved(key, workload, from)) continue;
+      const json_t *a = json_object_get(was, key->name);
+      const json_t *b = json_object_get(now, key->name);
+      bool same =
+          (unset(a) && unset(b)) || (a && b && json_equal(a, b)) || means_the_same(key->name, a, b);
+      if (same) continue;
+      warn_changed(key->name, a, b, path);
+      other_part |= strcmp(key->name, "seed") == 0 || is_larger(key->name, a, b);
+    }
+    if (other_part && table->loading && keeps_part(config)) {
+      brim_log_warn("run",
+                    "data.val_fraction now holds out other samples: evaluation includes samples "
+                    "the run was trained on, so its results look too good");
+    }
+  }
+  json_decref(was);
+  json_decref(now);
+}
+
+// Knobs that config.yaml must show with the value in use: those that the config leaves open, and those where the
+// workload uses less than a default or a preset says.
+static size_t numbers_used(const brim_config *config, const brim_work *work,
+                           brim_config_number out[BRIM_KNOB_MAX]) {
+  size_t count = 0;
+  for (size_t i = 0; i < work->knob_count; i++) {
+    const brim_knob *knob = &work->knobs[i];
+    int64_t own;
+    if (knob->kind != BRIM_KNOB_INT) continue;
+    if (brim_config_get_int(config, knob->key, &own)) {  // left open
+      brim_status_clear();
+      out[count++] = (brim_config_number){knob->key, knob->value};
+      continue;
+    }
+    bool asked = brim_config_layer_of(config, knob->key) > BRIM_CONFIG_FROM_PRESET;
+    if (!asked && knob->value < own) {
+      out[count++] = (brim_config_number){knob->key, knob->value};
+    }
+  }
+  return count;
+}
+
+// Writes the resolved config to config.yaml.
+static brim_status write_config(const brim_config *config, const brim_work *work,
+                                const char *folder) {
+  brim_config_number numbers[BRIM_KNOB_MAX];
+  const size_t count = numbers_used(config, work, numbers);
+  char *path = brim_fs_join(folder, "config.yaml");
+  brim_str yaml;
+  brim_str_init(&yaml);
+  brim_status status =
+      path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening %s", folder);
+  brim_str_append(&yaml, CONFIG_MARK "\n");
+  if (!status) status = brim_config_to_yaml_with(config, numbers, count, &yaml);
+  if (!status) status = brim_str_status(&yaml);
+  if (!status) status = brim_fs_write(path, yaml.data, yaml.len);
+  brim_str_deinit(&yaml);
+  brim_free(path);
+  return status;
+}
+
+//---------------------------------- saving ----------------------------------
+// A checkpoint is copied to host memory, and a thread writes the copy while training continues. One is written
+// at a time. Each appears whole or not at all.
+
+// The error of a failed save. The last checkpoint is still whole, since files are replaced by renaming.
+static brim_status not_saved(const loop *l, brim_status status, int64_t step) {
+  if (status == BRIM_ENOMEM) return status;
+  l->result->folder_failed = true;
+  char why[1024];
+  snprintf(why, sizeof why, "%s", brim_status_detail());
+  if (l->files.last_step < 0 || !brim_fs_exists(l->files.last) || brim_fs_is_dir(l->files.last)) {
+    return brim_fail(
+        status,
+        "%s; cannot save step %" PRId64
+        "; free disk space or make the folder writable, or choose another with --output-dir",
+        why, step);
+  }
+  return brim_fail(
+      status,
+      "%s; cannot save step %" PRId64
+      "; free disk space or make the folder writable, then --resume continues from step %" PRId64
+      " in %s",
+      why, step, l->files.last_step, l->files.last);
+}
+
+// Metadata of a checkpoint. Weights alone get the settings, for eval, predict and export.
+static brim_status make_extra(const loop *l, bool weights_only, json_t **out) {
+  brim_json_setup();
+  *out = json_object();
+  if (!*out) return brim_fail(BRIM_ENOMEM, "out of memory while saving");
+  brim_status status = put_settings(l->config, l->work, *out);
+  if (!status && !weights_only) status = position_put(l, *out);
+  if (!status) return BRIM_OK;
+  json_decref(*out);
+  *out = NULL;
+  return status;
+}
+
+// Restores a removed folder with its config and lock. Ignores errors: the next write reports them.
+static void keep_folder(loop *l) {
+  const char *folder = l->options->output_dir;
+  brim_run_folder_restore(folder);
+  char *config = brim_fs_join(folder, "config.yaml"), *lock = brim_fs_join(folder, "lock");
+  if (config && !brim_fs_exists(config)) (void)write_config(l->config, l->work, folder);
+  if (lock && l->lock && !brim_fs_exists(lock)) {
+    brim_fs_unlock(l->lock);
+    l->lock = NULL;
+    if (brim_fs_lock_folder(folder, &l->lock)) {
+      brim_log_warn("run", "%s is no longer locked: %s", folder, brim_status_detail());
+    }
+  }
+  brim_free(lock);
+  brim_free(config);
+  brim_status_clear();
+}
+
+static brim_status write_both(brim_run_saver *s) {
+  const char *path = s->files.last;
+  if (s->best) BRIM_TRY(s->held.write(s->held.state, s->files.best));
+  if (!s->last) return BRIM_OK;
+  files_keep_last(&s->files, s->step);
+  // best and last share one file until the end of the run: each save makes a new file, so none changes
+  if (!s->best || brim_fs_link(s->files.best, path)) BRIM_TRY(s->held.write(s->held.state, path));
+  s->files.last_step = s->step;
+  files_prune(&s->files, s->step);
+  return BRIM_OK;
+}
+
+static void write_files(void *saver) {
+  brim_run_saver *s = (brim_run_saver *)saver;
+  brim_time start = brim_clock_now();
+  s->status = write_both(s);
+  // the folder was removed while writing; the log may have created it again
+  for (int tries = 0; tries < 3 && s->status == BRIM_ENOENT; tries++) {
+    brim_run_folder_restore(s->files.folder);
+    s->status = write_both(s);
+  }
+  if (s->status) snprintf(s->why, sizeof s->why, "%s", brim_status_detail());
+  s->files.saved_at = brim_clock_now();
+  s->files.save_ns = brim_time_since_ns(start, s->files.saved_at);
+  __atomic_store_n(&s->written, 1, __ATOMIC_RELEASE);
+}
+
+// Waits for the checkpoint that is being written. Its error names the step that is not saved, and the one
+// that is.
+static brim_status save_wait(loop *l) {
+  brim_run_saver *s = &l->saver;
+  if (!s->busy) return BRIM_OK;
+  brim_thread_join(s->thread);
+  s->thread = NULL;
+  s->busy = false;
+  if (s->held.free) s->held.free(s->held.state);
+  memset(&s->held, 0, sizeof s->held);
+  l->files.last_step = s->files.last_step;
+  l->files.saved_at = s->files.saved_at;
+  l->files.save_ns = s->files.save_ns;
+  if (s->status) {
+    brim_status_set_detail(s->why);
+    return not_saved(l, s->status, s->step);
+  }
+  snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s",
+           s->last ? l->files.last : l->files.best);
+  if (s->last && l->options->on_checkpoint) l->options->on_checkpoint(l->options->ctx, s->step);
+  return BRIM_OK;
+}
+
+static brim_status save_model(loop *l) {
+  json_t *extra;
+  if (l->comm) BRIM_TRY(l->work->table->ranks->give(l->work->state, true));
+  if (!brim_run_writes(l)) return BRIM_OK;
+  BRIM_TRY(save_wait(l));
+  keep_folder(l);
+  BRIM_TRY(make_extra(l, true, &extra));
+  brim_status status = l->work->table->save(l->work->state, l->files.model, extra, true);
+  json_decref(extra);
+  if (status) return not_saved(l, status, l->step);
+  snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", l->files.model);
+  return BRIM_OK;
+}
+
+// The same, if the thread is done; else returns at once.
+static brim_status save_poll(loop *l) {
+  if (!l->saver.busy || !__atomic_load_n(&l->saver.written, __ATOMIC_ACQUIRE)) return BRIM_OK;
+  return save_wait(l);
+}
+
+// True if the end of an epoch may go without a checkpoint, because one is young or slow to write.
+static bool save_postponed(const loop *l) {
+  const brim_time now = brim_clock_now();
+  const bool expensive = l->files.save_ns > CHEAP_NS;
+  if (l->saver.busy) return expensive || brim_time_since_ns(l->saver.start, now) > CHEAP_NS;
+  // spend at most a twentieth of the time on writing
+  return expensive && brim_time_since_ns(l->files.saved_at, now) < 20 * l->files.save_ns;
+}
+
+// Writes the workload's state directly, without a copy.
+typedef struct direct {
+  const brim_work *work;
+  const json_t *extra;
+} direct;
+
+static brim_status direct_write(void *state, const char *path) {
+  const direct *d = (const direct *)state;
+  return d->work->table->save(d->work->state, path, d->extra, false);
+}
+
+// Fills s->held with a copy of the state, or with the direct writer if `wait` is set or memory is short.
+static brim_status hold(loop *l, direct *d, bool wait, bool *copied) {
+  brim_run_saver *s = &l->saver;
+  const brim_work_background_table *background = l->work->table->background;
+  *copied = false;
+  s->held = (brim_work_held){.state = d, .write = direct_write};
+  if (wait || !background) return BRIM_OK;
+  brim_work_held held;
+  brim_status status = background->hold(l->work->state, d->extra, false, &held);
+  if (status == BRIM_ENOMEM) {
+    brim_status_clear();
+    return BRIM_OK;
+  }
+  if (status) return not_saved(l, status, l->step);
+  s->held = held;
+  *copied = true;
+  return BRIM_OK;
+}
+
+// Saves the state to best.safetensors, last.safetensors or both. With `wait` returns when they are written;
+// else a thread writes them. Waits for the checkpoint before.
+static brim_status save_state(loop *l, bool best, bool last, bool wait) {
+  brim_run_saver *s = &l->saver;
+  json_t *extra;
+  if (!best && !last) return BRIM_OK;
+  if (l->comm) BRIM_TRY(l->work->table->ranks->give(l->work->state, false));
+  if (!brim_run_writes(l)) {
+    if (last) l->files.last_step = l->step;
+    return BRIM_OK;
+  }
+  BRIM_TRY(save_wait(l));
+  keep_folder(l);
+  brim_status status = make_extra(l, false, &extra);
+  if (status) return not_saved(l, status, l->step);
+  s->files = l->files;
+  s->step = l->step;
+  s->best = best;
+  s->last = last;
+  s->status = BRIM_OK;
+  s->written = 0;
+  s->start = brim_clock_now();
+  direct d = {.work = l->work, .extra = extra};
+  bool copied;
+  status = hold(l, &d, wait, &copied);
+  s->busy = !status;
+  // write here if no thread can be started
+  if (copied && brim_thread_start(write_files, s, "brim-save", &s->thread)) brim_status_clear();
+  if (s->busy && !s->thread) {
+    write_files(s);
+    status = save_wait(l);
+  }
+  json_decref(extra);
+  return status;
+}
+
+//------------------------------------------ training --------------------------------------------
+// The loop: epochs, evaluation, early stopping, resume, and the reports of a run.
 
 //---------------------------------- published findings ----------------------------------
 // The findings of a running job, for `brim top`: problems that the workload reports, and waiting for data.
@@ -477,12 +1664,12 @@ static brim_status best_put(const brim_run_best *best, json_t *metadata) {
     snprintf(key, sizeof key, "brim.best_%s", brim_metric_best_name(row));
     // two rows may share a name: store the known value
     if (isnan(best->values[i]) && json_object_get(metadata, key)) continue;
-    BRIM_TRY(brim_run_put_double(metadata, key, best->values[i]));
+    BRIM_TRY(put_double(metadata, key, best->values[i]));
   }
-  BRIM_TRY(brim_run_put_double(metadata, "brim.best_epoch", (double)best->epoch));
+  BRIM_TRY(put_double(metadata, "brim.best_epoch", (double)best->epoch));
   if (best->patience == 0) return BRIM_OK;
-  BRIM_TRY(brim_run_put_double(metadata, "brim.stop_reference", best->reference));
-  return brim_run_put_double(metadata, "brim.stop_waited", (double)best->waited);
+  BRIM_TRY(put_double(metadata, "brim.stop_reference", best->reference));
+  return put_double(metadata, "brim.stop_waited", (double)best->waited);
 }
 
 static void best_get(brim_run_best *best, const json_t *metadata) {
@@ -492,9 +1679,9 @@ static void best_get(brim_run_best *best, const json_t *metadata) {
     char key[BRIM_METRIC_NAME + 16];
     if (row->rank == 0) continue;
     snprintf(key, sizeof key, "brim.best_%s", brim_metric_best_name(row));
-    brim_run_get_double(metadata, key, &best->values[i]);
+    get_double(metadata, key, &best->values[i]);
   }
-  brim_run_get_double(metadata, "brim.best_epoch", &epoch);
+  get_double(metadata, "brim.best_epoch", &epoch);
   best->epoch = (int64_t)epoch;
   const char *was = json_string_value(json_object_get(metadata, "brim.best_by"));
   bool training = was && brim_str_starts(was, "train_");
@@ -511,8 +1698,8 @@ static void best_get(brim_run_best *best, const json_t *metadata) {
   }
   best->row = row;
   if (best->patience == 0) return;
-  brim_run_get_double(metadata, "brim.stop_reference", &best->reference);
-  brim_run_get_double(metadata, "brim.stop_waited", &waited);
+  get_double(metadata, "brim.stop_reference", &best->reference);
+  get_double(metadata, "brim.stop_waited", &waited);
   best->waited = waited > 0 ? (int64_t)waited : 0;
 }
 
@@ -528,7 +1715,7 @@ static brim_status put_sums(const brim_work *work, const char *of, const double 
   for (size_t i = 0; i < rows->count; i++) {
     any = any || sums[i] != 0;
     snprintf(key, sizeof key, "brim.%s_%s", of, rows->names[i]);
-    if (!rows->packed) BRIM_TRY(brim_run_put_double(extra, key, sums[i]));
+    if (!rows->packed) BRIM_TRY(put_double(extra, key, sums[i]));
   }
   if (!rows->packed || !any) return BRIM_OK;
   snprintf(key, sizeof key, "brim.%s_%s", of, rows->packed);
@@ -541,7 +1728,7 @@ static void get_sums(const brim_work *work, const char *of, const json_t *extra,
   char key[96];
   for (size_t i = 0; !rows->packed && i < rows->count; i++) {
     snprintf(key, sizeof key, "brim.%s_%s", of, rows->names[i]);
-    brim_run_get_double(extra, key, &sums[i]);
+    get_double(extra, key, &sums[i]);
   }
   if (!rows->packed) return;
   double read[BRIM_WORK_MAX_SUMS] = {0};
@@ -554,20 +1741,21 @@ static void get_sums(const brim_work *work, const char *of, const json_t *extra,
   memcpy(sums, read, rows->count * sizeof *sums);
 }
 
-brim_status brim_run_position_put(const loop *l, json_t *extra) {
+// Where the run stands, for a checkpoint: the best epoch, sums, adaptions, counts of problems.
+static brim_status position_put(const loop *l, json_t *extra) {
   BRIM_TRY(best_put(&l->best, extra));
-  BRIM_TRY(brim_run_adapt_put(&l->adapt, l->work, extra));
+  BRIM_TRY(adapt_put(&l->adapt, l->work, extra));
   const brim_work_diagnosis *d = l->work->table->diagnosis;
   if (d && d->put) BRIM_TRY(d->put(l->work->state, l->watch.times, extra));
   BRIM_TRY(put_sums(l->work, "epoch", l->sums, extra));
   BRIM_TRY(put_sums(l->work, "log", l->log_sums, extra));
-  BRIM_TRY(brim_run_put_double(extra, "brim.log_bad", (double)l->log_bad));
-  BRIM_TRY(brim_run_put_double(extra, "brim.epoch_skipped", l->epoch_skipped));
+  BRIM_TRY(put_double(extra, "brim.log_bad", (double)l->log_bad));
+  BRIM_TRY(put_double(extra, "brim.epoch_skipped", l->epoch_skipped));
   if (l->info.idle_limit > 0) {
-    BRIM_TRY(brim_run_put_double(extra, "brim.updated", (double)l->updated));
+    BRIM_TRY(put_double(extra, "brim.updated", (double)l->updated));
   }
   // `ended`: the workload is at the next epoch already, and the report still needs the learning rate
-  return l->ended ? brim_run_put_double(extra, "brim.ended_lr", l->last_lr) : BRIM_OK;
+  return l->ended ? put_double(extra, "brim.ended_lr", l->last_lr) : BRIM_OK;
 }
 
 static brim_status resume(loop *l, const char *path) {
@@ -575,28 +1763,28 @@ static brim_status resume(loop *l, const char *path) {
   BRIM_TRY(l->work->table->load(l->work->state, path, &extra));
   double step = 0, epoch = 0, skipped = 0;
   best_get(&l->best, extra);
-  brim_run_get_double(extra, "brim.step", &step);
-  brim_run_get_double(extra, "brim.epoch", &epoch);
-  brim_run_get_double(extra, "brim.skipped_steps", &skipped);
+  get_double(extra, "brim.step", &step);
+  get_double(extra, "brim.epoch", &epoch);
+  get_double(extra, "brim.skipped_steps", &skipped);
   double bad = 0;
   bool same_epoch = !json_object_get(extra, "brim.new_epoch");
   if (same_epoch) {
     get_sums(l->work, "epoch", extra, l->sums);
     get_sums(l->work, "log", extra, l->log_sums);
-    brim_run_get_double(extra, "brim.log_bad", &bad);
-    brim_run_get_double(extra, "brim.epoch_skipped", &l->epoch_skipped);
+    get_double(extra, "brim.log_bad", &bad);
+    get_double(extra, "brim.epoch_skipped", &l->epoch_skipped);
   }
   l->log_bad = (int64_t)bad;
-  brim_run_compare_settings(l->config, l->work, extra, path);
+  compare_settings(l->config, l->work, extra, path);
   const brim_work_diagnosis *d = l->work->table->diagnosis;
   if (d && d->get) d->get(l->work->state, extra, (int64_t)skipped, l->watch.times);
   l->step = (int64_t)step;
   double updated = step;
-  brim_run_get_double(extra, "brim.updated", &updated);
+  get_double(extra, "brim.updated", &updated);
   l->updated = updated >= 0 && updated <= step ? (int64_t)updated : l->step;
   if (l->info.idle_limit > 0) l->result->skipped_steps = (int64_t)skipped;
   l->ended = same_epoch && epoch >= 1 && json_object_get(extra, "brim.ended_lr");
-  brim_run_get_double(extra, "brim.ended_lr", &l->last_lr);
+  get_double(extra, "brim.ended_lr", &l->last_lr);
   l->epoch = (int64_t)epoch - l->ended;
   if (brim_fs_same(path, l->files.last)) l->files.last_step = l->step;
   json_decref(extra);
@@ -813,7 +2001,7 @@ static brim_status nothing_fits(loop *l, const char *why) {
     l->adapt = l->before_adapting;
     l->adapting = false;
     brim_run_adapt reported = l->adapt;  // log it, but do not remember it
-    BRIM_TRY(brim_run_adapt_note(&reported, l->work, &l->log, l->epoch + 1, l->step));
+    BRIM_TRY(adapt_note(&reported, l->work, &l->log, l->epoch + 1, l->step));
   }
   if (l->ended) {  // end_epoch adds what is saved
     return brim_fail(
@@ -837,12 +2025,12 @@ static brim_status adapt(loop *l, brim_status status) {
   const brim_setting was = l->adapt.setting;
   bool saved = l->adapting && l->files.last_step == l->step;
   if (!saved) {
-    BRIM_TRY(brim_run_save(l, false, true, true));
+    BRIM_TRY(save_state(l, false, true, true));
     l->before_adapting = l->adapt;
     l->adapting = false;
   }
   l->torn = true;
-  status = brim_run_adapt_rebuild(&l->adapt, l->work, l->step);
+  status = adapt_rebuild(&l->adapt, l->work, l->step);
   if (status == BRIM_EOOM) return nothing_fits(l, why);
   BRIM_TRY(status);
   bool changed =
@@ -853,7 +2041,7 @@ static brim_status adapt(loop *l, brim_status status) {
   l->work->table->info(l->work->state, &l->info);
   memset(&l->loader.before, 0, sizeof l->loader.before);  // the new loader starts at 0
   if (!changed) return BRIM_OK;
-  return brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step);
+  return adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step);
 }
 
 //---------------------------------- the end of an epoch ----------------------------------
@@ -983,13 +2171,13 @@ static brim_status finish_epoch(loop *l) {
   r.wall_seconds = (double)brim_time_since_ns(l->began, brim_clock_now()) * 1e-9;
   // log before saving: resume drops rows after the checkpoint, but cannot add missing ones
   BRIM_TRY(brim_run_log_epoch(&l->log, &r, l->step));
-  BRIM_TRY(brim_run_save_poll(l));
+  BRIM_TRY(save_poll(l));
   // replace a checkpoint that was written before this evaluation
   bool not_evaluated = l->files.last_step == l->step;
-  bool due = r.best || not_evaluated || l->adapting || l->save_due || !brim_run_save_postponed(l);
+  bool due = r.best || not_evaluated || l->adapting || l->save_due || !save_postponed(l);
   BRIM_TRY(follow_first(l, &due));
   if (r.best || due) publish_phase(l, BRIM_JOB_CHECKPOINT);
-  BRIM_TRY(brim_run_save(l, r.best, !lost && due, false));
+  BRIM_TRY(save_state(l, r.best, !lost && due, false));
   l->adapting = false;
   if (l->options->on_epoch) l->options->on_epoch(l->options->ctx, &r);
   publish_phase(l, BRIM_JOB_TRAIN);
@@ -1003,7 +2191,7 @@ static brim_status finish_epoch(loop *l) {
 }
 
 //---------------------------------- the loop ----------------------------------
-// Checkpoints are written at the end of an epoch (brim_run_save_postponed: not of every short one), every
+// Checkpoints are written at the end of an epoch (save_postponed: not of every short one), every
 // checkpoint.interval steps, and on a stop. Training continues from each bit for bit.
 
 enum { METRIC_STEPS = 10 };  // read the device's sums every so many steps
@@ -1044,9 +2232,9 @@ static brim_status one_step(loop *l, int64_t *data_ns, bool *epoch_end) {
 
 // Makes sure that last.safetensors holds this step.
 static brim_status save_here(loop *l) {
-  BRIM_TRY(brim_run_save_wait(l));
+  BRIM_TRY(save_wait(l));
   if (l->torn || (l->files.last_step == l->step && !l->adapting)) return BRIM_OK;
-  BRIM_TRY(brim_run_save(l, false, true, true));
+  BRIM_TRY(save_state(l, false, true, true));
   l->adapting = false;
   return BRIM_OK;
 }
@@ -1070,7 +2258,7 @@ static brim_status finish_early(loop *l, bool within_epoch) {
     BRIM_TRY(take_metrics(l));
     epoch_values(l, r->train);
   }
-  return brim_run_save_model(l);
+  return save_model(l);
 }
 
 // training.early_stopping_patience ended the run, now or before a resume.
@@ -1110,14 +2298,14 @@ static brim_status end_epoch(loop *l) {
 // All epochs are made: write the model. A run that was over before keeps its model, since this time's settings
 // are not those it was trained with.
 static brim_status finish(loop *l) {
-  BRIM_TRY(brim_run_save_wait(l));
-  bool unfinished = has_continued(l) || !brim_run_files_model_at(&l->files, l->step);
+  BRIM_TRY(save_wait(l));
+  bool unfinished = has_continued(l) || !files_model_at(&l->files, l->step);
   BRIM_TRY(follow_first(l, &unfinished));
   if (unfinished) {
     brim_status status = probe(l);
     if (status == BRIM_EINTERRUPTED && stopped(l)) return interrupted(l);
     BRIM_TRY(status);
-    return brim_run_save_model(l);
+    return save_model(l);
   }
   snprintf(l->result->checkpoint, sizeof l->result->checkpoint, "%s", l->files.model);
   return BRIM_OK;
@@ -1183,7 +2371,7 @@ static brim_status train(loop *l) {
       publish_step(l);
       brim_time start = brim_clock_now();
       bool due = l->adapting || l->save_due;
-      BRIM_TRY(due ? brim_run_save(l, false, true, false) : brim_run_save_poll(l));
+      BRIM_TRY(due ? save_state(l, false, true, false) : save_poll(l));
       l->adapting = false;
       int64_t saving_ns =
           brim_time_since_ns(start, brim_clock_now());  // counts as neither interval
@@ -1302,7 +2490,7 @@ static void warn_settings(loop *l, const brim_setting *setting, const char *from
 
 static brim_status build(loop *l, const char *from) {
   if (from) BRIM_TRY(brim_work_take_algorithms(l->work, from));
-  BRIM_TRY(brim_run_adapt_build(&l->adapt, l->work, 0));
+  BRIM_TRY(adapt_build(&l->adapt, l->work, 0));
   const brim_work_policy_table *policy = l->work->table->policy;
   if (policy) BRIM_TRY(policy->baseline(l->work->state));
   l->work->table->info(l->work->state, &l->info);
@@ -1353,8 +2541,7 @@ static brim_status prepare(loop *l) {
   // after everything that may fail without it.
   bool there = brim_fs_is_dir(l->options->output_dir);
   bool own = false;
-  if (there)
-    BRIM_TRY(brim_run_folder_check(l->config, l->options->output_dir, l->options->resume, &own));
+  if (there) BRIM_TRY(folder_check(l->config, l->options->output_dir, l->options->resume, &own));
   if (there) BRIM_TRY(lock_folder(l, own));
   BRIM_TRY(check_places(l));
   char *from = NULL;
@@ -1363,7 +2550,7 @@ static brim_status prepare(loop *l) {
     from = brim_strdup(l->options->resume_path);
     if (!from) built = brim_fail(BRIM_ENOMEM, "out of memory while opening a checkpoint");
   } else if (l->options->resume) {
-    built = brim_run_files_newest(&l->files, &from);
+    built = files_newest(&l->files, &from);
   }
   if (!built) built = follow_first_path(l, &from);
   if (!built && !from && l->options->resume) {
@@ -1385,10 +2572,10 @@ static brim_status prepare(loop *l) {
   l->first_step = l->step;
   bool more = !done(l) && (!l->limit || l->step < l->limit);
   const char *folder = l->options->output_dir;
-  if (more) BRIM_TRY(in_folder(l, brim_run_write_config(l->config, l->work, folder)));
+  if (more) BRIM_TRY(in_folder(l, write_config(l->config, l->work, folder)));
   BRIM_TRY(in_folder(l, brim_run_log_open(&l->log, l->config, l->work->metrics, l->info.watches_gpu,
                                           folder, l->step, l->ended)));
-  if (adapted) BRIM_TRY(brim_run_adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));
+  if (adapted) BRIM_TRY(adapt_note(&l->adapt, l->work, &l->log, l->epoch + 1, l->step));
   publish_start(l);
   if (l->options->on_start) {
     l->options->on_start(l->options->ctx, &l->info, &plan, l->step);
@@ -1437,11 +2624,11 @@ static void put_exchange(const loop *l, brim_run_result *out) {
 
 // Waits for the checkpoint that is being written, before the run returns with `status`.
 static brim_status finish_saving(loop *l, brim_status status) {
-  if (!status) return brim_run_save_wait(l);
+  if (!status) return save_wait(l);
   if (!l->saver.busy) return status;
   char why[4096];  // keep the detail of what ended the run
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  if (brim_run_save_wait(l)) brim_log_text(BRIM_LOG_WARN, "run", brim_status_detail());
+  if (save_wait(l)) brim_log_text(BRIM_LOG_WARN, "run", brim_status_detail());
   brim_status_set_detail(why);
   return status;
 }
@@ -1469,7 +2656,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   brim_phase_timer_init(&l.timer);
   l.loader.slow_ms = brim_config_float(config, "data.slow_transform_ms");
   brim_status status = best_init(&l.best, config, work->metrics);
-  if (!status) status = brim_run_files_init(&l.files, config, options->output_dir);
+  if (!status) status = files_init(&l.files, config, options->output_dir);
   work->table->stops(work->state, l.comm ? &l.any_rank_stop : options->stop);
   if (!status) status = prepare(&l);
   // preparing can take long, and writes nothing
@@ -1482,7 +2669,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   brim_job_publisher_stop(l.publisher);
   l.publisher = NULL;
   work->table->stops(work->state, NULL);
-  if (prepared && brim_run_writes(&l)) brim_run_files_separate(&l.files);
+  if (prepared && brim_run_writes(&l)) files_separate(&l.files);
   if (prepared) loader_all(&l.loader, work, &out->loading);
   out->steps = l.step;
   out->steps_run = prepared ? l.step - l.first_step : 0;
@@ -1499,6 +2686,6 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
     d->advice(work->state, out->anomalies, out->lr, out->advice, sizeof out->advice);
   brim_run_log_close(&l.log);
   brim_fs_unlock(l.lock);
-  brim_run_files_deinit(&l.files);
+  files_deinit(&l.files);
   return status;
 }

@@ -373,7 +373,7 @@ typedef struct brim_work_replay_table {
                         brim_work_recording *out);
 } brim_work_replay_table;
 
-// Out of memory: smaller micro-batches, and more of them, make the same step (run_adapt.c).
+// Out of memory: smaller micro-batches, and more of them, make the same step (run_train.c).
 typedef struct brim_work_batches_table {
   // Before `plan`, when the caller takes smaller micro-batches than the config asks for where memory is
   // or was short: such a setting stands for the config's.

@@ -2,7 +2,7 @@
 // outputs, and its outputs on any data that suits it. No optimiser, no training set. Callers: eval,
 // predict, export.
 //
-// A checkpoint says what it is in __metadata__: brim.settings (run_checkpoint.c) is what it was trained
+// A checkpoint says what it is in __metadata__: brim.settings (run_train.c) is what it was trained
 // with, brim.network what the network takes and outputs, as one JSON text:
 //   {"input": {"type": "u8", "shape": [32, 32, 3], "scale": [...], "shift": [...]},
 //    "task": "classes" | "values" | "embedding", "outputs": 10, "class_names": ["cat", ...]}
