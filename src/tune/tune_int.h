@@ -14,7 +14,7 @@ double brim_subject_rows(const brim_subject *subject, const brim_setting *settin
 // Steps that `warm` makes at least: more than a visit of a few samples.
 enum { BRIM_SUBJECT_WARM_STEPS = 16 };
 
-//---------------------------------- races (tune_race.c) ----------------------------------
+//---------------------------------- races (tune_sweep.c) ----------------------------------
 
 // Which setting to measure next, and what the visits say. Settings race in rounds until they separate or the budget ends.
 // A race measures nothing itself.
@@ -43,8 +43,6 @@ brim_interval brim_race_later(brim_race *race, size_t setting);
 brim_interval brim_race_ratio(brim_race *race, size_t a, size_t b);
 // The setting with the highest estimated rate; -1 = none ran.
 int64_t brim_race_best(brim_race *race);
-// Seconds that the budget leaves.
-double brim_race_seconds_left(const brim_race *race);
 
 //---------------------------------- sweeps (tune_sweep.c) ----------------------------------
 
