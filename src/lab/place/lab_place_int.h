@@ -29,34 +29,7 @@ brim_status brim_lab_place_lock_probe(const char *folder, const char *uuid,
 // Updates the file's time, so that cleaners of old files leave it.
 void brim_lab_place_lock_touch(int fd);
 
-//---------------------------------- MPS (lab_place.c) ----------------------------------
-// NVIDIA's Multi-Process Service for one GPU: several experiments compute at the same time instead
-// of taking turns. The control daemon runs in a private folder, so other users do not see it. It
-// lives while one process holds the descriptor of brim_lab_mps_fd: the sweep, and the executors
-// that inherited it. It never outlives them, even if they are killed.
-
-typedef struct brim_lab_mps brim_lab_mps;
-
-typedef enum brim_lab_mps_state {
-  BRIM_LAB_MPS_STARTING,
-  BRIM_LAB_MPS_READY,
-  BRIM_LAB_MPS_FAILED,  // ended, or did not answer within 10 s
-  BRIM_LAB_MPS_STATE_COUNT
-} brim_lab_mps_state;
-
-// Makes a folder inside `parent` (0700), which is removed at the end. BRIM_EUNSUPPORTED: the
-// program is not installed, or the folder's name is too long for a socket.
-brim_status brim_lab_mps_start(const char *program, const char *parent, const char *uuid,
-                               int64_t now_ms, brim_lab_mps **out);
-brim_lab_mps_state brim_lab_mps_update(brim_lab_mps *mps, int64_t now_ms);
-const char *brim_lab_mps_pipe(const brim_lab_mps *mps);   // CUDA_MPS_PIPE_DIRECTORY
-const char *brim_lab_mps_error(const brim_lab_mps *mps);  // the last line it printed; "" = none
-int64_t brim_lab_mps_pid(const brim_lab_mps *mps);  // the daemon and its server descend from it
-int brim_lab_mps_fd(const brim_lab_mps *mps);       // for executors
-// Closes the descriptor: the daemon ends with the last executor. Does not wait.
-void brim_lab_mps_stop(brim_lab_mps *mps);  // NULL is fine
-
-//---------------------------------- packing (lab_place_pack.c) ----------------------------------
+//---------------------------------- packing ----------------------------------
 // A pure state machine that measures how many experiments one GPU should run at once: time and
 // progress go in, a limit comes out.
 //
