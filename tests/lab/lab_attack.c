@@ -103,6 +103,17 @@ int ask_bytes(const char *text) {
   return raw_bytes(brim_lab_pool_port(attack_pool), text, strlen(text), &got);
 }
 
+const brim_pool_route *next_route(const brim_pool_route *r) {
+  bool found = !r;
+  for (const brim_pool_route *const *t = brim_pool_routes; *t; t++) {
+    for (const brim_pool_route *row = *t; row->method; row++) {
+      if (found) return row;
+      found = row == r;
+    }
+  }
+  return NULL;
+}
+
 bool takes_a_token(const brim_pool_route *r) {
   return strcmp(r->path, "v1/session") != 0 && strcmp(r->path, "healthz") != 0;
 }

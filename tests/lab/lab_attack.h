@@ -33,9 +33,12 @@ const char *path_of(const brim_pool_route *r);
 const char *body_of(const brim_pool_route *r);
 void expect(bool good, const brim_pool_route *r, const char *what);
 
+// The row behind `r` in all tables, the first one for NULL; NULL at the end.
+const brim_pool_route *next_route(const brim_pool_route *r);
+
 #define EACH_ROUTE(r)                          \
-  const brim_pool_route *r = brim_pool_routes; \
-  (r)->method;                                 \
-  (r)++
+  const brim_pool_route *r = next_route(NULL); \
+  r;                                           \
+  r = next_route(r)
 
 #endif  // BRIM_TESTS_LAB_ATTACK_H_

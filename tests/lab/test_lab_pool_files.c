@@ -11,7 +11,7 @@
 #include "base/base_sha256.h"
 #include "lab/http/lab_http_client.h"
 #include "lab/pool/lab_pool.h"
-#include "lab/pool/lab_pool_disk.h"
+#include "lab/wire/lab_wire_files.h"
 
 static lab_place place;
 static brim_store *store;

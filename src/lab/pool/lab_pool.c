@@ -163,7 +163,7 @@ static void commit_run(brim_lab_pool *pool, brim_pool_call *call) {
 //-------------------------------------------- routes --------------------------------------------
 // Finds the row of brim_pool_routes for a request, and reads its path, query and body.
 
-enum { SMALL = 64 << 10, BATCH = 10 << 20, GRID = 32 << 20 };
+enum { BATCH = 10 << 20, GRID = 32 << 20 };
 
 //---------------------------------- finding ----------------------------------
 
@@ -211,26 +211,28 @@ const brim_pool_route *brim_pool_route_find(const char *method, const char *path
   snprintf(copy, sizeof copy, "%s", path);
   int count = brim_http_path_split(copy, parts);
   if (strcmp(method, "HEAD") == 0) method = "GET";
-  for (const brim_pool_route *r = brim_pool_routes; r->method && count > 0; r++) {
-    if (!fits(r->path, parts, count)) continue;
-    *known = true;
-    if (strcmp(r->method, method) != 0) continue;
-    if (request && !put_parts(r->path, parts, request)) return NULL;
-    return r;
+  for (const brim_pool_route *const *t = brim_pool_routes; *t && count > 0; t++) {
+    for (const brim_pool_route *r = *t; r->method; r++) {
+      if (!fits(r->path, parts, count)) continue;
+      *known = true;
+      if (strcmp(r->method, method) != 0) continue;
+      if (request && !put_parts(r->path, parts, request)) return NULL;
+      return r;
+    }
   }
   return NULL;
 }
 
 const brim_pool_route *brim_pool_route_of(brim_lab_op op) {
-  for (const brim_pool_route *r = brim_pool_routes; r->method; r++) {
+  for (const brim_pool_route *r = brim_pool_routes[0]; r->method; r++) {
     if (r->op == op && op != BRIM_LAB_OP_COUNT) return r;
   }
   return NULL;
 }
 
 size_t brim_pool_call_max(brim_role role) {
-  size_t most = SMALL;
-  for (const brim_pool_route *r = brim_pool_routes; r->method; r++) {
+  size_t most = BRIM_POOL_SMALL;
+  for (const brim_pool_route *r = brim_pool_routes[0]; r->method; r++) {
     bool mine = r->op != BRIM_LAB_OP_COUNT && brim_role_allows(role, r->role);
     if (mine && r->body_max > most) most = r->body_max;
   }
@@ -267,7 +269,7 @@ static brim_status put_value(json_t *request, const char *name, char kind, const
 
 // Limit of JSON values in a body, by the longest body of the row.
 static size_t brim_pool_values(size_t body_max) {
-  return body_max > SMALL ? BRIM_JSON_VALUES : BRIM_JSON_VALUES_SMALL;
+  return body_max > BRIM_POOL_SMALL ? BRIM_JSON_VALUES : BRIM_JSON_VALUES_SMALL;
 }
 
 brim_status brim_pool_body(const brim_http_request *http, size_t values, json_t **out) {
@@ -318,12 +320,6 @@ static void stats_reply(brim_pool_stats *s, int status, double seconds) {
   pthread_mutex_unlock(&s->mutex);
 }
 
-void brim_pool_stats_listen(brim_pool_stats *s, int change) {
-  pthread_mutex_lock(&s->mutex);
-  s->listeners += change;
-  pthread_mutex_unlock(&s->mutex);
-}
-
 //---------------------------------- text ----------------------------------
 
 static void put_head(brim_str *out, const char *name, const char *type, const char *help) {
@@ -368,9 +364,15 @@ static void put_replies(brim_str *out, brim_pool_stats *s) {
   brim_str_printf(out, "%s_sum", name);
   put_number(out, s->seconds);
   brim_str_printf(out, "%s_count %lld\n", name, (long long)count);
-  put_head(out, "brim_listeners", "gauge", "Open streams of events.");
-  brim_str_printf(out, "brim_listeners %d\n", s->listeners);
   pthread_mutex_unlock(&s->mutex);
+}
+
+static void put_listeners(brim_str *out, brim_pool_feed *feed) {
+  pthread_mutex_lock(&feed->mutex);
+  const int listeners = feed->listeners;
+  pthread_mutex_unlock(&feed->mutex);
+  put_head(out, "brim_listeners", "gauge", "Open streams of events.");
+  brim_str_printf(out, "brim_listeners %d\n", listeners);
 }
 
 //---------------------------------- workers ----------------------------------
@@ -472,6 +474,7 @@ static void metrics(brim_lab_pool *pool, const brim_pool_caller *caller,
     put_counts(out, &counts);
     put_workers(out, &all);
     put_replies(out, &pool->stats);
+    put_listeners(out, &pool->feed);
     put_room(out, &pool->space);
     put_head(out, "brim_connections", "gauge", "Open connections.");
     brim_str_printf(out, "brim_connections %d\n", brim_http_server_connections(pool->http));
@@ -658,25 +661,8 @@ enum {
 
 //---------------------------------- roles ----------------------------------
 
-static bool refuse(brim_http_reply *reply, int status, const char *why) {
-  brim_http_reply_error(reply, status, why);
-  if (status == 401) brim_http_reply_header(reply, "WWW-Authenticate", "Bearer");
-  return false;
-}
-
 static bool is_reading(const brim_http_request *request) {
   return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
-}
-
-// Refuses an unknown token. An address that sends too many has to wait.
-static bool refuse_token(brim_lab_pool *pool, const brim_http_request *request,
-                         brim_http_reply *reply, const char *why) {
-  char seconds[16];
-  int wait = brim_pool_auth_bad(&pool->auth, request->peer, brim_clock_ms());
-  if (!wait) return refuse(reply, 401, why);
-  snprintf(seconds, sizeof seconds, "%d", wait);
-  brim_http_reply_header(reply, "Retry-After", seconds);
-  return refuse(reply, 429, "too many bad tokens from this address");
 }
 
 static void serve_call(brim_lab_pool *pool, const brim_pool_caller *caller,
@@ -688,24 +674,14 @@ static bool may_enter(brim_lab_pool *pool, const brim_http_request *request, bri
   bool known;
   if (page_find(&pool->page, request->path)) {
     *body_max = 0;
-    return is_reading(request) || refuse(reply, 405, "the page can only be read");
+    if (is_reading(request)) return true;
+    brim_http_reply_error(reply, 405, "the page can only be read");
+    return false;
   }
   const brim_pool_route *route = brim_pool_route_find(request->method, request->path, NULL, &known);
-  // check the token first: without one a caller does not learn which paths exist
-  bool open = route && route->open;
-  int refused = open ? brim_pool_auth_page(&pool->auth, request)
-                     : brim_pool_auth_check(&pool->auth, request, &caller);
-  if (refused == 401 && brim_http_header(request, "Authorization")) {
-    return refuse_token(pool, request, reply, "a valid token is needed");
-  }
-  if (refused == 401) return refuse(reply, 401, "a valid token is needed");
-  if (refused) return refuse(reply, refused, "not from this page");
-  if (!route) return refuse(reply, known ? 405 : 404, "there is nothing at this path");
-  bool call = route->serve == serve_call;  // the right is that of the operation in its body
-  if (!open && !call && !brim_role_allows(caller.role, route->role)) {
-    return refuse(reply, 403, "the token's role does not allow this");
-  }
-  *body_max = call ? brim_pool_call_max(caller.role) : route->body_max;
+  if (!brim_pool_auth_admit(pool, request, route, known, &caller, reply)) return false;
+  // the right to a call is that of the operation in its body
+  *body_max = route->serve == serve_call ? brim_pool_call_max(caller.role) : route->body_max;
   return true;
 }
 
@@ -874,40 +850,10 @@ static void serve_call(brim_lab_pool *pool, const brim_pool_caller *caller,
     brim_pool_reply_failure(reply, status);
   } else if (!brim_role_allows(caller->role, route->role)) {
     json_decref(request);
-    refuse(reply, 403, "the token's role does not allow this");
+    brim_http_reply_error(reply, 403, "the token's role does not allow this");
   } else {
     pool_carry_out(pool, route, caller, request, reply);
   }
-}
-
-static void serve_session(brim_lab_pool *pool, const brim_pool_caller *caller,
-                          const brim_http_request *request, brim_http_reply *reply) {
-  (void)caller;
-  json_t *body = NULL;
-  char cookie[192];
-  if (strcmp(request->method, "DELETE") == 0) {
-    brim_pool_auth_end(&pool->auth, request);
-    brim_http_reply_header(reply, "Set-Cookie", "brim_session=; Path=/; Max-Age=0");
-    brim_str_append(&reply->body, "{\"ok\":true}\n");
-    return;
-  }
-  brim_status status = brim_pool_body(request, BRIM_JSON_VALUES_SMALL, &body);
-  const char *token = json_string_value(json_object_get(body, "token"));
-  if (!status) {
-    status = brim_pool_auth_begin(&pool->auth, token ? token : "",
-                                  pool->options.certificate != NULL, cookie);
-  }
-  json_decref(body);
-  if (status == BRIM_EINVAL) {
-    refuse_token(pool, request, reply, "the token is not known");
-    return;
-  }
-  if (status) {
-    brim_pool_reply_failure(reply, status);
-    return;
-  }
-  brim_http_reply_header(reply, "Set-Cookie", cookie);
-  brim_str_append(&reply->body, "{\"ok\":true}\n");
 }
 
 // A server that cannot write keeps answering reads, so it stays in service.
@@ -926,12 +872,8 @@ static void serve_health(brim_lab_pool *pool, const brim_pool_caller *caller,
 
 #define OP(method, path, id, body_max) \
   { method, path, (brim_role)BRIM_LAB_RIGHT_##id, BRIM_LAB_OP_##id, body_max, NULL, false }
-#define OWN(method, path, role, serve, body_max) \
-  { method, path, BRIM_ROLE_##role, BRIM_LAB_OP_COUNT, body_max, serve, false }
-#define OPEN(method, path, serve, body_max) \
-  { method, path, BRIM_ROLE_READ, BRIM_LAB_OP_COUNT, body_max, serve, true }
 
-const brim_pool_route brim_pool_routes[] = {
+static const brim_pool_route routes[] = {
     OP("GET", "v1/hello", HELLO, 0),
     OP("GET", "v1/whoami", WHOAMI, 0),
     OP("GET", "v1/counts", COUNTS, 0),
@@ -943,47 +885,41 @@ const brim_pool_route brim_pool_routes[] = {
     OP("GET", "v1/exps/:exp/metrics", METRICS_OF, 0),
     OP("GET", "v1/exps/:exp/curve", CURVE, 0),
     OP("GET", "v1/exps/:exp/files", FILES, 0),
-    OWN("GET", "v1/exps/:exp/files/:name", READ, brim_pool_file_get, 0),
-    OWN("GET", "v1/exps/:exp/log", READ, brim_pool_file_log, 0),
     OP("GET", "v1/grids", GRIDS, 0),
-    OWN("GET", "v1/keys", READ, brim_pool_keys, 0),
-    OWN("GET", "v1/groups", READ, brim_pool_groups, 0),
-    OWN("GET", "v1/names", READ, brim_pool_names, 0),
-    OWN("POST", "v1/bests", READ, brim_pool_bests, SMALL),
-    OP("POST", "v1/curves", CURVES, SMALL),
+    OP("POST", "v1/curves", CURVES, BRIM_POOL_SMALL),
     OP("GET", "v1/workers", WORKERS, 0),
     OP("GET", "v1/log", EVENTS, 0),
-    OWN("GET", "v1/events", READ, brim_pool_listen, 0),
-    OWN("POST", "v1/grids", SUBMIT, brim_pool_grids, 2 * BRIM_CONFIG_MAX_BYTES),
     OP("POST", "v1/points", SUBMIT, GRID),
-    OP("POST", "v1/exps/:exp/want", WANT, SMALL),
-    OP("POST", "v1/exps/:exp/retry", RETRY, SMALL),
-    OP("POST", "v1/exps/:exp/priority", SET_PRIORITY, SMALL),
-    OP("POST", "v1/want", WANT_EACH, SMALL),
-    OP("POST", "v1/retry", RETRY_EACH, SMALL),
-    OP("POST", "v1/retry-failed", RETRY_FAILED, SMALL),
-    OP("POST", "v1/workers/:worker/drain", DRAIN, SMALL),
-    OP("POST", "v1/workers/:worker/seen", SEEN, SMALL),
-    OP("POST", "v1/workers/:worker/claim", CLAIM, SMALL),
-    OP("POST", "v1/attempts/:exp/:attempt/start", START, SMALL),
-    OP("POST", "v1/attempts/:exp/:attempt/beat", BEAT, SMALL),
+    OP("POST", "v1/exps/:exp/want", WANT, BRIM_POOL_SMALL),
+    OP("POST", "v1/exps/:exp/retry", RETRY, BRIM_POOL_SMALL),
+    OP("POST", "v1/exps/:exp/priority", SET_PRIORITY, BRIM_POOL_SMALL),
+    OP("POST", "v1/want", WANT_EACH, BRIM_POOL_SMALL),
+    OP("POST", "v1/retry", RETRY_EACH, BRIM_POOL_SMALL),
+    OP("POST", "v1/retry-failed", RETRY_FAILED, BRIM_POOL_SMALL),
+    OP("POST", "v1/workers/:worker/drain", DRAIN, BRIM_POOL_SMALL),
+    OP("POST", "v1/workers/:worker/seen", SEEN, BRIM_POOL_SMALL),
+    OP("POST", "v1/workers/:worker/claim", CLAIM, BRIM_POOL_SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/start", START, BRIM_POOL_SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/beat", BEAT, BRIM_POOL_SMALL),
     OP("POST", "v1/attempts/:exp/:attempt/metrics", METRICS, BATCH),
-    OP("POST", "v1/attempts/:exp/:attempt/log", LOG, SMALL),
-    OP("POST", "v1/attempts/:exp/:attempt/checkpoint", CHECKPOINT, SMALL),
-    OP("POST", "v1/attempts/:exp/:attempt/findings", FINDINGS, SMALL),
-    OP("POST", "v1/attempts/:exp/:attempt/finish", FINISH, SMALL),
-    OWN("POST", "v1/attempts/:exp/:attempt/files/:name", WORKER, brim_pool_file_put,
-        BRIM_LAB_PIECE_MAX),
-    OWN("GET", "v1/tokens", ADMIN, brim_pool_tokens_list, 0),
-    OWN("POST", "v1/tokens", ADMIN, brim_pool_tokens_add, SMALL),
-    OWN("POST", "v1/tokens/:token/rotate", ADMIN, brim_pool_tokens_rotate, SMALL),
-    OWN("DELETE", "v1/tokens/:token", ADMIN, brim_pool_tokens_end, 0),
-    OWN("GET", "metrics", READ, metrics, 0),
-    OPEN("GET", "healthz", serve_health, 0),
-    OWN("POST", "v1/call", READ, serve_call, BRIM_LAB_REQUEST_MAX / 2),
-    OPEN("POST", "v1/session", serve_session, SMALL),
-    OPEN("DELETE", "v1/session", serve_session, 0),
-    {NULL, NULL, BRIM_ROLE_READ, BRIM_LAB_OP_COUNT, 0, NULL, false},
+    OP("POST", "v1/attempts/:exp/:attempt/log", LOG, BRIM_POOL_SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/checkpoint", CHECKPOINT, BRIM_POOL_SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/findings", FINDINGS, BRIM_POOL_SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/finish", FINISH, BRIM_POOL_SMALL),
+    BRIM_POOL_OWN("GET", "metrics", READ, metrics, 0),
+    BRIM_POOL_OPEN("GET", "healthz", serve_health, 0),
+    BRIM_POOL_OWN("POST", "v1/call", READ, serve_call, BRIM_LAB_REQUEST_MAX / 2),
+    {0},
+};
+
+const brim_pool_route *const brim_pool_routes[] = {
+    routes,
+    brim_pool_auth_routes,
+    brim_pool_feed_routes,
+    brim_pool_file_routes,
+    brim_pool_grid_routes,
+    brim_pool_group_routes,
+    NULL,
 };
 
 static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http_reply *reply) {
@@ -999,7 +935,8 @@ static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http
   brim_http_reply_header(reply, "X-Content-Type-Options", "nosniff");
   // The token may have ended while the body came.
   if (!route->open && brim_pool_auth_check(&pool->auth, http, &caller)) {
-    refuse(reply, 401, "a valid token is needed");
+    brim_http_reply_error(reply, 401, "a valid token is needed");
+    brim_http_reply_header(reply, "WWW-Authenticate", "Bearer");
     return;
   }
   if (route->serve) {
@@ -1050,14 +987,19 @@ static void serve(void *ctx, const brim_http_request *http, brim_http_reply *rep
   bool counted = wait_for_room(pool, http);
   answer(pool, http, reply);
   if (counted) give_room(pool, http);
-  if ((reply->status == 507 || reply->status == 503) && brim_pool_space_is_disk(reply->body.data)) {
-    brim_pool_space_update(pool, true);
+  if (reply->status == 507 || reply->status == 503) {
+    (void)brim_pool_space_refused(pool, reply->body.data);
   }
   double seconds = (double)brim_time_since_ns(begin, brim_clock_now()) * 1e-9;
   stats_reply(&pool->stats, reply->status, seconds);
 }
 
 //---------------------------------- opening ----------------------------------
+
+// In the order in which they are opened: each may use those before it.
+static const brim_pool_part *const parts[] = {&brim_pool_auth_part, &brim_pool_feed_part,
+                                              &brim_pool_files_part, &brim_pool_hook_part};
+enum { PARTS = sizeof parts / sizeof *parts };
 
 // Called under the lock of `reading`, which guards its caller.
 static brim_status answer_whoami(void *ctx, const brim_lab_request *request, brim_lab_reply *reply,
@@ -1088,13 +1030,10 @@ static brim_status open_beside(brim_lab_pool *pool) {
 static brim_status open_pool(brim_lab_pool *pool) {
   const brim_lab_pool_options *o = &pool->options;
   BRIM_TRY(page_init(&pool->page));
-  BRIM_TRY(brim_pool_auth_load(&pool->auth, o->store));
-  if (o->files) BRIM_TRY(brim_pool_disk_open(o->files, &pool->disk));
-  BRIM_TRY(brim_pool_feed_init(&pool->feed, o->store));
   BRIM_TRY(commits_init(&pool->commits));
   pool->ops = (brim_lab_ops){.store = o->store, .version = o->version};
   BRIM_TRY(open_beside(pool));
-  if (o->webhook) BRIM_TRY(brim_pool_hook_open(pool, &pool->hook));
+  for (; pool->parts < PARTS; pool->parts++) BRIM_TRY(parts[pool->parts]->open(pool));
   // one address gets three quarters at most, so that others can connect
   int connections = o->connections > 0 ? o->connections : 1000;
   const brim_http_options http = {.address = o->address,
@@ -1109,7 +1048,10 @@ static brim_status open_pool(brim_lab_pool *pool) {
                                   .serve = serve,
                                   .ctx = pool};
   BRIM_TRY(brim_http_server_open(&http, &pool->http));
-  return pool->hook ? brim_pool_hook_start(pool->hook) : BRIM_OK;
+  for (size_t i = 0; i < PARTS; i++) {
+    if (parts[i]->start) BRIM_TRY(parts[i]->start(pool));
+  }
+  return BRIM_OK;
 }
 
 brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_pool **out) {
@@ -1123,8 +1065,6 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
   pthread_mutex_init(&pool->documents.mutex, NULL);
   pthread_cond_init(&pool->documents.wake, NULL);
   stats_init(&pool->stats);
-  brim_pool_space_init(&pool->space);
-  brim_pool_auth_init(&pool->auth, options);
   brim_status status = open_pool(pool);
   if (status) {
     brim_lab_pool_close(pool);
@@ -1167,33 +1107,27 @@ brim_status brim_lab_pool_tend(brim_lab_pool *pool) {
   pthread_mutex_lock(&pool->lock);
   brim_status status = reap(pool);
   if (!status) status = brim_pool_feed_read(&pool->feed, store);
-  if (!status) status = brim_pool_auth_load(&pool->auth, store);
   pthread_mutex_unlock(&pool->lock);
-  pthread_mutex_lock(&pool->space.mutex);
-  pool->space.now_ms = pool->tend_ms;
-  pthread_mutex_unlock(&pool->space.mutex);
-  brim_pool_space_update(pool, false);
-  if (!status) status = brim_pool_retention_tend(pool, pool->tend_ms);
+  brim_pool_space_measure(pool);
+  for (size_t i = 0; i < PARTS && !status; i++) {
+    if (parts[i]->tend) status = parts[i]->tend(pool);
+  }
   if (!status) status = move_log(pool);
-  if (status != BRIM_EIO || !brim_pool_space_is_disk(brim_status_detail())) return status;
+  if (status != BRIM_EIO || !brim_pool_space_refused(pool, brim_status_detail())) return status;
   brim_status_clear();  // the log reports a full disk once, not with every tending
-  brim_pool_space_update(pool, true);
   return BRIM_OK;
 }
 
 void brim_lab_pool_close(brim_lab_pool *pool) {
   if (!pool) return;
   if (pool->http) brim_http_server_stop(pool->http);
-  if (pool->http) brim_pool_feed_wake(&pool->feed);
+  for (size_t i = 0; i < pool->parts; i++) {
+    if (parts[i]->stop) parts[i]->stop(pool);
+  }
   brim_http_server_close(pool->http);
-  brim_pool_hook_close(pool->hook);
-  if (pool->ops.store) brim_pool_feed_deinit(&pool->feed);
-  brim_pool_retention_deinit(&pool->retention);
-  brim_pool_disk_close(pool->disk);
+  while (pool->parts > 0) parts[--pool->parts]->close(pool);
   if (pool->ops.store) commits_deinit(&pool->commits);
   stats_deinit(&pool->stats);
-  brim_pool_space_deinit(&pool->space);
-  brim_pool_auth_deinit(&pool->auth);
   pthread_mutex_destroy(&pool->grids);
   pthread_cond_destroy(&pool->documents.wake);
   pthread_mutex_destroy(&pool->documents.mutex);

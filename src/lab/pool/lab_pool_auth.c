@@ -86,11 +86,6 @@ bool brim_role_of(const char *name, brim_role *out) {
   return false;
 }
 
-bool brim_role_allows(brim_role role, brim_role needed) {
-  if (role == BRIM_ROLE_ADMIN || role == needed) return true;
-  return needed == BRIM_ROLE_READ;
-}
-
 static brim_status random_bytes(uint8_t *out, size_t size) {
   for (size_t got = 0; got < size;) {
     ssize_t n = getrandom(out + got, size - got, 0);
@@ -183,7 +178,7 @@ static brim_status keep(void *ctx, const brim_store_token *t) {
 
 // The first token closes an open server for good. Ending all tokens, roles that this version does not know,
 // and restarts do not open it again.
-brim_status brim_pool_auth_load(brim_pool_auth *auth, brim_store *store) {
+static brim_status load(brim_pool_auth *auth, brim_store *store) {
   loading l = {0};
   bool had = false;
   brim_status status = brim_store_tokens(store, keep, &l);
@@ -254,7 +249,8 @@ static brim_pool_session *session_of(brim_pool_auth *auth, const char sha256[65]
   return found;
 }
 
-brim_status brim_pool_auth_begin(brim_pool_auth *auth, const char *token, bool secure,
+// Begins the session of a page: the value of Set-Cookie.
+static brim_status begin_session(brim_pool_auth *auth, const char *token, bool secure,
                                  char cookie[192]) {
   char sha256[65], value[BRIM_TOKEN];
   brim_token_hash(token, sha256);
@@ -278,7 +274,7 @@ brim_status brim_pool_auth_begin(brim_pool_auth *auth, const char *token, bool s
   return BRIM_OK;
 }
 
-void brim_pool_auth_end(brim_pool_auth *auth, const brim_http_request *request) {
+static void end_session(brim_pool_auth *auth, const brim_http_request *request) {
   char sha256[65];
   if (!cookie_hash(request, sha256)) return;
   pthread_mutex_lock(&auth->mutex);
@@ -333,7 +329,8 @@ static int check_page(const brim_pool_auth *auth, const brim_http_request *reque
   return reads(request) || same_site(request, cookie) ? 0 : 403;
 }
 
-int brim_pool_auth_page(brim_pool_auth *auth, const brim_http_request *request) {
+// Checks Host and Origin of a request that needs no token: 0, or 403.
+static int page_refused(brim_pool_auth *auth, const brim_http_request *request) {
   pthread_mutex_lock(&auth->mutex);
   bool open = auth->open;
   pthread_mutex_unlock(&auth->mutex);
@@ -350,6 +347,72 @@ int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
   pthread_mutex_unlock(&auth->mutex);
   if (refused) return refused;
   return open || out->cookie ? check_page(auth, request, open, out->cookie) : 0;
+}
+
+static bool refuse(brim_http_reply *reply, int status, const char *why) {
+  brim_http_reply_error(reply, status, why);
+  if (status == 401) brim_http_reply_header(reply, "WWW-Authenticate", "Bearer");
+  return false;
+}
+
+// Refuses an unknown token. An address that sends too many has to wait.
+static bool refuse_token(brim_lab_pool *pool, const brim_http_request *request,
+                         brim_http_reply *reply, const char *why) {
+  char seconds[16];
+  int wait = brim_pool_auth_bad(&pool->auth, request->peer, brim_clock_ms());
+  if (!wait) return refuse(reply, 401, why);
+  snprintf(seconds, sizeof seconds, "%d", wait);
+  brim_http_reply_header(reply, "Retry-After", seconds);
+  return refuse(reply, 429, "too many bad tokens from this address");
+}
+
+bool brim_pool_auth_admit(brim_lab_pool *pool, const brim_http_request *request,
+                          const brim_pool_route *route, bool known, brim_pool_caller *caller,
+                          brim_http_reply *reply) {
+  // check the token first: without one a caller does not learn which paths exist
+  bool open = route && route->open;
+  int refused = open ? page_refused(&pool->auth, request)
+                     : brim_pool_auth_check(&pool->auth, request, caller);
+  if (refused == 401 && brim_http_header(request, "Authorization")) {
+    return refuse_token(pool, request, reply, "a valid token is needed");
+  }
+  if (refused == 401) return refuse(reply, 401, "a valid token is needed");
+  if (refused) return refuse(reply, refused, "not from this page");
+  if (!route) return refuse(reply, known ? 405 : 404, "there is nothing at this path");
+  if (open || brim_role_allows(caller->role, route->role)) return true;
+  return refuse(reply, 403, "the token's role does not allow this");
+}
+
+//---------------------------------- sessions of pages ----------------------------------
+
+static void serve_session(brim_lab_pool *pool, const brim_pool_caller *caller,
+                          const brim_http_request *request, brim_http_reply *reply) {
+  (void)caller;
+  json_t *body = NULL;
+  char cookie[192];
+  if (strcmp(request->method, "DELETE") == 0) {
+    end_session(&pool->auth, request);
+    brim_http_reply_header(reply, "Set-Cookie", "brim_session=; Path=/; Max-Age=0");
+    brim_str_append(&reply->body, "{\"ok\":true}\n");
+    return;
+  }
+  brim_status status = brim_pool_body(request, BRIM_JSON_VALUES_SMALL, &body);
+  const char *token = json_string_value(json_object_get(body, "token"));
+  if (!status) {
+    status =
+        begin_session(&pool->auth, token ? token : "", pool->options.certificate != NULL, cookie);
+  }
+  json_decref(body);
+  if (status == BRIM_EINVAL) {
+    refuse_token(pool, request, reply, "the token is not known");
+    return;
+  }
+  if (status) {
+    brim_pool_reply_failure(reply, status);
+    return;
+  }
+  brim_http_reply_header(reply, "Set-Cookie", cookie);
+  brim_str_append(&reply->body, "{\"ok\":true}\n");
 }
 
 //------------------------------------ requests about tokens ------------------------------------
@@ -371,8 +434,8 @@ static brim_status put_token(void *ctx, const brim_store_token *t) {
   return brim_json_put(row, "created", json_integer(t->created));
 }
 
-void brim_pool_tokens_list(brim_lab_pool *pool, const brim_pool_caller *caller,
-                           const brim_http_request *http, brim_http_reply *reply) {
+static void serve_tokens(brim_lab_pool *pool, const brim_pool_caller *caller,
+                         const brim_http_request *http, brim_http_reply *reply) {
   json_t *out = json_object(), *list = json_array();
   (void)caller;
   (void)http;
@@ -398,7 +461,7 @@ static brim_status change_token(brim_lab_pool *pool, const brim_pool_caller *cal
                        : c->role  ? brim_store_token_add(store, &row)
                                   : brim_store_token_rotate(store, c->id, c->sha256);
   brim_store_set_author(store, "");
-  if (!status) status = brim_pool_auth_load(&pool->auth, store);
+  if (!status) status = load(&pool->auth, store);
   if (!status && brim_pool_feed_read(&pool->feed, store)) brim_status_clear();
   pthread_mutex_unlock(&pool->lock);
   return status;
@@ -435,8 +498,8 @@ static brim_status add(brim_lab_pool *pool, const brim_pool_caller *caller, cons
   return make_token(pool, caller, id, role, out);
 }
 
-void brim_pool_tokens_add(brim_lab_pool *pool, const brim_pool_caller *caller,
-                          const brim_http_request *http, brim_http_reply *reply) {
+static void serve_new_token(brim_lab_pool *pool, const brim_pool_caller *caller,
+                            const brim_http_request *http, brim_http_reply *reply) {
   json_t *body = NULL, *out = json_object();
   brim_status status = brim_pool_body(http, BRIM_JSON_VALUES_SMALL, &body);
   if (!status) status = add(pool, caller, body, out);
@@ -451,8 +514,8 @@ static const char *id_of(const brim_http_request *http, char id[65]) {
   return id;
 }
 
-void brim_pool_tokens_rotate(brim_lab_pool *pool, const brim_pool_caller *caller,
-                             const brim_http_request *http, brim_http_reply *reply) {
+static void serve_rotated_token(brim_lab_pool *pool, const brim_pool_caller *caller,
+                                const brim_http_request *http, brim_http_reply *reply) {
   char id[65];
   json_t *body = NULL, *out = json_object();
   brim_status status =
@@ -462,9 +525,40 @@ void brim_pool_tokens_rotate(brim_lab_pool *pool, const brim_pool_caller *caller
   brim_pool_reply_line(reply, out, status);
 }
 
-void brim_pool_tokens_end(brim_lab_pool *pool, const brim_pool_caller *caller,
-                          const brim_http_request *http, brim_http_reply *reply) {
+static void serve_ended_token(brim_lab_pool *pool, const brim_pool_caller *caller,
+                              const brim_http_request *http, brim_http_reply *reply) {
   char id[65];
   const change c = {.id = id_of(http, id)};
   brim_pool_reply_line(reply, json_object(), change_token(pool, caller, &c));
 }
+
+const brim_pool_route brim_pool_auth_routes[] = {
+    BRIM_POOL_OWN("GET", "v1/tokens", ADMIN, serve_tokens, 0),
+    BRIM_POOL_OWN("POST", "v1/tokens", ADMIN, serve_new_token, BRIM_POOL_SMALL),
+    BRIM_POOL_OWN("POST", "v1/tokens/:token/rotate", ADMIN, serve_rotated_token, BRIM_POOL_SMALL),
+    BRIM_POOL_OWN("DELETE", "v1/tokens/:token", ADMIN, serve_ended_token, 0),
+    BRIM_POOL_OPEN("POST", "v1/session", serve_session, BRIM_POOL_SMALL),
+    BRIM_POOL_OPEN("DELETE", "v1/session", serve_session, 0),
+    {0},
+};
+
+//---------------------------------- the part ----------------------------------
+
+static brim_status load_tokens(brim_lab_pool *pool) {
+  pthread_mutex_lock(&pool->lock);
+  brim_status status = load(&pool->auth, pool->options.store);
+  pthread_mutex_unlock(&pool->lock);
+  return status;
+}
+
+static brim_status open_auth(brim_lab_pool *pool) {
+  brim_pool_auth_init(&pool->auth, &pool->options);
+  brim_status status = load_tokens(pool);
+  if (status) brim_pool_auth_deinit(&pool->auth);
+  return status;
+}
+
+static void close_auth(brim_lab_pool *pool) { brim_pool_auth_deinit(&pool->auth); }
+
+const brim_pool_part brim_pool_auth_part = {
+    .open = open_auth, .tend = load_tokens, .close = close_auth};

@@ -57,35 +57,18 @@ static brim_status add_event(void *ctx, const brim_store_event *e) {
   return BRIM_OK;
 }
 
-brim_status brim_pool_feed_read(brim_pool_feed *f, brim_store *store) {
-  int64_t before = f->seq;
-  brim_status status = brim_store_events(store, f->seq, 0, add_event, f);
-  if (f->seq != before) brim_pool_feed_wake(f);
-  return status;
-}
-
-static brim_status skip(void *ctx, const brim_store_event *e) {
-  *(int64_t *)ctx = e->seq;
-  return BRIM_OK;
-}
-
-brim_status brim_pool_feed_init(brim_pool_feed *f, brim_store *store) {
-  *f = (brim_pool_feed){0};
-  pthread_mutex_init(&f->mutex, NULL);
-  if (brim_cond_init(&f->wake)) return brim_fail(BRIM_ENOMEM, "out of memory for an event");
-  return brim_store_events(store, 0, 0, skip, &f->seq);
-}
-
-void brim_pool_feed_deinit(brim_pool_feed *f) {
-  for (int i = 0; i < BRIM_POOL_NEWS; i++) brim_free(f->news[i]);
-  pthread_cond_destroy(&f->wake);
-  pthread_mutex_destroy(&f->mutex);
-}
-
-void brim_pool_feed_wake(brim_pool_feed *f) {
+// Wakes the threads of all listeners.
+static void wake(brim_pool_feed *f) {
   pthread_mutex_lock(&f->mutex);
   pthread_cond_broadcast(&f->wake);
   pthread_mutex_unlock(&f->mutex);
+}
+
+brim_status brim_pool_feed_read(brim_pool_feed *f, brim_store *store) {
+  int64_t before = f->seq;
+  brim_status status = brim_store_events(store, f->seq, 0, add_event, f);
+  if (f->seq != before) wake(f);
+  return status;
 }
 
 //---------------------------------- without an id ----------------------------------
@@ -275,12 +258,15 @@ static brim_status more(void *ctx, brim_str *out) {
 
 static void end_listening(void *ctx) {
   listener *l = (listener *)ctx;
-  brim_pool_stats_listen(&l->pool->stats, -1);
+  pthread_mutex_lock(&l->pool->feed.mutex);
+  l->pool->feed.listeners--;
+  pthread_mutex_unlock(&l->pool->feed.mutex);
   brim_free(l);
 }
 
-void brim_pool_listen(brim_lab_pool *pool, const brim_pool_caller *caller,
-                      const brim_http_request *request, brim_http_reply *reply) {
+// GET /v1/events.
+static void serve_events(brim_lab_pool *pool, const brim_pool_caller *caller,
+                         const brim_http_request *request, brim_http_reply *reply) {
   (void)caller;
   const char *after = brim_http_header(request, "Last-Event-ID");
   if (!after) after = brim_http_query(request, "after");
@@ -297,10 +283,46 @@ void brim_pool_listen(brim_lab_pool *pool, const brim_pool_caller *caller,
   }
   pthread_mutex_lock(&pool->feed.mutex);
   l->next = pool->feed.count;
+  pool->feed.listeners++;
   pthread_mutex_unlock(&pool->feed.mutex);
   reply->type = "text/event-stream; charset=utf-8";
   reply->more = more;
   reply->end = end_listening;
-  brim_pool_stats_listen(&pool->stats, 1);
   reply->ctx = l;
 }
+
+const brim_pool_route brim_pool_feed_routes[] = {
+    BRIM_POOL_OWN("GET", "v1/events", READ, serve_events, 0),
+    {0},
+};
+
+//---------------------------------- the part ----------------------------------
+
+static brim_status skip(void *ctx, const brim_store_event *e) {
+  *(int64_t *)ctx = e->seq;
+  return BRIM_OK;
+}
+
+static void close_feed(brim_lab_pool *pool) {
+  brim_pool_feed *f = &pool->feed;
+  for (int i = 0; i < BRIM_POOL_NEWS; i++) brim_free(f->news[i]);
+  pthread_cond_destroy(&f->wake);
+  pthread_mutex_destroy(&f->mutex);
+}
+
+static brim_status open_feed(brim_lab_pool *pool) {
+  brim_pool_feed *f = &pool->feed;
+  pthread_mutex_init(&f->mutex, NULL);
+  if (brim_cond_init(&f->wake)) {
+    pthread_mutex_destroy(&f->mutex);
+    return brim_fail(BRIM_ENOMEM, "out of memory for an event");
+  }
+  brim_status status = brim_store_events(pool->options.store, 0, 0, skip, &f->seq);
+  if (status) close_feed(pool);
+  return status;
+}
+
+static void stop_feed(brim_lab_pool *pool) { wake(&pool->feed); }
+
+const brim_pool_part brim_pool_feed_part = {
+    .open = open_feed, .stop = stop_feed, .close = close_feed};

@@ -383,8 +383,8 @@ static void serve_work(work *w, const brim_pool_caller *caller, const brim_http_
   if (status) brim_pool_reply_failure(reply, status);
 }
 
-void brim_pool_grids(brim_lab_pool *pool, const brim_pool_caller *caller,
-                     const brim_http_request *http, brim_http_reply *reply) {
+static void serve_grid(brim_lab_pool *pool, const brim_pool_caller *caller,
+                       const brim_http_request *http, brim_http_reply *reply) {
   work w = {.pool = pool, .name = "", .yaml = "", .mistakes = json_array()};
   for (int i = 0; i < 2; i++) brim_str_init(&w.overrides[i]);
   brim_str_init(&w.text);
@@ -403,3 +403,8 @@ void brim_pool_grids(brim_lab_pool *pool, const brim_pool_caller *caller,
   json_decref(w.mistakes);
   json_decref(w.body);
 }
+
+const brim_pool_route brim_pool_grid_routes[] = {
+    BRIM_POOL_OWN("POST", "v1/grids", SUBMIT, serve_grid, 2 * BRIM_CONFIG_MAX_BYTES),
+    {0},
+};

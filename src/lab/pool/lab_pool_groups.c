@@ -47,8 +47,8 @@ static brim_status put_name(const brim_lab_pool *pool, const char *key, json_t *
   return brim_json_put(row, "percent", json_boolean(metric.format == BRIM_METRIC_PERCENT));
 }
 
-void brim_pool_names(brim_lab_pool *pool, const brim_pool_caller *caller,
-                     const brim_http_request *http, brim_http_reply *reply) {
+static void serve_names(brim_lab_pool *pool, const brim_pool_caller *caller,
+                        const brim_http_request *http, brim_http_reply *reply) {
   const char *keys = brim_http_query(http, "keys");
   json_t *line = json_object(), *list = json_array();
   brim_status status = brim_json_put(line, "names", list);
@@ -91,8 +91,8 @@ static brim_status put_best(brim_lab_pool *pool, const char *exp, const char *ke
   return brim_json_put(row, "step", json_integer(best.step));
 }
 
-void brim_pool_bests(brim_lab_pool *pool, const brim_pool_caller *caller,
-                     const brim_http_request *http, brim_http_reply *reply) {
+static void serve_bests(brim_lab_pool *pool, const brim_pool_caller *caller,
+                        const brim_http_request *http, brim_http_reply *reply) {
   json_t *body = NULL, *line = json_object(), *list = json_array();
   const char *key = NULL;
   (void)caller;
@@ -189,8 +189,8 @@ static brim_status put_keys(json_t *counts, brim_str *out) {
   return status;
 }
 
-void brim_pool_keys(brim_lab_pool *pool, const brim_pool_caller *caller,
-                    const brim_http_request *http, brim_http_reply *reply) {
+static void serve_keys(brim_lab_pool *pool, const brim_pool_caller *caller,
+                       const brim_http_request *http, brim_http_reply *reply) {
   reading r = {.pool = pool};
   json_t *counts = json_object();
   (void)caller;
@@ -433,8 +433,8 @@ static brim_status read_query(grouping *g, const brim_http_request *http) {
   return BRIM_OK;
 }
 
-void brim_pool_groups(brim_lab_pool *pool, const brim_pool_caller *caller,
-                      const brim_http_request *http, brim_http_reply *reply) {
+static void serve_groups(brim_lab_pool *pool, const brim_pool_caller *caller,
+                         const brim_http_request *http, brim_http_reply *reply) {
   grouping g = {.r = {.pool = pool}, .groups = json_object()};
   (void)caller;
   brim_status status = g.groups ? read_ids(&g.r, http) : no_memory();
@@ -451,3 +451,11 @@ void brim_pool_groups(brim_lab_pool *pool, const brim_pool_caller *caller,
   json_decref(g.groups);
   brim_free(g.r.ids);
 }
+
+const brim_pool_route brim_pool_group_routes[] = {
+    BRIM_POOL_OWN("GET", "v1/keys", READ, serve_keys, 0),
+    BRIM_POOL_OWN("GET", "v1/groups", READ, serve_groups, 0),
+    BRIM_POOL_OWN("GET", "v1/names", READ, serve_names, 0),
+    BRIM_POOL_OWN("POST", "v1/bests", READ, serve_bests, BRIM_POOL_SMALL),
+    {0},
+};

@@ -428,25 +428,9 @@ static brim_status open_hook(brim_pool_hook *h) {
   return brim_store_open_reader(h->pool->options.store, &h->store);
 }
 
-brim_status brim_pool_hook_open(brim_lab_pool *pool, brim_pool_hook **out) {
-  brim_pool_hook *h = (brim_pool_hook *)brim_calloc(1, sizeof *h);
-  if (!h) return brim_fail(BRIM_ENOMEM, "out of memory for the webhook");
-  h->pool = pool;
-  brim_status status = open_hook(h);
-  if (status) {
-    brim_pool_hook_close(h);
-    return status;
-  }
-  *out = h;
-  return BRIM_OK;
-}
-
-brim_status brim_pool_hook_start(brim_pool_hook *h) {
-  find_page(h);
-  return brim_thread_start(sending, h, "brim-webhook", &h->thread);
-}
-
-void brim_pool_hook_close(brim_pool_hook *h) {
+// Sends waiting messages for some seconds at most.
+static void close_hook(brim_lab_pool *pool) {
+  brim_pool_hook *h = pool->hook;
   if (!h) return;
   pthread_mutex_lock(&h->pool->feed.mutex);
   h->stop = true;
@@ -462,3 +446,25 @@ void brim_pool_hook_close(brim_pool_hook *h) {
   brim_free(h->grids);
   brim_free(h);
 }
+
+// Messages are about events after those that the feed has now.
+static brim_status open_part(brim_lab_pool *pool) {
+  if (!pool->options.webhook) return BRIM_OK;
+  brim_pool_hook *h = (brim_pool_hook *)brim_calloc(1, sizeof *h);
+  if (!h) return brim_fail(BRIM_ENOMEM, "out of memory for the webhook");
+  h->pool = pool;
+  pool->hook = h;
+  brim_status status = open_hook(h);
+  if (status) close_hook(pool);
+  return status;
+}
+
+// Called when the server listens, since messages name its address.
+static brim_status start_hook(brim_lab_pool *pool) {
+  if (!pool->hook) return BRIM_OK;
+  find_page(pool->hook);
+  return brim_thread_start(sending, pool->hook, "brim-webhook", &pool->hook->thread);
+}
+
+const brim_pool_part brim_pool_hook_part = {
+    .open = open_part, .start = start_hook, .close = close_hook};

@@ -6,8 +6,8 @@
 
 #include "base/base_json.h"
 #include "lab/pool/lab_pool.h"
-#include "lab/pool/lab_pool_disk.h"
 #include "lab/wire/lab_wire.h"
+#include "lab/wire/lab_wire_files.h"
 
 // --- lab_pool_auth.c: tokens and sessions
 
@@ -54,20 +54,15 @@ typedef struct brim_pool_caller {
 // With the tokens of the options, which no store has.
 void brim_pool_auth_init(brim_pool_auth *auth, const brim_lab_pool_options *options);
 void brim_pool_auth_deinit(brim_pool_auth *auth);
-// Reads the tokens of the store.
-brim_status brim_pool_auth_load(brim_pool_auth *auth, brim_store *store);
 // Finds the caller. 0, or the HTTP status of the refusal.
 int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
                          brim_pool_caller *out);
-// Checks Host and Origin of a request that needs no token: 0, or 403.
-int brim_pool_auth_page(brim_pool_auth *auth, const brim_http_request *request);
-// Begins the session of a page: the value of Set-Cookie.
-brim_status brim_pool_auth_begin(brim_pool_auth *auth, const char *token, bool secure,
-                                 char cookie[192]);
-void brim_pool_auth_end(brim_pool_auth *auth, const brim_http_request *request);
 // Counts a bad token. 0, or the seconds that the address has to wait after too many.
 int brim_pool_auth_bad(brim_pool_auth *auth, const char *peer, int64_t now_ms);
-bool brim_role_allows(brim_role role, brim_role needed);
+
+static inline bool brim_role_allows(brim_role role, brim_role needed) {
+  return role == BRIM_ROLE_ADMIN || role == needed || needed == BRIM_ROLE_READ;
+}
 
 // --- lab_pool.c
 
@@ -81,7 +76,17 @@ typedef struct brim_pool_route {
   bool open;  // no token is needed
 } brim_pool_route;
 
-extern const brim_pool_route brim_pool_routes[];  // up to a row without a method
+enum { BRIM_POOL_SMALL = 64 << 10 };  // bytes of a short body
+
+#define BRIM_POOL_OWN(method, path, role, serve, body_max) \
+  { method, path, BRIM_ROLE_##role, BRIM_LAB_OP_COUNT, body_max, serve, false }
+#define BRIM_POOL_OPEN(method, path, serve, body_max) \
+  { method, path, BRIM_ROLE_READ, BRIM_LAB_OP_COUNT, body_max, serve, true }
+
+// Each table ends with a row without a method. The first one has the operations.
+extern const brim_pool_route brim_pool_auth_routes[], brim_pool_feed_routes[],
+    brim_pool_file_routes[], brim_pool_grid_routes[], brim_pool_group_routes[];
+extern const brim_pool_route *const brim_pool_routes[];  // all tables, up to NULL
 // NULL: none; *known: the path is there with another method. Fields of the path go into `request`, which
 // may be NULL.
 const brim_pool_route *brim_pool_route_find(const char *method, const char *path, json_t *request,
@@ -90,6 +95,11 @@ const brim_pool_route *brim_pool_route_find(const char *method, const char *path
 const brim_pool_route *brim_pool_route_of(brim_lab_op op);
 // The longest body of /v1/call: that of any operation which the role allows.
 size_t brim_pool_call_max(brim_role role);
+// Admits a request with this row (NULL: no row has its path and method; `known`: one has the path) and finds
+// its caller. False: the reply refuses it.
+bool brim_pool_auth_admit(brim_lab_pool *pool, const brim_http_request *request,
+                          const brim_pool_route *route, bool known, brim_pool_caller *caller,
+                          brim_http_reply *reply);
 // The body as JSON with at most so many values (base_json.h).
 brim_status brim_pool_body(const brim_http_request *http, size_t values, json_t **out);
 
@@ -102,6 +112,7 @@ typedef struct brim_pool_feed {
   pthread_cond_t wake;
   char *news[BRIM_POOL_NEWS];  // as they are sent; the last ones
   int64_t count;               // of all so far; news[count % BRIM_POOL_NEWS] is next
+  int listeners;               // open streams
   int64_t seq;                 // of the last event of the store among them
   struct {
     char exp[BRIM_EXP_ID];
@@ -109,15 +120,12 @@ typedef struct brim_pool_feed {
   } told[BRIM_POOL_TOLD];  // when metrics of an experiment were sent, by a hash of its id
 } brim_pool_feed;
 
-brim_status brim_pool_feed_init(brim_pool_feed *feed, brim_store *store);
-void brim_pool_feed_deinit(brim_pool_feed *feed);
 // Reads new events from the store. Under the store's lock.
 brim_status brim_pool_feed_read(brim_pool_feed *feed, brim_store *store);
 // News of a request that the store has no event for: progress, metrics, the status of a worker.
 void brim_pool_feed_request(brim_pool_feed *feed, brim_lab_op op, const json_t *request);
 // News about the server itself, as an event "server".
 void brim_pool_feed_server(brim_pool_feed *feed, json_t *value);
-void brim_pool_feed_wake(brim_pool_feed *feed);
 
 // --- lab_pool.c: the dashboard
 
@@ -177,11 +185,9 @@ typedef struct brim_pool_stats {
   int64_t by_status[BRIM_POOL_STATUSES];  // replies by their HTTP status
   int64_t buckets[BRIM_POOL_BOUNDS];      // and by the time they took
   double seconds;
-  int listeners;
 } brim_pool_stats;
-void brim_pool_stats_listen(brim_pool_stats *stats, int change);
 
-// --- lab_pool_disk.c: whether the disk has room
+// --- lab_pool_files.c: whether the disk has room
 
 typedef struct brim_pool_space {
   pthread_mutex_t mutex;
@@ -191,27 +197,20 @@ typedef struct brim_pool_space {
   int64_t now_ms;                   // by the store's clock, of the last tending
 } brim_pool_space;
 
-void brim_pool_space_init(brim_pool_space *room);
-void brim_pool_space_deinit(brim_pool_space *room);
-// True if a message of the store says that the disk is full.
-bool brim_pool_space_is_disk(const char *text);
-// Measures the disk, and reports a change. `refused`: a write failed for lack of room.
-void brim_pool_space_update(brim_lab_pool *pool, bool refused);
+// Measures the disk, and reports a change.
+void brim_pool_space_measure(brim_lab_pool *pool);
+// If the message of a failure says that the disk is full: notes it, and returns true.
+bool brim_pool_space_refused(brim_lab_pool *pool, const char *text);
 // {"disk": {"full": ..., "free": ..., "total": ...}}
 brim_status brim_pool_space_put(brim_pool_space *room, json_t *out);
 
-// --- lab_pool_auth.c
+typedef struct brim_pool_disk brim_pool_disk;
 
-void brim_pool_tokens_list(brim_lab_pool *pool, const brim_pool_caller *caller,
-                           const brim_http_request *http, brim_http_reply *reply);
-void brim_pool_tokens_add(brim_lab_pool *pool, const brim_pool_caller *caller,
-                          const brim_http_request *http, brim_http_reply *reply);
-void brim_pool_tokens_rotate(brim_lab_pool *pool, const brim_pool_caller *caller,
-                             const brim_http_request *http, brim_http_reply *reply);
-void brim_pool_tokens_end(brim_lab_pool *pool, const brim_pool_caller *caller,
-                          const brim_http_request *http, brim_http_reply *reply);
+// --- lab_pool_files.c: files of experiments that ended go, in rounds
 
-// --- lab_pool_disk.c: files of experiments that ended go, in rounds
+typedef struct brim_pool_freed {
+  int64_t files, bytes;
+} brim_pool_freed;
 
 typedef struct brim_pool_retention {
   int64_t next_ms;  // of the next round, by the store's clock; 0 = not known yet
@@ -220,20 +219,9 @@ typedef struct brim_pool_retention {
   brim_pool_freed freed;
 } brim_pool_retention;
 
-// Does a part of a round. Takes the store's lock itself. `now_ms` is by the store's clock.
-brim_status brim_pool_retention_tend(brim_lab_pool *pool, int64_t now_ms);
-void brim_pool_retention_deinit(brim_pool_retention *keep);
-
 // --- lab_pool_hook.c: messages to a webhook, from a thread of their own
 
 typedef struct brim_pool_hook brim_pool_hook;
-
-// BRIM_EINVAL: the URL. Messages are about events after those that the feed has now.
-brim_status brim_pool_hook_open(brim_lab_pool *pool, brim_pool_hook **out);
-// Called when the server listens, since messages name its address.
-brim_status brim_pool_hook_start(brim_pool_hook *hook);
-// Sends waiting messages for some seconds at most. Call it before the feed ends. NULL is fine.
-void brim_pool_hook_close(brim_pool_hook *hook);
 
 // --- lab_pool.c: memory that the JSON documents of all requests take together
 
@@ -243,12 +231,25 @@ typedef struct brim_pool_documents {
   size_t bytes;
 } brim_pool_documents;
 
+// A part of the server with a life of its own. The members take the whole pool; NULL: nothing is to do.
+typedef struct brim_pool_part {
+  brim_status (*open)(brim_lab_pool *pool);   // a failure leaves nothing to close
+  brim_status (*start)(brim_lab_pool *pool);  // the server listens
+  brim_status (*tend)(brim_lab_pool *pool);   // about once a second
+  void (*stop)(brim_lab_pool *pool);          // no request begins any more
+  void (*close)(brim_lab_pool *pool);         // no request is carried out any more
+} brim_pool_part;
+
+extern const brim_pool_part brim_pool_auth_part, brim_pool_feed_part, brim_pool_files_part,
+    brim_pool_hook_part;
+
 struct brim_lab_pool {
   brim_lab_pool_options options;
   brim_pool_documents documents;
   brim_pool_stats stats;
   brim_pool_space space;
   brim_http_server *http;
+  size_t parts;              // that are open
   pthread_mutex_t lock;      // of the store
   int64_t tend_ms, reap_ms;  // by its clock: the last tending; no lease ends before
   pthread_mutex_t grids;     // one grid is expanded at a time; taken before `lock`
@@ -271,33 +272,10 @@ void brim_pool_reply_line(brim_http_reply *reply, json_t *line, brim_status stat
 brim_status brim_pool_check_own(brim_lab_pool *pool, const brim_pool_route *route,
                                 const brim_pool_caller *caller, const json_t *request);
 
-// --- lab_pool_files.c: files of experiments (lab_wire_files.h)
+// --- lab_pool_grids.c
 
-void brim_pool_file_put(brim_lab_pool *pool, const brim_pool_caller *caller,
-                        const brim_http_request *http, brim_http_reply *reply);
-void brim_pool_file_get(brim_lab_pool *pool, const brim_pool_caller *caller,
-                        const brim_http_request *http, brim_http_reply *reply);
-void brim_pool_file_log(brim_lab_pool *pool, const brim_pool_caller *caller,
-                        const brim_http_request *http, brim_http_reply *reply);
-
-// --- lab_pool_grids.c, lab_pool_groups.c: what pages ask for beside lab_wire.h
-
-void brim_pool_grids(brim_lab_pool *pool, const brim_pool_caller *caller,
-                     const brim_http_request *http, brim_http_reply *reply);
 // Checks the points of a request that submits. BRIM_EINVAL: an id is not that of its config. BRIM_EEXIST: the
 // store has another config under the id. Replaces configs by the text that this server would have made.
 brim_status brim_pool_check_points(brim_lab_pool *pool, json_t *request);
-void brim_pool_groups(brim_lab_pool *pool, const brim_pool_caller *caller,
-                      const brim_http_request *http, brim_http_reply *reply);
-void brim_pool_keys(brim_lab_pool *pool, const brim_pool_caller *caller,
-                    const brim_http_request *http, brim_http_reply *reply);
-void brim_pool_names(brim_lab_pool *pool, const brim_pool_caller *caller,
-                     const brim_http_request *http, brim_http_reply *reply);
-void brim_pool_bests(brim_lab_pool *pool, const brim_pool_caller *caller,
-                     const brim_http_request *http, brim_http_reply *reply);
-
-// The reply to GET /v1/events.
-void brim_pool_listen(brim_lab_pool *pool, const brim_pool_caller *caller,
-                      const brim_http_request *request, brim_http_reply *reply);
 
 #endif  // BRIM_LAB_POOL_INT_H_
