@@ -1,4 +1,5 @@
-// One attempt of one experiment: starts the training, reads its events and logs, reports to the store (lab_exec.h).
+// One attempt of one experiment: starts the training, reads its events and logs, reports to the store, and exchanges
+// files with a server (lab_exec.h).
 
 #include "lab/exec/lab_exec.h"
 
@@ -15,11 +16,16 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/base_thread.h"
 #include "config/config.h"
 #include "lab/exec/lab_exec_int.h"
+#include "lab/http/lab_http_client.h"
+#include "lab/wire/lab_wire.h"
 #include "lab/wire/lab_wire_files.h"
 #include "lab/wire/lab_wire_link.h"
 #include "record/record_channel.h"
+
+static const int64_t MS = 1000000;
 
 //------------------------------------------- folders -------------------------------------------
 
@@ -236,7 +242,8 @@ static brim_status keep_refused(const char *path, const brim_str *lines) {
   return status;
 }
 
-brim_status brim_exec_spool_keep(const char *folder, int64_t attempt, const brim_str *refused) {
+// Writes refused lines to attempt-N.spool.bad, if there are any.
+static brim_status spool_keep(const char *folder, int64_t attempt, const brim_str *refused) {
   char *path = spool_path(folder, attempt);
   brim_status status =
       path ? keep_refused(path, refused) : brim_fail(BRIM_ENOMEM, "out of memory for a report");
@@ -248,7 +255,7 @@ brim_status brim_exec_spool_keep(const char *folder, int64_t attempt, const brim
 
 // True if calling again later may help; any other status is the store's answer. A request that is
 // too long, or that cannot be read, stays so.
-bool brim_exec_is_passing(const brim_lab_link *link, brim_status status) {
+static bool may_succeed_later(const brim_lab_link *link, brim_status status) {
   if (status == BRIM_EIO || status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED) return true;
   return status && status != BRIM_ELIMIT && status != BRIM_EPARSE && !brim_lab_link_answered(link);
 }
@@ -272,8 +279,9 @@ static brim_status send_report(brim_lab_link *link, const json_t *line, brim_exe
   return status;
 }
 
-// Skips a line that is no report or that the store refuses, and sends the lines behind it.
-brim_status brim_exec_spool_send(brim_lab_link *link, const brim_str *lines, brim_exec_sent *sent) {
+// Sends the lines from sent->at on, and skips lines that are no reports or that the store refuses. BRIM_EIO: call
+// again. BRIM_ESTATE: the attempt is stale.
+static brim_status spool_send(brim_lab_link *link, const brim_str *lines, brim_exec_sent *sent) {
   while (sent->at < lines->len) {
     const char *line = lines->data + sent->at;
     const char *end = memchr(line, '\n', lines->len - sent->at);
@@ -283,7 +291,7 @@ brim_status brim_exec_spool_send(brim_lab_link *link, const brim_str *lines, bri
     bool torn = status == BRIM_EPARSE;
     if (!status) status = send_report(link, request, sent);
     json_decref(request);
-    if (!torn && brim_exec_is_passing(link, status)) return BRIM_EIO;
+    if (!torn && may_succeed_later(link, status)) return BRIM_EIO;
     if (status == BRIM_ESTATE || status == BRIM_ENOENT) return BRIM_ESTATE;
     if (status) {
       brim_log_warn("lab", "the store refused a report: %s", brim_status_detail());
@@ -296,12 +304,12 @@ brim_status brim_exec_spool_send(brim_lab_link *link, const brim_str *lines, bri
   return BRIM_OK;
 }
 
-void brim_exec_sent_init(brim_exec_sent *sent) {
+static void sent_init(brim_exec_sent *sent) {
   *sent = (brim_exec_sent){0};
   brim_str_init(&sent->refused);
 }
 
-void brim_exec_sent_deinit(brim_exec_sent *sent) { brim_str_deinit(&sent->refused); }
+static void sent_deinit(brim_exec_sent *sent) { brim_str_deinit(&sent->refused); }
 
 // Keeps a spool that cannot be read, under another name.
 static void set_aside(const char *path) {
@@ -335,8 +343,8 @@ static brim_status replay_file(const char *path, brim_lab_link *link, brim_lab_r
   }
   const brim_str lines = {.data = text, .len = size, .cap = size + 1};
   brim_exec_sent sent;
-  brim_exec_sent_init(&sent);
-  status = brim_exec_spool_send(link, &lines, &sent);
+  sent_init(&sent);
+  status = spool_send(link, &lines, &sent);
   bool stale = status == BRIM_ESTATE;
   if (!status || stale) status = keep_refused(path, &sent.refused);
   if (!status) {
@@ -346,7 +354,7 @@ static brim_status replay_file(const char *path, brim_lab_link *link, brim_lab_r
     brim_status_clear();
     status = gone_is_fine(brim_fs_remove(path), path);
   }
-  brim_exec_sent_deinit(&sent);
+  sent_deinit(&sent);
   brim_free(text);
   return status;
 }
@@ -879,8 +887,8 @@ brim_status brim_exec_tail_fill(brim_exec_tail *t) {
   return BRIM_OK;
 }
 
-// The metadata "brim.step" of a safetensors file: 8 bytes of length, then JSON.
-int64_t brim_exec_checkpoint_step(int fd) {
+// The metadata "brim.step" of a safetensors file: 8 bytes of length, then JSON. -1 = none.
+static int64_t checkpoint_step(int fd) {
   unsigned char head[8];
   uint64_t size = 0;
   int64_t step = -1;
@@ -910,9 +918,587 @@ int64_t brim_exec_checkpoint_of(const char *folder) {
   int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
   brim_free(path);
   if (fd < 0) return -1;
-  int64_t step = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? brim_exec_checkpoint_step(fd) : -1;
+  int64_t step = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) ? checkpoint_step(fd) : -1;
   (void)close(fd);
   return step;
+}
+
+//------------------------------------- files on a server ----------------------------------------
+// Files of an attempt between this machine and a server: the checkpoint that another machine wrote,
+// uploads while the training runs, and uploads that a worker makes later.
+
+//------------------------------------- foreign checkpoints -------------------------------------
+// Fetches the checkpoint of an experiment that another machine trained, before it is resumed here.
+
+enum { CONNECT_MS = 3000, ASK_AGAIN_MS = 500 };
+
+typedef struct fetch {
+  brim_http_client *client;
+  const char *folder, *exp;
+  bool (*keep)(void *ctx);
+  void *ctx;
+  brim_lab_file_row rows[BRIM_LAB_FILE_KINDS];
+  bool broken;  // this machine's disk failed
+} fetch;
+
+static const brim_lab_file_row *row_of(const fetch *f, const brim_lab_file_kind *kind) {
+  return &f->rows[kind - brim_lab_file_kinds];
+}
+
+static brim_status ask_rows(brim_lab_link *link, fetch *f) {
+  for (;;) {
+    brim_status status = brim_lab_file_rows(link, f->exp, f->rows);
+    if (status != BRIM_EIO) return status;
+    brim_status_clear();
+    if (!f->keep(f->ctx)) return BRIM_EINTERRUPTED;
+    brim_clock_sleep_ns(ASK_AGAIN_MS * MS);
+  }
+}
+
+static brim_status fetch_one(fetch *f, const brim_lab_file_kind *kind) {
+  char *path = brim_fs_join(f->folder, kind->local);
+  if (!path) return brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
+  brim_lab_getting g = {.client = f->client,
+                        .exp = f->exp,
+                        .kind = kind,
+                        .row = row_of(f, kind),
+                        .path = path,
+                        .keep = f->keep,
+                        .ctx = f->ctx};
+  brim_status status = g.row->there ? brim_lab_get_file(&g) : BRIM_OK;
+  f->broken = g.broken;
+  brim_free(path);
+  return status;
+}
+
+// Fetches the checkpoint last, so that a checkpoint that is here has its other files too.
+static brim_status fetch_all(brim_lab_link *link, fetch *f) {
+  static const char *const names[] = {"record", "best", "checkpoint"};
+  const int64_t here = brim_exec_checkpoint_of(f->folder);
+  BRIM_TRY(ask_rows(link, f));
+  const brim_lab_file_row *last = row_of(f, brim_lab_file_find("checkpoint"));
+  if (!last->there || last->step <= here) return BRIM_OK;
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    BRIM_TRY(fetch_one(f, brim_lab_file_find(names[i])));
+  }
+  brim_log_info("lab", "the checkpoint of step %" PRId64 " comes from the server", last->step);
+  return BRIM_OK;
+}
+
+brim_status brim_exec_fetch(brim_lab_link *link, const char *folder, const char *exp,
+                            bool (*keep)(void *ctx), void *ctx) {
+  const char *url = brim_lab_link_server(link);
+  fetch f = {.folder = folder, .exp = exp, .keep = keep, .ctx = ctx};
+  if (!url) return BRIM_OK;
+  brim_status status = brim_lab_http_open(url, CONNECT_MS, &f.client);
+  if (!status) status = fetch_all(link, &f);
+  brim_http_client_close(f.client);
+  if (!status || status == BRIM_EINTERRUPTED || f.broken) return status;
+  brim_log_warn("lab", "the checkpoint on the server is not used: %s", brim_status_detail());
+  brim_status_clear();
+  return BRIM_OK;
+}
+
+//---------------------------------------- pending uploads ----------------------------------------
+// attempt-N.files, {"ref": {"exp": ..., "attempt": N, "fence": N}}, says that the attempt has files
+// to upload. It exists from the start of the attempt until the server has every file.
+
+static const char pending_suffix[] = ".files";
+
+static char *pending_path(const char *folder, int64_t attempt) {
+  char name[64];
+  snprintf(name, sizeof name, "attempt-%" PRId64 "%s", attempt, pending_suffix);
+  return brim_fs_join(folder, name);
+}
+
+brim_status brim_exec_pending_write(const char *folder, const brim_store_ref *ref) {
+  char *path = pending_path(folder, ref->attempt), *text = NULL;
+  json_t *value = json_object();
+  brim_status status = path ? brim_json_put(value, "ref", brim_lab_wire_ref(ref))
+                            : brim_fail(BRIM_ENOMEM, "out of memory for a report");
+  if (!status) status = brim_json_dump(value, 0, &text);
+  if (!status) status = brim_fs_write(path, text, strlen(text));
+  json_decref(value);
+  brim_free(text);
+  brim_free(path);
+  return status;
+}
+
+static void pending_remove(const char *folder, int64_t attempt) {
+  char *path = pending_path(folder, attempt);
+  if (path && brim_fs_exists(path)) (void)brim_fs_remove(path);
+  brim_free(path);
+  brim_status_clear();
+}
+
+static bool read_pending(const char *folder, const char *name, brim_store_ref *out) {
+  char *path = brim_fs_join(folder, name), *text = NULL;
+  size_t size = 0;
+  json_t *value = NULL;
+  bool good = path && !brim_fs_read(path, 1 << 16, &text, &size) &&
+              !brim_json_parse(text, size, path, &value) && !brim_lab_wire_ref_of(value, out);
+  json_decref(value);
+  brim_free(text);
+  brim_free(path);
+  brim_status_clear();
+  return good;
+}
+
+bool brim_exec_pending_find(const char *folder, brim_store_ref *out) {
+  char **names = NULL;
+  size_t count = 0;
+  bool found = false;
+  if (!brim_fs_is_dir(folder) || brim_fs_list(folder, &names, &count)) {
+    brim_status_clear();
+    return false;
+  }
+  for (size_t i = 0; !found && i < count; i++) {
+    found = brim_str_starts(names[i], "attempt-") && brim_str_ends(names[i], pending_suffix) &&
+            read_pending(folder, names[i], out);
+  }
+  brim_fs_list_free(names, count);
+  return found;
+}
+
+//------------------------------------------- sending -------------------------------------------
+// Sends the files of an attempt to the server, in a thread with a connection of its own, so that
+// neither the training nor the beats wait for it. A checkpoint is opened when it is found, since
+// the training may replace the file. A newer checkpoint replaces one that waits; one whose sending
+// has begun is sent to its end.
+
+enum {
+  FILES_LOOK_MS = 1000,  // the log is looked at this often
+  FILES_FIRST_MS = 200,
+  FILES_LAST_MS = 10000,
+  RECORD_MOST = 16 << 20,  // a longer record is sent at the end only
+};
+
+// A checkpoint and its files, in the order in which they are sent: the checkpoint counts when the others are there.
+enum { RECORD, BEST, LAST, SET };
+static const char *const set_names[SET] = {"record", "best", "checkpoint"};
+
+typedef struct set {
+  int fds[SET];  // -1 = none
+  int64_t step;
+} set;
+
+struct brim_exec_upload {
+  brim_store_ref ref;
+  const char *folder;  // borrowed
+  brim_http_client *client;
+  brim_thread *thread;
+  pthread_mutex_t mutex;
+  pthread_cond_t wake;
+  // under the mutex
+  set found, waiting;  // found: not offered yet
+  bool ending;         // the rest is sent, and then it is done
+  bool done;           // everything is sent, except what the server refuses
+  bool stale;
+  int64_t step;        // of the last checkpoint that the server has; -1 = none
+  int64_t trouble_ns;  // since when nothing arrives; 0 = no trouble
+  bool stop;           // also read without the mutex
+  // the thread's own
+  brim_lab_sending log;
+  struct stat sent[SET];
+  int64_t pause_ms;
+};
+
+static int open_named(const char *folder, const char *name) {
+  char *path = brim_fs_join(folder, name);
+  int fd = path ? open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW) : -1;
+  struct stat st;
+  brim_free(path);
+  if (fd >= 0 && (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))) {
+    close(fd);
+    fd = -1;
+  }
+  return fd;
+}
+
+static void clear_set(set *s) {
+  for (int i = 0; i < SET; i++) {
+    if (s->fds[i] >= 0) close(s->fds[i]);
+    s->fds[i] = -1;
+  }
+  s->step = -1;
+}
+
+static bool has_set(const set *s) { return s->fds[LAST] >= 0; }
+
+static bool is_passing(brim_status status) {
+  return status == BRIM_EIO || status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED;
+}
+
+static bool stops(brim_exec_upload *f) {
+  pthread_mutex_lock(&f->mutex);
+  bool stop = f->stop || f->stale;
+  pthread_mutex_unlock(&f->mutex);
+  return stop;
+}
+
+// Waits after a failure that may pass. False: trying again is no use.
+static bool take_status(brim_exec_upload *f, brim_status status, const char *name) {
+  pthread_mutex_lock(&f->mutex);
+  if (!status) f->trouble_ns = f->pause_ms = 0;
+  if (status == BRIM_ESTATE) f->stale = true;
+  if (is_passing(status)) {
+    if (!f->trouble_ns) {
+      f->trouble_ns = brim_clock_now().ns;
+      brim_log_warn("lab", "%s waits: %s", name, brim_status_detail());
+    }
+    f->pause_ms = f->pause_ms ? 2 * f->pause_ms : FILES_FIRST_MS;
+    if (f->pause_ms > FILES_LAST_MS) f->pause_ms = FILES_LAST_MS;
+    int64_t until = brim_clock_now().ns + f->pause_ms * MS;
+    while (!f->stop && brim_cond_wait(&f->wake, &f->mutex, until)) continue;
+  } else if (status && status != BRIM_ESTATE) {
+    brim_log_warn("lab", "the server does not take %s: %s", name, brim_status_detail());
+  }
+  bool go_on = !f->stop && !f->stale && (!status || is_passing(status));
+  pthread_mutex_unlock(&f->mutex);
+  brim_status_clear();
+  return go_on;
+}
+
+// Sends the new part of the log, with one try. False: another try may send the rest.
+static bool send_log(brim_exec_upload *f) {
+  struct stat st;
+  bool done = false;
+  char name[64];
+  if (f->log.fd < 0) {
+    snprintf(name, sizeof name, "attempt-%" PRId64 ".log", f->ref.attempt);
+    f->log.fd = open_named(f->folder, name);
+    if (f->log.fd < 0 || brim_lab_sending_begin(&f->log, NULL)) return true;
+  }
+  if (f->log.again < 0 || fstat(f->log.fd, &st) != 0) return true;
+  f->log.size = (int64_t)st.st_size;
+  while (!done && f->log.have < f->log.size) {
+    brim_status status = brim_lab_sending_next(f->client, &f->log, &done);
+    bool passing = is_passing(status);
+    bool go_on = take_status(f, status, f->log.kind->shown);
+    if (status && !passing) f->log.again = -1;  // never again
+    if (!go_on || passing) return !passing;
+  }
+  return true;
+}
+
+// Sends the whole file, however long it takes. True: the server has it.
+static bool send_file(brim_exec_upload *f, const char *kind, int fd, int64_t step) {
+  brim_lab_sending s = {.ref = f->ref, .kind = brim_lab_file_find(kind), .fd = fd, .step = step};
+  brim_status status = brim_lab_sending_begin(&s, &f->stop);
+  bool done = false;
+  int64_t logged = brim_clock_now().ns;
+  if (status) {
+    (void)take_status(f, status, kind);
+    return false;
+  }
+  while (!done) {
+    status = brim_lab_sending_next(f->client, &s, &done);
+    if (!take_status(f, status, s.kind->shown)) return false;
+    if (brim_clock_now().ns - logged < FILES_LOOK_MS * MS) continue;
+    logged = brim_clock_now().ns;
+    if (!status) (void)send_log(f);  // people may be reading it
+  }
+  return true;
+}
+
+static bool is_sent(const brim_exec_upload *f, int which, int fd) {
+  struct stat st;
+  const struct stat *old = &f->sent[which];
+  return fstat(fd, &st) == 0 && st.st_ino == old->st_ino && st.st_size == old->st_size &&
+         st.st_mtim.tv_sec == old->st_mtim.tv_sec && st.st_mtim.tv_nsec == old->st_mtim.tv_nsec;
+}
+
+static void send_set(brim_exec_upload *f, set *s) {
+  bool good = true;
+  for (int i = 0; good && i < SET; i++) {
+    struct stat st = {0};
+    if (s->fds[i] < 0 || is_sent(f, i, s->fds[i]) || fstat(s->fds[i], &st) != 0) continue;
+    if (i == RECORD && st.st_size > RECORD_MOST) continue;
+    good = send_file(f, set_names[i], s->fds[i], i == LAST ? s->step : -1);
+    if (good) f->sent[i] = st;
+  }
+  pthread_mutex_lock(&f->mutex);
+  if (good && has_set(s)) f->step = s->step;
+  pthread_mutex_unlock(&f->mutex);
+  clear_set(s);
+}
+
+// Sends the files that exist only at the end.
+static void send_rest(brim_exec_upload *f) {
+  static const char *const names[] = {"weights", "record", "config"};
+  for (size_t i = 0; !stops(f) && i < sizeof names / sizeof *names; i++) {
+    int fd = open_named(f->folder, brim_lab_file_find(names[i])->local);
+    if (fd < 0) continue;
+    (void)send_file(f, names[i], fd, -1);
+    close(fd);
+  }
+  while (!stops(f) && !send_log(f)) continue;
+}
+
+static void upload_thread(void *arg) {
+  brim_exec_upload *f = arg;
+  for (bool over = false; !over;) {
+    set next = {{-1, -1, -1}, -1};
+    pthread_mutex_lock(&f->mutex);
+    int64_t until = brim_clock_now().ns + FILES_LOOK_MS * MS;
+    while (!f->stop && !f->ending && !has_set(&f->waiting) &&
+           brim_cond_wait(&f->wake, &f->mutex, until)) {
+      continue;
+    }
+    bool ending = f->ending;
+    if (has_set(&f->waiting)) {
+      next = f->waiting;
+      f->waiting = (set){{-1, -1, -1}, -1};
+    }
+    over = f->stop || f->stale;
+    pthread_mutex_unlock(&f->mutex);
+    if (!over) (void)send_log(f);
+    if (!over && has_set(&next)) send_set(f, &next);
+    clear_set(&next);
+    if (!ending || over) continue;
+    send_rest(f);
+    over = true;
+    pthread_mutex_lock(&f->mutex);
+    f->done = !f->stop;
+    pthread_mutex_unlock(&f->mutex);
+  }
+}
+
+brim_status brim_exec_upload_open(const brim_lab_link *link, const char *folder,
+                                  const brim_store_ref *ref, brim_exec_upload **out) {
+  const char *url = brim_lab_link_server(link);
+  *out = NULL;
+  if (!url) return BRIM_OK;
+  brim_exec_upload *f = brim_calloc(1, sizeof *f);
+  if (!f) return brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
+  f->ref = *ref;
+  f->folder = folder;
+  f->found = f->waiting = (set){{-1, -1, -1}, -1};
+  f->step = -1;
+  f->log = (brim_lab_sending){
+      .ref = *ref, .kind = brim_lab_file_find("log"), .fd = -1, .step = -1, .have = -1};
+  pthread_mutex_init(&f->mutex, NULL);
+  if (brim_cond_init(&f->wake)) {
+    pthread_mutex_destroy(&f->mutex);
+    brim_free(f);
+    return brim_fail(BRIM_EIO, "cannot start a thread for the files of an experiment");
+  }
+  brim_status status = brim_lab_http_open(url, CONNECT_MS, &f->client);
+  if (!status) status = brim_thread_start(upload_thread, f, "brim-files", &f->thread);
+  if (!status) {
+    *out = f;
+    return BRIM_OK;
+  }
+  brim_exec_upload_close(f);
+  return status;
+}
+
+void brim_exec_upload_look(brim_exec_upload *f) {
+  set s = {{-1, -1, -1}, -1};
+  s.fds[LAST] = open_named(f->folder, brim_lab_file_find(set_names[LAST])->local);
+  s.fds[BEST] = open_named(f->folder, brim_lab_file_find(set_names[BEST])->local);
+  s.fds[RECORD] = open_named(f->folder, brim_lab_file_find(set_names[RECORD])->local);
+  if (s.fds[LAST] >= 0) s.step = checkpoint_step(s.fds[LAST]);
+  clear_set(&f->found);
+  f->found = s;
+}
+
+void brim_exec_upload_offer(brim_exec_upload *f) {
+  if (!has_set(&f->found)) return;
+  pthread_mutex_lock(&f->mutex);
+  clear_set(&f->waiting);
+  f->waiting = f->found;
+  f->found = (set){{-1, -1, -1}, -1};
+  pthread_cond_signal(&f->wake);
+  pthread_mutex_unlock(&f->mutex);
+}
+
+int64_t brim_exec_upload_step(brim_exec_upload *f) {
+  pthread_mutex_lock(&f->mutex);
+  int64_t step = f->step;
+  pthread_mutex_unlock(&f->mutex);
+  return step;
+}
+
+void brim_exec_upload_finish(brim_exec_upload *f) {
+  brim_exec_upload_offer(f);
+  pthread_mutex_lock(&f->mutex);
+  f->ending = true;
+  pthread_cond_signal(&f->wake);
+  pthread_mutex_unlock(&f->mutex);
+}
+
+brim_exec_upload_state brim_exec_upload_ask(brim_exec_upload *f, int64_t patience_ms) {
+  pthread_mutex_lock(&f->mutex);
+  int64_t now = brim_clock_now().ns;
+  bool tired = f->trouble_ns && now - f->trouble_ns > patience_ms * MS;
+  brim_exec_upload_state state = f->stale  ? BRIM_EXEC_UPLOAD_STALE
+                                 : f->done ? BRIM_EXEC_UPLOAD_DONE
+                                 : tired   ? BRIM_EXEC_UPLOAD_LATER
+                                           : BRIM_EXEC_UPLOAD_BUSY;
+  pthread_mutex_unlock(&f->mutex);
+  return state;
+}
+
+void brim_exec_upload_close(brim_exec_upload *f) {
+  if (!f) return;
+  pthread_mutex_lock(&f->mutex);
+  __atomic_store_n(&f->stop, true, __ATOMIC_RELAXED);
+  pthread_cond_signal(&f->wake);
+  pthread_mutex_unlock(&f->mutex);
+  brim_thread_join(f->thread);
+  clear_set(&f->found);
+  clear_set(&f->waiting);
+  if (f->log.fd >= 0) close(f->log.fd);
+  brim_http_client_close(f->client);
+  pthread_cond_destroy(&f->wake);
+  pthread_mutex_destroy(&f->mutex);
+  brim_free(f);
+}
+
+//---------------------------------------- later uploads ----------------------------------------
+// The thread of a worker that sends files which executors could not send in time.
+
+enum { LATER_MS = 60000, PATIENCE_MS = 30000, FILES_TURN_MS = 100 };
+
+struct brim_lab_uploads {
+  const struct brim_lab_link *link;
+  char *folder;
+  brim_thread *thread;
+  pthread_mutex_t mutex;
+  pthread_cond_t wake;
+  // under the mutex
+  char **folders;  // folders that may have something to send
+  size_t count, cap;
+  bool stop;
+};
+
+static bool add_locked(brim_lab_uploads *l, const char *folder) {
+  for (size_t i = 0; i < l->count; i++) {
+    if (strcmp(l->folders[i], folder) == 0) return true;
+  }
+  if (l->count == l->cap) {
+    size_t cap = l->cap ? 2 * l->cap : 16;
+    char **more = brim_realloc(l->folders, cap * sizeof *more);
+    if (!more) return false;
+    l->folders = more;
+    l->cap = cap;
+  }
+  l->folders[l->count] = brim_strdup(folder);
+  l->count += l->folders[l->count] != NULL;
+  return true;
+}
+
+void brim_lab_uploads_look(brim_lab_uploads *l, const char *folder) {
+  brim_store_ref ref;
+  if (!l || !brim_exec_pending_find(folder, &ref)) return;
+  pthread_mutex_lock(&l->mutex);
+  (void)add_locked(l, folder);
+  pthread_cond_signal(&l->wake);
+  pthread_mutex_unlock(&l->mutex);
+}
+
+static bool uploads_stop(brim_lab_uploads *l) {
+  pthread_mutex_lock(&l->mutex);
+  bool stop = l->stop;
+  pthread_mutex_unlock(&l->mutex);
+  return stop;
+}
+
+// True: nothing is left to send in the folder.
+static bool send_folder(brim_lab_uploads *l, const char *folder) {
+  brim_store_ref ref;
+  brim_exec_upload *files = NULL;
+  if (!brim_exec_pending_find(folder, &ref)) return true;
+  if (brim_lab_exec_find(folder, NULL)) return false;  // its executor still runs and sends them
+  if (brim_exec_upload_open(l->link, folder, &ref, &files)) {
+    brim_log_warn("lab", "%s", brim_status_detail());
+    brim_status_clear();
+    return false;
+  }
+  brim_exec_upload_look(files);
+  brim_exec_upload_finish(files);
+  brim_exec_upload_state state = BRIM_EXEC_UPLOAD_BUSY;
+  while (state == BRIM_EXEC_UPLOAD_BUSY && !uploads_stop(l)) {
+    state = brim_exec_upload_ask(files, PATIENCE_MS);
+    if (state == BRIM_EXEC_UPLOAD_BUSY) brim_clock_sleep_ns(FILES_TURN_MS * MS);
+  }
+  brim_exec_upload_close(files);
+  bool over = state == BRIM_EXEC_UPLOAD_DONE || state == BRIM_EXEC_UPLOAD_STALE;
+  if (over) pending_remove(folder, ref.attempt);
+  return over && !brim_exec_pending_find(folder, &ref);
+}
+
+// Finds the uploads that an earlier worker left.
+static void find_uploads(brim_lab_uploads *l) {
+  char **names = NULL, *all = brim_fs_join(l->folder, BRIM_LAB_EXPS);
+  size_t count = 0;
+  if (all && brim_fs_is_dir(all) && brim_fs_list(all, &names, &count)) brim_status_clear();
+  for (size_t i = 0; i < count && !uploads_stop(l); i++) {
+    char *folder = brim_fs_join(all, names[i]);
+    if (folder) brim_lab_uploads_look(l, folder);
+    brim_free(folder);
+  }
+  brim_fs_list_free(names, count);
+  brim_free(all);
+}
+
+static void later_thread(void *arg) {
+  brim_lab_uploads *l = arg;
+  find_uploads(l);
+  pthread_mutex_lock(&l->mutex);
+  while (!l->stop) {
+    for (size_t i = 0; i < l->count && !l->stop;) {
+      char *folder = l->folders[i];  // other threads only add behind it
+      pthread_mutex_unlock(&l->mutex);
+      bool over = send_folder(l, folder);
+      pthread_mutex_lock(&l->mutex);
+      if (!over) {
+        i++;
+        continue;
+      }
+      l->folders[i] = l->folders[--l->count];
+      brim_free(folder);
+    }
+    if (!l->stop) (void)brim_cond_wait(&l->wake, &l->mutex, brim_clock_now().ns + LATER_MS * MS);
+  }
+  pthread_mutex_unlock(&l->mutex);
+}
+
+brim_status brim_lab_uploads_open(const struct brim_lab_link *link, const char *folder,
+                                  brim_lab_uploads **out) {
+  *out = NULL;
+  brim_lab_uploads *l = brim_calloc(1, sizeof *l);
+  if (!l) return brim_fail(BRIM_ENOMEM, "out of memory while opening a sweep");
+  l->link = link;
+  l->folder = brim_strdup(folder);
+  pthread_mutex_init(&l->mutex, NULL);
+  brim_status status = l->folder && brim_cond_init(&l->wake) == 0
+                           ? brim_thread_start(later_thread, l, "brim-late", &l->thread)
+                           : brim_fail(BRIM_ENOMEM, "out of memory while opening a sweep");
+  if (!status) {
+    *out = l;
+    return BRIM_OK;
+  }
+  pthread_mutex_destroy(&l->mutex);
+  brim_free(l->folder);
+  brim_free(l);
+  return status;
+}
+
+void brim_lab_uploads_close(brim_lab_uploads *l) {
+  if (!l) return;
+  pthread_mutex_lock(&l->mutex);
+  l->stop = true;
+  pthread_cond_signal(&l->wake);
+  pthread_mutex_unlock(&l->mutex);
+  brim_thread_join(l->thread);
+  for (size_t i = 0; i < l->count; i++) brim_free(l->folders[i]);
+  brim_free(l->folders);
+  pthread_cond_destroy(&l->wake);
+  pthread_mutex_destroy(&l->mutex);
+  brim_free(l->folder);
+  brim_free(l);
 }
 
 //------------------------------------------- attempt -------------------------------------------
@@ -936,7 +1522,6 @@ enum {
   LONGEST_LINE = 1 << 20,
   MOST_WORDS = 64,
 };
-static const int64_t MS = 1000000;
 
 typedef struct exec {
   const brim_lab_exec_options *o;
@@ -1004,7 +1589,7 @@ static bool may_call(const exec *x) {
 
 // Draws conclusions about the link and the attempt from an answer. True: the call is done, with or without success.
 static bool take_answer(exec *x, brim_status status) {
-  if (brim_exec_is_passing(x->link, status)) {
+  if (may_succeed_later(x->link, status)) {
     x->pause_ms = x->pause_ms ? 2 * x->pause_ms : FIRST_PAUSE_MS;
     if (x->pause_ms > LAST_PAUSE_MS) x->pause_ms = LAST_PAUSE_MS;
     x->try_ns = now_ns() + x->pause_ms * MS;
@@ -1266,7 +1851,7 @@ static brim_status ask(exec *x, char **config) {
     }
     brim_store_exp_free(exp);
     if (!status) status = brim_lab_start(x->link, x->ref, getpid(), -1);
-    if (status && brim_exec_is_passing(x->link, status)) status = BRIM_EIO;
+    if (status && may_succeed_later(x->link, status)) status = BRIM_EIO;
     if (!status) {
       x->silent_ns = 0;
       return BRIM_OK;
@@ -1379,7 +1964,7 @@ static brim_status gather(exec *x, brim_str *lines) {
 static brim_status send_all(exec *x, const brim_str *lines, brim_exec_sent *sent) {
   x->try_ns = x->pause_ms = 0;
   for (;;) {
-    brim_status status = brim_exec_spool_send(x->link, lines, sent);
+    brim_status status = spool_send(x->link, lines, sent);
     if (status != BRIM_EIO) return status;
     (void)take_answer(x, status);
     write_log(x);
@@ -1394,7 +1979,7 @@ static bool beat_on(exec *x) {
   brim_store_beat_reply reply = {.lease_ms = x->lease_ms};
   if (now_ns() < x->next_beat_ns) return false;
   brim_status status = brim_lab_beat(x->link, x->ref, NULL, &reply);
-  if (brim_exec_is_passing(x->link, status)) {
+  if (may_succeed_later(x->link, status)) {
     if (!x->silent_ns) x->silent_ns = now_ns();
     status = BRIM_EIO;
   }
@@ -1421,7 +2006,7 @@ static bool send_files(exec *x, bool ended) {
     if (state == BRIM_EXEC_UPLOAD_BUSY) brim_clock_sleep_ns(20 * MS);
   }
   if (state == BRIM_EXEC_UPLOAD_LATER) return false;
-  brim_exec_pending_remove(x->o->folder, x->ref->attempt);
+  pending_remove(x->o->folder, x->ref->attempt);
   int64_t step = brim_exec_upload_step(x->upload);
   if (!ended && state == BRIM_EXEC_UPLOAD_DONE && step > x->checkpoint_sent) {
     (void)brim_lab_checkpoint(x->link, x->ref, step);
@@ -1459,7 +2044,7 @@ static brim_status hand_over(exec *x) {
   brim_str_init(&lines);
   brim_str_init(&whole);
   brim_str_init(&owed);
-  brim_exec_sent_init(&sent);
+  sent_init(&sent);
   for (const brim_lab_file_kind *k = brim_lab_file_kinds; files && k->name; k++) {
     char *path = k->local ? brim_fs_join(x->o->folder, k->local) : NULL;
     if (path && brim_fs_exists(path)) brim_str_printf(&owed, "%s%s", owed.len ? "," : "", k->name);
@@ -1476,9 +2061,9 @@ static brim_status hand_over(exec *x) {
   if (!status) status = send_all(x, &whole, &sent);
   if (!status) x->report->state = sent.state;
   if (!status && !kept && files) (void)send_files(x, true);
-  if (!files && x->upload) brim_exec_pending_remove(x->o->folder, x->ref->attempt);
-  bool over = status || !brim_exec_spool_keep(x->o->folder, x->ref->attempt, &sent.refused);
-  brim_exec_sent_deinit(&sent);
+  if (!files && x->upload) pending_remove(x->o->folder, x->ref->attempt);
+  bool over = status || !spool_keep(x->o->folder, x->ref->attempt, &sent.refused);
+  sent_deinit(&sent);
   brim_str_deinit(&owed);
   brim_str_deinit(&whole);
   brim_str_deinit(&lines);

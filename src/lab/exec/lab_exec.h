@@ -8,7 +8,7 @@
 //   attempt-N.log     for people: the child's stderr, and its events except progress and steps
 //   attempt-N.spool   reports that the store has not acknowledged, one JSON object a line; see below
 //   attempt-N.spool.bad  lines of a spool that the store refuses
-//   attempt-N.files   exists until a server has every file of the attempt; see lab_exec_upload.c
+//   attempt-N.files   exists until a server has every file of the attempt; see lab_exec.c
 //
 // A spool appears whole (temporary, fsync, rename) and is removed when the store has acknowledged
 // all of it. Its lines are reports in the order in which they are sent; the last one is "finish".

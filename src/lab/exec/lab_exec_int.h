@@ -67,7 +67,6 @@ void brim_exec_tail_deinit(brim_exec_tail *t);
 brim_status brim_exec_tail_fill(brim_exec_tail *t);
 void brim_exec_tail_acknowledged(brim_exec_tail *t);
 
-int64_t brim_exec_checkpoint_step(int fd);            // the step of a checkpoint file; -1 = none
 int64_t brim_exec_checkpoint_of(const char *folder);  // of last.safetensors; -1 = none
 
 //---------------------------------- how it ended (lab_exec.c) ----------------------------------
@@ -108,17 +107,8 @@ typedef struct brim_exec_sent {
   brim_exp_state state;  // of the experiment after its result
   brim_str refused;      // lines that are no reports, or that the store refuses
 } brim_exec_sent;
-// Sends the lines from sent->at on. BRIM_EIO: call again. BRIM_ESTATE: the attempt is stale.
-brim_status brim_exec_spool_send(struct brim_lab_link *link, const brim_str *lines,
-                                 brim_exec_sent *sent);
-// Writes refused lines to attempt-N.spool.bad, if there are any.
-brim_status brim_exec_spool_keep(const char *folder, int64_t attempt, const brim_str *refused);
-void brim_exec_sent_init(brim_exec_sent *sent);
-void brim_exec_sent_deinit(brim_exec_sent *sent);
-// True if a call that failed may succeed later.
-bool brim_exec_is_passing(const struct brim_lab_link *link, brim_status status);
 
-//---------------------------------- uploads (lab_exec_upload.c) ----------------------------------
+//---------------------------------- uploads (lab_exec.c) ----------------------------------
 
 typedef struct brim_exec_upload brim_exec_upload;
 
@@ -153,7 +143,6 @@ brim_status brim_exec_fetch(struct brim_lab_link *link, const char *folder, cons
 
 // attempt-N.files says that the attempt has files to upload.
 brim_status brim_exec_pending_write(const char *folder, const brim_store_ref *ref);
-void brim_exec_pending_remove(const char *folder, int64_t attempt);
 // Finds an attempt of the folder with files to upload; false: there is none.
 bool brim_exec_pending_find(const char *folder, brim_store_ref *out);
 

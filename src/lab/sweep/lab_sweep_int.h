@@ -1,5 +1,5 @@
-// Inside the sweep: its state, and what its parts share: the loop (lab_sweep.c), the view (lab_sweep_view.c), Slurm
-// (lab_sweep_slurm.c). Tests include it too.
+// Inside the sweep: its state, and what the loop (lab_sweep.c) and Slurm (lab_sweep_slurm.c) share. Tests include it
+// too.
 #ifndef BRIM_LAB_SWEEP_INT_H_
 #define BRIM_LAB_SWEEP_INT_H_
 
@@ -163,14 +163,14 @@ struct brim_lab_sweep {
   bool told_paused;  // that it waits for paused ones
   brim_lab_place_state gpu_states[BRIM_LAB_PLACE_GPUS];  // as messages reported them
   bool look;                                             // something changed: count and place again
-  // the view (lab_sweep_view.c)
+  // the view
   brim_sweep_view view;
   bool has_rows, all_dirty;
   char dirty[BRIM_LAB_DIRTY][BRIM_EXP_ID];
   size_t dirty_count;
   int64_t rows_ms;
   size_t detail_at;
-  // readings of GPUs (lab_sweep_view.c)
+  // readings of GPUs
   brim_lab_gpu_reader readers[BRIM_LAB_PLACE_GPUS];
   size_t reader_count;
   int64_t gpus_ms, looked_ms;    // when they were read, when a view was made
@@ -181,28 +181,19 @@ struct brim_lab_sweep {
   double first_s;
 };
 
-// Turns BRIM_EIO into a message and a pause; other failures stay.
-brim_status brim_lab_tolerate(brim_lab_sweep *sweep, brim_status status);
 void brim_lab_say(brim_lab_sweep *sweep, brim_sweep_level level, const char *exp, const char *fmt,
                   ...) BRIM_PRINTF(4, 5);
 // Copies at most `size` bytes of a text with its NUL; a text that is too long ends behind a word, with "...".
 void brim_lab_shorten(const char *text, char *out, size_t size);
-// Lists the experiments that run and the next in the queue, with details that only the sweep knows:
-// devices, the time left, why they wait.
-brim_status brim_lab_sweep_active(brim_lab_sweep *sweep, json_t *list);
 void brim_lab_dirty(brim_lab_sweep *sweep, const char *exp);  // "": all
-brim_lab_runner *brim_lab_runner_find(brim_lab_sweep *sweep, const char *exp);
 
-//---------------------------------- the view (lab_sweep_view.c) ----------------------------------
+//---------------------------------- the view ----------------------------------
 
 // Reads the GPUs when that is due.
 void brim_lab_gpus_read(brim_lab_sweep *sweep, int64_t now_ms);
 // Fills in the readings of a place that has its name and id.
 void brim_lab_gpus_fill(brim_lab_sweep *sweep, brim_sweep_gpu *out);
 void brim_lab_gpus_close(brim_lab_sweep *sweep);
-// The state of a worker's machine as its server keeps it: a JSON object with each GPU, the
-// processor and memory; brim_free.
-brim_status brim_lab_sweep_status(brim_lab_sweep *sweep, char **out);
 
 // Notes the end of an attempt, for people, placement and the rule about first failures.
 brim_status brim_lab_take_note(brim_lab_sweep *sweep, int64_t attempt, const char *folder,
