@@ -17,6 +17,8 @@ struct brim_gpu_monitor {
   char root[BRIM_GPU_ROOT_BYTES];
 };
 
+// Finds a GPU, or a slice with the same id behind "MIG-". *slice (may be NULL): it is a slice.
+brim_status brim_gpu_find(brim_gpu_monitor *monitor, const char *uuid, void **device, bool *slice);
 // Slots for slices of a GPU in MIG mode, 0 if NVML does not tell; -1 = not in MIG mode.
 int brim_gpu_mig_slots(const brim_nvml_api *api, void *device);
 // NVML's text for a code; "failed" if it has none.
