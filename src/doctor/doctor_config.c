@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "doctor/doctor_int.h"
+#include "record/record_findings.h"
 #include "tune/tune.h"
 #include "workload/learn/learn.h"
 
@@ -248,7 +249,7 @@ void brim_doctor_ceilings(const brim_machine_ceilings *ceilings, const brim_devi
   out->measured = true;
   out->ceilings = *ceilings;
   snprintf(out->device, sizeof out->device, "%s", device->name);
-  bool disturbed = brim_machine_was_busy(ceilings);
+  bool disturbed = brim_machine_doubtful(ceilings);
   brim_doctor_line *line =
       brim_doctor_say_row(out, &all, disturbed ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD, "%s%s%s",
                           device->name, device->library[0] ? ", " : "", device->library);

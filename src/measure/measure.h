@@ -98,8 +98,6 @@ typedef struct brim_machine_options {
 // stay. BRIM_OK, or BRIM_EINTERRUPTED when stopped: files that cannot be read or written are no failure.
 brim_status brim_machine_ceilings_get(brim_device *device, const brim_machine_options *options,
                                       brim_machine_ceilings *out);
-// Did other programs use more than a tenth of the machine at the time?
-bool brim_machine_was_busy(const brim_machine_ceilings *ceilings);
 // Something was faster than the ceilings: the next call measures again.
 void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_options *options);
 // Did a result compute faster than its ceilings?

@@ -11,17 +11,6 @@ brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim
 // The failure class of a setting that could not be built (measure_trial.c).
 brim_failure brim_trial_class(brim_status status);
 
-// Measures the loader alone and the device alone, of a workload warmed up at the setting of `out`, into
-// data_samples_per_s and compute_samples_per_s; NaN for workloads without such halves. BRIM_EINTERRUPTED when stopped.
-typedef struct brim_ceilings {
-  brim_work *work;
-  brim_device *device;
-  double step_ms;   // of a whole step
-  int ring;         // steps that may be prefetched
-  double budget_s;  // for each of the two
-  const volatile sig_atomic_t *stop;
-} brim_ceilings;
-brim_status brim_ceilings_measure(const brim_ceilings *how, brim_result *out);
 // On a GPU the host loads, copies and launches while the device computes. With known ceilings, limits the other phases to
 // the part of a step that the device did not compute, and gives computing the rest. The sum stays.
 void brim_ceilings_expose(brim_result *result);

@@ -1,4 +1,4 @@
-// The ceilings of a machine, how they are remembered, and the ceilings of a job.
+// The ceilings of a machine, and how they are remembered.
 
 #include "backend/backend_half.h"
 
@@ -357,8 +357,6 @@ static brim_status remember(brim_status status, const char *what) {
   return status;
 }
 
-bool brim_machine_was_busy(const brim_machine_ceilings *c) { return brim_machine_doubtful(c); }
-
 brim_status brim_machine_get(brim_device *device, const brim_machine_sizes *sizes,
                              const brim_machine_options *options, brim_machine_ceilings *out) {
   const char *folder = options->folder ? options->folder : "";
@@ -371,7 +369,7 @@ brim_status brim_machine_get(brim_device *device, const brim_machine_sizes *size
   brim_machine_ceilings_init(out);
   if (keep && remember(brim_str_status(&key), "remembered")) keep = false;
   if (keep) remember(brim_machine_ceilings_load(folder, key.data, out), "known");
-  if (!known(out) || brim_machine_was_busy(out)) {
+  if (!known(out) || brim_machine_doubtful(out)) {
     old = *out;
     status = brim_machine_measure(device, sizes, options, out, &cut);
     bool better = known(&old);
@@ -886,113 +884,4 @@ brim_status brim_machine_measure(brim_device *device, const brim_machine_sizes *
   brim_host_forget_peak();  // what was taken here is not the job's
   *cut = m.cut || m.timer.spread > sizes->spread;
   return status;
-}
-
-//-------------------------------------- ceilings of a job --------------------------------------
-// The two ceilings of a job: the loader alone, and the device alone with data at hand. The lower one bounds the job.
-
-// Shorter windows would time the clock and the final wait.
-#define LEAST_MS 60.0
-
-static bool stopped(const brim_ceilings *how) { return how->stop && *how->stop; }
-
-static double since_ms(brim_time start) {
-  return (double)brim_time_since_ns(start, brim_clock_now()) * 1e-6;
-}
-
-static brim_status interrupted(void) { return brim_fail(BRIM_EINTERRUPTED, "interrupted"); }
-
-// Steps in the ring were loaded while the device computed: they are used up first. Times at least as many steps as the ring
-// holds, since they come in bursts of that size.
-static brim_status load(const brim_ceilings *how, brim_result *out) {
-  const brim_work_loading_table *loading = how->work->table->loading;
-  brim_step_info info;
-  double most_ms = 1e3 * how->budget_s;
-  brim_time begin = brim_clock_now();
-  int64_t rows = 0;
-  int done = 0;
-  for (int i = 0; i < how->ring + 1 && since_ms(begin) < most_ms; i++) {
-    if (stopped(how)) return interrupted();
-    BRIM_TRY(loading->load_only(how->work->state, &info));
-  }
-  BRIM_TRY(brim_device_sync(how->device));  // transforms may be the device's
-  brim_time start = brim_clock_now();
-  while (done == 0 || ((done < how->ring || since_ms(start) < LEAST_MS) &&
-                       since_ms(start) < fmax(LEAST_MS, most_ms))) {
-    if (stopped(how)) return interrupted();
-    BRIM_TRY(loading->load_only(how->work->state, &info));
-    rows += info.samples;
-    done++;
-  }
-  BRIM_TRY(brim_device_sync(how->device));
-  out->data_samples_per_s = (double)rows / (since_ms(start) * 1e-3);
-  return BRIM_OK;
-}
-
-// The first run only warms up: the host's first launches, and the CPU's caches.
-static brim_status compute(const brim_ceilings *how, brim_result *out) {
-  const brim_work_loading_table *loading = how->work->table->loading;
-  brim_step_info info;
-  double step_ms = fmax(how->step_ms, 1e-3);
-  int steps = (int)fmin(1000, ceil(fmin(LEAST_MS, 1e3 * how->budget_s) / step_ms));
-  if (steps < 1) steps = 1;
-  int first = step_ms < LEAST_MS / 4 ? 2 : 0;
-  int64_t ns = 0;
-  if (first) BRIM_TRY(loading->compute_only(how->work->state, first, &ns, &info));
-  if (stopped(how)) return interrupted();
-  BRIM_TRY(loading->compute_only(how->work->state, steps, &ns, &info));
-  if (ns > 0) out->compute_samples_per_s = (double)info.samples / ((double)ns * 1e-9);
-  return BRIM_OK;
-}
-
-//---------------------------------- what was waited for ----------------------------------
-
-static bool computes(int phase) {
-  return phase == BRIM_PHASE_FORWARD || phase == BRIM_PHASE_BACKWARD ||
-         phase == BRIM_PHASE_OPTIMIZER || phase == BRIM_PHASE_COMPUTE;
-}
-
-// The device stood still for `gap` while the host was neither reading nor copying: data were in transit (rows that the
-// device fetches itself, late copies). Less than 3 % is noise.
-static void wait_for_data(brim_result *result, double gap, double compute) {
-  brim_stats_summary *h2d = &result->phase_ms[BRIM_PHASE_H2D];
-  if (!(gap > 0.03 * result->total_ms.mean) || !(gap < compute)) return;
-  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-    if (computes(p)) brim_summary_scale(&result->phase_ms[p], 1 - gap / compute);
-  }
-  double *const places[] = {&h2d->min, &h2d->max, &h2d->mean,   &h2d->median, &h2d->p05,
-                            &h2d->p95, &h2d->p99, &h2d->ci_low, &h2d->ci_high};
-  for (size_t i = 0; i < sizeof places / sizeof *places; i++) *places[i] += gap;
-  result->phase_used[BRIM_PHASE_H2D] = true;
-}
-
-void brim_ceilings_expose(brim_result *result) {
-  double total = result->total_ms.mean, compute = 0, host = 0;
-  double rows = result->plan.samples_per_step;  // a short batch takes as long as a full one
-  if (!(rows > 0)) rows = result->samples_per_s * result->total_ms.median * 1e-3;
-  double device = rows / result->compute_samples_per_s * 1e3;
-  // transforms that are a phase run on the device: never hidden, and not part of its time alone
-  double own = result->phase_ms[BRIM_PHASE_TRANSFORM].mean;
-  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-    if (p != BRIM_PHASE_TRANSFORM) *(computes(p) ? &compute : &host) += result->phase_ms[p].mean;
-  }
-  double left = fmax(0, total - device);
-  if (isnan(device) || !(compute > 0)) return;
-  if (own + host <= left) {
-    wait_for_data(result, left - own - host, compute);
-    return;
-  }
-  double shown = fmin(own, left);
-  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-    double by = computes(p) ? (total - left) / compute : host > 0 ? (left - shown) / host : 0;
-    if (p == BRIM_PHASE_TRANSFORM) by = own > 0 ? shown / own : 0;
-    brim_summary_scale(&result->phase_ms[p], by);
-  }
-}
-
-brim_status brim_ceilings_measure(const brim_ceilings *how, brim_result *out) {
-  out->data_samples_per_s = out->compute_samples_per_s = (double)NAN;
-  if (!how->work->table->loading) return BRIM_OK;
-  BRIM_TRY(compute(how, out));
-  return load(how, out);
 }

@@ -728,6 +728,29 @@ static void keep_first(brim_trace *t, int32_t steps) {
   t->steps = steps;
 }
 
+void brim_result_retime(brim_result *r, const brim_stats_summary *total) {
+  const double by = total->median / r->total_ms.median;
+  const double rows = r->samples_per_s * r->total_ms.median * 1e-3;
+  const double epoch_samples = r->epoch_s * r->samples_per_s;
+  r->total_ms = *total;
+  r->steps = (int)total->n;
+  r->quota_cpu_ms *= by;
+  r->quota_throttled_ms *= by;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) brim_summary_scale(&r->phase_ms[p], by);
+  brim_result_set_rates(r, rows, epoch_samples);
+}
+
+void brim_result_set_phase(brim_result *r, brim_phase phase, double ms) {
+  brim_stats_summary *s = &r->phase_ms[phase];
+  r->phase_used[phase] = ms > 0;
+  if (s->median > 0) {
+    brim_summary_scale(s, ms / s->median);
+    return;
+  }
+  s->min = s->max = s->mean = s->median = s->p05 = s->p95 = s->p99 = ms;
+  s->stddev = s->mad = s->ci_low = s->ci_high = (double)NAN;
+}
+
 // Gives the result the phases of the list.
 static void take_phases(brim_profile *out) {
   const brim_profile_rows *rows = &out->lists[BRIM_PROFILE_PHASES];

@@ -185,29 +185,6 @@ void brim_result_set_rates(brim_result *r, double rows, double epoch_samples) {
               r->total_ms.ci_high - r->total_ms.ci_low <= 0.25 * r->total_ms.median;
 }
 
-void brim_result_retime(brim_result *r, const brim_stats_summary *total) {
-  const double by = total->median / r->total_ms.median;
-  const double rows = r->samples_per_s * r->total_ms.median * 1e-3;
-  const double epoch_samples = r->epoch_s * r->samples_per_s;
-  r->total_ms = *total;
-  r->steps = (int)total->n;
-  r->quota_cpu_ms *= by;
-  r->quota_throttled_ms *= by;
-  for (int p = 0; p < BRIM_PHASE_COUNT; p++) brim_summary_scale(&r->phase_ms[p], by);
-  brim_result_set_rates(r, rows, epoch_samples);
-}
-
-void brim_result_set_phase(brim_result *r, brim_phase phase, double ms) {
-  brim_stats_summary *s = &r->phase_ms[phase];
-  r->phase_used[phase] = ms > 0;
-  if (s->median > 0) {
-    brim_summary_scale(s, ms / s->median);
-    return;
-  }
-  s->min = s->max = s->mean = s->median = s->p05 = s->p95 = s->p99 = ms;
-  s->stddev = s->mad = s->ci_low = s->ci_high = (double)NAN;
-}
-
 //--------------------------------------- usage of the GPU ---------------------------------------
 // Figures of the GPU's sampler.
 
@@ -332,6 +309,126 @@ brim_status brim_trial_trace(brim_work *work, brim_device *device, const brim_se
   result->gpu_copy_ms = (sum.h2d_ms + sum.d2h_ms + sum.d2d_ms) / count;
   result->kernels = (double)sum.kernels / count;
   return BRIM_OK;
+}
+
+//-------------------------------------- ceilings of a job --------------------------------------
+// The two ceilings of a job: the loader alone, and the device alone with data at hand. The lower one bounds the job.
+
+typedef struct ceilings {
+  brim_work *work;
+  brim_device *device;
+  double step_ms;   // of a whole step
+  int ring;         // steps that may be prefetched
+  double budget_s;  // for each of the two
+  const volatile sig_atomic_t *stop;
+} ceilings;
+
+// Shorter windows would time the clock and the final wait.
+#define LEAST_MS 60.0
+
+static bool must_stop(const ceilings *how) { return how->stop && *how->stop; }
+
+static double since_ms(brim_time start) {
+  return (double)brim_time_since_ns(start, brim_clock_now()) * 1e-6;
+}
+
+static brim_status interrupted(void) { return brim_fail(BRIM_EINTERRUPTED, "interrupted"); }
+
+// Steps in the ring were loaded while the device computed: they are used up first. Times at least as many steps as the ring
+// holds, since they come in bursts of that size.
+static brim_status load(const ceilings *how, brim_result *out) {
+  const brim_work_loading_table *loading = how->work->table->loading;
+  brim_step_info info;
+  double most_ms = 1e3 * how->budget_s;
+  brim_time begin = brim_clock_now();
+  int64_t rows = 0;
+  int done = 0;
+  for (int i = 0; i < how->ring + 1 && since_ms(begin) < most_ms; i++) {
+    if (must_stop(how)) return interrupted();
+    BRIM_TRY(loading->load_only(how->work->state, &info));
+  }
+  BRIM_TRY(brim_device_sync(how->device));  // transforms may be the device's
+  brim_time start = brim_clock_now();
+  while (done == 0 || ((done < how->ring || since_ms(start) < LEAST_MS) &&
+                       since_ms(start) < fmax(LEAST_MS, most_ms))) {
+    if (must_stop(how)) return interrupted();
+    BRIM_TRY(loading->load_only(how->work->state, &info));
+    rows += info.samples;
+    done++;
+  }
+  BRIM_TRY(brim_device_sync(how->device));
+  out->data_samples_per_s = (double)rows / (since_ms(start) * 1e-3);
+  return BRIM_OK;
+}
+
+// The first run only warms up: the host's first launches, and the CPU's caches.
+static brim_status compute(const ceilings *how, brim_result *out) {
+  const brim_work_loading_table *loading = how->work->table->loading;
+  brim_step_info info;
+  double step_ms = fmax(how->step_ms, 1e-3);
+  int steps = (int)fmin(1000, ceil(fmin(LEAST_MS, 1e3 * how->budget_s) / step_ms));
+  if (steps < 1) steps = 1;
+  int first = step_ms < LEAST_MS / 4 ? 2 : 0;
+  int64_t ns = 0;
+  if (first) BRIM_TRY(loading->compute_only(how->work->state, first, &ns, &info));
+  if (must_stop(how)) return interrupted();
+  BRIM_TRY(loading->compute_only(how->work->state, steps, &ns, &info));
+  if (ns > 0) out->compute_samples_per_s = (double)info.samples / ((double)ns * 1e-9);
+  return BRIM_OK;
+}
+
+//---------------------------------- what was waited for ----------------------------------
+
+static bool computes(int phase) {
+  return phase == BRIM_PHASE_FORWARD || phase == BRIM_PHASE_BACKWARD ||
+         phase == BRIM_PHASE_OPTIMIZER || phase == BRIM_PHASE_COMPUTE;
+}
+
+// The device stood still for `gap` while the host was neither reading nor copying: data were in transit (rows that the
+// device fetches itself, late copies). Less than 3 % is noise.
+static void wait_for_data(brim_result *result, double gap, double compute) {
+  brim_stats_summary *h2d = &result->phase_ms[BRIM_PHASE_H2D];
+  if (!(gap > 0.03 * result->total_ms.mean) || !(gap < compute)) return;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    if (computes(p)) brim_summary_scale(&result->phase_ms[p], 1 - gap / compute);
+  }
+  double *const places[] = {&h2d->min, &h2d->max, &h2d->mean,   &h2d->median, &h2d->p05,
+                            &h2d->p95, &h2d->p99, &h2d->ci_low, &h2d->ci_high};
+  for (size_t i = 0; i < sizeof places / sizeof *places; i++) *places[i] += gap;
+  result->phase_used[BRIM_PHASE_H2D] = true;
+}
+
+void brim_ceilings_expose(brim_result *result) {
+  double total = result->total_ms.mean, compute = 0, host = 0;
+  double rows = result->plan.samples_per_step;  // a short batch takes as long as a full one
+  if (!(rows > 0)) rows = result->samples_per_s * result->total_ms.median * 1e-3;
+  double device = rows / result->compute_samples_per_s * 1e3;
+  // transforms that are a phase run on the device: never hidden, and not part of its time alone
+  double own = result->phase_ms[BRIM_PHASE_TRANSFORM].mean;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    if (p != BRIM_PHASE_TRANSFORM) *(computes(p) ? &compute : &host) += result->phase_ms[p].mean;
+  }
+  double left = fmax(0, total - device);
+  if (isnan(device) || !(compute > 0)) return;
+  if (own + host <= left) {
+    wait_for_data(result, left - own - host, compute);
+    return;
+  }
+  double shown = fmin(own, left);
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
+    double by = computes(p) ? (total - left) / compute : host > 0 ? (left - shown) / host : 0;
+    if (p == BRIM_PHASE_TRANSFORM) by = own > 0 ? shown / own : 0;
+    brim_summary_scale(&result->phase_ms[p], by);
+  }
+}
+
+// Measures the loader alone and the device alone, of a workload warmed up at the setting of `out`, into
+// data_samples_per_s and compute_samples_per_s; NaN for workloads without such halves. BRIM_EINTERRUPTED when stopped.
+static brim_status job_ceilings(const ceilings *how, brim_result *out) {
+  out->data_samples_per_s = out->compute_samples_per_s = (double)NAN;
+  if (!how->work->table->loading) return BRIM_OK;
+  BRIM_TRY(compute(how, out));
+  return load(how, out);
 }
 
 //-------------------------------------------- trial --------------------------------------------
@@ -764,13 +861,13 @@ static void measure_memory(trial *t, const brim_setting *setting) {
 // The loader alone and the device alone: at least one step each.
 static brim_status measure_ceilings(trial *t) {
   if (!t->options->ceilings) return BRIM_OK;
-  brim_ceilings how = {.work = t->work,
-                       .device = t->device,
-                       .step_ms = t->result->total_ms.median,
-                       .ring = ring_steps(t),
-                       .budget_s = 0.25,
-                       .stop = t->options->stop};
-  BRIM_TRY(brim_ceilings_measure(&how, t->result));
+  ceilings how = {.work = t->work,
+                  .device = t->device,
+                  .step_ms = t->result->total_ms.median,
+                  .ring = ring_steps(t),
+                  .budget_s = 0.25,
+                  .stop = t->options->stop};
+  BRIM_TRY(job_ceilings(&how, t->result));
   if (t->window) brim_ceilings_expose(t->result);
   return BRIM_OK;
 }

@@ -6,6 +6,7 @@
 #include "fake_gpu.h"
 #include "json_file.h"
 #include "measure/measure_int.h"
+#include "record/record_findings.h"
 #include "workload/fixture.h"
 
 static const brim_machine_sizes small = {.least = 16,
@@ -379,7 +380,7 @@ static void test_nulls_are_not_remembered(void **state) {
   brim_machine_ceilings_doubt(device, &how);
   assert_ok(brim_machine_ceilings_load("nulls", key, &c));
   assert_rate(c.gemm_fp32_flops);
-  assert_true(brim_machine_was_busy(&c));
+  assert_true(brim_machine_doubtful(&c));
   assert_ok(brim_machine_ceilings_load("nulls", "another", &c));
   assert_true(is_made_up(&c));
   close_gpu(device);
@@ -415,7 +416,7 @@ static void test_busy_is_measured_again(void **state) {
   assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
   busy.others = 1;
   assert_ok(brim_machine_get(f.device, &small, &how, &c));
-  assert_true(fabs(c.load - 0.5) < 1e-6 && brim_machine_was_busy(&c));
+  assert_true(fabs(c.load - 0.5) < 1e-6 && brim_machine_doubtful(&c));
   only_key("busy/ceilings.json", key);
   // still busy: the larger of both, at the load of the quieter time
   brim_machine_ceilings kept = made_up;
@@ -428,7 +429,7 @@ static void test_busy_is_measured_again(void **state) {
   // quiet: measured once more, and then known
   busy.others = 0.02;
   assert_ok(brim_machine_get(f.device, &small, &how, &c));
-  assert_false(brim_machine_was_busy(&c));
+  assert_false(brim_machine_doubtful(&c));
   assert_true(c.copy_bytes_per_s == 1e17);
   busy.asked = 0;
   busy.others = 2;
