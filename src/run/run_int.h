@@ -1,11 +1,8 @@
-// Inside the run room: the state of a training run, which its files share, and what they call of each other.
+// Inside the run room: what its files call of each other, and what tests call of them.
 #ifndef BRIM_RUN_INT_H_
 #define BRIM_RUN_INT_H_
 
-#include "monitor/monitor_job.h"
-#include "profile/profile.h"
 #include "profile/profile_tensorboard.h"
-#include "record/record_job.h"
 #include "run/run.h"
 
 //---------------------------------- logs (run_log.c) ----------------------------------
@@ -79,126 +76,10 @@ brim_status brim_run_adapt_take(brim_run_adapt *adapt, const brim_work *work, co
 brim_status brim_run_adapt_plan(brim_run_adapt *adapt, const brim_work *work,
                                 const brim_run_options *options, uint64_t limit, brim_plan *plan);
 
-//---------------------------------- the run (run_train.c) ----------------------------------
-
-// Which epoch is best, and early stopping.
-typedef struct brim_run_best {
-  const brim_metric_set *metrics;
-  int by;                          // the row of checkpoint.best; -1 = the row with the highest rank
-  bool training;                   // use training metrics even if there is an evaluation
-  bool warned;                     // that another row is used than the one asked for
-  const char *wanted;              // checkpoint.best, if this workload has no such row; else NULL
-  double values[BRIM_METRIC_MAX];  // of the best epoch, rows with a rank only; NaN = none yet
-  int64_t epoch;                   // from 1; 0 = none
-  int64_t patience, waited;        // evaluations without improvement; patience 0 = off
-  double delta, reference;         // least improvement, last improved value; NaN = none yet
-  int row;                         // that decided last; -1 = none
-} brim_run_best;
-
-// Problems that the workload found while training.
-typedef struct brim_run_watch {
-  brim_work *work;
-  brim_run_log *log;
-  brim_run_result *result;
-  int64_t times[BRIM_WORK_MAX_TROUBLES];  // readings that had it
-  brim_job *job;                          // published; NULL = not
-} brim_run_watch;
-
-// Loading times, and which slow transforms were reported.
-typedef struct brim_run_loader {
-  double slow_ms;            // data.slow_transform_ms
-  brim_work_loading before;  // when the epoch began
-  uint32_t warned;           // one bit per transform
-} brim_run_loader;
-
-// The checkpoint files of a run.
-typedef struct brim_run_files {
-  const char *folder;  // borrowed
-  char *last, *best, *model;
-  int64_t keep;       // checkpoint.keep: `last`, and keep - 1 files named by step
-  int64_t last_step;  // of `last`; -1 = unknown
-  brim_time saved_at;
-  int64_t save_ns;  // what writing the last checkpoint took
-} brim_run_files;
-
-// A checkpoint that a thread writes. Read its members after joining the thread, except `written`.
-typedef struct brim_run_saver {
-  bool busy;  // a checkpoint is being written, or was and its result is not taken yet
-  brim_thread *thread;
-  brim_work_held held;
-  brim_run_files files;  // copy of the loop's
-  int64_t step;
-  bool best, last;  // the files to write
-  brim_time start;
-  int written;  // atomic: the thread is done
-  brim_status status;
-  char why[1024];
-} brim_run_saver;
-
-typedef struct brim_run_loop {
-  brim_work *work;
-  brim_comm *comm;             // the workload's; NULL = one rank
-  sig_atomic_t any_rank_stop;  // with ranks: one of them was told to stop
-  const brim_config *config;
-  const brim_run_options *options;
-  brim_run_result *result;
-  brim_run_log log;
-  brim_phase_timer timer;
-  brim_work_info info;
-  int64_t epochs, interval, log_interval, eval_interval;
-  int64_t limit;        // optimiser steps; 0 = none
-  int64_t first_step;   // where this process began
-  int64_t epoch, step;  // epoch from 0; steps made
-  bool save_due;        // checkpoint.interval asks for a checkpoint after the last step
-  bool ended;           // all steps of `epoch` are made, but not its evaluation
-  bool caught_up;       // this process evaluated an epoch that another process trained
-  bool evaluated;       // this process evaluated an epoch
-  bool torn;            // the workload is being rebuilt: only last.safetensors has the state
-  brim_run_best best;
-  brim_run_files files;
-  brim_run_saver saver;
-  brim_run_watch watch;
-  brim_run_adapt adapt;
-  bool adapting;  // the setting shrank, and no checkpoint has shown yet that training works with it
-  brim_run_adapt before_adapting;
-  double last_lr;
-  brim_fs_lockfile *lock;  // keeps a second run out of the folder
-
-  // since the epoch, the log interval and the progress line began
-  brim_time epoch_start, log_start, progress_start;
-  int64_t epoch_ns, epoch_samples;  // training only, without evaluation and checkpoints
-  int64_t log_samples, log_steps, progress_samples, progress_steps;
-  double sums[BRIM_WORK_MAX_SUMS];      // of the epoch
-  double log_sums[BRIM_WORK_MAX_SUMS];  // of the log interval
-  double last[BRIM_METRIC_MAX];         // metrics that are values, not sums, as last read
-  int64_t log_bad;
-  int64_t updated;       // the last step that changed the weights
-  bool searching;        // the loss scale is being searched: skipped steps are normal
-  double epoch_skipped;  // skipped steps when the epoch began
-  brim_run_loader loader;
-  double train_seconds;
-  brim_time began;
-  int64_t train_samples;
-
-  // published for `brim top`; publisher NULL = not
-  brim_job_publisher *publisher;
-  brim_job job;
-  brim_time publish_time;
-  double publish_seconds;
-  int64_t publish_samples, publish_step;
-} brim_run_loop;
-
-// The first rank alone writes files and logs.
-static inline bool brim_run_writes(const brim_run_loop *l) { return brim_comm_rank(l->comm) == 0; }
-
 // Creates the output folder again if it was removed, with a warning.
 void brim_run_folder_restore(const char *folder);
 
 //---------------------------------- ranks (run_ranks.c) ----------------------------------
-
-// Compares version, config and sizes with the first rank's before the first step. Ranks that differ would
-// wait for each other forever, or drift apart. The rank that differs fails.
-brim_status brim_run_ranks_verify(const brim_run_loop *l);
 
 // Connections of the watch, which tests use too.
 

@@ -1,10 +1,9 @@
-// Several processes that train together ("ranks"): which rank this process is, the watch that ends all ranks
-// when one fails, and the checks that all ranks train on the same. No process is started here.
+// Several processes that train together ("ranks"): which rank this process is, and the watch that ends all ranks
+// when one fails. No process is started here.
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <ifaddrs.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <net/if.h>
 #include <netdb.h>
@@ -886,126 +885,4 @@ void brim_ranks_device(const brim_ranks *ranks, const char *const *devices, size
   } else {
     snprintf(out, size, "%s", named);
   }
-}
-
-//---------------------------------- the same training on all ranks ----------------------------------
-
-// True for config lines that may differ between machines: paths, devices, threads, and knobs, whose effect
-// brim_run_ranks_verify compares.
-static bool may_differ(const brim_work *work, const char *line) {
-  static const char *const keys[] = {"backend", "checkpoint.", "data.path", "dataset",
-                                     "gpu.",    "log.",        "threads",   "training.weights"};
-  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-    if (brim_str_starts(line, keys[i])) return true;
-  }
-  const size_t size = strcspn(line, " \n");
-  const char *name = line;
-  for (size_t i = 0; i < size; i++) {
-    if (line[i] == '.') name = line + i + 1;
-  }
-  const size_t left = size - (size_t)(name - line);
-  for (size_t i = 0; i < work->knob_count; i++) {
-    const char *knob = work->knobs[i].name;
-    if (strlen(knob) == left && memcmp(knob, name, left) == 0) return true;
-  }
-  return false;
-}
-
-// The next line from *at that must be the same on all ranks; NULL at the end.
-static const char *next_line(const brim_work *work, const char **at, int *size) {
-  while (**at) {
-    const char *line = *at;
-    size_t n = strcspn(line, "\n");
-    *at = line + n + (line[n] != 0);
-    *size = (int)n;
-    if (!may_differ(work, line)) return line;
-  }
-  *size = 0;
-  return NULL;
-}
-
-static brim_status compare_configs(const brim_run_loop *l, const char *mine, const char *first) {
-  for (;;) {
-    int mine_size, first_size;
-    const char *m = next_line(l->work, &mine, &mine_size);
-    const char *f = next_line(l->work, &first, &first_size);
-    if (!m && !f) return BRIM_OK;
-    if (m && f && mine_size == first_size && memcmp(m, f, (size_t)mine_size) == 0) continue;
-    // Lines are sorted, so the smaller one is missing in the other config. A space ends the key.
-    bool more = m && (!f || strncmp(m, f, (size_t)mine_size + 1) < 0);
-    const char *key = more ? m : f;
-    return brim_fail(BRIM_EINVAL,
-                     "the config of rank %d is not that of the first rank: %.*s differs; start all "
-                     "ranks with the same config",
-                     brim_comm_rank(l->comm), (int)strcspn(key, " \n"), key);
-  }
-}
-
-static brim_status same_config(const brim_run_loop *l) {
-  brim_str mine;
-  brim_str_init(&mine);
-  brim_status status = brim_config_identity(l->config, BRIM_CONFIG_EXPERIMENT, &mine);
-  int64_t size = (int64_t)mine.len;
-  if (!status) status = brim_comm_broadcast(l->comm, &size, sizeof size, 0);
-  char *first = status ? NULL : brim_calloc((size_t)size + 1, 1);
-  if (!status && !first) status = brim_fail(BRIM_ENOMEM, "no memory for the ranks of a training");
-  if (!status && mine.len > 0 && brim_run_writes(l)) memcpy(first, mine.data, mine.len);
-  if (!status) status = brim_comm_broadcast(l->comm, first, (size_t)size, 0);
-  if (!status) status = compare_configs(l, mine.len > 0 ? mine.data : "", first);
-  brim_free(first);
-  brim_str_deinit(&mine);
-  return status;
-}
-
-brim_status brim_run_ranks_verify(const brim_run_loop *l) {
-  static const char *const names[] = {"training.epochs",
-                                      "training.steps",
-                                      "checkpoint.interval",
-                                      "log.interval",
-                                      "training.eval_interval",
-                                      "the first step",
-                                      "training samples",
-                                      "steps of an epoch",
-                                      "samples to evaluate",
-                                      "samples of a micro-batch",
-                                      "micro-batches of a step",
-                                      "samples evaluated at once",
-                                      "classes"};
-  const brim_work_info *info = &l->info;
-  const int64_t mine[] = {l->epochs,
-                          l->limit,
-                          l->interval,
-                          l->log_interval,
-                          l->eval_interval,
-                          l->step,
-                          info->samples_per_epoch,
-                          info->steps_per_epoch,
-                          info->eval_samples,
-                          info->batch,
-                          info->accumulation,
-                          info->eval_batch,
-                          info->classes};
-  enum { COUNT = sizeof mine / sizeof *mine };
-  _Static_assert(sizeof names / sizeof *names == COUNT, "a name for each");
-  char version[32] = "", own[32] = "";
-  int64_t first[COUNT];
-  if (!l->comm) return BRIM_OK;
-  memcpy(first, mine, sizeof first);
-  snprintf(own, sizeof own, "%s", BRIM_VERSION);
-  memcpy(version, own, sizeof version);
-  BRIM_TRY(brim_comm_broadcast(l->comm, version, sizeof version, 0));
-  if (strcmp(version, own) != 0) {
-    return brim_fail(BRIM_EINVAL, "rank %d is brim %s, and the first rank is brim %.31s",
-                     brim_comm_rank(l->comm), own, version);
-  }
-  BRIM_TRY(same_config(l));
-  BRIM_TRY(brim_comm_broadcast(l->comm, first, sizeof first, 0));
-  for (size_t i = 0; i < COUNT; i++) {
-    if (first[i] == mine[i]) continue;
-    return brim_fail(BRIM_EINVAL,
-                     "rank %d and the first rank do not train on the same: %s is %" PRId64
-                     " there and %" PRId64 " here",
-                     brim_comm_rank(l->comm), names[i], first[i], mine[i]);
-  }
-  return BRIM_OK;
 }

@@ -11,8 +11,119 @@
 
 #include "base/base_words.h"
 #include "engine/engine.h"
+#include "monitor/monitor_job.h"
+#include "profile/profile.h"
+#include "record/record_job.h"
 
-typedef brim_run_loop loop;
+// Which epoch is best, and early stopping.
+typedef struct brim_run_best {
+  const brim_metric_set *metrics;
+  int by;                          // the row of checkpoint.best; -1 = the row with the highest rank
+  bool training;                   // use training metrics even if there is an evaluation
+  bool warned;                     // that another row is used than the one asked for
+  const char *wanted;              // checkpoint.best, if this workload has no such row; else NULL
+  double values[BRIM_METRIC_MAX];  // of the best epoch, rows with a rank only; NaN = none yet
+  int64_t epoch;                   // from 1; 0 = none
+  int64_t patience, waited;        // evaluations without improvement; patience 0 = off
+  double delta, reference;         // least improvement, last improved value; NaN = none yet
+  int row;                         // that decided last; -1 = none
+} brim_run_best;
+
+// Problems that the workload found while training.
+typedef struct brim_run_watch {
+  brim_work *work;
+  brim_run_log *log;
+  brim_run_result *result;
+  int64_t times[BRIM_WORK_MAX_TROUBLES];  // readings that had it
+  brim_job *job;                          // published; NULL = not
+} brim_run_watch;
+
+// Loading times, and which slow transforms were reported.
+typedef struct brim_run_loader {
+  double slow_ms;            // data.slow_transform_ms
+  brim_work_loading before;  // when the epoch began
+  uint32_t warned;           // one bit per transform
+} brim_run_loader;
+
+// The checkpoint files of a run.
+typedef struct brim_run_files {
+  const char *folder;  // borrowed
+  char *last, *best, *model;
+  int64_t keep;       // checkpoint.keep: `last`, and keep - 1 files named by step
+  int64_t last_step;  // of `last`; -1 = unknown
+  brim_time saved_at;
+  int64_t save_ns;  // what writing the last checkpoint took
+} brim_run_files;
+
+// A checkpoint that a thread writes. Read its members after joining the thread, except `written`.
+typedef struct brim_run_saver {
+  bool busy;  // a checkpoint is being written, or was and its result is not taken yet
+  brim_thread *thread;
+  brim_work_held held;
+  brim_run_files files;  // copy of the loop's
+  int64_t step;
+  bool best, last;  // the files to write
+  brim_time start;
+  int written;  // atomic: the thread is done
+  brim_status status;
+  char why[1024];
+} brim_run_saver;
+
+typedef struct loop {
+  brim_work *work;
+  brim_comm *comm;             // the workload's; NULL = one rank
+  sig_atomic_t any_rank_stop;  // with ranks: one of them was told to stop
+  const brim_config *config;
+  const brim_run_options *options;
+  brim_run_result *result;
+  brim_run_log log;
+  brim_phase_timer timer;
+  brim_work_info info;
+  int64_t epochs, interval, log_interval, eval_interval;
+  int64_t limit;        // optimiser steps; 0 = none
+  int64_t first_step;   // where this process began
+  int64_t epoch, step;  // epoch from 0; steps made
+  bool save_due;        // checkpoint.interval asks for a checkpoint after the last step
+  bool ended;           // all steps of `epoch` are made, but not its evaluation
+  bool caught_up;       // this process evaluated an epoch that another process trained
+  bool evaluated;       // this process evaluated an epoch
+  bool torn;            // the workload is being rebuilt: only last.safetensors has the state
+  brim_run_best best;
+  brim_run_files files;
+  brim_run_saver saver;
+  brim_run_watch watch;
+  brim_run_adapt adapt;
+  bool adapting;  // the setting shrank, and no checkpoint has shown yet that training works with it
+  brim_run_adapt before_adapting;
+  double last_lr;
+  brim_fs_lockfile *lock;  // keeps a second run out of the folder
+
+  // since the epoch, the log interval and the progress line began
+  brim_time epoch_start, log_start, progress_start;
+  int64_t epoch_ns, epoch_samples;  // training only, without evaluation and checkpoints
+  int64_t log_samples, log_steps, progress_samples, progress_steps;
+  double sums[BRIM_WORK_MAX_SUMS];      // of the epoch
+  double log_sums[BRIM_WORK_MAX_SUMS];  // of the log interval
+  double last[BRIM_METRIC_MAX];         // metrics that are values, not sums, as last read
+  int64_t log_bad;
+  int64_t updated;       // the last step that changed the weights
+  bool searching;        // the loss scale is being searched: skipped steps are normal
+  double epoch_skipped;  // skipped steps when the epoch began
+  brim_run_loader loader;
+  double train_seconds;
+  brim_time began;
+  int64_t train_samples;
+
+  // published for `brim top`; publisher NULL = not
+  brim_job_publisher *publisher;
+  brim_job job;
+  brim_time publish_time;
+  double publish_seconds;
+  int64_t publish_samples, publish_step;
+} loop;
+
+// The first rank alone writes files and logs.
+static bool writes(const loop *l) { return brim_comm_rank(l->comm) == 0; }
 
 static brim_status position_put(const loop *l, json_t *extra);
 static void epoch_values(const loop *l, double values[BRIM_METRIC_MAX]);
@@ -1103,7 +1214,7 @@ static brim_status save_wait(loop *l) {
 static brim_status save_model(loop *l) {
   json_t *extra;
   if (l->comm) BRIM_TRY(l->work->table->ranks->give(l->work->state, true));
-  if (!brim_run_writes(l)) return BRIM_OK;
+  if (!writes(l)) return BRIM_OK;
   BRIM_TRY(save_wait(l));
   keep_folder(l);
   BRIM_TRY(make_extra(l, true, &extra));
@@ -1166,7 +1277,7 @@ static brim_status save_state(loop *l, bool best, bool last, bool wait) {
   json_t *extra;
   if (!best && !last) return BRIM_OK;
   if (l->comm) BRIM_TRY(l->work->table->ranks->give(l->work->state, false));
-  if (!brim_run_writes(l)) {
+  if (!writes(l)) {
     if (last) l->files.last_step = l->step;
     return BRIM_OK;
   }
@@ -1993,6 +2104,130 @@ static brim_status follow_first_path(const loop *l, char **path) {
   return BRIM_OK;
 }
 
+//---------------------------------- the same training on all ranks ----------------------------------
+
+// True for config lines that may differ between machines: paths, devices, threads, and knobs, whose effect
+// ranks_verify compares.
+static bool may_differ(const brim_work *work, const char *line) {
+  static const char *const keys[] = {"backend", "checkpoint.", "data.path", "dataset",
+                                     "gpu.",    "log.",        "threads",   "training.weights"};
+  for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+    if (brim_str_starts(line, keys[i])) return true;
+  }
+  const size_t size = strcspn(line, " \n");
+  const char *name = line;
+  for (size_t i = 0; i < size; i++) {
+    if (line[i] == '.') name = line + i + 1;
+  }
+  const size_t left = size - (size_t)(name - line);
+  for (size_t i = 0; i < work->knob_count; i++) {
+    const char *knob = work->knobs[i].name;
+    if (strlen(knob) == left && memcmp(knob, name, left) == 0) return true;
+  }
+  return false;
+}
+
+// The next line from *at that must be the same on all ranks; NULL at the end.
+static const char *next_line(const brim_work *work, const char **at, int *size) {
+  while (**at) {
+    const char *line = *at;
+    size_t n = strcspn(line, "\n");
+    *at = line + n + (line[n] != 0);
+    *size = (int)n;
+    if (!may_differ(work, line)) return line;
+  }
+  *size = 0;
+  return NULL;
+}
+
+static brim_status compare_configs(const loop *l, const char *mine, const char *first) {
+  for (;;) {
+    int mine_size, first_size;
+    const char *m = next_line(l->work, &mine, &mine_size);
+    const char *f = next_line(l->work, &first, &first_size);
+    if (!m && !f) return BRIM_OK;
+    if (m && f && mine_size == first_size && memcmp(m, f, (size_t)mine_size) == 0) continue;
+    // Lines are sorted, so the smaller one is missing in the other config. A space ends the key.
+    bool more = m && (!f || strncmp(m, f, (size_t)mine_size + 1) < 0);
+    const char *key = more ? m : f;
+    return brim_fail(BRIM_EINVAL,
+                     "the config of rank %d is not that of the first rank: %.*s differs; start all "
+                     "ranks with the same config",
+                     brim_comm_rank(l->comm), (int)strcspn(key, " \n"), key);
+  }
+}
+
+static brim_status same_config(const loop *l) {
+  brim_str mine;
+  brim_str_init(&mine);
+  brim_status status = brim_config_identity(l->config, BRIM_CONFIG_EXPERIMENT, &mine);
+  int64_t size = (int64_t)mine.len;
+  if (!status) status = brim_comm_broadcast(l->comm, &size, sizeof size, 0);
+  char *first = status ? NULL : brim_calloc((size_t)size + 1, 1);
+  if (!status && !first) status = brim_fail(BRIM_ENOMEM, "no memory for the ranks of a training");
+  if (!status && mine.len > 0 && writes(l)) memcpy(first, mine.data, mine.len);
+  if (!status) status = brim_comm_broadcast(l->comm, first, (size_t)size, 0);
+  if (!status) status = compare_configs(l, mine.len > 0 ? mine.data : "", first);
+  brim_free(first);
+  brim_str_deinit(&mine);
+  return status;
+}
+
+// Compares version, config and sizes with the first rank's before the first step. Ranks that differ would
+// wait for each other forever, or drift apart. The rank that differs fails.
+static brim_status ranks_verify(const loop *l) {
+  static const char *const names[] = {"training.epochs",
+                                      "training.steps",
+                                      "checkpoint.interval",
+                                      "log.interval",
+                                      "training.eval_interval",
+                                      "the first step",
+                                      "training samples",
+                                      "steps of an epoch",
+                                      "samples to evaluate",
+                                      "samples of a micro-batch",
+                                      "micro-batches of a step",
+                                      "samples evaluated at once",
+                                      "classes"};
+  const brim_work_info *info = &l->info;
+  const int64_t mine[] = {l->epochs,
+                          l->limit,
+                          l->interval,
+                          l->log_interval,
+                          l->eval_interval,
+                          l->step,
+                          info->samples_per_epoch,
+                          info->steps_per_epoch,
+                          info->eval_samples,
+                          info->batch,
+                          info->accumulation,
+                          info->eval_batch,
+                          info->classes};
+  enum { COUNT = sizeof mine / sizeof *mine };
+  _Static_assert(sizeof names / sizeof *names == COUNT, "a name for each");
+  char version[32] = "", own[32] = "";
+  int64_t first[COUNT];
+  if (!l->comm) return BRIM_OK;
+  memcpy(first, mine, sizeof first);
+  snprintf(own, sizeof own, "%s", BRIM_VERSION);
+  memcpy(version, own, sizeof version);
+  BRIM_TRY(brim_comm_broadcast(l->comm, version, sizeof version, 0));
+  if (strcmp(version, own) != 0) {
+    return brim_fail(BRIM_EINVAL, "rank %d is brim %s, and the first rank is brim %.31s",
+                     brim_comm_rank(l->comm), own, version);
+  }
+  BRIM_TRY(same_config(l));
+  BRIM_TRY(brim_comm_broadcast(l->comm, first, sizeof first, 0));
+  for (size_t i = 0; i < COUNT; i++) {
+    if (first[i] == mine[i]) continue;
+    return brim_fail(BRIM_EINVAL,
+                     "rank %d and the first rank do not train on the same: %s is %" PRId64
+                     " there and %" PRId64 " here",
+                     brim_comm_rank(l->comm), names[i], first[i], mine[i]);
+  }
+  return BRIM_OK;
+}
+
 //---------------------------------- out of memory ----------------------------------
 
 // No smaller setting is left. Roll back to the setting of the last checkpoint and log that.
@@ -2504,7 +2739,7 @@ static brim_status build(loop *l, const char *from) {
   l->result->rate_count = l->info.rate_count;
   warn_settings(l, &l->adapt.setting, from);
   if (from) BRIM_TRY(resume(l, from));
-  return brim_run_ranks_verify(l);
+  return ranks_verify(l);
 }
 
 // Prepares a rank other than the first, which has no folder and no logs.
@@ -2536,7 +2771,7 @@ static brim_status prepare(loop *l) {
   BRIM_TRY(check_ranks(l));
   brim_run_adapt_init(&l->adapt, l->work, l->config);
   l->watch = (brim_run_watch){.work = l->work, .log = &l->log, .result = l->result};
-  if (!brim_run_writes(l)) return prepare_rank(l, limit, &plan);
+  if (!writes(l)) return prepare_rank(l, limit, &plan);
   // Lock first, so that no other run writes while this one reads the checkpoint. Create a missing folder only
   // after everything that may fail without it.
   bool there = brim_fs_is_dir(l->options->output_dir);
@@ -2669,7 +2904,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   brim_job_publisher_stop(l.publisher);
   l.publisher = NULL;
   work->table->stops(work->state, NULL);
-  if (prepared && brim_run_writes(&l)) files_separate(&l.files);
+  if (prepared && writes(&l)) files_separate(&l.files);
   if (prepared) loader_all(&l.loader, work, &out->loading);
   out->steps = l.step;
   out->steps_run = prepared ? l.step - l.first_step : 0;
