@@ -15,6 +15,12 @@
 // Sets knob_set of records that were read, by their workload, if brim has it.
 void brim_result_know(brim_result *results, size_t count);
 
+// True for phases in which the device computes the step.
+static inline bool brim_phase_computes(int phase) {
+  return phase == BRIM_PHASE_FORWARD || phase == BRIM_PHASE_BACKWARD ||
+         phase == BRIM_PHASE_OPTIMIZER || phase == BRIM_PHASE_COMPUTE;
+}
+
 //---------------------------------- memory ----------------------------------
 
 // GPU memory beside the plan: context, libraries, modules, recorded graphs. Measured after warm-up and remembered.

@@ -2,7 +2,21 @@
 #ifndef BRIM_MEASURE_INT_H_
 #define BRIM_MEASURE_INT_H_
 
+#include <math.h>
+
 #include "measure/measure.h"
+
+enum { BRIM_STEADY_STEPS = 5 };
+
+// True if the latest steps took about the same time.
+static inline bool brim_steps_are_steady(const double ms[BRIM_STEADY_STEPS]) {
+  double low = ms[0], high = ms[0];
+  for (int k = 1; k < BRIM_STEADY_STEPS; k++) {
+    low = fmin(low, ms[k]);
+    high = fmax(high, ms[k]);
+  }
+  return high <= 1.05 * low;
+}
 
 // Fills in workload, device, machine, setting and config; everything measured stays unknown.
 brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim_device *device,

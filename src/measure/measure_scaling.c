@@ -19,7 +19,7 @@ static int brim_replica_ring(const brim_work *work, const brim_setting *setting)
 // before each group of steps rank 0 broadcasts their number over a communicator of its own, or the end. If a rank fails,
 // the calling thread abandons all communicators, which ends the other ranks' calls.
 
-enum { STEADY = 5, LEAST_GROUPS = 3, MAX_GROUP = 10000, PROBE_WINDOWS = 5, SMALL = 256 };
+enum { LEAST_GROUPS = 3, MAX_GROUP = 10000, PROBE_WINDOWS = 5, SMALL = 256 };
 #define GPU_GROUP_MS 50.0
 #define CPU_GROUP_MS 10.0  // to agree takes a moment, which many short steps share
 #define PROBE_MS 10.0      // of a window
@@ -47,7 +47,7 @@ typedef struct member {
   brim_event *mark;
   double rows;  // of a step of all ranks, the mean of an epoch
   // rank 0's
-  double last[STEADY];
+  double last[BRIM_STEADY_STEPS];
   brim_time warming;
   int warm_steps, group;
   bool warm;
@@ -285,21 +285,16 @@ static brim_status make_steps(member *m, int32_t steps) {
 // Rank 0's.
 static void look_if_warm(member *m, double ms) {
   const brim_scaling_options *o = m->party->options;
-  double most_s = o->max_seconds > 0 ? o->max_seconds : 15, low, high;
+  double most_s = o->max_seconds > 0 ? o->max_seconds : 15;
   int most = o->max_warmup > 0 ? o->max_warmup : 20;
-  int least = m->party->ring + 2 > STEADY ? m->party->ring + 2 : STEADY;
-  m->last[m->warm_steps++ % STEADY] = ms;
+  int least = m->party->ring + 2 > BRIM_STEADY_STEPS ? m->party->ring + 2 : BRIM_STEADY_STEPS;
+  m->last[m->warm_steps++ % BRIM_STEADY_STEPS] = ms;
   m->group =
       (int)fmin(MAX_GROUP, fmax(1, ceil((m->gpu ? GPU_GROUP_MS : CPU_GROUP_MS) / fmax(ms, 1e-6))));
   bool late = (double)brim_time_since_ns(m->warming, m->seen) * 1e-9 > most_s;
   m->warm = (late && m->warm_steps > 1) || m->warm_steps >= (most > least ? most : least);
   if (m->warm || m->warm_steps < least) return;
-  low = high = m->last[0];
-  for (int k = 1; k < STEADY; k++) {
-    low = fmin(low, m->last[k]);
-    high = fmax(high, m->last[k]);
-  }
-  m->warm = high <= 1.05 * low;
+  m->warm = brim_steps_are_steady(m->last);
 }
 
 static order decide(const member *m, int groups) {
@@ -486,7 +481,7 @@ brim_status brim_scaling_exchange_run(brim_replica *replicas, size_t count,
 //
 // The calling thread leads by a growing number (stage); each thread answers with its own (reached).
 
-enum { SCALING_STEADY = 5, SCALING_LEAST_GROUPS = 3, SCALING_MAX_GROUP = 10000 };
+enum { SCALING_LEAST_GROUPS = 3, SCALING_MAX_GROUP = 10000 };
 // On a GPU, work between two looks at the clock, since looking waits.
 #define GROUP_MS 50.0
 
@@ -551,10 +546,10 @@ static brim_status group_of_steps(lane *l, int64_t *rows) {
 }
 
 static brim_status warm_up(lane *l) {
-  double last[SCALING_STEADY] = {0};
+  double last[BRIM_STEADY_STEPS] = {0};
   const brim_scaling_options *o = l->options;
   double most_s = o->max_seconds > 0 ? o->max_seconds : 15;
-  int least = l->ring + 2 > SCALING_STEADY ? l->ring + 2 : SCALING_STEADY;
+  int least = l->ring + 2 > BRIM_STEADY_STEPS ? l->ring + 2 : BRIM_STEADY_STEPS;
   int most = o->max_warmup > 0 ? o->max_warmup : 20;
   brim_time start = brim_clock_now();
   for (int i = 0; i < (most > least ? most : least) && asked(l) == WARMING; i++) {
@@ -563,19 +558,14 @@ static brim_status warm_up(lane *l) {
     BRIM_TRY(one_step(l, &info));
     BRIM_TRY(brim_device_sync(l->replica->device));
     brim_time now = brim_clock_now();
-    last[i % SCALING_STEADY] = (double)brim_time_since_ns(from, now) * 1e-6;
+    last[i % BRIM_STEADY_STEPS] = (double)brim_time_since_ns(from, now) * 1e-6;
     if (l->gpu) {
-      double step_ms = fmax(last[i % SCALING_STEADY], 1e-6);
+      double step_ms = fmax(last[i % BRIM_STEADY_STEPS], 1e-6);
       l->group = (int)fmin(SCALING_MAX_GROUP, fmax(1, ceil(GROUP_MS / step_ms)));
     }
     if ((double)brim_time_since_ns(start, now) * 1e-9 > most_s && i > 0) break;
     if (i + 1 < least) continue;
-    double low = last[0], high = last[0];
-    for (int k = 1; k < SCALING_STEADY; k++) {
-      low = fmin(low, last[k]);
-      high = fmax(high, last[k]);
-    }
-    if (high <= 1.05 * low) break;
+    if (brim_steps_are_steady(last)) break;
   }
   return BRIM_OK;
 }
@@ -809,11 +799,6 @@ static brim_status build_all(crew *c, brim_replica *replicas, const brim_setting
 
 //---------------------------------- summing up ----------------------------------
 
-static bool computes(int phase) {
-  return phase == BRIM_PHASE_FORWARD || phase == BRIM_PHASE_BACKWARD ||
-         phase == BRIM_PHASE_OPTIMIZER || phase == BRIM_PHASE_COMPUTE;
-}
-
 // On a GPU all computing is one phase: dividing it would need steps that wait.
 static void take_phases(lane *l) {
   brim_result *r = &l->parts;
@@ -821,7 +806,7 @@ static void take_phases(lane *l) {
   double covered = 0, compute_ms = l->gpu ? waited : 0;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     covered += r->phase_ms[p].mean;
-    if (!l->gpu || !(computes(p) || p == BRIM_PHASE_TRANSFORM)) continue;
+    if (!l->gpu || !(brim_phase_computes(p) || p == BRIM_PHASE_TRANSFORM)) continue;
     compute_ms += r->phase_ms[p].mean;
     r->phase_ms[p].mean = 0;
     r->phase_used[p] = false;

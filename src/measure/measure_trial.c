@@ -379,18 +379,13 @@ static brim_status compute(const ceilings *how, brim_result *out) {
 
 //---------------------------------- what was waited for ----------------------------------
 
-static bool computes(int phase) {
-  return phase == BRIM_PHASE_FORWARD || phase == BRIM_PHASE_BACKWARD ||
-         phase == BRIM_PHASE_OPTIMIZER || phase == BRIM_PHASE_COMPUTE;
-}
-
 // The device stood still for `gap` while the host was neither reading nor copying: data were in transit (rows that the
 // device fetches itself, late copies). Less than 3 % is noise.
 static void wait_for_data(brim_result *result, double gap, double compute) {
   brim_stats_summary *h2d = &result->phase_ms[BRIM_PHASE_H2D];
   if (!(gap > 0.03 * result->total_ms.mean) || !(gap < compute)) return;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-    if (computes(p)) brim_summary_scale(&result->phase_ms[p], 1 - gap / compute);
+    if (brim_phase_computes(p)) brim_summary_scale(&result->phase_ms[p], 1 - gap / compute);
   }
   double *const places[] = {&h2d->min, &h2d->max, &h2d->mean,   &h2d->median, &h2d->p05,
                             &h2d->p95, &h2d->p99, &h2d->ci_low, &h2d->ci_high};
@@ -406,7 +401,8 @@ void brim_ceilings_expose(brim_result *result) {
   // transforms that are a phase run on the device: never hidden, and not part of its time alone
   double own = result->phase_ms[BRIM_PHASE_TRANSFORM].mean;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-    if (p != BRIM_PHASE_TRANSFORM) *(computes(p) ? &compute : &host) += result->phase_ms[p].mean;
+    if (p != BRIM_PHASE_TRANSFORM)
+      *(brim_phase_computes(p) ? &compute : &host) += result->phase_ms[p].mean;
   }
   double left = fmax(0, total - device);
   if (isnan(device) || !(compute > 0)) return;
@@ -416,7 +412,9 @@ void brim_ceilings_expose(brim_result *result) {
   }
   double shown = fmin(own, left);
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-    double by = computes(p) ? (total - left) / compute : host > 0 ? (left - shown) / host : 0;
+    double by = brim_phase_computes(p) ? (total - left) / compute
+                : host > 0             ? (left - shown) / host
+                                       : 0;
     if (p == BRIM_PHASE_TRANSFORM) by = own > 0 ? shown / own : 0;
     brim_summary_scale(&result->phase_ms[p], by);
   }
@@ -437,7 +435,7 @@ static brim_status job_ceilings(const ceilings *how, brim_result *out) {
 // phases.
 
 // LEAST_TIMED: samples to measure even if the time is up.
-enum { STEADY_STEPS = 5, MIN_SAMPLES = 5, LEAST_TIMED = 3 };
+enum { MIN_SAMPLES = 5, LEAST_TIMED = 3 };
 // Each piece of a step is recorded when it runs the second time, once for each of two input slots.
 enum { RECORD_STEPS = 4, PHASE_STEPS = 3, MAX_WINDOW = 10000 };
 // Length of a window, so that the cost of its end is negligible.
@@ -557,25 +555,20 @@ static int ring_steps(const trial *t) {
 static brim_status warm_up(trial *t) {
   if (!t->device->info.host_memory) BRIM_TRY(record_phases(t));
   t->timer.spans.exact = t->device->info.host_memory;
-  double last[STEADY_STEPS] = {0};
+  double last[BRIM_STEADY_STEPS] = {0};
   int ring = ring_steps(t);
-  int least = ring + 2 > STEADY_STEPS ? ring + 2 : STEADY_STEPS;
+  int least = ring + 2 > BRIM_STEADY_STEPS ? ring + 2 : BRIM_STEADY_STEPS;
   int most = t->options->max_warmup > 0 ? t->options->max_warmup : 20;
   if (most < least) most = least;
   for (int i = 0; i < most; i++) {
     if (stopped(t)) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
     brim_step_info info;
-    BRIM_TRY(timed_step(t, &last[i % STEADY_STEPS], &info));
-    t->step_ms = last[i % STEADY_STEPS];
+    BRIM_TRY(timed_step(t, &last[i % BRIM_STEADY_STEPS], &info));
+    t->step_ms = last[i % BRIM_STEADY_STEPS];
     t->result->warmup_steps++;
     if (out_of_time(t, 0.5) && i > 0) break;
     if (i + 1 < least) continue;
-    double low = last[0], high = last[0];
-    for (int k = 1; k < STEADY_STEPS; k++) {
-      low = fmin(low, last[k]);
-      high = fmax(high, last[k]);
-    }
-    if (high <= 1.05 * low) break;
+    if (brim_steps_are_steady(last)) break;
   }
   return BRIM_OK;
 }

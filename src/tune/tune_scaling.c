@@ -89,11 +89,6 @@ size_t brim_scale_counts(size_t k, size_t out[8]) {
 
 //---------------------------------- what is lost ----------------------------------
 
-static bool computes(int phase) {
-  return phase == BRIM_PHASE_FORWARD || phase == BRIM_PHASE_BACKWARD ||
-         phase == BRIM_PHASE_OPTIMIZER || phase == BRIM_PHASE_COMPUTE;
-}
-
 static double mean_ms(const brim_scaling *s, int phase) {
   const brim_result *r = &s->result;
   return r->phase_used[phase] ? r->phase_ms[phase].mean : 0;
@@ -116,7 +111,7 @@ void brim_scale_compare(brim_scaling *s, const brim_scaling *one) {
   s->lost_ms = NOISE * step;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     double grown = mean_ms(s, p) - mean_ms(one, p);
-    if (computes(p)) {
+    if (brim_phase_computes(p)) {
       compute += grown;
     } else {
       worse(s, brim_phase_key((brim_phase)p), grown);
