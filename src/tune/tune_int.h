@@ -169,9 +169,6 @@ size_t brim_scale_further(int64_t measured, int64_t asked, int64_t out[BRIM_SCAL
 
 //---------------------------------- sessions (tune_session.c) ----------------------------------
 
-// Starts the sampler of a GPU; NULL without one: its columns stay unknown.
-brim_gpu_sampler *brim_tune_sampler(const char *who, brim_gpu_monitor *monitor,
-                                    const brim_memory_watch *memory);
 // What `brim top` shows of a session: the setting that is measured, and its result.
 void brim_tuning_job_progress(brim_job *job, const brim_progress *progress);
 void brim_tuning_job_result(brim_job *job, const brim_result *result);

@@ -585,7 +585,7 @@ static brim_trial_options trial_options(const brim_tuning *s) {
 
 // Starts the sampler of a GPU; NULL without one: its columns stay unknown.
 static brim_gpu_sampler *tune_sampler(const char *who, brim_gpu_monitor *monitor,
-                                    const brim_memory_watch *memory) {
+                                      const brim_memory_watch *memory) {
   brim_gpu_sampler *sampler = NULL;
   if (!monitor || !memory || !memory->uuid[0]) return NULL;
   if (brim_gpu_sampler_start(monitor, memory->uuid, 0.05, &sampler)) {

@@ -1,4 +1,4 @@
-// `brim profile`: parses options and prints where the time and memory of a step go. src/tune/tune_profile.c measures and
+// `brim profile`: parses options and prints where the time and memory of a step go. src/tune/tune_session.c measures and
 // writes the files.
 
 #include <math.h>
