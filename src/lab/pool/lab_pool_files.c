@@ -733,10 +733,6 @@ static brim_status begin(brim_lab_pool *pool, const brim_http_request *http, fil
 
 //---------------------------------- taking ----------------------------------
 
-static bool is_sha256(const char *text) {
-  return strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64;
-}
-
 static brim_status read_piece(const brim_http_request *http, file_request *a) {
   const char *sha = brim_http_query(http, "sha256");
   BRIM_TRY(find_kind(a, part(a, "name")));
@@ -758,7 +754,7 @@ static brim_status read_piece(const brim_http_request *http, file_request *a) {
     return brim_fail(BRIM_EINVAL, "a piece of a file needs its fence and its offset");
   }
   if (a->piece.kind->log) return BRIM_OK;
-  if (!sha || !is_sha256(sha) || a->piece.size < 0 ||
+  if (!brim_store_is_sha256(sha) || a->piece.size < 0 ||
       a->piece.offset > a->piece.size - (int64_t)http->body_size) {
     return brim_fail(BRIM_EINVAL, "a file needs its size and its sha256, and pieces within them");
   }

@@ -210,6 +210,7 @@ int64_t brim_store_exp_ran_ms(const brim_store_exp *exp, int64_t now);
 
 // Ids become paths: BRIM_EINVAL for anything but 32 hex digits.
 brim_status brim_store_check_id(const char *id);
+bool brim_store_is_sha256(const char *text);  // 64 hex digits; false for NULL
 
 // A copy, with its strings in one block.
 brim_status brim_store_exp_copy(const brim_store_exp *exp, brim_store_exp **out);

@@ -423,35 +423,3 @@ brim_status brim_store_write(brim_store *store, brim_store_fn fn, void *ctx) {
 brim_status brim_store_read(brim_store *store, brim_store_fn fn, void *ctx) {
   return run_again(store, fn, ctx, false);
 }
-
-brim_status brim_store_get_meta(brim_store *store, const char *key, char **out) {
-  *out = NULL;
-  brim_db_rows rows;
-  bool there = false;
-  brim_status status = brim_db_query(store->db, "SELECT value FROM meta WHERE key=?1",
-                                     BRIM_DB_ARGS(brim_db_text(key)), &rows);
-  if (!status) status = brim_db_next(&rows, &there);
-  if (!status) {
-    *out = brim_strdup(there ? brim_db_get_text(&rows, 0) : "");
-    if (!*out) status = brim_fail(BRIM_ENOMEM, "out of memory in the store");
-  }
-  brim_db_done(&rows);
-  return status;
-}
-
-brim_status brim_store_set_meta(brim_store *store, const char *key, const char *value) {
-  return brim_db_exec(store->db,
-                      "INSERT INTO meta(key,value) VALUES (?1,?2)"
-                      " ON CONFLICT(key) DO UPDATE SET value=excluded.value",
-                      BRIM_DB_ARGS(brim_db_text(key), brim_db_text(value)), NULL);
-}
-
-brim_status brim_store_check_moved(brim_store *store) {
-  char *to = NULL;
-  BRIM_TRY(brim_store_get_meta(store, "moved_to", &to));
-  brim_status status =
-      *to ? brim_fail(BRIM_ESTATE, "the store %s was moved to %s; use it there", store->place, to)
-          : BRIM_OK;
-  brim_free(to);
-  return status;
-}

@@ -202,13 +202,14 @@ void brim_store_note(brim_store *store, int64_t now, const char *exp, const char
                      const char *text);
 // Time by the clock of the store, or of a test.
 brim_status brim_store_time(brim_store *store, int64_t *ms);
+
+//------------------------------- the schema (lab_store_open.c) -------------------------------
+
 // A value of the table `meta`, for brim_free; "" if it is missing.
 brim_status brim_store_get_meta(brim_store *store, const char *key, char **out);
 brim_status brim_store_set_meta(brim_store *store, const char *key, const char *value);
 // BRIM_ESTATE if the store was moved.
 brim_status brim_store_check_moved(brim_store *store);
-
-//------------------------------- the schema (lab_store_open.c) -------------------------------
 
 // One version's step from the version before.
 typedef struct brim_store_step {
@@ -268,6 +269,5 @@ enum { BRIM_STORE_LEVEL_FACTOR = 64, BRIM_STORE_LEVELS = 3 };
 brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp **out);
 bool brim_store_is_name(const char *name);  // 1 to 64 bytes of UTF-8
 brim_status brim_store_check_worker(const char *name);
-bool brim_store_is_sha256(const char *text);  // 64 hex digits
 
 #endif  // BRIM_LAB_STORE_INT_H_
