@@ -77,18 +77,29 @@ static void read_boot(char out[BOOT_BYTES]) {
   brim_status_clear();
 }
 
+// The JSON of a small file in the folder; NULL: it is not there, or is damaged.
+static json_t *read_small(const char *folder, const char *name) {
+  char *path = brim_fs_join(folder, name), *text = NULL;
+  size_t size = 0;
+  json_t *value = NULL;
+  if (path && brim_fs_exists(path) && !brim_fs_read(path, 1 << 16, &text, &size)) {
+    (void)brim_json_parse(text, size, path, &value);
+  }
+  brim_free(text);
+  brim_free(path);
+  brim_status_clear();
+  return value;
+}
+
 static int64_t number_of(const json_t *value, const char *key) {
   return (int64_t)json_integer_value(json_object_get(value, key));
 }
 
 // False: there is no such file, or it is from another boot.
 static bool read_owner(const char *folder, owner *out) {
-  char *path = brim_fs_join(folder, owner_name), *text = NULL, boot[BOOT_BYTES];
-  size_t size = 0;
-  json_t *value = NULL;
-  bool good = path && brim_fs_exists(path) &&
-              brim_fs_read(path, 1 << 16, &text, &size) == BRIM_OK &&
-              brim_json_parse(text, size, path, &value) == BRIM_OK;
+  char boot[BOOT_BYTES];
+  json_t *value = read_small(folder, owner_name);
+  bool good = value != NULL;
   memset(out, 0, sizeof *out);
   if (good) {
     read_boot(boot);
@@ -100,9 +111,6 @@ static bool read_owner(const char *folder, owner *out) {
     good = of && strcmp(of, boot) == 0 && out->who.pid > 0;
   }
   json_decref(value);
-  brim_free(text);
-  brim_free(path);
-  brim_status_clear();
   return good;
 }
 
@@ -1032,14 +1040,9 @@ static void pending_remove(const char *folder, int64_t attempt) {
 }
 
 static bool read_pending(const char *folder, const char *name, brim_store_ref *out) {
-  char *path = brim_fs_join(folder, name), *text = NULL;
-  size_t size = 0;
-  json_t *value = NULL;
-  bool good = path && !brim_fs_read(path, 1 << 16, &text, &size) &&
-              !brim_json_parse(text, size, path, &value) && !brim_lab_wire_ref_of(value, out);
+  json_t *value = read_small(folder, name);
+  bool good = value && !brim_lab_wire_ref_of(value, out);
   json_decref(value);
-  brim_free(text);
-  brim_free(path);
   brim_status_clear();
   return good;
 }

@@ -90,76 +90,6 @@ brim_status brim_pool_check_own(brim_lab_pool *pool, const brim_pool_route *rout
   return brim_fail(BRIM_EINVAL, "'%s' is no worker of the token %s", name, caller->id);
 }
 
-//------------------------------------------- commits -------------------------------------------
-// Carries out several requests that write in one transaction: a commit takes milliseconds, for ten requests
-// as for one. The first thread carries out its own request. Requests that come meanwhile form the next
-// group, which the first of them carries out. No request is answered before its group is on the disk.
-
-enum { GROUP_MAX = 64 };  // a group of slow requests keeps readers of the store waiting
-
-static brim_status commits_init(brim_pool_commits *g) {
-  *g = (brim_pool_commits){.last = &g->first};
-  pthread_mutex_init(&g->mutex, NULL);
-  if (!pthread_cond_init(&g->wake, NULL)) return BRIM_OK;
-  pthread_mutex_destroy(&g->mutex);
-  return brim_fail(BRIM_ENOMEM, "out of memory for the server");
-}
-
-static void commits_deinit(brim_pool_commits *g) {
-  pthread_cond_destroy(&g->wake);
-  pthread_mutex_destroy(&g->mutex);
-}
-
-// Takes at most GROUP_MAX waiting requests.
-static brim_pool_call *take_locked(brim_pool_commits *g) {
-  brim_pool_call *first = g->first, **end = &g->first;
-  for (int n = 0; *end && n < GROUP_MAX; n++) end = &(*end)->next;
-  g->first = *end;
-  *end = NULL;
-  if (!g->first) g->last = &g->first;
-  return first;
-}
-
-static void carry_out(brim_lab_pool *pool, brim_pool_call *first) {
-  brim_store *store = pool->options.store;
-  pthread_mutex_lock(&pool->lock);
-  brim_status status = brim_store_group_begin(store);
-  for (brim_pool_call *c = first; c && !status; c = c->next) c->run(c);
-  if (!status) status = brim_store_group_end(store);
-  for (brim_pool_call *c = first; c && status; c = c->next) c->fail(c, status);
-  // events that cannot be read now come with the next request, or when the pool is tended
-  if (!status && brim_pool_feed_read(&pool->feed, store)) brim_status_clear();
-  pthread_mutex_unlock(&pool->lock);
-}
-
-// Returns when the call is on the disk, or its reply says why it is not.
-static void commit_run(brim_lab_pool *pool, brim_pool_call *call) {
-  brim_pool_commits *g = &pool->commits;
-  pthread_mutex_lock(&g->mutex);
-  call->next = NULL;
-  call->ended = false;
-  *g->last = call;
-  g->last = &call->next;
-  while (!call->ended) {
-    if (g->busy) {
-      pthread_cond_wait(&g->wake, &g->mutex);
-      continue;
-    }
-    brim_pool_call *first = take_locked(g);
-    g->busy = true;
-    pthread_mutex_unlock(&g->mutex);
-    carry_out(pool, first);
-    pthread_mutex_lock(&g->mutex);
-    g->busy = false;
-    for (brim_pool_call *c = first, *next; c; c = next) {
-      next = c->next;  // the call is freed once its thread sees that it has ended
-      c->ended = true;
-    }
-    pthread_cond_broadcast(&g->wake);
-  }
-  pthread_mutex_unlock(&g->mutex);
-}
-
 //-------------------------------------------- routes --------------------------------------------
 // Finds the row of brim_pool_routes for a request, and reads its path, query and body.
 
@@ -771,6 +701,76 @@ static void run_writer(brim_pool_call *c) {
   if (status) fail_call(c, status);
 }
 
+//---------------------------------- commits ----------------------------------
+// Carries out several requests that write in one transaction: a commit takes milliseconds, for ten requests
+// as for one. The first thread carries out its own request. Requests that come meanwhile form the next
+// group, which the first of them carries out. No request is answered before its group is on the disk.
+
+enum { GROUP_MAX = 64 };  // a group of slow requests keeps readers of the store waiting
+
+static brim_status commits_init(brim_pool_commits *g) {
+  *g = (brim_pool_commits){.last = &g->first};
+  pthread_mutex_init(&g->mutex, NULL);
+  if (!pthread_cond_init(&g->wake, NULL)) return BRIM_OK;
+  pthread_mutex_destroy(&g->mutex);
+  return brim_fail(BRIM_ENOMEM, "out of memory for the server");
+}
+
+static void commits_deinit(brim_pool_commits *g) {
+  pthread_cond_destroy(&g->wake);
+  pthread_mutex_destroy(&g->mutex);
+}
+
+// Takes at most GROUP_MAX waiting requests.
+static brim_pool_call *take_locked(brim_pool_commits *g) {
+  brim_pool_call *first = g->first, **end = &g->first;
+  for (int n = 0; *end && n < GROUP_MAX; n++) end = &(*end)->next;
+  g->first = *end;
+  *end = NULL;
+  if (!g->first) g->last = &g->first;
+  return first;
+}
+
+static void carry_out(brim_lab_pool *pool, brim_pool_call *first) {
+  brim_store *store = pool->options.store;
+  pthread_mutex_lock(&pool->lock);
+  brim_status status = brim_store_group_begin(store);
+  for (brim_pool_call *c = first; c && !status; c = c->next) run_writer(c);
+  if (!status) status = brim_store_group_end(store);
+  for (brim_pool_call *c = first; c && status; c = c->next) fail_call(c, status);
+  // events that cannot be read now come with the next request, or when the pool is tended
+  if (!status && brim_pool_feed_read(&pool->feed, store)) brim_status_clear();
+  pthread_mutex_unlock(&pool->lock);
+}
+
+// Returns when the call is on the disk, or its reply says why it is not.
+static void commit_run(brim_lab_pool *pool, brim_pool_call *call) {
+  brim_pool_commits *g = &pool->commits;
+  pthread_mutex_lock(&g->mutex);
+  call->next = NULL;
+  call->ended = false;
+  *g->last = call;
+  g->last = &call->next;
+  while (!call->ended) {
+    if (g->busy) {
+      pthread_cond_wait(&g->wake, &g->mutex);
+      continue;
+    }
+    brim_pool_call *first = take_locked(g);
+    g->busy = true;
+    pthread_mutex_unlock(&g->mutex);
+    carry_out(pool, first);
+    pthread_mutex_lock(&g->mutex);
+    g->busy = false;
+    for (brim_pool_call *c = first, *next; c; c = next) {
+      next = c->next;  // the call is freed once its thread sees that it has ended
+      c->ended = true;
+    }
+    pthread_cond_broadcast(&g->wake);
+  }
+  pthread_mutex_unlock(&g->mutex);
+}
+
 // Consumes the request.
 static void pool_carry_out(brim_lab_pool *pool, const brim_pool_route *route,
                            const brim_pool_caller *caller, json_t *request,
@@ -783,13 +783,8 @@ static void pool_carry_out(brim_lab_pool *pool, const brim_pool_route *route,
       return;
     }
   }
-  brim_pool_call c = {.pool = pool,
-                      .route = route,
-                      .caller = caller,
-                      .request = request,
-                      .reply = reply,
-                      .run = run_writer,
-                      .fail = fail_call};
+  brim_pool_call c = {
+      .pool = pool, .route = route, .caller = caller, .request = request, .reply = reply};
   if (route->role == BRIM_ROLE_READ) {
     run_reader(&c);
   } else {

@@ -20,17 +20,17 @@ typedef struct brim_pool_token {
 
 typedef struct brim_pool_session {
   char sha256[65];        // of the cookie's value
-  char token[65];         // its id
-  char token_sha256[65];  // when the session began
+  char token[65];         // id of the token
+  char token_sha256[65];  // of the token when the session began
   int64_t used_ms;
 } brim_pool_session;
 
 // A network that sends bad tokens.
 typedef struct brim_pool_offender {
   char network[BRIM_POOL_ADDRESS];
-  int count;         // bad tokens since then
+  int count;         // bad tokens since since_ms
   int64_t since_ms;  // 0: the row is free
-  bool told;         // the log has it
+  bool told;         // logged
 } brim_pool_offender;
 
 typedef struct brim_pool_auth {
@@ -40,7 +40,7 @@ typedef struct brim_pool_auth {
   brim_pool_session sessions[BRIM_POOL_SESSIONS];
   brim_pool_token local, control;  // sha256 "": none
   bool open;                       // no caller needs a token: the store never had one
-  bool any_name;                   // if open: under any name of this machine, too
+  bool any_name;                   // an open server answers under any host name
   brim_pool_offender offenders[BRIM_POOL_OFFENDERS];
 } brim_pool_auth;
 
@@ -51,7 +51,7 @@ typedef struct brim_pool_caller {
   bool cookie;
 } brim_pool_caller;
 
-// With the tokens of the options, which no store has.
+// Starts with the tokens of the options, which the store does not have.
 void brim_pool_auth_init(brim_pool_auth *auth, const brim_lab_pool_options *options);
 void brim_pool_auth_deinit(brim_pool_auth *auth);
 // Finds the caller. 0, or the HTTP status of the refusal.
@@ -87,8 +87,8 @@ enum { BRIM_POOL_SMALL = 64 << 10 };  // bytes of a short body
 extern const brim_pool_route brim_pool_auth_routes[], brim_pool_feed_routes[],
     brim_pool_file_routes[], brim_pool_grid_routes[], brim_pool_group_routes[];
 extern const brim_pool_route *const brim_pool_routes[];  // all tables, up to NULL
-// NULL: none; *known: the path is there with another method. Fields of the path go into `request`, which
-// may be NULL.
+// Finds the row of a request; NULL: none. *known: a row has the path, maybe with another method. Fields of the
+// path go into `request`, which may be NULL.
 const brim_pool_route *brim_pool_route_find(const char *method, const char *path, json_t *request,
                                             bool *known);
 // The row of an operation; NULL: a server does not answer it.
@@ -100,7 +100,7 @@ size_t brim_pool_call_max(brim_role role);
 bool brim_pool_auth_admit(brim_lab_pool *pool, const brim_http_request *request,
                           const brim_pool_route *route, bool known, brim_pool_caller *caller,
                           brim_http_reply *reply);
-// The body as JSON with at most so many values (base_json.h).
+// Parses the body as JSON with at most `values` values (base_json.h).
 brim_status brim_pool_body(const brim_http_request *http, size_t values, json_t **out);
 
 // --- lab_pool_feed.c: news for listeners
@@ -110,10 +110,10 @@ enum { BRIM_POOL_NEWS = 4096, BRIM_POOL_TOLD = 1024, BRIM_POOL_METRICS_MS = 1000
 typedef struct brim_pool_feed {
   pthread_mutex_t mutex;
   pthread_cond_t wake;
-  char *news[BRIM_POOL_NEWS];  // as they are sent; the last ones
-  int64_t count;               // of all so far; news[count % BRIM_POOL_NEWS] is next
+  char *news[BRIM_POOL_NEWS];  // the latest, as they are sent
+  int64_t count;               // news so far; the next one is news[count % BRIM_POOL_NEWS]
   int listeners;               // open streams
-  int64_t seq;                 // of the last event of the store among them
+  int64_t seq;                 // the store's last event among the news
   struct {
     char exp[BRIM_EXP_ID];
     int64_t ms;
@@ -122,9 +122,9 @@ typedef struct brim_pool_feed {
 
 // Reads new events from the store. Under the store's lock.
 brim_status brim_pool_feed_read(brim_pool_feed *feed, brim_store *store);
-// News of a request that the store has no event for: progress, metrics, the status of a worker.
+// Adds news for requests without an event in the store: progress, metrics, the status of a worker.
 void brim_pool_feed_request(brim_pool_feed *feed, brim_lab_op op, const json_t *request);
-// News about the server itself, as an event "server".
+// Adds news about the server itself, as an event "server".
 void brim_pool_feed_server(brim_pool_feed *feed, json_t *value);
 
 // --- lab_pool.c: the dashboard
@@ -144,7 +144,7 @@ typedef struct brim_pool_page {
 
 // --- lab_pool.c: requests that write, several in one transaction
 
-// A request that is carried out under the store's lock, maybe by the thread of another request.
+// A request to be carried out: under the store's lock, and maybe by the thread of another request if it writes.
 typedef struct brim_pool_call {
   struct brim_lab_pool *pool;
   const brim_pool_route *route;
@@ -153,9 +153,6 @@ typedef struct brim_pool_call {
   brim_http_reply *reply;
   brim_lab_answer *answer;  // NULL: the reply is there already
   bool done;                // the reply is whole
-  // Both under the store's lock. `run` carries the request out, `fail` replaces its reply by a failure.
-  void (*run)(struct brim_pool_call *call);
-  void (*fail)(struct brim_pool_call *call, brim_status status);
   struct brim_pool_call *next;
   bool ended;
 } brim_pool_call;
@@ -191,10 +188,10 @@ typedef struct brim_pool_stats {
 
 typedef struct brim_pool_space {
   pthread_mutex_t mutex;
-  bool full;                        // as the log and pages know it
+  bool full;                        // as last reported to the log and to pages
   int64_t free_bytes, total_bytes;  // -1: unknown
-  int64_t refused, refused_ms;      // writes so far, and the last one of them
-  int64_t now_ms;                   // by the store's clock, of the last tending
+  int64_t refused, refused_ms;      // refused writes so far, and the time of the last one
+  int64_t now_ms;                   // time of the last tending, by the store's clock
 } brim_pool_space;
 
 // Measures the disk, and reports a change.
@@ -206,7 +203,7 @@ brim_status brim_pool_space_put(brim_pool_space *room, json_t *out);
 
 typedef struct brim_pool_disk brim_pool_disk;
 
-// --- lab_pool_files.c: files of experiments that ended go, in rounds
+// --- lab_pool_files.c: removing the files of experiments that ended, in rounds
 
 typedef struct brim_pool_freed {
   int64_t files, bytes;
@@ -251,7 +248,7 @@ struct brim_lab_pool {
   brim_http_server *http;
   size_t parts;              // that are open
   pthread_mutex_t lock;      // of the store
-  int64_t tend_ms, reap_ms;  // by its clock: the last tending; no lease ends before
+  int64_t tend_ms, reap_ms;  // by the store's clock: the last tending; no lease ends before reap_ms
   pthread_mutex_t grids;     // one grid is expanded at a time; taken before `lock`
   brim_lab_ops ops;
   brim_pool_auth auth;
