@@ -1,6 +1,5 @@
-// The state of the workload mappo, which its files share: mappo_setup.c reads the config and plans and builds
-// settings, mappo_learn.c makes an iteration, mappo_fused.c has the parts of it that fused kernels can take,
-// mappo_rows.c has the keys, metrics, findings and troubles, mappo.c steps, evaluates, saves and replays.
+// The state of the workload mappo, which its two files share: mappo.c reads the config, plans, builds, makes
+// iterations, evaluates, saves and replays; mappo_rows.c has the keys, findings, troubles and views.
 // E environments, A agents, T steps of a rollout, R rewards of a step; order [t][env][agent] everywhere.
 #ifndef BRIM_MAPPO_INT_H_
 #define BRIM_MAPPO_INT_H_
@@ -212,7 +211,7 @@ typedef struct brim_mappo_watch {
   char advice[512];                     // about the last trouble; "" = there was none
 } brim_mappo_watch;
 
-// Events and records that time an iteration by the device's clock (mappo_learn.c).
+// Events and records that time an iteration by the device's clock.
 enum { BRIM_MAPPO_MARK_ROLLOUT, BRIM_MAPPO_MARK_UPDATE, BRIM_MAPPO_MARK_END, BRIM_MAPPO_MARKS };
 enum { BRIM_MAPPO_PIECE_ENV, BRIM_MAPPO_PIECE_OUTPUTS, BRIM_MAPPO_PIECE_DRAW, BRIM_MAPPO_PIECES };
 typedef struct brim_mappo_probe {
@@ -303,70 +302,24 @@ enum {
   BRIM_MAPPO_RATES
 };
 
-//---------------------------------- mappo_setup.c ----------------------------------
-
-extern const brim_knob_set brim_mappo_knob_set;
-brim_status brim_mappo_setup(brim_mappo *w);
-// Makes the knobs; chooses the number of environments if the config leaves it open.
-brim_status brim_mappo_choose(brim_mappo *w);
-// Keeps what the checkpoint's run chose.
-void brim_mappo_keep_choices(brim_mappo *w, const json_t *metadata);
-// The sizes of a setting; BRIM_EINVAL if its values contradict each other.
-brim_status brim_mappo_apply(const brim_mappo *w, const brim_setting *setting,
-                             brim_mappo_sizes *out);
-// Environment steps of a minibatch: of the divisors of `rows`, the nearest to `steps` by factor.
-int64_t brim_mappo_batch(int64_t rows, double steps);
-int64_t brim_mappo_epochs(const brim_mappo *w);
-int64_t brim_mappo_epoch_of(const brim_mappo *w, int64_t step);
-brim_status brim_mappo_plan(void *work, const brim_setting *setting, brim_plan *out);
-// Builds everything that depends on a setting, for w->sizes.
-brim_status brim_mappo_build(brim_mappo *w);
-void brim_mappo_drop(brim_mappo *w);
-brim_net *brim_mappo_net(const brim_mappo *w, int index);
-
-//---------------------------------- mappo_learn.c ----------------------------------
-
 typedef struct brim_mappo_iteration {
   brim_mappo *w;
   const brim_spans *spans;  // NULL: nothing is measured inside
   int64_t part;             // of the records of the updates
 } brim_mappo_iteration;
 
+// Makes the knobs; chooses the number of environments if the config leaves it open.
+brim_status brim_mappo_choose(brim_mappo *w);
+// The sizes of a setting; BRIM_EINVAL if its values contradict each other.
+brim_status brim_mappo_apply(const brim_mappo *w, const brim_setting *setting,
+                             brim_mappo_sizes *out);
+brim_net *brim_mappo_net(const brim_mappo *w, int index);
 // Enqueue a rollout and its tally; the critic's values of its states.
 brim_status brim_mappo_collect(const brim_mappo_iteration *r);
 brim_status brim_mappo_value_states(brim_mappo *w);
-
-// Makes one iteration: rollout, advantages, all updates. Leaves sums and position alone.
-brim_status brim_mappo_iterate(brim_mappo *w, const brim_spans *spans);
 // Times pieces of a rollout. Changes the rollout's first steps and what it carries; the caller restores them.
 brim_status brim_mappo_probe_run(brim_mappo *w, const brim_spans *spans, brim_mappo_pieces *out);
-// The matrix that `look` writes as an input of a network.
-brim_collect_output brim_mappo_output(const brim_tensor *input);
-
-// If ops are measured one by one, waits for the device: work that is no op would count as the next op's.
-static inline brim_status brim_mappo_settle(const brim_mappo *w) {
-  const brim_device *device = w->context.device;
-  const bool apart = device->watch && device->watch->op_by_op && !device->recording;
-  return apart ? brim_device_sync(w->context.device) : BRIM_OK;
-}
-
-//---------------------------------- mappo_fused.c ----------------------------------
-
-// Decides what of a setting is fused and what that needs, into n->fusing; the rest of n is given.
-// BRIM_EUNSUPPORTED if the config asks for more than is possible.
-brim_status brim_mappo_fused_choose(const brim_mappo *w, const brim_mappo_sizes *s,
-                                    brim_mappo_needs *n);
-// Places all spaces, as many as fit in `shared` bytes of the group's memory.
-void brim_mappo_fused_place(brim_mappo_fusing *f, size_t shared);
-brim_status brim_mappo_fused_build(brim_mappo *w);  // w->fusing is as `choose` left it
-void brim_mappo_fused_drop(brim_mappo *w);
-// All enqueue: a rollout without its tally; the critic's outputs of its states; the gradients of a minibatch.
-brim_status brim_mappo_fused_collect(brim_mappo *w);
-brim_status brim_mappo_fused_values(brim_mappo *w);
-brim_status brim_mappo_fused_gradients(const brim_mappo *w, const brim_ppo_losses *losses);
 const char *brim_mappo_fused_text(const brim_mappo *w);  // "rollout and update", "update", "no"
-// Writes the line for the start of a run; false = there is nothing to report.
-bool brim_mappo_fused_line(const brim_mappo *w, brim_work_line *out);
 
 //---------------------------------- mappo_rows.c ----------------------------------
 
@@ -374,28 +327,10 @@ enum { BRIM_MAPPO_OPTIONS = 3 };
 extern const brim_work_options brim_mappo_options[BRIM_MAPPO_OPTIONS];
 extern const brim_config_section brim_mappo_section;
 extern const brim_work_topic brim_mappo_topic;
-extern const brim_metric_set brim_mappo_set;
-extern const brim_work_sums brim_mappo_sum_rows;
 extern const brim_work_findings_table brim_mappo_findings;
 extern const brim_work_views_table brim_mappo_views;
 extern const brim_work_diagnosis brim_mappo_diagnosis;
-void brim_mappo_rows_init(brim_mappo_rows *rows, const brim_env_row *env);
-// For reading a run's log: makes the environment's first rule the baseline, which is harder to beat than
-// random actions.
-void brim_mappo_rows_beside_rule(brim_mappo_rows *rows);
-const brim_metric_set *brim_mappo_metric_set(void *work);
-// Values of training's sums; of an evaluation; of the environment's rules.
-void brim_mappo_figures(void *work, const double *sums, double values[BRIM_METRIC_MAX]);
-void brim_mappo_values(const brim_mappo_rows *rows, const brim_collect_tally *t,
-                       double values[BRIM_METRIC_MAX]);
-void brim_mappo_rule_values(const brim_mappo *w, double values[BRIM_METRIC_MAX]);
-void brim_mappo_pack(const brim_collect_tally *t, double sums[BRIM_MAPPO_SUMS]);
-size_t brim_mappo_start_lines(void *work, brim_work_line *out, size_t most);
-void brim_mappo_eval_notes(const brim_work_metrics *metrics, brim_str *out);
-
-//---------------------------------- mappo.c ----------------------------------
-
-extern const brim_work_replay_table brim_mappo_replay;
-enum { BRIM_MAPPO_POLICY = -1 };  // beside the rules of brim_collect_table.choose
+// Environment steps of a minibatch: of the divisors of `rows`, the nearest to `steps` by factor.
+int64_t brim_mappo_batch(int64_t rows, double steps);
 
 #endif  // BRIM_MAPPO_INT_H_
