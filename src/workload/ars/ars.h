@@ -37,7 +37,6 @@ typedef struct brim_ars_returns {
                [2];  // the environment's, of an evaluation (brim_env_row.count)
 } brim_ars_returns;
 
-void brim_returns_add(brim_ars_returns *sum, const brim_ars_returns *part);
 // NaN where it is not known.
 double brim_returns_mean(const brim_ars_returns *r);
 double brim_returns_error(const brim_ars_returns *r);  // of the mean

@@ -17,8 +17,6 @@ typedef struct brim_ars_sums {
   int64_t skipped;             // updates, since the run began
 } brim_ars_sums;
 
-// The rows of any environment; those of one have its figures behind them.
-extern const brim_metric_set brim_ars_set;
 extern const brim_knob_set brim_ars_knob_set;
 extern const brim_work_findings_table brim_ars_findings;
 extern const brim_work_views_table brim_ars_views;
@@ -33,7 +31,6 @@ typedef struct brim_ars_rows {
 } brim_ars_rows;
 
 void brim_ars_rows_init(brim_ars_rows *rows, const brim_env_row *env);
-extern const brim_work_sums brim_ars_sum_rows;
 extern const brim_work_diagnosis brim_ars_diagnosis;  // ars_rows.c
 
 // ars_rows.c
@@ -42,9 +39,6 @@ extern const brim_work_options brim_ars_options[BRIM_ARS_OPTIONS];
 extern const brim_config_section brim_ars_section;  // ars_rows.c
 extern const brim_work_topic brim_ars_topic;
 
-extern const brim_work_replay_table brim_ars_replay;  // ars.c
-
-size_t brim_ars_start_lines(void *work, brim_work_line *out, size_t most);
 void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out);
 
 // A return that collapses (ars_rows.c).
@@ -105,7 +99,9 @@ typedef struct brim_ars {
 
 // ars.c
 // Every rollout makes as many steps, and every step is rewarded alike: nothing can be learned.
-bool brim_ars_all_equal(const brim_rollout_shape *shape);
+static inline bool brim_ars_all_equal(const brim_rollout_shape *shape) {
+  return shape->row->once && !shape->once;
+}
 
 // ars_rows.c
 // Takes in an evaluation, beside the mean and its error of the zero policy; true when the return

@@ -1,9 +1,8 @@
 // Training a network on a data set: what the workloads supervised and contrastive share. One state,
 // brim_learn, has the data, the config's part of the network, the knobs, and, once a setting is configured,
-// the network with its loaders and its position in the data. learn.c plans settings and builds them,
-// learn_config.c reads the config, learn_data.c opens the sets, learn_step.c steps, measures, saves and
-// resumes. A workload (learn_supervised.c, learn_contrastive.c) adds a brim_learn_kind, its rows, keys and
-// evaluation.
+// the network with its loaders and its position in the data. learn.c reads the config, plans settings, builds
+// them, steps, measures, saves and resumes; learn_data.c opens the sets. A workload (learn_supervised.c,
+// learn_contrastive.c) adds a brim_learn_kind, its rows, keys and evaluation.
 #ifndef BRIM_LEARN_LEARN_H_
 #define BRIM_LEARN_LEARN_H_
 
@@ -24,7 +23,6 @@ typedef enum brim_cache {
 } brim_cache;
 
 extern const char *const brim_cache_choices[];  // NULL-terminated
-const char *brim_cache_name(brim_cache cache);  // "mapped"
 // The plan's row of samples that are kept in host memory.
 #define BRIM_CACHE_ROW BRIM_N_("dataset cache")
 // True for caches on the device or read by it: no worker loads their samples.
@@ -247,7 +245,7 @@ typedef struct brim_learn {
   brim_device *device;
   brim_comm *comm;  // NULL = one rank
   int rank, ranks;
-  bool leads, follows;  // rank 0 broadcasts its calls, the others repeat them (learn_step.c)
+  bool leads, follows;                // rank 0 broadcasts its calls, the others repeat them
   const volatile sig_atomic_t *stop;  // NULL = never
 
   // from the config
@@ -309,31 +307,8 @@ void brim_learn_resuming(void *work, const json_t *metadata);
 brim_status brim_learn_configure(void *work, const brim_setting *setting);
 void brim_learn_info(void *work, brim_work_info *out);
 extern const brim_work_batches_table brim_learn_batches;
-// Bytes of mapped files that are page-locked.
-uint64_t brim_work_locked_bytes(const brim_work_data *d);
-// Drops the network, the loaders and the samples on the device.
-void brim_learn_drop_all(brim_learn *w);
-// Where a setting keeps its samples. `planned`: plan the network first, since its memory counts.
-brim_status brim_learn_cache_of(brim_learn *w, const brim_setting *setting, bool planned,
-                                brim_work_caching *out);
-// Notes free memory, and whether the GPU can read the sources' mapped files.
-brim_status brim_work_data_measure(brim_work_data *d);
 // True if too little memory replaced the config's micro-batches by more, smaller ones.
 bool brim_batching_is_smaller(const brim_batching *batching, const brim_net_spec *spec);
-
-//---------------------------------- learn_step.c ----------------------------------
-
-// Calls that all ranks make.
-typedef enum brim_learn_call {
-  BRIM_CALL_END,
-  BRIM_CALL_CONFIGURE,
-  BRIM_CALL_STEP,
-  BRIM_CALL_METRICS,
-  BRIM_CALL_SNAPSHOT,
-  BRIM_CALL_RESTORE,
-  BRIM_CALL_LOAD_ONLY,
-  BRIM_CALL_COMPUTE_ONLY
-} brim_learn_call;
 
 brim_status brim_learn_step(void *work, const brim_spans *spans, brim_step_info *out);
 void brim_learn_stops(void *work, const volatile sig_atomic_t *stop);
@@ -343,13 +318,6 @@ brim_status brim_learn_snapshot(void *work);
 brim_status brim_learn_restore(void *work);
 extern const brim_work_loading_table brim_learn_loading;
 extern const brim_work_ranks_table brim_learn_ranks;
-// Steps of an epoch; 0 before the first setting.
-int64_t brim_learn_per_epoch(const brim_learn *w);
-// On a leading rank, makes the others repeat a call. `number`: its steps or `reset`; `setting` may be NULL.
-brim_status brim_learn_tell(const brim_learn *w, brim_learn_call kind, int number,
-                            const brim_setting *setting);
-// With ranks that follow, a setting that fails on one rank fails on all.
-brim_status brim_learn_agree(const brim_learn *w, brim_status status);
 
 // Means of sums. Losses that are not finite are not in a sum, so training's mean is then unknown: that of the
 // others would look healthy. An evaluation (`evaluated`) reports the mean of the others.
@@ -369,22 +337,15 @@ brim_status brim_learn_load(void *work, const char *path, json_t **extra);
 brim_status brim_learn_use(void *work, const char *path, bool averaged);
 extern const brim_work_background_table brim_learn_background;
 
-//---------------------------------- learn_config.c ----------------------------------
-
 // Sets the network's input for samples like these: shape, type, scale and shift.
 void brim_learn_input_of(const brim_source_info *info, brim_net_spec *spec);
 // Sets input, classes and targets of w->spec from the opened sets.
 void brim_learn_set_input(brim_learn *w);
-// Reads everything else that does not depend on a setting: before the sets are open, and after.
-void brim_learn_read_spec(brim_learn *w);
-brim_status brim_learn_read_rest(brim_learn *w);
 // The usual loss for a config that names none, with the arguments that keys set.
 void brim_usual_loss(const brim_config *config, const char *name, brim_usual *out);
 // Sets w->spec.loss: the config's, or the usual one for the targets and views. BRIM_EINVAL if it does not
 // suit views, model or targets.
 brim_status brim_learn_choose_loss(brim_learn *w);
-// True for bce: targets are labels that are there or not, each on its own.
-bool brim_work_is_multi_label(const brim_component *loss);
 
 //---------------------------------- learn_findings.c, learn_watch.c ----------------------------------
 
