@@ -1,7 +1,7 @@
 // What a run tells about a GPU's memory, on a made-up one: foreseen, measured once, explained.
 #include <math.h>
 
-#include "cli/job/cli_job.h"
+#include "cli/train/cli_train.h"
 #include "measure/fake_gpu.h"
 
 static const char yaml[] =

@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/job/cli_job.h"
+#include "cli/train/cli_train.h"
 #include "cli_test.h"
 #include "quiet_machine.h"
 #include "record/record.h"

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "lab/wire/lab_wire_records.h"
 #include "measure/measure.h"
 #include "record/record_view.h"
 
@@ -437,8 +438,16 @@ static brim_status compare(comparison *c) {
   return exit_status(c);
 }
 
+// True if a word names experiments: then `brim compare` compares two stores, or one with --by.
+static bool names_experiments(const brim_cli *cli) {
+  for (size_t i = 0; i < cli->parse.positional_count; i++) {
+    if (brim_lab_kind_of(cli->parse.positional[i]) != BRIM_LAB_KIND_NONE) return true;
+  }
+  return false;
+}
+
 static brim_status run(brim_cli *cli) {
-  if (brim_cli_lab_is_compared(cli)) return brim_cli_lab_compare(cli);
+  if (names_experiments(cli)) return brim_cli_lab_compare(cli);
   comparison c = {.cli = cli};
   brim_status status = compare(&c);
   json_decref(c.differences);

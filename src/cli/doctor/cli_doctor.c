@@ -193,9 +193,31 @@ static brim_status show(doctor *d) {
   return brim_cli_finish_text(d->cli, &text, BRIM_OK);
 }
 
+static void add_plain(const char *word, brim_str *out) {
+  if (out->len) brim_str_append_char(out, ' ');
+  brim_cli_word_text(word, out);
+}
+
+// Writes the words after "brim train" or "brim bench" that name the same job: the config, all overrides and plug-ins,
+// with the quotes that a shell needs.
+static brim_status job_words(const brim_cli *cli, const brim_cli_input *input, brim_str *out) {
+  if (input->word) add_plain(input->word, out);
+  for (size_t i = 0; i < input->count; i++) add_plain(input->overrides[i], out);
+  for (size_t i = 0; i < cli->parse.count; i++) {
+    const brim_option_value *item = &cli->parse.items[i];
+    if (strcmp(item->option->name, "plugin") == 0) {
+      add_plain("--plugin", out);
+      add_plain(item->values[0], out);
+    } else if (strcmp(item->option->name, "allow-plugins") == 0 && item->flag) {
+      add_plain("--allow-plugins", out);
+    }
+  }
+  return brim_str_status(out);
+}
+
 static brim_status examine(doctor *d) {
   BRIM_TRY(load_config(d));
-  BRIM_TRY(brim_cli_input_text(d->cli, &d->job.input, &d->words));
+  BRIM_TRY(job_words(d->cli, &d->job.input, &d->words));
   d->machine = brim_doctor_this_machine();
   BRIM_TRY(ask_driver(d));
   BRIM_TRY(describe_machine(d));

@@ -111,13 +111,6 @@ typedef struct stores {
   json_t *differences;  // {key: [a, b]}
 } stores;
 
-bool brim_cli_lab_is_compared(const brim_cli *cli) {
-  for (size_t i = 0; i < cli->parse.positional_count; i++) {
-    if (brim_lab_kind_of(cli->parse.positional[i]) != BRIM_LAB_KIND_NONE) return true;
-  }
-  return false;
-}
-
 //---------------------------------- reading ----------------------------------
 
 static brim_status check_words(brim_cli *cli, const char *by) {

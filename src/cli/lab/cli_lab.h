@@ -18,8 +18,7 @@ extern const char *const brim_cli_lab_values[];
     .choices = brim_cli_lab_values, .default_text = "best"                                \
   }
 
-// Does a word name experiments? Then `brim compare` compares two stores, or one with --by.
-bool brim_cli_lab_is_compared(const brim_cli *cli);
+// `brim compare` of two stores, or of one with --by.
 brim_status brim_cli_lab_compare(brim_cli *cli);
 
 #endif  // BRIM_CLI_LAB_H_

@@ -8,11 +8,6 @@
 #include "lab/pool/lab_pool.h"
 
 brim_status brim_cli_write_private(const char *path, const char *text);
-// Warns if others can read or write the file of a secret. NULL is fine.
-void brim_cli_warn_readable(const char *path);
-
-// `brim worker`, and `brim serve --client-only`.
-brim_status brim_cli_worker_run(brim_cli *cli);
 
 // Option rows of both commands: how a worker trusts the server, and the devices it uses.
 #define BRIM_CLI_WORKER_TRUST(heading)                                                  \

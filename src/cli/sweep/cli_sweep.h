@@ -56,6 +56,8 @@ brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, struct brim_lab_
 brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out);
 // Is it a folder with a store, or the URL of a database? Opening another place would create a store.
 bool brim_cli_sweep_has_store(const char *place);
+// The states of brim_store_filter for a value of --state; 0 = all of them.
+unsigned brim_cli_sweep_states(const char *name);
 // The store below runs that changed last, for brim_free; NULL if there is none.
 brim_status brim_cli_sweep_newest(char **out);
 // The log of an attempt below FOLDER; brim_free.
@@ -66,11 +68,9 @@ brim_status brim_cli_sweep_log_path(const char *folder, const char *exp, int64_t
 extern const brim_cli_verb brim_cli_sweep_show[];  // status, log, get
 extern const brim_cli_verb
     brim_cli_sweep_control[];  // cancel, pause, resume, retry, priority, drain, move, stop ...
+extern const brim_cli_verb brim_cli_sweep_export[];
+extern const brim_cli_verb brim_cli_sweep_chaos[];
 extern const brim_cli_verb
     brim_cli_sweep_child[];  // started by sweeps and Slurm, not by users; without options
-brim_status brim_cli_sweep_export(brim_cli *cli);
-brim_status brim_cli_sweep_chaos(brim_cli *cli);
-// brim sweep GRID: positional[0] is the grid.
-brim_status brim_cli_sweep_run(brim_cli *cli);
 
 #endif  // BRIM_CLI_SWEEP_H_

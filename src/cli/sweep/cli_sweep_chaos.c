@@ -121,7 +121,7 @@ static brim_status check(brim_cli *cli) {
   return BRIM_OK;
 }
 
-brim_status brim_cli_sweep_chaos(brim_cli *cli) {
+static brim_status chaos_action(brim_cli *cli) {
   const char *folder = brim_option_string(&cli->parse, "output-dir", NULL);
   char own[64];
   BRIM_TRY(check(cli));
@@ -132,3 +132,5 @@ brim_status brim_cli_sweep_chaos(brim_cli *cli) {
   brim_free(program);
   return status;
 }
+
+const brim_cli_verb brim_cli_sweep_chaos[] = {{"chaos", chaos_action}, {NULL, NULL}};

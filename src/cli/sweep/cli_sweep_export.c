@@ -253,22 +253,17 @@ static brim_status write_csv(output *o, brim_lab_link *link, const brim_store_fi
 
 //---------------------------------- the command ----------------------------------
 
-static unsigned states_of(const char *name) {
-  brim_exp_state state = BRIM_EXP_QUEUED;
-  if (!name || !brim_exp_state_of(name, &state)) return 0;
-  return state == BRIM_EXP_RUNNING ? 1u << BRIM_EXP_RUNNING | 1u << BRIM_EXP_LEASED : 1u << state;
-}
-
 static brim_status write_all(output *o, brim_lab_link *link) {
   const brim_option_parse *parse = &o->cli->parse;
-  const brim_store_filter filter = {.states = states_of(brim_option_string(parse, "state", NULL)),
-                                    .tag = brim_option_string(parse, "tag", NULL),
-                                    .texts = true};
+  const brim_store_filter filter = {
+      .states = brim_cli_sweep_states(brim_option_string(parse, "state", NULL)),
+      .tag = brim_option_string(parse, "tag", NULL),
+      .texts = true};
   bool csv = strcmp(brim_option_string(parse, "format", "jsonl"), "csv") == 0;
   return csv ? write_csv(o, link, &filter) : brim_lab_export(link, &filter, on_line, o);
 }
 
-brim_status brim_cli_sweep_export(brim_cli *cli) {
+static brim_status export_action(brim_cli *cli) {
   output o = {.cli = cli};
   char *place = NULL;
   brim_lab_link *link = NULL;
@@ -295,3 +290,5 @@ brim_status brim_cli_sweep_export(brim_cli *cli) {
   brim_free(place);
   return status;
 }
+
+const brim_cli_verb brim_cli_sweep_export[] = {{"export", export_action}, {NULL, NULL}};

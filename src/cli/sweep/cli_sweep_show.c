@@ -271,12 +271,6 @@ static brim_status sweep_ask(brim_lab_link *link, brim_sweep_view *view, json_t 
   return status;
 }
 
-static unsigned states_of(const char *name) {
-  brim_exp_state state = BRIM_EXP_QUEUED;
-  if (!name || !brim_exp_state_of(name, &state)) return 0;
-  return state == BRIM_EXP_RUNNING ? 1u << BRIM_EXP_RUNNING | 1u << BRIM_EXP_LEASED : 1u << state;
-}
-
 static int64_t limit_of(const brim_cli *cli) {
   if (brim_option_flag(&cli->parse, "all", false)) return 0;
   return brim_option_int(&cli->parse, "limit", 40);
@@ -312,7 +306,7 @@ static brim_status read_rows(brim_cli *cli, brim_lab_link *link, listing *l) {
   const int64_t limit = limit_of(cli);
   if (state || tag || limit == 0 || brim_sweep_view_total(view) <= limit) {
     brim_store_filter chosen = {
-        .grid = l->grid, .states = states_of(state), .tag = tag, .limit = limit};
+        .grid = l->grid, .states = brim_cli_sweep_states(state), .tag = tag, .limit = limit};
     if (chosen.states == 1u << BRIM_EXP_DONE) BRIM_TRY(best_order(link, l->grid, &chosen.order));
     return brim_lab_list(link, &chosen, on_row, l);
   }

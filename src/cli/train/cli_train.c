@@ -1,7 +1,8 @@
 // `brim train`: options to config, config to workload, workload to the training loop, which is src/run; and the run as
 // it is shown: lines for people, events with --json.
-#include "cli/job/cli_job.h"
+#include "cli/train/cli_train.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,188 @@
 #include "record/record_channel.h"
 #include "record/record_job.h"
 #include "workload/learn/learn_trained.h"
+
+//------------------------------------- the memory of a run -------------------------------------
+
+// Progress comes at most ten times a second: by the third time all modules are loaded and the step is recorded as a
+// graph.
+enum { WARM_TICKS = 3 };
+
+static bool idle(const brim_cli_memory *m) { return m->job->memory.uuid[0] == '\0'; }
+
+static brim_fit fit_of(brim_cli_memory *m) {
+  const brim_cli_job *job = m->job;
+  return (brim_fit){.work = job->work,
+                    .config = job->config,
+                    .setting = &m->setting,
+                    .plan = &m->plan,
+                    .limit = (uint64_t)brim_config_int(job->config, "gpu.memory_limit"),
+                    .watch = &job->memory};
+}
+
+brim_status brim_cli_memory_check_plan(brim_cli_memory *memory, const brim_setting *setting,
+                                       const brim_plan *plan) {
+  memory->setting = *setting;
+  if (idle(memory)) return BRIM_OK;
+  memory->plan = *plan;
+  brim_fit fit = fit_of(memory);
+  return brim_fit_check(&fit);
+}
+
+void brim_cli_memory_started(brim_cli_memory *memory, const brim_plan *plan) {
+  memory->plan = *plan;
+  memory->started = true;
+  if (!idle(memory)) memory->job->memory.held = plan->bytes[BRIM_PLACE_DEVICE];
+}
+
+void brim_cli_memory_measure(brim_cli_memory *memory) {
+  const brim_cli_job *job = memory->job;
+  if (idle(memory) || !memory->started) return;
+  brim_memory_watch_measure(&memory->job->memory, job->device, &memory->plan);
+  brim_memory_watch_remember(&job->memory, job->work, job->config, &memory->setting);
+}
+
+static void report_memory(brim_cli_memory *memory) {
+  char text[128];
+  if (memory->cli->json) {
+    json_t *fields = brim_cli_memory_json(memory);
+    // A failure to report memory does not stop the run.
+    if (fields && brim_cli_event(memory->cli, "memory", fields)) brim_status_clear();
+    return;
+  }
+  if (brim_cli_memory_text(memory, text, sizeof text)) {
+    brim_cli_note(memory->cli, brim_tr("  memory     %s\n"), text);
+  }
+}
+
+void brim_cli_memory_tick(brim_cli_memory *memory) {
+  if (idle(memory) || memory->ticks >= WARM_TICKS || ++memory->ticks < WARM_TICKS) return;
+  brim_cli_memory_measure(memory);
+  report_memory(memory);
+}
+
+brim_status brim_cli_memory_failed(brim_cli_memory *memory, brim_status status) {
+  if (status != BRIM_EOOM || idle(memory)) return status;
+  brim_fit fit = fit_of(memory);
+  return brim_fit_explain(&fit, true);
+}
+
+json_t *brim_cli_memory_json(const brim_cli_memory *memory) {
+  const brim_memory_watch *w = &memory->job->memory;
+  if (idle(memory)) return NULL;
+  json_t *f = json_object();
+  brim_status s =
+      brim_json_put(f, "planned", brim_json_number((double)memory->plan.bytes[BRIM_PLACE_DEVICE]));
+  if (!s) s = brim_json_put(f, "overhead", brim_json_number(w->overhead));
+  if (!s) s = brim_json_put(f, "real", brim_json_number(w->real));
+  if (!s) return f;
+  json_decref(f);
+  brim_status_clear();
+  return NULL;
+}
+
+bool brim_cli_memory_text(const brim_cli_memory *memory, char *out, size_t size) {
+  const brim_memory_watch *w = &memory->job->memory;
+  char planned[32], overhead[32], real[32];
+  if (idle(memory) || isnan(w->overhead)) return false;
+  brim_format_bytes(memory->plan.bytes[BRIM_PLACE_DEVICE], planned);
+  brim_format_bytes((uint64_t)w->overhead, overhead);
+  brim_format_bytes((uint64_t)w->real, real);
+  snprintf(out, size, brim_tr("planned %s + overhead %s = %s on the device"), planned, overhead,
+           real);
+  return true;
+}
+
+double brim_cli_memory_known(const brim_cli_memory *memory) {
+  const brim_cli_job *job = memory->job;
+  return brim_memory_watch_known(&job->memory, job->work, job->config, &memory->setting).total;
+}
+
+//------------------------------------------- loading -------------------------------------------
+
+bool brim_cli_loading_text(const brim_run_loading *loading, brim_str *out) {
+  double sum = loading->read_ms;
+  for (size_t i = 0; i < loading->stage_count; i++) sum += loading->stage_ms[i];
+  if (loading->samples <= 0 || sum <= 0) return false;
+  char time[32];
+  brim_format_duration(loading->read_ms / 1e3, time);
+  brim_str_printf(out, brim_tr("read %s"), time);
+  for (size_t i = 0; i < loading->stage_count; i++) {
+    brim_format_duration(loading->stage_ms[i] / 1e3, time);
+    brim_str_printf(out, ", %s %s", loading->stage[i], time);
+  }
+  brim_str_append(out, brim_tr(" per sample in one thread"));
+  return true;
+}
+
+bool brim_cli_broken_text(const brim_run_loading *loading, brim_str *out) {
+  int64_t broken = loading->broken, reads = loading->broken_reads;
+  const char *first = loading->first_broken;
+  if (broken <= 0) return false;
+  if (reads > broken) {
+    brim_str_printf(
+        out,
+        broken == 1 ? brim_tr("%" PRId64 " sample could not be read and was skipped, in %" PRId64
+                              " reads: %s")
+                    : brim_tr("%" PRId64 " samples could not be read and were skipped, in %" PRId64
+                              " reads; the first: %s"),
+        broken, reads, first);
+    return true;
+  }
+  brim_str_printf(
+      out,
+      broken == 1
+          ? brim_tr("%" PRId64 " sample could not be read and was skipped: %s")
+          : brim_tr("%" PRId64 " samples could not be read and were skipped; the first: %s"),
+      broken, first);
+  return true;
+}
+
+json_t *brim_cli_loading_json(const brim_run_loading *loading) {
+  json_t *o = json_object(), *stages = json_object();
+  brim_status s = brim_json_put(o, "samples", json_integer(loading->samples));
+  if (!s && loading->cache) s = brim_json_put(o, "cache", json_string(loading->cache));
+  if (!s && loading->locked_bytes > 0) {
+    s = brim_json_put(o, "locked_bytes", json_integer((json_int_t)loading->locked_bytes));
+  }
+  if (!s) s = brim_json_put(o, "read_ms", brim_json_number(loading->read_ms));
+  for (size_t i = 0; i < loading->stage_count && !s; i++) {
+    // A transform that is twice in the pipeline gets the sum of both.
+    double ms =
+        loading->stage_ms[i] + json_number_value(json_object_get(stages, loading->stage[i]));
+    s = brim_json_put(stages, loading->stage[i], brim_json_number(ms));
+  }
+  if (!s) s = brim_json_put(o, "transforms_ms", json_incref(stages));
+  if (!s) s = brim_json_put(o, "broken", json_integer(loading->broken));
+  if (!s) s = brim_json_put(o, "broken_reads", json_integer(loading->broken_reads));
+  if (!s && loading->broken > 0) {
+    s = brim_json_put(o, "first_broken", json_string(loading->first_broken));
+  }
+  json_decref(stages);
+  if (!s) return o;
+  json_decref(o);
+  return NULL;
+}
+
+bool brim_cli_cache_text(const brim_work_info *info, char *out, size_t size) {
+  const char *cache = info->cache ? info->cache : "none";
+  char locked[32];
+  brim_format_bytes(info->locked_bytes, locked);
+  if (strcmp(cache, "gpu") == 0) {
+    snprintf(out, size, "%s", brim_tr("kept on the GPU"));
+  } else if (strcmp(cache, "ram") == 0) {
+    snprintf(out, size, "%s", brim_tr("kept in host memory"));
+  } else if (strcmp(cache, "mapped") == 0) {
+    snprintf(out, size, brim_tr("the GPU reads rows from the mapped file (%s page-locked)"),
+             locked);
+  } else if (info->not_mapped) {
+    snprintf(out, size, brim_tr("loader threads copy rows from the mapped file (%s)"),
+             info->not_mapped);
+  } else {
+    return false;
+  }
+  return true;
+}
 
 // A run that is shown.
 typedef struct training {
