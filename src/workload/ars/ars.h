@@ -21,7 +21,7 @@
 // policy, and of evaluations that choose nothing.
 enum { BRIM_ARS_STREAM_TRAINING = 0, BRIM_ARS_STREAM_HELD_OUT = 1 };
 
-//---------------------------------- returns (ars_rows.c) ----------------------------------
+//---------------------------------- returns ----------------------------------
 
 // Sums over episodes of a policy, which can be added up; brim_returns_* make figures of them.
 typedef struct brim_ars_returns {

@@ -31,17 +31,16 @@ typedef struct brim_ars_rows {
 } brim_ars_rows;
 
 void brim_ars_rows_init(brim_ars_rows *rows, const brim_env_row *env);
-extern const brim_work_diagnosis brim_ars_diagnosis;  // ars_rows.c
 
 // ars_rows.c
 enum { BRIM_ARS_OPTIONS = 3 };
 extern const brim_work_options brim_ars_options[BRIM_ARS_OPTIONS];
-extern const brim_config_section brim_ars_section;  // ars_rows.c
+extern const brim_config_section brim_ars_section;
 extern const brim_work_topic brim_ars_topic;
 
 void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out);
 
-// A return that collapses (ars_rows.c).
+// A return that collapses.
 enum { BRIM_ARS_BEFORE = 4 };  // evaluations a new one is compared with
 typedef struct brim_ars_collapse {
   brim_ars_returns best;           // of the evaluations so far
@@ -97,13 +96,6 @@ typedef struct brim_ars {
   brim_ars_returns baseline, training_baseline;
 } brim_ars;
 
-// ars.c
-// Every rollout makes as many steps, and every step is rewarded alike: nothing can be learned.
-static inline bool brim_ars_all_equal(const brim_rollout_shape *shape) {
-  return shape->row->once && !shape->once;
-}
-
-// ars_rows.c
 // Takes in an evaluation, beside the mean and its error of the zero policy; true when the return
 // has collapsed, once for each collapse.
 bool brim_ars_collapse_take(brim_ars_collapse *collapse, const brim_ars_returns *returns,
@@ -112,7 +104,6 @@ bool brim_ars_collapse_take(brim_ars_collapse *collapse, const brim_ars_returns 
 void brim_ars_collapse_advice(const double *train, const brim_config *config,
                               const brim_rollout_shape *shape, char *out, size_t size);
 
-// ars.c
 // Policy and filter from and to the device.
 brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out);
 

@@ -1,4 +1,4 @@
-// Tables of multi-agent PPO: keys, help, metrics, findings, troubles, views.
+// Tables of multi-agent PPO: keys, help, findings, troubles, views.
 
 #include "workload/mappo/mappo_int.h"
 
@@ -9,7 +9,6 @@
 #include "base/base_words.h"
 #include "record/record_findings.h"
 #include "record/record_view.h"
-#include "workload/workload_rows.h"
 
 //--------------------------------------------- keys ---------------------------------------------
 // Config keys of multi-agent PPO, and the models it brings.
