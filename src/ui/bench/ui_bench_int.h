@@ -54,53 +54,9 @@ typedef struct brim_ui_result_set {
       *shown;  // the setting in detail: the recommended one, else the fastest, else the first
 } brim_ui_result_set;
 
-// "Batch 256, Workers 4, bf16": all knobs that were swept, or all there are if none was.
-void brim_ui_setting_name(const brim_ui_result_set *set, const brim_result *result,
-                          char out[BRIM_UI_SETTING_NAME]);
-// Bytes, or a dash when unknown.
-void brim_ui_bytes_text(double bytes, char out[32]);
-
 // The main loss of scaling: "waiting for data, 0.31 ms"; "" for one device.
 void brim_ui_scaling_lost(const brim_scaling *scaling, char out[96]);
 // The section on several devices.
 void brim_ui_report_scaling(const brim_ui_report_options *options, brim_str *out);
-
-//---------------------------------- line charts ----------------------------------
-
-enum { BRIM_UI_COLOURS = 8, BRIM_UI_DASHES = 4 };
-
-typedef struct brim_ui_point {
-  double x, y;
-  double low, high;  // 95 % interval; NaN = none is drawn
-  int colour, dash;  // its line
-  bool mark;         // ran out of memory: a cross outside the lines; y NaN = above the x axis
-  const brim_result *result;
-} brim_ui_point;
-
-typedef struct brim_ui_rule {
-  double y;  // NaN = none
-  const char *label;
-  bool below;  // the label is below the line
-  bool away;   // far above the points: only the label is shown, above the drawing
-} brim_ui_rule;
-
-// A line chart as inline SVG: x logarithmic, y from 0 or, for bytes, logarithmic too.
-typedef struct brim_ui_chart {
-  const brim_ui_result_set *set;
-  const char *title;
-  const char *y_label;          // with its unit
-  bool bytes;                   // y in bytes
-  bool percent;                 // y of 100
-  const brim_ui_point *points;  // by x
-  size_t count;
-  const char *const *colours;  // names of the lines; NULL = one
-  size_t colour_count;
-  const char *const *dashes;
-  size_t dash_count;
-  brim_ui_rule rules[2];
-  const char *note;  // below; NULL = none
-} brim_ui_chart;
-
-void brim_ui_chart_svg(const brim_ui_chart *chart, brim_str *out);
 
 #endif  // BRIM_UI_BENCH_INT_H_

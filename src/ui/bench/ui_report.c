@@ -136,8 +136,9 @@ static void group_name(const brim_ui_result_set *set, const brim_result *result,
   name_knobs(set, result, set->x ? set->x : "", false, out);
 }
 
-void brim_ui_setting_name(const brim_ui_result_set *set, const brim_result *result,
-                          char out[BRIM_UI_SETTING_NAME]) {
+// "Batch 256, Workers 4, bf16": all knobs that were swept, or all there are if none was.
+static void setting_name(const brim_ui_result_set *set, const brim_result *result,
+                         char out[BRIM_UI_SETTING_NAME]) {
   name_knobs(set, result, NULL, false, out);
   if (!out[0]) name_knobs(set, result, NULL, true, out);
 }
@@ -289,6 +290,15 @@ static bool metric_known(const brim_ui_result_set *set, const report_metric *met
   return false;
 }
 
+// Bytes, or a dash when unknown.
+static void bytes_text(double bytes, char out[32]) {
+  if (bytes >= 0 && bytes < 1e18) {
+    brim_format_bytes((uint64_t)bytes, out);
+  } else {
+    snprintf(out, 32, "%s", BRIM_UI_DASH);
+  }
+}
+
 static void metric_text(const report_metric *metric, double value, char out[32]) {
   if (isnan(value)) {
     snprintf(out, 32, "%s", BRIM_UI_DASH);
@@ -306,7 +316,7 @@ static void metric_text(const report_metric *metric, double value, char out[32])
       }
       return;
     case UNIT_BYTES:
-      brim_ui_bytes_text(value, out);
+      bytes_text(value, out);
       return;
     case UNIT_SECONDS:
       brim_format_duration(value, out);
@@ -315,14 +325,6 @@ static void metric_text(const report_metric *metric, double value, char out[32])
       break;
   }
   brim_format_figure(value, out);
-}
-
-void brim_ui_bytes_text(double bytes, char out[32]) {
-  if (bytes >= 0 && bytes < 1e18) {
-    brim_format_bytes((uint64_t)bytes, out);
-  } else {
-    snprintf(out, 32, "%s", BRIM_UI_DASH);
-  }
 }
 
 //---------------------------------- ladder ----------------------------------
@@ -401,7 +403,7 @@ static void put_rate_stat(const brim_result *r, brim_str *out) {
 static void put_memory_stat(const brim_result *r, brim_str *out) {
   char text[32], more[96] = "";
   double share = brim_result_memory(r) / r->free_bytes * 100;
-  brim_ui_bytes_text(brim_result_memory(r), text);
+  bytes_text(brim_result_memory(r), text);
   if (share < 0.1) {
     snprintf(more, sizeof more, "%s", brim_tr("under 0.1 % of what is free"));
   } else if (isfinite(share)) {
@@ -692,6 +694,414 @@ static void report_advice(const brim_advice *advice, brim_str *out) {
   brim_str_append(out, "</section>\n");
 }
 
+//------------------------------------ drawing a line chart -----------------------------------
+// Inline SVG. Colour and dashes together name a line, so that it is recognised on paper and by people who see fewer
+// colours. Every point carries its text, which a browser shows without a script.
+
+enum { COLOURS = 8, DASHES = 4 };
+
+typedef struct chart_point {
+  double x, y;
+  double low, high;  // 95 % interval; NaN = none is drawn
+  int colour, dash;  // its line
+  bool mark;         // ran out of memory: a cross outside the lines; y NaN = above the x axis
+  const brim_result *result;
+} chart_point;
+
+typedef struct chart_rule {
+  double y;  // NaN = none
+  const char *label;
+  bool below;  // the label is below the line
+  bool away;   // far above the points: only the label is shown, above the drawing
+} chart_rule;
+
+// A line chart as inline SVG: x logarithmic, y from 0 or, for bytes, logarithmic too.
+typedef struct line_chart {
+  const brim_ui_result_set *set;
+  const char *title;
+  const char *y_label;        // with its unit
+  bool bytes;                 // y in bytes
+  bool percent;               // y of 100
+  const chart_point *points;  // by x
+  size_t count;
+  const char *const *colours;  // names of the lines; NULL = one
+  size_t colour_count;
+  const char *const *dashes;
+  size_t dash_count;
+  chart_rule rules[2];
+  const char *note;  // below; NULL = none
+} line_chart;
+
+// Small, because a phone shows the drawing a third smaller and its letters must stay readable.
+enum { WIDTH = 560, HEIGHT = 294, LEFT = 70, RIGHT = 18, TOP = 22, BOTTOM = 48, MAX_TICKS = 12 };
+
+typedef struct scale {
+  double x_min, x_max, y_min, y_max, y_step;
+  bool log_y;
+} scale;
+
+static double x_at(const scale *s, double x) {
+  double span = log2(s->x_max) - log2(s->x_min);
+  double f = span > 0 ? (log2(x) - log2(s->x_min)) / span : 0.5;
+  return LEFT + 14 + f * (WIDTH - LEFT - RIGHT - 28);
+}
+
+static double y_at(const scale *s, double y) {
+  double f = s->log_y ? log2(y / s->y_min) / log2(s->y_max / s->y_min) : y / s->y_max;
+  return HEIGHT - BOTTOM - fmin(fmax(f, 0), 1) * (HEIGHT - TOP - BOTTOM);
+}
+
+// The least of 1, 2, 2.5, 5 times a power of ten that is not below value.
+static double nice_step(double value) {
+  double power = pow(10, floor(log10(value)));
+  double f = value / power;
+  return (f <= 1 ? 1 : f <= 2 ? 2 : f <= 2.5 ? 2.5 : f <= 5 ? 5 : 10) * power;
+}
+
+static void make_log(scale *s) {
+  double low = floor(log2(s->y_min)), high = ceil(log2(s->y_max * 1.02));
+  if (high - low < 2) high = low + 2;
+  s->y_min = exp2(low);
+  s->y_max = exp2(high);
+  s->y_step = ceil((high - low) / 6);  // in powers of two
+}
+
+static scale make_scale(const line_chart *chart) {
+  scale s = {.x_min = INFINITY, .y_min = INFINITY, .log_y = chart->bytes};
+  for (size_t i = 0; i < chart->count; i++) {
+    const chart_point *p = &chart->points[i];
+    s.x_min = fmin(s.x_min, p->x);
+    s.x_max = fmax(s.x_max, p->x);
+    if (!(p->y > 0)) continue;
+    s.y_min = fmin(s.y_min, p->y);
+    s.y_max = fmax(s.y_max, fmax(p->y, p->high));
+  }
+  for (size_t i = 0; i < 2; i++) {
+    const chart_rule *rule = &chart->rules[i];
+    if (rule->label && rule->y > 0 && !rule->away) s.y_max = fmax(s.y_max, rule->y);
+  }
+  if (!(s.y_max > 0)) s.y_max = 1;
+  if (!(s.y_min < s.y_max)) s.y_min = s.y_max / 2;
+  if (chart->percent) s.y_max = fmax(100, s.y_max);
+  if (s.log_y) {
+    make_log(&s);
+  } else {
+    s.y_step = nice_step(s.y_max / 5);
+    s.y_max = ceil(s.y_max / s.y_step - 1e-9) * s.y_step;
+  }
+  return s;
+}
+
+static void value_text(const line_chart *chart, double y, char out[32]) {
+  if (chart->bytes) {
+    bytes_text(y, out);
+  } else if (chart->percent) {
+    snprintf(out, 32, "%.0f %%", brim_shown(y));
+  } else if (y == 0) {
+    snprintf(out, 32, "0");
+  } else {
+    brim_format_count(y, out);
+  }
+}
+
+static void tick_text(const line_chart *chart, double y, char out[32]) {
+  value_text(chart, y, out);
+  char *zero = strstr(out, ".0 ");  // "64 MiB", "1.5 M"
+  char *zeros = strstr(out, ".00 ");
+  if (zeros) {
+    memmove(zeros, zeros + 3, strlen(zeros + 3) + 1);
+  } else if (zero) {
+    memmove(zero, zero + 2, strlen(zero + 2) + 1);
+  }
+}
+
+//---------------------------------- axes ----------------------------------
+
+static void put_y_axis(const line_chart *chart, const scale *s, brim_str *out) {
+  for (int i = 0; i <= MAX_TICKS; i++) {
+    double value = s->log_y ? s->y_min * exp2(s->y_step * i) : s->y_step * i;
+    if (value > s->y_max * 1.0001) break;
+    char text[32];
+    double y = y_at(s, value);
+    tick_text(chart, value, text);
+    brim_str_printf(out,
+                    "<path class=\"%s\" d=\"M%d %.1fH%d\" />"
+                    "<text text-anchor=\"end\" x=\"%d\" y=\"%.1f\">%s</text>\n",
+                    i == 0 ? "axis" : "grid", LEFT, y, WIDTH - RIGHT, LEFT - 8, y + 4, text);
+  }
+}
+
+static size_t distinct_x(const line_chart *chart, double *seen, size_t max) {
+  size_t n = 0;
+  for (size_t i = 0; i < chart->count && n < max; i++) {  // points come by x
+    if (n == 0 || seen[n - 1] != chart->points[i].x) seen[n++] = chart->points[i].x;
+  }
+  return n;
+}
+
+static double x_text(double x, char out[32]) {
+  snprintf(out, 32, x == floor(x) ? "%.0f" : "%g", x);
+  return (double)strlen(out);
+}
+
+// Labels on the x axis. They must not touch, and the last one is always there. Labels that would touch on a phone, where
+// letters are larger, get class m.
+static void put_x_axis(const line_chart *chart, const scale *s, brim_str *out) {
+  double seen[BRIM_UI_MAX_VALUES], end = -1000, phone_end = -1000;
+  char text[32];
+  size_t n = distinct_x(chart, seen, BRIM_UI_MAX_VALUES);
+  double last = x_at(s, seen[n - 1]), last_width = x_text(seen[n - 1], text);
+  for (size_t i = 0; i < n; i++) {
+    double x = x_at(s, seen[i]), width = x_text(seen[i], text);
+    bool is_last = i + 1 == n;
+    // Half the width of a letter is 3.6 on a screen and 5.6 on a phone.
+    double half = 3.6 * width, phone_half = 5.6 * width;
+    if (x - half < end + 5) continue;
+    if (!is_last && x + half + 5 > last - 3.6 * last_width) continue;
+    bool phone = x - phone_half >= phone_end + 9 &&
+                 (is_last || x + phone_half + 9 <= last - 5.6 * last_width);
+    end = x + half;
+    if (phone) phone_end = x + phone_half;
+    brim_str_printf(out, "<text%s text-anchor=\"middle\" x=\"%.1f\" y=\"%d\">%s</text>\n",
+                    phone ? "" : " class=\"m\"", x, HEIGHT - BOTTOM + 18, text);
+  }
+  if (!chart->set->x) return;
+  brim_str_printf(out, "<text class=\"unit\" text-anchor=\"end\" x=\"%d\" y=\"%d\">", WIDTH - RIGHT,
+                  HEIGHT - 6);
+  brim_ui_escape_html(out, brim_ui_knob_label(chart->set->shown, chart->set->x));
+  brim_str_append(out, "</text>\n");
+}
+
+static void put_rule(const scale *s, const chart_rule *rule, brim_str *out) {
+  if (!rule->label || !(rule->y > 0) || rule->away) return;
+  double y = y_at(s, rule->y);
+  brim_str_printf(out,
+                  "<path class=\"rule\" d=\"M%d %.1fH%d\" />"
+                  "<text class=\"rule\" x=\"%d\" y=\"%.1f\">",
+                  LEFT, y, WIDTH - RIGHT, LEFT + 6, rule->below ? y + 14 : y - 5);
+  brim_ui_escape_html(out, rule->label);
+  brim_str_append(out, "</text>\n");
+}
+
+//---------------------------------- points ----------------------------------
+
+// The text of a point, which a browser shows under the pointer.
+static void put_text(const line_chart *chart, const chart_point *p, brim_str *out) {
+  char name[BRIM_UI_SETTING_NAME], value[32], low[32], high[32];
+  const brim_result *r = p->result;
+  setting_name(chart->set, r, name);
+  brim_str_append(out, "<title>");
+  brim_ui_escape_html(out, name);
+  brim_str_append(out, "\n");
+  if (p->mark) {
+    brim_ui_escape_html(out, brim_ui_failure_text(r));
+    brim_str_append(out, r->message[0] ? ": " : "");
+    brim_ui_escape_html(out, r->message);
+  } else {
+    value_text(chart, p->y, value);
+    // In a chart of percentages the colour tells what is measured.
+    if (chart->percent && chart->colours) {
+      brim_ui_escape_html(out, chart->colours[p->colour]);
+      brim_str_append(out, ": ");
+    }
+    brim_ui_escape_html(out, value);
+    if (!chart->bytes && !chart->percent) brim_str_printf(out, " %s", chart->y_label);
+    if (brim_ui_interval_tells(p->low, p->high)) {
+      value_text(chart, p->low, low);
+      value_text(chart, p->high, high);
+      brim_str_printf(out, brim_tr(" (95 %%: %s to %s)"), low, high);
+    }
+    if (strcmp(brim_ui_failure_text(r), brim_tr("ok")) != 0) {
+      brim_str_append(out, ", ");
+      brim_ui_escape_html(out, brim_ui_failure_text(r));
+    }
+  }
+  brim_str_append(out, "</title>");
+}
+
+// The shape of a point, one for each kind of dashes.
+static void put_shape(int dash, double x, double y, brim_str *out) {
+  switch (dash % DASHES) {
+    case 0:
+      brim_str_printf(out, "M%.1f %.1fm-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0", x, y);
+      return;
+    case 1:
+      brim_str_printf(out, "M%.1f %.1fm-3.3-3.3h6.6v6.6h-6.6z", x, y);
+      return;
+    case 2:
+      brim_str_printf(out, "M%.1f %.1fm0-4.4l4.2 7.6h-8.4z", x, y);
+      return;
+    default:
+      brim_str_printf(out, "M%.1f %.1fm0-4.8l4.8 4.8l-4.8 4.8l-4.8-4.8z", x, y);
+  }
+}
+
+static void put_point(const line_chart *chart, const scale *s, const chart_point *p,
+                      brim_str *out) {
+  double x = x_at(s, p->x), y = y_at(s, p->y);
+  if (isfinite(p->low) && isfinite(p->high)) {
+    double low = y_at(s, fmax(p->low, 0)), high = y_at(s, p->high);
+    brim_str_printf(out, "<path class=\"ci\" d=\"M%.1f %.1fV%.1fM%.1f %.1fh6M%.1f %.1fh6\" />", x,
+                    low, high, x - 3, low, x - 3, high);
+  }
+  // Hollow points were unsteady. Planned memory does not depend on times.
+  bool hollow = !chart->bytes && !p->result->stable && p->result->steps > 0;
+  brim_str_printf(out, "<path class=\"pt%s\" d=\"", hollow ? " hollow" : "");
+  put_shape(p->dash, x, y, out);
+  brim_str_append(out, "\">");
+  put_text(chart, p, out);
+  brim_str_append(out, "</path>\n");
+}
+
+// A cross. Crosses without a value are stacked above the x axis.
+static void put_mark(const line_chart *chart, const scale *s, size_t index, brim_str *out) {
+  const chart_point *p = &chart->points[index];
+  int below = 0;
+  for (size_t i = 0; i < index; i++) {
+    if (chart->points[i].mark && chart->points[i].x == p->x) below++;
+  }
+  double y = isnan(p->y) ? HEIGHT - BOTTOM - 9 - 11.0 * below : y_at(s, p->y);
+  brim_str_printf(out, "<path class=\"oom\" d=\"M%.1f %.1fm-4-4l8 8m0-8l-8 8\">", x_at(s, p->x), y);
+  put_text(chart, p, out);
+  brim_str_append(out, "</path>\n");
+}
+
+static void put_line(const line_chart *chart, const scale *s, int colour, int dash, brim_str *out) {
+  bool any = false, started = false;
+  for (size_t i = 0; i < chart->count && !any; i++) {
+    any = chart->points[i].colour == colour && chart->points[i].dash == dash;
+  }
+  if (!any) return;
+  brim_str_printf(out, "<g class=\"s c%d d%d\"><path class=\"l\" d=\"", colour, dash);
+  for (size_t i = 0; i < chart->count; i++) {
+    const chart_point *p = &chart->points[i];
+    if (p->colour != colour || p->dash != dash || p->mark) continue;
+    brim_str_printf(out, "%c%.1f %.1f", started ? 'L' : 'M', x_at(s, p->x), y_at(s, p->y));
+    started = true;
+  }
+  if (!started) brim_str_append(out, "M0 0");  // crosses only
+  brim_str_append(out, "\" />\n");
+  for (size_t i = 0; i < chart->count; i++) {
+    const chart_point *p = &chart->points[i];
+    if (p->colour != colour || p->dash != dash) continue;
+    if (p->mark) {
+      put_mark(chart, s, i, out);
+    } else {
+      put_point(chart, s, p, out);
+    }
+  }
+  brim_str_append(out, "</g>\n");
+}
+
+//---------------------------------- legend ----------------------------------
+
+// An entry for a line. `dash` -1: any dashes; `colour` -1: any colour.
+static void put_sample(int colour, int dash, const char *name, brim_str *out) {
+  char kind[16];
+  snprintf(kind, sizeof kind, colour >= 0 ? "c%d" : "d%d", colour >= 0 ? colour : dash);
+  brim_str_printf(out, "<li data-s=\"%s\" class=\"%s", kind, kind);
+  if (colour >= 0 && dash >= 0) brim_str_printf(out, " d%d", dash);
+  brim_str_append(out,
+                  "\"><svg viewBox=\"0 0 28 12\" width=\"28\" height=\"12\" aria-hidden=\"true\">"
+                  "<path class=\"l\" d=\"M0 6H28\" />");
+  if (dash >= 0) {
+    brim_str_append(out, "<path class=\"pt\" d=\"");
+    put_shape(dash, 14, 6, out);
+    brim_str_append(out, "\" />");
+  }
+  brim_str_append(out, "</svg>");
+  brim_ui_escape_html(out, name);
+  brim_str_append(out, "</li>");
+}
+
+static void put_symbol(const char *d, const char *kind, const char *name, brim_str *out) {
+  brim_str_printf(out,
+                  "<li><svg viewBox=\"0 0 16 12\" width=\"16\" height=\"12\" aria-hidden=\"true\">"
+                  "<path class=\"%s\" d=\"%s\" /></svg>",
+                  kind, d);
+  brim_ui_escape_html(out, name);
+  brim_str_append(out, "</li>");
+}
+
+static void put_legend(const line_chart *chart, brim_str *out) {
+  bool marks = false, picked = false;
+  const char *hollow = NULL;
+  for (size_t i = 0; i < chart->count; i++) {
+    const chart_point *p = &chart->points[i];
+    marks = marks || p->mark;
+    bool unsteady = !p->mark && !p->result->stable && p->result->steps > 0;
+    if (unsteady && !hollow) hollow = brim_ui_failure_text(p->result);
+    picked = picked || (chart->set->picks.recommended >= 0 && p->result == chart->set->shown);
+  }
+  brim_str_append(out, "<ul class=\"legend\">");
+  for (size_t i = 0; chart->colours && i < chart->colour_count; i++) {
+    // In the ladder each colour has one line; elsewhere it has lines of all kinds of dashes.
+    put_sample((int)i, chart->percent ? (int)(i % DASHES) : -1, chart->colours[i], out);
+  }
+  for (size_t i = 0; chart->dashes && i < chart->dash_count; i++) {
+    put_sample(-1, (int)i, chart->dashes[i], out);
+  }
+  if (picked && !chart->percent) {
+    put_symbol("M8 6m-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0", "pick", brim_tr("recommended"), out);
+  }
+  if (hollow && !chart->percent && !chart->bytes) {
+    put_symbol("M8 6m-3.6 0a3.6 3.6 0 1 0 7.2 0a3.6 3.6 0 1 0-7.2 0", "pt hollow", hollow, out);
+  }
+  if (marks) put_symbol("M8 6m-4-4l8 8m0-8l-8 8", "oom", brim_tr("out of memory"), out);
+  brim_str_append(out, "</ul>\n");
+}
+
+static void put_pick(const line_chart *chart, const scale *s, brim_str *out) {
+  if (chart->percent || chart->set->picks.recommended < 0) return;
+  for (size_t i = 0; i < chart->count; i++) {
+    const chart_point *p = &chart->points[i];
+    if (p->result != chart->set->shown || p->mark) continue;
+    brim_str_printf(out, "<circle class=\"pick\" cx=\"%.1f\" cy=\"%.1f\" r=\"9\" />\n",
+                    x_at(s, p->x), y_at(s, p->y));
+    return;
+  }
+}
+
+// The unit and the labels of rules that are out of range. They are above the drawing, where long texts can wrap.
+static void put_units(const line_chart *chart, brim_str *out) {
+  brim_str_append(out, "<p class=\"units\">");
+  brim_ui_put(out, "span", chart->y_label);
+  for (size_t i = 0; i < 2; i++) {
+    const chart_rule *rule = &chart->rules[i];
+    if (!rule->label || !(rule->y > 0) || !rule->away) continue;
+    brim_str_append(out, " <span class=\"warn\">");
+    brim_ui_escape_html(out, rule->label);
+    brim_str_append(out, "</span>");
+  }
+  brim_str_append(out, "</p>\n");
+}
+
+static void chart_svg(const line_chart *chart, brim_str *out) {
+  if (chart->count == 0) return;
+  scale s = make_scale(chart);
+  brim_str_append(out, "<figure class=\"chart\"><figcaption>");
+  brim_ui_escape_html(out, chart->title);
+  brim_str_append(out, "</figcaption>\n");
+  put_units(chart, out);
+  brim_str_printf(out, "<svg viewBox=\"0 0 %d %d\" role=\"img\"", WIDTH, HEIGHT);
+  brim_ui_put_attribute(out, "aria-label", chart->title);
+  brim_str_append(out, ">\n");
+  put_y_axis(chart, &s, out);
+  put_x_axis(chart, &s, out);
+  for (size_t i = 0; i < 2; i++) put_rule(&s, &chart->rules[i], out);
+  for (int c = 0; c < COLOURS; c++) {
+    for (int d = 0; d < DASHES; d++) put_line(chart, &s, c, d, out);
+  }
+  put_pick(chart, &s, out);
+  brim_str_append(out, "</svg>\n");
+  put_legend(chart, out);
+  if (chart->note) {
+    brim_ui_put_class(out, "p", "note", chart->note);
+    brim_str_append_char(out, '\n');
+  }
+  brim_str_append(out, "</figure>\n");
+}
+
 //----------------------------------------- line charts -----------------------------------------
 // Throughput, memory and utilisation against the batch size. A line is a worker count and a precision; of settings that
 // differ only in other knobs, the fastest is drawn.
@@ -702,9 +1112,9 @@ typedef struct lines {
   const brim_ui_result_set *set;
   const char *colour_values[BRIM_UI_MAX_VALUES], *dash_values[BRIM_UI_MAX_VALUES];
   size_t colours, dashes;  // how many are drawn; 0 = the knob was not swept
-  char names[BRIM_UI_COLOURS + BRIM_UI_DASHES][80];
-  const char *colour_names[BRIM_UI_COLOURS], *dash_names[BRIM_UI_DASHES];
-  brim_ui_point *points;  // one per result at most
+  char names[COLOURS + DASHES][80];
+  const char *colour_names[COLOURS], *dash_names[DASHES];
+  chart_point *points;  // one per result at most
   size_t count, left_out;
   char note[320];
 } lines;
@@ -737,7 +1147,7 @@ static bool preferred(const brim_ui_result_set *set, const brim_result *a, const
                             : brim_result_memory(a) < brim_result_memory(b);
 }
 
-static void insert_by_x(brim_ui_point *points, size_t *n, brim_ui_point p) {
+static void insert_by_x(chart_point *points, size_t *n, chart_point p) {
   size_t k = (*n)++;
   for (; k > 0 && points[k - 1].x > p.x; k--) points[k] = points[k - 1];
   points[k] = p;
@@ -754,13 +1164,13 @@ static void collect_one(lines *l, const brim_result *r) {
     return;
   }
   for (size_t i = 0; i < l->count; i++) {
-    brim_ui_point *p = &l->points[i];
+    chart_point *p = &l->points[i];
     if (p->x != x->number || p->colour != colour || p->dash != dash) continue;
     if (preferred(set, r, p->result)) p->result = r;
     return;
   }
   insert_by_x(l->points, &l->count,
-              (brim_ui_point){.x = x->number, .colour = colour, .dash = dash, .result = r});
+              (chart_point){.x = x->number, .colour = colour, .dash = dash, .result = r});
 }
 
 // "At each point the fastest of Pinned, Prefetch is drawn."
@@ -796,43 +1206,43 @@ static brim_status lines_init(lines *l, const brim_ui_result_set *set) {
   if (!l->points) return brim_fail(BRIM_ENOMEM, "out of memory while drawing the report");
   if (set->colour) {
     l->colours = knob_values(set, set->colour, l->colour_values);
-    l->colours = name_values(set->shown, set->colour, l->colour_values, l->colours, BRIM_UI_COLOURS,
+    l->colours = name_values(set->shown, set->colour, l->colour_values, l->colours, COLOURS,
                              l->names, l->colour_names);
   }
   if (set->dash) {
     l->dashes = knob_values(set, set->dash, l->dash_values);
-    l->dashes = name_values(set->shown, set->dash, l->dash_values, l->dashes, BRIM_UI_DASHES,
-                            l->names + BRIM_UI_COLOURS, l->dash_names);
+    l->dashes = name_values(set->shown, set->dash, l->dash_values, l->dashes, DASHES,
+                            l->names + COLOURS, l->dash_names);
   }
   for (size_t i = 0; i < set->count; i++) collect_one(l, &set->results[i]);
   make_note(l);
   return BRIM_OK;
 }
 
-static brim_ui_chart base_chart(const lines *l) {
-  return (brim_ui_chart){.set = l->set,
-                         .points = l->points,
-                         .count = l->count,
-                         .colours = l->colours ? l->colour_names : NULL,
-                         .colour_count = l->colours,
-                         .dashes = l->dashes ? l->dash_names : NULL,
-                         .dash_count = l->dashes,
-                         .note = l->note[0] ? l->note : NULL};
+static line_chart base_chart(const lines *l) {
+  return (line_chart){.set = l->set,
+                      .points = l->points,
+                      .count = l->count,
+                      .colours = l->colours ? l->colour_names : NULL,
+                      .colour_count = l->colours,
+                      .dashes = l->dashes ? l->dash_names : NULL,
+                      .dash_count = l->dashes,
+                      .note = l->note[0] ? l->note : NULL};
 }
 
 static void put_rate(lines *l, brim_str *out) {
   for (size_t i = 0; i < l->count; i++) {
-    brim_ui_point *p = &l->points[i];
+    chart_point *p = &l->points[i];
     p->mark = !brim_result_ran(p->result);
     p->y = p->mark ? NAN : p->result->samples_per_s;
     p->low = p->mark ? NAN : p->result->samples_per_s_low;
     p->high = p->mark ? NAN : p->result->samples_per_s_high;
   }
-  brim_ui_chart chart = base_chart(l);
+  line_chart chart = base_chart(l);
   chart.title = brim_tr("Throughput, with 95 % intervals");
   char rate[64];
   chart.y_label = brim_ui_rate_unit(l->count > 0 ? l->points[0].result : NULL, l->count > 0, rate);
-  brim_ui_chart_svg(&chart, out);
+  chart_svg(&chart, out);
 }
 
 // The free memory of the device; NaN = unknown.
@@ -849,7 +1259,7 @@ static double free_bytes(const brim_ui_result_set *set) {
 static bool colours_agree(const lines *l) {
   for (size_t i = 0; i < l->count; i++) {
     for (size_t k = 0; k < i; k++) {
-      const brim_ui_point *a = &l->points[i], *b = &l->points[k];
+      const chart_point *a = &l->points[i], *b = &l->points[k];
       if (a->x != b->x || a->dash != b->dash) continue;
       double x = brim_result_memory(a->result), y = brim_result_memory(b->result);
       if (fabs(x - y) > 0.01 * fmax(x, y)) return false;
@@ -862,7 +1272,7 @@ static bool colours_agree(const lines *l) {
 static void merge_colours(lines *l) {
   size_t n = 0;
   for (size_t i = 0; i < l->count; i++) {
-    brim_ui_point p = l->points[i];
+    chart_point p = l->points[i];
     size_t k = 0;
     p.colour = NEUTRAL;
     while (k < n && (l->points[k].x != p.x || l->points[k].dash != p.dash)) k++;
@@ -881,20 +1291,20 @@ typedef struct rule_texts {
 
 // Rules at the free memory and at 80 % of it. If they are far above all points, they are only named, since the scale would
 // flatten the lines.
-static void put_rules(brim_ui_chart *chart, double free_now, double most, rule_texts *texts) {
+static void put_rules(line_chart *chart, double free_now, double most, rule_texts *texts) {
   char bytes[32], limit[32];
   brim_format_bytes((uint64_t)free_now, bytes);
   brim_format_bytes((uint64_t)(0.8 * free_now), limit);
   if (free_now > 64 * most) {
     snprintf(texts->free_now, sizeof texts->free_now, brim_tr("far above: free %s, 80 %% of it %s"),
              bytes, limit);
-    chart->rules[0] = (brim_ui_rule){free_now, texts->free_now, false, true};
+    chart->rules[0] = (chart_rule){free_now, texts->free_now, false, true};
     return;
   }
   snprintf(texts->free_now, sizeof texts->free_now, brim_tr("free: %s"), bytes);
   snprintf(texts->limit, sizeof texts->limit, brim_tr("80 %% of it: %s"), limit);
-  chart->rules[0] = (brim_ui_rule){free_now, texts->free_now, false, false};
-  chart->rules[1] = (brim_ui_rule){0.8 * free_now, texts->limit, true, false};
+  chart->rules[0] = (chart_rule){free_now, texts->free_now, false, false};
+  chart->rules[1] = (chart_rule){0.8 * free_now, texts->limit, true, false};
 }
 
 static void put_memory(lines *l, brim_str *out) {
@@ -904,7 +1314,7 @@ static void put_memory(lines *l, brim_str *out) {
   bool one = l->colours > 1 && colours_agree(l);
   if (one) merge_colours(l);
   for (size_t i = 0; i < l->count; i++) {
-    brim_ui_point *p = &l->points[i];
+    chart_point *p = &l->points[i];
     double memory = brim_result_memory(p->result);
     p->mark = !brim_result_ran(p->result);
     p->low = p->high = NAN;
@@ -916,7 +1326,7 @@ static void put_memory(lines *l, brim_str *out) {
     }
     most = fmax(most, p->y);
   }
-  brim_ui_chart chart = base_chart(l);
+  line_chart chart = base_chart(l);
   chart.title = brim_tr("Memory planned");
   chart.y_label = brim_tr("memory, log scale");
   chart.bytes = true;
@@ -933,7 +1343,7 @@ static void put_memory(lines *l, brim_str *out) {
     chart.note = l->note;
   }
   if (free_now > 0) put_rules(&chart, free_now, most, &texts);
-  brim_ui_chart_svg(&chart, out);
+  chart_svg(&chart, out);
 }
 
 static brim_status put_line_charts(const brim_ui_result_set *set, brim_str *out) {
@@ -963,7 +1373,7 @@ static brim_status put_ladder_chart(const brim_ui_result_set *set, brim_str *out
   char group[BRIM_UI_SETTING_NAME], name[BRIM_UI_SETTING_NAME], title[BRIM_UI_SETTING_NAME + 64];
   if (!set->x || !brim_result_knob_varies(set->results, set->count, set->x)) return BRIM_OK;
   size_t n = list_rungs(set, rungs), count = 0;
-  brim_ui_point *points = brim_calloc(set->count * n + 1, sizeof *points);
+  chart_point *points = brim_calloc(set->count * n + 1, sizeof *points);
   if (!points) return brim_fail(BRIM_ENOMEM, "out of memory while drawing the report");
   group_name(set, set->shown, group);
   for (size_t k = 0; k < n;) {
@@ -981,25 +1391,25 @@ static brim_status put_ladder_chart(const brim_ui_result_set *set, brim_str *out
       group_name(set, r, name);
       if (isnan(share) || strcmp(name, group) != 0) continue;
       insert_by_x(points, &count,
-                  (brim_ui_point){.x = brim_result_knob_find(r, set->x)->number,
-                                  .y = share,
-                                  .low = NAN,
-                                  .high = NAN,
-                                  .colour = (int)k,
-                                  .dash = (int)(k % BRIM_UI_DASHES),
-                                  .result = r});
+                  (chart_point){.x = brim_result_knob_find(r, set->x)->number,
+                                .y = share,
+                                .low = NAN,
+                                .high = NAN,
+                                .colour = (int)k,
+                                .dash = (int)(k % DASHES),
+                                .result = r});
     }
   }
   snprintf(title, sizeof title, "%s%s%s", brim_tr("Utilisation"), group[0] ? ": " : "", group);
-  brim_ui_chart chart = {.set = set,
-                         .title = title,
-                         .y_label = brim_tr("% of the available"),
-                         .percent = true,
-                         .points = points,
-                         .count = count,
-                         .colours = names,
-                         .colour_count = n};
-  brim_ui_chart_svg(&chart, out);
+  line_chart chart = {.set = set,
+                      .title = title,
+                      .y_label = brim_tr("% of the available"),
+                      .percent = true,
+                      .points = points,
+                      .count = count,
+                      .colours = names,
+                      .colour_count = n};
+  chart_svg(&chart, out);
   brim_free(points);
   return brim_str_status(out);
 }
@@ -1088,7 +1498,7 @@ static size_t put_group(const group_list *g, size_t first, size_t number, brim_s
     char label[BRIM_UI_SETTING_NAME];
     if (strcmp(g->names[i], g->names[first]) != 0) continue;
     if (g->one) {
-      brim_ui_setting_name(set, &set->results[i], label);
+      setting_name(set, &set->results[i], label);
     } else {
       snprintf(label, sizeof label, "%s", knob_value(&set->results[i], set->x));
     }
@@ -1207,7 +1617,7 @@ static void put_ladder_choice(const brim_ui_result_set *set, brim_str *out) {
   for (size_t i = 0; i < set->count; i++) {
     const brim_result *r = &set->results[i];
     if (!brim_result_ran(r)) continue;
-    brim_ui_setting_name(set, r, name);
+    setting_name(set, r, name);
     brim_str_printf(out, "<option value=\"%zu\"%s>", i,
                     r == set->shown ? " selected=\"selected\"" : "");
     brim_ui_escape_html(out, name);
@@ -1221,7 +1631,7 @@ static void put_ladder(const brim_ui_result_set *set, brim_str *out) {
   char name[BRIM_UI_SETTING_NAME];
   size_t n = list_rungs(set, rungs);
   if (n == 0) return;
-  brim_ui_setting_name(set, set->shown, name);
+  setting_name(set, set->shown, name);
   brim_str_append(out, "<figure class=\"panel\" id=\"ladder\"><figcaption>");
   brim_ui_escape_html(out, brim_tr("Utilisation ladder"));
   brim_str_append(out, "</figcaption>\n<p class=\"note still\">");
@@ -1277,7 +1687,7 @@ static void put_ceilings(const brim_ui_result_set *set, brim_str *out) {
   char name[BRIM_UI_SETTING_NAME], rate[64], title[128];
   if (!(data > 0) && !(device > 0)) return;
   double most = fmax(fmax(data, device), now);
-  brim_ui_setting_name(set, r, name);
+  setting_name(set, r, name);
   brim_str_append(out, "<figure class=\"panel\" id=\"ceilings\"><figcaption>");
   snprintf(title, sizeof title, brim_tr("Ceilings of this job, %s"), brim_ui_rate_unit(r, 1, rate));
   brim_ui_escape_html(out, title);
@@ -1296,7 +1706,7 @@ static void put_ceilings(const brim_ui_result_set *set, brim_str *out) {
 static void put_plan_row(const char *name, const char *place, double bytes, double whole,
                          const char *kind, brim_str *out) {
   char text[32];
-  brim_ui_bytes_text(bytes, text);
+  bytes_text(bytes, text);
   brim_str_printf(out, "<tr class=\"%s\">", kind);
   brim_ui_put(out, "th", name);
   brim_ui_put(out, "td", place);
@@ -1323,7 +1733,7 @@ static void put_facts(const brim_result *r, brim_str *out) {
     brim_ui_put(out, "dd", text);
   }
   if (r->plan.bytes_per_step > 0) {
-    brim_ui_bytes_text(r->plan.bytes_per_step, text);
+    bytes_text(r->plan.bytes_per_step, text);
     brim_ui_put(out, "dt", brim_tr("Memory traffic per step, at least"));
     brim_ui_put(out, "dd", text);
   }
@@ -1341,7 +1751,7 @@ static void put_plan(const brim_ui_result_set *set, brim_str *out) {
   char name[BRIM_UI_SETTING_NAME];
   double whole = (double)r->plan.bytes[BRIM_PLACE_DEVICE] + (double)r->plan.bytes[BRIM_PLACE_HOST];
   if (r->plan.row_count == 0) return;
-  brim_ui_setting_name(set, r, name);
+  setting_name(set, r, name);
   brim_ui_put_section(out, "plan", brim_tr("Memory plan"), name);
   brim_str_append(out, "<div class=\"two\"><table class=\"plan\">\n<tbody>\n");
   for (size_t i = 0; i < r->plan.row_count; i++) {
@@ -1661,7 +2071,7 @@ static void put_reason(const brim_ui_result_set *set, size_t index, brim_str *ou
     if (same_failure(&set->results[k], r)) return;  // reported before
   }
   for (size_t k = index + 1; k < set->count; k++) more += same_failure(&set->results[k], r);
-  brim_ui_setting_name(set, r, name);
+  setting_name(set, r, name);
   brim_str_append(out, "<li><span>");
   brim_ui_escape_html(out, name);
   if (more) brim_str_printf(out, brim_tr(" and %zu more"), more);
@@ -1816,10 +2226,10 @@ static void put_machine(const brim_result *r, const char *command, brim_str *out
   if (r->cores > 0) snprintf(text, sizeof text, brim_tr("%d, %d used"), r->cores, r->threads);
   brim_ui_put_pair(out, brim_tr("Cores"), text);
   text[0] = '\0';
-  if (r->total_bytes > 0) brim_ui_bytes_text(r->total_bytes, text);
+  if (r->total_bytes > 0) bytes_text(r->total_bytes, text);
   brim_ui_put_pair(out, brim_tr("Memory"), text);
   text[0] = '\0';
-  if (r->free_bytes > 0) brim_ui_bytes_text(r->free_bytes, text);
+  if (r->free_bytes > 0) bytes_text(r->free_bytes, text);
   brim_ui_put_pair(out, brim_tr("Free at the start"), text);
   text[0] = '\0';
   if (r->power_limit_w > 0) snprintf(text, sizeof text, "%.0f W", r->power_limit_w);

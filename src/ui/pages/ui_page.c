@@ -64,12 +64,6 @@ void brim_ui_put_pair(brim_str *out, const char *name, const char *value) {
   brim_str_append_char(out, '\n');
 }
 
-void brim_ui_put_entry(brim_str *out, const char *kind, const char *text) {
-  brim_str_printf(out, "<li class=\"%s\"><i></i>", kind);
-  brim_ui_escape_html(out, text);
-  brim_str_append(out, "</li>");
-}
-
 void brim_ui_put_command(brim_str *out, const char *command) {
   if (!command || !command[0]) return;
   brim_ui_put(out, "h3", brim_tr("Command line"));

@@ -20,8 +20,6 @@ void brim_ui_put_attribute(brim_str *out, const char *name, const char *value);
 void brim_ui_put_section(brim_str *out, const char *id, const char *title, const char *hint);
 // <dt>name</dt><dd>value</dd>; nothing where the value is "".
 void brim_ui_put_pair(brim_str *out, const char *name, const char *value);
-// <li class="kind"><i></i>text</li>: an entry of a legend.
-void brim_ui_put_entry(brim_str *out, const char *kind, const char *text);
 // The command line that made a page; NULL and "" are left out.
 void brim_ui_put_command(brim_str *out, const char *command);
 

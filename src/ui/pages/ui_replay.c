@@ -225,6 +225,13 @@ static void put_curve(const curve *c, const brim_ui_replay_options *o, size_t ep
   brim_str_append(out, "</div></figure>\n");
 }
 
+// <li class="kind"><i></i>text</li>: an entry of a legend.
+static void put_entry(brim_str *out, const char *kind, const char *text) {
+  brim_str_printf(out, "<li class=\"%s\"><i></i>", kind);
+  brim_ui_escape_html(out, text);
+  brim_str_append(out, "</li>");
+}
+
 static void put_mark_legend(size_t part, const brim_trajectory *list, size_t count, brim_str *out) {
   const brim_scene *scene = list[0].scene;
   bool met = false;
@@ -233,7 +240,7 @@ static void put_mark_legend(size_t part, const brim_trajectory *list, size_t cou
       met = brim_scene_event(scene, part, brim_trajectory_frame(&list[k], i));
     }
   }
-  if (met) brim_ui_put_entry(out, "p", brim_tr(scene->parts[part].label));
+  if (met) put_entry(out, "p", brim_tr(scene->parts[part].label));
 }
 
 // True if a limit of the curve is drawn: most limits are outside the scale while all goes well.
@@ -253,7 +260,7 @@ static void put_legend(const brim_trajectory *list, size_t count, size_t beside,
   for (size_t k = 0; k < beside; k++) {
     char kind[24];
     snprintf(kind, sizeof kind, "c%zu", k);
-    brim_ui_put_entry(out, kind, list[k].label);
+    put_entry(out, kind, list[k].label);
   }
   for (size_t i = 0; i < scene->part_count; i++) {
     if (scene->parts[i].when == BRIM_SCENE_EVENTS) put_mark_legend(i, list, count, out);
@@ -263,7 +270,7 @@ static void put_legend(const brim_trajectory *list, size_t count, size_t beside,
       limits |= shows_limit(&scene->curves[i], list + k, beside);
     }
   }
-  if (limits && scene->limit_text) brim_ui_put_entry(out, "f", brim_tr(scene->limit_text));
+  if (limits && scene->limit_text) put_entry(out, "f", brim_tr(scene->limit_text));
   brim_str_append(out, "</ul>\n");
 }
 
@@ -426,12 +433,12 @@ static void put_training_legend(const brim_ui_replay_options *o, brim_str *out) 
   bool baseline = false;
   for (size_t i = 0; i < all->count; i++) baseline |= has_baseline(o, &all->list[i]);
   brim_str_append(out, "<ul class=\"legend\">");
-  brim_ui_put_entry(out, "c0", all->training ? brim_tr("training") : brim_tr("evaluation"));
-  if (baseline) brim_ui_put_entry(out, "base", brim_tr(o->training_baseline));
+  put_entry(out, "c0", all->training ? brim_tr("training") : brim_tr("evaluation"));
+  if (baseline) put_entry(out, "base", brim_tr(o->training_baseline));
   if (all->marked >= 0) {
     step_text(o, all->marked, step);
     snprintf(text, sizeof text, brim_tr("this checkpoint: %s"), step);
-    brim_ui_put_entry(out, "here", text);
+    put_entry(out, "here", text);
   }
   brim_str_append(out, "</ul>\n");
 }
