@@ -1878,7 +1878,7 @@ static brim_status collect_steps(const brim_mappo_iteration *r) {
   return BRIM_OK;
 }
 
-// A fused rollout is one kernel of a GPU, which has no spans inside: mappo_learn.c divides it.
+// A fused rollout is one kernel of a GPU, which has no spans inside: probe_tell divides its time.
 brim_status brim_mappo_collect(const brim_mappo_iteration *r) {
   brim_mappo *w = r->w;
   BRIM_TRY(w->fusing.rollout ? mappo_fused_collect(w) : collect_steps(r));
@@ -1979,7 +1979,7 @@ static brim_status collect_on_host(const brim_mappo_iteration *r) {
 
 enum { PROBE_STEPS = 32, WARM_RUNS = 3 };  // the first runs go op by op and record
 
-// mappo_learn.c, for steps on a GPU that are measured phase by phase; others pass through
+// True for steps on a GPU that are measured phase by phase.
 static bool probes(const brim_mappo *w, const brim_spans *spans) {
   return spans && spans->exact && spans->add && !w->context.device->info.host_memory;
 }
@@ -3185,7 +3185,6 @@ static void mappo_close(void *work) {
   brim_free(w);
 }
 
-// mappo.c
 static brim_status mappo_open(const brim_work_context *context, const brim_config *config,
                               void **work) {
   brim_mappo *w = (brim_mappo *)brim_calloc(1, sizeof *w);

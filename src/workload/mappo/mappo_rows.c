@@ -100,7 +100,7 @@ static const brim_config_component_row components[] = {
     BRIM_COMPONENT("model", "actor_critic", actor_critic_args, "policy and value heads"),
 };
 
-// If the config has this key, it sets the samples of a minibatch (mappo_setup.c).
+// If the config has this key, it sets the samples of a minibatch.
 static const char *const given[] = {"data.batch_size", NULL};
 
 static const char *const yields[] = {"mappo.rollout_steps",
