@@ -8,7 +8,7 @@
 #include "base/base_fs.h"
 #include "process_run.h"
 
-// Whether there is MPI here; else the reason. With BRIM_NEED_MPI=1 a lack of it is a failure.
+// True if MPI is here; *why gets the reason otherwise. With BRIM_NEED_MPI=1 its absence is a failure.
 static inline bool mpi_is_here(const char *plugin, const char **why) {
   *why = NULL;
   if (!brim_fs_exists(plugin)) *why = "MPI (libopenmpi-dev) was not here when this was built";
@@ -23,8 +23,8 @@ static inline bool mpi_is_here(const char *plugin, const char **why) {
   return !*why;
 }
 
-// What a command line under mpirun begins with: more ranks than cores, as root too, no network. Its
-// settings that are no options go to the environment.
+// Puts the mpirun part of a command line into argv: more ranks than cores, as root too, no network. Settings that are
+// no options go to the environment.
 static inline size_t mpi_arguments(const char *ranks, const char **argv) {
   size_t n = 0;
   argv[n++] = "mpirun";

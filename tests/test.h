@@ -1,4 +1,4 @@
-// What every test program needs: cmocka in the right include order, and skipping with a reason.
+// Included by every test program: cmocka in the right include order, and skipping with a reason.
 // A program whose tests cannot run here calls BRIM_SKIP_ALL; ctest shows it as skipped.
 #ifndef BRIM_TESTS_TEST_H_
 #define BRIM_TESTS_TEST_H_
@@ -68,10 +68,10 @@ static inline void test_filter(void) {
   if (pattern) cmocka_set_test_filter(pattern);
 }
 
-// With BRIM_TEST_FULL (`make test-night`) tests that sample their cases run all of them.
+// Tests that sample their cases run all of them with BRIM_TEST_FULL (`make test-night`).
 static inline bool test_is_full(void) { return getenv("BRIM_TEST_FULL") != NULL; }
 
-// Which sample a run takes: tools/test draws it and prints it. Started by hand, a test takes the same each time.
+// Seed of the sample of a run: tools/test draws it and prints it. A test started by hand always takes the same one.
 static inline uint64_t test_seed(void) {
   const char *seed = getenv("BRIM_TEST_SEED");
   return seed ? strtoull(seed, NULL, 10) : 1;

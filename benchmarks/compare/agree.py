@@ -36,7 +36,7 @@ CASES = {
     "transformer-6-64": (TOKENS % (6, 64, 4), "transformer", dict(depth=6, hidden=64, heads=4, outputs=4), (5160, 2), None, 8),
     "simclr-96": ("simclr(backbone=resnet18(stem=imagenet), hidden=512, dim=128)", "simclr",
                   dict(stem="imagenet", hidden=512, dim=128), (96, 96, 3), 128, 8),
-    # For machines without a fast device.
+    # Small models that train within the time of a test on a machine without a fast device.
     "resnet18-tiny": ("resnet18(width=8)", "resnet", dict(name="resnet18", stem="cifar", classes=10, width=8), (16, 16, 3), 10, 8),
     "resnet50-tiny": ("resnet50(width=4, stem=imagenet)", "resnet",
                       dict(name="resnet50", stem="imagenet", classes=10, width=4), (64, 64, 3), 10, 32),

@@ -1,4 +1,4 @@
-// What the files of bench_loader share: windows of time, and the peer that reads with H5Dread.
+// Shared by the files of bench_loader: windows of time, and the peer that reads with H5Dread.
 #ifndef BRIM_BENCH_LOADER_H_
 #define BRIM_BENCH_LOADER_H_
 

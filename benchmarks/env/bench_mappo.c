@@ -256,7 +256,7 @@ static brim_status measure(bench *b, int work, int64_t windows, double *seconds)
   return status;
 }
 
-// What the last launch left: rows without an action, and episodes that ended in it.
+// Reads the report of the last launch: rows without an action, and episodes that ended in it.
 static brim_status read_back(bench *b, int64_t *bad, int64_t *episodes) {
   brim_mappo *w = b->w;
   const char *report = w->memory + w->places.report;

@@ -1,4 +1,4 @@
-// How long a store takes with many experiments: submit, count, list, a whole life of some of them.
+// Measures how long a store takes with many experiments: submit, count, list, a whole life of some of them.
 //   bench_store PLACE [--experiments 10000] [--lives 200]
 // PLACE is a new folder, or a postgres:// URL whose schema "brim_bench" is not there yet.
 #include <stdio.h>

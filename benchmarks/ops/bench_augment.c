@@ -27,7 +27,7 @@ typedef struct options {
   "color_jitter(brightness=0.8, contrast=0.8, saturation=0.8, hue=0.2, p=0.8) | " \
   "random_grayscale(p=0.2) | gaussian_blur(kernel=" kernel ", sigma=(0.1, 2.0), p=0.5) | views"
 
-// From a page's start on, and one byte behind it.
+// Two cases that fetch from host memory: aligned to a page, and one byte behind the start of one.
 #define FETCH "fetch"
 #define FETCH_ASKEW "fetch askew"
 

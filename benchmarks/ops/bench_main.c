@@ -1,4 +1,4 @@
-// What the programs that measure networks begin and end with: options, help, plug-ins, errors.
+// The frame of the programs that measure networks: options, help, plug-ins, errors.
 #include <stdio.h>
 
 #include "bench_model.h"

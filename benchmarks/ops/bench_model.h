@@ -1,4 +1,4 @@
-// What the files of bench_model share: one network on one device, and its ops timed one by one.
+// Shared by the files of bench_model: one network on one device, and its ops timed one by one.
 #ifndef BRIM_BENCH_MODEL_H_
 #define BRIM_BENCH_MODEL_H_
 
@@ -6,7 +6,7 @@
 #include "engine/engine_int.h"
 #include "measure/measure_int.h"
 
-// What the machine can do at best, of what matters for the network.
+// The machine's limits that bound the speed of a network.
 typedef struct bench_ceilings {
   double copy_bytes_per_s;  // device to device, read and write counted
   double flops_per_s;       // of a large LINEAR in the network's precision

@@ -64,7 +64,7 @@ typedef struct client {
   bool asked;  // the first of them is under way
 } client;
 
-// What comes again and again.
+// A request that recurs every `every`.
 typedef struct timer {
   int64_t due, every;
   kind what;
@@ -195,7 +195,7 @@ static void read_news(client *c, size_t most) {
   if (n > 0) news_bytes += n;
 }
 
-// What a listener reads: nothing, all, or a little each second ('d').
+// How much a listener reads: 'n' nothing, 'a' all, 'd' a little each second.
 static char reads(int i) {
   int n = i - opt.workers - pages;
   if (n < opt.asleep) return 'n';

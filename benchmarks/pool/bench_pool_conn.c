@@ -62,7 +62,7 @@ bool bench_conn_send(bench_conn *c) {
   return true;
 }
 
-// Of the text up to the end of the headers. -1: it has none.
+// Content-Length of the request or reply whose headers begin at `head`. -1: it has none.
 static long content_length(const char *head) {
   for (const char *line = strstr(head, "\r\n"); line; line = strstr(line + 2, "\r\n")) {
     if (strncasecmp(line + 2, "Content-Length:", 15) == 0) return strtol(line + 17, NULL, 10);

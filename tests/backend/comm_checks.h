@@ -1,6 +1,6 @@
-// What every communicator must do, run by each rank over an open one: test_backend_comm.c over shared
-// memory, comm_mpi_ranks.c over MPI. A rank is a process or a thread of one, so nothing here is cmocka's:
-// a check that fails is printed and counted.
+// Checks that every communicator must pass. Each rank runs them over an open one: test_backend_comm.c over shared
+// memory, comm_mpi_ranks.c over MPI. A rank is a process or a thread of one, so cmocka cannot be used here: a check
+// that fails is printed and counted.
 #ifndef BRIM_TESTS_BACKEND_COMM_CHECKS_H_
 #define BRIM_TESTS_BACKEND_COMM_CHECKS_H_
 

@@ -1,4 +1,4 @@
-// What the toy plug-in shows of itself through the extension "toy.counters".
+// Counters that the toy plug-in shows through its extension "toy.counters".
 #ifndef BRIM_TESTS_PLUGIN_TOY_H_
 #define BRIM_TESTS_PLUGIN_TOY_H_
 

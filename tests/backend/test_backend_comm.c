@@ -107,7 +107,7 @@ static int run_abandoned(const char *name, int rank, int size) {
     COMM_CHECK(brim_comm_wait(comm) == BRIM_EIO);
   }
   COMM_CHECK(strstr(brim_status_detail(), "rank 0 "));
-  // From now on every call fails with that reason.
+  // Every later call fails with the same reason.
   brim_status_clear();
   COMM_CHECK(brim_comm_wait(comm) == BRIM_EIO);
   COMM_CHECK(strstr(brim_status_detail(), "rank 0 "));

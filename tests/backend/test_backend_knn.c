@@ -99,7 +99,7 @@ static int teardown(void **state) {
   return 0;
 }
 
-// On every device: these guesses, and these sums.
+// Asserts that every device gives these guesses and these sums.
 static void expect_vote(const vote *v, const int32_t *guess, double correct, double bad) {
   for (size_t i = 0; i < device_count; i++) {
     answer a;
@@ -116,7 +116,7 @@ static void expect_vote(const vote *v, const int32_t *guess, double correct, dou
   }
 }
 
-// Of equal similarities the earlier sample is the nearer one, and of equal votes the lower class wins.
+// Ties: the earlier of two equal similarities is the nearer one, and the lower class wins equal votes.
 static void test_ties(void **state) {
   (void)state;
   static const float s[] = {

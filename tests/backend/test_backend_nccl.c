@@ -1,5 +1,5 @@
-// What the cuda backend gives ranks: calls of the host in a stream's order, and NCCL. One rank, outside
-// of a graph and inside; skipped with the reason where there is no GPU or no NCCL.
+// The cuda backend's part in work with several ranks: calls of the host in a stream's order, and NCCL. One rank,
+// outside of a graph and inside; skipped with the reason if there is no GPU or no NCCL.
 #include "backend/backend.h"
 #include "backend/backend_half.h"
 #include "base/base.h"
@@ -61,7 +61,7 @@ static void double_values(void *ctx) {
   s->calls++;
 }
 
-// What a device without NCCL does with each exchange: to the host, its work, back.
+// The same steps as an exchange on a device without NCCL: copy to the host, compute there, copy back.
 static void enqueue(brim_device *d, staged *s) {
   size_t bytes = VALUES * sizeof(float);
   assert_ok(brim_device_copy(d, s->host, s->device, bytes, BRIM_COPY_D2H));

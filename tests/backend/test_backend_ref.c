@@ -36,7 +36,7 @@ static bool too_large(const brim_case *c, const brim_op_call *call) {
   return flops > 1e7 || (image && brim_case_rows(c) > 1000);
 }
 
-// Of those that cost something one in six runs, with BRIM_TEST_FULL all.
+// True for 5 of 6 expensive cases. With BRIM_TEST_FULL all of them run.
 static bool left_out(const brim_op_call *call, size_t index) {
   double flops, bytes;
   brim_op_cost(call, &flops, &bytes);

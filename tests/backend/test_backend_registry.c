@@ -153,7 +153,7 @@ static void test_default_path(void **state) {
   assert_int_equal(unsetenv("BRIM_PLUGIN_PATH"), 0);
 }
 
-// What a plug-in allocates through the host is counted under the right tag.
+// The host counts each allocation of a plug-in under the right tag.
 static void test_host_allocations(void **state) {
   (void)state;
   brim_registry *r;

@@ -33,7 +33,7 @@ static void levels(void **state) {
   assert_int_equal(seen_count, 3);
 }
 
-// What a sink writes for one call.
+// Returns the text that a sink writes for one call.
 static char *written(brim_log_sink sink, brim_log_level level, const char *text) {
   char *data = NULL;
   size_t size = 0;

@@ -162,7 +162,7 @@ static void other_handler(int number) {
   _exit(42);
 }
 
-// In a child: SIGBUS outside of the guard goes to the handler that was there before.
+// A SIGBUS outside of the guard goes to the earlier handler. It may end the process, so a child causes it.
 static int child_exit(bool handler) {
   pid_t child = fork();
   if (child == 0) {

@@ -87,7 +87,8 @@ static void bootstrap(void **state) {
   assert_true(low2 != low || high2 != high);
 }
 
-// Of 1 to 101 the interval of the median is known: ranks 51 -+ z sqrt(101) / 2, both tails cut.
+// The interval of the median of 1 to 101 is known: ranks 51 -+ z sqrt(101)
+// 2, both tails cut.
 static void interval_by_theory(void **state) {
   (void)state;
   double v[101], low, high;

@@ -164,7 +164,7 @@ static case_shape draw_image(brim_philox4 a, brim_philox4 b) {
                       .w = draw_size(b.v[0], 12)};
 }
 
-// What is pooled has a square window that is covered.
+// Pooling needs a square window and padding smaller than it.
 static void draw_pool(brim_philox4 c, case_shape *s) {
   draw_window(c, s);
   s->s = s->r;

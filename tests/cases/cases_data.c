@@ -252,7 +252,7 @@ static bool adds_to(const brim_case *c, int output) {
   }
 }
 
-// What is overwritten starts as NaN, so that a value left out shows.
+// Outputs that an op overwrites start as NaN, so that a value it does not write shows.
 static void fill_output(const brim_case *c, const brim_op_call *call, brim_case_data *d) {
   for (int i = 0; i < call->out_count; i++) {
     int64_t count = brim_tensor_count(&call->out[i]);

@@ -4,7 +4,7 @@
 
 #include "cases/cases.h"
 
-// What a random shape of a group looks like.
+// The form of an op's random shapes.
 typedef enum case_kind {
   CASE_LINEAR,
   CASE_FLAT,       // (n, k) or (n, l, k)
@@ -29,7 +29,7 @@ typedef struct case_shape {
   int32_t stride, pad, heads;
 } case_shape;
 
-// What differs between cases of one op besides the shape.
+// Differences between the cases of one op, besides the shape.
 typedef struct case_variant {
   const char *text;
   brim_op_attr attr;

@@ -601,7 +601,7 @@ static const case_variant linear_tf32_variants[] = {
     BRIM_OP_##op, CASE_##kind, shapes##_shapes, COUNT(shapes##_shapes), shapes##_speed, \
         COUNT(shapes##_speed), variants##_variants, COUNT(variants##_variants)          \
   }
-// In the list alone: not fuzzed, not timed.
+// A group that only the list has: not fuzzed, not timed.
 #define LISTED(op, kind, shapes, variants)                                       \
   {                                                                              \
     BRIM_OP_##op, CASE_##kind, shapes##_shapes, COUNT(shapes##_shapes), NULL, 0, \

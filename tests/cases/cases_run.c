@@ -35,8 +35,8 @@ static brim_status download(brim_device *device, const brim_tensor *t, double *v
   return status;
 }
 
-// On a host device at an odd multiple of 64 bytes, which is what a caller may do at worst: a library
-// that counts on more writes where it must not.
+// On a host device the workspace starts at an odd multiple of 64 bytes, the worst alignment that a caller may give. A
+// library that assumes a larger one writes outside of it.
 static brim_status give_workspace(brim_case_loaded *out) {
   brim_op_call *call = &out->call;
   size_t bytes = call->workspace_bytes, room = bytes + GUARD + BRIM_ALIGN;

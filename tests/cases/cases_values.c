@@ -8,7 +8,7 @@
 
 //---------------------------------- batch normalisation ----------------------------------
 
-// Where the tensors of a call lie.
+// The tensors of a batch norm's call.
 typedef struct norm_slots {
   double *x, *gain, *bias, *z;                              // z may be NULL
   double mean[CASE_MAX_CHANNELS], rstd[CASE_MAX_CHANNELS];  // of x, per channel

@@ -111,7 +111,7 @@ static void run(brim_device *device, brim_op_call call) {
 
 //---------------------------------- forward and backward ----------------------------------
 
-// What BATCHNORM would do, into the same outputs.
+// Computes the outputs of BATCHNORM with the ops that do it in parts.
 static void forward_in_parts(brim_device *device, const brim_case *c, const brim_op_call *whole,
                              int64_t count) {
   parts p = open_parts(device, c, count, 3);
@@ -159,7 +159,7 @@ static void add_figures(const parts *p) {
   brim_free(all);
 }
 
-// What BATCHNORM_BWD would do, into the same outputs.
+// Computes the outputs of BATCHNORM_BWD with the ops that do it in parts.
 static void backward_in_parts(brim_device *device, const brim_case *c, const brim_op_call *whole,
                               int64_t count) {
   parts p = open_parts(device, c, count, 2);

@@ -154,7 +154,7 @@ static void run_all(fixture *f, brim_device *device) {
   assert_int_equal(t.failed, 0);
 }
 
-// What was normalised by a batch's statistics is made again by applying them: the same bits.
+// BATCHNORM_APPLY with the statistics that BATCHNORM computed gives the same bits as BATCHNORM.
 static void recompute(brim_device *device, const brim_case *c, int *compared) {
   brim_op_call call;
   brim_case_call(c, &call);

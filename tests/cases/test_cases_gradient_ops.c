@@ -46,7 +46,7 @@ static void test_conv(void **state) {
   check_op(BRIM_OP_CONV, conv_gradient, 300);
 }
 
-// What the gradient of a batch normalisation gets and gives.
+// Inputs and outputs of the gradient of a batch normalisation.
 typedef struct norm_arrays {
   double *y, *mean, *rstd;  // from the forward
   double *first, *second;   // the gradient in two parts

@@ -80,8 +80,8 @@ static void replace(brim_str *text, const char *from, const char *to) {
   *text = out;
 }
 
-// What stands for a measured time such as `1.2 s` or `2 min 05 s` at `c`, for a size such as `1.5 KiB`, or for the
-// number of a rate such as `1.2 M samples/s`, and the length of that; NULL where there is none.
+// Finds a measured time such as `1.2 s` or `2 min 05 s`, a size such as `1.5 KiB`, or the number of a rate such as `1.2
+// M samples/s` at `c`. Returns its replacement and its length; NULL if there is none.
 static const char *measured(const char *c, size_t *length) {
   static const char *const units[] = {"ns", "us", "ms", "s", "min", "h", "MB/s", "GB/s"};
   size_t n = strspn(c, "0123456789.,");
@@ -185,7 +185,7 @@ static void append_lines(brim_str *to, const char *mark, const char *text, shell
   }
 }
 
-// Which place of the function asks for this heading: 1 for the first line that did, 2 for the second.
+// Numbers the lines of a function that ask for the same heading: 1 for the first line, 2 for the second.
 static int place_of(const char *heading, int line) {
   static struct {
     char *heading;

@@ -28,7 +28,7 @@ typedef struct shell_result {
 // Runs `fmt` with sh; "brim" in it is the built program (a shell function). Fails the test when the
 // shell itself does not start.
 shell_result shell(const char *fmt, ...) BRIM_PRINTF(1, 2);
-// How long a line may take (180 s).
+// Longest run of one shell line. At the start 180 s.
 extern int64_t shell_limit_ms;
 void shell_free(shell_result *result);
 // The same, asserting on the exit code and that `part` (may be NULL) is in stdout or stderr.
@@ -37,15 +37,15 @@ void expect(int code, const char *part, const char *command);
 void has(const char *text, const char *words);
 void has_not(const char *text, const char *words);
 
-// What a command prints is kept in words/<test>.txt. A new wording then needs no edit of a test: `make words`
-// renews those files, and the diff shows the new words. A block is found by the test function and the command;
-// (2) is the second place of the function that runs this command. A place in a loop has a block for each text.
-// Paths, versions, sizes and measured times are replaced. Output that depends on the machine in another way (devices,
-// CPU, user) does not belong there.
+// The files words/<test>.txt keep the output of commands. A new wording then needs no edit of a test: `make words`
+// renews those files, and the diff shows the new words. A block is found by the test function and the command; (2) is
+// the second place of the function that runs this command. A place in a loop has a block for each text. Paths,
+// versions, sizes and measured times are replaced. Output that depends on the machine in another way (devices, CPU,
+// user) does not belong there.
 //
-// says: the exit code, and all that is printed. says_lines: only the lines with `part`, which is a key, an
-// option, a file or the like, and no words. says_rows: the same for rows of reports, where numbers
-// with a decimal point, shares and bytes are replaced. said, said_lines, said_rows: the same of a result.
+// `says` compares the exit code and the whole output. `says_lines` compares only the lines that contain `part`: a key,
+// an option or a file, not wording. `says_rows` does the same for rows of reports and also replaces shares, bytes and
+// numbers with a decimal point. `said`, `said_lines` and `said_rows` do this for a result.
 #define says(code, command) says_at(__FILE__, __LINE__, __func__, code, SHELL_ALL, NULL, command)
 #define says_lines(code, part, command) \
   says_at(__FILE__, __LINE__, __func__, code, SHELL_LINES, part, command)

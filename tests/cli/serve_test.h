@@ -12,7 +12,7 @@
 
 enum { TRIES = 1500, PAUSE_US = 100 * 1000 };
 
-// What a test before this one left.
+// Removes the files of earlier tests.
 static inline int fresh(void **state) {
   (void)state;
   shell_result r =
@@ -28,7 +28,7 @@ typedef struct told {
   char pin[64];
 } told;
 
-// What a server prints: {"event":"serving",...,"port":N,...}
+// Takes the port and the pin from a server's first line: {"event":"serving",...,"port":N,...}
 static inline brim_status take_line(void *ctx, const brim_child_line *line) {
   told *t = ctx;
   const char *at = strstr(line->text, "\"port\":"), *pin = strstr(line->text, "sha256//");
@@ -83,7 +83,7 @@ static inline brim_child *work(const pool *p, const char *folder) {
                NULL);
 }
 
-// With SIGTERM, as a system that shuts down does.
+// Ends the process with SIGTERM, as a system that shuts down does.
 static inline int end(brim_child *child) {
   bool ended = false;
   assert_ok(brim_child_signal(child, SIGTERM));

@@ -121,7 +121,7 @@ static void test_exit_codes(void **state) {
   expect(4, "memory", "BRIM_ALLOC_FAIL=1+ brim version");
 }
 
-// How a child ended is only known where SIGCHLD is not ignored.
+// A parent that ignores SIGCHLD cannot learn how its child ended, so brim must stop ignoring it.
 static void test_children_are_waited_for(void **state) {
   (void)state;
   static const char *const words[] = {"brim", "version"};

@@ -202,7 +202,7 @@ static void test_resume(void **state) {
 
 static void nothing(void) {}
 
-// What is done with a trained network; the checkpoint is made once.
+// Commands that use a trained network. The checkpoint is made once.
 static void test_trained(void **state) {
   (void)state;
   const char *const words[] = {"brim",

@@ -78,7 +78,7 @@ static void test_eval(void **state) {
   says(2, "brim eval evaluated/best.safetensors --episodes=1000001");
 }
 
-// What walks says in how many episodes it did; what stands does not.
+// eval counts the episodes in which a walking robot walked; a standing one has no such number.
 static void test_eval_walk(void **state) {
   (void)state;
   expect(0, NULL,
@@ -174,7 +174,7 @@ static void test_example(void **state) {
   says(2, "brim train ars " WALK "'env=plugin:walk(cells=3)' --output-dir none 2>&1");
 }
 
-// With new episodes every rollout of the cart-pole has as many steps, and each is worth 1.
+// A training with ars.restart cannot learn the cart-pole: every rollout has the same number of steps, each worth 1.
 static void test_restart_equal(void **state) {
   (void)state;
   shell_result r = shell(
@@ -187,8 +187,8 @@ static void test_restart_equal(void **state) {
   shell_free(&r);
 }
 
-// Where the config leaves it open whether episodes restart, the environment decides: in the run's own
-// config.yaml too, which trains the same again.
+// If the config leaves open whether episodes restart, the environment decides. The run's own config.yaml keeps the
+// decision, so training from it gives the same result.
 static void test_restart_open(void **state) {
   (void)state;
   write_file("open.yaml",
@@ -302,8 +302,8 @@ static void test_bench(void **state) {
   "--device "                                                                               \
   "ref --no-ceilings --output-dir steady ars.num_dirs=2 ars.dir_chunk=2 "
 
-// What a machine measures is not to be relied on: the records are rewritten as steady ones, of which
-// the larger setting is ten times as fast.
+// Measured rates differ from machine to machine. So the test rewrites the records as steady ones, with the larger
+// setting ten times as fast.
 static void test_verify_and_apply(void **state) {
   (void)state;
   write_file(

@@ -48,7 +48,7 @@ static void test_ceilings(void **state) {
   check_records(true);
 }
 
-// What is remembered is taken, not measured.
+// Ceilings in the cache are used without a new measurement.
 static void test_remembered(void **state) {
   (void)state;
   quiet_machine_measure("cache", "ref");

@@ -167,7 +167,7 @@ static void test_a_device_that_is_not_here(void **state) {
   free_scaling(all, 3);
 }
 
-// As soon as the first number of devices is in the file.
+// Interrupts as soon as the file has the first number of devices.
 static void test_interrupted(void **state) {
   (void)state;
   fresh();

@@ -1,6 +1,6 @@
-// What is done with a sweep: --resume, --apply, --verify, --all, --benchmark-batch. What a machine
-// measures is not to be relied on: where a recommendation is needed the records of a sweep are
-// rewritten as steady ones, and a resumed sweep takes them over.
+// Uses of a finished sweep: --resume, --apply, --verify, --all, --benchmark-batch. Measured rates differ from machine
+// to machine. A test that needs a recommendation rewrites the sweep's records as steady ones, and a resumed sweep takes
+// them over.
 #include <math.h>
 #include <unistd.h>
 
@@ -106,7 +106,7 @@ static void test_resume_lacks_new_keys(void **state) {
   expect(0, "another config", SWEEP "--resume data.allow_external=true");
 }
 
-// What did not run is tried again; what is no part of the sweep puts the file aside.
+// Settings that failed to run are tried again. A record that does not belong to the sweep makes brim rename the file.
 static void test_resume_leaves_out(void **state) {
   (void)state;
   make_sweep(small, rising);
@@ -313,7 +313,7 @@ static void test_resume_interrupted(void **state) {
   assert_non_null(strstr(r.out, "the same command continues from there"));  // it has --resume
   assert_null(strstr(r.out, "--resume"));
   shell_free(&r);
-  // On a busy machine the signal may come as late as in the second of the two new settings.
+  // Usually 5. On a busy machine the signal may come as late as in the second of the two new settings.
   brim_result *results;
   size_t count;
   assert_ok(brim_results_read("out/results.jsonl", &results, &count, NULL));
@@ -325,7 +325,7 @@ static void test_resume_interrupted(void **state) {
   free_all(results, count);
 }
 
-// What the command line has already is no advice; --resume is, where it was not given.
+// The advice after an interrupt names --resume if the command lacked it, and no option that the command already has.
 static void test_interrupted_advice(void **state) {
   (void)state;
   remove_all("out");
@@ -495,7 +495,7 @@ static void test_apply_elsewhere(void **state) {
          "--precisions fp32 --steps 2 --repeats 1 --output-dir out --resume");
 }
 
-// What cannot be edited is known before anything is measured.
+// A config that cannot be edited is refused before anything is measured.
 static void test_apply_refused(void **state) {
   (void)state;
   remove_all("out");
@@ -542,7 +542,7 @@ static void test_apply_of_noisy_results(void **state) {
   free_all(results, 4);
 }
 
-// What changes learning is applied where it was asked for, and told where it was not.
+// --apply writes a knob that changes learning only if the command names it. Otherwise brim only reports its gain.
 static void test_learning_is_kept(void **state) {
   (void)state;
   make_sweep(small, rising);

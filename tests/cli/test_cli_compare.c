@@ -269,7 +269,7 @@ static void test_keys_of_one_side(void **state) {
   shell_free(&s);
 }
 
-// What a killed sweep leaves is compared as far as it is whole.
+// A file that a killed sweep left is compared up to its torn line.
 static void test_torn(void **state) {
   (void)state;
   FILE_OF("a.jsonl", before);

@@ -88,7 +88,7 @@ static void test_narrow(void **state) {
   shell_free(&r);
 }
 
-// Of many experiments status shows a fair mix, the best results first, by the best value of a run.
+// A short list of many experiments mixes states fairly. Done ones come first, ordered by the best value of each run.
 static void test_status_of_many(void **state) {
   (void)state;
   lab_result rows[24];

@@ -4,7 +4,7 @@
 #include "cli_test.h"
 #include "config/config.h"
 
-// What bash offers for a line, one word per line, into stdout.txt of the result.
+// Runs bash's completion of a line. stdout.txt of the result has one word per line.
 static shell_result ask(const char *line) {
   return shell(
       "brim completion bash > brim.bash && cat > ask.bash <<'END'\n"

@@ -30,7 +30,7 @@ static brim_source *open_set(const char *name, const brim_argument *args, size_t
   return source;
 }
 
-// What `brim data make` was asked for, from its own source.
+// Opens the source that `brim data make` reads, with the arguments the command was given.
 static brim_source *open_synthetic(const int64_t *dims, size_t rank, int64_t classes,
                                    int64_t targets, const char *dtype, const char *split) {
   brim_value items[4];
@@ -414,7 +414,7 @@ static void test_force(void **state) {
   remove_all("own own.before own.link");
 }
 
-// What a killed process left of the same target goes with the next one; nothing else does.
+// Temporary files of a killed process go when the next one writes the same target. Other files stay.
 static void test_left_temporaries(void **state) {
   (void)state;
   remove_all("left left.* other.h5.*");

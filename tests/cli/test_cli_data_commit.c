@@ -1,6 +1,6 @@
-// How what make and convert wrote gets its name, in this process: system calls are watched and failed
-// here. Everything is on the disk before the name is; of two writers one wins; a name that is replaced
-// is never gone; what was written wrong is found by reading it back.
+// make and convert give their output its name. The tests run in this process and watch system calls or fail them. Data
+// are on the disk before the name is; one of two writers wins; a name that is replaced always exists; reading back
+// finds wrong bytes.
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -367,7 +367,7 @@ static void test_never_gone(void **state) {
   clear();
 }
 
-// What came into the place of the set just before it is replaced is not brim's: it goes back there.
+// Another program replaces the set just before brim does. Its folder is not brim's, so brim puts it back.
 static void test_foreign_stays(void **state) {
   (void)state;
   need_exchange();

@@ -1,5 +1,4 @@
-// What brim reports about data with something wrong in them: NaN, broken records, labels, sizes; by
-// which exit code, how often, and with which advice.
+// Reports of brim about bad data: NaN, broken records, labels, sizes. Each has its exit code, its count and its advice.
 #include <hdf5.h>
 #include <math.h>
 #include <unistd.h>
@@ -75,7 +74,7 @@ static void test_nan(void **state) {
   expect(0, NULL, "rm -rf nan run");
 }
 
-// Of an HDF5 file the target's dataset is named, not the input's.
+// The message names the target's dataset in the HDF5 file, not the input's.
 static void test_nan_target(void **state) {
   (void)state;
   float value = NAN;
@@ -237,7 +236,7 @@ static void test_splits_apart(void **state) {
   expect(0, NULL, "rm -rf apart");
 }
 
-// What was written is what is read, whatever the number of classes; formats that cannot hold it refuse.
+// Every number of classes reads back as written; formats that cannot hold it refuse.
 static void test_class_counts(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf many && brim data make many --format idx --classes 25 --samples 500");
@@ -405,8 +404,8 @@ static void test_broken_while_running(void **state) {
   expect(0, NULL, "rm -rf some run");
 }
 
-// What was learned before a record that cannot be read is kept, micro-batches of its step are not:
-// repaired, the run continues as if nothing had been wrong.
+// A record that cannot be read ends the run. The steps before it are kept, the micro-batches of its own step are not.
+// With the record repaired, a resumed run gives the same bytes as an undisturbed one.
 static void test_mended(void **state) {
   (void)state;
   static const char train[] =

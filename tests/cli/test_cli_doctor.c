@@ -7,8 +7,7 @@ static const char config[] =
     "data: {batch_size: 32}\n"
     "training: {epochs: 2}\n";
 
-// Where this machine itself has something bad, that is the machine's: the code is 0 or 1, and never
-// another.
+// This machine may have faults of its own, so the exit code is 0 or 1, but never another.
 static void test_machine(void **state) {
   (void)state;
   shell_result r = shell("brim doctor --quick");
@@ -112,7 +111,7 @@ static void test_commands(void **state) {
   json_decref(value);
 }
 
-// What an earlier run of this very command wrote is what a checkpoint takes.
+// After a run of the same command, the sizes of checkpoints and logs are those it wrote, not estimates.
 static void test_written(void **state) {
   (void)state;
   int code;

@@ -78,7 +78,7 @@ static void test_kinds(void **state) {
   }
 }
 
-// What a sweep changes in the file later has a comment that names the value: an edit then removes it.
+// A comment beside each value that a sweep may change names that value, so that an edit removes the comment too.
 static void test_comments(void **state) {
   (void)state;
   expect(0, NULL,
@@ -115,8 +115,8 @@ static void test_images(void **state) {
   expect(0, NULL, "cd mix && brim train bare.yaml --max-steps 1 --epochs 1 --output-dir b -q");
 }
 
-// What is advised where nothing can be evaluated, where images are broken, where data were named
-// instead of a config. After test_images.
+// Advice for three cases: nothing can be evaluated, images are broken, and the command names data instead of a config.
+// Runs after test_images.
 static void test_advice(void **state) {
   (void)state;
   says_lines(0, "dataset.val",
@@ -195,7 +195,7 @@ static void test_mistakes(void **state) {
          "brim init 'odd: #1' -o odd.yaml && brim config check odd.yaml && "
          "brim train odd.yaml --max-steps 1 --output-dir odd_run -q");
   expect(0, "\"event\":\"init\"", "cd 'odd: #1' && brim init --json");
-  // In Korean the comments are Korean and the config is the same.
+  // --lang ko writes Korean comments and the same config.
   expect(0, NULL,
          "brim init here.h5 -o en.yaml --force && "
          "brim --lang ko init here.h5 -o ko.yaml --force && "

@@ -90,7 +90,7 @@ static void test_bench(void **state) {
   assert_non_null(strstr(r.out, "샘플/s"));
   const char *rule = strstr(r.out, "\n─");
   assert_non_null(rule);
-  // Where the last column, 상태, begins: behind two blanks in the heading and in every row.
+  // The last column, 상태, begins behind two blanks in the heading and in every row.
   const char *head = rule;
   while (head > r.out && head[-1] != '\n') head--;
   char line[512];
@@ -121,7 +121,7 @@ static void test_bench(void **state) {
   brim_free(page);
 }
 
-// What is written for programs and for brim itself is read back in the other language.
+// Output for programs and for brim's own use is the same in both languages, so either can resume a run of the other.
 static void test_train_and_resume(void **state) {
   (void)state;
   write_file("ko.yaml", small);

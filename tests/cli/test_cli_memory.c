@@ -1,4 +1,4 @@
-// What a run tells about a GPU's memory, on a made-up one: foreseen, measured once, explained.
+// Reports about a GPU's memory, on a fake GPU: the forecast, one measurement, the explanation.
 #include <math.h>
 
 #include "cli/train/cli_train.h"
@@ -34,7 +34,7 @@ static brim_status check(brim_cli_memory *m) {
   return brim_cli_memory_check_plan(m, &own, &plan);
 }
 
-// As brim_run_train does it.
+// Configures, plans and steps in the order of brim_run_train.
 static void start(brim_cli_memory *m, int steps) {
   const brim_workload_table *table = m->job->work->table;
   void *work = m->job->work->state;
@@ -108,7 +108,7 @@ static void test_explained(void **state) {
   brim_cli_job_close(&job);
 }
 
-// On a device that is the host nothing of this appears.
+// A device that uses host memory has no such reports.
 static void test_silent_on_the_host(void **state) {
   (void)state;
   brim_cli cli = {.quiet = true};
@@ -130,7 +130,7 @@ static void test_silent_on_the_host(void **state) {
   brim_cli_job_close(&job);
 }
 
-// Where samples come from, in words and as JSON.
+// The source of the samples, in words and as JSON.
 static void test_where_samples_come_from(void **state) {
   (void)state;
   static const struct {

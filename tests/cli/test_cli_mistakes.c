@@ -138,7 +138,7 @@ static void test_words(void **state) {
   EXPECT_ALL(rows);
 }
 
-// What was trained does not suit what is asked of it: known before the first sample.
+// Checkpoints that do not fit the command are refused before the first sample.
 static void test_other_checkpoints(void **state) {
   (void)state;
   static const char *const rows[] = {

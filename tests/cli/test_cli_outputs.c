@@ -138,7 +138,7 @@ static void test_files_that_are_there(void **state) {
   expect(0, NULL, "grep -q mine runs/two/sweep.json");
 }
 
-// What a command reads, or writes besides, is no output.
+// Files that a command reads, or writes for other reasons, are refused as output.
 static void test_no_input_is_an_output(void **state) {
   (void)state;
   write_file("own.yaml", "model: mlp(depth=1, hidden=8)\ndata:\n  path: d.h5\n");

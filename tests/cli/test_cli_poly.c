@@ -138,7 +138,7 @@ static void test_diagnosis(void **state) {
              "train poly.yaml --output-dir lost poly.rate=90 poly.iterations=400");
 }
 
-// What brim says in its place, of a workload that says nothing: no batches where there are none.
+// A workload without texts of its own gets brim's. They mention no batches, because this workload has none.
 static void test_bare(void **state) {
   (void)state;
   shell_result r = shell("rm -rf bare; " POLY "train poly.yaml workload=bare --output-dir bare");

@@ -288,8 +288,8 @@ static void test_mistakes(void **state) {
   assert_false(has_file("m/profile.json"));
 }
 
-// What was measured is printed though it cannot be written. /dev/full is no disk: a limit on the size of
-// files serves as one.
+// The measurement is printed even if its file cannot be written. A limit on the size of files stands for a full disk:
+// /dev/full cannot hold an output folder.
 static void test_full_disk(void **state) {
   (void)state;
   shell_result r = shell("ulimit -f 8; trap '' XFSZ; " QUICK "--output-dir full");

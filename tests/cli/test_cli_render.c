@@ -145,7 +145,8 @@ static void test_typical(void **state) {
   assert_int_equal(json_integer_value(json_object_get(line, "median_of")), 101);
   int chosen = (int)json_integer_value(json_object_get(line, "typical"));
   const json_t *replays = json_object_get(line, "replays");
-  // In front of it the one where both differ most, which no other is shown before.
+  // The first replay is the episode in which policy and baseline differ most. The typical one follows, unless both are
+  // the same episode.
   const size_t at = json_array_size(replays) - 2;
   const int telling = (int)json_integer_value(json_object_get(line, "episode"));
   assert_true(at == (telling == chosen ? 0 : 2));

@@ -70,7 +70,7 @@ static void test_file_size_limit(void **state) {
   expect(1, NULL, "ls limited | grep tmp");
 }
 
-// What is allowed but seldom meant is reported in one line.
+// Settings that are allowed but seldom intended get one line.
 static void test_train_says_what_is_seldom_meant(void **state) {
   (void)state;
   remove_all("odd");
@@ -146,8 +146,7 @@ static void test_interrupt(void **state) {
   }
 }
 
-// Of two signals in one go the second says nothing new; a later one ends a step that takes too long
-// at once.
+// Two signals at once count as one. A later one ends a slow step at once.
 static void test_interrupt_twice(void **state) {
   (void)state;
   remove_all("stopped");
@@ -582,7 +581,7 @@ static void test_start_from_weights(void **state) {
   shell_free(&r);
 }
 
-// What is reported of loading: per sample, broken samples, and why pageable memory is slower.
+// Reports about loading: time per sample, broken samples, and why pageable memory is slower.
 static void test_loading_texts(void **state) {
   (void)state;
   brim_run_loading l = {.samples = 10,

@@ -1,5 +1,5 @@
-// What comes from outside does no harm: names that steer terminals, configs that name code, folders of
-// others, inputs that are no files, a quota of CPU time. And --color holds for errors.
+// Input from outside does no harm: names with terminal codes, configs that name code, folders of other users, inputs
+// that are no files, a quota of CPU time. And --color also holds for errors.
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -436,7 +436,7 @@ static void test_control_while_nothing_runs(void **state) {
   expect(2, NULL, "brim sweep cancel ffffffffffff");
 }
 
-// What only the sweep knows: where an experiment runs, and why others wait.
+// The reasons come from the running sweep: which device an experiment has, and why others wait.
 static void status_explains(void) {
   bool explains = false;
   for (int i = 0; i < 50 && !explains; i++) {  // none may run for a moment

@@ -75,7 +75,7 @@ static void test_a_load_that_is_missing(void **state) {
   shell_free(&r);
 }
 
-// What is recorded of a recording is the recording.
+// Recording a replay gives the same file.
 static void test_record_and_csv(void **state) {
   (void)state;
   write_recording("eight.jsonl", 8, 2);
@@ -98,7 +98,7 @@ static void test_record_and_csv(void **state) {
   shell_free(&r);
 }
 
-// What brim top reads, or did not write, stays as it is; nothing is made either.
+// brim top overwrites neither its input nor a file that it did not write, and makes no new one.
 static void test_other_files(void **state) {
   (void)state;
   write_recording("own.jsonl", 1, 1);
@@ -162,7 +162,7 @@ static void test_into_a_pipe(void **state) {
   shell_free(&r);
 }
 
-// What is printed goes nowhere, not into the file that is opened next.
+// With stdout closed, the next file that is opened gets its descriptor. Printed text must not go into that file.
 static void test_closed_output(void **state) {
   (void)state;
   write_recording("few.jsonl", 1, 2);

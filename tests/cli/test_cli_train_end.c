@@ -1,5 +1,5 @@
-// What the train command says at the end of a run, of one that continued, of one that has nothing
-// left to do; and what the commands say to a checkpoint that is damaged.
+// The last words of the train command: after a run, after one that continued, after one that has nothing left to do.
+// And the messages for a damaged checkpoint.
 #include <math.h>
 #include <unistd.h>
 
@@ -118,7 +118,8 @@ static void test_a_finished_run_tells_its_best(void **state) {
   }
 }
 
-// What a step is made of, where more was asked for than there is; and a run that was not evaluated says so.
+// The report names the real size of a step if the config asks for more samples than the set has. A run without an
+// evaluation gives the reason.
 static void test_less_than_was_asked_for(void **state) {
   (void)state;
   remove_runs();

@@ -46,7 +46,7 @@ static int train_whole(void **state) {
   return 0;
 }
 
-// What the first rank prints is what one process prints; the others print nothing.
+// Rank 0 prints what a single process prints; the other ranks print nothing.
 static void test_output(void **state) {
   (void)state;
   fresh("out out2 out3");
@@ -267,7 +267,7 @@ static void test_disagreeing(void **state) {
     shell_free(&r);
     assert_false(has_file("apart/last.safetensors"));
   }
-  // What is each machine's own may differ.
+  // Keys that describe a machine may differ between ranks.
   shell_result r = shell(
       "export BRIM_RANKS=2 BRIM_RANKS_NAME=/brim-test-apart-$$\n"
       "BRIM_RANK=0 timeout -s KILL 120 " BRIM_BINARY

@@ -51,7 +51,7 @@ static int setup(void **state) {
   return 0;
 }
 
-// What eval says is what training said of the same weights, and what predict's rows add up to.
+// eval gives the figures that training gave for the same weights, and the rows of predict add up to them.
 static void test_figures(void **state) {
   (void)state;
   shell_result r = shell("brim eval run/last.safetensors --json");

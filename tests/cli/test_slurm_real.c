@@ -238,7 +238,7 @@ static void test_a_killed_sweep(void **state) {
       "wc -l) submitted $(grep -c 'experiments are Slurm job' sweep.log)");
 }
 
-// What an experiment of two ranks is started with; this srun runs one.
+// Shows the command that starts an experiment of two ranks. This srun runs one of them.
 static void test_the_command_of_two_ranks(void **state) {
   (void)state;
   fresh("gpus: 2\nepochs: 2\nlr: [0.1]\n");

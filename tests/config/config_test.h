@@ -54,7 +54,7 @@ static inline void assert_ints(const brim_config *config, const char *key, const
   assert_string_equal(got, text);
 }
 
-// By the key's own type.
+// Compares by the key's own type.
 static inline void assert_key(const brim_config *config, const char *key, const char *text) {
   const brim_config_key *row = brim_config_key_find(key);
   if (!row) fail_msg("no key %s", key);

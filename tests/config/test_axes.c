@@ -209,7 +209,7 @@ static void what_is_refused(void **state) {
   brim_config_close(config);
 }
 
-// What is printed of a grid is the same grid.
+// A grid that was printed loads back as the same grid.
 static void a_printed_grid_loads_back(void **state) {
   (void)state;
   static const char *const texts[] = {

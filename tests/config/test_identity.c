@@ -1,5 +1,5 @@
-// What makes an experiment: which spellings and keys change its id, the config it is stored with, and
-// the group of its seeds.
+// The identity of an experiment: which spellings and keys change its id, the config it is stored with, and the group of
+// its seeds.
 #include "base/base.h"
 #include "config_test.h"
 

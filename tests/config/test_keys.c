@@ -297,7 +297,7 @@ static const char *const round_trips[] = {
     "dataloader: {train: \"basic(split=train, prefetch_factor=7)\", val: basic(batch_size=9)}\n",
 };
 
-// What is printed loads back, in RUN mode, to the same config, point by point.
+// A printed grid loads back, in RUN mode, to the same config at each point.
 static void printed_yaml_loads_back(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof round_trips / sizeof round_trips[0]; i++) {
@@ -484,7 +484,7 @@ static bool is_listed(const char *const *list, const char *name) {
   return false;
 }
 
-// What checkpoints of 0.1 have, and warn of when a run is resumed with another value.
+// The keys that checkpoints of 0.1 have, and that warn when a run is resumed with another value.
 static void keys_of_checkpoints(void **state) {
   (void)state;
   static const struct {
@@ -572,7 +572,7 @@ static void assert_korean(const char *meaning) {
   fail_msg("no Korean for: %s", meaning);
 }
 
-// What `config explain` prints of keys and components has a translation.
+// Every text that `config explain` prints about keys and components has a translation.
 static void meanings_are_translated(void **state) {
   (void)state;
   for (size_t i = 0; i < brim_config_key_count(); i++) {

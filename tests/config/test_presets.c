@@ -159,7 +159,7 @@ static void on_the_command_line_it_wins(void **state) {
   assert_string_equal(brim_config_warning(config, 0),
                       "preset h200, given on the command line, replaces what the file sets: "
                       "data.batch_size");
-  // What it resolved to, written to a file, resolves to the same.
+  // The resolved config, written to a file, resolves to the same values.
   brim_str text;
   brim_str_init(&text);
   assert_ok(brim_config_to_yaml(config, false, &text));

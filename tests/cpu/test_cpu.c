@@ -229,7 +229,8 @@ static int thread_count(void) {
   return n;
 }
 
-// In a process of its own: teams of other tests stay alive in this one.
+// Returns the threads that a device of this size starts. Counts in a new process, because the teams of other tests stay
+// alive in this one.
 static int threads_added(int threads) {
   brim_registry *registry = NULL;
   if (brim_registry_create(&registry) || brim_registry_load(registry, PLUGIN)) return 100;

@@ -1,4 +1,4 @@
-// What BRIM_CPU_MASK hides is not used and not claimed. Run once with each mask.
+// Features that BRIM_CPU_MASK hides are neither used nor claimed. The program runs once with each mask.
 #include "test.h"
 
 #include "backend/backend.h"
@@ -32,7 +32,7 @@ static void hidden_features_are_not_claimed(void **state) {
     assert_int_equal(bf16, strstr(name, " bf16") != NULL);
 #endif
   } else if (strcmp(getenv("BRIM_CPU_MASK"), "amx") == 0) {
-    // What is left of Intel's bf16 is slower than fp32: `auto` does not take it.
+    // Without AMX, Intel's bf16 is slower than fp32: `auto` does not choose it.
     if (strstr(name, "Intel")) assert_false(bf16);
     assert_null(strstr(library, "core_amx"));
     assert_null(strstr(library, "brim amx"));

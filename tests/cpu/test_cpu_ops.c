@@ -355,8 +355,8 @@ static void test_linear_planned(void **state) {
   }
 }
 
-// Where the CPU has bf16 instructions no row of a narrow layer is widened: that lost to fp32. The loops
-// that widen take the same workspace for both types.
+// oneDNN has bf16 instructions here, so narrow layers keep their rows in bf16: widening them was slower than fp32. The
+// loops that widen take the same workspace for both types.
 static void test_narrow_bf16(void **state) {
   const fixture *f = *state;
   const char *name = f->cpu[0]->info.name, *library = f->cpu[0]->info.library;

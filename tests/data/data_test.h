@@ -1,4 +1,4 @@
-// What the tests of data share: IDX bytes made by hand, files in the working folder, components.
+// Shared by the tests of data: IDX bytes made by hand, files in the working folder, components.
 #ifndef BRIM_TESTS_DATA_TEST_H_
 #define BRIM_TESTS_DATA_TEST_H_
 

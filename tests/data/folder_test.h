@@ -74,7 +74,7 @@ static inline brim_status open_folder(const char *path, const char *split, const
   return status;
 }
 
-// What is at `index`: its name, its class, and the pixels of the file's bytes.
+// Checks the sample at `index`: its name, its class, and its pixels against the file's bytes.
 static inline void check_file(void *state, const brim_source_info *info, uint64_t index,
                               const char *root, const char *name, int32_t label) {
   char text[256], path[512], *data;

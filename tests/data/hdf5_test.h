@@ -1,4 +1,4 @@
-// What the tests of the hdf5 source share: files written by libhdf5, and reading them back.
+// Shared by the tests of the hdf5 source: files written by libhdf5, and reading them back.
 #ifndef BRIM_TESTS_HDF5_TEST_H_
 #define BRIM_TESTS_HDF5_TEST_H_
 

@@ -1,4 +1,4 @@
-// What the tests of images share: JPEG and PNG files made in memory out of a pattern known by formula.
+// Shared by the tests of images: JPEG and PNG files made in memory from a pattern known by formula.
 #ifndef BRIM_TESTS_IMAGE_TEST_H_
 #define BRIM_TESTS_IMAGE_TEST_H_
 
@@ -174,7 +174,7 @@ static inline void make_png(const png_how *how, bytes *out) {
   png_destroy_write_struct(&png, &info);
 }
 
-// What a pixel of it must come out as.
+// The value to which this pixel must decode.
 static inline void png_expected(const png_how *how, int y, int x, uint8_t rgb[3]) {
   if (how->color == PNG_COLOR_TYPE_PALETTE) {
     png_color e = png_entry(png_value(how, y, x, 0));
@@ -281,7 +281,7 @@ static inline void make_bmp(const bmp_how *how, bytes *out) {
   if (how->compression == 1) put_le(out, 0x100, 2);
 }
 
-// What a pixel of it must come out as.
+// The value to which this pixel must decode.
 static inline void bmp_expected(const bmp_how *how, int y, int x, uint8_t rgb[3]) {
   uint32_t v = bmp_value(how, y, x);
   static const uint32_t usual[2][3] = {{0x7c00, 0x3e0, 0x1f}, {0xff0000, 0xff00, 0xff}};

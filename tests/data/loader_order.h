@@ -1,5 +1,4 @@
-// What a loader must give: sample number at position i of this rank's epoch, out of `count`
-// samples.
+// The order that a loader must follow: number of the sample at position i of this rank's epoch, out of `count` samples.
 #ifndef BRIM_TESTS_LOADER_ORDER_H_
 #define BRIM_TESTS_LOADER_ORDER_H_
 

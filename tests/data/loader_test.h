@@ -1,5 +1,5 @@
-// What the tests of the loader share: a source of small images that can break, pipelines made by
-// hand, and the stream of a loader as a list.
+// Shared by the tests of the loader: a source of small images that can break, pipelines made by hand, and the stream of
+// a loader as a list.
 #ifndef BRIM_TESTS_LOADER_TEST_H_
 #define BRIM_TESTS_LOADER_TEST_H_
 

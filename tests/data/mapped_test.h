@@ -1,5 +1,5 @@
-// What the tests of mapped sets share: files whose rows lie at any place, and the stream of a loader
-// as a list, whether its batches lie on the host or on a device.
+// Shared by the tests of mapped sets: files whose rows begin at any place, and the stream of a loader as a list, with
+// batches on the host or on a device.
 #ifndef BRIM_TESTS_DATA_MAPPED_TEST_H_
 #define BRIM_TESTS_DATA_MAPPED_TEST_H_
 
@@ -75,7 +75,7 @@ static inline brim_loader_options options_of(const brim_transforms *t) {
 
 //---------------------------------- the stream ----------------------------------
 
-// What a loader gave out, batch for batch; of one on a device once the device has come so far.
+// A loader's batches. Those of a loader on a device are copied once the device has computed them.
 typedef struct heard {
   uint8_t *inputs[BATCHES], *targets[BATCHES];
   uint64_t index[BATCHES][BATCH];

@@ -176,7 +176,7 @@ static void test_working_folder(void **state) {
   assert_string_equal(names[0], "cat");
   assert_string_equal(names[1], "emu");
   assert_string_equal(warnings, "");
-  // In a split such a folder is a class: another split may have images of it.
+  // A folder without images is a class inside a split, because another split may have images of it.
   put_jpeg("kept/train/dog/1.jpg", SIDE, SIDE, 1);
   assert_ok(brim_fs_mkdirs("kept/train/cat"));
   assert_ok(open_folder("kept", "train", NULL, &s, &info));
@@ -274,7 +274,7 @@ static void test_unlabelled(void **state) {
   uint8_t pixels[PIXELS];
   assert_ok(table->read(s, 1, pixels, NULL));
   table->close(s);
-  // With classes beside them they are left out, with a word.
+  // Images beside class folders are ignored, with a warning.
   put_jpeg("flat/cat/3.jpg", SIDE, SIDE, 3);
   listen();
   assert_ok(open_folder("flat", "train", NULL, &s, &info));

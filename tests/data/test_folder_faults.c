@@ -223,7 +223,7 @@ static void test_strict(void **state) {
   table->close(s);
 }
 
-// As everybody else opens it: by name, with parts, sizes and scaled decoding.
+// Opens the folder through brim_source: by name, with parts, sizes and scaled decoding.
 static void test_through_source(void **state) {
   (void)state;
   brim_source *s;

@@ -180,7 +180,7 @@ static void test_never_written(void **state) {
   }
 }
 
-// What only the library reads: small ones come into memory, large ones a row at a time.
+// Layouts that only libhdf5 reads: small sets come into memory, large ones are read a row at a time.
 static void test_library(void **state) {
   (void)state;
   hid_t file = create("compact.h5", 0, false);

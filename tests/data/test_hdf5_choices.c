@@ -1,5 +1,5 @@
-// What the hdf5 source makes of files as people find them: labels of shape (N, 1), lists of class
-// names, datasets named for another split, and datasets that nothing reads.
+// The hdf5 source with files as users have them: labels of shape (N, 1), lists of class names, datasets named for
+// another split, and datasets that nothing reads.
 #include "hdf5_test.h"
 
 #include "data/data.h"
@@ -100,7 +100,7 @@ static void test_class_list_elsewhere(void **state) {
   assert_ok(brim_arena_create(0, &arena));
   brim_component c = {.name = "hdf5"};
   brim_source *source = NULL;
-  // Whether such a file opens at all is decided elsewhere; its text must not come out.
+  // Other tests check whether such a file opens. Here its text must not come out.
   if (brim_source_open(NULL, &c, "outside.h5", "train", 0, &source) == BRIM_OK) {
     (void)brim_source_class_names(arena, source, NULL, "outside.h5", "train", &names);
     assert_null(names);
@@ -109,8 +109,8 @@ static void test_class_list_elsewhere(void **state) {
   brim_arena_destroy(arena);
 }
 
-// What training named by its own split means the same in another: the test set is not the
-// training set under another name.
+// A dataset that the config names by the split of training stands for its counterpart in each other split. Otherwise
+// the test set would be the training set under another name.
 static void test_names_of_another_split(void **state) {
   (void)state;
   opened o;

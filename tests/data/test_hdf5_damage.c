@@ -99,7 +99,7 @@ static void flip_all(const char *path, uint64_t seed) {
   brim_free(data);
 }
 
-// In a process of its own, whose end is part of it.
+// Reads in a child process, because the damaged file may crash the reader.
 static void test_flipped_bytes(void **state) {
   (void)state;
   for (int kind = 0; kind < 3; kind++) {
@@ -150,8 +150,8 @@ static void put_byte(const char *path, haddr_t at, uint8_t value) {
   close(fd);
 }
 
-// Where the data of a message of this kind lie in an object header of version 1: 16 bytes, then
-// messages of kind (2 bytes), size (2), flags (1), nothing (3) and the data.
+// Address of the data of a message of this kind, in an object header of version 1. Its messages begin after 16 bytes:
+// kind (2 bytes), size (2), flags (1), unused (3), data.
 static haddr_t message_at(const char *path, haddr_t header, unsigned kind) {
   char *data = NULL;
   size_t size = 0;
@@ -227,7 +227,7 @@ static brim_status probe_end(const char *path, int by) {
   return status;
 }
 
-// What ends the helper is an error here, of the file it was at; an interruption is not.
+// A crash of the helper is an error that names the file; an interrupt is not an error.
 static void test_probe(void **state) {
   (void)state;
   static const struct {
@@ -428,7 +428,7 @@ static void test_damaged_labels(void **state) {
 
 int main(void) {
   brim_data_leave_hdf5_open();  // as the program does
-  // Of a damaged file libhdf5 itself loses memory; ours is counted above.
+  // libhdf5 itself leaks memory on damaged files. The tests above count ours.
   if (__lsan_disable) __lsan_disable();
   brim_json_own_memory();
   test_filter();

@@ -1,5 +1,5 @@
-// What the hdf5 source takes for labels: whole numbers of any type, one-hot rows, names of classes, and
-// what it says about other text, labels from 1 on, a missing val split and a file that was cut off.
+// Labels that the hdf5 source takes: whole numbers of any type, one-hot rows, names of classes. And its messages about
+// other text, labels from 1 on, a missing val split and a file that was cut off.
 #include "hdf5_test.h"
 
 // x (rows, 2) and y of these values.
@@ -258,7 +258,7 @@ static void test_text_match(void **state) {
   brim_source_close(a);
 }
 
-// What is no name of a class is refused: nothing, ids, free text, a second target.
+// Text that cannot be names of classes is refused: ids, free text, a second target, nothing at all.
 static void test_text_refused(void **state) {
   (void)state;
   enum { N = 40 };

@@ -103,7 +103,7 @@ static void test_files(void **state) {
   }
 }
 
-// By hand from the format: plain bytes, a short and a long copy, one that runs into itself.
+// Bytes packed by hand from the format: plain bytes, a short and a long copy, one that overlaps itself.
 static void test_bytes(void **state) {
   (void)state;
   static const uint8_t packed[] = {2, 'a', 'b', 'c', 0x20, 2, 0, 'x', 0xe0, 3, 0};

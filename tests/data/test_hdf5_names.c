@@ -1,5 +1,5 @@
-// Which datasets the hdf5 source takes, and how: labels, several inputs and targets, planes, splits
-// by group, name and file, and what it refuses.
+// Datasets that the hdf5 source chooses, and how: labels, several inputs and targets, planes, splits by group, name and
+// file. And those it refuses.
 #include "hdf5_test.h"
 
 //---------------------------------- inputs and targets ----------------------------------
@@ -405,7 +405,8 @@ static void test_compound(void **state) {
   H5Tclose(type);
 }
 
-// What a link that is not followed leads to may be just what is meant: nothing is guessed beside it.
+// A link that brim does not follow may lead to the very dataset that the user needs. So brim does not guess another
+// one.
 static void test_links(void **state) {
   (void)state;
   opened o;

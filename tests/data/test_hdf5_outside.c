@@ -113,7 +113,7 @@ static void test_external(void **state) {
   assert_refused("set/e.h5", "train", "{\"inputs\": \"x\", \"targets\": \"y\"}", BRIM_EINVAL,
                  "--allow-external");
   assert_refused("set/e.h5", "train", "{\"allow_external\": 1}", BRIM_EINVAL, "true or false");
-  // By its name relative to the file's own folder, whatever the current one is.
+  // The path of an external file is relative to the folder of its HDF5 file, not to the current folder.
   assert_ok(try_open("set/e.h5", "train", ALLOWED, &o));
   assert_int_equal(o.info.count, 8);
   for (uint64_t i = 0; i < 8; i++) {
@@ -172,7 +172,7 @@ static void test_virtual(void **state) {
   assert_ok(try_open("v/y.h5", "train", ALLOWED, &o));
   assert_same_as(&o, "v/part.h5");
   shut(&o);
-  // Of its own file nothing needs to be allowed.
+  // A view of datasets in the same file needs no permission.
   plain_file("own.h5");
   file = H5Fopen("own.h5", H5F_ACC_RDWR, H5P_DEFAULT);
   put_virtual(file, "view", ".", "x", 2, ROWS);
@@ -475,7 +475,7 @@ static void test_link_to_pipe(void **state) {
   assert_true(try_open("p/other.h5", "train", named, &o) != BRIM_OK);
 }
 
-// What a list of the file says, without opening any other.
+// Lists the datasets of a file without opening another file.
 static void test_list(void **state) {
   (void)state;
   brim_pack_dataset *sets;

@@ -106,7 +106,7 @@ static void test_lost_ends(void **state) {
   signal(SIGCHLD, SIG_DFL);
 }
 
-// What is shared with a helper keeps its size, whatever the helper does to it.
+// Shared memory keeps its size, whatever the helper does to it.
 static void test_sealed(void **state) {
   (void)state;
   enum { SIZE = 8192 };
@@ -148,7 +148,7 @@ static void test_hangs(void **state) {
   no_child_is_left();
 }
 
-// In one that comes into memory only the bad rows are lost.
+// A set that was read into memory loses only the bad rows.
 static void test_small(void **state) {
   (void)state;
   static const int32_t kinds[] = {CRASH, FAIL};

@@ -98,7 +98,7 @@ static void test_order(void **state) {
           for (int64_t r = 0; r < rows; r++) {
             uint64_t i = (uint64_t)(first + r);
             assert_int_equal(got[r], loader_order(&o, COUNT, epoch, i));
-            // What the order itself must be, from the permutation.
+            // The expected order comes from the permutation itself.
             brim_shuffle p = brim_shuffle_make(o.seed, (uint64_t)epoch, COUNT);
             assert_int_equal(got[r], shuffle ? brim_shuffle_at(&p, i) : i);
           }
@@ -133,7 +133,7 @@ static void test_positions(void **state) {
   brim_loader_destroy(l);
 }
 
-// From every sample of an epoch: the stream continues exactly there and runs into the next epoch.
+// A stream that continues at any sample of an epoch gives exactly the rest of it, then the next epoch.
 static void test_seek(void **state) {
   (void)state;
   static const int workers[] = {0, 3};
@@ -231,7 +231,7 @@ static void test_drop_last(void **state) {
     assert_int_equal(b->last, i % 2);
     brim_loader_release(l, b);
   }
-  // From the middle of a batch: what is left and not a whole batch is dropped.
+  // A start inside a batch drops the samples at the end of the epoch that do not fill a batch.
   assert_ok(brim_loader_seek(l, 0, 4));
   assert_ok(brim_loader_next(l, &b));
   assert_int_equal(b->first, 4);
@@ -497,7 +497,7 @@ static void test_failing_in_an_evaluation(void **state) {
   brim_loader_destroy(l);
 }
 
-// Where the user wants to stop no sample is broken, and no advice is given about the data.
+// A stop by the user counts no sample as broken and gives no advice about the data.
 static void test_interrupted(void **state) {
   (void)state;
   for (int skip = 0; skip < 2; skip++) {

@@ -335,7 +335,7 @@ static void test_refused(void **state) {
   assert_int_equal(after.live_blocks[0], before.live_blocks[0]);
   assert_int_equal(after.live_blocks[1], before.live_blocks[1]);
   assert_int_equal(table_state.locks, table_state.unlocks);
-  // On the host's own memory, and by its registry, nothing is to be had.
+  // A device that uses host memory cannot map a set.
   brim_registry *registry;
   assert_ok(brim_registry_create(&registry));
   assert_int_equal(brim_mapped_bytes(registry, device, s, NULL), 0);

@@ -33,7 +33,7 @@ static size_t stream(const setup *u, brim_loader_options o, uint64_t count, int6
   assert_ok(brim_loader_seek(l, epoch, position));
   size_t n = 0;
   int64_t left = (EPOCHS - epoch) * brim_loader_samples(l) - position;
-  // Where only whole batches come, a start inside an epoch leaves some out.
+  // With views only whole batches come, so a start inside an epoch loses the remainder.
   if (u->views > 1) left -= (brim_loader_samples(l) - position) % o.batch;
   while (left > 0) {
     int64_t rows = take_rows(l, &o, IMAGE, u->views, out + n);
@@ -79,7 +79,7 @@ static void test_same_after_seek(void **state) {
     for (int64_t from = 0; from < samples; from++) {
       o.num_workers = worker_counts[from % 4];
       size_t n = stream(&setups[u], o, COUNT, 0, from, other);
-      // To the end of the epoch (with views: of its last whole batch), then the next one.
+      // The rest is the samples to the end of the epoch (with views: of its last whole batch) and the whole next epoch.
       size_t rest = (size_t)(samples - from);
       if (setups[u].views > 1) rest -= rest % 8;
       assert_int_equal(n, rest + (size_t)samples);
@@ -365,7 +365,7 @@ static void test_ring_cap(void **state) {
   }
 }
 
-// With transforms and a cache: exactly the planned bytes are taken.
+// With transforms and a cache, a loader allocates exactly the planned bytes.
 static void test_planned_bytes(void **state) {
   (void)state;
   for (int w = 0; w < 3; w++) {

@@ -50,8 +50,8 @@ static void test_pinned(void **state) {
   for (uint64_t i = 0; i < 6; i++) assert_int_equal(brim_shuffle_at(&s, i), mnist[i]);
 }
 
-// Where a position goes over many epochs: a chi-square test per position. 64 cells over 64,000
-// epochs have mean 63 and deviation 11.2; 130 is six deviations out.
+// Tests the uniformity of a position over many epochs: one chi-square test per position. 64 cells over 64,000 epochs
+// have mean 63 and deviation 11.2; 130 is six deviations out.
 static void test_uniform(void **state) {
   (void)state;
   enum { N = 64, EPOCHS = 64000 };

@@ -76,7 +76,7 @@ static void test_shares(void **state) {
   assert_in_range(both, 200, 300);
 }
 
-// What is read through a part is what the table gives for the number.
+// Reading a sample through a part gives the table's row for its number.
 static void test_share_reads(void **state) {
   (void)state;
   brim_source *s;
@@ -266,8 +266,8 @@ static void test_limit_is_the_rule(void **state) {
   }
 }
 
-// As many classes as some sets of faces or products have: minutes, where each sample given or taken
-// looks at every class.
+// As many classes as large sets of faces or products have. An algorithm that compares each sample with every class
+// would take minutes.
 static void test_limit_of_many_classes(void **state) {
   (void)state;
   enum { CLASSES = 200000, COUNT = 3 * CLASSES };

@@ -444,7 +444,7 @@ static void test_stream(void **state) {
   (void)state;
   static uint8_t expected[(STREAM + BATCH) * OUT], got[(STREAM + BATCH) * OUT];
   stream(0, 0, 0, expected);
-  // What the loader delivers is the transform of the sample at that place of the order.
+  // The loader delivers the transform of the sample at each place of the order.
   brim_source s = images();
   brim_component items[3];
   brim_argument args[4];
@@ -464,7 +464,7 @@ static void test_stream(void **state) {
     memset(got, 0, sizeof got);
     stream(workers[w], 0, 0, got);
     assert_memory_equal(expected, got, STREAM * OUT);
-    // From the middle of an epoch, on a batch boundary and off it.
+    // Streams that begin inside an epoch, on a batch boundary and off it.
     for (int64_t position = 5; position < COUNT; position += 11) {
       memset(got, 0, sizeof got);
       stream(workers[w], 1, position, got);

@@ -1,6 +1,6 @@
-// What the tests of transforms share: pipelines from text, images made by hand, and an oracle that
-// runs a program in double precision, pixel by pixel, from the definitions (torchvision's) and not
-// from hd_image.h. Only what is drawn comes from there; that has tests of its own.
+// Shared by the tests of transforms: pipelines from text, images made by hand, and an oracle. The oracle runs a program
+// in double precision, pixel by pixel, from the definitions (torchvision's) and not from hd_image.h. It takes only the
+// random draws from there; those have tests of their own.
 #ifndef BRIM_TESTS_TEST_TRANSFORM_H_
 #define BRIM_TESTS_TEST_TRANSFORM_H_
 

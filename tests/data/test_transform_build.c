@@ -135,7 +135,9 @@ static void test_empty(void **state) {
 
 //---------------------------------- normalisation ----------------------------------
 
-// What the network's input makes of raw values (workload: unit / std, -mean / std).
+// The network's input for a raw value (workload: unit
+// std, -mean
+// std).
 static double input(const brim_source_info *info, int c, double raw) {
   double unit = info->type == BRIM_SAMPLE_U8 ? 1 / 255.0 : 1;
   if (info->channels == 0) return raw * unit;

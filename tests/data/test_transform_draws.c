@@ -1,6 +1,5 @@
-// What random transforms draw, as statistics: areas and shapes of resized crops, factors and order of
-// colour jitter, how often a thing of probability p happens; and that nothing but (seed, epoch,
-// sample, view, stage) decides.
+// Statistics of random transforms: areas and shapes of resized crops, factors and order of colour jitter, how often an
+// event of probability p happens. Nothing but (seed, epoch, sample, view, stage) decides a draw.
 #include "test_transform.h"
 
 enum { DRAWS = 20000 };
@@ -36,8 +35,8 @@ static void count_bin(int bins[10], double at) {
   bins[k < 0 ? 0 : k > 9 ? 9 : k]++;
 }
 
-// In a large square image with areas up to a half every try fits: the area is uniform, the shape
-// uniform in its logarithm, and every place in the image as likely.
+// Every try fits into a large square image with areas up to a half. So the area is uniform, the shape uniform in its
+// logarithm, and every place in the image equally likely.
 static void test_resized_crop(void **state) {
   (void)state;
   brim_transforms *t;
@@ -60,7 +59,7 @@ static void test_resized_crop(void **state) {
   brim_transforms_destroy(t);
 }
 
-// As torchvision says, spelled out again in doubles: the same regions, but for a pixel of rounding.
+// torchvision's rule, written again in doubles: the same regions, except for a pixel of rounding.
 static void test_resized_crop_rule(void **state) {
   (void)state;
   brim_transforms *t;

@@ -99,7 +99,8 @@ static void test_resize(void **state) {
   }
 }
 
-// To its own size an image stays what it is; two pixels to four: 1/4 and 3/4 of each, as everywhere.
+// Known results: resizing to the same size changes nothing; two pixels resized to four mix 3/4 of the nearer one and
+// 1/4 of the other, as other libraries do.
 static void test_resize_known(void **state) {
   (void)state;
   brim_source s = image_source(9, 13, 3, BRIM_SAMPLE_U8);
@@ -205,7 +206,7 @@ static void test_blur(void **state) {
   check_types("gaussian_blur(kernel=23, sigma=(0.5, 9), p=1)", 17, 30, 4, 6);
   check_types("gaussian_blur(kernel=11, sigma=3, p=1)", 3, 2, 3, 3);  // further than the image
   check_types("gaussian_blur(kernel=1, p=1)", 5, 5, 3, 2);
-  // What is all one colour stays it.
+  // An image of one colour does not change.
   brim_source s = image_source(12, 12, 3, BRIM_SAMPLE_U8);
   brim_transforms *t;
   assert_ok(make("gaussian_blur(p=1)", &s, true, &t));

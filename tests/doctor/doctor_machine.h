@@ -339,7 +339,7 @@ static brim_doctor_report fake_report;
 static const char *fake_data;
 static const brim_registry *fake_registry;
 
-// Which states each check had in this program's tests.
+// The states that each check had in the tests of this program.
 enum { FAKE_CHECKS = 96 };
 static struct {
   const char *key;

@@ -1,5 +1,5 @@
-// What a config asks of a machine: plans that fit and that do not, earlier measurements, rules for
-// knobs, sizes of checkpoints and logs.
+// Checks of a config against the machine: plans that fit and that do not, earlier measurements, rules for knobs, sizes
+// of checkpoints and logs.
 #include "doctor/doctor_machine.h"
 #include "tune/tune.h"
 #include "workload/fixture.h"
@@ -75,7 +75,7 @@ static void test_does_not_fit(void **state) {
   close_job(&o);
 }
 
-// What has nothing to do with memory has no advice about it.
+// A config that fails for a reason other than memory gets no advice about memory.
 static void test_nothing_left(void **state) {
   (void)state;
   static const char *const large[] = {"data.batch_size=4096", "data.drop_last=true"};
@@ -269,7 +269,7 @@ static void write_records(const opened *o, const char *path, double factor, bool
   assert_ok(brim_results_write(path, own ? r : r + 1, own ? 2 : 1));
 }
 
-// As in bench, a knob that changes learning is recommended only if the user asked to try its values.
+// A knob that changes learning is recommended only if the user asked to try its values, as in bench.
 static void test_not_asked(void **state) {
   (void)state;
   opened o;

@@ -32,7 +32,7 @@ static void test_resume_from(void **state) {
   assert_true(brim_fs_exists("three/last.safetensors"));
 }
 
-// What is class 1 after the folders were renamed is not what it was trained to be.
+// After the folders were renamed, class 1 is not the class the network was trained on.
 static void test_other_classes(void **state) {
   (void)state;
   static const char *const make[] = {

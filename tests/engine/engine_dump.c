@@ -37,7 +37,7 @@ typedef struct dump {
   brim_component loss, optimizer;
   brim_batch batch;
   void *input, *target;
-  // What is written.
+  // The tensors to write.
   brim_safetensors_entry *entries;
   size_t count, capacity;
 } dump;
@@ -203,7 +203,7 @@ static brim_status run_step(dump *d, brim_net *net) {
   return path ? brim_net_save(net, path, NULL, true) : BRIM_OK;
 }
 
-// What a tensor of the forward pass holds after the step.
+// Reads a tensor of the forward pass after the step.
 static brim_status read_tensor(const dump *d, const brim_net *net, int32_t tensor, void *out) {
   BRIM_TRY(brim_device_copy(
       d->device, out, net->blocks[BRIM_BLOCK_ARENA].data + net->train.places.offset[tensor],

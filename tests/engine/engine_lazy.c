@@ -240,8 +240,8 @@ static void event_destroy(void *impl, void *event) {
   ((lazy *)impl)->counters.events--;
   free(event);
 }
-// In a recording events order its streams and nothing else: the third stream becomes part of it by waiting
-// for an event of it, and the main one has to wait for what that stream did last.
+// A recorded event orders streams and nothing else. The third stream joins the recording when it waits for a recorded
+// event, and the main stream has to wait for that stream's last work.
 static brim_status record_recorded(lazy *d, const void *stream, lazy_event *e) {
   bool third = stream == &d->streams[2];
   if (stream == &d->streams[1] || (third && !d->beside)) {

@@ -1,4 +1,4 @@
-// What the engine's tests share: components made by code, devices, small specs and random batches.
+// Shared by the engine's tests: components made by code, devices, small specs and random batches.
 #ifndef BRIM_TESTS_ENGINE_TEST_H_
 #define BRIM_TESTS_ENGINE_TEST_H_
 

@@ -73,7 +73,7 @@ static void check_values(brim_device *device, brim_precision precision) {
   brim_net_destroy(net);
 }
 
-// What is evaluated is a network with the averaged weights, bit for bit; the plain ones differ.
+// Evaluation uses a network with the averaged weights, bit for bit; the plain weights give another result.
 static void check_evaluation(brim_device *device, brim_precision precision) {
   test_spec t, plain;
   average_spec(&t, decay);
@@ -173,7 +173,8 @@ static void check_resume(brim_device *device, brim_precision precision) {
   brim_net_destroy(resumed);
 }
 
-// With and without an average either way; a full checkpoint taken as weights gives the average.
+// Files with and without an average load into networks with and without one. A full checkpoint loaded as weights gives
+// the average.
 static void check_files(brim_device *device) {
   test_spec t, plain;
   average_spec(&t, decay);

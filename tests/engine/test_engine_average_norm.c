@@ -312,7 +312,7 @@ static float *expected_statistics(brim_net *other, const test_spec *t, int count
   return zero;
 }
 
-// For the training itself nothing has happened, and what was begun can be undone.
+// Recalibration leaves the training as it was, and one that has begun can be undone.
 static void check_recalibrate(brim_device *device, brim_precision precision, int64_t accumulation) {
   test_spec t, plain;
   norm_spec(&t, decay, precision);
@@ -363,7 +363,7 @@ static void check_recalibrate(brim_device *device, brim_precision precision, int
   brim_net_destroy(other);
 }
 
-// What dropout leaves out is drawn for the step that is given, whatever the network did before.
+// Dropout draws its mask for the given step, whatever the network did before.
 static void check_drawn(brim_device *device) {
   test_spec t;
   norm_spec(&t, decay, BRIM_PRECISION_FP32);

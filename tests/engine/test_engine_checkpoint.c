@@ -320,7 +320,7 @@ static void put_around(const char *from, const char *to, const char *inside, con
   brim_safetensors_close(file);
 }
 
-// What is around the network in a file, and what starting from it says.
+// Writes a file with parameters around the network's own; starting from it must fail with `detail`.
 static void refused_around(brim_net *b, const char *inside, const char *without,
                            const char *detail) {
   brim_net_reinit reinit;

@@ -1,6 +1,6 @@
-// What whole models promise on every device: recomputation changes no bit, micro-batches add up with
-// batch norm's own statistics, checkpoints carry everything, losses are scaled in fp16, and memory is
-// what was planned. Devices that are not here are skipped.
+// Promises of whole models on every device: recomputation changes no bit, micro-batches add up with batch norm's own
+// statistics, checkpoints hold everything, losses are scaled in fp16, and memory is as planned. Absent devices are
+// skipped.
 #include <math.h>
 #include <string.h>
 

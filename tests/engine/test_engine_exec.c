@@ -1,6 +1,6 @@
-// How steps are run: the step in one call against its parts, recorded pieces against op by op, the
-// two slots for batches, the norms that wait on the device. On ref, on a device that is as late as
-// it may be, and on CUDA where there is one: always the same bits.
+// Ways to run a step: in one call or in its parts, as recorded pieces or op by op, with two slots for batches, with
+// norms that wait on the device. On ref, on a device that is as late as it may be, and on CUDA if there is one: always
+// the same bits.
 #include <math.h>
 
 #include "engine_lazy.h"

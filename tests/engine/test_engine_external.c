@@ -65,7 +65,7 @@ static void same_result(const result *a, const result *b) {
   assert_int_equal(a->metrics.skipped_steps, b->metrics.skipped_steps);
 }
 
-// What the caller brings: its targets on the device, and its loss as an op of its own.
+// Given by the caller: targets on the device, and a loss as an op of its own.
 typedef struct outside {
   brim_device *device;
   brim_op_call loss;

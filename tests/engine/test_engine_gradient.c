@@ -157,7 +157,7 @@ static int32_t random_model(void *ctx, brim_graph *g, int32_t x, int64_t outputs
     }
     values[count++] = a;
   }
-  // What no node reads goes to the output, so that every parameter has a gradient.
+  // The output sums every value that no node reads, so that every parameter has a gradient.
   int32_t sum = -1;
   for (int32_t i = 0; i < count && !g->status; i++) {
     if (g->tensors[values[i]].users > 0 && i + 1 < count) continue;

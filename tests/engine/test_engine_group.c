@@ -573,7 +573,7 @@ static void test_changing_losses(void **state) {
   result_free(&r);
 }
 
-// What one network leaves in the arena ends when the other computes.
+// The networks of a group share one arena: a forward pass of one discards the activations of the other.
 static void test_shared_arena(void **state) {
   (void)state;
   brim_device *device = test_device_ref();

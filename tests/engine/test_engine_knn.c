@@ -65,7 +65,7 @@ static brim_batch batch_at(const task *k, int64_t row, int64_t end) {
                       .rows = end - row < EVAL ? end - row : EVAL};
 }
 
-// Of each row the features by the net itself.
+// features[row] as the net itself computes them.
 static float *all_features(brim_net *net, const task *k, int64_t *width) {
   *width = brim_net_output_width(net);
   float *all = malloc((size_t)(BANK + QUERIES) * (size_t)*width * sizeof *all);

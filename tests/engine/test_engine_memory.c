@@ -70,7 +70,7 @@ static void check_plan(brim_device *device, const test_spec *t) {
   brim_batch eval = test_batch_at(&t->spec, &b, 0, net->eval_batch);
   test_step(net, &t->spec, &b, t->spec.accumulation, 1, 0.1);
   assert_int_equal(stats().live_bytes[BRIM_MEM_PLANNED], before.live_bytes[BRIM_MEM_PLANNED] + sum);
-  // From here on nothing is asked for, whatever is stepped.
+  // Later steps and evaluations allocate nothing.
   uint64_t calls = stats().calls;
   brim_net_metrics metrics;
   for (int64_t step = 2; step <= 4; step++) {

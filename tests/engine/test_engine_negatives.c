@@ -388,7 +388,7 @@ static void recorded(brim_device *device) {
   lazy_close(late);
 }
 
-// On a GPU: recorded pieces against op by op, where both use the same fused kernels or none.
+// Recorded pieces against op by op, on a device where both use the same fused kernels, or none.
 static void repeats(brim_device *device) {
   static const brim_precision precisions[] = {BRIM_PRECISION_FP32, BRIM_PRECISION_BF16};
   for (int i = 0; i < 2; i++) {

@@ -155,7 +155,7 @@ static bool alive_at(const brim_graph *g, int32_t t, int32_t n) {
   return first >= 0 && first <= n && n <= last;
 }
 
-// What is wrong with the place of node n's workspace; NULL = nothing.
+// Describes the fault in the place of node n's workspace; NULL = none.
 static const char *workspace_fault(const brim_graph *g, const brim_arena_plan *p,
                                    const size_t *workspace, int32_t n) {
   size_t bytes = workspace ? workspace[n] : 0, from = p->workspace[n];
@@ -203,7 +203,7 @@ static void check_places(const brim_graph *g, const brim_arena_plan *p, const si
   free(owner);
 }
 
-// With what each node's calls, the overwriting and the adding one, ask for.
+// Checks the places with the workspace that each node needs: the larger of its overwriting and its adding call.
 static void check_program(const brim_program *p) {
   size_t *bytes = calloc((size_t)p->graph.node_count, sizeof *bytes);
   assert_non_null(bytes);
@@ -440,7 +440,8 @@ static void test_reuse_is_invisible(void **state) {
   test_device_close(device);
 }
 
-// With the planned size the block behind the arena is untouched; one block less, and it is not.
+// With the planned size the block behind the arena stays untouched. With one block less it does not, so the plan is as
+// small as it can be.
 static void test_canary(void **state) {
   (void)state;
   brim_device *device = test_device_ref();

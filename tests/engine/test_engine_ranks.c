@@ -25,7 +25,7 @@ typedef struct job {
   bool lazy;  // a device with memory and streams of its own, which are as late as they may be
 } job;
 
-// What a rank leaves: parameters, then running statistics.
+// The result of a rank: parameters, then running statistics.
 typedef struct left {
   size_t count;
   double values[1];
@@ -288,7 +288,7 @@ static void test_recorded(void **state) {
   }
 }
 
-// What is exchanged at once changes no bit.
+// The size of the buckets in which gradients are exchanged changes no bit.
 static void test_buckets(void **state) {
   (void)state;
   static const size_t sizes[] = {1, 100, 4096};
@@ -307,8 +307,8 @@ static void test_buckets(void **state) {
   for (int r = 0; r < 2; r++) forget(usual[r]);
 }
 
-// What would be wrong is seen: statistics of each rank's own rows make other weights, on each rank the same
-// ones, with running statistics of its own.
+// The comparison can fail: statistics of each rank's own rows give other weights, the same on every rank, and running
+// statistics that differ between ranks.
 static void test_local_norm(void **state) {
   (void)state;
   test_spec t;
@@ -365,7 +365,7 @@ static void test_cpu(void **state) {
   compare(&j, counts, 1, 1e-4);
 }
 
-// What ranks cannot do is refused before anything runs.
+// Features that do not work with ranks are refused before anything runs.
 static void test_refused(void **state) {
   (void)state;
   brim_device *device = test_device_ref();

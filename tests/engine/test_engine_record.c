@@ -66,7 +66,7 @@ static double rate(int net, int64_t iteration, int64_t step) {
   return rates[net] / (double)(1 + iteration + step);
 }
 
-// What the host has of an iteration.
+// The host's data of an iteration.
 typedef struct host_data {
   float *input[NETS];
   int32_t *labels;

@@ -85,7 +85,7 @@ static void test_list(void **state) {
 
 //---------------------------------- plans ----------------------------------
 
-// What a backend refuses it has to refuse by name.
+// Plans one shape. A backend may refuse it only as unsupported.
 static bool plan(brim_device *device, const shape *s) {
   test_spec t;
   brim_plan plan = {0};

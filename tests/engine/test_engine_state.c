@@ -1,5 +1,5 @@
-// What a network shows and keeps: outputs, initial values, snapshots, written parameters, spans,
-// refusals of bad calls, and the way of devices that do not share memory with the host.
+// A network's state as its callers see it: outputs, initial values, snapshots, written parameters, spans, refusals of
+// bad calls, and devices that do not share memory with the host.
 #include <math.h>
 #include <unistd.h>
 

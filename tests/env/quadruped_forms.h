@@ -23,7 +23,7 @@ typedef struct form {
 enum { FORM_F64, FORM_F32, FORM_SIMD, FORM_FOUR, FORM_COUNT };
 extern const form forms[FORM_COUNT];
 
-// How far the lowest point of the body is from the floor.
+// Distance from the lowest point of the body to the floor.
 double lowest(const sample *s);
 
 // Errors of one form against a reference.

@@ -1,4 +1,4 @@
-// In the place of MuJoCo where it is not installed.
+// Replaces MuJoCo where it is not installed.
 #include "quadruped_oracle.h"
 
 #include <stddef.h>

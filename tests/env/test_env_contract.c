@@ -83,7 +83,7 @@ static void iterate(ground *g, const brim_rollout_shape *shape, left *out) {
   if (z.figures) ground_get(g, g->at.figures, out->figures, sizeof out->figures);
 }
 
-// How the directions are cut into chunks changes no bit, on any device, for linear policies and others.
+// The size of the chunks of directions changes no bit, on any device, for linear policies and others.
 static void chunks_change_no_bit(void **state) {
   (void)state;
   static const char *const names[] = {"drift", "slide"};

@@ -184,7 +184,7 @@ static void rk4_fourth_order(void **state) {
   assert_true(a < 1e-4 && a > 11 * b && a < 24 * b);
 }
 
-// With damping, the energy lost is the integral of damping * speed^2.
+// The energy lost by damping is the integral of damping * speed^2.
 static void damping_takes_energy(void **state) {
   (void)state;
   const double h = 0.0005;

@@ -5,7 +5,7 @@
 
 static const int dx[5] = {0, 0, 1, 0, -1}, dy[5] = {0, -1, 0, 1, 0};
 
-// How far cells are from one, within the view of a UAV: through free cells without UAVs. -1 = out of reach.
+// Distances of cells from one cell, through free cells without UAVs inside a UAV's view. -1 = out of reach.
 typedef struct search {
   int left, top, side;  // the view
   int far[15][15];
@@ -30,7 +30,7 @@ static void search_from(const model *m, int x, int y, search *s) {
   }
 }
 
-// From (x, y) to the nearest uncovered cell of the view of a UAV; -1 = none in reach.
+// Distance from (x, y) to the nearest uncovered cell in a UAV's view; -1 = none in reach.
 static int way_from(const brim_uav_values *v, const model *m, int uav, int x, int y) {
   search s = {.left = m->x[uav] - v->crop / 2, .top = m->y[uav] - v->crop / 2, .side = v->crop};
   int best = -1;

@@ -17,8 +17,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-// What threads of the server hold between two inputs looks like a leak, and each look takes a second. The tests
-// of the server look for leaks.
+// Memory that the server's threads hold between two inputs looks like a leak, and each check for leaks takes a second.
+// The server's own tests check for leaks.
 int __lsan_is_turned_off(void);
 int __lsan_is_turned_off(void) { return 1; }
 
@@ -97,7 +97,7 @@ static void try_path(const char *text) {
   }
 }
 
-// What is escaped reads back the same.
+// A value that was escaped decodes to the same value.
 static void try_value(const char *text) {
   char decoded[BRIM_HTTP_PATH_MAX], again[BRIM_HTTP_PATH_MAX];
   brim_str escaped;

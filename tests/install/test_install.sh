@@ -1,8 +1,8 @@
 #!/bin/sh
-# What is installed is enough: into a fresh prefix goes the build, then every examples/*.c is built
-# against it twice (pkg-config, find_package) and run. plugin_*.c becomes a shared object that
-# `brim --plugin` loads; the others are programs, run with a config (measure: and a file for its
-# records) and a small dataset. Arguments: source folder, build folder, compiler.
+# The installed files suffice: this installs the build into a fresh prefix, builds every examples/*.c against it twice
+# (pkg-config, find_package), and runs it. plugin_*.c becomes a shared object that `brim --plugin` loads; the others are
+# programs, run with a config (measure: and a file for its records) and a small dataset. Arguments: source folder, build
+# folder, compiler.
 set -eu
 src=$1 build=$2 cc=$3
 work=$build/tests/run/install

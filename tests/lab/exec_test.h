@@ -1,5 +1,5 @@
-// What the executor's tests share: a store with one experiment, a link to it that a test can break, and
-// trainings that are a few lines of sh.
+// Shared by the executor's tests: a store with one experiment, a link to it that a test can break, and trainings that
+// are a few lines of sh.
 #ifndef BRIM_TESTS_LAB_EXEC_TEST_H_
 #define BRIM_TESTS_LAB_EXEC_TEST_H_
 

@@ -121,7 +121,7 @@ bool takes_a_token(const brim_pool_route *r) {
 // Its body is bytes, not JSON.
 bool is_raw(const brim_pool_route *r) { return strstr(r->path, "/files/") != NULL; }
 
-// What stands for a part ":name" of a path.
+// A plain value for a part ":name" of a path.
 static const char *plain_part(const char *name, size_t n) {
   static char id[BRIM_EXP_ID];
   if (strncmp(name, ":exp", n) == 0) return lab_id(1, id);

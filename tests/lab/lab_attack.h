@@ -1,4 +1,4 @@
-// What the attacks on a pool share: a server in this process with a token of each role, and short calls to it.
+// Shared by the attacks on a pool: a server in this process with a token of each role, and short calls to it.
 #ifndef BRIM_TESTS_LAB_ATTACK_H_
 #define BRIM_TESTS_LAB_ATTACK_H_
 

@@ -28,7 +28,7 @@ void lab_new_place(lab_place *out) {
     snprintf(out->schema, sizeof out->schema, "t%ld_%d", (long)getpid(), count);
     return;
   }
-  // What an earlier run of the program left.
+  // An earlier run of the program may have left stores.
   if (count == 1 && system("rm -rf stores") != 0) fail_msg("cannot remove old stores");
   snprintf(out->place, sizeof out->place, "stores/%d", count);
   snprintf(out->schema, sizeof out->schema, "brim");

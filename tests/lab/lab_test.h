@@ -1,4 +1,4 @@
-// What the store's tests share: fresh stores of both kinds, a clock they set, short calls.
+// Shared by the store's tests: fresh stores of both kinds, a clock the tests set, short calls.
 // A program is called with "sqlite" or "postgres"; for the second, BRIM_TEST_POSTGRES has a URL.
 #ifndef BRIM_TESTS_LAB_TEST_H_
 #define BRIM_TESTS_LAB_TEST_H_
@@ -25,7 +25,7 @@ typedef struct lab_place {
 void lab_new_place(lab_place *out);
 brim_store_options lab_options(const lab_place *place);
 brim_store *lab_open(const lab_place *place);
-// What most tests begin with: a new place, opened, with the clock at its start.
+// Opens a new place with the clock at its start, as most tests begin.
 brim_store *lab_fresh(lab_place *out);
 
 // The SQLite file of a place with something behind its name.

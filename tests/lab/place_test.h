@@ -1,5 +1,4 @@
-// What the tests of placement share: a place over the machine of fake_gpus.h, and a clock that the test
-// moves.
+// Shared by the tests of placement: a place over the machine of fake_gpus.h, and a clock that the test moves.
 #ifndef BRIM_TESTS_LAB_PLACE_TEST_H_
 #define BRIM_TESTS_LAB_PLACE_TEST_H_
 
@@ -42,7 +41,7 @@ static inline void pt_pass(int64_t ms) {
   assert_ok(brim_lab_place_tick(pt.place, pt.now));
 }
 
-// Which of the queue gets a place; -1 = none.
+// Index of the experiment in the queue that gets a place; -1 = none.
 static inline int pt_choose(const brim_lab_place_want *wants, size_t count) {
   size_t chosen = 0;
   assert_ok(brim_lab_place_choose(pt.place, pt.now, wants, count, &chosen, &pt.slot));

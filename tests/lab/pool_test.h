@@ -1,4 +1,4 @@
-// What the tests of a pool share: a server of a fresh store, and calls to it.
+// Shared by the tests of a pool: a server of a fresh store, and calls to it.
 #ifndef BRIM_TESTS_POOL_TEST_H_
 #define BRIM_TESTS_POOL_TEST_H_
 

@@ -1,4 +1,4 @@
-// What the tests of one store share: a fresh one for each test, checked as a whole after it.
+// Shared by the tests of one store: a fresh one for each test, checked as a whole after it.
 #ifndef BRIM_TESTS_STORE_TEST_H_
 #define BRIM_TESTS_STORE_TEST_H_
 

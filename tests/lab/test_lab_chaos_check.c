@@ -137,7 +137,7 @@ static void change(const char *sql) {
   sqlite3_close(db);
 }
 
-// What the store itself never writes.
+// Records that no store writes: the check has to find each of them.
 static void test_attempts(void **state) {
   (void)state;
   static const struct {
@@ -168,7 +168,8 @@ static void test_attempts(void **state) {
   }
 }
 
-// Of workers, the files of the one with the result count; its name ends with the hash of its folder.
+// With several workers, the check reads the files of the worker that has the result. The end of its name is the hash of
+// its folder.
 static void test_workers(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {

@@ -1,4 +1,4 @@
-// What people ask of experiments, on SQLite and on PostgreSQL alike: pause, cancel, run, retry, drain.
+// User requests to experiments, on SQLite and on PostgreSQL alike: pause, cancel, run, retry, drain.
 #include "store_test.h"
 
 // Brings experiment 1 into a state.

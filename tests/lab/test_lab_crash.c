@@ -24,7 +24,7 @@ static uint32_t random_bits(void) {  // xorshift64*
 
 static int below(int n) { return (int)(random_bits() % (uint32_t)n); }
 
-// What a writer says after a call returned: experiment, and its new step or result.
+// A writer's report after a call returned: experiment, and its new step or result.
 typedef struct ack {
   int exp;
   int64_t attempt;
@@ -93,7 +93,7 @@ static pid_t start_writer(int fds[2]) {
   }
 }
 
-// What must be there still: the largest step and the result of every experiment.
+// Must survive each crash: the largest acknowledged step and the result of every experiment.
 static int64_t acked_step[EXPS + 1];
 static bool acked_done[EXPS + 1];
 

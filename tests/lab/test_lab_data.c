@@ -1,5 +1,5 @@
-// What a store keeps besides the queue, on SQLite and on PostgreSQL alike: metrics, logs, lists,
-// events, texts of any kind, export.
+// Contents of a store besides the queue, on SQLite and on PostgreSQL alike: metrics, logs, lists, events, texts of any
+// kind, export.
 #include "store_test.h"
 
 #include <math.h>
@@ -379,7 +379,7 @@ static void test_events_tell_what_happened(void **state) {
   seen s = {0};
   assert_ok(brim_store_events(store, 0, 0, put_event, &s));
   assert_string_equal(s.kinds, "submitted claimed started expired adopted pause wanted paused ");
-  // From where the last reading ended.
+  // Reading continues where the last reading ended.
   int64_t last = s.last;
   assert_ok(brim_store_want(store, id, BRIM_WANT_RUN));
   assert_ok(brim_store_want(store, id, BRIM_WANT_RUN));  // nothing happens

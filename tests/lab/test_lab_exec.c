@@ -828,7 +828,7 @@ static void test_findings_are_in_the_store(void **state) {
   exec_teardown(&f);
 }
 
-// What slows a training stays in the spool with its result, and no line of it is set aside.
+// Findings about a slow training wait in the spool with its result, and replaying the spool rejects no line.
 static void test_findings_wait_in_the_spool(void **state) {
   (void)state;
   fixture f;

@@ -1,5 +1,5 @@
-// What an executor sends to a server and gets from it: checkpoints as they come, a full disk, a server that
-// is away, attempts that were replaced, files that are damaged; and what a worker sends later.
+// Files that an executor exchanges with a server: checkpoints as they appear, a full disk, an absent server, attempts
+// that were replaced, damaged files. And files that a worker sends later.
 #include "lab_test.h"
 
 #include <signal.h>
@@ -240,7 +240,7 @@ static void test_stale(void **state) {
   ref = next;
 }
 
-// To another folder.
+// Fetches the checkpoints into another folder.
 static void test_fetched(void **state) {
   (void)state;
   brim_exec_upload *f = NULL;
@@ -293,7 +293,7 @@ static void test_damaged(void **state) {
   brim_fs_list_free(names, count);
 }
 
-// What an executor left is sent by the worker, also after the result.
+// The worker sends the files that an executor left unsent, also after the result.
 static void test_late(void **state) {
   (void)state;
   brim_lab_uploads *late = NULL;
@@ -364,7 +364,7 @@ static void test_turned_away(void **state) {
   brim_lab_link_close(local);
 }
 
-// What the server is owed, as `brim sweep status` gets it.
+// Asserts the files that are not yet at the server, as `brim sweep status` shows them.
 static void assert_owed(const char *expected) {
   brim_store_exp *exp = NULL;
   assert_ok(brim_lab_get(link_to, ref.exp, &exp));

@@ -177,7 +177,7 @@ static void finish(queue *q, pid_t pid) {
   }
 }
 
-// What the sweep does after an executor's end.
+// The sweep replays the spool like this after an executor has ended.
 static void replay(queue *q, int which) {
   char folder[128];
   brim_lab_replayed done = {0};

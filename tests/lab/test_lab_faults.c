@@ -1,5 +1,4 @@
-// What fails halfway changes nothing: memory that runs out, a full disk, a process that is killed,
-// damaged files.
+// A failure halfway changes nothing: memory that runs out, a full disk, a killed process, damaged files.
 #include "lab_test.h"
 
 #include <signal.h>

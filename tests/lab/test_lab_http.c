@@ -211,7 +211,7 @@ static int exchange(const fixture *f, const char *text, char *out, size_t size) 
 
 #define HIDDEN "GET /hidden HTTP/1.1\r\nHost: x\r\n\r\n"
 
-// What a program in front of the server could read otherwise: refused, and nothing after it is read.
+// Requests that a proxy in front of the server could read otherwise are refused, and nothing after them is read.
 static void test_two_meanings(void **state) {
   fixture *f = (fixture *)*state;
   static const char *const requests[] = {

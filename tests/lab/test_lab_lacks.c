@@ -6,7 +6,7 @@ static void see(const char *worker) {
       store, &(brim_store_worker){.id = worker, .host = "h", .gpus = "1", .version = "0.1"}));
 }
 
-// What a worker gets; 0: nothing.
+// The experiment that the worker gets; 0: none.
 static int claim(const char *worker, brim_store_ref *ref) {
   static int claims;
   char claim_id[64], id[BRIM_EXP_ID];

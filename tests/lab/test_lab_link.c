@@ -231,7 +231,7 @@ static void test_reads_are_the_store_s(void **state) {
   brim_str_deinit(&wanted);
 }
 
-// What an executor does, from the start to the result.
+// The calls of an executor, from the start to the result.
 static void test_an_attempt(void **state) {
   (void)state;
   brim_store *store = lab_open(&place);
@@ -542,7 +542,7 @@ static void test_places_without_a_store(void **state) {
   assert_false(brim_fs_exists("nowhere"));  // a link never makes a store
 }
 
-// What is not sweep.json, or names a socket that is none, is no sweep.
+// A file that is not a sweep.json, or that names no socket, does not count as a running sweep.
 static void test_other_sweep_files(void **state) {
   (void)state;
   static const char *const texts[] = {"",

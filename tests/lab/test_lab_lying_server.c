@@ -1,4 +1,4 @@
-// What a client survives of a server that sends what it likes.
+// A client survives a server that sends arbitrary replies.
 #include "test.h"
 
 #include "base/base.h"
@@ -65,7 +65,7 @@ static void BRIM_PRINTF(1, 2) tell(const char *format, ...) {
   brim_str_append(&lie, text);
 }
 
-// What comes of a list of experiments; *rows: how many the caller got. limit 0 = all.
+// Lists the experiments; *rows is how many the caller got. limit 0 = all.
 static brim_status list_some(int64_t limit, int64_t *rows) {
   const brim_store_filter all = {.limit = limit};
   *rows = 0;

@@ -54,7 +54,7 @@ static void dump(brim_store *store, brim_str *out) {
       brim_str_printf(&sql, "%s%s", c ? "," : "SELECT ", table->columns[c].name);
     }
     brim_str_printf(&sql, " FROM %s", table->name);
-    // In the order of bytes: databases order texts differently.
+    // Sorts by bytes, because databases order texts differently.
     char key[128], *part = key;
     snprintf(key, sizeof key, "%s", table->key);
     for (int i = 0; part; i++) {

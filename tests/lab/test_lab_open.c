@@ -191,7 +191,7 @@ static void put_schema(const char *file, brim_str *out) {
   sqlite3_close(db);
 }
 
-// What tests/lab/stores/README.md says the files have.
+// Fills a store with the contents that tests/lab/stores/README.md lists.
 static void fill(brim_store *store) {
   brim_store_worker w = {.id = "w1", .host = "h", .gpus = "0,1", .version = "0.1.0"};
   assert_ok(brim_store_worker_seen(store, &w));

@@ -313,7 +313,7 @@ static void test_waiting_for_several_reserves(void **state) {
   assert_int_equal(pt_choose(first, 2), 0);
 }
 
-// What can never be had, or not without the help of others, blocks no one.
+// An experiment that can never get its GPUs, or only after another process has ended, blocks no other experiment.
 static void test_impossible_ones_reserve_nothing(void **state) {
   (void)state;
   fake_reset(3);

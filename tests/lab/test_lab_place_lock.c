@@ -249,7 +249,7 @@ static void test_adopted_on_the_cpu(void **state) {
   assert_int_equal(pt_choose(&W(.exp = "b"), 1), 0);
 }
 
-// Where the lock cannot be had at all the GPU is left alone, and the reason shown.
+// If the lock cannot be created at all, the GPU is not used, and its state shows the reason.
 static void test_no_folder_for_locks(void **state) {
   (void)state;
   pt_open((brim_lab_place_options){.lock_dir = "no/such"});

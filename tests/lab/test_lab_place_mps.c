@@ -9,7 +9,7 @@
 
 #define RUN "run"
 
-// As the real one: -f runs the daemon, whose socket is in its folder; "quit" on stdin ends it.
+// Like the real daemon: -f runs it with its socket in its folder; "quit" on stdin ends it.
 static const char DAEMON[] =
     "#!/bin/sh\n"
     "d=$CUDA_MPS_PIPE_DIRECTORY\n"
@@ -165,7 +165,7 @@ static void test_its_processes_are_ours(void **state) {
   start_with_mps("b");
 }
 
-// As many as may run get equal parts of the multiprocessors, the first one too.
+// The multiprocessors are divided equally among the most experiments that may run, from the first one on.
 static void test_equal_parts(void **state) {
   (void)state;
   pt_open(packing());
@@ -175,7 +175,7 @@ static void test_equal_parts(void **state) {
   assert_int_equal(pt.slot.mps_percent, 25);
 }
 
-// In a container: the server has a number that is not in /proc, or is on no list at all.
+// In a container the server's process id is not in /proc, or the server is on no list at all.
 static void test_its_server_is_elsewhere(void **state) {
   (void)state;
   pt_open(packing());

@@ -1,5 +1,5 @@
-// How many experiments a GPU should run at once, over GPUs by script: how fast each of n experiments
-// runs is a function of the test.
+// How many experiments a GPU should run at once, decided for simulated GPUs: the test defines how fast each of n
+// experiments runs.
 #include <math.h>
 
 #include "lab/place/lab_place_int.h"
@@ -244,7 +244,7 @@ static void test_no_reports(void **state) {
 
 //---------------------------------- short experiments ----------------------------------
 
-// Of 4 to 8 s, of which 3 s are the start: together they start beside each other.
+// Experiments of 4 to 8 s, of which 3 s are the start. Running them together overlaps the starts.
 static void test_short_ones(void **state) {
   (void)state;
   sim s = make(perfect);

@@ -179,7 +179,7 @@ static void slices_have_children_of_their_own(void **state) {
   brim_lab_grid_free(&grid);
 }
 
-// What a child does not survive has a class, and the next child continues behind it.
+// A crash or hang of the child is recorded as a failure of its class, and the next child continues after that point.
 static void children_may_end(void **state) {
   (void)state;
   static const struct {

@@ -79,7 +79,7 @@ static void test_an_attempt(void **state) {
   assert_int_equal(post("/v1/workers/w1/drain", "{}"), 200);
 }
 
-// Of the server's 9.9: the first two numbers count.
+// A worker's version must agree with the server's 9.9 in the first two numbers.
 static void test_versions_of_workers(void **state) {
   (void)state;
   assert_int_equal(post("/v1/workers/w1/seen", "{\"version\": \"9.9.7\"}"), 200);

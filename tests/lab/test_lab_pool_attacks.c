@@ -565,7 +565,7 @@ static json_t *make_point(const char *yaml, const char *config, const char *id) 
   return point;
 }
 
-// By its own path, and by a call.
+// Submits the point twice, through /v1/call and through /v1/points. Both must answer alike.
 static int send_point(json_t *point, const char *key, const char *value) {
   json_t *body = json_object(), *grid = json_object(), *points = json_array();
   char *text = NULL;

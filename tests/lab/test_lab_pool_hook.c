@@ -207,7 +207,7 @@ static void test_a_restart(void **state) {
   assert_int_equal(got.calls, 2);
 }
 
-// What is there when the server ends is sent, without the wait between tries.
+// A server that ends sends its queued notices at once, without the wait between tries.
 static void test_a_receiver_that_is_away(void **state) {
   (void)state;
   enum { FAILURES = 300, QUEUE = 256 };

@@ -1,4 +1,4 @@
-// What a page asks a server for: grids as text, keys, curves and groups of many experiments.
+// Data that a page requests from a server: grids as text, keys, curves and groups of many experiments.
 #include "pool_test.h"
 
 #include <math.h>
@@ -169,7 +169,7 @@ static void test_grids_need_the_role(void **state) {
 
 //---------------------------------- metrics ----------------------------------
 
-// Of experiment n: key at steps 0.. with these values.
+// Writes values of `key` for experiment n, at steps 0, 1, 2 ...
 static void write_values(int n, const char *key, const double *values, int count, int64_t seq) {
   brim_store_metric rows[16];
   brim_store_ref ref = {.attempt = 1, .fence = 1};

@@ -1,4 +1,4 @@
-// What the store keeps for a pool: curves in coarse steps, files, findings, tokens and authors.
+// Data that the store keeps for a pool: curves in coarse steps, files, findings, tokens and authors.
 #include "store_test.h"
 
 #include <math.h>
@@ -139,7 +139,8 @@ static void test_replaced_values(void **state) {
   assert_true(isnan(r->buckets[0].mean) && isnan(r->buckets[0].lo));
 }
 
-// What an attempt wrote beyond the end of the one that counts is gone from the levels too.
+// A retried attempt may end earlier than the attempt it replaces. The values beyond its end are removed from the coarse
+// levels too.
 static void test_discarded_values(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 1);

@@ -41,8 +41,7 @@ static void test_header_injection(void **state) {
 #define HIDDEN "GET /v1/hello HTTP/1.1\r\nHost: localhost\r\n\r\n"
 #define POST_HEAD "POST /v1/retry-failed HTTP/1.1\r\nHost: localhost\r\n"
 
-// What a program in front of the server may read as another number of requests. Each is refused, and
-// nothing after it is read.
+// Requests that a proxy in front of the server may count differently. Each is refused, and nothing after it is read.
 static void test_smuggling(void **state) {
   (void)state;
   static const char *const requests[] = {
@@ -266,7 +265,7 @@ static void test_all_connections(void **state) {
   close(old);
 }
 
-// As many as there are, then one more: it is served when one has gone.
+// One connection more than the server takes: it is served when another one has closed.
 static void test_a_thousand(void **state) {
   (void)state;
   enum { MANY = 750 };

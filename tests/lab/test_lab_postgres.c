@@ -1,5 +1,5 @@
-// What only PostgreSQL has: several processes at once, connections that break, a server that
-// crashes, a process that stops inside a transaction.
+// Behaviour of PostgreSQL alone: several processes at once, connections that break, a server that crashes, a process
+// that stops inside a transaction.
 #include "store_test.h"
 
 #include <signal.h>

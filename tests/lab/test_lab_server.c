@@ -408,7 +408,7 @@ static void test_files_of_a_server(void **state) {
   assert_false(brim_fs_exists(socket_file));
 }
 
-// What a killed server left is replaced; a file of another program is not.
+// A socket file of a killed server is replaced; a file of another program is not.
 static void test_what_lies_in_the_way(void **state) {
   (void)state;
   brim_store_close(store);

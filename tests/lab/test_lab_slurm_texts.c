@@ -1,5 +1,5 @@
-// What brim reads of Slurm's commands and of its own files, and what it writes for them: rows of squeue and
-// sacct, numbers, times, scripts, arrays. Broken ones are refused.
+// The texts that brim exchanges with Slurm: rows of squeue and sacct, numbers, times, scripts, arrays. Broken ones are
+// refused.
 #include <string.h>
 
 #include "test.h"

@@ -458,7 +458,7 @@ static void want_all(brim_lab_sweep *sweep, brim_exp_want want) {
   }
 }
 
-// What the user paused while the sweep runs, it waits for; what was paused before, not.
+// The sweep waits for experiments that the user paused while it ran, not for those that were paused before.
 static void test_paused_experiments_are_waited_for(void **state) {
   (void)state;
   brim_lab_sweep *sweep = start_guide("wait", (brim_lab_sweep_options){.jobs = 2});

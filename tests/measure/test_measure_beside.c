@@ -1,5 +1,5 @@
-// What costs a step time beside its phases: checkpoints as training writes them, other processes that take
-// turns on a GPU, transforms by name.
+// Costs of a step beside its phases: checkpoints as training writes them, other processes that take turns on a GPU,
+// transforms by name.
 #include <math.h>
 
 #include "measure/measure_int.h"

@@ -1,5 +1,5 @@
-// What a machine can do at best: on ref, on a made-up GPU, on one whose clock is made up too, with
-// little memory and none, stopped, and out of the cache.
+// Measured limits of a machine: on ref, on a fake GPU, on one whose clock is faked too, with little memory and none,
+// stopped, and out of the cache.
 #include <math.h>
 
 #include "engine/engine_lazy.h"
@@ -354,7 +354,7 @@ static void test_remembered_by_key(void **state) {
   close_gpu(device);
 }
 
-// What failed is not remembered, and what an earlier version left of it is measured again.
+// A measurement that failed is not remembered. One that an earlier version remembered is made again.
 static void test_nulls_are_not_remembered(void **state) {
   (void)state;
   brim_machine_options how = {.folder = "nulls", .driver = "1.2.3"};
@@ -404,7 +404,7 @@ static brim_status read_busy(void *ctx, brim_host_sample *out) {
   return BRIM_OK;
 }
 
-// What was measured on a busy machine is measured again until it is quiet. The higher figures stay.
+// Figures of a busy machine are measured again at each call until the machine is quiet. The higher figures stay.
 static void test_busy_is_measured_again(void **state) {
   (void)state;
   const brim_host_provider host = {.name = "fake", .sample = read_busy};

@@ -20,7 +20,7 @@ typedef struct bench_fixture {
   brim_setting setting;
 } bench_fixture;
 
-// In the order of the commands: the watch begins before the device is opened.
+// Opens the parts in the commands' order: the watch begins before the device is opened.
 static void open_all(bench_fixture *b, const char *folder) {
   memset(b, 0, sizeof *b);
   memset(&gpu, 0, sizeof gpu);
@@ -221,7 +221,7 @@ static void test_overhead_to_come_is_set_aside(void **state) {
   close_all(&b);
 }
 
-// What the setting that stands holds is free for the next one.
+// The memory of the current setting counts as free for the next one.
 static void test_the_present_setting_is_given_back(void **state) {
   (void)state;
   bench_fixture b;

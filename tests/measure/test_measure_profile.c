@@ -326,8 +326,8 @@ static void test_a_device_by_its_events(void **state) {
   close_lazy(&f);
 }
 
-// Where CUPTI does not start, events do, and the reason is kept. Where it does, it sees nothing of a
-// device that is none: all of a step is a gap.
+// If CUPTI does not start, events replace it and the reason is kept. If it starts, it sees nothing of a fake device:
+// the whole step is a gap.
 static void test_the_best_source_there_is(void **state) {
   (void)state;
   fixture f;

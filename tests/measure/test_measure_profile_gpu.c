@@ -57,7 +57,7 @@ static brim_status profile(fixture *f, const char *source, brim_profile *p, brim
   return status;
 }
 
-// Whether a step is one launch or many, its kernels belong to the same ops.
+// The kernels of a step belong to the same ops, whether it is one launch or many.
 static void test_by_cupti(void **state) {
   (void)state;
   const char *const compile[] = {"training.compile=true", "training.compile=false"};

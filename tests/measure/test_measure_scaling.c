@@ -56,7 +56,7 @@ static brim_status watched_step(void *work, const brim_spans *spans, brim_step_i
   return seen.inner->step(work, spans, out);
 }
 
-// As a signal would, in the thread that looks at it.
+// Stops like a signal, in the thread that checks for one.
 static void on_wait(void *ctx) {
   (void)ctx;
   if (seen.stop_at && atomic_load(&seen.steps[0]) >= seen.stop_at) seen.stop = 1;
@@ -400,7 +400,7 @@ static void test_ranks(void **state) {
   }
 }
 
-// What waits in a step is known before: two exchanges for each batch norm, and the embeddings.
+// The number of exchanges that wait in a step is known beforehand: two for each batch norm, and one for the embeddings.
 static void test_what_waits(void **state) {
   (void)state;
   static const struct {

@@ -63,7 +63,7 @@ static void test_the_least_samples(void **state) {
   fixture_close(&f);
 }
 
-// What one sample does not tell is unknown, not 0, and unknown is not steady.
+// Figures that need more than one sample are unknown, not 0, and an unknown spread is not steady.
 static void test_one_sample(void **state) {
   (void)state;
   fixture f;
@@ -180,7 +180,7 @@ static void test_what_the_sampler_saw(void **state) {
   assert_non_null(strstr(r.throttle, "heat"));
 }
 
-// For every setting swept: counted = planned + overhead, exactly; and overhead stays small.
+// The counted memory of every swept setting is planned + overhead, exactly; and overhead stays small.
 static void test_counted_memory_is_planned_plus_overhead(void **state) {
   (void)state;
   fixture f;

@@ -9,7 +9,7 @@
 
 enum { RECORDED = 8 };  // two slots of: the whole step, forward, backward, update
 
-// What the workload was asked for. One per test program: a workload's table has no context.
+// Calls that the workload got. Static, because a workload's table has no context.
 static struct {
   const brim_workload_table *inner;
   brim_device *device;

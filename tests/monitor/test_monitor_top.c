@@ -310,7 +310,7 @@ static void test_missing_calls(void **state) {
   json_decref(complete);
 }
 
-// With only the list of GPUs everything is unknown, and none is lost.
+// A library that can only list the GPUs leaves every figure unknown, and no GPU counts as lost.
 static void test_bare_library(void **state) {
   (void)state;
   fake_top_reset(1);

@@ -94,7 +94,7 @@ static inline void fake_copy(uint8_t copy_kind, uint8_t src, uint8_t dst, uint64
   fake_times(r, start, end);
 }
 
-// With a name and the rest of what details have.
+// The same, with a name and the further fields of details.
 static inline void fake_named_kernel(const char *name, uint32_t stream, uint32_t correlation,
                                      uint64_t start, uint64_t end) {
   fake_record *r = fake_add(BRIM_CUPTI_KIND_CONCURRENT_KERNEL, 216);

@@ -1,5 +1,5 @@
-// What the two programs share that trace a real GPU: a small network on it, and windows of steps.
-// CUPTI attaches to a process as a whole, so each order of attaching and recording is a program.
+// Shared by the two programs that trace a real GPU: a small network on it, and windows of steps. CUPTI attaches to a
+// process as a whole, so each order of attaching and recording is a program.
 #ifndef BRIM_TESTS_PROFILE_GPU_TRACE_H_
 #define BRIM_TESTS_PROFILE_GPU_TRACE_H_
 

@@ -82,7 +82,7 @@ static void test_overlap(void **state) {
   brim_trace_deinit(&trace);
 }
 
-// Of a recorded graph one arrow leads to its first work; a copy has its own.
+// A recorded graph has one arrow, to its first work; a copy has its own.
 static void test_flows(void **state) {
   (void)state;
   brim_trace trace;

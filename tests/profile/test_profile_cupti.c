@@ -10,7 +10,7 @@ static brim_gpu_trace *open_fake(const brim_cupti_api *api) {
   return trace;
 }
 
-// From 1000 to `end`, with the records that are queued.
+// Stops a trace from 1000 to `end`, with the queued records.
 static brim_gpu_trace_sum stop_at(brim_gpu_trace *trace, uint64_t end) {
   brim_gpu_trace_sum sum;
   fake.now = end;
@@ -267,7 +267,7 @@ static void test_memory_is_bounded(void **state) {
   assert_over();
 }
 
-// As many buffers as are out; a library that does not survive a refusal gets them all.
+// Asks for more buffers than a trace gives out. A library version that does not survive a refusal gets them all.
 static size_t buffers_out(uint32_t version) {
   enum { ASKED = 100 };
   brim_cupti_api api = fake_reset();

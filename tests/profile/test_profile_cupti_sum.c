@@ -193,7 +193,8 @@ static void test_where_it_is_looked_for(void **state) {
   names_without_memory(&places);
 }
 
-// With or without a GPU, a driver and the library: an answer, and nothing left behind.
+// The library of this machine, with or without a GPU and a driver: opening it gives an answer and leaves nothing
+// behind.
 static void test_the_library_of_this_machine(void **state) {
   (void)state;
   for (int round = 0; round < 2; round++) {

@@ -261,7 +261,7 @@ static void test_device_rows(void **state) {
   brim_trace_deinit(&t);
 }
 
-// What several share counts once, for the one that began first.
+// Time that several kernels share counts once, for the kernel that began first.
 static void test_streams_beside_each_other(void **state) {
   (void)state;
   brim_trace t;
@@ -303,7 +303,7 @@ static void test_copies_and_what_of_them_shows(void **state) {
   brim_trace_deinit(&t);
 }
 
-// Of ranks' exchanges what no other kernel hides is what a step waits for.
+// A step waits for the part of ranks' exchanges that no other kernel overlaps.
 static void test_exchanges_and_what_of_them_shows(void **state) {
   (void)state;
   brim_trace t;

@@ -31,7 +31,7 @@ static size_t files_in(const char *folder) {
   return count;
 }
 
-// What a training, or another profile, has written into the folder stays.
+// Scalars that a training, or another profile, has written into the folder stay.
 static void test_added(void **state) {
   (void)state;
   brim_trace trace;

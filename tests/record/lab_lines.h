@@ -23,7 +23,7 @@ static inline const char *or_text(const char *text, const char *other) {
   return text ? text : other;
 }
 
-// As brim_store_export writes it; texts are put in as JSON has them.
+// One line in the format of brim_store_export. The texts are inserted unescaped, so they must be valid JSON strings.
 static inline void lab_line_text(const lab_line *l, brim_str *out) {
   brim_str_printf(out,
                   "{\"schema\": \"brim.experiment/1\", \"id\": \"%08x%024d\", \"grid\": \"g\", "

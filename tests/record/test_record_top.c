@@ -275,7 +275,7 @@ static void test_job_keeps_what_fits(void **state) {
   json_decref(json);
 }
 
-// What a job found is read in the reader's language.
+// A reader gets a job's findings in its own language.
 static void test_findings_of_a_job_keep_their_values(void **state) {
   (void)state;
   json_t *json = NULL;

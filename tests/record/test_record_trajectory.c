@@ -10,7 +10,7 @@ static double doubled(const float *frame) {
   return frame[0] < 0 ? (double)NAN : 2 * (double)frame[2];
 }
 
-// As the quadruped's.
+// The quadruped's scene, shortened.
 static const brim_scene scene = {
     .kind = "robot",
     .parts = {{.key = "qpos", .columns = NQ},

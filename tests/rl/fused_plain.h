@@ -74,7 +74,7 @@ static inline void fused_plain_layer(const brim_fused_net *n, int layer, const f
   }
 }
 
-// From what the first layer gave.
+// Computes the other layers from the first layer's sums.
 static inline void fused_plain_rest(const brim_fused_net *n, const double *first,
                                     fused_plain_row *r) {
   double z[BRIM_FUSED_MAX_HIDDEN];

@@ -305,7 +305,7 @@ static void an_evaluation_is_that_of_evaluate(void **state) {
   }
 }
 
-// With `once`, an environment whose episode ended never changes, and its steps do not count.
+// With `once`, an environment never changes after its episode ended, and its further steps do not count.
 static void an_ended_episode_stays(void **state) {
   (void)state;
   EACH_CAMP(g, "cartpole") {

@@ -23,7 +23,7 @@ typedef struct fused_case {
   int32_t masks;  // 1: with `allowed`
 } fused_case;
 
-// From `low` to `high`: number n of case i.
+// Number n of case i, between `low` and `high`.
 static int32_t pick(int i, int n, int32_t low, int32_t high) {
   const uint32_t bits = brim_philox(brim_rng_key(77, BRIM_RNG_TEST), (uint64_t)i, (uint64_t)n).v[0];
   return low + (int32_t)(bits % (uint32_t)(high - low + 1));

@@ -26,7 +26,7 @@ static uint64_t mask_of(int64_t row, int64_t agent) {
   return (uint64_t)((row * 7 + agent * 3) % 31 + 1);
 }
 
-// How a network's rows are mixed up on the way to the losses.
+// Order of the network's rows at the losses.
 typedef enum mix { AS_IS, AGENTS_FIRST, CRITIC_SHIFTED } mix;
 
 typedef struct iteration {

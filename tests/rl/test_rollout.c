@@ -267,7 +267,7 @@ static void update_is_left_out_without_deviation(void **state) {
 
 //---------------------------------- filter ----------------------------------
 
-// With episodes of one step, all observations are starts.
+// The start of an episode as observed. Episodes of one step have no other observation.
 static void observe_start(const brim_rollout_shape *s, int iteration, int dir, int env,
                           double out[BRIM_QUADRUPED_OBS]) {
   brim_quadruped_base b;

@@ -392,7 +392,7 @@ static void test_met(void **state) {
   assert_status(run("met2", false, 0, "gpu.on_oom=fail", NULL, &r), BRIM_EOOM);
 }
 
-// In the middle of a run, resumed in a new process.
+// A run that fails in the middle and is resumed in a new process.
 static void test_mid_run(void **state) {
   (void)state;
   brim_run_result r;

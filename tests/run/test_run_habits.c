@@ -86,7 +86,7 @@ static brim_status scripted_both(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
-// With an evaluation only at the end nothing can stop early, which is reported at the start.
+// With an evaluation only at the end, early stopping can never happen. The run reports that at its start.
 static void test_patience_without_evaluations(void **state) {
   (void)state;
   fresh("which");
@@ -104,7 +104,7 @@ static void test_patience_without_evaluations(void **state) {
   assert_null(strstr(warned, "early_stopping_patience has no effect"));
 }
 
-// With a metric of another kind of workload, a metric of this one decides, which is reported once.
+// checkpoint.best names a metric of another kind of workload: a metric of this one replaces it, with one warning.
 static void test_best_of_another_kind(void **state) {
   (void)state;
   static const char *const rows[][2] = {

@@ -180,7 +180,7 @@ static void test_a_torn_log(void **state) {
   }
 }
 
-// Which process holds the folder, and what to do.
+// The message names the process that holds the folder, and what to do.
 static void test_folder_of_another_run(void **state) {
   (void)state;
   brim_run_result r;
@@ -255,8 +255,8 @@ static void test_steps_are_reported(void **state) {
   assert_int_equal(l.count, 8);
 }
 
-// What was not computing, slept away and measured, is in no interval's time: together they are not
-// longer than what is left of the clock.
+// Sleeps, and adds the time to idle_ns. No interval may count it: all intervals together must not exceed the clock's
+// time minus idle_ns.
 static int64_t idle_ns;
 static void idle(void) {
   brim_time start = brim_clock_now();

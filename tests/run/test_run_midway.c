@@ -121,7 +121,7 @@ static char *slurp(const char *folder, const char *name) {
   return data;
 }
 
-// What a run of epochs logged, without the times: every row's first seven fields.
+// A run's log of epochs without the times: the first seven fields of every row.
 static char *epochs_of(const char *folder) {
   char *text = slurp(folder, "log.csv");
   size_t kept = 0, field = 0;

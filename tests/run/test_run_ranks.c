@@ -14,7 +14,7 @@
 #define RANKS 3
 #define SECOND_NS ((int64_t)1000000000)
 
-// What became of a rank, in memory that it shares with the test.
+// The result of a rank, in memory that it shares with the test.
 typedef struct outcome {
   volatile int pid;     // set once all ranks have come
   volatile int ended;   // the rest is there
@@ -139,7 +139,7 @@ static void lose(int lost, int number, const char *words, bool over_tcp) {
     expect_named(r, lost, words);
     reports += outcomes[r].reports;
   }
-  // Of rank 0 the launcher reports.
+  // The loss of rank 0 is reported by the launcher.
   assert_int_equal(reports, lost == 0 ? 0 : 1);
   end();
 }

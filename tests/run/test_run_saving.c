@@ -144,7 +144,7 @@ static void test_a_cut_run_waits_for_it(void **state) {
   assert_same("direct2", "cut", "last.safetensors");
 }
 
-// As by Ctrl-C, with a checkpoint on its way: both are there.
+// A run is stopped, as by Ctrl-C, while a checkpoint is being written: both checkpoints are there afterwards.
 static void test_a_stopped_run_waits_for_it(void **state) {
   (void)state;
   brim_run_result r;
@@ -210,7 +210,7 @@ static void test_one_that_cannot_be_written(void **state) {
   assert_null(strstr(brim_status_detail(), "--resume continues from"));
 }
 
-// Where writing takes long beside an epoch, the end of an epoch does not wait for the last one.
+// Writes longer than an epoch takes. The end of an epoch must not wait for the previous checkpoint.
 static brim_status long_write(void *state, const char *path) {
   brim_clock_sleep_ns(250000000);
   return slow_write(state, path);

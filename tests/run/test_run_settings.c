@@ -1,5 +1,5 @@
-// What a run says of its settings before it begins: a warm-up that outlasts it is worth a warning, a
-// key that asks for nothing is not.
+// Reports of a run about its settings before it begins: a warm-up longer than the run is worth a warning, a key without
+// effect is not.
 #include "run_test.h"
 
 // 16 steps an epoch, 3 epochs.

@@ -199,7 +199,8 @@ static void test_a_folder_where_a_file_will_be(void **state) {
   }
 }
 
-// What random actions come to is determined before the first step: a stop is heard there, and nothing is written.
+// The return of random actions is measured before the first step. A stop in that phase is obeyed, and nothing is
+// written.
 static void test_in_the_baseline(void **state) {
   (void)state;
   static const char yaml[] =

@@ -95,8 +95,7 @@ static void test_a_run_leaves_its_files(void **state) {
   assert_false(r.interrupted);
 }
 
-// Where the last epoch is the best one, both names hold the same bytes; they are one file only while
-// the run lasts.
+// If the last epoch is the best one, both names hold the same bytes. They are one file only while the run lasts.
 static void test_best_and_last_are_two_files(void **state) {
   (void)state;
   seen s;
@@ -270,9 +269,8 @@ static void test_an_evaluation_without_a_loss_is_never_best(void **state) {
   }
 }
 
-// What a killed process left goes with the next run; what only looks like it, or is being written,
-// stays.
-// Which of 5 epochs are evaluated; what was not is never best, and the weights do not depend on it.
+// training.eval_interval chooses which of 5 epochs are evaluated. An epoch without evaluation is never the best, and
+// the weights do not depend on it.
 static void test_eval_interval(void **state) {
   (void)state;
   static const struct {
@@ -349,8 +347,8 @@ static void test_resuming_with_other_settings_says_so(void **state) {
   assert_non_null(strstr(warned, "0.002"));
 }
 
-// What reading and each transform cost is in the log of every epoch and in the result; a transform
-// above the limit is named, once however many epochs there are.
+// The log of every epoch and the result have the costs of reading and of each transform. A transform above the limit is
+// reported once, however many epochs there are.
 static void test_loading_is_reported(void **state) {
   (void)state;
   const char *const overrides[] = {"dataset=synthetic(shape=(12, 12, 3), classes=4, samples=120)",

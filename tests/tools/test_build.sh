@@ -1,6 +1,6 @@
 #!/bin/sh
-# What tools/build asks of CMake for GPU code, with cmake and nvidia-smi played by scripts: machines without a GPU,
-# with two kinds of them and with one that is too old, CUDA=..., and what a configured folder keeps to.
+# tools/build's choice of GPU code for CMake, with cmake and nvidia-smi played by scripts: machines without a GPU, with
+# two kinds of them and with one that is too old, CUDA=..., and the choice that a configured folder keeps.
 set -eu
 tool=$(cd "$(dirname "$0")/../.." && pwd)/tools/build
 work=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Which tests tools/check runs, in a small tree with ninja and ctest played by scripts: those near to a file within
-# the budget, all that its room is linked into, none without a change, and what it says without git.
+# tools/check's choice of tests, in a small tree with ninja and ctest played by scripts: those near to a file within the
+# budget, all that its room is linked into, none without a change, and its message without git.
 set -eu
 tool=$(cd "$(dirname "$0")/../.." && pwd)/tools/check
 work=$(mktemp -d)

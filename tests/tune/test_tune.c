@@ -109,7 +109,7 @@ static void test_findings_by_evidence(void **state) {
   assert_null(find(&r[0], "small_batch"));
 }
 
-// Of several measured values the fastest is the remedy, wherever it stands.
+// The remedy names the fastest of several measured values, at whatever place of the list it is.
 static void test_the_fastest_is_named(void **state) {
   (void)state;
   brim_result r[] = {on_a_gpu(64, 1, "fp32", 10), on_a_gpu(64, 4, "fp32", 5),
@@ -197,7 +197,7 @@ static void test_advice(void **state) {
   for (size_t i = 0; i < a.check_count; i++) assert_null(strstr(a.checks[i].text, "workers"));
 }
 
-// What was tried for the prices of findings counts.
+// Trials that were made to price the findings count for the advice too.
 static void test_advice_by_remedies(void **state) {
   (void)state;
   brim_result one = on_a_gpu(64, 4, "fp32", 10);
@@ -308,7 +308,8 @@ static void test_findings(void **state) {
   }
 }
 
-// Of one sample each: not steady, and said so; the fastest is recommended all the same, provisionally.
+// Settings with one sample each are not steady, and the report mentions it. The fastest is still recommended,
+// provisionally.
 static void test_one_sample(void **state) {
   (void)state;
   brim_result r[] = {made_up(100, 1, 1), made_up(80, 1, 1), made_up(99, 1, 1)};

@@ -53,7 +53,7 @@ static void run(brim_race *race, const double *rates, double spread, size_t *vis
   }
 }
 
-// What is clear after two rounds costs no more; more than 5 times slower costs one visit.
+// A setting that is clear after two rounds costs no further visit; one more than 5 times slower costs a single visit.
 static void test_a_quiet_machine_is_cheap(void **state) {
   (void)state;
   const double rates[] = {100, 200, 30, 120};
@@ -129,7 +129,7 @@ static void test_a_race_that_is_read_is_over(void **state) {
   }
 }
 
-// What a later run reaches is less sure than what was reached: the machine may be in another state.
+// The forecast of a later run has a wider interval than the measured rate: the machine may be in another state by then.
 static void test_a_later_run_is_less_sure(void **state) {
   (void)state;
   for (int drifting = 0; drifting < 2; drifting++) {

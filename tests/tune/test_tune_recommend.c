@@ -1,4 +1,4 @@
-// What is recommended, and which settings a sweep has.
+// The recommended setting, and the settings of a sweep.
 #include <math.h>
 
 #include "subject.h"
@@ -96,7 +96,7 @@ static void test_reason(void **state) {
   assert_non_null(strstr(text, "batch_size 16 and 64 cannot be told apart in this sweep"));
 }
 
-// What is not known is not claimed: an interval of a factor of 100, or a gain that rounds to nothing.
+// Unknown gains are not claimed: an interval of a factor of 100, or a gain that rounds to nothing.
 static void test_what_is_not_known(void **state) {
   (void)state;
   brim_result r[] = {rated(200, 1e-9, 1e17, 1), rated(100, 99, 101, 1)};
@@ -198,8 +198,7 @@ static void test_the_own_setting_stays(void **state) {
   assert_int_equal(picks.recommended, 2);
 }
 
-// What was measured beside programs that took half of the CPU is certain only where it is beyond all that
-// they can have changed.
+// Other programs took half of the CPU. A difference is certain only if it is larger than their possible effect.
 static void test_other_programs_widen(void **state) {
   (void)state;
   brim_result r[] = {rated(100, 99, 101, 1), rated(140, 139, 141, 1)};
@@ -410,7 +409,7 @@ static void test_time_grows_with_rows(void **state) {
   assert_true(isnan(brim_sweep_predict(rows, seconds, 0, 64)));
 }
 
-// What is reported in the first round is what the budget allows in the end, not the round alone.
+// The time reported in the first round covers all rounds that the budget allows, not that round alone.
 static void test_the_time_of_a_sweep(void **state) {
   (void)state;
   const double all = 3 * BRIM_RACE_PASS_VISITS * 20;

@@ -1,4 +1,4 @@
-// How many devices at once, what more of them cost, and a whole measurement with failures in it.
+// How many devices to use at once, the cost of more of them, and a whole measurement with failures in it.
 #include <math.h>
 
 #include "tune/tune_int.h"
@@ -314,7 +314,7 @@ static void test_two_settings(void **state) {
   team_close(&t, all, count);
 }
 
-// What was done before Ctrl-C is kept.
+// Results before Ctrl-C are kept.
 static void test_stopped(void **state) {
   (void)state;
   team t;

@@ -254,8 +254,7 @@ static void test_nothing_runs(void **state) {
   brim_tuning_close(&s);
 }
 
-// What `brim top` shows: rate and findings stand beside the setting they are of, never beside the one that is
-// measured next.
+// `brim top` shows rate and findings beside the setting they belong to, never beside the one that is measured next.
 static void test_figures_are_of_the_named_setting(void **state) {
   (void)state;
   static brim_job job;

@@ -25,7 +25,7 @@ typedef struct truth {
   size_t now;
 } truth;
 
-// What a number of sweeps came to.
+// Counts of a number of simulated sweeps.
 typedef struct truth_score {
   int sweeps, right, beaten;   // right: within 3 % of the best
   int ratios, ratios_covered;  // of every setting to the recommended one
@@ -93,7 +93,7 @@ static inline void truth_init(truth *t, uint64_t seed, double noise) {
   truth_machine(t);
 }
 
-// What a trial of a few steps would tell.
+// The result that a trial of a few steps would give.
 static inline brim_status truth_visit(truth *t, size_t setting, brim_result_visit *out) {
   enum { samples = TRUTH_SAMPLES };
   double ms[samples];

@@ -36,7 +36,7 @@ static inline void write_probe(const char *name, const char *page, const char *p
   brim_str_deinit(&out);
 }
 
-// What the browser says, for brim_free. `does`: "--dump-dom", "--screenshot=FILE".
+// Output of the browser; free it with brim_free. `does`: "--dump-dom", "--screenshot=FILE".
 static inline char *browse(const char *name_and_fragment, const char *does) {
   char address[4700], profile[4700], home[4700];
   snprintf(address, sizeof address, "file://%s/%s", folder, name_and_fragment);

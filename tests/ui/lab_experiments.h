@@ -75,7 +75,7 @@ static inline void lab_add_point(brim_lab_reader *reader, int n, int rate, int b
   brim_str_deinit(&curves);
 }
 
-// For brim_lab_reader_destroy.
+// Free the reader with brim_lab_reader_destroy.
 static inline brim_lab_reader *lab_experiments(const brim_lab_set **out) {
   static const brim_lab_options options = {.metric = lab_metric};
   brim_lab_reader *reader = NULL;

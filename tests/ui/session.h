@@ -47,7 +47,7 @@ static inline bool session_open(session *s, int columns, int rows) {
   return true;
 }
 
-// In the child: the terminal is its own, on the first two descriptors.
+// Runs in the child: the terminal becomes its own, on the first two descriptors.
 static inline void session_take(int slave) {
   struct rlimit none = {0, 0};
   (void)setrlimit(RLIMIT_CORE, &none);

@@ -75,7 +75,7 @@ static void contains(const char *text, const char *part) {
   if (!strstr(text, part)) fail_msg("'%s' is not in:\n%s", part, text);
 }
 
-// What is planned for a step of 15 ms beside the machine; nothing where either is unknown.
+// The plan of a step against the machine's limits, for a step of 15 ms. Nothing is shown if either is unknown.
 static void test_of_the_machine(void **state) {
   (void)state;
   brim_result list[RESULTS];
@@ -249,7 +249,7 @@ static void test_doubts_come_first(void **state) {
   contains(text, "nothing worth fixing");
 }
 
-// What a workload counts is the unit of its ceilings.
+// The ceilings are in the unit that the workload counts.
 static void test_ceilings_unit(void **state) {
   (void)state;
   static const char *const units[] = {"samples", "env steps", "points"};
@@ -535,7 +535,7 @@ static void test_too_large_once(void **state) {
   brim_str_deinit(&out);
 }
 
-// Where the order stays open, both the short and the full form say so beside the recommendation.
+// If the order is uncertain, both the short and the full form mention it beside the recommendation.
 static void test_provisional(void **state) {
   (void)state;
   brim_result list[RESULTS];

@@ -62,7 +62,7 @@ static void test_pair(void **state) {
   assert_string_equal(brim_ui_verdict_name(p.verdict), "both_failed");
 }
 
-// What is printed as certain is: percentages are rounded down.
+// Percentages are rounded down, so that the printed claim is still certain.
 static void test_certain(void **state) {
   (void)state;
   brim_result a = result_of(100, 98, 102), up = result_of(110, 108, 112),

@@ -103,7 +103,7 @@ static void test_data(void **state) {
   const json_t *keys = json_object_get(data, "keys");
   assert_int_equal(json_array_size(keys), 4);
   const json_t *batch = json_array_get(keys, 1), *values = json_object_get(batch, "values");
-  // By number, not by text.
+  // Values are sorted as numbers, not as text.
   assert_string_equal(json_string_value(json_array_get(values, 0)), "32");
   assert_string_equal(json_string_value(json_array_get(values, 2)), "512");
   assert_int_equal(json_integer_value(json_array_get(json_object_get(batch, "of"), 4)), 1);
@@ -154,7 +154,7 @@ static void test_metric_numbers(void **state) {
   assert_string_equal(text, "91.2 %");
   brim_ui_value_range(&percent, narrow, 0.0123, text);
   assert_string_equal(text, "91.0 \xe2\x80\x93 93.5 %");
-  // As many digits as the deviation has.
+  // A value has as many digits as its deviation.
   brim_ui_value_range(NULL, narrow, 0.0123, text);
   assert_string_equal(text, "0.910 \xe2\x80\x93 0.935");
   brim_ui_value_range(NULL, unknown, (double)NAN, text);

@@ -90,7 +90,7 @@ static void test_cpu(void **state) {
   brim_profile_deinit(&p);
 }
 
-// Where the first words of two rows stand in a text.
+// True if the first words of row `a` come before those of row `b` in the text.
 static bool before(const char *text, const char *a, const char *b) {
   has(text, a);
   has(text, b);

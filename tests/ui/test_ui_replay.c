@@ -190,7 +190,7 @@ static void test_long(void **state) {
   brim_trajectory_deinit(&t);
 }
 
-// What a fall costs in its last step does not set the scale of all the others.
+// The cost of a fall in the last step does not set the scale of all other steps.
 static void test_fall_cost(void **state) {
   (void)state;
   brim_trajectory t;

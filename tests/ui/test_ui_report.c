@@ -356,7 +356,7 @@ static void test_heat(void **state) {
   brim_str_deinit(&out);
 }
 
-// On a CPU: CPU % and RSS, no GPU columns, no heading without content.
+// A CPU page has CPU % and RSS, no GPU columns, no heading without content.
 static void test_cpu(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
@@ -501,7 +501,7 @@ static void test_failure_texts(void **state) {
   }
 }
 
-// In another language the page says which, and its texts are the catalogue's.
+// A page in another language names that language, and its texts come from the catalogue.
 static void test_language(void **state) {
   (void)state;
   static const brim_msg_pair korean[] = {
@@ -601,7 +601,7 @@ static void test_planned_beyond(void **state) {
   brim_str_deinit(&out);
 }
 
-// What training came to, beside what was predicted, and over how much of it.
+// The rate of training beside the predicted one, and how much of the training it covers.
 static void test_verified(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];

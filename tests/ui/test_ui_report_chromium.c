@@ -113,7 +113,7 @@ static void test_used(void **state) {
   brim_str_deinit(&page);
 }
 
-// As it is, on a screen's width: what the reader sees is in it.
+// Reads the page unchanged, at a screen's width: every text for the reader is in it.
 static void test_read(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
@@ -136,7 +136,7 @@ static void test_read(void **state) {
   brim_str_deinit(&page);
 }
 
-// Which texts of a chart lie over each other, or reach out of its frame.
+// Lists the texts of a chart that overlap each other, or that leave its frame.
 static const char captions[] =
     "<script>\n"
     "window.addEventListener('load', function () {\n"

@@ -185,7 +185,7 @@ static void test_keys(void **state) {
   session_end(&s);
 }
 
-// What keys or signals end it, the terminal is as it was.
+// Whatever key or signal ends the program, it restores the terminal.
 static void test_every_end_restores(void **state) {
   (void)state;
   static const struct {
@@ -462,7 +462,7 @@ static void test_where_there_is_no_screen(void **state) {
 static void test_decoding(void **state) {
   (void)state;
   brim_key key;
-  // What is not complete waits; what will not be completed is a key or is skipped.
+  // Incomplete bytes wait for more. Bytes that nothing will complete are a key or are skipped.
   static const char *const parts[] = {"\033", "\033[", "\033[1;", "\033O", "\xed\x95", "\033[M ab"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     size_t n = strlen(parts[i]);

@@ -1,4 +1,4 @@
-// What bench shows of a policy search: the cards by their makers, before and after as measured.
+// bench's report of a policy search: the cards as the workload makes them, before and after as measured.
 #include <math.h>
 
 #include "test.h"
@@ -34,7 +34,7 @@ static void has(const char *text, const char *words) {
   if (!strstr(text, words)) fail_msg("no '%s' in\n%s", words, text);
 }
 
-// As bench shows them: what the workload of these results makes.
+// Shows the tables as bench does: the workload of these results makes them.
 static brim_status show(const brim_term *term, const brim_result *r, size_t count, bool whole,
                         const brim_setting *own, brim_str *out) {
   const brim_workload_table *table = brim_workload_find(r[0].workload);

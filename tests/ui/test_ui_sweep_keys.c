@@ -82,7 +82,7 @@ static void test_the_cursor_and_its_experiment(void **unused) {
     draw(&state, &view, 80, 24, &out);
     assert_string_equal(state.selected, selected);
   }
-  // On the first row it stays on the first row, whichever that is.
+  // A cursor on the first row stays on the first row, even if another experiment moves there.
   press(&state, &view, BRIM_KEY_HOME);
   draw(&state, &view, 80, 24, &out);
   change_state(&view, state.selected, BRIM_SWEEP_DONE);

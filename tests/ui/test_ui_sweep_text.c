@@ -19,7 +19,7 @@ static void test_status(void **unused) {
                          "2:13:24\n"));
   assert_non_null(strstr(out.data, "GPU 3 is held by pid 71 (alice)"));
   assert_null(strchr(out.data, '\033'));
-  // What runs, the best results, failures, the queue.
+  // Order of the parts: running, best results, failures, queue.
   const char *runs = strstr(out.data, "  running "), *best = strstr(out.data, "91.40 %");
   const char *worse = strstr(out.data, "90.20 %"), *failed = strstr(out.data, "  failed  ");
   assert_true(runs && best && worse && failed && runs < best && best < worse && worse < failed);
@@ -163,7 +163,7 @@ static void test_summary_of_seeds(void **unused) {
   assert_null(strstr(out.data, "100"));
   assert_non_null(strstr(out.data, "continue: brim sweep g.yaml\n"));
   assert_non_null(strstr(out.data, "report: brim report x\n"));
-  // Where less is better, the order turns round.
+  // A metric that is better when lower reverses the order.
   view.metrics[0].better = BRIM_BETTER_LOWER;
   brim_str_clear(&out);
   assert_ok(brim_ui_sweep_summary(&view, &plain, &options, &out));

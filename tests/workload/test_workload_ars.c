@@ -437,7 +437,7 @@ static void test_out_of_memory(void **state) {
   assert_ok(train_a_little());
 }
 
-// On CUDA too, chunks and repeated runs give the same bits.
+// Chunks and repeated runs give the same bits on CUDA too.
 static void test_cuda(void **state) {
   (void)state;
   static const char *const chunks[] = {"ars.dir_chunk=4", "ars.dir_chunk=4", "ars.dir_chunk=1"};

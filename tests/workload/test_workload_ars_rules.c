@@ -115,7 +115,7 @@ static void remember(void *ctx, brim_log_level level, const char *module, const 
   snprintf(said + n, sizeof said - n, "%s\n", text);
 }
 
-// How far two policies are apart after a step, as a share of the first.
+// Distance between two policies after one step, relative to the first.
 static double apart(const char *restart, const char *shift) {
   const char *const shifts[] = {"ars.shift=0", shift};
   static const char pushed[] = "env=quadruped(task=walk, push_speed=9, push_every=4)";
@@ -214,7 +214,7 @@ static void test_versions(void **state) {
   fixture_close(&f);
 }
 
-// To continue is to continue with the same task; another may start from the policy.
+// A run continues only with the same task. Another task may start from the policy as weights.
 static void test_tasks(void **state) {
   (void)state;
   fixture f;

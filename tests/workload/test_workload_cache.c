@@ -71,7 +71,7 @@ static void test_ram_equals_none(void **state) {
   }
 }
 
-// With a cache too, allocations equal the plan.
+// Allocations equal the plan with a cache too.
 static void test_ram_is_planned(void **state) {
   (void)state;
   const char *const ram[] = {"data.cache=ram"};
@@ -126,8 +126,8 @@ static void open_on_gpu(fixture *f, uint64_t total, const char *const *overrides
   assert_ok(brim_work_open(&context, f->config, &f->work));
 }
 
-// On the device or by workers: the same bits; made once for all settings, given back when a setting
-// does without; planned to the byte.
+// Augmenting on the device gives the same bits as by workers. The copy of the data is made once for all settings, is
+// freed when a setting does without it, and takes the planned bytes.
 static void test_gpu_equals_none(void **state) {
   (void)state;
   fixture f;
@@ -189,8 +189,8 @@ static bool matters(const fixture *f, const char *knob, const brim_setting *sett
   return !k->matters || k->matters(f->work->state, setting);
 }
 
-// With the data set on the device nothing is loaded, so workers, prefetch and pinned memory do not matter to
-// a sweep. Elsewhere they do; prefetch only with workers.
+// With the data set on the device nothing is loaded, so workers, prefetch and pinned memory do not matter to a sweep.
+// Otherwise they do; prefetch only with workers.
 static void test_what_matters(void **state) {
   (void)state;
   static const struct {

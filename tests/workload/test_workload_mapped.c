@@ -134,7 +134,7 @@ static void test_mapped_equals_others(void **state) {
   uint64_t bytes = row_bytes(&mapped, ROW, BRIM_PLACE_HOST);
   assert_true(bytes >= 2 * (uint64_t)ROWS * COLS * 4 &&
               bytes < 2 * (uint64_t)ROWS * COLS * 4 + 32768);
-  // On the device only targets and batches are besides the network.
+  // Besides the network, the device holds only targets and batches.
   assert_int_equal(row_bytes(&mapped, "resident dataset", BRIM_PLACE_DEVICE), 0);
   assert_true(row_bytes(&mapped, "resident targets", BRIM_PLACE_DEVICE) >= ROWS * 4);
   assert_true(row_bytes(&mapped, "resident targets", BRIM_PLACE_DEVICE) <= ROWS * 4 + 2 * 256);
@@ -262,7 +262,7 @@ static void test_limit(void **state) {
   assert_true(figure(a, "loss") == figure(b, "loss"));
 }
 
-// On a GPU: read by it, by loader threads, or kept there.
+// Data on a GPU: read by the GPU, by loader threads, or kept there.
 static void test_cuda(void **state) {
   (void)state;
   static const struct {

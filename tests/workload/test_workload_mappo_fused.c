@@ -70,7 +70,7 @@ static brim_status open_as(job *j, const char *plugin, const given *g, uint64_t 
   return open_to(j, plugin, g, memory, false);
 }
 
-// On the device that passes for a GPU, or on the first GPU. False: that one does not take such networks.
+// Opens the job on the fake GPU, or on the first real one. False: that GPU does not take such networks.
 static bool open_job(job *j, const given *g, bool gpu) {
   if (!gpu) {
     assert_ok(open_as(j, FUSED_PLUGIN, g, 0));

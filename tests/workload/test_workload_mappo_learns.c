@@ -141,7 +141,7 @@ static void test_replay(void **state) {
   fixture_close(&f);
 }
 
-// How many are evaluated at once changes nothing.
+// The number of episodes that are evaluated at once changes nothing.
 static void test_parts(void **state) {
   (void)state;
   static const char *const envs[] = {"mappo.num_envs=40", "mappo.num_envs=7"};

@@ -63,7 +63,7 @@ static brim_result slow(void) {
   return r;
 }
 
-// On the GPU: environment 40 ms and actor 20 ms, for as many steps.
+// Phases as moved to the GPU: environment 40 ms and actor 20 ms, for as many steps.
 static void probe(brim_result *r) {
   r->phase_moved_ms[BRIM_PHASE_ENV] = 40;
   r->phase_moved_ms[BRIM_PHASE_ACT] = 20;
@@ -136,7 +136,8 @@ static void test_findings(void **state) {
   brim_result_deinit(&r);
 }
 
-// With a probe: the GPU alone takes 60 ms for a rollout of one environment, 60 / 256 for 256 of them.
+// A probe of the GPU: it takes 60 ms for a rollout of one environment, 60
+// 256 for 256 of them.
 static void test_probe(void **state) {
   (void)state;
   brim_result r = slow();
