@@ -1,13 +1,13 @@
-// The one case list: ops, shapes, types and attributes, with everything needed to run a case on a
-// device. It serves correctness, gradients, support and speed, on every backend; none of them has a
-// list of its own. Values are kept as doubles on the host, already rounded to the type they will
-// have on the device, so that an f64 run of the same values is an exact oracle.
+// The one case list: ops, shapes, types and attributes, with everything needed to run a case on a device. It serves
+// correctness, gradients, support and speed, on every backend; none of them has a list of its own. Values are doubles
+// on the host, already rounded to the type they get on the device, so that an f64 run of the same values is an exact
+// oracle.
 #ifndef BRIM_TESTS_CASES_H_
 #define BRIM_TESTS_CASES_H_
 
 #include "backend/backend.h"
 
-// Optional tensors of BATCHNORM*.
+// Which optional tensors of BATCHNORM* a case has.
 enum {
   BRIM_WITH_Z = 1,
   BRIM_WITH_RUNNING = 2,
@@ -27,11 +27,11 @@ typedef struct brim_case {
   int64_t r, s;      // window
   bool optional;     // with the optional tensor: bias, db, gradient
   unsigned with;     // BRIM_WITH_*
-  int in_place;      // output 0 is this input, from 1; 0 = apart
-  bool offset;       // values far from 0 for their spread
+  int in_place;      // output 0 overwrites this input, counted from 1; 0 = separate
+  bool offset;       // values with a large mean beside their spread
   bool ties;         // many equal values
   bool padding;      // a third of the rows is padding
-  bool bad_labels;   // some labels are no class
+  bool bad_labels;   // some labels are out of range
   bool nonfinite;    // some values are infinite or NaN
   brim_op_attr attr;
   double state[BRIM_STATE_COUNT];
@@ -47,13 +47,13 @@ void brim_case_get(size_t index, brim_case *out);
 // Large shapes, for speed only.
 size_t brim_case_speed_count(void);
 void brim_case_speed_get(size_t index, brim_case *out);
-// Any op with any of its variants in a random small shape.
+// Any op with any of its variants in a small random shape.
 void brim_case_fuzz(uint64_t seed, uint64_t index, brim_case *out);
 void brim_case_set_type(brim_case *c, brim_dtype type);
 // The same case with every float tensor in f64: the oracle.
 void brim_case_set_oracle(brim_case *c);
 
-// The call without data.
+// The call of a case, without data.
 void brim_case_call(const brim_case *c, brim_op_call *call);
 
 // Host values: inputs, and the contents of the outputs before (create) or after (run) the op.
@@ -68,27 +68,26 @@ void brim_case_data_destroy(brim_case_data *data);
 // Values of a type in memory; encode rounds.
 void brim_case_encode(brim_dtype type, const double *values, int64_t count, void *out);
 void brim_case_decode(brim_dtype type, const void *data, int64_t count, double *out);
-// [-1, 1), a function of its arguments.
+// A value in [-1, 1), a function of the arguments.
 double brim_case_uniform(uint64_t seed, uint64_t slot, uint64_t element);
 
 // A case with its tensors on a device, ready to run many times.
 typedef struct brim_case_loaded {
   brim_device *device;
   brim_op_call call;
-  size_t guard;     // bytes behind every buffer that must not change
-  void *workspace;  // the block the call's workspace lies in
+  size_t guard;     // bytes behind every buffer that an op must not change
+  void *workspace;  // the block that contains the call's workspace
 } brim_case_loaded;
 
 brim_status brim_case_load(brim_device *device, const brim_case *c, const brim_case_data *data,
                            brim_case_loaded *out);
 void brim_case_unload(brim_case_loaded *loaded);
-// Load, run once, fetch the outputs into a data of its own. BRIM_EINTERNAL when the op wrote behind
-// one of its buffers.
+// Load, run once, fetch the outputs into `out`. BRIM_EINTERNAL if the op wrote behind one of its buffers.
 brim_status brim_case_run(brim_device *device, const brim_case *c, const brim_case_data *data,
                           brim_case_data *result);
 
-// Largest relative norm of the difference of an output, and where rules are exact (counts, padding
-// rows) whether they hold. `why` says which output.
+// The largest relative error (by norm) of an output, and whether exact rules hold (counts, padding rows). `why` names
+// the output.
 brim_status brim_case_compare(const brim_case *c, const brim_case_data *got,
                               const brim_case_data *want, double *error, char why[160]);
 double brim_case_tolerance(const brim_case *c);

@@ -9,8 +9,8 @@
 #include "quiet_machine.h"
 #include "record/record.h"
 
-// Without the ceilings of the machine and the price of findings, which take longer than the sweep
-// (test_cli_bench_ceilings, test_cli_bench_findings).
+// The ceilings of the machine and the price of findings take longer than the sweep, so they are off here
+// (test_cli_bench_ceilings and test_cli_bench_findings have them).
 #define SWEEP                                                                                   \
   "brim bench small.yaml --device ref --batch-sizes 16 64 --num-workers 0 1 --precisions fp32 " \
   "--steps 2 --repeats 1 --no-ceilings --no-price --output-dir out data.batch_size=16 "         \
@@ -38,9 +38,9 @@ static void free_all(brim_result *results, size_t count) {
   brim_free(results);
 }
 
-// A sweep whose records say what this test needs: all steady, rates in the order of the sweep.
+// Makes a sweep with the records that a test needs: all steady, rates in the order of the sweep.
 static void make_sweep_with(const char *config, const char *more, const double *rates) {
-  static bool made;  // the sweep of `small`, in "made"
+  static bool made;  // the sweep of `small` is in "made"
   const bool usual = config == small && !more[0];
   remove_all("out");
   write_file("small.yaml", config);
@@ -68,7 +68,8 @@ static void test_resume_takes_over(void **state) {
   brim_result *results = read_all("out/results.jsonl", 4);
   assert_ok(brim_results_write("out/results.jsonl", results, 2));
   free_all(results, 4);
-  expect(0, NULL, "printf '{\"schema\": \"brim.res' >>out/results.jsonl");  // cut short
+  // a line that was cut short
+  expect(0, NULL, "printf '{\"schema\": \"brim.res' >>out/results.jsonl");
   shell_result r = shell(SWEEP "--resume");
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   said_lines(&r, "out/results.jsonl");
@@ -84,7 +85,7 @@ static void test_resume_takes_over(void **state) {
                         i < 2 ? "0" : "1");
   }
   free_all(results, 4);
-  assert_false(has_file("out/results-1.jsonl"));  // it is one sweep
+  assert_false(has_file("out/results-1.jsonl"));  // the sweep continued in its own file
 }
 
 // A record of a version without a key was measured at the key's default.
@@ -100,7 +101,7 @@ static void test_resume_lacks_new_keys(void **state) {
   assert_ok(brim_results_write("out/results.jsonl", results, 4));
   says_lines(0, "out/results.jsonl", SWEEP "--resume");
   assert_false(has_file("out/results-1.jsonl"));
-  // at another value than the default it is another config
+  // a value other than the default is another config
   assert_ok(brim_results_write("out/results.jsonl", results, 4));
   free_all(results, 4);
   expect(0, "another config", SWEEP "--resume data.allow_external=true");
@@ -147,7 +148,7 @@ static void test_resume_leaves_out(void **state) {
   free_all(results, 4);
 }
 
-// Figures that nothing measures are not believed: those settings are measured again.
+// Figures that no measurement can give are not believed: those settings are measured again.
 static void test_resume_doubts(void **state) {
   (void)state;
   make_sweep(small, rising);
@@ -172,8 +173,8 @@ static void test_resume_doubts(void **state) {
   free_all(results, 4);
 }
 
-// The config's own setting lies outside of what was named: it is counted, and recommended only where it is
-// the fastest.
+// The config's own setting is not among the values of the command line. It is measured too, but recommended only if it
+// is the fastest.
 static void test_own_setting_beside_the_named(void **state) {
   (void)state;
 #define NAMED                                                                                   \
@@ -202,7 +203,7 @@ static void test_own_setting_beside_the_named(void **state) {
 #undef NAMED
 }
 
-// The same records say the same, however often they are read.
+// Repeated reading of the same records gives the same words.
 static void test_resume_changes_nothing(void **state) {
   (void)state;
 #define REPEATED SWEEP "--repeats 2 "
@@ -229,7 +230,7 @@ static void test_resume_changes_nothing(void **state) {
 #undef REPEATED
 }
 
-// A budget ends a sweep well: there is a recommendation, and the rest is measured later.
+// A sweep that runs out of budget succeeds: it recommends a setting, and --resume measures the rest.
 static void test_a_budget_ends_a_sweep(void **state) {
   (void)state;
   remove_all("out");
@@ -248,7 +249,7 @@ static void test_a_budget_ends_a_sweep(void **state) {
 #undef BUDGET
 }
 
-// A card that is not here: what is planned for the device is held against its memory.
+// Plans for a card that this machine lacks are compared with that card's memory.
 static void test_a_card_that_is_not_here(void **state) {
   (void)state;
 #define PLAN \
@@ -262,7 +263,7 @@ static void test_a_card_that_is_not_here(void **state) {
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.out, "oom_planned"));
   shell_free(&r);
-  // The batches that are tried are those that the card holds, whatever this machine does.
+  // The size of the named card decides which batches are tried, not this machine's memory.
   for (int large = 0; large < 2; large++) {
     r = shell(
         "brim bench 'model=mlp(depth=32, hidden=2048)' 'dataset=synthetic(samples=65536)' "
@@ -284,19 +285,18 @@ static void test_resume_of_nothing(void **state) {
   free_all(read_all("out/results.jsonl", 4), 4);
 }
 
-// Interrupted again, in a setting that takes its time: what was known and did not get its turn stays
-// in the file.
+// Interrupted again, within a slow setting: records that were not reached yet stay in the file.
 static void test_resume_interrupted(void **state) {
   (void)state;
   shell_result r = {0};
-  // The first signal comes while the machine is measured. The others wait longer each time: whenever one comes
-  // before the first setting begins, nothing was measured, and nothing is lost.
+  // The first signal comes while the machine is measured. The others wait longer each time. A signal before the first
+  // setting begins loses nothing, because nothing was measured yet.
   for (int i = 0; !r.out || !strstr(r.out, "continues from there"); i++) {
     if (i == 10) fail_msg("no setting was interrupted: %s", r.out);
     if (r.out) free_all(read_all("out/results.jsonl", 4), 4);
     shell_free(&r);
     make_sweep("model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=200000)\n", rising);
-    // of an earlier run: told.txt would be read before it is replaced, and noisy/ knows the machine
+    // files of an earlier run: told.txt would be read before it is replaced, and noisy/ remembers the machine
     remove_all("told.txt noisy");
     char command[512];
     snprintf(
@@ -310,7 +310,8 @@ static void test_resume_interrupted(void **state) {
     r = shell("%s", command);
     if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);
   }
-  assert_non_null(strstr(r.out, "the same command continues from there"));  // it has --resume
+  // the command had --resume already
+  assert_non_null(strstr(r.out, "the same command continues from there"));
   assert_null(strstr(r.out, "--resume"));
   shell_free(&r);
   // Usually 5. On a busy machine the signal may come as late as in the second of the two new settings.
@@ -346,12 +347,12 @@ static void test_interrupted_advice(void **state) {
   }
   assert_null(strstr(r.out, "--num-workers"));
   assert_null(strstr(r.out, "--batch-sizes"));
-  // what one setting was compared with is missing
+  // the setting that one was compared with is missing
   expect(0, "(provisional: another may be faster)", "cat out/report.html");
   shell_free(&r);
 }
 
-// Every setting fails: the table says so, the exit code says why, and there is nothing to use.
+// Every setting fails: the table and the exit code show the reason, and there is nothing to use.
 static void test_no_setting_ran(void **state) {
   (void)state;
 #define NONE_RUNS                                                                             \
@@ -406,13 +407,13 @@ static void test_apply(void **state) {
   assert_non_null(strstr(r.out, "+  batch_size: 64  # to be tuned\n+  num_workers: 1\n"));
   shell_free(&r);
   expect_file("small.yaml", applied);
-  // The config says it now: the records still hold, and there is nothing left to write.
+  // The config has the recommended values now: the records are still valid, and nothing is left to write.
   says_lines(0, "small.yaml", SWEEP "--resume --apply seed=0");
   expect_file("small.yaml", applied);
 }
 
-// A larger batch takes its learning rate along, by the rule for its optimizer: what the file had beside
-// its own batch counts, not what the command line put in its place. --keep-lr keeps it.
+// A larger batch scales the learning rate by the rule for its optimizer. The basis is the rate that the file has for
+// its own batch, not the one of the command line. --keep-lr keeps the rate.
 static void test_apply_learning_rate(void **state) {
   (void)state;
   static const char sgd[] =
@@ -435,13 +436,13 @@ static void test_apply_learning_rate(void **state) {
               "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512, shape=(8,))\n"
               "optimizer: sgd(lr=0.2)\ndata:\n  batch_size: 64\n"
               "  num_workers: 1  # one core is free\ntraining:\n  use_amp: false\n");
-  // the batch is that one now: the records still hold, and nothing is left to scale
+  // the config has this batch now: the records are still valid, and nothing is left to scale
   says_lines(0, "out/results.jsonl", SWEEP "--resume");
   says_lines(0, "small.yaml", SWEEP "--resume --apply");
   expect(0, "sgd(lr=0.2)", "cat small.yaml");
 }
 
-// best.yaml has the learning rate that --apply writes, and says so.
+// best.yaml has the learning rate that --apply writes, and mentions it.
 static void test_best_learning_rate(void **state) {
   (void)state;
   make_sweep(small, rising);
@@ -456,11 +457,11 @@ static void test_best_learning_rate(void **state) {
   expect(0, "BENCHMARK SUMMARY", SWEEP "--resume --keep-lr");
   expect(0, "# learning rate 0.001 stays (--keep-lr); it would be 0.001414", "cat out/best.yaml");
   expect(0, "learning_rate: 0.001\n", "brim config show out/best.yaml");
-  // one of the command line belongs to the command line's batch of 16
+  // a rate from the command line belongs to the command line's batch of 16
   make_sweep_with(small, "training.learning_rate=0.01", rising);
   expect(0, "BENCHMARK SUMMARY", SWEEP "--resume training.learning_rate=0.01");
   expect(0, "# learning rate 0.01 -> 0.02, ", "cat out/best.yaml");
-  // the rate of an optimizer's own arguments
+  // a rate among the optimizer's own arguments
   static const char sgd[] =
       "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512, shape=(8,))\n"
       "optimizer: sgd(lr=0.1)\ndata:\n  batch_size: 32\n";
@@ -488,7 +489,7 @@ static void test_apply_elsewhere(void **state) {
   expect_file("other.yaml",
               "batch_size: 64\r\n\r\ntraining:\r\n  precision: fp32\r\n\r\ndata:\r\n"
               "  num_workers: 1\r\n");
-  // A file alone is measured as well.
+  // --apply with a file alone also measures.
   write_file("small.yaml", small);
   expect(0, "applied       small.yaml",
          "brim bench --apply small.yaml --device ref --batch-sizes 16 64 --num-workers 0 1 "
@@ -509,8 +510,8 @@ static void test_apply_refused(void **state) {
   assert_false(has_file("out"));
 }
 
-// Noise and full memory widen or mark a recommendation; they do not prevent it. Only where noise leaves
-// nothing certain, the setting that is there stays.
+// Noise and full memory widen or mark a recommendation; they do not prevent it. Only if noise leaves nothing certain,
+// the config keeps its setting.
 static void test_apply_of_noisy_results(void **state) {
   (void)state;
   make_sweep(small, rising);
@@ -547,7 +548,7 @@ static void test_learning_is_kept(void **state) {
   (void)state;
   make_sweep(small, rising);
   write_file("small.yaml", small);
-  // the same grid, its batch sizes not named: defaults of the plan
+  // the same grid without named batch sizes: they are defaults of the plan
   remove_all("kept");
   shell_result r = shell(
       "brim bench small.yaml --device ref --num-workers 0 --precisions fp32 --steps 3 --repeats 1 "
@@ -558,7 +559,7 @@ static void test_learning_is_kept(void **state) {
   expect(0, "batch_size: 32", "cat kept/best.yaml");
 }
 
-// The config's own setting stays as the file has it: what the file leaves to brim is not written down.
+// The config's own setting stays as the file has it: values that the file leaves to brim are not written.
 static void test_apply_keeps_automatic_values(void **state) {
   static const char automatic[] =
       "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=512, shape=(8,))\ndevice: ref\n"
@@ -578,7 +579,7 @@ static void test_apply_keeps_automatic_values(void **state) {
       "brim bench automatic.yaml --batch-sizes 32 --num-workers 0 --precisions fp32 --steps 2 "
       "--repeats 1 --no-ceilings --no-price --output-dir kept --apply ./automatic.yaml");
   expect_file("automatic.yaml", automatic);
-  // a value that the command line replaces is not in the file
+  // a value from the command line is not written to the file
   expect(0, "+  num_workers: 1",
          "brim bench automatic.yaml --batch-sizes 32 --num-workers 1 --precisions fp32 --steps 2 "
          "--repeats 1 --no-ceilings --no-price --output-dir kept --apply data.num_workers=1");
@@ -596,7 +597,7 @@ static void test_verify(void **state) {
   assert_non_null(strstr(r.out, "verified      predicted 8,000 samples/s, achieved "));
   assert_non_null(strstr(r.out, "epoch"));
   assert_true(strstr(r.out, "that were expected") || strstr(r.out, "too unsteady to predict"));
-  // The advice is on the config that was given, not on the one that was trained with.
+  // The advice compares with the user's config, not with the config of the verifying run.
   assert_non_null(strstr(r.out, "The effective batch goes from 16 to 64."));
   shell_free(&r);
   expect(0, "Verified in training</b> predicted 8,000 samples/s, achieved ",
@@ -621,7 +622,7 @@ static void test_verify(void **state) {
   shell_free(&r);
 }
 
-// An epoch that takes longer than allowed is measured in part, and that is reported.
+// An epoch that takes longer than allowed is measured in part, and the report mentions it.
 static void test_verify_in_part(void **state) {
   (void)state;
   static const char slow[] =
@@ -639,7 +640,7 @@ static void test_verify_in_part(void **state) {
   says_lines(0, "--verify-seconds", SWEEP "--resume --verify --verify-seconds 1");
   expect(0, "steps): --verify-seconds ended it after 1 s", "grep verified out/report.html");
   says(2, SWEEP "--verify --verify-seconds 0");
-  // Ctrl-C: nothing is left of it, and nothing was promised to continue from.
+  // Ctrl-C removes the verifying run, and no message promises to continue from it.
   r = shell(
       BRIM_BINARY
       " bench small.yaml --device ref --batch-sizes 16 64 --num-workers 0 1 --precisions fp32 "
@@ -648,7 +649,7 @@ static void test_verify_in_part(void **state) {
       "until ls out | grep -q verify; do sleep 0.01; done; kill -TERM $pid; wait $pid");
   if (r.code != 130) fail_msg("exit %d: %s", r.code, r.err);
   assert_non_null(strstr(r.err, "interrupted while verifying"));
-  assert_non_null(strstr(r.out, "Recommended for training"));  // what there is
+  assert_non_null(strstr(r.out, "Recommended for training"));  // the part that is done
   assert_null(strstr(r.out, "verified "));
   shell_free(&r);
   free_all(read_all("out/results.jsonl", 4), 4);
@@ -679,10 +680,10 @@ static void test_axes(void **state) {
   for (size_t i = 0; i < sizeof axes / sizeof *axes; i++) {
     if (!strstr(r.err, axes[i])) fail_msg("no '%s' in: %s", axes[i], r.err);
   }
-  assert_null(strstr(r.err, "pin_memory"));  // makes no difference on a CPU
-  assert_null(strstr(r.err, "compile"));     // nor does this
+  assert_null(strstr(r.err, "pin_memory"));  // no effect on a CPU
+  assert_null(strstr(r.err, "compile"));     // no effect either
   shell_free(&r);
-  // A model with blocks to compute again has one axis more.
+  // A model with blocks to recompute has one more axis.
   write_file("deep.yaml",
              "model: transformer(depth=2, hidden=16, heads=2, patch=4)\n"
              "dataset: synthetic(shape=(64, 2), samples=256, dtype=f32)\n");
@@ -690,7 +691,7 @@ static void test_axes(void **state) {
          "brim bench deep.yaml --device ref --all --plan --precisions fp32 --batch-sizes 8");
 }
 
-// Threads are a knob on the CPU: 1 and all by default, a list of the config's, or the number that is set.
+// Threads are a knob on the CPU: 1 and all by default, a list from the config, or the number the config sets.
 static void test_threads(void **state) {
   (void)state;
   write_file("small.yaml",
@@ -713,16 +714,16 @@ static void test_threads(void **state) {
   for (int i = 0; i < 2; i++) {
     const brim_result_knob *knob = brim_result_knob_find(&results[i], "threads");
     assert_non_null(knob);
-    assert_int_equal(atoi(knob->value), results[i].threads);  // it ran with what its setting says
+    assert_int_equal(atoi(knob->value), results[i].threads);  // the setting ran with its own number
     seen |= 1 << results[i].threads;
   }
   assert_int_equal(seen, 1 << 1 | 1 << 2);
   free_all(results, 2);
-  // Records of both continue, whatever number this device was opened with.
+  // Records of both numbers are reused, whatever number this device was opened with.
   says_lines(0, "out/results.jsonl",
              "brim bench small.yaml --device cpu --steps 2 --repeats 1 --no-ceilings --no-price "
              "threads=2 data.batch_size=64 data.num_workers=0 --output-dir out --resume");
-  // A number that the user set stays.
+  // A number that the user set is not swept.
   write_file(
       "one.yaml",
       "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256, shape=(8,))\nthreads: 1\n");
@@ -730,7 +731,7 @@ static void test_threads(void **state) {
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_null(strstr(r.err, "threads 1"));
   shell_free(&r);
-  // Policies have the knob as well. Environments step with as many threads as compute.
+  // Policies have the knob as well. Environments step with the same number of threads.
   static const char *const policies[] = {"ars", "mappo"};
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
     char command[512];
@@ -766,7 +767,7 @@ static void expect_steps(const char *command, int steps) {
   free_all(results, 1);
 }
 
-// The least raises the most, wherever each was given; the default does not.
+// --min-steps raises the most steps, wherever each was given; its default does not.
 static void test_min_steps(void **state) {
   (void)state;
 #define ONE                                                                               \
@@ -787,8 +788,7 @@ static void test_min_steps(void **state) {
 #undef ONE
 }
 
-// One sample does not tell whether it is steady: that is reported, and the recommendation is
-// provisional.
+// One sample cannot show steadiness: the report mentions it, and the recommendation is provisional.
 static void test_one_sample(void **state) {
   (void)state;
 #define ONE                                                                                  \
@@ -820,7 +820,7 @@ static void test_one_sample(void **state) {
 
 //---------------------------------- configs ----------------------------------
 
-// The guide's commands as they stand there, with the configs that come with brim.
+// The guide's commands unchanged, with the configs that come with brim.
 static void test_configs(void **state) {
   (void)state;
   remove_all("out runs mine.yaml");
@@ -837,17 +837,18 @@ static void test_configs(void **state) {
   assert_null(strstr(r.err, "has no effect"));
   shell_free(&r);
   free_all(read_all("out/results.jsonl", 8), 8);
-  // as many settings as the config asks for and the data can fill
+  // as many settings as the config lists and the data can fill
   r = shell("brim bench '" BRIM_SOURCE_DIR
             "/configs/signal-small.yaml' --data-path signals.h5 --device ref --plan");
   assert_int_equal(r.code, 0);
   said_lines(&r, "num_workers");
   shell_free(&r);
-  // the demo starts where a new user starts: its gain is one over that
+  // the demo starts where a new user starts: its gain is above one
   r = shell("brim bench '" BRIM_SOURCE_DIR
             "/configs/demo.yaml' --data-path signals.h5 --device ref --plan --json");
   assert_int_equal(r.code, 0);
-  assert_non_null(strstr(r.out, "\"grid\":4"));  // its own setting is among them: none is added
+  // the config's own setting is among the four: none is added
+  assert_non_null(strstr(r.out, "\"grid\":4"));
   shell_free(&r);
   expect(0, "batch_size: 8", "brim config show '" BRIM_SOURCE_DIR "/configs/demo.yaml'");
   expect(0, "use_amp: false", "brim config show '" BRIM_SOURCE_DIR "/configs/demo.yaml'");

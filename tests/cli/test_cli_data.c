@@ -1,5 +1,5 @@
-// `brim data`: make, info, convert and verify in every format, compared byte by byte through the
-// sources; broken files; errors that leave nothing behind; JSON.
+// `brim data`: make, info, convert and verify in every format, compared byte by byte through the sources; broken files;
+// errors that leave no files; JSON.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -47,7 +47,7 @@ static brim_source *open_synthetic(const int64_t *dims, size_t rank, int64_t cla
   return open_set("synthetic", args, targets ? 7 : 6, NULL, split);
 }
 
-// Images are numbered by their names, not by their place.
+// An image's number comes from the order of names, not from its place in the folder.
 static uint64_t number_of(const brim_source *source, uint64_t index) {
   char text[512];
   if (strcmp(source->table->name, "folder") != 0) return index;
@@ -77,7 +77,7 @@ static void compare(brim_source *made, brim_source *read, bool lossy) {
 }
 
 typedef struct format_case {
-  const char *options;  // of make
+  const char *options;  // options of make
   const char *source;
   int64_t dims[4];
   size_t rank;
@@ -110,7 +110,7 @@ static const format_case cases[] = {
     {"--format jpg --shape 17,13,3 --classes 3", "folder", {17, 13, 3}, 3, 3, 0, "u8", true},
 };
 
-// make, read by the source, through HDF5 with chunks, and read again.
+// Makes a set, reads it with its source, converts it to HDF5 with chunks, and reads that.
 static void test_round_trips(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -144,7 +144,7 @@ static void test_round_trips(void **state) {
   remove_all("set set.h5");
 }
 
-// Samples without labels beside those that have some, and alone: the same ones in every format.
+// Samples without labels, beside labelled ones and alone: the same ones in every format.
 static void test_make_unlabeled(void **state) {
   (void)state;
   static const int64_t dims[] = {96, 96, 3};
@@ -164,7 +164,7 @@ static void test_make_unlabeled(void **state) {
   compare(a, b, false);
   brim_source_close(a);
   brim_source_close(b);
-  // the labelled ones are those of a set without the others
+  // the labelled samples are those of a set without the others
   a = open_synthetic(dims, 3, 10, 0, "u8", "train");
   b = open_set("stl10", NULL, 0, "set", "train");
   compare(a, b, false);
@@ -188,7 +188,7 @@ static void test_info(void **state) {
   says_rows(0, "  samples  ", "brim data info set.h5 --samples 20 --split train");
   shell_result r = shell("brim data info set.h5 --json --quiet");
   assert_int_equal(r.code, 0);
-  assert_int_equal(json_lines(r.out), 3);  // the files and two splits
+  assert_int_equal(json_lines(r.out), 3);  // one for the files, two for the splits
   assert_non_null(strstr(r.out, "\"datasets\":[{\"name\":\"/test/x\",\"shape\":[10,12,10,3]"));
   char *line = strstr(r.out, "{\"event\":\"info\"");
   assert_non_null(line);
@@ -219,7 +219,7 @@ static void test_info(void **state) {
   remove_all("set.h5");
 }
 
-// A pixel value that is known: the numbers of info are right, not only there.
+// A set with a known pixel value: checks the numbers of info, not only their presence.
 static void test_info_measures(void **state) {
   (void)state;
   remove_all("known");
@@ -249,7 +249,7 @@ static void test_folder_to_packed(void **state) {
   expect(0, "(16, 18, 3) uint8", "brim data convert mix mix.h5 --resize 16,18");
   expect(0, "\"class_names\":[\"cat\",\"dog\"]", "brim data info mix.h5 --json");
   expect(0, NULL, "brim data convert mix.h5 back --format png && ls back/train/cat back/train/dog");
-  // broken ones are named; one of them ends a conversion unless it may be left out
+  // broken records are named; one of them ends a conversion unless an option skips it
   expect(0, NULL,
          "f=$(ls mix/train/cat/*.png | head -1); head -c 200 $f > short && mv short $f; "
          "f=$(ls mix/train/dog/*.jpg | head -1); echo no image > $f");
@@ -331,7 +331,7 @@ static void test_errors(void **state) {
   // a folder that brim did not write is never replaced
   says(2, "mkdir other && echo mine > other/notes && brim data make other --format idx --force");
   assert_true(has_file("other/notes"));
-  // nor one that has a data set among other things, or an image somewhere
+  // nor is one that has a data set among other things, or an image somewhere below
   says(2,
        "brim data make other/train --format png --shape 8,8,3 --samples 4 --classes 2 && "
        "brim data make other --format png --shape 8,8,3 --samples 4 --classes 2 --force");
@@ -359,7 +359,7 @@ static void test_errors(void **state) {
   remove_all("set set.h5 other");
 }
 
-// --force takes a folder away only when all of it is brim's, and never one that more depends on.
+// --force removes a folder only if all of it is brim's, and never a parent folder of other data.
 static void test_force(void **state) {
   (void)state;
   remove_all("own");
@@ -370,7 +370,7 @@ static void test_force(void **state) {
   expect(0, "750",
          "brim data make own --format idx --samples 5 --force && test ! -e own/train && "
          "stat -c %a own");
-  // what a user put there
+  // a file that a user put there
   static const struct {
     const char *put, *said;
   } strange[] = {
@@ -393,7 +393,7 @@ static void test_force(void **state) {
     says(2, "brim data make own --format idx --samples 5 --force");
     expect(0, NULL, "ls -AR own | cmp own.before -");
   }
-  // where it lies
+  // the folder that contains it
   says(2,
        "rm -rf own && mkdir -p own/in && cd own/in && brim data make ../../own --format idx "
        "--force");
@@ -402,7 +402,7 @@ static void test_force(void **state) {
        "idx --force");
   says(2, "HOME=$PWD/own brim data make own --format idx --force");
   says(2, "ln -s own own.link && brim data make own.link --format idx --force");
-  // an empty one is filled, not replaced
+  // an empty folder is filled, not replaced
   expect(0, "2711",
          "chmod 2711 own && i=$(stat -c %i own) && brim data make own --format png --shape 8,8,3 "
          "--samples 5 --classes 2 --force && test $(stat -c %i own) = $i && stat -c %a own");
@@ -418,7 +418,7 @@ static void test_force(void **state) {
 static void test_left_temporaries(void **state) {
   (void)state;
   remove_all("left left.* other.h5.*");
-  // killed in the middle; its number stands in the name
+  // killed in the middle; the temporary's name has the process's number
   static const char *const formats[] = {"left.h5", "left --format stl10",
                                         "left --format png --shape 8,8,3"};
   for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
@@ -432,7 +432,7 @@ static void test_left_temporaries(void **state) {
     if (r.code) fail_msg("%s: %s", formats[i], r.err);
     shell_free(&r);
   }
-  // a living process's, another target's, other names, another kind, a folder with more in it
+  // files of a living process, of another target, with other names, of another kind, and a folder with more in it
   expect(0, NULL,
          "for f in left.h5.tmp.1.0 other.h5.tmp.999999999.0 left.h5.tmp.999999999 "
          "left.h5.tmp.999999999.0.old left.h5.tmp.x.0 left.tmp.999999999.0; do echo x > $f; done; "
@@ -444,7 +444,7 @@ static void test_left_temporaries(void **state) {
   expect(1, "< left.h5.tmp.999999999.7\n", "diff all rest");
   expect(1, "< left.tmp.999999999.2\n", "diff all rest");
   expect(0, "2", "diff all rest | grep -c '^[<>]'");
-  // one that a process holds, whatever its number
+  // a file that a process holds open, whatever the number in its name
   write_file("left.h5.tmp.999999999.7", "x");
   int fd = open("left.h5.tmp.999999999.7", O_RDONLY);
   assert_true(fd >= 0 && flock(fd, LOCK_SH) == 0);
@@ -455,7 +455,7 @@ static void test_left_temporaries(void **state) {
   remove_all("left left.* other.h5.* all rest");
 }
 
-// A limit on the size of files is an error like a full disk: said, and no temporary left.
+// A limit on the size of files is an error like a full disk: it is reported, and no temporary file stays.
 static void test_disk_full(void **state) {
   (void)state;
 #ifdef BRIM_TSAN
@@ -479,7 +479,7 @@ static void test_disk_full(void **state) {
   }
 }
 
-// One of something is not several, and a range of one number is that number.
+// Words for one and for several, and a range of one number, are printed right.
 static void test_plurals(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf one.h5 numbers.h5 numbers.yaml");
@@ -492,7 +492,7 @@ static void test_plurals(void **state) {
   says_lines(0, "depth=3", "brim init numbers.h5 -o numbers.yaml");
 }
 
-// Formats of other programs: what they are, and how to convert them, wherever data can be named.
+// Formats of other programs: brim names them and how to convert them, in every command that takes data.
 static void test_foreign_formats(void **state) {
   (void)state;
   static const struct {
@@ -516,7 +516,7 @@ static void test_foreign_formats(void **state) {
     }
   }
   says(2, "brim train t.csv");
-  // another file of that name is not taken for one
+  // another file of that name does not count
   says(2, "printf abcdefgh >t.npy && brim data info t.npy");
 }
 
@@ -541,9 +541,9 @@ static void test_numpy(void **state) {
       0, NULL,
       "brim init np -o np.yaml && brim train np.yaml epochs=1 num_workers=0 --output-dir np.run");
   expect(0, "16", "brim data convert np np.h5 && brim data info np.h5");
-  // the config has the name of the data, without the ending
+  // the config is named after the data, without the ending
   expect(0, NULL, "rm -f x.yaml && brim init np/x.npy && brim config check x.yaml && rm x.yaml");
-  // rows of 0 and 1 are several labels, in every command
+  // rows of 0 and 1 are several labels per sample, in every command
   expect(0, NULL,
          "rm -rf many many.yaml && mkdir many && cp np/x.npy many && "
          "{ printf '\\223NUMPY\\001\\000\\116\\000'; printf '%-77s\\n' \"{'descr': '|u1', "
@@ -554,7 +554,7 @@ static void test_numpy(void **state) {
   expect(2, "np/x.npy", "head -c 100 np/x.npy >cut && mv cut np/x.npy && brim data info np");
 }
 
-// The size is that of the files a set reads: what lies beside them, hidden or not, is not counted.
+// The size counts only the files that a set reads, not other files beside them, hidden or not.
 static void test_size_of_what_is_read(void **state) {
   (void)state;
   expect(0, NULL,
@@ -573,7 +573,7 @@ static void test_size_of_what_is_read(void **state) {
   shell_free(&full);
 }
 
-// Files that lie beside a set of fixed names are no part of it.
+// Other files beside a set of fixed names do not belong to it.
 static void test_info_counts_what_is_read(void **state) {
   (void)state;
   static const struct {

@@ -24,19 +24,19 @@ static struct {
   struct {
     dev_t dev;
     ino_t ino;
-    bool named;  // when the target had its name already
+    bool named;  // true if the target had its name already
   } synced[MAX_SYNCED];
   size_t count;
-  dev_t all;  // a file system all of which was synced before the target had its name
+  dev_t all;  // a file system that was synced completely before the target had its name
   bool all_fails;
   bool named;          // a rename to the target has happened
   const char *target;  // NULL: nothing is watched
-  bool lacking;        // renames with flags, and links, are not to be had
-  bool must_stay;      // the target has to be there around every rename
+  bool lacking;        // renames with flags, and links, fail
+  bool must_stay;      // the target has to exist before and after every rename
   bool was_gone;
-  const char *rival;       // comes into the target's place just before the first rename to it
-  bool exit_after;         // killed after the first rename to it
-  const char *damage;      // a byte of what is written to files whose path has this in it
+  const char *rival;       // takes the target's place just before the first rename to it
+  bool exit_after;         // killed right after the first rename to it
+  const char *damage;      // flips a byte in writes to files with this in their path
   _Atomic size_t damaged;  // threads write images
 } watch;
 
@@ -72,7 +72,7 @@ static void look(void) {
   if (watch.must_stay && lstat(watch.target, &st) != 0) watch.was_gone = true;
 }
 
-// The rival takes the place, or changes places with what is there.
+// The rival takes the target's place, or swaps places with an existing target.
 static void before(const char *from, const char *to) {
   struct stat st;
   look();
@@ -115,7 +115,7 @@ int link(const char *from, const char *to) {
   return after(from, to, syscall(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
-// One byte in the middle of a write to a file that is meant.
+// Flips one byte in the middle of a write to a matching file.
 static void *damaged_copy(int fd, const void *data, size_t size) {
   char name[64], path[4096];
   if (!watch.damage || watch.damaged || size < 64) return NULL;
@@ -150,7 +150,7 @@ ssize_t write(int fd, const void *data, size_t size) {
 
 static char said[8192];
 
-// A command line in this process, its words apart by blanks; what it says goes to `said`.
+// Runs a command line in this process, split at blanks; its output goes to `said`.
 static int run(const char *line) {
   char text[512];
   const char *argv[32] = {"brim"};
@@ -225,7 +225,7 @@ static bool was_synced(const char *path, bool named) {
   return false;
 }
 
-// Everything below a path was synced before it had its name.
+// Asserts that everything below a path was synced before it got its name.
 static int assert_synced(const char *path) {
   if (!was_synced(path, false)) fail_msg("%s was not synced before it had its name", path);
   if (!brim_fs_is_dir(path)) return 1;
@@ -245,9 +245,9 @@ static int assert_synced(const char *path) {
 
 static void test_synced(void **state) {
   (void)state;
-  static const int files[FORMATS] = {1, 9, 5, 6};  // the mark too
+  static const int files[FORMATS] = {1, 9, 5, 6};  // with the mark
   for (size_t f = 0; f < FORMATS; f++) {
-    for (int force = 0; force < 2; force++) {  // a folder that is replaced, too
+    for (int force = 0; force < 2; force++) {  // also for a folder that is replaced
       if (!force) clear();
       begin(target_of(f));
       assert_int_equal(make(f, force ? "--force" : ""), 0);
@@ -259,7 +259,7 @@ static void test_synced(void **state) {
   clear();
 }
 
-// Many files go together, and one by one where that fails.
+// Many files are synced together, or one by one if that fails.
 static void test_many_synced(void **state) {
   (void)state;
   for (int fails = 0; fails < 2; fails++) {
@@ -277,7 +277,7 @@ static void test_many_synced(void **state) {
 
 //---------------------------------- one name ----------------------------------
 
-// Another process gets there first, between the last look and the rename.
+// Another process takes the name between the last look and the rename.
 static void test_two_writers(void **state) {
   (void)state;
   for (size_t f = 0; f < FORMATS; f++) {
@@ -320,7 +320,7 @@ static void test_plain_renames(void **state) {
   clear();
 }
 
-// Not every file system can let two names change places, as NFS and FAT.
+// Some file systems cannot swap two names, such as NFS and FAT.
 static void need_exchange(void) {
   begin(NULL);
   clear();
@@ -332,7 +332,7 @@ static void need_exchange(void) {
   }
 }
 
-// Killed at any rename of --force there is a target.
+// A kill at any rename of --force leaves a target.
 static void test_never_gone(void **state) {
   (void)state;
   need_exchange();
@@ -346,7 +346,7 @@ static void test_never_gone(void **state) {
     bool gone = watch.was_gone;
     begin(NULL);
     if (gone) fail_msg("%s: the target was gone for a moment", formats[f]);
-    // right after it, the old set has the temporary's name; the next one that writes removes it
+    // right after the rename the old set has the temporary's name; the next writer removes it
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) {
@@ -421,7 +421,7 @@ static void test_read_back(void **state) {
     assert_false(brim_fs_exists("set") || brim_fs_exists("set.h5"));
     assert_int_equal(count_temporaries(), 0);
   }
-  // of an existing set that was to be replaced nothing is lost
+  // an existing set that was to be replaced keeps all its data
   assert_int_equal(run("data make set.h5 --shape 16,16,3 --samples 20"), 0);
   begin("set.h5");
   watch.damage = "set.h5.tmp.";

@@ -11,7 +11,7 @@ static int count_of(const char *text, const char *part) {
   return n;
 }
 
-// One float of an IDX file of samples of 8: 12 bytes of header, big-endian.
+// Overwrites one float in an IDX file with samples of 8 floats: 12 bytes of header, big-endian.
 static void put_nan(const char *file, int place) {
   shell_result r = shell("printf '\\177\\300\\000\\000' | dd of=%s bs=1 seek=%d conv=notrunc", file,
                          12 + 4 * place);
@@ -19,7 +19,7 @@ static void put_nan(const char *file, int place) {
   shell_free(&r);
 }
 
-// NaN in inputs and targets is not sound, is named, and is what the advice is about.
+// NaN in inputs or targets: verify reports it, and the advice is about it.
 static void test_nan(void **state) {
   (void)state;
   expect(0, NULL,
@@ -40,16 +40,16 @@ static void test_nan(void **state) {
   says_rows(0, "  not finite  ", "brim data info nan");
   r = shell("brim train --data-path nan model=linear --epochs 1 --output-dir run");
   said_rows(&r, "epoch 1/1  ");
-  // no step had an effect: it is not done, and the cause is named
+  // no step had an effect: the run did not succeed, and the message names the cause
   assert_int_equal(r.code, 1);
   assert_non_null(strstr(r.err, "3 of the 30 samples read hold values that are not finite"));
   assert_non_null(strstr(r.err, "train-images-idx3-ubyte[5]: the input holds 1 NaN"));
   assert_non_null(strstr(r.err, "`brim data verify nan`"));
   assert_null(strstr(r.err, "learning rate"));
-  // said before the first step, too
+  // also reported before the first step
   assert_non_null(strstr(r.err, "2 of 30 samples checked hold NaN or infinite inputs"));
   shell_free(&r);
-  // of the evaluation set it is left out: the network did not learn from it
+  // NaN only in the evaluation set: it is left out of the advice, because the network did not learn from it
   expect(0, NULL,
          "rm -rf nan run && brim data make nan --format idx --shape 8 --dtype f32 "
          "--samples 30 --test-samples 10 --targets 1");
@@ -93,7 +93,7 @@ static void test_nan_target(void **state) {
   expect(0, NULL, "rm -f nan.h5");
 }
 
-// Names of classes that are none, or of another number of classes, are reported.
+// Class names that are no names, or of a wrong number, are reported.
 static void test_class_names(void **state) {
   (void)state;
   const int numbers[3] = {1, 2, 3};
@@ -119,7 +119,7 @@ static void test_class_names(void **state) {
   expect(0, NULL, "rm -f names.h5");
 }
 
-// Text labels are the names of classes wherever these are shown.
+// Text labels are the class names in every report.
 static void test_text_labels(void **state) {
   (void)state;
   const char *names[30];
@@ -153,7 +153,7 @@ static void test_text_labels(void **state) {
   expect(0, NULL, "rm -rf text.h5 text_copy.h5 text_run text.csv");
 }
 
-// One label of a split written over.
+// Overwrites one label of a split.
 static void put_label(const char *file, const char *name, int label) {
   hid_t f = H5Fopen(file, H5F_ACC_RDWR, H5P_DEFAULT), d = H5Dopen2(f, name, H5P_DEFAULT);
   hsize_t at[1] = {3}, one[1] = {1};
@@ -167,7 +167,7 @@ static void put_label(const char *file, const char *name, int label) {
   assert_true(H5Fclose(f) >= 0);
 }
 
-// A split that cannot be opened is not one that is not there: nothing passes, nothing is left out.
+// A split that cannot be opened does not count as absent: verify fails, and convert does not leave it out.
 static void test_one_bad_split(void **state) {
   (void)state;
   static const char *const names[] = {"/train/y", "/test/y"};
@@ -182,7 +182,7 @@ static void test_one_bad_split(void **state) {
   expect(0, NULL, "rm -f two.h5");
 }
 
-// Nor is one of which only some files are there; one of which none is, is not there.
+// A split with some of its files missing does not count as absent either; one without any files does.
 static void test_incomplete_split(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf part && brim data make part --format cifar --samples 20");
@@ -203,7 +203,7 @@ static void test_incomplete_split(void **state) {
   expect(0, NULL, "rm -rf part");
 }
 
-// Splits that are sound one by one and cannot serve one network.
+// Splits that are fine one by one but cannot serve one network.
 static void test_splits_apart(void **state) {
   (void)state;
   static const struct {
@@ -227,7 +227,7 @@ static void test_splits_apart(void **state) {
     says(2, "brim train --data-path apart model=linear --output-dir run");
   }
   expect(0, NULL, "rm -rf apart");
-  // images of a folder become one size on their way
+  // the transform makes images of a folder one size
   expect(
       0, NULL,
       "brim data make apart --format png --shape 16,16,3 --samples 9 --classes 2 && rm -r "
@@ -254,7 +254,7 @@ static void test_class_counts(void **state) {
   expect(0, NULL, "rm -rf many");
 }
 
-// A sample of the test set that was trained on.
+// A test sample that is also a training sample.
 static void test_duplicates_across(void **state) {
   (void)state;
   expect(0, NULL,
@@ -267,14 +267,14 @@ static void test_duplicates_across(void **state) {
   assert_int_equal(json_lines(r.out), 3);
   assert_non_null(strstr(r.out, "\"first\":\"train\",\"second\":\"test\",\"duplicates\":1,"));
   shell_free(&r);
-  r = shell("brim data info twice --json");  // results alone: a line for the files, one per split
+  r = shell("brim data info twice --json");  // only results: one line for the files, one per split
   assert_int_equal(json_lines(r.out), 3);
   assert_null(strstr(r.out, "progress"));
   shell_free(&r);
   expect(0, NULL, "rm -rf twice");
 }
 
-// A part of the training records for evaluation, and what is reported where split=train is missing.
+// A part of the training records serves for evaluation. And the report if split=train is missing.
 static void test_shares(void **state) {
   (void)state;
   expect(0, NULL,
@@ -297,7 +297,7 @@ static void test_shares(void **state) {
   expect(0, NULL, "rm -rf all.h5 im.h5 shares.yaml run");
 }
 
-// A set that this build cannot read, or may not, is bad input and no matter of devices.
+// A set that this build cannot read, or may not read, is bad input and not a device error.
 static void test_cannot_be_read(void **state) {
   (void)state;
   // images of a type that IDX has and brim does not read
@@ -334,7 +334,7 @@ static void test_exit_codes(void **state) {
   expect(0, NULL, "rm -r junk hollow whole.h5 cut.h5 bare");
 }
 
-// A folder of images of two sizes, with one that is none, an empty class and one beside the classes.
+// A folder with images of two sizes, a file that is no image, an empty class, and an image beside the classes.
 static void make_photos(void) {
   expect(0, NULL,
          "rm -rf a b photos all run run2 && "
@@ -358,7 +358,7 @@ static void test_once(void **state) {
   said_rows(&r, "  model  ");
   for (size_t i = 0; i < 3; i++) assert_int_equal(count_of(r.err, said[i]), 1);
   shell_free(&r);
-  // what was wrong, and what to do, before anything was written
+  // the message names fault and remedy, before anything was written
   r = shell(
       "brim train --data-path photos model=linear 'transform=resize(size=8)' --epochs 1 "
       "--output-dir run2 data.batch_size=4");
@@ -371,12 +371,12 @@ static void test_once(void **state) {
   expect(0, NULL, "rm -rf photos run run2");
 }
 
-// A record that is met in a later epoch, when steps were made and files written: 1, whatever is wrong
-// with it. What is wrong before that stays 2.
+// A bad record in a later epoch, after steps were made and files written: exit code 1, whatever the fault. A fault
+// before the first step exits with 2.
 static void test_broken_while_running(void **state) {
   (void)state;
-  // one of three images is left out of an epoch: with this seed the broken one for two epochs. (A GPU
-  // would read all of them into its memory first.)
+  // each epoch leaves out one of three images: with this seed the broken one for two epochs. (A GPU would read all of
+  // them into its memory first.)
   static const char train[] =
       "brim train --data-path some model=linear 'transform=resize(size=8)' --epochs 9 "
       "--output-dir run data.batch_size=2 data.drop_last=true --seed 3 --device ref";
@@ -391,11 +391,11 @@ static void test_broken_while_running(void **state) {
   assert_non_null(strstr(r.out, "\"exit_code\":1"));
   assert_true(has_file("run/last.safetensors"));
   shell_free(&r);
-  r = shell("rm -rf run; %s data.batch_size=4", train);  // nothing has begun
+  r = shell("rm -rf run; %s data.batch_size=4", train);  // training has not begun
   assert_int_equal(r.code, 2);
   assert_false(has_file("run"));
   shell_free(&r);
-  // a sweep likewise: the setting was good, the data were not
+  // a sweep likewise: the setting is fine, the data are not
   says_lines(1, "brim: error: ",
              "brim bench --data-path some model=linear 'transform=resize(size=8)' --batch-sizes 3 "
              "--device ref "
@@ -417,7 +417,7 @@ static void test_mended(void **state) {
   char text[400];
   snprintf(text, sizeof text, train, "whole", "");
   expect(0, NULL, text);
-  // in the first or the second micro-batch of some step behind the first
+  // the record is in the first or the second micro-batch of some later step
   static const char *const files[] = {"pn/train/0/00000012.png", "pn/train/1/00000036.png",
                                       "pn/train/1/00000060.png", "pn/train/0/00000072.png"};
   for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -435,7 +435,7 @@ static void test_mended(void **state) {
   expect(0, NULL, "rm -rf pn run whole");
 }
 
-// One label far too large makes a network of classes that never occur.
+// One label that is far too large makes a network with classes that never occur.
 static void test_a_label_far_too_large(void **state) {
   (void)state;
   static const char train[] =
@@ -461,7 +461,7 @@ static void test_classes_agree(void **state) {
   expect(0, NULL,
          "rm photos/stray.png && rmdir photos/empty && mkdir all && mv photos all/train && "
          "mkdir all/val && cp -r all/train/right all/val");
-  // left is 0 there too, and empty
+  // left is class 0 in val too, without samples
   expect(0, "\"class_counts\":[0,", "brim data info all --json --split val");
   expect(0, "\"class_names\":[\"left\",\"right\"]", "brim data info all --json | tail -n 1");
   says(1, "cp -r all/train/left all/val/other && brim data verify all");
@@ -479,7 +479,7 @@ static void test_names_and_hints(void **state) {
          "brim train --data-path set.h5 'dataset=hdf5(inputs=x)' model=linear --epochs 1 "
          "--output-dir run");
   says(2, "brim train 'dataset=hdf5(inputs=resize(size=2))'");
-  // not a matter of devices
+  // not a device error
   shell_result r = shell(
       "brim train dataset=synthetic model=linear precision=tf32 --device ref "
       "--output-dir run2");
@@ -487,7 +487,7 @@ static void test_names_and_hints(void **state) {
   said(&r);
   shell_free(&r);
   says_lines(3, "brim: hint: ", "brim train dataset=synthetic model=linear --device cuda:77");
-  // nor is a file with more labels than memory one of plans
+  // a file with more labels than memory is no error of the plan
   const hsize_t rows = (hsize_t)1 << 50;
   hid_t file = H5Fcreate("huge.h5", H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   hid_t space = H5Screate_simple(1, &rows, NULL);
@@ -500,17 +500,17 @@ static void test_names_and_hints(void **state) {
   }
   H5Sclose(space);
   H5Fclose(file);
-  r = shell(  // sanitizers would end the program instead
+  r = shell(  // sanitizers would end the program
       "export ASAN_OPTIONS=$ASAN_OPTIONS:allocator_may_return_null=1 "
       "TSAN_OPTIONS=$TSAN_OPTIONS:allocator_may_return_null=1; "
       "brim train --data-path huge.h5 model=linear --output-dir run2");
   assert_int_equal(r.code, 4);
-  said_lines(&r, "brim: ");  // a sanitizer has words of its own
+  said_lines(&r, "brim: ");  // sanitizers print other words
   shell_free(&r);
   expect(0, NULL, "rm -rf set.h5 huge.h5 run");
 }
 
-// Rows that a program never came to write are not what they seem; a file of nothing says so.
+// Rows that a program never wrote are reported as such; so is a file in which no row was written.
 static void test_unwritten(void **state) {
   (void)state;
   const hsize_t dim[2] = {40, 8}, chunk[2] = {8, 8}, part[2] = {8, 8}, start[2] = {0, 0};
@@ -545,7 +545,7 @@ static void test_unwritten(void **state) {
   expect(0, NULL, "rm -f part.h5 none.h5");
 }
 
-// A broken image ends a conversion with what to do about it.
+// A broken image ends a conversion, with advice.
 static void test_convert_advice(void **state) {
   (void)state;
   expect(0, NULL,
@@ -556,7 +556,7 @@ static void test_convert_advice(void **state) {
   expect(0, NULL, "rm -rf pics out.h5");
 }
 
-// Names of files and classes that a terminal would obey, one of brim's own colours among them.
+// Names of files and classes with terminal codes, one of brim's own colours among them.
 static void test_terminal_names(void **state) {
   (void)state;
   expect(0, NULL,
@@ -580,7 +580,7 @@ static void test_terminal_names(void **state) {
   expect(0, NULL, "rm -rf esc esc.yaml esc.h5 esc.tty");
 }
 
-// A set of links to folders is as large as what they lead to.
+// The size of a set of links to folders is that of the linked files.
 static void test_linked_size(void **state) {
   (void)state;
   expect(0, NULL,

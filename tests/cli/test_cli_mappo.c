@@ -1,4 +1,4 @@
-// Several agents from the command line: trained, resumed, evaluated, swept, compared; and what is refused.
+// Several agents from the command line: train, resume, eval, sweep, compare, and the refusals.
 #include <jansson.h>
 #include <math.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@
   "'model=actor_critic(hidden=16)' mappo.rollout_steps=20 mappo.minibatches=4 --num-envs 4 " \
   "mappo.eval_episodes=6 mappo.eval_interval=2 mappo.update_epochs=2 --device ref"
 
-// The rates of an epoch are its throughput in other units: of the same time, in the file and on a step's line.
+// The rates of an epoch are its throughput in other units, over the same time: in the file and on a step's line.
 static void check_rates(void) {
   shell_result r = shell(
       "awk -F, 'NR == 1 {for (i = 1; i <= NF; i++) at[$i] = i; next} {s = $at[\"samples_per_s\"]; "
@@ -32,7 +32,7 @@ static void test_train(void **state) {
   said_rows(&r, "  baseline  ");
   said_rows(&r, "epoch 2/2  ");
   said_rows(&r, "epoch 1/2  ");
-  // the rates, each with its unit
+  // each rate with its unit
   said_rows(&r, "  rates  ");
   said_rows(&r, "  return  ");
   has_not(r.out, "nan");
@@ -49,7 +49,7 @@ static void test_train(void **state) {
   says_lines(0, "--episodes", "brim eval --help");
 }
 
-// A shared option is the workload's own: num_envs and iterations of mappo, and 8 held-out episodes.
+// Shared options set this workload's keys: num_envs and iterations of mappo, and 8 held-out episodes.
 static void test_options(void **state) {
   (void)state;
   shell_result r = shell("brim train mappo --iterations 2 " SMALL " --num-envs 8 --output-dir own");
@@ -73,9 +73,9 @@ static void test_options(void **state) {
   expect(0, "Random actions", "brim render own/best.safetensors --out own.html");
   assert_true(has_file("own.html"));
   r = shell("brim eval own/best.safetensors --device ref");
-  // as many as training has: no optimizer's numbers, no statistics of returns
+  // the number of parameters is the training's: without optimizer state, without statistics of returns
   said_lines(&r, "actor_critic");
-  has_not(r.out, "goals reached");  // of the other task
+  has_not(r.out, "goals reached");  // only the other task has them
   said_rows(&r, "random  ");
   has(r.out, "greedy: return");
   shell_free(&r);
@@ -95,7 +95,7 @@ static json_t *event_of(shell_result r) {
   return event;
 }
 
-// The policy, the environment's rule and random actions in one page, in the episodes that eval counts.
+// One page with the policy, the environment's rule and random actions, in the episodes that eval counts.
 static void test_render(void **state) {
   (void)state;
   static const char *const actors[] = {"trained", "greedy", "random"};
@@ -129,25 +129,25 @@ static void test_render(void **state) {
   json_decref(eval);
   says_rows(0, "  Greedy rule  ", "brim render shown/best.safetensors --out all.html --episode 1");
   expect(0, "class=\"l c2\"", "cat all.html");
-  // curves of the run: of the workload's rows and of the environment's
+  // curves of the run: the workload's metrics and the environment's
   expect(0, "<b>return</b><span class=\"read c0\"><span>iteration 2</span>", "cat all.html");
   expect(0, "<b>coverage (%)</b>", "cat all.html");
   says_rows(0, "mean_coverage", "cat all.html");
   expect(0, "<b>collisions</b>", "cat all.html");
-  // beside the environment's rule, which is harder to beat than random actions
+  // with the environment's rule, which is harder to beat than random actions
   expect(0, "<span class=\"read base\">greedy rule <b>", "cat all.html");
   expect(0, "\"eval_greedy_mean_coverage\":", "cat shown/log.jsonl");
   expect(0, ">all</button>", "cat all.html");
   says_rows(0, "  Greedy 규칙  ",
             "brim --lang ko render shown/best.safetensors -o ko.html --episode 1");
-  // alone, by either name of the option
+  // only the policy, by either name of the option
   expect(0, "\"beside\":1",
          "brim render shown/best.safetensors --out one.html --no-baselines && "
          "echo '\"beside\":'$(grep -c '<canvas' one.html)");
   expect(0, "\"beside\":1",
          "brim render shown/best.safetensors --out one.html --no-zero && "
          "echo '\"beside\":'$(grep -c '<canvas' one.html)");
-  // an environment without rules
+  // an environment without a rule
   expect(0, NULL,
          "brim train mappo env=cartpole mappo.iterations=2 mappo.eval_episodes=2 "
          "--device ref --output-dir pole2 -q");
@@ -156,7 +156,7 @@ static void test_render(void **state) {
   expect(0, "\"beside\":2", "echo '\"beside\":'$(grep -c '<canvas' p.html)");
 }
 
-// An environment names its shipped config, or the defaults of the workload.
+// An environment's name selects its shipped config, or the workload's defaults.
 static void test_environments(void **state) {
   (void)state;
   expect(0, "name: cartpole-mappo", "brim config show mappo env=cartpole");
@@ -166,7 +166,7 @@ static void test_environments(void **state) {
   assert_false(has_file("runs/uav"));
 }
 
-// A device without fused kernels trains without them, and says so where they are asked for.
+// A device without fused kernels trains without them, and reports it if the config asks for them.
 static void test_fused(void **state) {
   (void)state;
   expect(0, "\"fused\":\"no\"",
@@ -176,7 +176,7 @@ static void test_fused(void **state) {
   assert_false(has_file("fused"));
   says(2, "brim config show mappo mappo.fused=some");
   expect(0, "fused: on", "brim config show mappo mappo.fused=true");
-  // what a training alone needs is not asked for where none follows
+  // eval and render ignore keys that only a training needs
   says_rows(0, "this policy  ",
             "brim eval without/model.safetensors --device ref mappo.fused=on mappo.collect_on=gpu");
   expect(0, "Random actions",
@@ -185,7 +185,7 @@ static void test_fused(void **state) {
   says(2, "brim train mappo " SMALL " mappo.collect_on=gpu --output-dir fused");
 }
 
-// Interrupted and resumed is uninterrupted, with the same config from its own file.
+// An interrupted and resumed run equals an uninterrupted one, with the same config from its own file.
 static void test_resume(void **state) {
   (void)state;
   expect(0, NULL, "brim train mappo --iterations 5 " SMALL " --output-dir whole");
@@ -198,8 +198,7 @@ static void test_resume(void **state) {
   expect(0, NULL, "cmp whole/model.safetensors again/model.safetensors");
 }
 
-// A number that brim chose is printed, stands in the run's config, and stays where the run
-// continues.
+// A number that brim chose is printed, is in the run's config, and stays when the run continues.
 static void test_chosen(void **state) {
   (void)state;
   shell_result r = shell("brim train mappo --iterations 2 " SMALL
@@ -210,7 +209,7 @@ static void test_chosen(void **state) {
   expect(0, "num_envs: 32", "cat open/config.yaml");
   says_lines(0, "num_envs", "brim config show mappo");
   says(0, "brim config explain mappo.num_envs");
-  // as if on another machine, where another number would be chosen
+  // as on another machine, which would choose another number
   expect(0, NULL, "brim train mappo --iterations 5 " SMALL " --output-dir moved --max-steps 3");
   r = shell("brim train mappo --iterations 5 " SMALL
             " mappo.num_envs=auto --output-dir moved --resume");
@@ -223,7 +222,7 @@ static void test_chosen(void **state) {
   expect(0, NULL, "cmp still/last.safetensors moved/last.safetensors");
 }
 
-// A step that passes a multiple of so many episodes leaves a checkpoint.
+// A step that passes a multiple of this many episodes leaves a checkpoint.
 static void test_interval(void **state) {
   (void)state;
   shell_result r = shell("brim train mappo --iterations 4 " SMALL
@@ -256,7 +255,7 @@ static void test_bench(void **state) {
   expect(0, NULL, "brim bench mappo " SMALL " --plan");
 }
 
-// The slow start and its remedies, in small: the tables and findings of each, and both side by side.
+// The slow start and its remedies, on a small scale: the tables and findings of each, and both side by side.
 #define TINY                                                                        \
   " mappo.update_epochs=2 'model=actor_critic(hidden=16)' --steps 2 --min-steps 1 " \
   "--repeats 1 --no-ceilings --device ref --output-dir "
@@ -283,7 +282,7 @@ static void test_story(void **state) {
   expect(0, "BENCHMARK",
          "brim bench uav-after 'env=uav(size=12, num_uavs=3, num_obstacles=4, max_steps=15, "
          "crop=5)' mappo.episodes_per_batch=4 num_workers=2 --batch-sizes 60" TINY "after");
-  // no setting is in both, but each config has its own
+  // no setting is in both sweeps, but each has its config's own
   r = shell("brim compare before after");
   assert_int_equal(r.code, 0);
   has(r.out, "do different work");
@@ -294,7 +293,7 @@ static void test_story(void **state) {
   expect(0, "\"pairs\":[]", "brim compare before after --json");
   says_lines(1, "brim: error: ", "brim compare before after --fail-below 0.9");
   expect(0, "전과 후", "brim --lang ko compare before after");
-  // a sweep of another workload has nothing to compare with
+  // a sweep of another workload cannot be compared
   expect(0, NULL,
          "brim bench ars env=cartpole ars.eval_episodes=0 --steps 1 --min-steps 1 --repeats 1 "
          "--num-envs 4 --num-dirs 4 --no-ceilings --device ref --output-dir other");
@@ -360,7 +359,7 @@ static void test_compare_and_apply(void **state) {
   if (r.code) fail_msg("exit %d: %s%s", r.code, r.out, r.err);
   has(r.out, "own.yaml");
   shell_free(&r);
-  // one of the values that were asked for, the rest of the file as it was
+  // batch size is one of the swept values, the rest of the file is unchanged
   expect(0, "minibatches: 2", "cat own.yaml");
   expect(0, "1", "grep -cE '^  num_envs: (8|16)  # few$' own.yaml");
   expect(0, "2", "diff before.yaml own.yaml | grep -c '^>'");
@@ -393,7 +392,7 @@ static void test_refusals(void **state) {
              " --output-dir no --weights pole/model.safetensors");
 }
 
-// Lines of steps have rates to read: no powers of ten.
+// Lines of steps have readable rates: no powers of ten.
 static void test_step_lines(void **state) {
   (void)state;
   shell_result r = shell("brim train mappo --iterations 2 " SMALL

@@ -1,4 +1,4 @@
-// The program at work: training, resuming, Ctrl-C, sweeping.
+// The program in use: training, resuming, Ctrl-C, sweeping.
 #include <fcntl.h>
 #include <math.h>
 #include <signal.h>
@@ -57,7 +57,7 @@ static void test_train(void **state) {
   remove_all("other");
 }
 
-// A limit on the size of files is an error like a full disk: said, and no temporary left.
+// A limit on the size of files is an error like a full disk: it is reported, and no temporary file stays.
 static void test_file_size_limit(void **state) {
   (void)state;
   remove_all("limited");
@@ -87,7 +87,7 @@ static void test_train_says_what_is_seldom_meant(void **state) {
 }
 
 static pid_t start(const char *const *argv) {
-  unlink("child.out");  // what an earlier child wrote must not be taken for this one's
+  unlink("child.out");  // the output of an earlier child must not be taken for this one's
   unlink("child.err");
   pid_t pid = fork();
   assert_true(pid >= 0);
@@ -101,7 +101,7 @@ static pid_t start(const char *const *argv) {
   _exit(127);
 }
 
-// Waits until a file holds a text; false when the child ended before.
+// Waits until a file contains a text; false if the child ended first.
 static bool wait_for(pid_t pid, const char *path, const char *part) {
   for (int i = 0; i < 6000; i++) {
     char *text = NULL;
@@ -174,7 +174,7 @@ static void test_interrupt_twice(void **state) {
   brim_free(err);
 }
 
-// Has the child a handler for the signal? Within ten seconds.
+// True once the child has a handler for the signal. Waits at most ten seconds.
 static bool wait_for_handler(pid_t pid, int number) {
   char path[64];
   snprintf(path, sizeof path, "/proc/%ld/status", (long)pid);
@@ -208,7 +208,7 @@ static void stop_eval(const char *const *argv) {
   brim_free(err);
 }
 
-// A command that only reads stops, and has no word of saving. Both would be at work for minutes.
+// A command that only reads stops without a word about saving. Both commands would run for minutes.
 static void test_interrupt_eval(void **state) {
   (void)state;
   remove_all("evaluated");
@@ -302,8 +302,8 @@ static void test_bench_names(void **state) {
   expect(0, "ref:", "brim bench small.yaml --device ref --backend auto --plan");
 }
 
-// best.yaml is a config that trains as it stands. Whether something is recommended depends on how
-// steady this machine is, so the file is looked at only where it is there.
+// best.yaml is a config that trains unchanged. A recommendation depends on how steady this machine is, so the test
+// reads the file only if it exists.
 static void test_best(void **state) {
   (void)state;
   remove_all("runs");
@@ -327,11 +327,11 @@ static void test_best(void **state) {
   assert_non_null(strstr(text, "\ndata:\n  batch_size: "));
   assert_null(strstr(text, "output_dir"));
   assert_null(strstr(text, "benchmark"));
-  assert_null(strstr(text, "checkpoint:"));  // a default
+  assert_null(strstr(text, "checkpoint:"));  // a default is not written
   brim_free(text);
 }
 
-// The same from a made-up result: no luck with the machine is needed. Data is found from anywhere.
+// The same from a made-up result, independent of the machine. The data are found from any folder.
 static void no_info(void *work, brim_work_info *out) {
   (void)work;
   *out = (brim_work_info){.learning_rate = (double)NAN};
@@ -441,7 +441,7 @@ static void test_bench_records(void **state) {
   expect(0, "results-2.jsonl", again);
   assert_true(has_file("runs/bench/report-2.html"));
   assert_int_equal(count_lines("runs/bench/results-2.jsonl"), 2);
-  // A number that this run itself writes to is not free.
+  // A name that this run also writes by an option is not free.
   shell_result r = shell("%s --report runs/bench/results-3.jsonl", again);
   said_lines(&r, "runs/bench/results-4.jsonl");
   shell_free(&r);
@@ -453,7 +453,7 @@ static void test_bench_records(void **state) {
   expect(0, NULL, "cmp best.before runs/bench/best-3.yaml");
 }
 
-// Before anything is measured: exit 2. After: the table is shown, then the error, exit 1.
+// Errors before the measurement: exit code 2. After it: the table, then the error, exit code 1.
 static void test_bench_unwritable(void **state) {
   (void)state;
   remove_all("runs blocked");
@@ -511,7 +511,7 @@ static void test_plan(void **state) {
       "fp32 model='wideresnet(depth=27)' 'dataset=synthetic(samples=64)'");
 }
 
-// A sweep of which nothing ran has failed, and says by what.
+// A sweep in which nothing ran has failed, and names the cause.
 static void test_nothing_ran(void **state) {
   (void)state;
   remove_all("runs");
@@ -520,7 +520,7 @@ static void test_nothing_ran(void **state) {
       4, "brim: error: ",
       "brim bench small.yaml --backend ref --batch-sizes 16 32 --num-workers 0 --precisions fp32 "
       "gpu.memory_limit=1KiB --output-dir none");
-  // the config's own setting runs beside what does not
+  // the config's own setting runs beside one that does not
   expect(0, "Keep your setting",
          "brim bench small.yaml --device ref --batch-sizes 16 --num-workers 0 --precisions tf32 "
          "--no-ceilings --output-dir none");
@@ -573,7 +573,7 @@ static void test_start_from_weights(void **state) {
          "brim train small.yaml --device ref pretrained=none.safetensors "
          "--output-dir w3");
   assert_false(has_file("w3"));
-  // what a run was started from may be gone when it continues
+  // the weights a run was started from may be gone when it continues
   r = shell(
       "brim train small.yaml --device ref --weights none.safetensors --max-steps 2 --resume "
       "--output-dir w2");

@@ -1,5 +1,5 @@
-// `brim sweep` from the command line, with the built program: a grid runs to its end, continues after
-// Ctrl-C and after a kill, is looked at and controlled from elsewhere, and stops when nothing can work.
+// `brim sweep` from the command line, with the built program: a grid runs to its end, continues after Ctrl-C and after
+// a kill, is watched and controlled from another process, and stops if nothing can work.
 #include <dirent.h>
 #include <errno.h>
 #include <signal.h>
@@ -24,7 +24,7 @@ static const char six[] =
     "batch_size: [16, 32]\n"
     "epochs: 3\n";
 
-// Long enough to be met while it runs.
+// Long enough to be observed while it runs.
 static const char slow[] =
     "lr: [0.1, 0.01]\n"
     "seed: [0, 1]\n"
@@ -86,7 +86,7 @@ static void wait_until(const char *state, int64_t at_least) {
   fail_msg("%s experiments: fewer than %lld for too long", state, (long long)at_least);
 }
 
-// Until this sweep answers: what an earlier one left in the store says nothing about it.
+// Waits until this sweep answers. Data of an earlier sweep in the store do not count.
 static void wait_for_answer(const background *b) {
   for (int i = 0; i < 1500; i++) {
     char pid[64];
@@ -102,7 +102,7 @@ static void wait_for_answer(const background *b) {
   fail_msg("the sweep does not answer");
 }
 
-// The trained weights of every experiment are those of a run that nothing disturbed.
+// The trained weights of every experiment equal those of an undisturbed run.
 static void same_as_undisturbed(int expected) {
   int compared = 0;
   char **names = NULL;
@@ -128,7 +128,7 @@ static void test_a_grid_runs_to_its_end(void **state) {
   shell_result r = shell("brim sweep grid.yaml --jobs 2 --color always");
   if (r.code) fail_msg("exit %d\n%s\n%s", r.code, r.out, r.err);
   has(r.err, "6 experiments new, 0 already in the store runs/small");
-  // notes are coloured as results are, not with the colours spelt out
+  // notes have the colour of results, not spelt-out colour codes
   has(r.err, "\033[");
   assert_null(strstr(r.err, "\\x1b"));
   shell_free(&r);
@@ -137,11 +137,11 @@ static void test_a_grid_runs_to_its_end(void **state) {
   r = shell("ls runs/small/exp/*/log.jsonl runs/small/exp/*/model.safetensors | wc -l");
   assert_int_equal(atoi(r.out), 12);
   shell_free(&r);
-  // the status has the best value of each, also where no sweep runs
+  // the status has the best value of each, also without a running sweep
   r = shell("brim sweep status --json | grep -o '\"best\":0[.]' | wc -l");
   assert_int_equal(atoi(r.out), 6);
   shell_free(&r);
-  // the same grid again: nothing is left to do
+  // the same grid again: nothing left to do
   r = shell("brim sweep grid.yaml");
   assert_int_equal(r.code, 0);
   has(r.err, "0 experiments new, 6 already");
@@ -180,7 +180,7 @@ static void test_events_and_exports(void **state) {
   has(r.out, "id,lr,batch_size,state,failure,attempts,epoch,step,metric,value,best,");
   has(r.out, ",0.001,32,done,,1,3,");
   shell_free(&r);
-  // what cannot be changed is named once
+  // a key that cannot be changed is named once
   r = shell("brim sweep retry $(sed -n '2s/,.*//p' all.csv) --store runs/small");
   assert_true(r.code != 0);
   said(&r);
@@ -188,8 +188,8 @@ static void test_events_and_exports(void **state) {
   shell_free(&r);
 }
 
-// Labels, tags and messages come from others: a terminal obeys nothing in a table, and a spreadsheet runs
-// nothing.
+// Labels, tags and messages come from other users: their codes have no effect in a terminal's table, nor as a
+// spreadsheet's formulas.
 static void test_exports_are_plain(void **state) {
   (void)state;
   brim_store *store;
@@ -216,7 +216,7 @@ static void test_exports_are_plain(void **state) {
   shell_free(&r);
 }
 
-// A second submission with seeds: the first one's experiments are seed 0 of the same points.
+// A second submission adds seeds: the experiments of the first one are seed 0 of the same points.
 static void test_seeds_added_later(void **state) {
   (void)state;
   fresh();
@@ -235,7 +235,7 @@ static void test_seeds_added_later(void **state) {
   has_not(r.out, ",,done");
   shell_free(&r);
   expect(0, "nothing is left to run", "brim sweep grid.yaml seeds=3");
-  // all of them fit into a short list
+  // a short list has room for all of them
   r = shell("brim sweep status");
   assert_int_equal(r.code, 0);
   has(r.out, "lr=0.1 seed=2");
@@ -268,7 +268,7 @@ static void test_ctrl_c_stops_and_the_same_command_continues(void **state) {
   assert_int_equal(count_state("running") + count_state("leased"), 0);
   assert_true(count_state("queued") > 0);
   assert_int_equal(count_state("failed"), 0);
-  // what is queued is what was submitted, whatever becomes of the file
+  // queued experiments keep the submitted config, even if the file changes
   write_grid("slow.yaml", "lr: [5, 6, 7]\nepochs: 1\n");
   expect(0, NULL, "brim sweep --store runs/small --jobs 2");
   assert_int_equal(count_state("done"), 4);
@@ -285,7 +285,7 @@ static void test_a_killed_sweep_loses_nothing(void **state) {
     if (has_file("runs/small/lab.sqlite")) wait_for_answer(&b);
     wait_until("running", i < 2 ? 1 : 0);
     usleep((useconds_t)(150 + 200 * i) * 1000);
-    (void)brim_child_signal(b.child, SIGKILL);  // unless it has ended
+    (void)brim_child_signal(b.child, SIGKILL);  // unless the training has ended
     (void)end(&b);
   }
   expect(0, NULL, "brim sweep slow.yaml --jobs 2");
@@ -293,8 +293,8 @@ static void test_a_killed_sweep_loses_nothing(void **state) {
   same_as_undisturbed(4);
 }
 
-// The sweep is killed while a training waits for its data, the training ends, and the machine fails before
-// its executor can report: the next sweep takes the result with all that was found.
+// The sweep is killed while a training waits for its data. The training ends, and the machine fails before the executor
+// can report. The next sweep takes the result with all findings.
 static void test_a_result_that_no_sweep_took(void **state) {
   (void)state;
   fresh();
@@ -323,7 +323,7 @@ static void test_a_result_that_no_sweep_took(void **state) {
   expect(1, NULL, "ls runs/small/exp/*/attempt-2.log 2>/dev/null | grep -q .");
 }
 
-// Executors and trainings whose command line names this folder.
+// Counts executors and trainings whose command line names this folder.
 static int count_processes(const char *folder) {
   shell_result r = shell(
       "cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' '\\n' | "
@@ -334,8 +334,7 @@ static int count_processes(const char *folder) {
   return n;
 }
 
-// Executors of a killed sweep train on for one lease, save, and end; what they could not report waits
-// in their spool files.
+// Executors of a killed sweep train on for one lease, save, and end. Unsent reports wait in their spool files.
 static void test_no_process_outlives_a_killed_sweep(void **state) {
   char here[2048], folder[2100];
   (void)state;
@@ -355,7 +354,7 @@ static void test_no_process_outlives_a_killed_sweep(void **state) {
   (void)end(&b);
   for (int i = 0; i < 600 && count_processes(folder) > 0; i++) usleep(100 * 1000);
   assert_int_equal(count_processes(folder), 0);
-  // the next sweep takes over what they left, and is stopped as well
+  // the next sweep takes these over, and is stopped as well
   b = start(words);
   wait_for_answer(&b);
   wait_until("running", 2);
@@ -404,7 +403,7 @@ static void test_control_while_nothing_runs(void **state) {
   snprintf(command, sizeof command, "brim sweep priority %s 7", id);
   expect(0, NULL, command);
   expect(2, "--help", "brim sweep priority x");
-  // of several, those that can be changed are, whatever their order
+  // a command for several experiments changes those it can, in any order
   snprintf(command, sizeof command, "brim sweep cancel %s", id);
   expect(0, NULL, command);
   char ids[2][13];
@@ -419,7 +418,7 @@ static void test_control_while_nothing_runs(void **state) {
   has(r.out, id);
   shell_free(&r);
   assert_int_equal(count_state("paused"), 2);
-  // and a name that is none, or that several have, is named
+  // and names an unknown or ambiguous one
   static const char *const verbs[] = {"resume", "pause", "cancel", "retry"};
   static const char *const after[] = {"queued", "paused", "cancelled", "queued"};
   for (size_t i = 0; i < 4; i++) {
@@ -439,7 +438,7 @@ static void test_control_while_nothing_runs(void **state) {
 // The reasons come from the running sweep: which device an experiment has, and why others wait.
 static void status_explains(void) {
   bool explains = false;
-  for (int i = 0; i < 50 && !explains; i++) {  // none may run for a moment
+  for (int i = 0; i < 50 && !explains; i++) {  // for a moment none may run
     shell_result r = shell("brim sweep status --json");
     explains =
         strstr(r.out, "\"devices\":\"cpu\"") && strstr(r.out, "the CPU runs another experiment");
@@ -453,7 +452,7 @@ static void test_control_while_it_runs(void **state) {
   char id[13], command[256];
   (void)state;
   fresh();
-  // the first runs until it is cancelled
+  // the first experiment runs until it is cancelled
   write_grid("slow.yaml", "epochs: [1000000, 60, 61, 62]\nbatch_size: 8\n");
   background b = start((const char *[]){"slow.yaml", NULL});
   wait_until("running", 1);
@@ -464,7 +463,7 @@ static void test_control_while_it_runs(void **state) {
   snprintf(command, sizeof command, "brim sweep cancel %s", id);
   says(0, command);
   wait_until("cancelled", 1);
-  // another grid for the same store: the sweep that runs takes it
+  // another grid for the same store: the running sweep takes it
   write_grid("more.yaml", "lr: [0.5]\nbatch_size: 32\nepochs: 2\n");
   says(0, "brim sweep more.yaml --store runs/small");
   expect(0, NULL, "brim sweep stop runs/small");
@@ -498,7 +497,7 @@ static void test_a_grid_that_cannot_work_stops(void **state) {
   assert_int_equal(count_state("queued"), 8);
 }
 
-// A training that is stopped from outside makes no progress: the watchdog ends it.
+// A training that was stopped from outside makes no progress: the watchdog ends it.
 static void test_a_hung_training_is_ended(void **state) {
   (void)state;
   fresh();
@@ -535,7 +534,7 @@ static void test_mistakes_on_the_command_line(void **state) {
   expect(2, NULL, "brim sweep nothing.yaml");
   says(2, "brim sweep move a");
   says(2, "brim sweep move nowhere b");
-  assert_false(brim_fs_exists("nowhere"));  // no store is made where one is to be read
+  assert_false(brim_fs_exists("nowhere"));  // reading commands create no store
 }
 
 int main(void) {

@@ -1,5 +1,5 @@
-// `brim top` as a person uses it: recordings of 0, 1 and 8 GPUs in a real terminal (tmux) of 80x24 and
-// 200x60, keys, resizing; lines, JSON, CSV and files elsewhere; a training that is shown while it runs.
+// `brim top` as a person uses it: recordings of 0, 1 and 8 GPUs in a real terminal (tmux) of 80x24 and 200x60, keys,
+// resizing; lines, JSON, CSV and files; a training that appears while it runs.
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -14,7 +14,7 @@ enum { PATIENCE_MS = 60000 };
 
 //---------------------------------- recordings ----------------------------------
 
-// Views of a machine, a second apart.
+// Writes a recording of a machine, one view a second.
 static void write_recording(const char *path, int gpus, int views) {
   brim_str text;
   brim_str_init(&text);
@@ -87,7 +87,7 @@ static void test_record_and_csv(void **state) {
   assert_int_equal(atoi(r.out), 17);
   has(r.out, "when_s,interval_s,index,uuid,name");
   shell_free(&r);
-  // Appended to: the header comes once.
+  // Appending writes no second header.
   expect(0, NULL, "brim top --replay eight.jsonl --csv all.csv --quiet");
   r = shell("wc -l < all.csv; grep -c when_s all.csv");
   assert_int_equal(atoi(r.out), 33);
@@ -124,7 +124,7 @@ static void test_other_files(void **state) {
          "test \"$(cat config.yaml)\" = 'model: mlp' && test $(wc -l < other.csv) = 2");
 }
 
-// A full disk cut the last line off: what continues the file loses no reading.
+// A full disk cut the last line off: appending to the file loses no reading.
 static void test_continue_after_a_full_disk(void **state) {
   (void)state;
   write_recording("whole.jsonl", 1, 2);
@@ -150,7 +150,7 @@ static void test_continue_after_a_full_disk(void **state) {
   shell_free(&r);
 }
 
-// A slow reader loses nothing, though it is sent more than a pipe holds.
+// A slow reader loses nothing, even if the output is larger than a pipe.
 static void test_into_a_pipe(void **state) {
   (void)state;
   write_recording("many.jsonl", 1, 60);
@@ -211,13 +211,13 @@ static void test_mistakes(void **state) {
     expect(1, "/dev/full", "brim top --replay two.jsonl --record /dev/full");
     expect(1, "/dev/full", "brim top --replay two.jsonl --csv /dev/full");
   }
-  // A reader that went away ends it.
+  // brim top ends when its reader is gone.
   write_recording("long.jsonl", 1, 500);
   expect(0, NULL, "brim top --replay long.jsonl | head -1 | grep -q 'GPU 0'");
 }
 
-// 989 TFLOP/s of bf16 are the maker's figure for an H200 at 1830 MHz, 494 of tf32. Its highest clock is
-// 1980 MHz: both figures of the screen are shares of the peak at that clock.
+// An H200 has 989 TFLOP/s of bf16 at 1830 MHz by its maker, 494 of tf32. Its highest clock is 1980 MHz: both shares on
+// the screen refer to the peak at that clock.
 static void test_share_of_the_peak(void **state) {
   (void)state;
   brim_machine_ceilings c;
@@ -249,10 +249,10 @@ static bool has_tmux(void) {
   return there;
 }
 
-// The name keeps a user's own server out of reach where the folder is gone.
+// A socket name of its own keeps the tests away from a user's tmux server, even if the folder is gone.
 #define TMUX "TMUX= tmux -u -L brim-test-top -f /dev/null "
 
-// The folder of the running server's socket, which tmux itself leaves behind.
+// The folder of the running server's socket. tmux leaves it behind.
 static char tmux_folder[sizeof "/tmp/brim-top-XXXXXX"];
 
 static void tmux_end(void) {
@@ -264,17 +264,17 @@ static void tmux_end(void) {
 
 static int end_all(void **state) {
   (void)state;
-  tmux_end();  // what a failed test left
+  tmux_end();  // a failed test may have left one
   return 0;
 }
 
-// Each start has a socket of its own: a server that was told to end still takes connections for a
-// moment, and tmux cuts off a client that comes then ("server exited unexpectedly"). Another attempt
-// is for a server that does not start; what brim shows is asserted on afterwards.
+// Each start has its own socket: a server that is ending still takes connections for a moment, and tmux cuts off a
+// client that comes then ("server exited unexpectedly"). The retry is for a server that does not start; tests assert on
+// brim's output afterwards.
 static void tmux_start(int columns, int rows, const char *environment, const char *words) {
   enum { ATTEMPTS = 5, PAUSE_MS = 200 };
   for (int attempt = 1;; attempt++) {
-    tmux_end();  // a test before this one may have failed
+    tmux_end();  // an earlier test may have failed
     snprintf(tmux_folder, sizeof tmux_folder, "/tmp/brim-top-XXXXXX");
     assert_non_null(mkdtemp(tmux_folder));
     setenv("TMUX_TMPDIR", tmux_folder, 1);
@@ -291,7 +291,7 @@ static void tmux_start(int columns, int rows, const char *environment, const cha
   }
 }
 
-// The screen once it has this text; brim_free.
+// Waits for a screen with this text; free it with brim_free.
 static char *tmux_wait(const char *text) {
   for (int waited = 0;; waited += 100) {
     shell_result r = shell(TMUX "capture-pane -p");
@@ -391,7 +391,7 @@ static void test_resizing(void **state) {
   tmux_end();
 }
 
-// Without colour, in Korean, live on this machine.
+// No colour, in Korean, and live on this machine.
 static void test_languages_and_colour(void **state) {
   (void)state;
   if (!has_tmux()) BRIM_SKIP("no tmux here");
@@ -415,7 +415,7 @@ static void test_languages_and_colour(void **state) {
   tmux_end();
 }
 
-// A driver that does not answer: keys and Ctrl-C work all the same, and the screen says what it waits for.
+// A driver that does not answer: keys and Ctrl-C work, and the screen shows what brim top waits for.
 static void test_a_driver_that_does_not_answer(void **state) {
   (void)state;
   static const char library[] = "LD_LIBRARY_PATH=" SLOW_NVML;
@@ -425,7 +425,7 @@ static void test_a_driver_that_does_not_answer(void **state) {
     shell_result r = shell("env %s FAKE_NVML=%s sh -c 'set -m; " BRIM_BINARY
                            " top --csv - >/dev/null 2>&1 & sleep 1; kill -INT $!; wait $!'",
                            library, ways[i]);
-    assert_true(r.code == 0 || r.code == 130);  // 130: it had not begun
+    assert_true(r.code == 0 || r.code == 130);  // 130: it was not ready yet
     shell_free(&r);
   }
   if (!has_tmux()) BRIM_SKIP("no tmux here");
@@ -444,7 +444,7 @@ static void test_a_driver_that_does_not_answer(void **state) {
 
 //---------------------------------- a training ----------------------------------
 
-// A job of `top`'s JSON with this name, or NULL; json_decref(*root).
+// The job of this name in `top`'s JSON, or NULL; json_decref(*root).
 static json_t *find_job(const char *name, json_t **root) {
   shell_result r = shell("XDG_RUNTIME_DIR=$PWD/jobs brim top --once --json --interval 0.5");
   size_t i;
@@ -458,7 +458,7 @@ static json_t *find_job(const char *name, json_t **root) {
   return NULL;
 }
 
-// The job's process is listed, whether or not it is on a GPU.
+// The job's process is listed, on a GPU or not.
 static void has_process(json_t *root, json_int_t pid) {
   size_t i;
   json_t *process;
@@ -521,7 +521,7 @@ static void test_a_training_is_shown(void **state) {
   kill(child, SIGINT);
   assert_int_equal(waitpid(child, &status, 0), child);
   wait_job("published-run", false);
-  // A killed one is gone too.
+  // A killed job disappears too.
   child = start_training("killed-run");
   wait_job("killed-run", true);
   kill(child, SIGKILL);
@@ -529,7 +529,7 @@ static void test_a_training_is_shown(void **state) {
   wait_job("killed-run", false);
 }
 
-// A folder that cannot be written to leaves a training as it is.
+// A folder that cannot be written does not disturb a training.
 static void test_a_training_without_a_folder(void **state) {
   (void)state;
   expect(0, NULL,

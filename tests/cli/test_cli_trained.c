@@ -1,5 +1,5 @@
-// eval, predict and export of a small trained network: figures against each other, data that suit it
-// and data that do not, files that appear whole or not at all.
+// eval, predict and export of a small trained network: figures compared with each other, data that fit it and data that
+// do not, files that appear complete or not at all.
 #include <math.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -87,7 +87,7 @@ static void test_splits(void **state) {
   (void)state;
   expect(0, "\"samples\":200", "brim eval run/last.safetensors --split train --json");
   expect(0, "\"samples\":50", "brim eval run/last.safetensors --split test --json");
-  // without a val split the test split is evaluated, and named
+  // without a val split the test split is evaluated, and the report names it
   expect(0, "\"split\":\"test\"", "brim eval run/last.safetensors --json");
   expect(0, "img, test: 12 samples", "brim eval runi/last.safetensors");
   expect(0, "img2, val: 12 samples",
@@ -108,7 +108,7 @@ static void test_splits(void **state) {
          "brim eval run/last.safetensors --split val data.val_fraction=0.1");
   expect(0, "\"samples\":180",
          "brim eval run/last.safetensors --json --split train data.val_fraction=0.1");
-  // which samples training used is known only of the split it was trained with
+  // the samples of the training are known only for the split it was trained with
   says_rows(0, "data.val_fraction", "brim eval run/last.safetensors data.val_fraction=0.1 2>&1");
   expect(0, NULL,
          "rm -rf run_share; brim train 'dataset=synthetic(shape=(4,), samples=40, classes=2)' "
@@ -136,7 +136,7 @@ static void test_files(void **state) {
   expect(0, NULL, "sed -n 2p v.csv | grep -q ',-\\{0,1\\}[0-9][-+.e0-9]*$'");
 }
 
-// Classes go by their names: a set that has two of three, in another order of numbers.
+// Classes are matched by name: this set has two of the three, numbered differently.
 static void test_images(void **state) {
   (void)state;
   if (!has_file("runi/last.safetensors")) fail_msg("the network for images was not trained");
@@ -166,7 +166,7 @@ static void test_images(void **state) {
          "one.jsonl && "
          "cat one.jsonl");
   assert_int_equal(lines_of("one.jsonl"), 1);
-  // one that is broken ends it, or is a row of which nothing is known
+  // a broken image ends eval; predict gives it a row without values
   expect(1, "zz.png",
          "head -c 60 img/test/cow/* > photos/zz.png; "
          "brim predict --force runi/last.safetensors --data-path photos -o ph2.csv");
@@ -178,8 +178,8 @@ static void test_images(void **state) {
   expect(0, "zz.png,,,", "tail -1 ph2.csv");
 }
 
-// The averaged weights take their statistics from batches that come after the last step: one that cannot
-// be read costs them, and not the model.
+// The averaged weights take their statistics from batches after the last step: a batch that cannot be read costs those
+// statistics, not the model.
 static void test_a_broken_image_after_the_end(void **state) {
   (void)state;
   says_lines(
@@ -192,7 +192,7 @@ static void test_a_broken_image_after_the_end(void **state) {
   assert_true(has_file("runl/model.safetensors"));
 }
 
-// A checkpoint that does not say what its network takes: the data do, and have to be named.
+// A checkpoint without a description of its input: the data give it, and have to be named.
 static void test_old_checkpoint(void **state) {
   (void)state;
   expect(0, NULL,
@@ -235,7 +235,7 @@ static void test_unsuitable(void **state) {
   says(2, "brim eval run/last.safetensors other");
   says(2, "brim eval run/last.safetensors --ema yes");
   says(2, "brim predict --force run/last.safetensors -o x.txt");
-  // without a sigmoid, which predict applies: the name says so
+  // the model lacks the sigmoid that predict applies: the output's name shows it
   expect(0, "\"outputs\": {\"logits\": 3}",
          "brim train 'model=mlp(depth=1, hidden=8)' --data-path v.h5 --max-steps 1 --batch-size 16 "
          "loss=bce --output-dir runv/labels -q && brim export runv/labels/last.safetensors "
@@ -249,7 +249,7 @@ static void test_unsuitable(void **state) {
   for (size_t i = 0; i < 3; i++) assert_false(has_file(files[i]));
 }
 
-// Without --output: a name of its own in the current folder, said, and nothing written over.
+// Without --output the file has a default name in the current folder, which is printed. Nothing is overwritten.
 static void test_default_names(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf own && mkdir own");
@@ -270,13 +270,13 @@ static void test_default_names(void **state) {
          "cd own && brim predict ../run/last.safetensors --data-path ../d.h5 --device ref "
          "--force -q && wc -l < predictions.csv");
   expect(0, NULL, "cd own && brim export ../run/last.safetensors --force && test -s model.onnx");
-  // a fixed batch is shown where it counts, in and out
+  // a fixed batch appears in the shapes of input and output
   shell_result fixed = shell("cd own && brim export ../run/last.safetensors --force --batch 8");
   assert_int_equal(fixed.code, 0);
   assert_non_null(strstr(fixed.out, "(8, "));
   assert_null(strstr(fixed.out, "(N, "));
   shell_free(&fixed);
-  // what a killed export left of this target goes; other targets' and a living process's stay
+  // files that a killed export left for this target are removed; other targets' and a living process's stay
   expect(
       0, NULL,
       "cd own && sh -c 'echo $$' >gone && touch model.onnx.tmp.$(cat gone).0 "
@@ -286,7 +286,7 @@ static void test_default_names(void **state) {
       "rm other.onnx.tmp.$(cat gone).0 model.onnx.tmp.1.0");
 }
 
-// "-": rows or the model, and nothing else, on the standard output.
+// "-": only the rows or the model on stdout.
 static void test_standard_output(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf own && mkdir own");
@@ -314,21 +314,21 @@ static void test_standard_output(void **state) {
   says(1,
        "test -c /dev/full || { echo 'cannot write the standard output: No space left'; exit 1; }; "
        "brim predict run/last.safetensors --data-path d.h5 --device ref -o - > /dev/full");
-  // a reader that goes away ends it without a word
+  // a reader that closes its end ends predict without a message
   r = shell(
       "{ brim predict run/last.safetensors --data-path d.h5 --split train --proba --logits "
       "--device ref -o - --batch-size 1; } | head -1");
   said(&r);
   assert_null(strstr(r.err, "error"));
   shell_free(&r);
-  // to a terminal: `script` gives it one
+  // output to a terminal: `script` provides one
   expect(0, NULL,
          "command -v script > /dev/null || exit 0; cd own && script -qec \"'" BRIM_BINARY
          "' export ../run/last.safetensors -o -\" tty.txt > /dev/null; grep -q 'is a terminal' "
          "tty.txt");
 }
 
-// A terminal obeys no name of a file; `script` gives a terminal.
+// Terminal codes in the name of a file have no effect; `script` provides a terminal.
 static void test_terminal(void **state) {
   (void)state;
   shell_result r = shell(
@@ -343,7 +343,7 @@ static void test_terminal(void **state) {
   expect(0, NULL, "rm -rf own");
 }
 
-// However it ends, nothing of it is left beside the table.
+// Whatever ends predict, no temporary file stays beside the table.
 static void test_killed(void **state) {
   (void)state;
   static const char *const signals[] = {"INT", "TERM", "KILL"};
@@ -363,12 +363,12 @@ static void test_killed(void **state) {
     if (!strstr(r.out, "many.h5\n") || strstr(r.out, ".tmp."))
       fail_msg("%s, %s: left %s", signals[i / 2], outputs[i % 2], r.out);
     shell_free(&r);
-    expect(0, NULL, "rm -f own/k.csv own/k.h5");  // it may have been quicker than the signal
+    expect(0, NULL, "rm -f own/k.csv own/k.h5");  // predict may have been quicker than the signal
   }
   expect(0, NULL, "rm -rf own");
 }
 
-// A file that may not grow: the reason, and nothing left behind.
+// A limit on the size of files: predict gives the reason and leaves no file.
 static void test_no_room(void **state) {
   (void)state;
   static const char *const commands[] = {
@@ -386,7 +386,7 @@ static void test_no_room(void **state) {
   expect(1, NULL, "ls full* 2>/dev/null | grep .");
 }
 
-// Evaluated by the loss it was trained with, whether that is written down or the usual one with a key.
+// Evaluated with the loss of the training, whether the config names it or it is the default with a key.
 static void test_the_usual_loss(void **state) {
   (void)state;
   write_file("smooth.yaml",
@@ -423,7 +423,7 @@ static double neighbours(const char *run, const char *ema) {
   return accuracy;
 }
 
-// Data that are not where the run had them, and whose place is not given.
+// The data are no longer where the run had them, and the command does not name their place.
 static void test_lost_data(void **state) {
   (void)state;
   expect(
@@ -438,7 +438,7 @@ static void test_lost_data(void **state) {
   says(2, "cd lost && brim eval s/last.safetensors --device ref");
   says(2, "cd lost && brim predict --force s/last.safetensors --device ref -o p.csv");
   expect(0, NULL, "cd lost && brim eval s/last.safetensors --device ref --data-path moved");
-  // images that no label tells apart
+  // images without labels
   expect(
       0, NULL,
       "cd lost && mkdir flat && cp moved/train/*/* flat && brim train contrastive --data-path flat "
@@ -446,13 +446,13 @@ static void test_lost_data(void **state) {
       "'transform.train=views | random_flip' 'model=simclr(backbone=resnet18(width=2))' "
       "--max-steps 1 -q --output-dir f");
   says(2, "cd lost && brim eval f/last.safetensors --device ref");
-  // without the config beside it nothing is known
+  // nothing is known without the config beside it
   says(2,
        "cd lost && mkdir alone && cp c/last.safetensors alone && brim eval alone/last.safetensors");
 }
 
-// A checkpoint that evaluates itself is evaluated with the weights asked for: an average changes nothing in
-// the training, so that those trained with one are those trained without.
+// A contrastive checkpoint is evaluated with the weights the command asks for. An average does not change the training,
+// so the weights trained with one equal those trained without.
 static void test_contrastive_average(void **state) {
   (void)state;
   write_file("contrastive.yaml",
@@ -468,13 +468,13 @@ static void test_contrastive_average(void **state) {
          "rm -rf runc runa; for run in runc/0 runa/0.9999; do "
          "brim train contrastive.yaml --device ref --output-dir ${run%%/*} "
          "ema_decay=${run#*/} ema_batches=0 -q || exit 1; done");
-  // evaluated by the neighbours that training asked for: what its log has
+  // evaluated with the training's number of neighbours: the log has the same value
   expect(0, NULL,
          "brim eval runc/last.safetensors --device ref --json > evaluated.json && "
          "knn=$(grep -o '\"knn_accuracy\":[0-9.]*' evaluated.json | cut -d: -f2) && "
          "grep -q \"\\\"knn\\\":$knn,\" runc/log.jsonl");
   expect(0, "kNN ", "brim --lang ko eval runc/last.safetensors");
-  // and probed as long as training asked for: not at all, or until it comes to the same
+  // and probed with the training's number of epochs: none, or enough for the same value
   expect(1, NULL, "grep -q '\"probe_accuracy\":[0-9]' evaluated.json");
   expect(0, NULL,
          "rm -rf runp; brim train contrastive.yaml --device ref --output-dir runp "
@@ -482,10 +482,10 @@ static void test_contrastive_average(void **state) {
          "brim eval runp/last.safetensors --device ref --json > probed.json && "
          "probe=$(grep -o '\"probe_accuracy\":[0-9.]*' probed.json | cut -d: -f2) && "
          "grep -q \"\\\"probe\\\":$probe\" runp/log.jsonl");
-  // statistics of batch norm are no parameters, in JSON as in the text
+  // statistics of batch norm do not count as parameters, in JSON and in the text
   says(0, "brim export --force runc/last.safetensors -o p.onnx");
   expect(0, "\"parameters\":44956,", "brim export --force runc/last.safetensors -o p.onnx --json");
-  // in the precision that is asked for: that of the training, or another one
+  // in the precision that is asked for: the training's, or another one
   expect(0, "\"precision\":\"fp32\"", "cat evaluated.json");
   expect(0, "\"precision\":\"bf16\"",
          "brim eval runc/last.safetensors --device ref --precision bf16 --json");
@@ -499,7 +499,7 @@ static void test_contrastive_average(void **state) {
   expect(0, "\"batch_size\":16,", "cat evaluated.json");
   expect(0, "\"batch_size\":7,", "cat small.json");
   says(2, "brim eval runc/last.safetensors --device ref --batch-size 0");
-  // columns of classes, which an embedding does not have
+  // columns of classes do not exist for an embedding
   says(2, "brim predict --force runc/last.safetensors --device ref --proba -o x.csv");
   says(2, "brim predict --force runc/last.safetensors --device ref --features --logits -o x.csv");
   assert_false(has_file("x.csv"));

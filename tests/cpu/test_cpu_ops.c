@@ -1,6 +1,6 @@
-// The cpu plug-in's ops at sizes that go round all of its block loops (the case list is small),
-// against ref; and its promise that the number of threads does not change a bit. Convolutions are sampled;
-// with BRIM_TEST_FULL all of them run.
+// The cpu plug-in's ops against ref, at sizes that pass through all of its block loops (the case list is small). And
+// its promise that the number of threads does not change a bit. Convolutions are sampled; with BRIM_TEST_FULL all of
+// them run.
 #include "cpu/cpu_closed.h"
 #include "test.h"
 
@@ -114,7 +114,7 @@ static void free_call(brim_op_call *call) {
   for (int i = 0; i < call->out_count; i++) free(call->out[i].data);
 }
 
-// Outputs as they were before, so that a call can run on several devices.
+// Saves the outputs, so that a call can run on several devices.
 typedef struct saved {
   void *out[BRIM_OP_MAX_OUT];
 } saved;
@@ -173,7 +173,7 @@ static void compare(const brim_op_call *call, const saved *want, const char *wha
   }
 }
 
-// Products whose bits oneDNN makes depend on the number of threads.
+// True for products that oneDNN computes: their bits depend on the number of threads.
 static bool is_product(brim_op op) { return op <= BRIM_OP_CONV_BWD_WEIGHT; }
 
 static void same_bits(const brim_op_call *call, const saved *want, const char *what) {
@@ -227,8 +227,8 @@ static const int64_t convs[][9] = {
     {2, 5, 5, 600, 130, 2, 2, 1, 0},
     {4, 18, 18, 33, 40, 1, 1, 1, 0},
     {2, 40, 30, 4, 64, 7, 7, 2, 3},
-    // Channels in 32s, as the AMX kernels want them: blocks of images that are not full, borders,
-    // strides, taps that meet nothing, more than one panel and group of channels on both sides.
+    // Channels in 32s, as the AMX kernels need them: blocks of images that are not full, borders, strides, taps outside
+    // of the image, more than one panel and group of channels on both sides.
     {40, 5, 6, 32, 64, 3, 3, 1, 1},
     {32, 7, 7, 64, 32, 3, 3, 2, 1},
     {64, 4, 4, 64, 96, 3, 3, 1, 1},
@@ -240,7 +240,7 @@ static const int64_t convs[][9] = {
     {24, 1, 1, 64, 64, 3, 3, 2, 1},
     {24, 3, 3, 64, 128, 3, 3, 1, 1},
     {24, 70, 2, 32, 32, 3, 3, 1, 1},
-    {24, 64, 8, 32, 32, 3, 3, 1, 1},  // bands of few rows, in a small workspace of single ones
+    {24, 64, 8, 32, 32, 3, 3, 1, 1},  // bands of few rows, single ones if the workspace is small
     {24, 9, 9, 32, 32, 8, 8, 1, 0},
 };
 
@@ -258,7 +258,7 @@ static brim_op_call conv_call(brim_op op, brim_dtype type, const int64_t *s) {
   return call;
 }
 
-// Other samples for each provider: where two of them are the same code, they complete each other.
+// Different samples for each provider: providers with the same code complete each other.
 static uint64_t provider_salt(void) {
   const char *provider = getenv("BRIM_CPU_GEMM");
   return provider ? (uint64_t)(unsigned char)provider[0] << 32 : 0;
@@ -303,8 +303,8 @@ static void test_conv_allocation_failures(void **state) {
   }
 }
 
-// Rows beyond the narrow loops' blocks and strips, columns that are no whole groups. Then columns in 32s,
-// as the AMX kernels want them: more and fewer rows than blocks of 32, several panels.
+// Rows beyond the narrow loops' blocks and strips, columns that are no full groups. Then columns in 32s, as the AMX
+// kernels need them: more and fewer rows than blocks of 32, several panels.
 static void test_linear_narrow(void **state) {
   static const int64_t shapes[][3] = {{7001, 16, 48}, {1000, 5, 17}, {6200, 64, 16},
                                       {800, 1, 1},    {45, 96, 32},  {150, 32, 96},
@@ -376,9 +376,8 @@ static void test_narrow_bf16(void **state) {
   assert_int_not_equal(bytes[0], bytes[1]);
 }
 
-// A small bf16 layer does not go the way of a large one where there are tiles: oneDNN's calls cost more
-// than its products there, and bf16 lost to fp32. The kernels take as workspace the weights and 32 rows,
-// packed.
+// A small bf16 layer takes brim's AMX kernels and not oneDNN, whose calls cost more than the products: bf16 was slower
+// than fp32. The kernels' workspace holds the packed weights and 32 packed rows.
 static void test_linear_tiles(void **state) {
   const fixture *f = *state;
   if (!strstr(f->cpu[0]->info.library, "brim amx")) BRIM_SKIP("no AMX here");
@@ -438,7 +437,7 @@ static void test_batchnorm(void **state) {
   }
 }
 
-// A mean far from zero: squares of the values would lose the variance.
+// A mean far from zero: a variance from squared values would lose all digits.
 static void test_batchnorm_offset(void **state) {
   fixture *f = *state;
   brim_op_call call = {.op = BRIM_OP_BATCHNORM_BWD};
@@ -462,7 +461,7 @@ static void test_batchnorm_offset(void **state) {
   free_call(&call);
 }
 
-// dx in the place of dy, or of x.
+// dx written over dy, or over x.
 static void test_batchnorm_in_place(void **state) {
   fixture *f = *state;
   for (int t = 0; t < 2; t++) {
@@ -498,7 +497,7 @@ static void test_attention(void **state) {
       d.in[2] = make(types[t], 3, DIM(s[0], s[1], s[2]));
       d.in[3] = make(BRIM_F32, 3, DIM(s[0], s[3], s[1]));
       d.out[0] = make(types[t], 3, DIM(s[0], s[1], 3 * s[2]));
-      // y and lse that belong to qkv.
+      // Sets y and lse to the forward result for qkv.
       memcpy(d.in[1].data, y.in[0].data, brim_tensor_bytes(&y.in[0]));
       run(((fixture *)*state)->ref, &y);
       memcpy(d.in[2].data, y.out[0].data, brim_tensor_bytes(&y.out[0]));
@@ -575,7 +574,7 @@ static void hold(int signal) {
   errno = error;
 }
 
-// The workers of the team by their name, up to `most`: a thread has it soon after its start.
+// The workers of the team, found by their name, up to `most`: a thread gets its name soon after its start.
 static int find_workers(pid_t *ids, int most) {
   int count = 0;
   DIR *tasks = opendir("/proc/self/task");
@@ -594,7 +593,7 @@ static int find_workers(pid_t *ids, int most) {
   return count;
 }
 
-// Keeps all workers of the team from running, as other programs do.
+// Stops all workers of the team, as a busy machine may.
 static void hold_team(int count) {
   pid_t *ids = calloc((size_t)count, sizeof *ids);
   assert_non_null(ids);
@@ -609,8 +608,8 @@ static void hold_team(int count) {
   free(ids);
 }
 
-// A thread that does not run costs nothing: the caller does its share, and no kernel of brim waits for all
-// threads at once. One that waits would never end here. oneDNN's kernels are not brim's.
+// A thread that does not run costs nothing: the caller does its share, because no kernel of brim waits for all threads
+// at once. A kernel that waits would never end here. oneDNN's kernels are not brim's.
 static void test_partners_that_do_not_run(void **state) {
   fixture *f = *state;
   const bool onednn = strstr(f->cpu[0]->info.library, "oneDNN") != NULL;
@@ -621,7 +620,7 @@ static void test_partners_that_do_not_run(void **state) {
   hold_team(f->cpu[0]->info.threads > 3 ? f->cpu[0]->info.threads - 1 : 2);
   for (int t = 0; t < 2; t++) {
     for (int op = BRIM_OP_CONV; op <= (int)BRIM_OP_CONV_BWD_WEIGHT && !onednn; op++) {
-      // more than 2,000,000 products, of which less is left to one thread
+      // more than 2,000,000 products: the limit below which one thread computes alone
       static const int64_t shapes[][9] = {{4, 18, 18, 33, 40, 3, 3, 1, 1},
                                           {40, 4, 4, 64, 64, 3, 3, 1, 1}};
       for (int i = 0; i < 2; i++) {

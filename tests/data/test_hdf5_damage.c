@@ -1,6 +1,6 @@
-// Damaged HDF5 files: whatever byte is wrong in the part that libhdf5 parses, a source is opened or
-// refused with a word. Nothing crashes, nothing is printed, not even when the process ends; and an
-// object that cannot be opened is named, not left out.
+// Damaged HDF5 files: whichever byte is wrong in the part that libhdf5 parses, a source opens or is refused with a
+// message. Nothing crashes, nothing is printed, not even when the process ends. An object that cannot be opened is
+// named, not left out.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -11,11 +11,11 @@
 #include "data/pack/data_pack.h"
 #include "hdf5_test.h"
 
-// Each opening starts a process: of the flips of a file one in ten is tried.
+// Each opening starts a process, so a run tries one in ten flips of a file.
 enum { HEAD = 4096, FLIPS = 400, FLIPS_SAMPLED = 10 };
 
-// Two groups of x and y, some of it in chunks: every kind of structure that brim itself writes.
-// `text`: y of names of any and of fixed length.
+// Two groups of x and y, some of it in chunks: every kind of structure that brim writes.
+// `text`: y holds names, of variable and of fixed length.
 static void small_file(const char *path, bool latest, bool text) {
   hid_t file = create(path, 0, latest);
   set x = floats("train/x", ROWS, COLS), u = floats("test/x", ROWS, COLS);
@@ -36,7 +36,7 @@ static void small_file(const char *path, bool latest, bool text) {
   H5Fclose(file);
 }
 
-// Opens a split and reads a little of it, or lists the file; every failure says something.
+// Opens a split and reads a little of it, or lists the file; every failure has a message.
 static void try_split(const char *path, const char *split) {
   float input[4096];
   float target[64];
@@ -52,7 +52,7 @@ static void try_split(const char *path, const char *split) {
   brim_source_close(s);
 }
 
-// One of the three, by lot; all with BRIM_TEST_FULL.
+// One of the three, chosen at random; all with BRIM_TEST_FULL.
 static void try_file(const char *path, uint64_t index) {
   const uint64_t which = test_draw(index, 3);
   brim_pack_dataset *sets = NULL;
@@ -181,7 +181,7 @@ static void fails_at(const char *split, const char *args_name, const char *part)
   }
 }
 
-// A dataset that cannot be opened is named by what needs it, and listed; it is never just not there.
+// A dataset that cannot be opened is named by the command that needs it, and listed; it never just disappears.
 static void test_damaged_object(void **state) {
   (void)state;
   brim_pack_dataset *sets = NULL;
@@ -190,7 +190,7 @@ static void test_damaged_object(void **state) {
   put_byte("small.h5", message_at("small.h5", address_of("small.h5", "train/y"), 1), 77);
   fails_at("train", NULL, "cannot open /train/y: ");
   fails_at("train", "y", "cannot open /train/y: ");
-  fails_at("train", "none", NULL);  // said to be left out
+  fails_at("train", "none", NULL);  // listed as left out
   fails_at("test", NULL, NULL);
   assert_ok(brim_pack_list("small.h5", false, &sets, &count));
   assert_int_equal(count, 4);
@@ -198,7 +198,7 @@ static void test_damaged_object(void **state) {
   assert_string_equal(sets[3].type, "damaged");
   assert_true(sets[3].storage[0] != 0);
   brim_free(sets);
-  // the header as a whole, of a dataset and of a group: it is listed as damaged, or the list breaks off
+  // the whole header of a dataset or of a group: the list marks it as damaged, or breaks off
   static const char *const names[] = {"train/y", "test"};
   for (int i = 0; i < 2; i++) {
     small_file("small.h5", false, false);
@@ -247,7 +247,7 @@ static void test_probe(void **state) {
   }
   assert_status(probe_end("b.h5", SIGSEGV), BRIM_EPARSE);
   assert_detail("other.h5: the HDF5 library crashed");
-  // A program that ignores SIGCHLD does not learn how it ended, but that it did not finish.
+  // A program that ignores SIGCHLD learns only that the helper did not finish, not how it ended.
   signal(SIGCHLD, SIG_IGN);
   brim_status good = probe_end("a.h5", 0), bad = probe_end("a.h5", SIGSEGV);
   signal(SIGCHLD, SIG_DFL);
@@ -278,15 +278,15 @@ static void expect_unusable(const char *helper) {
   unsetenv("BRIM_HDF5_HELPER");
 }
 
-// A helper that cannot be executed is no reason to go without, nor does a split lack for it.
+// A helper that cannot be executed is an error: brim neither reads without it nor reports a missing split.
 static void test_unusable_helper(void **state) {
   (void)state;
-  const char elf[] = "\177ELF";  // and nothing after that
+  const char elf[] = "\177ELF";  // the rest of the file is missing
   small_file("small.h5", false, false);
   expect_unusable("/no/such/program");
-  expect_unusable("./small.h5/helper");  // below a file
+  expect_unusable("./small.h5/helper");  // a path below a file
   write_bytes("helper", "text\n", 5);
-  assert_int_equal(chmod("helper", 0644), 0);  // root, too, needs an x
+  assert_int_equal(chmod("helper", 0644), 0);  // root needs an x as well
   expect_unusable("./helper");
   assert_int_equal(chmod("helper", 0755), 0);
   expect_unusable("./helper");
@@ -296,7 +296,7 @@ static void test_unusable_helper(void **state) {
   expect_unusable(".");  // a folder
 }
 
-// Without a descriptor for it a file is read without the helper, and nothing is reported of it.
+// If no descriptor is left for the helper, the file is read without it and without a message.
 static void test_no_room_for_helper(void **state) {
   (void)state;
   enum { MOST = 64 };
@@ -310,9 +310,9 @@ static void test_no_room_for_helper(void **state) {
     struct rlimit tight = {.rlim_cur = (rlim_t)(lowest + more), .rlim_max = before.rlim_max};
     brim_status_clear();
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
-    brim_status status = probe_end("a.h5", -23);  // what the helper says when it runs
+    brim_status status = probe_end("a.h5", -23);  // the answer of a helper that runs
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    if (status) {  // it ran, though perhaps without a descriptor for its libraries
+    if (status) {  // the helper ran, though perhaps without a descriptor for its libraries
       assert_true(status == BRIM_EPARSE || status == BRIM_EIO);
       told++;
       continue;
@@ -325,7 +325,7 @@ static void test_no_room_for_helper(void **state) {
   assert_true(skipped > 0 && told > 0);
 }
 
-// A helper that does not get far or belongs to another version is no damaged file.
+// A helper that fails to start or has another version does not make the file a damaged one.
 static void test_wrong_helper(void **state) {
   (void)state;
   brim_source *s = NULL;
@@ -343,7 +343,7 @@ static void test_wrong_helper(void **state) {
   brim_source_close(s);
 }
 
-// x put together from another file's, or behind a filter that only the library undoes.
+// x is a view of another file's dataset, or behind a filter that only the library undoes.
 static void odd_file(const char *path, bool virtual) {
   const hsize_t dim[2] = {ROWS, COLS}, chunk[2] = {8, COLS};
   plain_file("part.h5");
@@ -369,7 +369,7 @@ static void odd_file(const char *path, bool virtual) {
   H5Fclose(file);
 }
 
-// Libhdf5 1.10 crashes on some of these, in H5Oopen and in H5Dread; on one it comes to no end.
+// libhdf5 1.10 crashes on some of these, in H5Oopen and in H5Dread; on one it never ends.
 static void test_crashes(void **state) {
   (void)state;
   enum { HEADER = 320 };
@@ -395,7 +395,7 @@ static void test_crashes(void **state) {
       } else {
         shut(&o);
       }
-      // the list goes through the same headers, and is one more fork
+      // the list reads the same headers, in one more fork
       if (i % 4 == 0 && !brim_pack_list("odd.h5", virtual != 0, &sets, &count)) brim_free(sets);
       put_byte("odd.h5", at + i, (uint8_t)data[at + i]);
     }
@@ -405,7 +405,7 @@ static void test_crashes(void **state) {
   (void)unsetenv("BRIM_HDF5_LIMIT_S");
 }
 
-// The library's reason, which it forgets with the next call of it.
+// The library's reason, which its next call forgets.
 static void test_damaged_labels(void **state) {
   (void)state;
   hid_t file = create("labels.h5", 0, false);

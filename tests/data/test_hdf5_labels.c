@@ -2,7 +2,7 @@
 // other text, labels from 1 on, a missing val split and a file that was cut off.
 #include "hdf5_test.h"
 
-// x (rows, 2) and y of these values.
+// Writes x (rows, 2) and y with these values.
 static void write_y(const char *path, set y, const double *values) {
   hid_t file = create(path, 0, false);
   set x = floats("x", y.dim[0], 2);
@@ -41,7 +41,8 @@ static void test_float_labels(void **state) {
     }
   }
   opened o;
-  assert_ok(try_open("floats.h5", "train", NULL, &o));  // unasked they are numbers to predict
+  // floats without classes= are numbers to predict
+  assert_ok(try_open("floats.h5", "train", NULL, &o));
   assert_int_equal(o.info.classes, 0);
   assert_int_equal(o.info.target_dim, 1);
   shut(&o);
@@ -71,10 +72,10 @@ static void test_one_hot(void **state) {
   assert_refused("hot.h5", "train", "{\"classes\": 4}", BRIM_EINVAL,
                  "/y cannot be labels of 4 classes");
   set y = {.name = "y", .type = H5T_IEEE_F32LE, .rank = 2, .dim = {4, 3}};
-  values[6] = 1;  // two
+  values[6] = 1;  // two ones in a row
   write_y("hot.h5", y, values);
   assert_refused("hot.h5", "train", "{\"classes\": 3}", BRIM_EPARSE, "/y[2] is not one-hot");
-  values[6] = values[7] = 0;  // none
+  values[6] = values[7] = 0;  // no one in a row
   write_y("hot.h5", y, values);
   assert_refused("hot.h5", "train", "{\"classes\": 3}", BRIM_EPARSE, "/y[2] is not one-hot");
   values[7] = 0.5;
@@ -82,7 +83,7 @@ static void test_one_hot(void **state) {
   assert_refused("hot.h5", "train", "{\"classes\": 3}", BRIM_EPARSE, "value 0.5 at place 1");
 }
 
-// Memory that runs out anywhere leaves nothing behind.
+// A failed allocation at any point leaves nothing behind.
 static void test_one_hot_memory(void **state) {
   (void)state;
   static const double values[12] = {0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 0, 1};
@@ -108,7 +109,7 @@ static void test_one_hot_memory(void **state) {
   }
 }
 
-// x and a y of text.
+// Writes x and a y of text.
 static void write_text(const char *path, const char *const *values, hsize_t rows, size_t size,
                        H5T_str_t pad) {
   hid_t file = create(path, 0, false);
@@ -133,7 +134,7 @@ static void check_names(const char *path, const char *split, const char *const *
   brim_source_close(s);
 }
 
-// Names of classes are numbered in the order of their bytes, however they are stored.
+// Classes are numbered by the byte order of their names, however the file stores them.
 static void test_text(void **state) {
   (void)state;
   static const char *const values[6] = {"dog", "cat", "dog", "ab", "\xc3\xa9", "cat"};
@@ -181,7 +182,7 @@ static void check_split(const char *path, const char *split, const int32_t *want
   shut(&o);
 }
 
-// The training split numbers the classes of the others, wherever it lies.
+// The training split numbers the classes of the other splits, also from another file.
 static void test_text_splits(void **state) {
   (void)state;
   static const char *const train[4] = {"b", "c", "a", "b"}, *const test[2] = {"c", "b"};
@@ -221,7 +222,7 @@ static void keep_text(void *ctx, brim_log_level level, const char *module, const
   snprintf(ctx, 1024, "%s", text);
 }
 
-// Two files that number their classes in two ways serve no network together.
+// Two files that number their classes differently cannot serve one network.
 static void test_text_match(void **state) {
   (void)state;
   static const char *const train[4] = {"b", "c", "a", "b"}, *const same[3] = {"a", "c", "b"};
@@ -237,7 +238,7 @@ static void test_text_match(void **state) {
     if (k) assert_detail("class 0 is 'a' in a.h5:/x and 'b' in b.h5:/x");
     brim_source_close(b);
   }
-  // Numbers have no names to compare: a warning says how brim takes them.
+  // Numeric labels have no names to compare: a warning explains how brim takes them.
   for (int k = 0; k < 2; k++) {
     char said[1024] = "";
     hid_t file = create("b.h5", 0, false);
@@ -277,7 +278,8 @@ static void test_text_refused(void **state) {
     assert_refused("ids.h5", "train", NULL, BRIM_EINVAL, "/y");
     assert_detail("targets=none");
     opened o;
-    assert_ok(try_open("ids.h5", "train", "{\"classes\": 40}", &o));  // the user says that they are
+    // the user declares them classes
+    assert_ok(try_open("ids.h5", "train", "{\"classes\": 40}", &o));
     assert_int_equal(o.info.classes, N);
     shut(&o);
     assert_refused("ids.h5", "train", "{\"classes\": 3}", BRIM_EINVAL, "classes=3");
@@ -290,7 +292,7 @@ static void test_text_refused(void **state) {
   assert_refused("long.h5", "train", NULL, BRIM_EINVAL, "255");
   write_text("long.h5", texts, N * 2, 0, H5T_STR_NULLTERM);
   assert_refused("long.h5", "train", NULL, BRIM_EINVAL, "255");
-  // more than a piece of rows may take
+  // more rows than one piece may take
   size_t huge = (size_t)5 << 20;
   char *big = malloc(huge);
   assert_non_null(big);
@@ -320,7 +322,7 @@ static void test_text_refused(void **state) {
   assert_refused("two.h5", "train", "{\"targets\": [\"label\", \"y\"]}", BRIM_EINVAL, "/y");
   static const int32_t numbers[4] = {0, 1, 0, 1};
   check_labels("two.h5", NULL, 2, numbers, 4);
-  // the names of the classes beside the numbers of the samples
+  // the class names stand beside the samples' numbers
   file = create("list.h5", 0, false);
   put_set(file, &x, NULL);
   put_names(file, "labels", (const char *const[2]){"cat", "dog"}, 2, 4, H5T_STR_NULLTERM);
@@ -329,7 +331,7 @@ static void test_text_refused(void **state) {
   check_labels("list.h5", NULL, 2, numbers, 4);
 }
 
-// Bytes that are no UTF-8 are names too, shown as \xNN.
+// Bytes that are not UTF-8 count as names too, shown as \xNN.
 static void test_text_bytes(void **state) {
   (void)state;
   static const char *const values[3] = {"caf\xe9", "caf\xe8", "caf\xe9"};
@@ -381,13 +383,14 @@ static void test_from_one(void **state) {
   assert_int_equal(o.info.classes, 4);
   shut(&o);
   assert_int_equal(seen, 1);
-  assert_ok(try_open("one.h5", "train", "{\"classes\": 4}", &o));  // said: no news
+  // declared by the user: no warning
+  assert_ok(try_open("one.h5", "train", "{\"classes\": 4}", &o));
   shut(&o);
   assert_int_equal(seen, 1);
   brim_log_set_sink(NULL, NULL, BRIM_LOG_WARN);
 }
 
-// Evaluation takes the test set where there is no val, in groups and in files.
+// Evaluation takes the test set if there is no val set, in groups and in files.
 static void test_val_is_test(void **state) {
   (void)state;
   opened o;
@@ -433,7 +436,7 @@ static void test_says_cut_off(void **state) {
   }
 }
 
-// Memory goes with the classes: a label that no network has an output for is reported to be none.
+// A network needs memory for each class, so a label that is too large is reported as no class.
 static void test_absurd_class(void **state) {
   (void)state;
   static const double absurd[4] = {0, 1, 16777216, 2}, most[4] = {0, 1, 16777215, 2};
@@ -457,7 +460,7 @@ static void test_absurd_class(void **state) {
   assert_refused("absurd.h5", "train", NULL, BRIM_EINVAL, "/y: its attribute classes is 1e+09");
 }
 
-// A number without a sign is shown as it is.
+// An unsigned number is shown unsigned.
 static void test_unsigned(void **state) {
   (void)state;
   const uint64_t values[3] = {1, UINT64_MAX, 0};
@@ -499,7 +502,7 @@ static void opens_saying(const char *path, const char *part) {
   if (!part && said[0]) fail_msg("'%s'", said);
 }
 
-// An attribute that means something but says nothing that can be is reported, not just skipped.
+// A known attribute with an impossible value is reported, not just skipped.
 static void test_attributes(void **state) {
   (void)state;
   const float half[3] = {0.5f, 0.25f, 0.125f}, zero[3] = {0.5f, 0, 1};
@@ -536,7 +539,7 @@ static void test_attributes(void **state) {
   H5Tclose(text);
 }
 
-// Whole numbers that are no class numbers are targets of a regression, in every split; classes= decides.
+// Whole numbers that cannot be class numbers are regression targets, in every split; classes= decides otherwise.
 static void test_values(void **state) {
   (void)state;
   enum { N = 120 };
@@ -564,7 +567,7 @@ static void test_values(void **state) {
     put_set(file, &b, val);
     H5Fclose(file);
     static const char *const splits[] = {"train", "val"};
-    for (int k = 0; k < 2; k++) {  // as in training, whatever this split holds
+    for (int k = 0; k < 2; k++) {  // as in training, whatever labels this split has
       assert_ok(try_open("values.h5", splits[k], NULL, &o));
       assert_int_equal(o.info.target_dim, rows[i].regression);
       assert_int_equal(o.info.classes, rows[i].regression ? 0 : 8);
@@ -591,7 +594,7 @@ static void test_values(void **state) {
   shut(&o);
 }
 
-// Classes are those of the training split: another may lack some, and one that only it has shows.
+// The training split defines the classes. Another split may lack some; a class that only it has is reported.
 static void test_classes_of_splits(void **state) {
   (void)state;
   static const double three[4] = {0, 1, 2, 2}, five[4] = {0, 4, 2, 2}, two[4] = {0, 1, 1, 0};
@@ -616,7 +619,7 @@ static void test_classes_of_splits(void **state) {
   }
 }
 
-// Labels that were saved as floats are numbers to predict, and that is reported.
+// Labels saved as floats are numbers to predict, with a message.
 static void test_whole_floats(void **state) {
   (void)state;
   static const double whole[8] = {0, 1, 2, 2, 0, 1, 0, 2}, half[8] = {0, 1, 2, 2, 0, 1, 0.5, 2};
@@ -640,7 +643,7 @@ static void test_whole_floats(void **state) {
   assert_non_null(strstr(said, "add --dataset 'hdf5(classes=3)'"));
 }
 
-// One-hot rows without classes= are numbers to predict, and that is reported; other rows are not.
+// One-hot rows without classes= are numbers to predict, with a message; other rows get none.
 static void test_one_hot_said(void **state) {
   (void)state;
   static const double hot[12] = {1, 0, 0, 0, 1, 0, 0, 0, 1, 1, 0, 0};

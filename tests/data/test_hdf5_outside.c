@@ -1,5 +1,5 @@
-// Data that an HDF5 file keeps in other files: refused unless allowed, found beside the file, and
-// missed where it is missing. libhdf5 on its own reads any path, and a missing one as fill values.
+// Data of an HDF5 file that are in other files: refused unless allowed, found beside the file, and reported if missing.
+// libhdf5 on its own reads any path, and gives fill values for a missing one.
 #include "hdf5_test.h"
 
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void put_file(const char *path, const void *data, size_t size) {
   assert_int_equal(fclose(f), 0);
 }
 
-// x (rows, 4) of bytes in another file, y beside it.
+// x (rows, 4) has its bytes in another file, y is in the file.
 static void external_file(const char *path, const char *other, hsize_t rows) {
   const hsize_t dim[2] = {rows, 4};
   hid_t file = create(path, 0, false), space = H5Screate_simple(2, dim, NULL);
@@ -35,7 +35,7 @@ static void external_file(const char *path, const char *other, hsize_t rows) {
   H5Fclose(file);
 }
 
-// A virtual dataset `name` of rows from `from` of `other`, as many as `rows`.
+// Adds a virtual dataset `name`: `rows` rows of `other`, starting at row `from`.
 static void put_virtual(hid_t file, const char *name, const char *other, const char *from, int rank,
                         hsize_t rows) {
   const hsize_t dim[2] = {rows, COLS};
@@ -56,7 +56,7 @@ static void virtual_file(const char *path, const char *other) {
   H5Fclose(file);
 }
 
-// Blocks of 5 rows out of part-0.h5, part-1.h5, ...: as many as there are.
+// A dataset made of blocks of 5 rows from part-0.h5, part-1.h5, ...: as many files as there are.
 static void numbered_file(const char *path, const char *other) {
   const hsize_t dim[2] = {5, COLS}, most[2] = {H5S_UNLIMITED, COLS}, start[2] = {0, 0};
   const hsize_t stride[2] = {5, 1}, count[2] = {H5S_UNLIMITED, 1}, block[2] = {5, COLS};
@@ -80,7 +80,7 @@ static void part_file(const char *path, hsize_t rows) {
   H5Fclose(file);
 }
 
-// The rows and labels are those of the file at `path`.
+// Rows and labels equal those of the file at `path`.
 static void assert_same_as(opened *o, const char *path) {
   float *expected = whole(path, "x");
   assert_int_equal(o->info.count, ROWS);
@@ -123,7 +123,7 @@ static void test_external(void **state) {
     assert_memory_equal(row, secret + 4 * i, 4);
   }
   shut(&o);
-  // An absolute name is meant too.
+  // An absolute path is taken as it is.
   char *here = realpath("set/secret.bin", NULL);
   assert_non_null(here);
   external_file("absolute.h5", here, 8);
@@ -133,7 +133,7 @@ static void test_external(void **state) {
   free(here);
 }
 
-// libhdf5 reads what is missing at the end of such a file as zeros.
+// libhdf5 reads missing bytes at the end of such a file as zeros.
 static void test_external_missing(void **state) {
   (void)state;
   put_file("short.bin", "abcdefg", 7);
@@ -157,11 +157,11 @@ static void test_virtual(void **state) {
   virtual_file("v/v.h5", "part.h5");
   assert_refused("v/v.h5", "train", NULL, BRIM_EINVAL,
                  "/x is a dataset with data in another file, part.h5");
-  // Labels too: through libhdf5's own default they all were fill values.
+  // Labels are refused too: libhdf5 alone would return fill values for all of them.
   assert_ok(try_open("v/v.h5", "train", ALLOWED, &o));
   assert_same_as(&o, "v/part.h5");
   shut(&o);
-  // Labels alone may be elsewhere.
+  // Only the labels are in another file.
   hid_t file = create("v/y.h5", 0, false);
   set x = floats("x", ROWS, COLS);
   put_set(file, &x, NULL);
@@ -184,7 +184,7 @@ static void test_virtual(void **state) {
   free(expected);
 }
 
-// A view of the own file over something that lies elsewhere, and a view of a view.
+// A view of the own file over data in another file, and a view of a view.
 static void test_virtual_nested(void **state) {
   (void)state;
   opened o;
@@ -221,7 +221,7 @@ static void test_virtual_nested(void **state) {
     assert_refused("d/deep.h5", "train", allowed, BRIM_EPARSE, "deep.bin: the file does not exist");
   }
   free(absolute);
-  // Two files deep, the inner one missing.
+  // A view over two files, with the inner one missing.
   virtual_file("middle.h5", "inner.h5");
   virtual_file("outer.h5", "middle.h5");
   assert_refused("outer.h5", "train", ALLOWED, BRIM_EPARSE, "inner.h5: the file does not exist");
@@ -231,7 +231,7 @@ static void test_virtual_nested(void **state) {
   shut(&o);
 }
 
-// libhdf5 reads a missing source as fill values, without an error.
+// libhdf5 reads a missing source file as fill values, without an error.
 static void test_virtual_missing(void **state) {
   (void)state;
   opened o;
@@ -247,7 +247,7 @@ static void test_virtual_missing(void **state) {
   put_labels(file, "y", ROWS, 5);
   H5Fclose(file);
   const hsize_t dim[2] = {ROWS, COLS}, start[2] = {0, 0};
-  file = create("lost.h5", 0, false);  // a selection of rows, the last of which is not there
+  file = create("lost.h5", 0, false);  // selects rows that the source lacks
   hid_t space = H5Screate_simple(2, dim, NULL), made = H5Pcreate(H5P_DATASET_CREATE);
   H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, dim, NULL);
   assert_true(H5Pset_virtual(made, space, "absent.h5", "x", space) >= 0);
@@ -265,7 +265,7 @@ static void test_virtual_missing(void **state) {
   shut(&o);
 }
 
-// The same in the file itself, where nothing has to be allowed.
+// The same with rows missing in the file itself, where nothing has to be allowed.
 static void test_virtual_own_missing(void **state) {
   (void)state;
   plain_file("half.h5");
@@ -296,12 +296,12 @@ static void test_virtual_numbered(void **state) {
   assert_ok(try_open("many.h5", "train", ALLOWED, &o));
   assert_int_equal(o.info.count, 15);
   shut(&o);
-  part_file("part-1.h5", 4);  // one in the middle has fewer rows than its block
+  part_file("part-1.h5", 4);  // a part in the middle has fewer rows than its block
   brim_status status = try_open("many.h5", "train", ALLOWED, &o);
   if (!status) shut(&o);
   assert_int_equal(status, BRIM_EPARSE);
   assert_detail("part-1.h5");
-  // a pipe among the parts is refused: the library would wait for it when asked for the shape
+  // a pipe among the parts is refused: libhdf5 would wait for it when asked for the shape
   for (int i = 0; i < 2; i++) {
     char name[32];
     part_file("part-0.h5", 5);
@@ -319,10 +319,10 @@ static void test_virtual_numbered(void **state) {
   }
 }
 
-// Too large to be kept: rows are read in child processes, from the same other files.
+// Too large for memory: child processes read the rows, from the same other files.
 static void test_large(void **state) {
   (void)state;
-  enum { MANY = 20, WIDE = 1 << 20 };  // 80 MiB, of which the disk holds one row
+  enum { MANY = 20, WIDE = 1 << 20 };  // 80 MiB, of which only one row is on the disk
   static float row[WIDE];
   const hsize_t dim[2] = {MANY, WIDE}, one[2] = {1, WIDE}, third[2] = {3, 0};
   opened o;
@@ -386,7 +386,7 @@ static void test_links(void **state) {
   assert_ok(try_open("l/links.h5", "train", ALLOWED, &o));
   assert_same_as(&o, "l/far.h5");
   shut(&o);
-  // A group behind a link, and a soft link that leads through one.
+  // A group behind a link, and a soft link through one.
   file = create("l/group.h5", 0, false);
   assert_true(H5Lcreate_external("far.h5", "/", file, "train", H5P_DEFAULT, H5P_DEFAULT) >= 0);
   H5Fclose(file);
@@ -408,7 +408,7 @@ static void test_links(void **state) {
   unlink("l/far.h5");
   assert_refused("l/links.h5", "train", ALLOWED, BRIM_EINVAL,
                  "an external link to /x in the file far.h5, which cannot be opened");
-  // Files that link to each other come to an end.
+  // Files that link to each other do not loop for ever.
   file = create("l/ping.h5", 0, false);
   assert_true(H5Lcreate_external("pong.h5", "/", file, "a", H5P_DEFAULT, H5P_DEFAULT) >= 0);
   H5Fclose(file);
@@ -427,7 +427,7 @@ static void linking_file(const char *path, const char *other) {
   H5Fclose(file);
 }
 
-// The library would wait for the other end of a pipe for ever, wherever it finds one.
+// libhdf5 would wait for ever for the other end of a pipe, wherever it meets one.
 static void test_link_to_pipe(void **state) {
   (void)state;
   const char *named = "{\"inputs\": \"x\", \"targets\": \"y\", \"allow_external\": true}";
@@ -459,7 +459,7 @@ static void test_link_to_pipe(void **state) {
   assert_int_equal(setenv("HDF5_EXT_PREFIX", "none:p2", 1), 0);
   assert_refused("p/prefix.h5", "train", named, BRIM_EINVAL, "not a regular file");
   unsetenv("HDF5_EXT_PREFIX");
-  // Behind another link, and as a source of a virtual dataset.
+  // A pipe behind another link, and as source of a virtual dataset.
   linking_file("p/chain.h5", "beside.h5");
   assert_refused("p/chain.h5", "train", named, BRIM_EINVAL, "cannot be opened");
   hid_t file = create("p/virtual.h5", 0, false);
@@ -507,13 +507,13 @@ static void test_list(void **state) {
     assert_string_equal(sets[2].type, "int64");
     brim_free(sets);
   }
-  assert_int_equal(mkfifo("wait", 0600), 0);  // would be waited for
+  assert_int_equal(mkfifo("wait", 0600), 0);  // libhdf5 would wait for this pipe
   virtual_file("wait.h5", "wait");
   assert_ok(brim_pack_list("wait.h5", false, &sets, &count));
   brim_free(sets);
 }
 
-// The folder may hold what an earlier run left: here it matters that files are missing.
+// The folder may hold files of an earlier run, but these tests need missing ones.
 static int setup(void **state) {
   static const char *const missing[] = {"gone.bin",  "pipe",      "wait",      "inner.h5",
                                         "absent.h5", "part-0.h5", "part-1.h5", "part-2.h5"};

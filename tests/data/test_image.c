@@ -1,5 +1,5 @@
-// JPEG, PNG, BMP and WebP in memory: every kind comes out as the pixels it was made of; what is cut off, damaged
-// or lies about its size is an error, never a crash and never a byte outside the buffer.
+// JPEG, PNG, BMP and WebP in memory: every kind decodes to the pixels it was made of. A file that is cut off, damaged
+// or has a wrong size is an error, never a crash and never a byte outside the buffer.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -105,7 +105,7 @@ static void test_jpeg_sizes(void **state) {
   }
 }
 
-// Progressive files hold the same numbers in another order: the same pixels, bit by bit.
+// Progressive files hold the same numbers in another order: the same pixels, bit for bit.
 static void test_jpeg_progressive(void **state) {
   (void)state;
   static bytes plain, progressive;
@@ -152,7 +152,7 @@ static void test_jpeg_scaled(void **state) {
   canvas_free(&c);
 }
 
-// The library's writer marks CMYK as Adobe does, whose ink is upside down: 255 is none.
+// The library's writer marks CMYK as Adobe does, with inverted ink: 255 is none.
 static void test_jpeg_cmyk(void **state) {
   (void)state;
   static bytes b;
@@ -177,7 +177,8 @@ static void test_jpeg_cmyk(void **state) {
   }
 }
 
-// A scan for every coefficient, then a bit more of each: legal, and work without end when repeated.
+// One scan for each coefficient, then scans that refine it by a bit: legal, but repeated often enough the work has no
+// end.
 static void test_jpeg_scans(void **state) {
   (void)state;
   static bytes b;
@@ -221,16 +222,16 @@ static void test_jpeg_stray_bytes(void **state) {
   brim_image_want lenient = rgb;
   lenient.lenient = true;
   assert_ok(brim_image_decode(b.data, b.size, "s.jpg", &lenient, &c.pixels));
-  // After the end marker anything may follow: previews, padding.
+  // Bytes after the end marker are fine: previews, padding.
   make_jpeg(&how, 0, &b);
   put(&b, "trailer", 7);
   assert_ok(brim_image_decode(b.data, b.size, "s.jpg", &rgb, &c.pixels));
-  // Lenient is not blind: pixels that are missing stay an error.
+  // Lenient decoding still fails if pixels are missing.
   assert_status(brim_image_decode(b.data, b.size - 40, "s.jpg", &lenient, &c.pixels), BRIM_EPARSE);
   canvas_free(&c);
 }
 
-// Tables of one image never serve the next: without its own a file is broken, not nearly right.
+// Tables of one image must not serve the next: an image without its own is broken, not almost right.
 static void test_jpeg_no_tables(void **state) {
   (void)state;
   static bytes b, cut;
@@ -312,7 +313,7 @@ static void set_be32(uint8_t *p, uint32_t v) {
   for (int i = 0; i < 4; i++) p[i] = (uint8_t)(v >> (24 - 8 * i));
 }
 
-// A header with a right checksum that promises what the file does not have.
+// A header with a correct checksum and a size that the file does not hold.
 static void test_png_lies(void **state) {
   (void)state;
   static bytes b;
@@ -342,7 +343,7 @@ static void test_png_lies(void **state) {
   }
 }
 
-// A text that no pixel needs is skipped, but not when its checksum says that it was damaged.
+// A text chunk is skipped, unless its checksum shows damage.
 static void test_png_extra_chunk(void **state) {
   (void)state;
   static bytes b, with;
@@ -373,7 +374,7 @@ static void check_bmp(const bmp_how *how, const bytes *b) {
   for (int channels = 1; channels <= 3; channels += 2) {
     brim_image_want want = {.channels = channels, .scale = 1};
     canvas c = canvas_make((size_t)(how->height * how->width * channels));
-    uint8_t *exact = malloc(b->size);  // a byte more would be seen by AddressSanitizer
+    uint8_t *exact = malloc(b->size);  // AddressSanitizer sees a read beyond this block
     assert_non_null(exact);
     memcpy(exact, b->data, b->size);
     assert_ok(brim_image_decode(exact, b->size, "x.bmp", &want, &c.pixels));
@@ -432,7 +433,7 @@ static void test_bmp_kinds(void **state) {
   }
 }
 
-// Headers that lie, and kinds that are not read: an error that says so, without memory for it.
+// Wrong headers and unsupported kinds: an error with a message, without allocating the size they give.
 static void test_bmp_refused(void **state) {
   (void)state;
   static bytes b;
@@ -541,7 +542,7 @@ static void test_webp(void **state) {
   static const int sizes[][2] = {{1, 1}, {1, 9}, {5, 1}, {13, 22}, {70, 33}};
   brim_image_head head;
   assert_int_equal(brim_image_is_name("a.WebP"), brim_webp_present);
-  if (!brim_webp_present) {  // by its bytes it is named all the same
+  if (!brim_webp_present) {  // named by its bytes even without the library
     assert_status(probe("RIFF\0\0\0\0WEBPVP8 ", 16, "w.png", &head), BRIM_EUNSUPPORTED);
     assert_detail("w.png: ");
     return;
@@ -567,7 +568,7 @@ static void test_webp(void **state) {
       canvas_free(&c);
     }
   }
-  // metadata before the picture, of which the header alone is read
+  // metadata before the picture; only the header is read
   static bytes with;
   make_webp(19, 13, true, &b);
   static const uint8_t icc[9000] = "ICCP";
@@ -585,7 +586,7 @@ static void test_webp(void **state) {
   check_probe(&with, 19, 13, 3);
   canvas c = canvas_make(19 * 13 * 3);
   assert_ok(brim_image_decode(with.data, with.size, "x.webp", &rgb, &c.pixels));
-  // animated, and a header that promises too much for its bytes
+  // animated, and a header with a size too large for its bytes
   with.data[20] = 2;
   assert_status(probe(with.data, with.size, "anim.webp", &head), BRIM_EUNSUPPORTED);
   assert_status(brim_image_decode(with.data, with.size, "anim.webp", &rgb, &c.pixels),
@@ -630,8 +631,8 @@ static void make_small(int kind, bytes *b) {
   }
 }
 
-// Cut anywhere: an error with the file's name. The bytes lie at the end of a block of their own, so
-// that a checker sees a read beyond them.
+// A file cut at any byte: an error with its name. The bytes end at the end of a block of their own, so that a checker
+// sees a read beyond them.
 static void test_truncated(void **state) {
   (void)state;
   static bytes b;
@@ -657,8 +658,8 @@ static void test_truncated(void **state) {
   }
 }
 
-// Every bit turned over. PNG has a checksum over all; JPEG has none, so that damage which
-// leaves the codes in order (most of it in the tables) cannot be determined.
+// Every bit flipped. PNG has a checksum over everything. JPEG has none, so damage that leaves the codes in order
+// (mostly in the tables) cannot be detected.
 static void test_bit_flips(void **state) {
   (void)state;
   static bytes b;
@@ -678,7 +679,7 @@ static void test_bit_flips(void **state) {
       b.data[bit / 8] = (uint8_t)(b.data[bit / 8] ^ 1u << bit % 8);
     }
     print_message("kind %d: %zu of %zu flipped bits found\n", kind, found, bits);
-    if (kind > 4) {  // without a checksum a pixel is as good as another, and WebP has none either
+    if (kind > 4) {  // without a checksum any pixel is valid; WebP has none either
       assert_true(found > 0);
     } else if (kind >= 3) {
       assert_int_equal(found, bits);
@@ -719,7 +720,7 @@ static void test_capacity(void **state) {
   }
 }
 
-// JPEG's size of frame, patched: too large for the bytes, or not there at all.
+// The frame size of a JPEG, patched: too large for the bytes, or zero.
 static void test_jpeg_lies(void **state) {
   (void)state;
   static bytes b;
@@ -743,14 +744,14 @@ static void test_jpeg_lies(void **state) {
     assert_status(probe(b.data, b.size, "liar", &head), lies[i].probe);
     canvas c = canvas_make(32 * 32 * 3);
     brim_status status = brim_image_decode(b.data, b.size, "liar", &rgb, &c.pixels);
-    if (i) assert_true(status != BRIM_OK);  // 20 rows lie in the same blocks as 19
+    if (i) assert_true(status != BRIM_OK);  // except 20 rows, which lie in the same blocks as 19
     canvas_free(&c);
   }
 }
 
 //---------------------------------- files, memory, threads ----------------------------------
 
-// Large segments before the frame: the header is found without reading them.
+// Large segments before the frame: probing finds the header without reading them.
 static void test_probe_file(void **state) {
   (void)state;
   static bytes b, with;
@@ -762,7 +763,7 @@ static void test_probe_file(void **state) {
       with.size = 0;
       put(&with, b.data, 2);
       for (int i = 0; i < 3; i++) put(&with, segment, sizeof segment);
-      put(&with, "\xff\xff", 2);  // fill bytes
+      put(&with, "\xff\xff", 2);  // with fill bytes
       put(&with, b.data + 2, b.size - 2);
     }
     write_bytes("probe.img", with.data, with.size);

@@ -1,5 +1,5 @@
-// The loader: the same stream with any number of workers, after any seek and over ranks; padding;
-// planned bytes; failing sources; stress; allocation failures.
+// The loader: the same stream with any number of workers, after any seek and over ranks; padding; planned bytes;
+// failing sources; stress; allocation failures.
 #include <stdatomic.h>
 
 #include "base/base.h"
@@ -9,12 +9,12 @@
 
 //---------------------------------- a source to test with ----------------------------------
 
-// Sample i is three bytes of i and its label is i itself; sample `fail_at` cannot be read.
+// Sample i is three bytes of i, and its label is i; sample `fail_at` cannot be read.
 typedef struct test_state {
   uint64_t fail_at;
   bool silent;
-  bool slow;         // finish out of order
-  bool interrupted;  // at fail_at, instead of a failure
+  bool slow;         // samples finish out of order
+  bool interrupted;  // at fail_at the user interrupts, instead of a failure
   atomic_int fail_count;
   atomic_int reads;
 } test_state;
@@ -51,8 +51,8 @@ static brim_loader_options base_options(void) {
   return o;
 }
 
-// Take a batch, check that every row is what its index says and the rest is zero, append the
-// indices to out, give it back. Returns the rows.
+// Takes a batch, checks each row against its index and the rest for zeros, appends the indices to `out`, and gives the
+// batch back. Returns the rows.
 static int64_t take(brim_loader *l, int64_t batch, uint64_t *out) {
   const brim_loaded *b;
   assert_ok(brim_loader_next(l, &b));
@@ -163,7 +163,7 @@ static void test_seek(void **state) {
   }
 }
 
-// A seek to where it stands drops nothing: what workers have read ahead is not read again.
+// A seek to the current position keeps the batches that workers have read ahead.
 static void test_seek_where_it_stands(void **state) {
   (void)state;
   enum { SLOTS = 4 };
@@ -183,13 +183,13 @@ static void test_seek_where_it_stands(void **state) {
     assert_int_equal(take(l, 8, got), 8);
     assert_int_equal(got[0], loader_order(&o, COUNT, 0, (uint64_t)batch * 8));
   }
-  assert_ok(brim_loader_seek(l, 0, 0));  // and one to another place starts there
+  assert_ok(brim_loader_seek(l, 0, 0));  // a seek to another place drops them
   assert_int_equal(take(l, 8, got), 8);
   assert_int_equal(got[0], loader_order(&o, COUNT, 0, 0));
   brim_loader_destroy(l);
 }
 
-// A batch in the caller's hands survives a seek untouched.
+// A batch that the caller holds stays unchanged over a seek.
 static void test_seek_while_held(void **state) {
   (void)state;
   test_state ts = {.fail_at = UINT64_MAX};
@@ -244,8 +244,8 @@ static void test_drop_last(void **state) {
   brim_loader_destroy(l);
 }
 
-// Over 1, 2 and 4 ranks the union is the same: every sample once when the count divides, and batch
-// by batch the same set as one rank with the larger batch.
+// The union over 1, 2 and 4 ranks is the same: every sample once if the count divides, and each batch holds the same
+// samples as on one rank with the larger batch.
 static void test_ranks(void **state) {
   (void)state;
   enum { N = 96, ALL = 16 };
@@ -283,7 +283,7 @@ static void test_ranks(void **state) {
   }
 }
 
-// A count that does not divide: equal shares, disjoint, the remainder of an epoch left out.
+// A count that does not divide: equal and disjoint shares, without the remainder of an epoch.
 static void test_ranks_uneven(void **state) {
   (void)state;
   test_state ts = {.fail_at = UINT64_MAX};
@@ -338,7 +338,7 @@ static void test_ring_full(void **state) {
     for (size_t i = 0; i < n; i++) assert_ok(brim_loader_next(l, &held[i]));
     assert_status(brim_loader_next(l, &more), BRIM_ESTATE);
     assert_detail("release");
-    // Given back in any order, the stream continues.
+    // Batches may be given back in any order.
     brim_loader_release(l, held[n - 1]);
     assert_ok(brim_loader_next(l, &more));
     assert_int_equal(more->first, 8 * (int64_t)n);
@@ -411,7 +411,7 @@ static void test_planned_bytes(void **state) {
         o.num_workers = workers[w];
         o.prefetch_factor = 3;
         o.pin_memory = pin;
-        o.skip_broken = w == 1;  // costs a bit a sample
+        o.skip_broken = w == 1;  // needs one bit per sample
         uint64_t before = planned_now();
         brim_source *s;
         brim_loader *l;
@@ -463,7 +463,7 @@ static void test_no_growth(void **state) {
   brim_loader_destroy(l);
 }
 
-// Rows of the same name add up, so two loaders make one row.
+// Plan rows of the same name add up, so two loaders share one row.
 static void test_plan_adds_up(void **state) {
   (void)state;
   test_state ts = {.fail_at = UINT64_MAX};
@@ -480,7 +480,7 @@ static void test_plan_adds_up(void **state) {
 
 //---------------------------------- failures ----------------------------------
 
-// An evaluation goes through its set once: there is no epoch to name.
+// An evaluation goes through its set once, so its message names no epoch.
 static void test_failing_in_an_evaluation(void **state) {
   (void)state;
   brim_loader_options o = base_options();
@@ -525,7 +525,7 @@ static void test_failing_source(void **state) {
     for (int silent = 0; silent < 2; silent++) {
       brim_loader_options o = base_options();
       o.num_workers = workers[w];
-      // The sample at position 27 of the first epoch: in the fourth batch.
+      // Fails at the sample at position 27 of the first epoch, in the fourth batch.
       test_state ts = {.fail_at = loader_order(&o, COUNT, 0, 27), .silent = silent};
       brim_source s = test_source(&ts, COUNT);
       brim_loader *l;
@@ -542,7 +542,7 @@ static void test_failing_source(void **state) {
         assert_detail(where);
         assert_detail("`brim data verify PATH` lists every broken record, data.on_error=skip");
       }
-      // A seek past it gets going again.
+      // A seek past the failing sample continues the stream.
       assert_ok(brim_loader_seek(l, 0, 32));
       assert_int_equal(take(l, 8, got), 8);
       assert_int_equal(got[0], loader_order(&o, COUNT, 0, 32));
@@ -589,7 +589,7 @@ static void test_stress(void **state) {
   }
 }
 
-// One pass of everything that allocates; the status of the first thing that failed.
+// One pass through everything that allocates; returns the status of the first failure.
 static brim_status use_all(brim_device *device, int workers) {
   brim_loader_options o = base_options();
   o.num_workers = workers;
@@ -635,7 +635,7 @@ static void test_allocation_failures(void **state) {
           assert_ok(status);
           break;
         }
-        // A text for a message may be lost; everything else must be reported.
+        // The text of a message may be lost; every other failed allocation must be reported.
         if (status) assert_true(brim_status_detail()[0] != '\0');
         if (status && status != BRIM_ENOMEM) {
           fail_msg("allocation %llu: %s", (unsigned long long)n, brim_status_detail());

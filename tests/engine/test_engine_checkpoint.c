@@ -1,6 +1,6 @@
-// Checkpoints of networks: equal states are equal bytes, loading gives exactly what was saved, and
-// a file that does not fit changes nothing. With an argument: writes a checkpoint there and lists
-// names and sums, for the check by Python.
+// Checkpoints of networks: equal states are equal bytes, loading restores exactly the saved state, and a file that does
+// not fit changes nothing. With an argument: writes a checkpoint there and lists names and sums, for the check by
+// Python.
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -75,7 +75,7 @@ static void check_writes(brim_net_held *held, const char *as) {
   same_files(as, "held.safetensors");
 }
 
-// Held, it is what a save would have written then, whatever the network has become since.
+// A held checkpoint writes the bytes of a save at the time of holding, whatever the network has become since.
 static void check_held(brim_device *device, bool weights_only) {
   test_spec t;
   checkpoint_spec(&t, "adamw");
@@ -90,18 +90,18 @@ static void check_held(brim_device *device, bool weights_only) {
   steps(net, &t, 4, 6);
   check_writes(held, "then.safetensors");
   assert_int_equal(unlink("held.safetensors"), 0);
-  check_writes(held, "then.safetensors");  // again
+  check_writes(held, "then.safetensors");  // a second time
   assert_status(brim_net_held_write(held, "no/such/folder.safetensors"), BRIM_ENOENT);
   brim_net_held_free(held);
-  // Room that is page-locked stays for the next one.
+  // A page-locked block is kept for the next hold.
   brim_block_id block = weights_only ? BRIM_BLOCK_AVERAGE : BRIM_BLOCK_PARAMS;
   const void *room = net->reusable[block];
   assert_true((room != NULL) == !device->info.host_memory);
   assert_ok(brim_net_hold(net, meta, weights_only, &held));
   assert_null(net->reusable[block]);
-  brim_net_held_free(held);  // never written
+  brim_net_held_free(held);  // held but never written
   assert_ptr_equal(net->reusable[block], room);
-  // Two at once, of which the first takes the room that is there; the second has its own.
+  // Two holds at once: the first takes the kept block, the second allocates its own.
   brim_net_held *next;
   assert_ok(brim_net_save(net, "then.safetensors", meta, weights_only));
   assert_ok(brim_net_hold(net, meta, weights_only, &held));
@@ -133,7 +133,7 @@ static void test_held_late(void **state) {
   lazy_close(device);
 }
 
-// A copy is half of what is free at most, and stays only where it is little of the machine's memory.
+// A copy takes at most half of the free memory. Its block is kept only if it is a small part of the machine's memory.
 static void test_held_room(void **state) {
   (void)state;
   static const struct {
@@ -231,7 +231,7 @@ static void test_weights_only(void **state) {
     float *got = test_params(b, &n);
     assert_memory_equal(expected, got, n * sizeof *got);
     free(got);
-    // The optimiser's state was not touched.
+    // The optimizer's state did not change.
     for (size_t i = 0; i < brim_net_flat_bytes(b); i++) assert_int_equal(brim_net_slot(b, 0)[i], 0);
     if (k) {
       assert_status(brim_net_load(b, path, false, NULL), BRIM_EINVAL);
@@ -245,7 +245,7 @@ static void test_weights_only(void **state) {
   test_device_close(device);
 }
 
-// Weights for other classes: the last layer stays as the seed made it, the others are the file's.
+// Weights for other classes: the last layer keeps the seed's values, the others are the file's.
 static void test_start_with_other_outputs(void **state) {
   (void)state;
   brim_device *device = test_device_ref();
@@ -273,7 +273,7 @@ static void test_start_with_other_outputs(void **state) {
     const brim_net_param *p = brim_net_param_at(b, i);
     bool head = brim_str_starts(p->name, reinit.layer);
     renewed += head;
-    // whatever comes before the head lies at the same place in both
+    // parameters before the last layer are at the same place in both
     assert_memory_equal(got + at, (head ? seeded : from) + at, (size_t)p->count * sizeof *got);
     at += (size_t)p->count;
   }
@@ -281,7 +281,7 @@ static void test_start_with_other_outputs(void **state) {
   assert_ok(brim_net_start(a, "classes.safetensors", &reinit));
   assert_false(reinit.is);
   brim_net_destroy(b);
-  // a layer in between must match, also where the last one differs
+  // a layer in between must match, even if the last one differs
   t.spec.input_dim[0]++;
   assert_ok(brim_net_create(device, &t.spec, &b));
   assert_status(brim_net_start(b, "classes.safetensors", &reinit), BRIM_EINVAL);
@@ -294,8 +294,8 @@ static void test_start_with_other_outputs(void **state) {
   test_device_close(device);
 }
 
-// The file at `from` as it is inside something else: every name behind `inside`, without the layer `head`
-// (NULL = with all), and with an entry of what is around it.
+// Copies the file at `from` as part of a larger model: every name gets the prefix `inside`, the layer `head` is left
+// out (NULL = keep all), and one entry of the larger model is added.
 static void put_around(const char *from, const char *to, const char *inside, const char *head) {
   static const float zeros[2] = {0};
   static char names[64][128];
@@ -329,7 +329,7 @@ static void refused_around(brim_net *b, const char *inside, const char *without,
   assert_non_null(strstr(brim_status_detail(), detail));
 }
 
-// The encoder of a contrastive run, and a module that PyTorch put something around.
+// Files with an encoder inside: of a contrastive run, and of a larger PyTorch module.
 static void test_start_from_inside(void **state) {
   (void)state;
   brim_device *device = test_device_ref();
@@ -363,18 +363,17 @@ static void test_start_from_inside(void **state) {
       assert_memory_equal(got + at, (fresh ? seeded : from) + at, (size_t)p->count * sizeof *got);
       at += (size_t)p->count;
     }
-    // a run does not continue from it, and a load of the whole network names what is there
+    // such a file cannot be resumed from, and loading it as the whole network names its contents
     assert_status(brim_net_load(b, "around.safetensors", true, NULL), BRIM_EINVAL);
     assert_non_null(strstr(brim_status_detail(), "this network is part of a larger one there"));
     free(seeded);
     free(got);
     brim_net_destroy(b);
   }
-  // without a layer in between it is no encoder
+  // without a layer in between it does not count as an encoder
   assert_ok(brim_net_create(device, &t.spec, &b));
   refused_around(b, "backbone.", "layers.0.", "'layers.0.weight' is missing");
-  // nor is one that continues where the network has its last layer; other names belong to no
-  // network
+  // nor does one with more layers where the network has its last; and other names fit no network
   refused_around(b, "backbone.", NULL, "its encoder is deeper than this network");
   refused_around(b, "optimizer.m.", NULL,
                  "'layers.0.weight' is missing; does the file belong to another");
@@ -401,7 +400,7 @@ static const misfit misfits[] = {
     {"moment", "the file holds the state of another optimizer (entry 'optimizer.w.layers.1.bias')"},
 };
 
-// The checkpoint at `from` with one entry bent.
+// Copies the checkpoint at `from` with one entry changed.
 static void bend(const char *from, const char *to, const char *what) {
   static const float zeros[64] = {0};
   brim_safetensors *file;
@@ -445,7 +444,7 @@ static void test_misfits(void **state) {
   size_t n;
   float *before = test_params(net, &n);
   for (size_t i = 0; i < sizeof misfits / sizeof misfits[0]; i++) {
-    // of weights alone what an optimiser left is of no concern
+    // loading weights alone ignores the optimizer's state
     int ways = strcmp(misfits[i].what, "moment") == 0 ? 1 : 2;
     for (int weights_only = 0; weights_only < ways; weights_only++) {
       bend("good.safetensors", "bent.safetensors", misfits[i].what);
@@ -467,7 +466,7 @@ static void test_misfits(void **state) {
   test_device_close(device);
 }
 
-// Values that no training leaves there; the network stays as it was.
+// Values that no training produces; loading them leaves the network unchanged.
 static void test_impossible_values(void **state) {
   (void)state;
   static const struct {
@@ -502,7 +501,7 @@ static void test_impossible_values(void **state) {
     assert_ok(brim_net_read_metrics(net, false, &m));
     assert_true(m.loss_scale == (k == 0 ? 65536 : 1));
   }
-  // Without it Adam would begin its averages again.
+  // Without its step count Adam would restart its averages.
   brim_safetensors_entry entries[64];
   size_t count = 0;
   for (size_t i = 0; i < brim_safetensors_count(file); i++) {
@@ -511,7 +510,7 @@ static void test_impossible_values(void **state) {
   }
   assert_ok(brim_safetensors_write("bent.safetensors", entries, count, NULL));
   assert_status(brim_net_load(net, "bent.safetensors", false, NULL), BRIM_EINVAL);
-  // A second moment below zero.
+  // A negative second moment.
   static const float minus[64] = {[3] = -1};
   for (size_t i = 0; i < brim_safetensors_count(file); i++) {
     entries[i] = *brim_safetensors_at(file, i);
@@ -526,7 +525,7 @@ static void test_impossible_values(void **state) {
   test_device_close(device);
 }
 
-// A step that was skipped is none for Adam: its first update is as large as without the skipping.
+// Adam does not count a skipped step: its first update has the same size with and without the skipping.
 static void test_skipped_steps_and_adam(void **state) {
   (void)state;
   brim_device *device = test_device_ref();
@@ -571,8 +570,8 @@ static void flip(const char *path, size_t at) {
   brim_free(bytes);
 }
 
-// One bit anywhere, in a tensor or in the metadata, is found before anything is changed. Files without
-// a checksum (of earlier versions, of other programs) load as they did.
+// Any wrong bit, in a tensor or in the metadata, is found before anything is changed. Files without a checksum (of
+// earlier versions, of other programs) load as before.
 static void test_damage(void **state) {
   (void)state;
   brim_device *device = test_device_ref();
@@ -616,7 +615,7 @@ static void test_damage(void **state) {
   }
   assert_ok(brim_safetensors_write("plain.safetensors", entries, count, NULL));
   assert_ok(brim_net_load(net, "plain.safetensors", false, NULL));
-  // written again with the old one in its metadata it has its own
+  // a file written with the old checksum in its metadata gets its own
   static const float other[4096] = {1};
   assert_true(entries[count - 1].bytes <= sizeof other);
   entries[count - 1].data = other;
@@ -632,7 +631,7 @@ static void test_damage(void **state) {
 
 //---------------------------------- for Python ----------------------------------
 
-// A checkpoint, and on stdout what Python should find in it: name, shape, first and last value.
+// Writes a checkpoint, and to stdout the entries that Python has to find: name, shape, first and last value.
 static int write_for_python(const char *path) {
   brim_device *device = test_device_ref();
   test_spec t;

@@ -13,7 +13,7 @@
 
 typedef enum how { HOW_PARTS, HOW_STEP, HOW_STEP_EXACT } how;
 
-// Everything a run leaves behind.
+// All results of a run.
 typedef struct result {
   float *params, *grads;
   size_t count;
@@ -138,7 +138,7 @@ static void scenario(brim_net *net, const test_spec *t, how h, result *r) {
 static void run_scenario(brim_device *device, const test_spec *t, bool graphs, how h, result *r) {
   brim_net *net;
   assert_ok(brim_net_create(device, &t->spec, &net));
-  // The spec's `eager` also turns fusing off, which changes bits; here only recording is meant.
+  // The spec's `eager` would also turn fusing off, which changes bits; this turns only recording off.
   if (!graphs) net->exec.capture.on = false;
   scenario(net, t, h, r);
   brim_net_destroy(net);
@@ -219,7 +219,7 @@ static void test_recorded_on_cuda(void **state) {
     brim_net *net;
     assert_ok(brim_net_create(device, &t.spec, &net));
     scenario(net, &t, HOW_STEP, &recorded);
-    assert_true(net->exec.capture.on);  // recording did not fail
+    assert_true(net->exec.capture.on);  // recording succeeded
     assert_non_null(net->exec.pieces[BRIM_EXEC_EVAL][0].graph);
     brim_net_destroy(net);
     same_result(&eager, &recorded);
@@ -229,7 +229,7 @@ static void test_recorded_on_cuda(void **state) {
   close_cuda(registry, device);
 }
 
-// Late streams, op by op and recorded: what ref computes at once.
+// Late streams, op by op and recorded, give the same bits as ref.
 static void test_late_device(void **state) {
   (void)state;
   static const how hows[] = {HOW_PARTS, HOW_STEP, HOW_STEP_EXACT};
@@ -245,7 +245,7 @@ static void test_late_device(void **state) {
     run_scenario(device, &t, false, h, &eager);
     assert_int_equal(lazy_count(device)->captures + lazy_count(device)->launches, 0);
     run_scenario(device, &t, true, h, &recorded);
-    // Evaluations alternate between the slots: both are recorded, the second time they come.
+    // Evaluations alternate between the slots: each slot records at its second evaluation.
     assert_true(lazy_count(device)->captures >= 2);
     assert_true(lazy_count(device)->launches >= 2 * 4);
     lazy_close(device);
@@ -257,7 +257,7 @@ static void test_late_device(void **state) {
   }
 }
 
-// First op by op, then recorded, then launched only; per slot.
+// Each slot runs op by op first, then records, then only launches.
 static void test_when_recorded(void **state) {
   (void)state;
   brim_device *device = lazy_open(0);
@@ -277,7 +277,7 @@ static void test_when_recorded(void **state) {
     if (step == 2) ops = c->ops;
     if (step > 2) assert_int_equal(c->ops, ops);
   }
-  // The host is ahead: only the slots' old work had to run.
+  // The host is ahead: it waited only for old work of the slots.
   assert_true(c->waiting > 0);
   one_step(net, &t, &b, 7, HOW_STEP_EXACT);
   assert_int_equal(c->launches, 4);
@@ -327,8 +327,8 @@ static void test_recording_fails(void **state) {
   result_free(&expected);
 }
 
-// Without memory a piece runs op by op and is tried again, ever more rarely, until there is some; told
-// once, and what is computed stays the same.
+// Without memory for a recording, a piece runs op by op and is retried ever more rarely until there is some. One
+// message reports it, and the results stay the same.
 static void check_waits(int refuse) {
   test_spec t;
   scenario_spec(&t, 1, BRIM_PRECISION_FP32);
@@ -344,7 +344,7 @@ static void check_waits(int refuse) {
   for (int64_t step = 1; step <= 400; step++) {
     one_step(expected, &t, &b, step, HOW_STEP);
     one_step(net, &t, &b, step, HOW_STEP);
-    // each slot has every other step: its 2nd launch, 64 later its 66th, 128 later its 194th
+    // each slot has every second step: it retries at its 2nd launch, 64 later at its 66th, 128 later at its 194th
     int refused = step < 3 ? 0 : step == 3 ? 1 : step < 131 ? 2 : step == 131 ? 3 : 4;
     int captures = step < 387 ? 0 : step == 387 ? 1 : 2;
     assert_int_equal(c->refused, refused);
@@ -385,8 +385,8 @@ static brim_status step_again(brim_net *net, const test_spec *t, const test_batc
   return status;
 }
 
-// Ten steps; the seventh fails at its n-th op, is undone and made again. False when it did not fail for
-// want of memory, because n is behind the place where weights move.
+// Makes ten steps; the seventh runs out of memory at its n-th op, is undone and repeated. False if op n comes after the
+// weights moved, where a step cannot be undone.
 static bool undone(int refuse, bool graphs, int n, const brim_net_metrics *expected) {
   test_spec t;
   scenario_spec(&t, 1, BRIM_PRECISION_FP32);
@@ -417,7 +417,7 @@ static bool undone(int refuse, bool graphs, int n, const brim_net_metrics *expec
   return failed;
 }
 
-// A step that fails half-way leaves nothing, also where its slot was recorded before recording failed.
+// A step that fails half-way leaves nothing, even if its slot was recorded before recording failed.
 static void test_undone(void **state) {
   (void)state;
   test_spec t;
@@ -475,7 +475,7 @@ static void check_reuse(brim_device *device) {
   assert_memory_equal(sent, again, n * sizeof *sent);
   free(sent);
   free(again);
-  // Nothing lies there before the first two.
+  // Without data, steps fail before the first two batches.
   brim_net *net;
   assert_ok(brim_net_create(device, &t.spec, &net));
   brim_net_micro micro = {.batch = {.rows = 8}, .step = 1, .step_rows = 8, .first = true};
@@ -502,7 +502,7 @@ static void test_reuse_on_cuda(void **state) {
   close_cuda(registry, device);
 }
 
-// A device that reads host memory has nothing lying there, not even after many batches.
+// A device that uses host memory never reuses an uploaded batch.
 static void test_no_reuse_on_ref(void **state) {
   (void)state;
   brim_device *device = test_device_ref();
@@ -524,8 +524,8 @@ static void test_no_reuse_on_ref(void **state) {
 
 typedef enum origin { FROM_HOST, FROM_DEVICE, FROM_BOTH } origin;
 
-// One block of device memory that is written again, in stream order, for every batch. Where it is
-// host memory in truth, the device has to be idle before that.
+// Copies every batch into the same block of device memory, in stream order. If that memory is the host's, the device
+// has to be idle first.
 static brim_batch on_device(brim_device *device, float *block, brim_batch batch, size_t rows) {
   if (device->info.host_memory) assert_ok(brim_device_sync(device));
   assert_ok(brim_device_copy(device, block, batch.input, rows * 6 * sizeof(float), BRIM_COPY_H2D));
@@ -618,8 +618,7 @@ static void test_origins_on_cuda(void **state) {
 
 //---------------------------------- norms ----------------------------------
 
-// Steps whose numbers jump, back and forth, around and past the ring's end: every skipped one
-// counts once.
+// Step numbers that jump back and forth, around and past the ring's end: every skipped step counts once.
 static void check_norms(brim_device *device) {
   static const struct {
     int64_t first, count;
@@ -696,7 +695,7 @@ typedef struct seen {
   const brim_device *device;
   brim_phase begun[16], ended[16];
   int begins, ends;
-  bool idle;  // at the end of every span of the device
+  bool idle;  // the device is idle at the end of every span
 } seen;
 
 static void see_begin(void *ctx, brim_phase phase, const char *name) {
@@ -737,7 +736,7 @@ static void test_exact_spans(void **state) {
     assert_memory_equal(s.ended, expected, sizeof expected);
     assert_true(s.idle);
   }
-  // Three phases, each op by op once per slot and launched the other three times.
+  // Three phases: each slot runs each of them op by op once and launches it the other three times.
   assert_int_equal(lazy_count(device)->launches, 9);
   brim_net_destroy(net);
   test_batch_free(&b);

@@ -1,6 +1,6 @@
-// A network on several ranks is the network on one: the same rows, cut into as many parts, make the same
-// weights and running statistics, for every model, with all of a step's forms. In double, so that rounding
-// is no excuse. Ranks are processes.
+// A network on several ranks equals the network on one: the same rows in several parts give the same weights and
+// running statistics, for every model and every form of a step. In double, so that rounding is no excuse. Ranks are
+// processes.
 #include <math.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -15,12 +15,12 @@ static const int64_t patience_ns = 120 * (int64_t)1000000000;
 typedef enum form { STEP, TRAIN_THEN_UPDATE, MEASURED, FORM_COUNT } form;
 
 typedef struct job {
-  test_spec *t;  // batch: of all ranks
+  test_spec *t;  // its batch is that of all ranks
   brim_net_hooks hooks;
   form form;
   int64_t steps;
-  int64_t last_rows;  // of the last step's last micro-batch on all ranks
-  bool pairs;         // rows are two views of each sample
+  int64_t last_rows;  // on all ranks, of the last step's last micro-batch
+  bool pairs;         // two views of each sample are two rows
   bool cpu;           // the cpu plug-in, in f32
   bool lazy;  // a device with memory and streams of its own, which are as late as they may be
 } job;
@@ -67,7 +67,7 @@ static brim_status one_micro(brim_net *net, const job *j, brim_net_micro *micro,
 static brim_status train(brim_net *net, const job *j, int rank, int ranks) {
   const brim_net_spec *s = &j->t->spec;
   int64_t views = j->pairs ? 2 : 1, own = s->batch / ranks, parts = s->accumulation;
-  brim_net_spec wide = *s;  // for test_batch_make: all rows of a step
+  brim_net_spec wide = *s;  // all rows of a step, for test_batch_make
   wide.batch = s->batch * views;
   unsigned char *cut = calloc((size_t)(own * views), sample_bytes(s));
   brim_status status = BRIM_OK;
@@ -79,7 +79,7 @@ static brim_status train(brim_net *net, const job *j, int rank, int ranks) {
       test_batch b;
       test_batch_make(&wide, wide.batch, (uint64_t)(step * 16 + k), &b);
       brim_net_micro micro = {.step = step, .step_rows = all * views, .first = k == 0};
-      // of a short batch each rank has its part, at the beginning of its block
+      // a short batch is cut into a part for each rank, at the beginning of its block
       micro.batch = test_batch_at(&wide, &b, rank * rows, rows);
       micro.batch.row_offset = (k * s->batch + rank * rows) * views;
       if (j->pairs) {
@@ -109,7 +109,7 @@ static void take(const brim_net *net, left *out) {
   }
 }
 
-// Steps were recorded and launched, on ranks as on one.
+// Steps are recorded and launched on ranks as on one.
 static brim_status check_recorded(const brim_net *net) {
   const lazy_counters *c = lazy_count(net->device);
   if (net->exec.capture.on && c->captures > 0 && c->launches > 0 && c->refused == 0) return BRIM_OK;
@@ -155,7 +155,7 @@ static left *leave(void) {
 
 static void forget(left *l) { munmap(l, LEFT_BYTES); }
 
-// Every rank in a process; what each of them leaves.
+// Runs every rank in a process, and collects their results.
 static void run_ranks(const job *j, int ranks, left **out) {
   static int used;
   char name[64];
@@ -209,7 +209,7 @@ static void same(const left *a, const left *b) {
   assert_memory_equal(a->values, b->values, a->count * sizeof *a->values);
 }
 
-// One rank, then several; all of these have the same bits, and are within `bound` of the one.
+// Runs one rank, then several. The results of several have the same bits, and differ from the one by at most `bound`.
 static void compare(const job *j, const int *counts, int count, double bound) {
   left *one = run_alone(j);
   for (int c = 0; c < count; c++) {
@@ -243,7 +243,7 @@ static void test_all_models(void **state) {
   }
 }
 
-// Whole trainings, from random weights, where roundings grow with every step.
+// Complete trainings from random weights, where rounding errors grow with every step.
 static void test_many_steps(void **state) {
   (void)state;
   static const int counts[] = {2, 4};
@@ -266,13 +266,13 @@ static void test_forms(void **state) {
       t.spec.accumulation = accumulation;
       j.form = (form)f;
       j.last_rows = BATCH - 4;
-      // batch norm is of a micro-batch: the same rows are together on one rank and on several
+      // batch norm covers a micro-batch: the same rows are together on one rank and on several
       compare(&j, counts, 2, 1e-10);
     }
   }
 }
 
-// A device with streams: exchanges are part of what is recorded, whole steps and measured ones.
+// A device with streams: exchanges are part of the recording, in full steps and in measured ones.
 static void test_recorded(void **state) {
   (void)state;
   static const int counts[] = {2, 3};
@@ -350,7 +350,7 @@ static void test_pairs(void **state) {
   compare(&j, counts, 3, 1e-10);
 }
 
-// The cpu plug-in makes of one step what it makes alone, to f32's rounding.
+// The cpu plug-in gives the same result with several ranks as alone, up to f32's rounding.
 static void test_cpu(void **state) {
   (void)state;
   static const int counts[] = {2};
@@ -375,7 +375,7 @@ static void test_refused(void **state) {
   t.spec.optimizer = &t.optimizer.c;
   assert_ok(brim_device_set_ranks(device, NULL, true, NULL));
   assert_int_equal(brim_device_ranks(device), 1);
-  assert_ok(brim_net_create(device, &t.spec, &net));  // a rank alone exchanges with itself
+  assert_ok(brim_net_create(device, &t.spec, &net));  // one rank alone exchanges with itself
   brim_net_destroy(net);
   test_device_close(device);
 }

@@ -1,5 +1,5 @@
-// The grid world around its step: starts, masks, what agents and a critic see, figures, what is refused; and
-// ARS on it, here and on a GPU.
+// The grid world except for its step: starts, masks, observations of agents and critic, figures, refusals; and ARS on
+// it, here and on a GPU.
 #include "rl/rollout_test.h"
 
 #include "env/uav_model.h"
@@ -26,7 +26,7 @@ static void starts_are_reachable(void **state) {
       assert_true(model_read(&v, &s, &m));
       assert_int_equal(model_free(&m), v.size * v.size - v.num_obstacles);
       assert_int_equal(model_reach(&m), model_free(&m));
-      // covered are exactly the cells of UAVs, which are free and different
+      // the covered cells are exactly those of the UAVs, which are free and different
       int covered = 0;
       for (int y = 0; y < m.size; y++) {
         for (int x = 0; x < m.size; x++) covered += m.covered[y][x];
@@ -42,7 +42,7 @@ static void starts_are_reachable(void **state) {
   }
 }
 
-// Every cell is an obstacle about as often as any other, and a start as often.
+// Every cell is an obstacle about equally often, and a start as well.
 static void starts_are_spread(void **state) {
   (void)state;
   enum { RESETS = 4000, SIZE = 8 };
@@ -67,7 +67,7 @@ static void starts_are_spread(void **state) {
   }
 }
 
-// Other environments, episodes and seeds have other starts, the same ones the same.
+// Other environments, episodes and seeds have other starts; the same ones repeat.
 static void starts_are_keyed(void **state) {
   (void)state;
   const brim_uav_values v = uav_values(BRIM_UAV_BRIM, BRIM_UAV_COVERAGE);
@@ -83,8 +83,7 @@ static void starts_are_keyed(void **state) {
   }
 }
 
-// Free cells of the ring of eight around (1, 1) of a grid of 3 x 3 that its free neighbours reach, without
-// it.
+// True if the free cells around the middle of a 3 x 3 grid stay connected without the middle.
 static bool ring_holds(unsigned ring) {
   static const int order[8] = {1, 2, 5, 8, 7, 6, 3, 0};  // cells clockwise from the north
   bool open[9] = {0};
@@ -119,15 +118,16 @@ static void rings_are_scored(void **state) {
     map |= 1u << 4;
     assert_int_equal(brim_grid_may_block(&map, 3, 4), 0);
   }
-  // corners and edges: outside is as good as an obstacle
+  // corners and edges: outside counts as an obstacle
   const uint32_t empty = 0, cross = 1u << 1 | 1u << 3;  // north and west of a grid of 3
   assert_int_equal(brim_grid_may_block(&empty, 3, 0), 1);
   assert_int_equal(brim_grid_may_block(&empty, 3, 1), 1);
-  assert_int_equal(brim_grid_may_block(&cross, 3, 0), 1);  // alone, but nothing depends on it
+  // isolated, but no other cell depends on it
+  assert_int_equal(brim_grid_may_block(&cross, 3, 0), 1);
   assert_int_equal(brim_grid_may_block(&cross, 3, 2), 1);
 }
 
-// A path around a block has no cell that the ring of eight allows, but the far end of it can go.
+// On a path around a block the ring of eight forbids every cell, but the farthest cell can still become an obstacle.
 static void loops_open(void **state) {
   (void)state;
   for (int32_t size = 3; size <= 64; size += size < 12 ? 1 : 13) {
@@ -154,7 +154,7 @@ static void loops_open(void **state) {
   }
 }
 
-// True if a cell may become an obstacle, from its ring of eight, cell by cell.
+// Checks cell by cell, from its ring of eight, whether a cell may become an obstacle.
 static bool model_may_block(const model *m, int cell) {
   static const int dx[8] = {0, 1, 1, 1, 0, -1, -1, -1}, dy[8] = {-1, -1, 0, 1, 1, 1, 0, -1};
   const int x = cell % m->size, y = cell / m->size;
@@ -164,7 +164,7 @@ static bool model_may_block(const model *m, int cell) {
   return ring_holds(ring);
 }
 
-// The first of the cells with the longest way from the first free one.
+// The first of the cells that are farthest from the first free one.
 static int model_farthest(const model *m) {
   static const int dx[4] = {0, 1, 0, -1}, dy[4] = {-1, 0, 1, 0};
   static int queue[64 * 64], way[64 * 64];
@@ -189,7 +189,7 @@ static int model_farthest(const model *m) {
   return far;
 }
 
-// Obstacles as the rule has them: eight draws, then the cells behind the last one, then the farthest cell.
+// Obstacles by the written rule: eight draws, then the cells after the last one, then the farthest cell.
 static void model_obstacles(const brim_uav_values *v, const brim_env_track *t, model *m) {
   const int cells = v->size * v->size;
   memset(m, 0, sizeof *m);
@@ -234,7 +234,7 @@ static void obstacles_follow_the_rule(void **state) {
   }
 }
 
-// Equal seeds give the starts they always gave, whatever way they are computed.
+// Equal seeds give the same starts in every version, however they are computed.
 static void starts_stay(void **state) {
   (void)state;
   static const struct {
@@ -268,7 +268,7 @@ static bool in_bf16(float x) {
   return (bits & 0xffff) == 0;
 }
 
-// The observation of an agent, from the model, cell by cell.
+// The observation of an agent, cell by cell from the model.
 static int expect(const brim_uav_values *v, const model *m, int agent, float *out) {
   int n = 0;
   const int half = v->crop / 2;
@@ -356,7 +356,7 @@ static void compare_views(const brim_uav_values *v, const brim_uav_state *s, con
   }
 }
 
-// The frame of a replay says the same as the state.
+// The frame of a replay agrees with the state.
 static void compare_frame(const brim_uav_values *v, const brim_uav_state *s, const model *m) {
   static float frame[BRIM_ENV_MAX_FRAME + 1];
   const brim_env_sizes z = brim_uav_sizes(v);
@@ -441,7 +441,7 @@ static void figures_add_up(void **state) {
   brim_uav_row.count(&v, 100, &done, done_raw, sums);
   assert_int_equal(brim_uav_row.figure_count, 5);
   assert_near(sums[0][0] / sums[0][1], (0.5 + 1) / 2, 1e-12);
-  // the second one is complete for 40 more steps
+  // the second environment stays complete for 40 more steps
   assert_near(sums[1][0] / sums[1][1], (2000 / 80.0 + 2400 / 80.0 + 40) / 200, 1e-12);
   assert_near(sums[2][0] / sums[2][1], 4, 1e-12);
   assert_near(sums[3][0] / sums[3][1], 42 / (2.0 * 160), 1e-12);
@@ -462,7 +462,7 @@ static void bad_settings(void **state) {
   const struct {
     brim_uav_values v;
     const char *why;      // NULL = nothing
-    const char *numbers;  // of the check of a config; NULL = it says nothing more
+    const char *numbers;  // of the check of a config; NULL = no further text
   } cases[] = {
       {uav_grid(32, 10, 40, 11), NULL, NULL},
       {uav_grid(1, 1, 0, 1), "size has to be from 2 to 64", NULL},
@@ -538,7 +538,7 @@ static void roll(ground *g, const brim_rollout_shape *shape, left *out) {
   ground_get(g, g->at.figures, out->figures, sizeof out->figures);
 }
 
-// Rollouts from the same policies have the same bits, and so do the figures of their episodes.
+// Rollouts from the same policies have the same bits, and so have the figures of their episodes.
 static void cpu_and_cuda_have_the_same_bits(void **state) {
   (void)state;
   ground cpu, cuda;

@@ -1,5 +1,5 @@
-// The executor with trainings that are scripts: what reaches the store, how each end is classed, stops,
-// hangs, links that break, and what is left for the next sweep.
+// The executor with trainings that are scripts: the data that reach the store, the class of each end, stops, hangs,
+// broken links, and the files left for the next sweep.
 #include "exec_test.h"
 
 #include <signal.h>
@@ -23,7 +23,7 @@ static void test_a_training_is_reported(void **state) {
   assert_ok(exec_run(&f, "printf '%s\\n' \"$@\" >words\ncat \"$1\" >config\n",
                      (brim_lab_exec_options){0}, &r));
   assert_int_equal(r.end, BRIM_LAB_EXEC_REPORTED);
-  // no result event is needed where the exit code is 0
+  // exit code 0 needs no result event
   assert_int_equal(r.outcome, BRIM_ATTEMPT_OK);
   assert_int_equal(r.state, BRIM_EXP_DONE);
   char *text = NULL;
@@ -72,7 +72,7 @@ static void test_metrics_and_progress_are_in_the_store(void **state) {
   assert_true(exp->metric == 0.25);
   brim_store_exp_free(exp);
   metric_rows m = exec_metrics(&f, NULL);
-  assert_int_equal(m.count, 2);  // not the times
+  assert_int_equal(m.count, 2);  // the times are no metrics
   assert_true(m.sum == 10 * 0.5 + 20 * 0.25);
   int attempts = 0;
   assert_ok(brim_store_attempts(f.store, exec_id, check_attempt, &attempts));
@@ -90,14 +90,14 @@ static void test_metrics_and_progress_are_in_the_store(void **state) {
   assert_int_equal(sscanf(text, "%d-%*d-%*d %*d:%*d:%d%c%4d  start", &year, &second, &sign, &zone),
                    4);
   assert_true(year > 2000 && second >= 0);
-  assert_true(sign == '+' || sign == '-');  // local time says which
+  assert_true(sign == '+' || sign == '-');  // the time zone is written
   int64_t noted = 0;
   assert_ok(brim_store_log_size(f.store, exec_id, 1, "log", &noted));
   assert_int_equal(noted, (int64_t)size);
   brim_free(text);
   brim_free(log);
   assert_ok(brim_fs_read("words", 0, &text, NULL));
-  assert_non_null(strstr(text, " --device cpu --threads 3 gpus=2 "));  // a rank on each
+  assert_non_null(strstr(text, " --device cpu --threads 3 gpus=2 "));  // one rank on each
   brim_free(text);
   assert_ok(brim_fs_read("gpus", 0, &text, NULL));
   assert_string_equal(text, "GPU-1,GPU-2 PCI_BUS_ID 0 of 1\n");
@@ -107,7 +107,7 @@ static void test_metrics_and_progress_are_in_the_store(void **state) {
   exec_teardown(&f);
 }
 
-// Someone put links where the log will be: what they lead to stays as it is.
+// Another user put links where the log will be: the executor does not touch their targets.
 static void test_links_in_place_of_the_log(void **state) {
   (void)state;
   for (int hard = 0; hard < 2; hard++) {
@@ -122,7 +122,7 @@ static void test_links_in_place_of_the_log(void **state) {
     assert_ok(brim_fs_write(victim, "mine", 4));
     char *path = brim_fs_join(f.folder, "attempt-1.log");
     assert_int_equal(hard ? link(victim, path) : symlink(victim, path), 0);
-    const mode_t before = umask(hard ? 077 : 027);  // of a group that shares the folder: 027
+    const mode_t before = umask(hard ? 077 : 027);  // a group that shares the folder has 027
     assert_ok(exec_run(&f, good, (brim_lab_exec_options){0}, &r));
     (void)umask(before);
     assert_int_equal(r.outcome, BRIM_ATTEMPT_OK);
@@ -137,7 +137,7 @@ static void test_links_in_place_of_the_log(void **state) {
   }
 }
 
-// A config from a server names no other file of the worker.
+// A config from a server cannot name a file of the worker.
 static brim_status give_include(void *ctx, const brim_lab_request *request, brim_lab_reply *reply,
                                 bool *taken) {
   const brim_store_exp exp = {.id = exec_id,
@@ -200,7 +200,7 @@ static void expect_end(const char *script, brim_failure failure, brim_exp_state 
 static void test_every_end_has_its_class(void **state) {
   (void)state;
   const brim_exp_state queued = BRIM_EXP_QUEUED, failed = BRIM_EXP_FAILED;
-  // by its own word
+  // by the class that the training reports
   expect_end("start; error BRIM_ESTATE 'diverged' ',\"class\":\"nan\"'; exit 1", BRIM_FAILURE_NAN,
              failed, "diverged");
   expect_end("start; error BRIM_EIO 'x.h5: cut short' ',\"class\":\"data\"'; exit 1",
@@ -209,13 +209,13 @@ static void test_every_end_has_its_class(void **state) {
              BRIM_FAILURE_BAD_CONFIG, failed, "no such key");
   expect_end("start; error BRIM_EDEVICE 'device lost' ',\"class\":\"infrastructure\"'; exit 3",
              BRIM_FAILURE_INFRASTRUCTURE, queued, "device lost");
-  // by the status, where it names no class
+  // by the reported status, if it names no class
   expect_end("start; error BRIM_EOOM 'no memory'; exit 4", BRIM_FAILURE_OOM_DEVICE, failed, NULL);
   expect_end("error BRIM_EOOM 'no memory'; exit 4", BRIM_FAILURE_OOM_PLANNED, failed, NULL);
   expect_end("start; error BRIM_ENOMEM 'no memory'; exit 4", BRIM_FAILURE_OOM_HOST, failed, NULL);
   expect_end("start; error BRIM_ESTATE 'diverged'; exit 1", BRIM_FAILURE_NAN, failed, NULL);
   expect_end("error BRIM_EUNSUPPORTED 'fp8'; exit 3", BRIM_FAILURE_UNSUPPORTED, failed, NULL);
-  // a full disk, whatever the training was doing with it
+  // a full disk, in whatever operation the training met it
   expect_end("start; error BRIM_EIO 'last: No space left on device; cannot save'; exit 1",
              BRIM_FAILURE_INFRASTRUCTURE, queued, "No space");
   expect_end("start; error BRIM_EIO 'log: File too large'; exit 1", BRIM_FAILURE_INFRASTRUCTURE,
@@ -226,7 +226,7 @@ static void test_every_end_has_its_class(void **state) {
   expect_end("start; exit 130", BRIM_FAILURE_INTERRUPTED, queued, NULL);
   expect_end("start; kill -SEGV $$", BRIM_FAILURE_CRASH, queued, "SEGV");
   expect_end("start; kill -KILL $$", BRIM_FAILURE_KILLED, queued, "KILL");
-  // the exit code of work that is done
+  // the exit code of completed work
   expect_end("start; result; exit 0", BRIM_FAILURE_NONE, BRIM_EXP_DONE, NULL);
 }
 
@@ -261,7 +261,7 @@ static void stop_at_second(fixture *f, int n) {
   if (n == 2) f->stop = 1;
 }
 
-// Beats are rare, but the live table needs progress: here long before the second beat is due.
+// The second beat is far off, but the live table needs progress before it.
 static void test_progress_is_told_between_beats(void **state) {
   (void)state;
   fixture f;
@@ -284,7 +284,7 @@ static void test_progress_is_told_between_beats(void **state) {
 
 //---------------------------------- stops ----------------------------------
 
-// Saves when it is asked to stop, as `brim train` does.
+// A training that saves when it is asked to stop, as `brim train` does.
 static const char patient[] =
     "trap 'echo saved >\"$dir/saved\"; exit 130' TERM\n"
     "start; row 1 10 0.5\n"
@@ -320,7 +320,7 @@ static void test_it_stops_cleanly(void **state) {
   expect_stop(want_cancel, BRIM_EXP_CANCELLED);
 }
 
-// The work was done when the wish came.
+// The training completes although the cancel request arrives: its result counts.
 static void test_a_stop_that_comes_too_late(void **state) {
   (void)state;
   fixture f;
@@ -340,7 +340,7 @@ static bool process_is_there(const char *file) {
   pid_t pid = (pid_t)atoi(text);
   brim_free(text);
   assert_true(pid > 0);
-  // a zombie of init's is gone too; give the kernel a moment
+  // a zombie that init has yet to reap counts as gone; give the kernel a moment
   for (int i = 0; i < 500; i++) {
     char path[64], state = 0;
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
@@ -354,7 +354,7 @@ static bool process_is_there(const char *file) {
   return true;
 }
 
-// Another attempt takes the experiment: whatever this one still writes is refused.
+// Another attempt takes the experiment: later reports of this one are refused.
 static void take_over(fixture *f, int n) {
   if (n != 3) return;
   const brim_store_result stopped = {.outcome = BRIM_ATTEMPT_STOPPED};
@@ -382,7 +382,7 @@ static void test_a_replaced_attempt_ends_its_training(void **state) {
   brim_store_exp_free(exp);
   assert_false(exec_has(&f, "attempt-1.spool"));
   assert_true(exec_has(&f, "experiment.yaml"));
-  // one that was replaced before it began does not start its training
+  // an attempt that was replaced before it began does not start its training
   assert_int_equal(remove("pid"), 0);
   f.on_beat = NULL;
   const brim_store_ref now = f.ref;
@@ -400,7 +400,7 @@ static void test_the_watchdog(void **state) {
   brim_lab_exec_report r;
   const brim_lab_exec_options o = {.stall_ms = 300, .grace_ms = 100};
   exec_setup(&f, "watchdog");
-  // deaf to SIGTERM, and talking all the time: words are no progress
+  // ignores SIGTERM and prints all the time: output is no progress
   assert_ok(exec_run(
       &f, "trap '' TERM\necho $$ >pid\nstart\nwhile :; do echo hm; sleep 0.05; done\n", o, &r));
   assert_int_equal(r.failure, BRIM_FAILURE_HUNG);
@@ -408,7 +408,7 @@ static void test_the_watchdog(void **state) {
   assert_int_equal(r.exit_code, 128 + SIGKILL);
   assert_false(process_is_there("pid"));
   exec_teardown(&f);
-  // a stopped process cannot hear SIGTERM either
+  // a stopped process cannot receive SIGTERM either
   exec_setup(&f, "watchdog");
   assert_ok(exec_run(&f, "start; kill -STOP $$", o, &r));
   assert_int_equal(r.failure, BRIM_FAILURE_HUNG);
@@ -458,7 +458,7 @@ static void replay(fixture *f, int64_t files, int64_t finished, int64_t stale) {
   assert_int_equal(done.stale, stale);
 }
 
-// The sweep is gone: the training saves and ends, and what the store lacks is in the spool.
+// The sweep is gone: the training saves and ends, and the spool has everything the store lacks.
 static void test_a_link_that_stays_away(void **state) {
   (void)state;
   fixture f;
@@ -504,7 +504,7 @@ static void test_a_result_while_the_sweep_is_away(void **state) {
   exec_teardown(&f);
 }
 
-// Another attempt ran meanwhile: the spool of the first one is no news any more.
+// Another attempt ran meanwhile: the store ignores the first one's spool.
 static void test_a_stale_spool_changes_nothing(void **state) {
   (void)state;
   fixture f;
@@ -539,8 +539,7 @@ static void test_a_damaged_spool_is_set_aside(void **state) {
 
 static const brim_store_metric one_row = {.key = "eval_loss", .step = 20, .value = 0.25};
 
-// Everything that an executor writes arrives, also beside lines of a newer brim and a last line that is
-// torn: those are kept.
+// Every report of an executor arrives from the spool. Lines of a newer brim and a torn last line are kept.
 static void test_a_spool_with_every_report(void **state) {
   (void)state;
   fixture f;
@@ -593,7 +592,7 @@ static void test_a_spool_with_every_report(void **state) {
   exec_teardown(&f);
 }
 
-// Only an executor's reports: another request must not reach the sweep by this way.
+// The spool carries only an executor's reports: another request must not reach the sweep through it.
 static void test_a_spool_with_other_requests(void **state) {
   static const char *const texts[] = {"{\"op\": \"stop\"}\n", "{\"op\": \"retry_failed\"}\n",
                                       "[1]\n", "null\n", "x\n"};
@@ -614,7 +613,7 @@ static void test_a_spool_with_other_requests(void **state) {
   exec_teardown(&f);
 }
 
-// The executor sends its spool and removes it while the sweep does the same.
+// The executor sends and removes its spool while the sweep does the same.
 static void test_a_spool_that_two_processes_send(void **state) {
   (void)state;
   fixture f;
@@ -646,7 +645,7 @@ static void test_no_answer_at_the_start(void **state) {
   exec_teardown(&f);
 }
 
-// A folder that cannot be made is the machine's failure, and the store hears of it.
+// A folder that cannot be created is a failure of the machine, and the store gets it.
 static void test_a_folder_that_cannot_be_made(void **state) {
   (void)state;
   fixture f;
@@ -662,8 +661,8 @@ static void test_a_folder_that_cannot_be_made(void **state) {
   exec_teardown(&f);
 }
 
-// Neither the store nor the spool can be written: the training is ended all the same, and the caller hears
-// of it. Files of this process cannot grow, which is a full disk for the store too.
+// Neither the store nor the spool can be written: the executor still ends the training and returns the error. Files of
+// this process cannot grow, which is a full disk for the store too.
 static void fill_disk(fixture *f, int n) {
   (void)f;
   struct rlimit limit;
@@ -688,7 +687,7 @@ static void test_a_full_disk(void **state) {
   assert_int_equal(status, BRIM_EIO);
   assert_false(process_is_there("pid"));
   assert_false(exec_has(&f, "attempt-1.spool"));
-  // with room again the experiment continues
+  // the experiment continues once there is room
   f.on_beat = NULL;
   take_over(&f, 3);
   assert_ok(exec_run(&f, good, (brim_lab_exec_options){0}, &r));
@@ -729,7 +728,7 @@ static void test_a_log_on_a_full_disk(void **state) {
                      "sleep 0.01; done\necho \"words $i\"\nresult\n",
                      (brim_lab_exec_options){0}, &r));
   assert_int_equal(r.state, BRIM_EXP_DONE);
-  // every line is there once, whole and in order
+  // every line arrives once, complete and in order
   path = brim_fs_join(f.folder, "attempt-1.log");
   assert_ok(brim_fs_read(path, 0, &text, &size));
   int said = -1;
@@ -746,7 +745,7 @@ static void test_a_log_on_a_full_disk(void **state) {
   exec_teardown(&f);
 }
 
-// The second attempt sends what the first one lost, and drops nothing that it has.
+// The second attempt sends the lines that the first one lost, and keeps its own.
 static void test_the_next_attempt_sends_the_whole_log(void **state) {
   (void)state;
   fixture f;
@@ -755,12 +754,12 @@ static void test_the_next_attempt_sends_the_whole_log(void **state) {
   assert_ok(exec_run(&f, "start; row 1 10 0.5; touch \"$dir/last.safetensors\"; kill -KILL $$",
                      (brim_lab_exec_options){0}, &r));
   assert_int_equal(r.state, BRIM_EXP_QUEUED);
-  // lost by the first, for a reason of its own
+  // a line that the first attempt wrote and did not send
   char *path = brim_fs_join(f.folder, "log.jsonl");
   const char *row = "{\"event\":\"epoch\",\"epoch\":2,\"step\":20,\"eval_loss\":0.25}";
   assert_ok(brim_fs_append_line(path, row));
   brim_free(path);
-  brim_clock_sleep_ns(5000000);  // the retry's wait
+  brim_clock_sleep_ns(5000000);  // the wait before a retry
   exec_claim(&f);
   assert_int_equal(f.ref.attempt, 2);
   assert_ok(exec_run(&f, "echo \"$*\" >words; start 20; row 3 30 0.125; result",

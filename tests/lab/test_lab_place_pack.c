@@ -14,19 +14,19 @@ typedef struct sim_job {
   brim_lab_pack_job pack;
 } sim_job;
 
-// A GPU, and a queue that is never empty unless `queue` says so.
+// A GPU, and a queue that never empties unless `queue` limits it.
 typedef struct sim {
   brim_lab_pack pack;
   int64_t now;
-  double (*rate)(int n);  // steps/s of each of n
-  double noise;           // share by which a rate is off
+  double (*rate)(int n);  // steps/s of each of n experiments
+  double noise;           // relative error of a rate
   int64_t startup_ms;     // before the first step
   int64_t life_ms;        // 0 = for ever
-  int64_t say_ms;         // between reports
+  int64_t say_ms;         // between two reports
   int queue;              // experiments left; < 0: endless
-  int room;               // memory for so many
+  int room;               // memory for this many
   uint64_t (*kind)(int64_t number);
-  double slower;  // steps/s of odd kinds against even ones
+  double slower;  // rate of odd kinds relative to even ones
   int64_t number;
   uint64_t random;
   sim_job jobs[MOST];
@@ -37,8 +37,8 @@ static double perfect(int n) {
   (void)n;
   return 100;
 }
-static double sliced(int n) { return 100.0 / n; }               // nothing gained
-static double worse(int n) { return n == 1 ? 100 : 70.0 / n; }  // lost
+static double sliced(int n) { return 100.0 / n; }               // no gain
+static double worse(int n) { return n == 1 ? 100 : 70.0 / n; }  // a loss
 static double up_to_six(int n) { return n <= 6 ? 100 : 600.0 / n; }
 static double three_quarters(int n) { return 100 * pow(n, -0.25); }  // each doubling gives 1.68
 
@@ -145,7 +145,7 @@ static void test_taking_turns_does_not_pay(void **state) {
   (void)state;
   sim s = make(sliced);
   run(&s, 300);
-  assert_int_equal(s.most_seen, 2);  // tried once
+  assert_int_equal(s.most_seen, 2);  // two were tried once
   assert_int_equal(s.pack.limit, 1);
   assert_int_equal(s.pack.phase, BRIM_LAB_PACK_HOLD);
   assert_true(s.pack.gain == 1);
@@ -173,7 +173,7 @@ static void test_a_gain_that_shrinks(void **state) {
   (void)state;
   sim s = make(three_quarters);
   run(&s, 900);
-  // 16 to 1 is a gain of 8, and each doubling pays
+  // 16 at once gain a factor of 8, and each doubling pays
   assert_int_equal(s.pack.limit, 16);
   assert_true(fabs(s.pack.gain - 8) < 0.4);
 }
@@ -182,7 +182,7 @@ static void test_noise(void **state) {
   (void)state;
   for (uint64_t seed = 1; seed <= 50; seed++) {
     sim s = make(sliced);
-    s.noise = 0.08;  // of half a second
+    s.noise = 0.08;  // per half second
     s.random = seed * 7919;
     run(&s, 300);
     assert_int_equal(s.pack.limit, 1);
@@ -232,7 +232,7 @@ static void test_rare_reports(void **state) {
   assert_int_equal(s.pack.limit, 1);
 }
 
-// One that never reports delays a decision, and does not prevent it.
+// An experiment that never reports delays a decision, but does not prevent it.
 static void test_no_reports(void **state) {
   (void)state;
   sim s = make(perfect);
@@ -265,8 +265,7 @@ static uint64_t two_kinds(int64_t number) { return (uint64_t)(number % 2) + 10; 
 static uint64_t all_different(int64_t number) { return (uint64_t)number + 1; }
 static uint64_t another_from_20(int64_t number) { return number < 20 ? 10 : 12; }
 
-// One kind makes ten steps while the other makes one: a sum of steps/s would show a gain where there is
-// none, or a loss.
+// One kind makes ten steps while the other makes one: a sum of steps/s would show a false gain or loss.
 static void test_kinds_are_not_mixed_up(void **state) {
   (void)state;
   sim s = make(sliced);
@@ -282,8 +281,8 @@ static void test_kinds_are_not_mixed_up(void **state) {
   assert_true(fabs(s.pack.gain - 16) < 0.6);
 }
 
-// Each of a kind of its own: only those that run in both windows can be compared, and where none does
-// nothing is packed on trust.
+// All experiments are of different kinds: only those that run in both windows can be compared. If none does, nothing is
+// packed on trust.
 static void test_all_kinds_different(void **state) {
   (void)state;
   sim s = make(sliced);
@@ -340,11 +339,11 @@ static void test_stopped(void **state) {
   assert_int_equal(s.pack.limit, 16);
   brim_lab_pack_stop(&s.pack);
   assert_int_equal(s.pack.limit, 1);
-  run(&s, 600);  // those that run may end; none is added
+  run(&s, 600);  // running ones may end; none is added
   assert_int_equal(s.pack.limit, 1);
 }
 
-// Anything may come in any order: times that stand still, steps that fall back after a resume.
+// Arbitrary reports: times that stand still, steps that fall back after a resume.
 static void test_random_calls(void **state) {
   (void)state;
   for (uint64_t seed = 1; seed < 300; seed++) {

@@ -1,5 +1,5 @@
-// Attacks on the server of a pool by what is asked, by whom, and with which body. Whatever is in the table of
-// routes is attacked: a new row needs no new test.
+// Attacks on the server of a pool: requests, callers, and bodies. They run over the table of routes, so a new route
+// needs no new test.
 #include "lab_attack.h"
 
 #include "lab/grid/lab_grid.h"
@@ -87,7 +87,7 @@ static void test_long_paths(void **state) {
   assert_int_equal(ask_as(BRIM_ROLE_READ, "GET", "/v1/hello", NULL), 200);
 }
 
-// Values of a query: malformed ones are refused, not left out.
+// Malformed query values are refused, not ignored.
 static void test_queries(void **state) {
   (void)state;
   static const char *const bad[] = {"%00",    "%ff", "%c0%ae", "%", "%2", "a%0d%0aX-Injected:%201",
@@ -115,7 +115,7 @@ static void test_queries(void **state) {
   }
 }
 
-// Names that some rows read, at all of them.
+// Names that only some routes read, tried on all of them.
 static void test_values(void **state) {
   (void)state;
   static const char *const names[] = {"attempt", "stream", "from",   "limit", "offset",
@@ -145,7 +145,7 @@ static void test_values(void **state) {
 static void test_every_role(void **state) {
   (void)state;
   for (EACH_ROUTE(r)) {
-    // what a call needs is in its body; a session is begun with a token
+    // a call's fields are in its body; a token begins a session
     if (!takes_a_token(r) || strcmp(r->path, "v1/call") == 0) continue;
     for (int role = 0; role < BRIM_ROLE_COUNT; role++) {
       int status = ask_as((brim_role)role, r->method, path_of(r), body_of(r));
@@ -154,7 +154,7 @@ static void test_every_role(void **state) {
       expect(status != 401 && status != 405 && status < 500, r, brim_role_name((brim_role)role));
     }
   }
-  // what the table means
+  // some entries of the table of roles, checked one by one
   assert_true(brim_role_allows(BRIM_ROLE_WORKER, BRIM_ROLE_READ));
   assert_false(brim_role_allows(BRIM_ROLE_WORKER, BRIM_ROLE_SUBMIT));
   assert_false(brim_role_allows(BRIM_ROLE_SUBMIT, BRIM_ROLE_WORKER));
@@ -192,7 +192,7 @@ static void test_every_method(void **state) {
       if (brim_pool_route_find(methods[i], path, NULL, &known)) continue;
       int status = ask_as(BRIM_ROLE_ADMIN, methods[i], path, NULL);
       expect(status == 405 || status == 400 || status == 501, r, methods[i]);
-      // without a token it is not told that the path is there
+      // without a token the reply does not show that the path exists
       if (status == 405) expect(ask(methods[i], path, NULL, NULL) == 401, r, methods[i]);
     }
   }
@@ -224,7 +224,7 @@ static void test_bad_tokens(void **state) {
     }
     int status = ask(r->method, path_of(r), huge, body_of(r));
     expect(status == 401 || status == 429, r, "a long token");
-    // in the query it is no token
+    // a token in the query does not count
     char path[512];
     snprintf(path, sizeof path, "%s?token=%s&access_token=%s", path_of(r),
              attack_tokens[BRIM_ROLE_ADMIN], attack_tokens[BRIM_ROLE_ADMIN]);
@@ -242,7 +242,7 @@ static void begin_session(brim_role role, char cookie[256]) {
   snprintf(cookie, 256, "Cookie: %.*s\r\n", (int)strcspn(value, ";"), value);
 }
 
-// A page of another site cannot choose Origin. No request that changes something does without.
+// A page of another site cannot choose its Origin. Every request that changes state needs one.
 static void test_foreign_pages(void **state) {
   (void)state;
   char cookie[256], lines[512];
@@ -269,18 +269,18 @@ static void test_foreign_pages(void **state) {
       expect(status != 401 && status != 403, r, "its own page");
     }
   }
-  // nor does another page begin a session with a token of its own
+  // nor can another page begin a session with a token of its own
   char body[128];
   snprintf(body, sizeof body, "{\"token\": \"%s\"}", attack_tokens[BRIM_ROLE_READ]);
   assert_int_equal(ask("POST", "/v1/session", "Origin: https://evil.example\r\n", body), 403);
   assert_int_equal(ask("POST", "/v1/session", "Origin: http://localhost\r\n", body), 200);
-  // an ended token takes its sessions along
+  // a token that ends takes its sessions along
   assert_ok(brim_store_token_end(attack_store, "admin"));
   assert_ok(brim_lab_pool_tend(attack_pool));
   assert_int_equal(ask("GET", "/v1/counts", cookie, NULL), 401);
 }
 
-// A foreign name that leads to this machine: a page there has the same origin as the server.
+// A foreign host name that leads to this machine: a page there would share the server's origin.
 static void test_rebinding(void **state) {
   (void)state;
   static const char *const hosts[] = {"evil.example",
@@ -306,7 +306,7 @@ static void test_rebinding(void **state) {
     snprintf(lines, sizeof lines, "Host: %s\r\n", own[i]);
     if (ask("GET", "/v1/hello", lines, NULL) != 200) fail_msg("%s: %s", own[i], got.text);
   }
-  assert_int_equal(ask_bytes("GET /v1/hello HTTP/1.0\r\n\r\n"), 403);  // no name at all
+  assert_int_equal(ask_bytes("GET /v1/hello HTTP/1.0\r\n\r\n"), 403);  // without a host name
 }
 
 //---------------------------------- bodies ----------------------------------
@@ -316,25 +316,25 @@ static void test_body_sizes(void **state) {
   char text[512];
   for (EACH_ROUTE(r)) {
     brim_role role = r->role == BRIM_ROLE_WORKER ? BRIM_ROLE_WORKER : BRIM_ROLE_ADMIN;
-    // declared: refused before a byte of it has come
+    // a large length is refused before a byte of the body arrives
     snprintf(text, sizeof text,
              "%s %s HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: %zu\r\n\r\n", r->method,
              path_of(r), bearer(attack_tokens[role]), r->body_max + 1);
     expect(ask_bytes(text) == 413, r, "a body that is declared too long");
     expect(strstr(got.text, "Connection: close"), r, "a body that is declared too long");
-    // without a length, and without an end
+    // a body without a length and without an end
     snprintf(text, sizeof text,
              "%s %s HTTP/1.1\r\nHost: localhost\r\n%sTransfer-Encoding: chunked\r\n\r\nffff\r\n{",
              r->method, path_of(r), bearer(attack_tokens[role]));
     expect(ask_bytes(text) == 400, r, "a body without a length");
-    // without a token nothing of it is read
+    // without a token the body is not read
     snprintf(text, sizeof text, "%s %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %zu\r\n\r\n",
              r->method, path_of(r), r->body_max + 1);
     expect(ask_bytes(text) == (takes_a_token(r) ? 401 : 413), r, "a body without a token");
   }
 }
 
-// A role that only reads does not make the server read and parse megabytes.
+// A role that may only read cannot make the server parse megabytes.
 static void test_body_sizes_of_calls(void **state) {
   (void)state;
   char text[512];
@@ -384,7 +384,7 @@ static void test_bodies(void **state) {
     brim_role role = r->role == BRIM_ROLE_WORKER ? BRIM_ROLE_WORKER : BRIM_ROLE_ADMIN;
     for (size_t i = 0; i < sizeof bodies / sizeof *bodies; i++) {
       int status = ask_as(role, r->method, path_of(r), bodies[i]);
-      // nothing at all is an object without fields
+      // an empty body counts as an object without fields
       bool fine = *bodies[i] ? (status >= 400 && status < 500) : status < 500;
       expect(fine, r, bodies[i]);
     }
@@ -397,7 +397,7 @@ static void test_bodies(void **state) {
   brim_str_deinit(&deep);
 }
 
-// Small values by the hundred thousand: the limit is that of the row, and of the role for a call.
+// Hundreds of thousands of small values: the route sets the limit, for a call the role.
 static void test_long_documents(void **state) {
   (void)state;
   brim_str body;
@@ -410,7 +410,7 @@ static void test_long_documents(void **state) {
     bool large = r->body_max > (64 << 10);
     brim_role role = r->role == BRIM_ROLE_WORKER ? BRIM_ROLE_WORKER : BRIM_ROLE_READ;
     if (r->role != BRIM_ROLE_WORKER && !brim_role_allows(role, r->role)) role = BRIM_ROLE_ADMIN;
-    if (strcmp(r->path, "v1/call") == 0) large = false;  // of one that may only read
+    if (strcmp(r->path, "v1/call") == 0) large = false;  // the limit of a role that only reads
     int status = ask_as(role, r->method, path_of(r), body.data);
     expect((status == 413) == !large, r, "many values");
   }
@@ -422,7 +422,7 @@ static void test_long_documents(void **state) {
   brim_str_deinit(&body);
 }
 
-// Numbers at the edges and names twice, where they are used.
+// Extreme numbers and duplicate names, in requests that use them.
 static void test_body_values(void **state) {
   (void)state;
   static const char *const numbers[] = {"9223372036854775807",
@@ -462,7 +462,7 @@ static void test_body_values(void **state) {
   brim_str_deinit(&body);
 }
 
-// One worker does not keep the store for itself.
+// One worker cannot occupy the store alone.
 static void test_many_rows(void **state) {
   (void)state;
   brim_str body;
@@ -477,7 +477,8 @@ static void test_many_rows(void **state) {
       }
       brim_str_append(&body, "]}");
       int status = ask_as(BRIM_ROLE_WORKER, r->method, path_of(r), body.data);
-      expect(status == (rows == 20000 ? 409 : 413), r, "rows");  // 409: of another attempt
+      // 409: the attempt is another worker's
+      expect(status == (rows == 20000 ? 409 : 413), r, "rows");
     }
   }
   brim_str_deinit(&body);
@@ -501,7 +502,7 @@ static void refuse_grid(const char *yaml, const char *what) {
   if (status < 400 || status >= 500) fail_msg("%s: %d %.600s", what, status, got.text);
 }
 
-// Texts that are small, and large once they are read.
+// Texts that are small when sent and large when parsed.
 static void test_grids(void **state) {
   (void)state;
   static const char *const texts[] = {
@@ -543,7 +544,7 @@ static void test_grids(void **state) {
   brim_str_repeat(&text, '9', 100000);
   refuse_grid(text.data, "a long number");
   brim_str_deinit(&text);
-  // nothing of all this has been added
+  // none of these requests added an experiment
   brim_store_counts counts;
   assert_ok(brim_store_count(attack_store, NULL, &counts));
   assert_int_equal(counts.total, 2);
@@ -551,7 +552,7 @@ static void test_grids(void **state) {
 
 //---------------------------------- points ----------------------------------
 
-// A point of a config: its id as brim makes it, or another one.
+// A point with a config: with the id that brim computes, or another one.
 static json_t *make_point(const char *yaml, const char *config, const char *id) {
   const brim_config_options how = {.text = yaml, .text_name = "in", .mode = BRIM_CONFIG_RUN};
   brim_config *read;
@@ -592,7 +593,7 @@ static int stored_points(void) {
   return (int)counts.total - 2;
 }
 
-// Configs name no file of another machine, and are those that their ids say.
+// A config from outside cannot name a file, and its id must match its contents.
 static void test_points(void **state) {
   (void)state;
   static const char *const configs[] = {"include: /etc/passwd\n" MLP,
@@ -641,7 +642,7 @@ static void find_stored(const char *label, stored *out) {
   assert_int_equal(strlen(out->id), BRIM_EXP_ID - 1);
 }
 
-// The text is the server's own: what says which group a point is in is not the submitter's.
+// The server writes the comments of a stored config itself: a submitter cannot choose the group of a point.
 static void test_texts_of_points(void **state) {
   (void)state;
   stored s;
@@ -653,19 +654,19 @@ static void test_texts_of_points(void **state) {
   assert_null(strstr(s.config, "00000000000000000000000000000000"));
   assert_null(strstr(s.config, "remark"));
   assert_non_null(strstr(s.config, "# group "));
-  // the same in other words is the same experiment
+  // the same config in other words is the same experiment
   assert_int_equal(send_point(make_point(MLP, s.config, NULL), NULL, NULL), 200);
   assert_int_equal(stored_points(), 1);
 }
 
-// Long names that are cut within a character: the page of groups is there for everybody all the same.
+// Long names are cut, perhaps within a character. The page of groups still works for every user.
 static void test_long_names_of_points(void **state) {
   (void)state;
   char name[402];
   name[0] = 'a';
   for (size_t i = 1; i + 2 < sizeof name; i += 2) memcpy(name + i, "\xc3\xa9", 2);
   name[sizeof name - 1] = '\0';
-  for (size_t shift = 0; shift < 2; shift++) {  // one of both lengths ends within a character
+  for (size_t shift = 0; shift < 2; shift++) {  // one of the two lengths ends within a character
     char label[sizeof name + 8], path[1000];
     snprintf(label, sizeof label, "%s=1 b=2", name + shift);
     json_t *point = make_point(shift ? MLP "lr: 0.01\n" : MLP, NULL, NULL);
@@ -678,8 +679,8 @@ static void test_long_names_of_points(void **state) {
   }
 }
 
-// A store that got another config under an id, before ids were checked: its results are not handed out as
-// those of the config that is submitted now.
+// A store has another config under an id, from before ids were checked. Its results are not given out as results of the
+// newly submitted config.
 static void test_a_poisoned_id(void **state) {
   (void)state;
   json_t *point = make_point(MLP "lr: 0.01\n", NULL, NULL);

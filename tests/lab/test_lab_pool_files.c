@@ -1,4 +1,4 @@
-// Files of experiments on a server: pieces, what is refused, what is there to read, and what goes.
+// Files of experiments on a server: uploads in pieces, refusals, reading, and removal.
 #include "lab_test.h"
 #include "sync_calls.h"
 
@@ -22,7 +22,7 @@ static json_t *reply;
 static char root[64], id[BRIM_EXP_ID];
 static int64_t keep_days;
 static bool drop_checkpoints;
-static int64_t room_bytes;  // of the disk, as the server sees it
+static int64_t room_bytes;  // of the disk, as the server sees them
 
 static bool measure(const char *folder, int64_t *free_bytes, int64_t *total_bytes) {
   assert_non_null(folder);
@@ -101,7 +101,7 @@ typedef struct file {
   int64_t attempt, fence, step;
 } file;
 
-// Bytes `from` to `until` of it.
+// Sends bytes `from` to `until` of the file.
 static int put(const file *f, size_t from, size_t until) {
   char path[400], sha[65];
   size_t size = strlen(f->text);
@@ -147,19 +147,19 @@ static const file second = {"checkpoint", "and the state at step 20", 1, 1, 20};
 static void test_pieces(void **state) {
   (void)state;
   size_t all = strlen(first.text);
-  assert_int_equal(put(&first, 0, 0), 200);  // how much is there?
+  assert_int_equal(put(&first, 0, 0), 200);  // asks how many bytes the server has
   assert_int_equal(size_of(), 0);
   assert_int_equal(put(&first, 0, 5), 200);
   assert_int_equal(size_of(), 5);
-  assert_int_equal(put(&first, 0, 5), 200);  // its reply was lost
+  assert_int_equal(put(&first, 0, 5), 200);  // sent again, because the reply was lost
   assert_int_equal(size_of(), 5);
   assert_int_equal(put(&first, 7, 9), 409);  // a hole
   assert_int_equal(size_of(), 5);
-  assert_int_equal(get("files/checkpoint"), 404);  // not yet
-  assert_int_equal(put(&first, 3, 8), 200);        // half of it is known
+  assert_int_equal(get("files/checkpoint"), 404);  // the file is not complete
+  assert_int_equal(put(&first, 3, 8), 200);        // the server has half of this piece
   assert_int_equal(size_of(), 8);
   assert_false(is_complete());
-  close_pool();  // a server that starts again continues where it was
+  close_pool();  // a server that starts again continues at the same byte
   open_pool();
   assert_int_equal(put(&first, 0, 0), 200);
   assert_int_equal(size_of(), 8);
@@ -167,7 +167,7 @@ static void test_pieces(void **state) {
   assert_true(is_complete());
   assert_true(on_disk(&first, ""));
   assert_false(on_disk(&first, ".part"));
-  assert_int_equal(put(&first, 8, all), 200);  // its reply was lost
+  assert_int_equal(put(&first, 8, all), 200);  // sent again, because the reply was lost
   assert_true(is_complete());
   assert_int_equal(get("files/checkpoint"), 200);
   assert_string_equal(answer.body.data, first.text);
@@ -186,11 +186,11 @@ static void test_wrong_bytes(void **state) {
   snprintf(path, sizeof path, "/v1/attempts/%s/1/files/weights?fence=1&offset=0&size=6&sha256=%s",
            id, sha);
   assert_int_equal(call("POST", path, "abx", 3), 200);
-  assert_int_equal(call("POST", path, "abc", 3), 409);  // another piece than before
+  assert_int_equal(call("POST", path, "abc", 3), 409);  // other bytes than before
   assert_int_equal(size_of(), 3);
   snprintf(path, sizeof path, "/v1/attempts/%s/1/files/weights?fence=1&offset=3&size=6&sha256=%s",
            id, sha);
-  assert_int_equal(call("POST", path, "def", 3), 409);  // the whole is another file
+  assert_int_equal(call("POST", path, "def", 3), 409);  // the complete file has another hash
   assert_int_equal(size_of(), 0);
   assert_int_equal(get("files/weights"), 404);
   snprintf(path, sizeof path, "/v1/attempts/%s/1/files/weights?fence=1&offset=0&size=6&sha256=%s",
@@ -199,7 +199,7 @@ static void test_wrong_bytes(void **state) {
   assert_true(is_complete());
 }
 
-// After a failed fsync it is unknown what the disk has of a file: it comes again from its beginning.
+// After a failed fsync it is unknown which bytes are on the disk: the file is sent again from its beginning.
 static void test_a_disk_that_fails(void **state) {
   (void)state;
   size_t all = strlen(first.text);
@@ -221,7 +221,7 @@ static void test_refused(void **state) {
   file f = first;
   f.fence = 2;
   assert_int_equal(put(&f, 0, 5), 409);
-  assert_int_equal(size_of(), -1);  // stale: there is nothing to continue
+  assert_int_equal(size_of(), -1);  // a stale fence: nothing to continue
   f = first;
   f.attempt = 9;
   assert_int_not_equal(put(&f, 0, 5), 200);
@@ -244,7 +244,7 @@ static void test_refused(void **state) {
   }
   snprintf(path, sizeof path, "/v1/attempts/%s/1/files/best?fence=1&offset=0", "../../../../etc");
   assert_int_not_equal(call("POST", path, "12345", 5), 200);
-  // more than the disk ever has: that says nothing about the disk
+  // larger than any disk: refused, but the disk is not reported as full
   static const char *const sizes[] = {"9000000000000000000", "1099511627776000"};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     snprintf(path, sizeof path,
@@ -255,7 +255,7 @@ static void test_refused(void **state) {
     assert_int_equal(call("GET", "/healthz", NULL, 0), 200);
     assert_string_equal(answer.body.data, "{\"ok\":true}\n");
   }
-  // nor does one that has no room now
+  // neither does a file that has no room at the moment
   struct statvfs st;
   assert_int_equal(statvfs(".", &st), 0);
   long long room = (long long)((double)st.f_bavail * (double)st.f_frsize);
@@ -272,7 +272,7 @@ static void test_refused(void **state) {
   assert_int_equal(put_log("12345", INT64_MAX - 2), 413);
 }
 
-// The folder of an experiment is no way out of the server's.
+// The path of an experiment's folder cannot leave the server's folder.
 static void test_links(void **state) {
   (void)state;
   char path[256], outside[96];
@@ -292,14 +292,14 @@ static void test_replaced(void **state) {
   (void)state;
   assert_int_equal(put(&first, 0, strlen(first.text)), 200);
   assert_int_equal(put(&second, 0, 7), 200);
-  assert_true(on_disk(&first, ""));  // until the next one is whole
+  assert_true(on_disk(&first, ""));  // stays until the next one is complete
   assert_int_equal(get("files/checkpoint"), 200);
   assert_string_equal(answer.body.data, first.text);
   assert_int_equal(put(&second, 7, strlen(second.text)), 200);
   assert_false(on_disk(&first, ""));
   assert_int_equal(get("files/checkpoint"), 200);
   assert_string_equal(answer.body.data, second.text);
-  // a late repetition of the first does not replace the second
+  // a late repetition of the first file does not replace the second
   assert_int_equal(put(&first, 0, strlen(first.text)), 200);
   assert_int_equal(get("files/checkpoint"), 200);
   assert_string_equal(answer.body.data, second.text);
@@ -311,7 +311,7 @@ static void test_replaced(void **state) {
   assert_true(is_complete());
   assert_int_equal(get("files/best"), 200);
   assert_string_equal(answer.body.data, second.text);
-  // what has begun goes when another one begins
+  // a half-sent file is removed when another one begins
   file third = {"checkpoint", "the state at step 30", 1, 1, 30}, fourth = third;
   fourth.text = "what is it at step 40";
   assert_int_equal(put(&third, 0, 3), 200);
@@ -321,7 +321,7 @@ static void test_replaced(void **state) {
   assert_true(on_disk(&second, ""));
 }
 
-// The last attempt may send what it has left, also after its end; an earlier one may not.
+// The last attempt may send its remaining files, also after its end; an earlier one may not.
 static void test_late(void **state) {
   (void)state;
   const brim_store_ref ref = {.exp = "", .attempt = 1, .fence = 1};
@@ -349,7 +349,7 @@ static const char *text_of(const char *key) {
 
 static void test_logs(void **state) {
   (void)state;
-  assert_int_equal(get("log"), 200);  // nothing has come
+  assert_int_equal(get("log"), 200);  // no line has arrived
   assert_int_equal(size_of(), 0);
   assert_string_equal(text_of("text"), "");
   assert_int_equal(put_log("one\ntwo\n", 0), 200);
@@ -363,7 +363,7 @@ static void test_logs(void **state) {
   assert_int_equal(json_integer_value(json_object_get(reply, "next")), 14);
   assert_int_equal(get("log?stream=stdout&from=-1"), 200);
   assert_string_equal(text_of("text"), "\n");
-  // a character that the limit cuts comes with the next piece
+  // a character that the limit would split comes with the next piece
   assert_int_equal(get("log?from=4&limit=8"), 200);
   assert_string_equal(text_of("text"), "two\n\xef\xbf\xbd\xef\xbf\xbd");
   assert_int_equal(json_integer_value(json_object_get(reply, "next")), 10);
@@ -381,7 +381,7 @@ static void test_logs(void **state) {
   assert_int_equal(call("GET", "/v1/exps/00000000000000000000000000000000/log", NULL, 0), 404);
 }
 
-// Pieces of a size that needs several blocks, and a log that holds a zero.
+// Pieces that need several blocks, and a log that contains a zero byte.
 static void test_large(void **state) {
   (void)state;
   enum { BYTES = 3000000, STEP = 700001 };
@@ -393,7 +393,7 @@ static void test_large(void **state) {
   for (size_t at = 0; at < BYTES; at += STEP) {
     size_t until = at + STEP < BYTES ? at + STEP : BYTES;
     assert_int_equal(put(&f, at, until), 200);
-    if (at == 2 * STEP) {  // the hash so far is lost
+    if (at == 2 * STEP) {  // the hash so far is lost with the process
       close_pool();
       open_pool();
     }
@@ -419,7 +419,7 @@ static void use_token(const char *id_of, const char *role) {
   assert_ok(brim_http_client_open(&how, &client));
 }
 
-// Workers write to attempts of their own; everyone with a token reads.
+// A worker writes only to its own attempts; everyone with a token reads.
 static void test_roles(void **state) {
   (void)state;
   assert_int_equal(put(&first, 0, strlen(first.text)), 200);
@@ -461,7 +461,7 @@ static void open_again(int64_t days, bool drop) {
   assert_ok(brim_lab_pool_tend(pool));
 }
 
-// A call ends its round early where the store is slow, and the next one continues it: one folder at least.
+// A slow store ends a call's round early, and the next call continues it: after at least one folder.
 static void tend_after(int64_t ms) {
   lab_clock_ms += ms;
   for (int i = 0; i < FOLDERS; i++) assert_ok(brim_lab_pool_tend(pool));
@@ -559,7 +559,7 @@ static void test_keep_days(void **state) {
   assert_int_equal(metrics, 1);
 }
 
-// A failed one that is queued again in time keeps them; rounds come once an hour, the first after a minute.
+// A failed experiment that is queued again in time keeps its files. Rounds come once an hour, the first after a minute.
 static void test_keep_retried(void **state) {
   (void)state;
   make_states();
@@ -582,8 +582,8 @@ static void test_keep_retried(void **state) {
   assert_int_equal(get("files/checkpoint"), 404);
 }
 
-// Bytes without a row, and a folder whose removal was interrupted, go with the next round. What has no
-// experiment in the store stays.
+// The next round removes bytes without a row and a folder whose removal was interrupted. A folder without an experiment
+// in the store stays.
 static void test_keep_interrupted(void **state) {
   (void)state;
   char path[264], gone[256], other[256];
@@ -598,7 +598,8 @@ static void test_keep_interrupted(void **state) {
   const brim_store_expiry when = {.before = lab_clock_ms + 1};
   brim_store_expired what;
   lab_id(1, id);
-  assert_ok(brim_store_expire_files(store, id, &when, &what));  // and then the server was killed
+  // the server was killed right after this
+  assert_ok(brim_store_expire_files(store, id, &when, &what));
   assert_int_equal(what, BRIM_STORE_EXPIRED_ALL);
   assert_true(on_disk(&first, ""));
   open_again(2, false);
@@ -609,7 +610,7 @@ static void test_keep_interrupted(void **state) {
   assert_true(brim_fs_exists(other));
 }
 
-// The last checkpoint goes when the experiment is done and its weights have come.
+// The last checkpoint is removed when the experiment is done and its weights have arrived.
 static void test_keep_best(void **state) {
   (void)state;
   const file weights = {"weights", "the weights", 1, 1, -1};
@@ -660,12 +661,12 @@ static void assert_disk(bool full, int64_t mib) {
 
 static void test_a_full_disk_is_known(void **state) {
   (void)state;
-  assert_int_equal(call("GET", "/metrics", NULL, 0), 200);  // nothing is measured yet
+  assert_int_equal(call("GET", "/metrics", NULL, 0), 200);  // no round has measured the files yet
   assert_non_null(strstr(answer.body.data, "\nbrim_disk_full 0\n"));
   assert_null(strstr(answer.body.data, "brim_disk_free_bytes"));
   assert_ok(brim_lab_pool_tend(pool));
   assert_disk(false, 500);
-  room_bytes = 63 << 20;  // files are refused from 64 on
+  room_bytes = 63 << 20;  // files are refused from 64 MiB on
   assert_ok(brim_lab_pool_tend(pool));
   assert_disk(true, 63);
   room_bytes = 65 << 20;
@@ -673,7 +674,7 @@ static void test_a_full_disk_is_known(void **state) {
   assert_disk(false, 65);
 }
 
-// A refused file shows it too, for as long as its worker may wait before it tries again.
+// A refused file also marks the disk as full, for as long as its worker may wait before it tries again.
 static void test_a_refused_file_is_known(void **state) {
   (void)state;
   char path[400];
@@ -685,7 +686,7 @@ static void test_a_refused_file_is_known(void **state) {
            "0000000000000000000000000000000000000000000000000000000000000000",
            id);
   least = limit;
-  least.rlim_cur = 3;  // the disk takes 3 bytes of a file
+  least.rlim_cur = 3;  // the disk has room for 3 bytes of the file
   signal(SIGXFSZ, SIG_IGN);
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &least), 0);
   int status = call("POST", path, "12345", 5);

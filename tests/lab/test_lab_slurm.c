@@ -1,6 +1,6 @@
-// A sweep over a scripted Slurm: sbatch, squeue, sacct, scontrol, sinfo and scancel are shell scripts in
-// fake/bin over files that the tests write. Arrays are split, ids are reused, answers are lost or are
-// garbage, and no experiment is ever in Slurm's queue twice. The tests are the elements themselves.
+// A sweep over a scripted Slurm: sbatch, squeue, sacct, scontrol, sinfo and scancel are shell scripts in fake/bin over
+// files that the tests write. Arrays are split, ids are reused, answers are lost or are garbage, and no experiment is
+// ever in Slurm's queue twice. The tests play the elements.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,8 +14,8 @@
 
 //---------------------------------- the scripts ----------------------------------
 
-// fake/queue and fake/account are what squeue and sacct print, filtered by --name. fake/NAME.mode changes
-// what a command does: how an answer is lost or what it says.
+// squeue and sacct print fake/queue and fake/account, filtered by --name. fake/NAME.mode changes a command: how its
+// answer is lost, or the answer itself.
 static const char sbatch_script[] =
     "#!/bin/sh\n"
     "cd \"$FAKE\" || exit 1\n"
@@ -94,7 +94,7 @@ static void take_away(const char *name) {
   (void)unlink(path);
 }
 
-// "" where there is none; brim_free.
+// Contents of a file, "" if there is none; free it with brim_free.
 static char *get(const char *name) {
   char path[5000], *text = NULL;
   snprintf(path, sizeof path, "%s/%s", fake, name);
@@ -173,7 +173,7 @@ static void submit(brim_lab_sweep *sweep, int count, int64_t gpus) {
   assert_ok(brim_lab_sweep_submit(sweep, &grid, points, (size_t)count, &submitted));
 }
 
-// A sweep of so many experiments over a fresh Slurm.
+// A sweep of this many experiments over a fresh Slurm.
 static brim_lab_sweep *start(int count, int most) {
   fresh_fake(most);
   slurm_options =
@@ -209,13 +209,13 @@ static void turn_until_done(brim_lab_sweep *sweep) {
   fail_msg("the sweep did not end");
 }
 
-// So many looks at the queue from now on.
+// Waits until the sweep has looked at the queue this many times from now on.
 static void look_times(brim_lab_sweep *sweep, int n) {
   int before = lines_of("squeue.log");
   for (int i = 0; i < 6000 && lines_of("squeue.log") < before + n; i++) {
     if (turn(sweep)) return;
   }
-  // and the answer of the last one
+  // and until the last answer is there
   for (int i = 0; i < 6000 && sweep->slurm->phase != BRIM_LAB_SLURM_IDLE; i++) (void)turn(sweep);
 }
 
@@ -282,14 +282,14 @@ static void set_queue(const char *state) {
 static bool one_array(brim_lab_sweep *sweep) {
   return sweep->slurm->count == 1 && sweep->slurm->arrays[0]->is.job[0];
 }
-// The next one may be on its way in the turn in which this one got its number.
+// The next array may be on its way in the turn in which this one got its number.
 static bool first_array(brim_lab_sweep *sweep) {
   return sweep->slurm->count >= 1 && sweep->slurm->arrays[0]->is.job[0];
 }
 static bool three_arrays(brim_lab_sweep *sweep) {
   return sweep->slurm->count == 3 && sweep->slurm->arrays[2]->is.job[0];
 }
-// Submitted tasks are three. They may be in several arrays, where the first was ready a moment before the others.
+// True once three tasks are submitted. They may be in several arrays if the first was ready a moment before the others.
 static bool three_tasks(brim_lab_sweep *sweep) {
   size_t tasks = 0;
   for (size_t i = 0; i < sweep->slurm->count; i++) {
@@ -304,7 +304,7 @@ static bool two_submissions(brim_lab_sweep *sweep) {
   return lines_of("sbatch.log") >= 2;
 }
 
-// Every experiment is in the arrays that are not over exactly once.
+// Every unfinished experiment is in exactly one array.
 static void assert_each_once(brim_lab_sweep *sweep, int count) {
   const brim_lab_slurm *m = sweep->slurm;
   for (int n = 0; n < count; n++) {
@@ -318,7 +318,7 @@ static void assert_each_once(brim_lab_sweep *sweep, int count) {
   }
 }
 
-// All that is left is done, so that the sweep can end.
+// Finishes all experiments, so that the sweep can end.
 static void finish_all(brim_lab_sweep *sweep) {
   for (size_t k = 0; k < sweep->slurm->count; k++) {
     for (size_t i = 0; i < sweep->slurm->arrays[k]->is.count; i++) {
@@ -378,7 +378,7 @@ static void test_arrays_are_split(void **state) {
   brim_fs_list_free(names, count);
 }
 
-// The element's command line, and what is asked for several ranks.
+// The element's command line, and the resources for several ranks.
 static void test_ranks_and_the_script(void **state) {
   (void)state;
   fresh_fake(100);
@@ -429,7 +429,7 @@ static void test_a_lost_answer_of_a_submitted_array(void **state) {
   brim_lab_sweep *sweep = start(3, 100);
   put("sbatch.mode", "late");
   sweep->slurm->options.timeout_ms = 3000;
-  TURN_UNTIL(sweep, one_array);  // by its name in the queue
+  TURN_UNTIL(sweep, one_array);  // found by its name in the queue
   assert_string_equal(sweep->slurm->arrays[0]->is.job, "1");
   look_times(sweep, 6);
   assert_int_equal(lines_of("sbatch.log"), 1);
@@ -450,13 +450,14 @@ static void test_a_lost_answer_of_no_array(void **state) {
   while (sweep->slurm->phase == BRIM_LAB_SLURM_SUBMIT) (void)turn(sweep);
   take_away("sbatch.mode");
   sweep->slurm->options.timeout_ms = 60000;
-  assert_int_equal(sweep->slurm->count, 1);  // it is looked for before anything is submitted again
+  // brim looks for the array before it submits anything again
+  assert_int_equal(sweep->slurm->count, 1);
   TURN_UNTIL(sweep, no_array);
   sweep->slurm->hold_ms = 0;
   TURN_UNTIL(sweep, one_array);
   assert_int_equal(lines_of("sbatch.log"), 2);
   assert_string_not_equal(first, sweep->slurm->arrays[0]->is.name);
-  // if the first comes after all, its elements find no file and end
+  // if the first array arrives after all, its elements find no file and end
   brim_slurm_array late;
   assert_status(brim_slurm_array_read("place", first, &late), BRIM_ENOENT);
   assert_each_once(sweep, 3);
@@ -501,12 +502,12 @@ static void test_refusals(void **state) {
   finish_all(sweep);
 }
 
-// A sweep that was killed while sbatch ran: the next one finds the array by its name.
+// A sweep that was killed while sbatch ran: the next sweep finds the array by its name.
 static void test_a_killed_sweep(void **state) {
   (void)state;
   brim_lab_sweep *sweep = start(3, 100);
   TURN_UNTIL(sweep, one_array);
-  sweep->slurm->arrays[0]->is.job[0] = '\0';  // as if it had not answered yet
+  sweep->slurm->arrays[0]->is.job[0] = '\0';  // as if Slurm had not answered yet
   assert_ok(brim_slurm_array_write("place", &sweep->slurm->arrays[0]->is));
   brim_lab_sweep_close(sweep);
   sweep = open_sweep();
@@ -523,7 +524,7 @@ static void test_a_killed_sweep(void **state) {
 static void test_reused_ids(void **state) {
   (void)state;
   fresh_fake(100);
-  // jobs of the same number, of others and of the past: every one of them counts for nothing
+  // jobs of the same number that belong to others or to the past: none of them counts
   put("always",
       "1|0|FAILED|node9|other|None\n1|1|RUNNING|node9|brim-grid-one-old|None\n"
       "1|N/A|COMPLETED|node9|batch|None\n");
@@ -548,7 +549,7 @@ static void test_reused_ids(void **state) {
   TURN_UNTIL(sweep, one_array);
   assert_string_equal(sweep->slurm->arrays[0]->is.job, "1");
   assert_string_not_equal(sweep->slurm->arrays[0]->is.name, first);
-  // the first array's rows are in the queue still, and ended; the second's wait
+  // the rows of the first array are still in the queue, as ended; those of the second wait
   look_times(sweep, 4);
   assert_int_equal(sweep->slurm->count, 1);
   assert_int_equal(lines_of("sbatch.log"), 2);
@@ -582,7 +583,7 @@ static void test_without_accounts(void **state) {
   put("queue", "");  // Slurm has forgotten them
   while (!two_submissions(sweep)) (void)turn(sweep);
   TURN_UNTIL(sweep, one_array);
-  assert_int_equal(lines_of("sacct.log"), 1);  // asked once: there are no accounts
+  assert_int_equal(lines_of("sacct.log"), 1);  // tried once: there are no accounts
   assert_failure(sweep, 0, "infrastructure");
   assert_int_equal(state_of(sweep, 1), BRIM_EXP_DONE);
   assert_int_equal(sweep->slurm->arrays[0]->is.count, 1);
@@ -615,7 +616,8 @@ static void test_by_accounts(void **state) {
   assert_failure(sweep, 0, "oom_host");
   assert_failure(sweep, 1, "interrupted");
   assert_failure(sweep, 2, "infrastructure");
-  assert_failure(sweep, 3, "infrastructure");  // of another array, or not ended: not known
+  // rows of another array, or of jobs that have not ended: unknown
+  assert_failure(sweep, 3, "infrastructure");
   finish_all(sweep);
 }
 
@@ -627,7 +629,7 @@ static void test_garbage_changes_nothing(void **state) {
   put("squeue.mode", "garbage");
   look_times(sweep, 5);
   assert_true(said(sweep, "lines that brim cannot read"));
-  put("squeue.mode", "zero");  // it does not end the answer
+  put("squeue.mode", "zero");  // a zero byte does not end the answer
   look_times(sweep, 5);
   assert_int_equal(state_of(sweep, 0), BRIM_EXP_LEASED);
   assert_each_once(sweep, 2);
@@ -652,7 +654,7 @@ static void test_garbage_changes_nothing(void **state) {
   brim_lab_sweep_close(sweep);
 }
 
-// A program that cannot even start: each element is an attempt, and the lab's limit ends it.
+// A program that cannot even start: each element counts as an attempt, and the lab's limit ends them.
 static void test_elements_that_never_start(void **state) {
   (void)state;
   brim_lab_sweep *sweep = start(1, 100);
@@ -682,7 +684,7 @@ static void test_scancel_pauses(void **state) {
   finish_all(sweep);
 }
 
-// An element that has ended belongs to the past, also for the next sweep.
+// An ended element counts as past for the next sweep too.
 static void test_ended_elements_stay_ended(void **state) {
   (void)state;
   brim_lab_sweep *sweep = start(2, 100);
@@ -698,7 +700,7 @@ static void test_ended_elements_stay_ended(void **state) {
   brim_lab_sweep_close(sweep);
   sweep = open_sweep();
   look_times(sweep, 4);
-  assert_int_equal(state_of(sweep, 0), BRIM_EXP_LEASED);  // of the second array's element
+  assert_int_equal(state_of(sweep, 0), BRIM_EXP_LEASED);  // by the second array's element
   assert_each_once(sweep, 2);
   brim_lab_sweep_close(sweep);
 }

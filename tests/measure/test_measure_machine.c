@@ -17,7 +17,7 @@ static const brim_machine_sizes small = {.least = 16,
                                          .product_ms = 1000,
                                          .window_ms = 0.02,
                                          .windows = 2,
-                                         .spread = 1e9};  // whatever this machine does meanwhile
+                                         .spread = 1e9};  // any spread of this machine is fine
 
 #define assert_rate(rate) assert_true(isfinite(rate) && (rate) > 0)
 
@@ -56,7 +56,7 @@ static void test_ref(void **state) {
   assert_rate(c.gemm_fp16_flops);
   assert_rate(c.copy_bytes_per_s);
   assert_rate(c.launches_per_s);
-  // it would be fp32 by another name; and the device is the host
+  // tf32 would be fp32 by another name; and the device is the host
   assert_true(isnan(c.gemm_tf32_flops));
   assert_true(isnan(c.h2d_pinned_bytes_per_s) && isnan(c.h2d_pageable_bytes_per_s));
   fixture_close(&f);
@@ -91,7 +91,7 @@ static void test_sizes(void **state) {
   device.info.total_bytes = 140ull << 30;
   brim_machine_sizes s = brim_machine_sizes_of(&device);
   assert_true(s.most == 8192 && s.most_fp32 == 4096);
-  // a small card: what it takes stays an eighth
+  // a small card: its buffers still take an eighth
   device.info.total_bytes = 2ull << 30;
   s = brim_machine_sizes_of(&device);
   assert_true(s.most == 4096 && s.most_fp32 == 4096);
@@ -109,7 +109,7 @@ static void test_sizes(void **state) {
 
 //---------------------------------- by a clock of its own ----------------------------------
 
-// Nanoseconds that the events of the late device say, one after the other; the last one stays.
+// Nanoseconds that the late device's events report, one after the other; the last one repeats.
 static struct {
   brim_backend table;
   const brim_backend *inner;
@@ -154,7 +154,7 @@ static void test_rates(void **state) {
     brim_device *device = open_late(refused, us, 1);
     assert_ok(brim_machine_measure(device, &small, &how, &c, &cut));
     assert_false(cut);
-    // four in one launch: a quarter of a microsecond each
+    // four products in one launch: a quarter of a microsecond each
     assert_near(c.gemm_bf16_flops, 2.0 * 64 * 64 * 64 / 0.25e-6);
     assert_near(c.gemm_tf32_flops, 2.0 * 64 * 64 * 64 / 0.25e-6);
     assert_near(c.gemm_fp32_flops, 2.0 * 32 * 32 * 32 / 0.25e-6);
@@ -164,7 +164,7 @@ static void test_rates(void **state) {
     assert_int_equal(lazy_count(device)->captures > 0, refused == 0);
     lazy_close(device);
   }
-  // nothing is put together where a single one is long enough; an addition moves three
+  // a single operation that is long enough is not repeated in one launch; an addition moves three buffers
   brim_machine_sizes longer = small;
   longer.window_ms = 1e-6;
   brim_device *device = open_late(0, us, 1);
@@ -172,7 +172,7 @@ static void test_rates(void **state) {
   assert_near(c.copy_bytes_per_s, 3.0 * 65536 / 1e-6);
   assert_int_equal(lazy_count(device)->captures, 0);
   lazy_close(device);
-  // products that would take too long stay small: 32 is foreseen at 8 us
+  // products that would take too long stay small: one of 32 is predicted to take 8 us
   longer.product_ms = 7e-3;
   device = open_late(0, us, 1);
   assert_ok(brim_machine_measure(device, &longer, &how, &c, &cut));
@@ -183,7 +183,7 @@ static void test_rates(void **state) {
 
 static void test_the_best_median_counts(void **state) {
   (void)state;
-  // two that do not count, then two windows of three
+  // two warm-up runs, then two windows of three
   static const int64_t ns[] = {90, 2000000, 900, 500, 700, 600, 100, 800};
   char from[8] = "", to[8];
   const brim_device_work work = {.dst = to, .src = from, .bytes = 8, .direction = BRIM_COPY_H2D};
@@ -198,7 +198,7 @@ static void test_the_best_median_counts(void **state) {
   lazy_close(device);
 }
 
-// At every measurement there is: nothing stays behind, and nothing is remembered.
+// A stop at every measurement in turn: nothing stays allocated, and nothing is remembered.
 static void test_stopped(void **state) {
   (void)state;
   static const int64_t us[] = {1000};
@@ -238,8 +238,8 @@ static void test_little_memory(void **state) {
     brim_device *device = open_gpu();
     how.memory_limit = 0;
     if (way == 0) gpu.others = gpu.total - gpu.context - 2 * MIB;
-    if (way == 1) how.memory_limit = MIB / 2;  // the user's word
-    // another process takes it when the first buffer is asked for: then it is met
+    if (way == 1) how.memory_limit = MIB / 2;  // a limit that the user set
+    // another process takes the memory when the first buffer is asked for: the allocation fails
     if (way == 2) gpu.others_at_alloc = gpu.total - gpu.context - 2 * MIB;
     assert_ok(brim_machine_measure(device, &larger, &how, &c, &cut));
     assert_true(cut);
@@ -248,14 +248,14 @@ static void test_little_memory(void **state) {
 #undef X
     close_gpu(device);
   }
-  // nothing at all
+  // no memory at all
   brim_device *device = open_gpu();
   gpu.others = gpu.total;
   assert_ok(brim_machine_get(device, &small, &how, &c));
 #define X(name) assert_true(isnan(c.name));
   BRIM_MACHINE_MAP(X)
 #undef X
-  assert_false(brim_fs_exists("little/ceilings.json"));  // next time there may be more
+  assert_false(brim_fs_exists("little/ceilings.json"));  // there may be more next time
   close_gpu(device);
 }
 
@@ -286,7 +286,7 @@ static void test_every_allocation_may_fail(void **state) {
 
 //---------------------------------- the cache ----------------------------------
 
-// The only key of a cache, or "".
+// The only key of a cache, or "" if it has none or several.
 static void only_key(const char *path, char out[512]) {
   json_t *root = NULL;
   const char *key;
@@ -321,7 +321,7 @@ static void test_remembered_by_key(void **state) {
   assert_ok(brim_machine_ceilings_store("known", key, &made_up));
   assert_ok(brim_machine_get(device, &small, &how, &c));
   assert_true(is_made_up(&c));
-  // another driver, another card, another library: measured, and the first stays
+  // another driver, card or library: measured again, and the first entry stays
   how.driver = "1.2.4";
   assert_ok(brim_machine_get(device, &small, &how, &c));
   assert_false(is_made_up(&c));
@@ -336,12 +336,12 @@ static void test_remembered_by_key(void **state) {
   snprintf(device->info.library, sizeof device->info.library, "fake 1.0");
   assert_ok(brim_machine_get(device, &small, &how, &c));
   assert_true(is_made_up(&c));
-  // beaten by something: measured again
+  // a setting ran faster: measured again
   brim_machine_ceilings_doubt(device, &how);
   assert_ok(brim_machine_get(device, &small, &how, &c));
   assert_false(is_made_up(&c));
   assert_rate(c.gemm_fp32_flops);
-  // what a CPU can do depends on its threads
+  // a CPU's limits depend on its threads
   device->info.kind = BRIM_DEVICE_CPU;
   device->info.id[0] = '\0';
   brim_fs_remove("known/ceilings.json");
@@ -350,7 +350,7 @@ static void test_remembered_by_key(void **state) {
   only_key("known/ceilings.json", key);
   assert_non_null(strstr(key, " | 2 threads | "));
   how.folder = "known/ceilings.json/x";
-  brim_machine_ceilings_doubt(device, &how);  // nothing to forget, and no failure
+  brim_machine_ceilings_doubt(device, &how);  // no entry to forget is no failure
   close_gpu(device);
 }
 
@@ -375,7 +375,7 @@ static void test_nulls_are_not_remembered(void **state) {
     assert_ok(brim_machine_ceilings_load("nulls", key, &c));
     assert_rate(c.gemm_fp32_flops);
   }
-  // in doubt the entry is marked, and the others stay
+  // a doubtful entry is marked, and the others stay
   assert_ok(brim_machine_ceilings_store("nulls", "another", &made_up));
   brim_machine_ceilings_doubt(device, &how);
   assert_ok(brim_machine_ceilings_load("nulls", key, &c));
@@ -388,7 +388,7 @@ static void test_nulls_are_not_remembered(void **state) {
 
 //---------------------------------- beside other programs ----------------------------------
 
-// A second between two readings of a machine with two cores; `others` of them are in use.
+// A second between two readings of a machine with two cores; other programs use `others` of them.
 static struct {
   double others;
   int64_t asked;
@@ -438,7 +438,7 @@ static void test_busy_is_measured_again(void **state) {
   fixture_close(&f);
 }
 
-// An older brim did not write how busy the machine was.
+// An older brim did not record how busy the machine was.
 static void test_without_a_load_is_measured_again(void **state) {
   (void)state;
   const brim_host_provider host = {.name = "fake", .sample = read_busy};
@@ -462,7 +462,7 @@ static void test_without_a_load_is_measured_again(void **state) {
   fixture_close(&f);
 }
 
-// Faster than the machine: by the ceiling of its own precision, of what ran.
+// A result faster than the machine: compared with the ceiling of the precision that ran.
 static void test_exceeded(void **state) {
   (void)state;
   brim_result r[2];
@@ -488,12 +488,12 @@ static void test_exceeded(void **state) {
   assert_false(brim_machine_exceeded(r, 2));
 }
 
-// Another program uses the machine: the best is taken for now, and for now only.
+// Another program uses the machine: the best figures count for this run, and are not remembered.
 static void test_unsteady_is_not_remembered(void **state) {
   (void)state;
-  // single ones of a millisecond and more; the second window of the first copies is slower
+  // single operations of a millisecond and more; the second window of the first copies is slower
   static const int64_t steady[] = {1000000};
-  // (those before count for nothing)
+  // (the first two are warm-up)
   static const int64_t once[] = {2000000, 1000000, 9000000, 9000000, 9000000, 7000000,
                                  7000000, 7000000, 1000000, 1000000, 1000000, 1000000,
                                  1000000, 1300000, 1300000, 1300000, 1000000};
@@ -539,7 +539,7 @@ static void test_a_broken_cache_is_replaced(void **state) {
     assert_ok(brim_machine_ceilings_load("broken", "a", &c));
     assert_true(is_made_up(&c));
   }
-  // folders that cannot be
+  // folders that cannot exist
   brim_device *device = open_gpu();
   brim_machine_options how = {.folder = "broken/ceilings.json/x"};
   assert_ok(brim_machine_get(device, &small, &how, &c));
@@ -569,7 +569,7 @@ static void test_results_have_it(void **state) {
   fixture_close(&f);
 }
 
-// `brim top` has no device open: it asks by the GPU alone, and takes the best of all entries.
+// `brim top` has no device open: it looks entries up by the GPU alone, and takes the best of all.
 static void test_what_is_remembered_of_a_gpu(void **state) {
   (void)state;
   brim_machine_ceilings a, b, c;

@@ -1,5 +1,5 @@
-// Several replicas at once: each its own part of the data, all of them running while any is measured,
-// and those that fail told beside those that ran.
+// Several replicas at once: each with its own part of the data, all running while any of them is measured. Replicas
+// that fail are reported beside those that ran.
 #include <math.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -10,21 +10,21 @@
 
 enum { REPLICAS = 3 };
 
-// One per test program: a workload's table has no context. Replicas are told apart by their state.
+// Static, because a workload's table has no context. The pointer to its state identifies a replica.
 static struct {
   const brim_workload_table *inner;
   void *state[REPLICAS];
   atomic_int steps[REPLICAS];
-  int fail_configure;  // this replica's; -1 = none
+  int fail_configure;  // this replica fails; -1 = none
   brim_status configure_status;
-  int fail_step;  // this replica's, in its third step; -1 = none
+  int fail_step;  // this replica fails in its third step; -1 = none
   brim_status step_status;
-  bool chained;        // a step of replica 1 waits for one of replica 0
-  atomic_int starved;  // how often it waited in vain
+  bool chained;        // a step of replica 1 waits for a step of replica 0
+  atomic_int starved;  // steps that waited in vain
   volatile sig_atomic_t stop;
-  int stop_at;  // from so many steps of replica 0 on; 0 = never
+  int stop_at;  // stop after this many steps of replica 0; 0 = never
   int rank[REPLICAS], world[REPLICAS];
-  int64_t delay_ns[REPLICAS];  // of each step
+  int64_t delay_ns[REPLICAS];  // added to each step
 } seen;
 
 static int replica_of(const void *work) {
@@ -34,7 +34,7 @@ static int replica_of(const void *work) {
   abort();
 }
 
-// Until replica 0 has continued, at most two seconds: when all leave, it does not.
+// Waits for the next step of replica 0, at most two seconds: when all replicas stop, there is none.
 static void wait_for_first(void) {
   int before = atomic_load(&seen.steps[0]);
   brim_time start = brim_clock_now();
@@ -136,7 +136,7 @@ static void test_all_run_while_one_is_measured(void **state) {
   assert_ok(brim_scaling_run(t.replicas, 2, &t.setting, &t.options, &t.out));
   assert_int_equal(t.out.devices, 2);
   assert_int_equal(t.out.ran, 2);
-  assert_true(atomic_load(&seen.starved) <= 1);  // the step in which all left
+  assert_true(atomic_load(&seen.starved) <= 1);  // the step in which all stopped
   for (int i = 0; i < 2; i++) {
     assert_replica(&t.out.replicas[i]);
     assert_int_equal(seen.rank[i], i);
@@ -183,9 +183,9 @@ static void test_a_replica_without_memory(void **state) {
   assert_true(isnan(t.out.replicas[1].samples_per_s));
   assert_replica(&t.out.replicas[0]);
   assert_replica(&t.out.replicas[2]);
-  // it takes part again as soon as there is room
+  // the replica takes part again as soon as there is room
   assert_int_equal(t.replicas[1].status, BRIM_OK);
-  // of two, one that is left is no measurement of two
+  // one of two that is left does not count as a measurement of two
   brim_scaling_deinit(&t.out);
   assert_ok(brim_scaling_run(t.replicas, 2, &t.setting, &t.options, &t.out));
   assert_int_equal(t.out.ran, 0);
@@ -216,7 +216,7 @@ static void test_a_replica_that_crashes(void **state) {
   assert_int_equal(t.out.ran, 2);
   assert_int_equal(t.out.replicas[2].failure, BRIM_FAILURE_CRASH);
   assert_false(t.out.result.stable);
-  assert_int_equal(t.replicas[2].status, BRIM_EDEVICE);  // and is not asked again
+  assert_int_equal(t.replicas[2].status, BRIM_EDEVICE);  // and is not tried again
   brim_scaling_deinit(&t.out);
   atomic_store(&seen.steps[2], 0);
   assert_ok(brim_scaling_run(t.replicas, 3, &t.setting, &t.options, &t.out));
@@ -294,7 +294,7 @@ static void test_no_memory_for_it(void **state) {
   team_close(&t);
 }
 
-// Devices that run on their own: computing is one phase, and what is left of a step was waited for.
+// Devices that run on their own: computing is one phase, and the remaining time of a step is waiting.
 static void test_on_gpus(void **state) {
   (void)state;
   fixture f[2];
@@ -322,10 +322,10 @@ static void test_on_gpus(void **state) {
     assert_replica(&out.replicas[i]);
     assert_true(out.replicas[i].phase_ms[BRIM_PHASE_COMPUTE] > 0);
     assert_true(isnan(out.replicas[i].phase_ms[BRIM_PHASE_FORWARD]));
-    assert_int_equal(lazy_count(f[i].device)->waiting, 0);  // nothing is left running
+    assert_int_equal(lazy_count(f[i].device)->waiting, 0);  // nothing still runs
     assert_int_equal(lazy_count(f[i].device)->events, events);
   }
-  // it exchanges through the host, beside what it computes
+  // exchanges run through the host, beside the computation
   assert_ok(brim_scaling_exchange_run(replicas, 2, &setting, &how, &out));
   assert_int_equal(out.exchange.failure, BRIM_FAILURE_NONE);
   for (int i = 0; i < 2; i++) {
@@ -333,7 +333,7 @@ static void test_on_gpus(void **state) {
     assert_int_equal(brim_device_ranks(f[i].device), 1);  // and is no rank any more
   }
   brim_scaling_deinit(&out);
-  // one without streams beside is reported
+  // a device without a second stream is reported
   for (int i = 0; i < 2; i++) lazy_without_streams(f[i].device);
   assert_ok(brim_scaling_exchange_run(replicas, 2, &setting, &how, &out));
   assert_int_equal(out.exchange.failure, BRIM_FAILURE_UNSUPPORTED);
@@ -349,7 +349,7 @@ static void test_on_gpus(void **state) {
 
 //---------------------------------- with the exchange of gradients ----------------------------------
 
-// Without it first, as it is always done; its steps do not count.
+// Runs without exchanges first, as the program always does. Those steps do not count.
 static void run_first(team *t, size_t count) {
   assert_ok(brim_scaling_run(t->replicas, count, &t->setting, &t->options, &t->out));
   assert_int_equal(t->out.ran, (int)count);
@@ -386,12 +386,12 @@ static void test_ranks(void **state) {
     assert_exchanged(&t.out.exchange);
     assert_same_steps((int)count);
     assert_true(atomic_load(&seen.steps[0]) > 5);
-    // each has the setting's batch: a step of all has so many times as many samples
+    // each replica has the setting's batch: the samples of a step grow with their number
     const double rows = 500.0 / (double)count / ceil(500.0 / (double)count / 32) * (double)count;
     double made = t.out.exchange.samples_per_s * t.out.exchange.step_ms * 1e-3;
     assert_true(made > 0.98 * rows && made < 1.02 * rows);
     assert_no_ranks(&t);
-    // and what follows is as before
+    // later measurements are as before
     brim_scaling_deinit(&t.out);
     assert_ok(brim_scaling_run(t.replicas, count, &t.setting, &t.options, &t.out));
     assert_int_equal(t.out.ran, (int)count);
@@ -444,7 +444,7 @@ static void test_ranks_of_different_speeds(void **state) {
   assert_ok(brim_scaling_exchange_run(t.replicas, 3, &t.setting, &t.options, &t.out));
   assert_exchanged(&t.out.exchange);
   assert_same_steps(3);
-  assert_true(t.out.exchange.step_ms >= 4);  // the slowest one's
+  assert_true(t.out.exchange.step_ms >= 4);  // the slowest replica's
   team_close(&t);
 }
 
@@ -467,7 +467,7 @@ static void test_a_rank_that_fails(void **state) {
     assert_int_not_equal(e->failure, BRIM_FAILURE_NONE);
     assert_true(isnan(e->samples_per_s));
     assert_true(e->bucket_ms > 0);  // the exchange itself was timed
-    // one that crashed is not asked again; without it the others exchange
+    // a crashed replica is not tried again; the others exchange without it
     assert_int_equal(t.replicas[rank].status, rank % 2 ? BRIM_OK : BRIM_EDEVICE);
     assert_no_ranks(&t);
     team_close(&t);
@@ -516,7 +516,7 @@ static void test_ranks_of_those_that_ran(void **state) {
   assert_ok(brim_scaling_run(t.replicas, 3, &t.setting, &t.options, &t.out));
   assert_ok(brim_scaling_exchange_run(t.replicas, 3, &t.setting, &t.options, &t.out));
   assert_exchanged(&t.out.exchange);
-  // one that is left exchanges nothing
+  // a single replica exchanges nothing
   t.replicas[2].status = BRIM_EDEVICE;
   brim_scaling_deinit(&t.out);
   assert_ok(brim_scaling_run(t.replicas, 1, &t.setting, &t.options, &t.out));
@@ -525,7 +525,7 @@ static void test_ranks_of_those_that_ran(void **state) {
   team_close(&t);
 }
 
-// A workload that trains on one device alone, and a device that cannot exchange.
+// A workload that trains on one device only, and a device that cannot exchange.
 static void test_no_ranks(void **state) {
   (void)state;
   team t;
@@ -546,7 +546,8 @@ static void test_no_memory_for_ranks(void **state) {
   team_open(&t);
   t.options.seconds = 1e-4;
   run_first(&t, 2);
-  for (uint64_t n = 20; n < 140; n += 17) {  // before, ranks would wait for one that never comes
+  // fails first: ranks would wait for one that never comes
+  for (uint64_t n = 20; n < 140; n += 17) {
     brim_alloc_fail_nth(n, 0);
     brim_status status = brim_scaling_exchange_run(t.replicas, 2, &t.setting, &t.options, &t.out);
     brim_alloc_fail_nth(0, 0);

@@ -7,7 +7,7 @@
 #include "monitor/monitor_int.h"
 
 #define MS FAKE_NVML_MS
-#define NEVER 3600.0  // a period after which no test runs any more
+#define NEVER 3600.0  // a period that no test outlasts
 #define BIT(id) (1u << BRIM_THROTTLE_BIT_##id)
 
 // A sampler with the test's own time, whose thread sleeps.
@@ -76,7 +76,7 @@ static void test_texts(void **state) {
   assert_string_equal(text, "power cap, heat");
   brim_throttle_text(~0u, text, sizeof text);
   assert_string_equal(text, "power cap, power brake, heat, hardware slowdown, application clocks");
-  // cut, never past the end
+  // cut off, but never written past the end
   char small[8] = "xxxxxxx";
   brim_throttle_text(~0u, small, sizeof small);
   assert_string_equal(small, "power c");
@@ -95,7 +95,7 @@ static void test_bits(void **state) {
   assert_int_equal(brim_throttle_bits(0x20), BIT(THERMAL));
   assert_int_equal(brim_throttle_bits(0x40), BIT(THERMAL));
   assert_int_equal(brim_throttle_bits(0x8), BIT(HARDWARE));
-  // the general bit beside its cause is the cause
+  // a general bit beside a specific one counts as the specific one
   assert_int_equal(brim_throttle_bits(0x48), BIT(THERMAL));
   assert_int_equal(brim_throttle_bits(0x88), BIT(POWER_BRAKE));
   assert_int_equal(brim_throttle_bits(0x28), BIT(THERMAL) | BIT(HARDWARE));
@@ -123,12 +123,12 @@ static void test_steady(void **state) {
   assert_near(u.clock_max_mhz, 1980, 0);
   assert_near(u.temperature_c, 60, 0);
   assert_int_equal(u.throttle, 0);
-  // reading does not end it
+  // reading does not end the interval
   u = run(s, 20, 50 * MS);
   assert_near(u.seconds, 2, 1e-9);
   assert_int_equal(u.readings, 40);
   assert_near(u.energy_j, 1200, 0.02);
-  // the next one begins with nothing of this one
+  // the next interval begins empty
   fake_nvml_becomes(FAKE_NVML_HOT);
   brim_gpu_sampler_mark(s);
   u = run(s, 10, 50 * MS);
@@ -155,7 +155,7 @@ static void test_the_clock_falls(void **state) {
   assert_near(u.power_w, 600 * 0.425 + 300 * 0.575, 20);  // the counter's first step left out
   assert_near(u.energy_j, u.power_w * u.seconds, 1e-9);
   close_sampler(s);
-  // as many of the one as of the other
+  // as many high readings as low ones
   s = open_scripted();
   fake_nvml_at(525 * MS, FAKE_NVML_HOT);
   brim_gpu_sampler_mark(s);
@@ -260,20 +260,20 @@ static void test_without_a_counter(void **state) {
   assert_near(u.energy_j, 450, 1e-6);
   assert_int_equal(fake_nvml_calls(FAKE_NVML_ENERGY), 1);
   close_sampler(s);
-  // the other way round
+  // an energy counter without power readings
   fake_nvml_reset(true);
   fake_nvml.code[FAKE_NVML_POWER] = BRIM_NVML_NOT_SUPPORTED;
   s = open_sampler(&api);
   u = run(s, 20, 50 * MS);
   assert_near(u.power_w, 600, 0.1);
-  // and neither, in an interval too short for the counter
+  // neither, in an interval too short for the counter
   brim_gpu_sampler_mark(s);
   u = run(s, 2, 50 * MS);
   assert_true(isnan(u.power_w) && isnan(u.energy_j));
   close_sampler(s);
 }
 
-// The driver is loaded again in the middle of an interval: there is no difference.
+// The driver is reloaded in the middle of an interval: the counter gives no difference.
 static void test_counter_starts_anew(void **state) {
   (void)state;
   brim_gpu_sampler *s = open_scripted();
@@ -298,7 +298,7 @@ static void test_short_intervals(void **state) {
   assert_near(u.clock_mhz, 1980, 0);
   u = run(s, 1, 1);
   assert_near(u.sm_percent, 90, 1e-6);
-  // no time at all
+  // an interval of no length
   brim_gpu_sampler_mark(s);
   u = run(s, 1, 0);
   assert_true(isnan(u.seconds) && isnan(u.energy_j));
@@ -310,7 +310,7 @@ static void test_gpm_failures(void **state) {
   (void)state;
   brim_gpu_sampler *s = open_scripted();
   brim_gpu_usage u;
-  // one that does not work, and figures no GPU has
+  // calls that fail, and readings that no GPU has
   fake_nvml.metric_code[BRIM_NVML_GPM_ANY_TENSOR_UTIL] = BRIM_NVML_NOT_SUPPORTED;
   u = run(s, 5, 50 * MS);
   assert_true(isnan(u.tensor_percent));
@@ -329,7 +329,7 @@ static void test_gpm_failures(void **state) {
   u = run(s, 1, 50 * MS);
   assert_no_activity(&u);
   fake_nvml.gpm_scale = 1;
-  // a failure that passes costs its interval
+  // a temporary failure costs its interval
   fake_nvml.code[FAKE_NVML_GPM_SAMPLE] = BRIM_NVML_UNKNOWN_ERROR;
   brim_gpu_sampler_mark(s);
   fake_nvml.code[FAKE_NVML_GPM_SAMPLE] = 0;
@@ -338,7 +338,7 @@ static void test_gpm_failures(void **state) {
   brim_gpu_sampler_mark(s);
   u = run(s, 5, 50 * MS);
   assert_near(u.sm_percent, 90, 1e-6);
-  // without permission: asked once, and all else still works
+  // without permission: tried once, and everything else works
   fake_nvml.code[FAKE_NVML_GPM_SAMPLE] = BRIM_NVML_NO_PERMISSION;
   brim_gpu_sampler_mark(s);
   int asked = fake_nvml_calls(FAKE_NVML_GPM_SAMPLE);
@@ -381,7 +381,7 @@ static void test_without_gpm(void **state) {
 
 static void test_old_driver(void **state) {
   (void)state;
-  // names of before; one of the new ones that is there and says no
+  // the calls' older names; then a new call that reports itself unsupported
   for (int i = 0; i < 2; i++) {
     fake_nvml_reset(true);
     brim_nvml_api api = fake_nvml_api();
@@ -398,7 +398,7 @@ static void test_old_driver(void **state) {
     assert_int_equal(fake_nvml_calls(FAKE_NVML_EVENT_REASONS), i);
     close_sampler(s);
   }
-  // none of the calls: unknown, and nothing to be reported about it
+  // none of the calls: unknown, and no warning
   fake_nvml_reset(true);
   const brim_nvml_api bare = {.init = fake_nvml_init,
                               .shutdown = fake_nvml_shutdown,
@@ -458,7 +458,7 @@ static void test_lost(void **state) {
                    asked);
   assert_int_equal(warnings, 1);
   close_sampler(s);
-  // noticed first by the caller that marks
+  // noticed first by the thread that marks
   s = open_scripted();
   fake_nvml_lose();
   brim_gpu_sampler_mark(s);
@@ -489,7 +489,7 @@ static void test_errors_that_pass(void **state) {
   assert_int_equal(u.readings, 21);
   assert_near(u.clock_mhz, 1980, 0);
   assert_int_equal(warnings, 0);
-  // one answer between
+  // one answer in between
   fake_nvml.code[FAKE_NVML_POWER] = 0;
   u = run(s, 1, 50 * MS);
   assert_int_equal(u.readings, 22);
@@ -581,7 +581,7 @@ static void test_thread(void **state) {
   brim_gpu_sampler_read(s, &u);
   assert_nothing(&u);
   close_sampler(s);
-  // stopped at once, with a period that is long yet
+  // stops at once, in the middle of a long period
   fake_nvml_reset(false);
   s = open_sampler(&api);
   close_sampler(s);

@@ -182,13 +182,13 @@ static void test_one_missing(void **state) {
 
 //---------------------------------- calls that are missing ----------------------------------
 
-// Members of the table and the keys that are unknown without them; "" = another call steps in.
+// A missing member of the table and the keys that are unknown without it; "" = another call replaces it.
 static const struct {
   size_t member;
   const char *keys;
 } without[] = {
     {FAKE_TOP_AT(memory), ""},
-    {FAKE_TOP_AT(utilisation), "memory_busy_percent"},  // gpu_percent: GPM steps in
+    {FAKE_TOP_AT(utilisation), "memory_busy_percent"},  // gpu_percent: GPM replaces it
     {FAKE_TOP_AT(power), "power_w targets hang hang_s"},
     {FAKE_TOP_AT(power_limit), "power_limit_w targets hang hang_s"},
     {FAKE_TOP_AT(power_default), "power_limit_default_w"},
@@ -265,16 +265,16 @@ static bool unknown(const json_t *value) {
   return !value || json_is_null(value) || json_is_false(value);
 }
 
-// The keys of the list are unknown, and all others unchanged.
+// Asserts that the keys of the list are unknown, and all others unchanged.
 static void compare(const json_t *all, json_t *fewer, const char *keys, size_t row) {
   const char *key;
   json_t *value;
   json_object_foreach(fewer, key, value) {
     const json_t *before = json_object_get(all, key);
     bool listed = lists(keys, key);
-    if (!strcmp(key, "targets")) continue;  // three values: the other tests
+    if (!strcmp(key, "targets")) continue;  // three values: other tests check them
     bool good = listed ? unknown(value) : json_equal(value, before);
-    // what steps in for GPM's figures of PCIe is another measurement
+    // NVML's PCIe figures replace GPM's and differ from them
     if (listed && brim_str_starts(key, "pcie_") && !json_equal(value, before)) good = true;
     if (!good) fail_msg("row %zu: key %s", row, key);
   }
@@ -292,7 +292,7 @@ static void test_missing_calls(void **state) {
     json_t *gpu = gpu_json(&api, 2);
     compare(complete, gpu, without[i].keys, i);
     json_decref(gpu);
-    // the call is there and is not supported: the same, and it is not asked again and again
+    // the call exists and reports that it is unsupported: the same result, and no second try
     static const int codes[] = {BRIM_NVML_NOT_SUPPORTED, BRIM_NVML_NO_PERMISSION,
                                 BRIM_NVML_UNKNOWN_ERROR};
     for (size_t k = 0; k < sizeof codes / sizeof *codes; k++) {
@@ -300,7 +300,7 @@ static void test_missing_calls(void **state) {
       fake_top.fail_at = without[i].member;
       fake_top.fail_code = codes[k];
       if (without[i].keys[0] == '\0' && k == 2)
-        continue;  // nothing steps in for a failure that passes
+        continue;  // nothing replaces a call that fails temporarily
       gpu = gpu_json(&all, 2);
       compare(complete, gpu, without[i].keys, i);
       json_decref(gpu);
@@ -336,7 +336,7 @@ static void test_bare_library(void **state) {
   brim_top_close(&top);
 }
 
-// GPM has no PCIe figures here, or is not wanted: NVML measures, once per direction and reading.
+// GPM has no PCIe figures here, or is turned off: NVML measures, once per direction and reading.
 static void test_pcie(void **state) {
   (void)state;
   fake_top_reset(1);
@@ -346,7 +346,7 @@ static void test_pcie(void **state) {
   brim_top_view_init(&view);
   read_after(&top, 1, BRIM_TOP_WANT_ALL, &view);
   read_after(&top, 1, BRIM_TOP_WANT_ACTIVITY, &view);
-  // too soon for GPM: unknown, and still no reason to wait
+  // too early for GPM: unknown, but no reason to wait
   read_after(&top, 0.01, BRIM_TOP_WANT_ALL, &view);
   assert_true(isnan(view.gpus[0].pcie_rx) && isnan(view.gpus[0].sm_percent));
   assert_int_equal(fake_top_calls(FAKE_TOP_AT(pcie_throughput)), 0);
@@ -354,11 +354,11 @@ static void test_pcie(void **state) {
   read_after(&top, 1, 0, &view);
   assert_true(isnan(view.gpus[0].pcie_rx));
   assert_int_equal(fake_top_calls(FAKE_TOP_AT(pcie_throughput)), 0);
-  assert_int_equal(fake_top_calls(FAKE_TOP_AT(gpm_sample)), samples);  // not wanted, not touched
+  assert_int_equal(fake_top_calls(FAKE_TOP_AT(gpm_sample)), samples);  // turned off, so not called
   read_after(&top, 1, BRIM_TOP_WANT_PCIE, &view);
   assert_true(view.gpus[0].pcie_rx == 300 * 1048576.0 && view.gpus[0].pcie_tx == 60 * 1048576.0);
   assert_int_equal(fake_top_calls(FAKE_TOP_AT(pcie_throughput)), 2);
-  // the sample before is of another time
+  // the previous sample is too old
   read_after(&top, 1, BRIM_TOP_WANT_ACTIVITY, &view);
   assert_true(isnan(view.gpus[0].sm_percent));
   read_after(&top, 1, BRIM_TOP_WANT_ACTIVITY, &view);
@@ -367,7 +367,7 @@ static void test_pcie(void **state) {
   brim_top_close(&top);
 }
 
-// Eight GPUs without GPM: all are measured in the first reading, then two in each.
+// Eight GPUs without GPM: the first reading measures all, later ones two each.
 static void test_pcie_turns(void **state) {
   (void)state;
   fake_top_reset(8);
@@ -385,7 +385,7 @@ static void test_pcie_turns(void **state) {
   brim_top_close(&top);
 }
 
-// Values that seldom change are not read every time.
+// Values that seldom change are not read in each reading.
 static void test_cost(void **state) {
   (void)state;
   fake_top_reset(1);
@@ -405,7 +405,7 @@ static void test_cost(void **state) {
   assert_int_equal(fake_top_calls(FAKE_TOP_AT(by_index)), 1);
   assert_int_equal(fake_top_calls(FAKE_TOP_AT(clock_max)), 2);
   assert_int_equal(fake_top_calls(FAKE_TOP_AT(ecc_mode)), 3);  // at the opening, after 5 s and 10 s
-  assert_int_equal(fake_top_calls(FAKE_TOP_AT(processes_use)), 0);  // there are no processes
+  assert_int_equal(fake_top_calls(FAKE_TOP_AT(processes_use)), 0);  // processes are turned off
   assert_true(total - before <= 10 * 28);
   brim_top_view_deinit(&view);
   brim_top_close(&top);
@@ -436,7 +436,7 @@ static void test_lost(void **state) {
   const brim_top_event *event = find_event(&view, "lost");
   assert_non_null(event);
   assert_int_equal(event->gpu, 1);
-  // it is asked no more, and one event reports the loss
+  // a lost GPU is not called again, and one event reports the loss
   fake_top.gpu[1].lost = false;
   read_after(&top, 1, BRIM_TOP_WANT_ALL, &view);
   assert_int_equal(view.gpus[1].lost, BRIM_TOP_YES);
@@ -469,7 +469,7 @@ static void test_silent(void **state) {
   brim_top_close(&top);
 }
 
-// The energy counter starts again; a violation's clock stands still or goes back.
+// The energy counter starts again; a violation's clock stops or goes back.
 static void test_counters_wrap(void **state) {
   (void)state;
   fake_top_reset(1);
@@ -538,7 +538,7 @@ static void test_hang(void **state) {
   assert_int_equal(view.gpus[0].hang, BRIM_TOP_NO);
   for (int i = 0; i < 12; i++) read_after(&top, 1, BRIM_TOP_WANT_ALL, &view);
   assert_int_equal(view.gpus[0].hang, BRIM_TOP_YES);
-  g->gpm[BRIM_NVML_GPM_DRAM_BW_UTIL] = 30;  // it moves data: it works
+  g->gpm[BRIM_NVML_GPM_DRAM_BW_UTIL] = 30;  // it moves data, so it works
   read_after(&top, 1, BRIM_TOP_WANT_ALL, &view);
   assert_int_equal(view.gpus[0].hang, BRIM_TOP_NO);
   brim_top_view_deinit(&view);
@@ -557,7 +557,8 @@ static void test_events(void **state) {
   read_after(&top, 1, 0, &view);
   assert_int_equal(view.event_count, 0);
   fake_top_xid(1, 79);
-  fake_top.events[fake_top.event_count++] = (brim_nvml_event){.type = 4};  // of another kind
+  // an event of another kind
+  fake_top.events[fake_top.event_count++] = (brim_nvml_event){.type = 4};
   fake_top.gpu[0].ecc[0][0] = 3;
   fake_top.gpu[0].ecc[1][0] = 1;
   fake_top.gpu[0].remapped[2] = 1;
@@ -576,7 +577,7 @@ static void test_events(void **state) {
   assert_non_null(strstr(find_event(&view, "row_remap")->text, "reset the GPU"));
   assert_non_null(find_event(&view, "retired_pages"));
   assert_int_equal(view.gpus[0].remap_pending, BRIM_TOP_YES);
-  // kept, not repeated; a flood keeps the newest
+  // events are kept, not repeated; a flood keeps the newest
   for (int i = 0; i < 64; i++) fake_top_xid(9, 31);
   fake_top_xid(0, 13);
   read_after(&top, 6, 0, &view);

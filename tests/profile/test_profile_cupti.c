@@ -1,5 +1,4 @@
-// The session with CUPTI over one of the tests' own: what adds up, what is lost and said so, what is
-// undone after a failure at any call.
+// The session with a fake CUPTI: sums, losses that are reported, and cleanup after a failure at any call.
 #include <math.h>
 
 #include "fake_cupti.h"
@@ -63,8 +62,8 @@ static void test_copies_beside_kernels(void **state) {
   fake_copy(BRIM_CUPTI_COPY_DTOH, 3, 2, 4, 1403, 1404);
   fake_copy(BRIM_CUPTI_COPY_DTOD, 3, 3, 5000, 1500, 1510);
   fake_copy(BRIM_CUPTI_COPY_PTOP, 3, 3, 6000, 1505, 1520);
-  fake_copy(BRIM_CUPTI_COPY_HTOH, 1, 1, 7000, 1550, 1590);  // no GPU's work
-  fake_copy(0, 0, 0, 9, 1600, 1603);                        // it does not say which way
+  fake_copy(BRIM_CUPTI_COPY_HTOH, 1, 1, 7000, 1550, 1590);  // not work of the GPU
+  fake_copy(0, 0, 0, 9, 1600, 1603);                        // the direction is unknown
   fake_memset(1700, 1706);
   brim_gpu_trace_sum sum = stop_at(trace, 2000);
   assert_int_equal(sum.kernels, 1);
@@ -92,7 +91,7 @@ static void test_nothing_ran(void **state) {
   assert_ms(sum.wall_ms, 500);
   assert_ms(sum.busy_ms, 0);
   assert_int_equal(sum.kernels + sum.copies + sum.dropped, 0);
-  // the clock of a machine may be set back
+  // a machine's clock may be set back
   assert_ok(brim_gpu_trace_start(trace));
   sum = stop_at(trace, 100);
   assert_ms(sum.wall_ms, 0);
@@ -107,8 +106,8 @@ static void test_records_outside_do_not_count(void **state) {
   assert_ok(brim_gpu_trace_start(trace));
   fake_kernel(100, 999);
   fake_copy(BRIM_CUPTI_COPY_HTOD, 1, 3, 64, 500, 600);
-  fake_kernel(900, 1010);   // the part from 1000 on
-  fake_kernel(1990, 2500);  // the part up to 2000
+  fake_kernel(900, 1010);   // counts from 1000 on
+  fake_kernel(1990, 2500);  // counts up to 2000
   fake_kernel(2001, 2500);
   fake_memset(3000, 3001);
   brim_gpu_trace_sum sum = stop_at(trace, 2000);
@@ -128,7 +127,7 @@ static void test_other_kinds_are_passed_over(void **state) {
   assert_ok(brim_gpu_trace_start(trace));
   fake_add(38, 40);
   fake_kernel(1100, 1200);
-  fake_add(1234567, 40);  // of a library that is not written yet
+  fake_add(1234567, 40);  // a record kind of a later library
   fake_kernel(1300, 1400);
   fake_add(-1, 40);
   brim_gpu_trace_sum sum = stop_at(trace, 2000);
@@ -139,7 +138,7 @@ static void test_other_kinds_are_passed_over(void **state) {
   assert_over();
 }
 
-// Two on from each other, five long: everything is one interval.
+// Kernels start every 2 ns and last 5: everything is one interval.
 static void test_buffers_in_any_order(void **state) {
   (void)state;
   for (int way = 0; way < 4; way++) {
@@ -150,7 +149,7 @@ static void test_buffers_in_any_order(void **state) {
     brim_gpu_trace *trace = open_fake(&api);
     assert_ok(brim_gpu_trace_start(trace));
     for (uint64_t i = 0; i < 300; i++) fake_kernel(1000 + 2 * i, 1005 + 2 * i);
-    fake_deliver();  // some come before they are asked for
+    fake_deliver();  // some arrive before they are asked for
     for (uint64_t i = 0; i < 300; i++) fake_kernel(2000 + 2 * i, 2005 + 2 * i);
     brim_gpu_trace_sum sum = stop_at(trace, 9000);
     assert_int_equal(sum.kernels, 600);
@@ -177,7 +176,7 @@ static void *deliver_some(void *ctx) {
   return NULL;
 }
 
-// Several threads of the library's at once, while this one starts and stops.
+// Several threads of the library at once, while this one starts and stops.
 static void test_callbacks_come_on_other_threads(void **state) {
   (void)state;
   brim_cupti_api api = fake_reset();
@@ -191,7 +190,7 @@ static void test_callbacks_come_on_other_threads(void **state) {
   for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
   sum = stop_at(trace, 3000);
   assert_true(sum.busy_ms >= 0);
-  // all of them inside
+  // all records are inside
   fake.now = 1000;
   assert_ok(brim_gpu_trace_start(trace));
   for (int i = 0; i < 4; i++) pthread_create(&threads[i], NULL, deliver_some, NULL);
@@ -207,7 +206,7 @@ static void test_windows_are_apart(void **state) {
   (void)state;
   brim_cupti_api api = fake_reset();
   brim_gpu_trace *trace = open_fake(&api);
-  fake.dropped = 11;  // before the first
+  fake.dropped = 11;  // before the first session
   assert_ok(brim_gpu_trace_start(trace));
   fake_kernel(1100, 1200);
   fake.dropped += 2;
@@ -215,7 +214,7 @@ static void test_windows_are_apart(void **state) {
   assert_int_equal(sum.kernels, 1);
   assert_int_equal(sum.dropped, 2);
   assert_false(fake_any_enabled());
-  fake_kernel(2100, 2200);  // between the two
+  fake_kernel(2100, 2200);  // between the two sessions
   fake_deliver();
   assert_ok(brim_gpu_trace_start(trace));
   fake_kernel(2300, 2350);
@@ -236,8 +235,8 @@ static void test_losses_are_counted(void **state) {
   brim_gpu_trace *trace = open_fake(&api);
   assert_ok(brim_gpu_trace_start(trace));
   fake_kernel(1100, 1200);
-  fake_kernel(0, 0);        // the library could not time it
-  fake_kernel(1400, 1300);  // nonsense
+  fake_kernel(0, 0);        // without a time from the library
+  fake_kernel(1400, 1300);  // ends before it starts
   fake_copy(BRIM_CUPTI_COPY_HTOD, 2, 3, 10, 0, 0);
   fake.dropped = 5;
   fake.incomplete = true;
@@ -356,7 +355,7 @@ static void test_states(void **state) {
   assert_ok(brim_gpu_trace_start(trace));
   assert_status(brim_gpu_trace_start(trace), BRIM_ESTATE);
   fake_kernel(1100, 1200);
-  sum = stop_at(trace, 2000);  // the first start still stands
+  sum = stop_at(trace, 2000);  // the first start is still valid
   assert_int_equal(sum.kernels, 1);
   assert_status(brim_gpu_trace_stop(trace, &sum), BRIM_ESTATE);
   brim_gpu_trace_close(trace);
@@ -389,11 +388,11 @@ static void test_close_while_started(void **state) {
   assert_ok(brim_gpu_trace_start(trace));
   fake_kernel(1100, 1200);
   brim_gpu_trace_close(trace);
-  assert_int_equal(fake.count, 0);  // the library gave back what it held
+  assert_int_equal(fake.count, 0);  // the library returned its buffers
   assert_over();
 }
 
-// The library may still hold a buffer, or ask for one, when the session is over.
+// The library may still hold a buffer, or ask for one, after the session.
 static void test_callbacks_after_closing(void **state) {
   (void)state;
   brim_cupti_api api = fake_reset();
@@ -411,7 +410,7 @@ static void test_callbacks_after_closing(void **state) {
   fake.request(&late, &size, &max_records);
   assert_non_null(late);
   memcpy(late, &k, sizeof k);
-  trace = open_fake(&api);  // the next session has not asked for it
+  trace = open_fake(&api);  // the next session has not asked for this buffer
   fake.complete(NULL, 0, late, size, 216);
   fake.complete(NULL, 0, NULL, 0, 0);
   fake.now = 1000;
@@ -425,8 +424,8 @@ static void test_callbacks_after_closing(void **state) {
 
 static const struct {
   fake_call call;
-  int skip;  // calls that go well
-  int at;    // 0 open, 1 start, 2 stop, 3 nothing fails
+  int skip;  // calls that succeed first
+  int at;    // fails in: 0 open, 1 start, 2 stop, 3 nothing
   const char *says;
 } failing_calls[] = {
     {FAKE_VERSION, 0, 0, "cuptiGetVersion"},
@@ -436,11 +435,11 @@ static const struct {
     {FAKE_ENABLE, 0, 1, "cuptiActivityEnable"},
     {FAKE_ENABLE, 1, 1, "cuptiActivityEnable"},
     {FAKE_ENABLE, 2, 1, "cuptiActivityEnable"},
-    {FAKE_ENABLE, 3, 3, NULL},  // copies between GPUs: not everywhere
+    {FAKE_ENABLE, 3, 3, NULL},  // not every library has copies between GPUs
     {FAKE_TIMESTAMP, 0, 1, "cuptiGetTimestamp"},
     {FAKE_TIMESTAMP, 1, 2, "cuptiGetTimestamp"},
     {FAKE_FLUSH, 0, 2, "cuptiActivityFlushAll"},
-    {FAKE_FLUSH, 1, 2, "cuptiActivityFlushAll"},  // by force, which is what counts
+    {FAKE_FLUSH, 1, 2, "cuptiActivityFlushAll"},  // the forced flush decides
     {FAKE_DISABLE, 0, 2, "cuptiActivityDisable"},
     {FAKE_DROPPED, 0, 3, NULL},
     {FAKE_UNSUBSCRIBE, 0, 3, NULL},
@@ -481,7 +480,7 @@ static void test_a_failure_at_each_call(void **state) {
     brim_gpu_trace_close(trace);
     assert_over();
 
-    // and whatever it was, the next session is like new
+    // the next session works, whichever call failed
     api = fake_reset();
     trace = open_fake(&api);
     assert_ok(brim_gpu_trace_start(trace));
@@ -524,7 +523,7 @@ static void test_failures_say_what_to_do(void **state) {
     if (!strstr(brim_status_detail(), cases[i].says)) {
       fail_msg("case %zu: '%s' does not say '%s'", i, brim_status_detail(), cases[i].says);
     }
-    // another tool's session is not ended by our trying
+    // our attempt does not end another tool's session
     brim_gpu_trace_close(trace);
     assert_over();
   }

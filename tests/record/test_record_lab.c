@@ -1,5 +1,5 @@
-// Experiments read back from lines: settings that tell them apart, groups over seeds, curves with a
-// bounded number of points, comparisons with intervals; damaged lines, and memory that runs out.
+// Experiments read back from lines: settings that distinguish them, groups over seeds, curves with a bounded number of
+// points, comparisons with intervals; damaged lines, and memory that runs out.
 #include <math.h>
 #include <unistd.h>
 
@@ -39,7 +39,7 @@ static void add(const lab_line *line) { assert_ok(lab_line_add(reader, line)); }
 
 static void finish(void) { assert_ok(brim_lab_reader_finish(reader, &set)); }
 
-// Learning rates x seeds; accuracy is what `values` has for the point.
+// Learning rates x seeds; `values` has each point's accuracy.
 static void add_seeds(brim_lab_reader *r, const char *lr, int from, const char *const *values,
                       int count) {
   for (int i = 0; i < count; i++) {
@@ -63,7 +63,7 @@ static void test_axes_are_the_keys(void **state) {
   add_seeds(reader, "0.1", 1, values, 2);
   add_seeds(reader, "0.01", 3, values, 2);
   finish();
-  // The optimizer's argument follows from the axis; folders and logs are no settings.
+  // The optimizer's argument follows from the axis; folders and logs do not count as settings.
   assert_int_equal(set->key_count, 2);
   assert_string_equal(set->keys[0].name, "training.learning_rate");
   assert_true(set->keys[0].number);
@@ -82,7 +82,7 @@ static void test_axes_are_the_keys(void **state) {
 
 static void test_grids_of_different_files(void **state) {
   (void)state;
-  // Two files with axes of their own: what one of them fixed tells the experiments apart too.
+  // Two files with axes of their own: a key that one file fixed distinguishes the experiments too.
   add(&(lab_line){.n = 1, .label = "a=1", .config = "{\"a\": 1, \"b\": 7, \"epochs\": 5}"});
   add(&(lab_line){.n = 2, .label = "a=2", .config = "{\"a\": 2, \"b\": 7, \"epochs\": 5}"});
   add(&(lab_line){.n = 3, .label = "b=8", .config = "{\"a\": 1, \"b\": 8, \"epochs\": 5}"});
@@ -92,7 +92,7 @@ static void test_grids_of_different_files(void **state) {
   assert_string_equal(set->keys[0].name, "a");
   assert_string_equal(set->keys[1].name, "b");
   assert_string_equal(set->keys[2].name, "epochs");
-  assert_string_equal(set->exps[0].values[1], "7");  // of the config: its label has no b
+  assert_string_equal(set->exps[0].values[1], "7");  // from the config: its label lacks b
   assert_int_equal(set->group_count, 4);
   assert_string_equal(set->groups[3].label, "a=1 b=8 epochs=9");
 }
@@ -179,7 +179,7 @@ static void test_mean_over_seeds(void **state) {
   assert_near(g->last.high, 0.92 + 0.049687, 1e-5);
   g = &set->groups[1];
   assert_int_equal(g->count, 4);
-  assert_int_equal(g->done, 3);    // one runs still: what it has is no result
+  assert_int_equal(g->done, 3);    // one still runs: its value is no result
   assert_int_equal(g->last.n, 2);  // one has no value
   assert_near(g->last.mean, 0.6, 1e-12);
   assert_near(g->last.stddev, 0.1 * sqrt(2), 1e-12);
@@ -216,7 +216,7 @@ static void test_groups_over_other_settings(void **state) {
   assert_near(set->groups[0].last.mean, 2, 0);
 }
 
-// One definition for every view: groups that lack results rank behind those that lack none.
+// One definition for every view: a group with missing results ranks behind complete ones.
 static void test_ranks(void **state) {
   (void)state;
   const brim_lab_rank whole = {0.8, 2, 2}, partial = {0.9, 1, 2}, none = {(double)NAN, 0, 2};
@@ -231,7 +231,7 @@ static void test_ranks(void **state) {
   assert_int_equal(brim_lab_rank_order(&whole, &better, BRIM_BETTER_NEITHER), 0);
 }
 
-// The interval of a share does not leave what a share can be.
+// The interval of a share stays between 0 and 1.
 static void test_intervals_of_shares(void **state) {
   (void)state;
   static const char curve[] = "{\"eval_accuracy\": [[1, 0.5]]}";
@@ -256,7 +256,7 @@ static void test_other_metrics_are_other_groups(void **state) {
   assert_int_equal(set->group_count, 2);
 }
 
-// An experiment that does not set a key has the default of it, spelled as the others spell it.
+// An experiment that does not set a key has its default, spelled like the others' values.
 static void test_defaults_fill_gaps(void **state) {
   (void)state;
   add(&(lab_line){.n = 1, .label = "training.warmup=5"});
@@ -267,13 +267,13 @@ static void test_defaults_fill_gaps(void **state) {
   assert_string_equal(brim_lab_value(set, &set->exps[0], "seed"), "0");
   assert_string_equal(brim_lab_value(set, &set->exps[1], "seed"), "1");
   assert_string_equal(brim_lab_value(set, &set->exps[2], "training.warmup"), "10");
-  // A preset may have given it, and what it gives is not stored.
+  // A preset may have set the key, and a preset's values are not stored.
   assert_null(brim_lab_value(set, &set->exps[3], "training.warmup"));
   assert_int_equal(set->exps[1].group, set->exps[2].group);
   assert_int_not_equal(set->exps[0].group, set->exps[2].group);
 }
 
-// A key that every experiment has at its default tells none apart.
+// A key that has its default in every experiment distinguishes none.
 static void test_default_of_all(void **state) {
   (void)state;
   add(&(lab_line){.n = 1, .label = "seed=0"});
@@ -294,8 +294,9 @@ static void test_curves_and_best(void **state) {
   finish();
   const brim_lab_exp *e = &set->exps[0];
   assert_int_equal(set->metric_count, 3);
-  assert_string_equal(set->metrics[0].key, "eval_accuracy");  // it decides
-  assert_string_equal(set->metrics[1].key, "train_loss");     // a direction is better
+  assert_string_equal(set->metrics[0].key, "eval_accuracy");  // the deciding metric is first
+  // then one whose better direction is known
+  assert_string_equal(set->metrics[1].key, "train_loss");
   assert_string_equal(set->metrics[2].key, "lr");
   assert_int_equal(set->metrics[1].better, BRIM_BETTER_LOWER);
   assert_near(e->last, 0.8, 0);
@@ -523,7 +524,7 @@ static void test_compare_two_sets(void **state) {
   // Welch with equal spreads: 4 degrees of freedom, 2.776 x sqrt(2 x 0.0001 / 3)
   assert_near(m->difference.high - m->difference.low, 2 * 2.776 * sqrt(2e-4 / 3), 1e-5);
   assert_int_equal(m->verdict, BRIM_LAB_BETTER);
-  assert_int_equal(c.verdict, BRIM_LAB_ONCE);  // one point says nothing of others
+  assert_int_equal(c.verdict, BRIM_LAB_ONCE);  // one point alone gives no interval
   brim_lab_comparison_deinit(&c);
   assert_ok(brim_lab_compare(other, set, BRIM_LAB_LAST, &c));
   assert_int_equal(c.matches[0].verdict, BRIM_LAB_WORSE);
@@ -554,7 +555,7 @@ static void test_compare_is_not_certain_of_one_seed(void **state) {
   brim_lab_reader_destroy(r);
 }
 
-// Two differences that agree by chance are not certain where the seeds spread far.
+// Two differences that agree by chance are not certain if the seeds spread far.
 static void test_compare_is_not_certain_by_chance(void **state) {
   (void)state;
   const char *const a[] = {"0.80", "0.90"}, *const b[] = {"0.82", "0.92"};
@@ -614,7 +615,7 @@ static void test_compare_by_a_setting(void **state) {
   brim_lab_comparison c;
   assert_ok(brim_lab_compare_by(set, "precision", BRIM_LAB_LAST, &c));
   assert_int_equal(c.count, 2);
-  assert_int_equal(c.only_b, 1);  // a=3 has no fp32
+  assert_int_equal(c.only_b, 1);  // a=3 lacks fp32
   assert_string_equal(c.matches[0].a->label, "a=1 training.precision=fp32");
   assert_string_equal(c.matches[0].b->label, "a=1 training.precision=bf16");
   assert_int_equal(c.matches[0].verdict, BRIM_LAB_OPEN);
@@ -634,7 +635,7 @@ static void test_compare_by_a_setting(void **state) {
   assert_status(brim_lab_compare_by(set, "seed", BRIM_LAB_LAST, &c), BRIM_EINVAL);
 }
 
-// Spreads that differ have degrees of freedom that are not whole.
+// Different spreads give degrees of freedom that are not whole.
 static void test_welch(void **state) {
   (void)state;
   const double x[] = {1, 2, 3, 4, 5}, y[] = {10, 30};

@@ -16,20 +16,20 @@ static const char yaml[] =
     "log: {interval: 1, tensorboard: true}\n"
     "seed: 3\n";
 
-// The workload's own table on a device that runs out of memory, with a policy that fails.
+// The workload's own table, with a device that runs out of memory and a policy that fails.
 static struct {
   const brim_workload_table *real;
   brim_workload_table table;
-  int64_t fail_step;              // the step to this fails, once
-  int64_t most_chunk, most_envs;  // what can be built; 0 = any
-  int64_t chunk, envs;            // that was built last
-  double returns[8];              // of evaluations, instead of their own; 0 = as it is
+  int64_t fail_step;              // the step to this number fails, once
+  int64_t most_chunk, most_envs;  // largest sizes that can be built; 0 = any
+  int64_t chunk, envs;            // sizes of the last build
+  double returns[8];              // replace the returns of evaluations; 0 = keep
   int evaluation;
   int64_t skip_from, skip_to;  // steps whose update has no effect; 0 = none
-  int64_t stop_at;             // the step to this is stopped while it is made; 0 = none
+  int64_t stop_at;             // a stop arrives during the step to this number; 0 = none
 } poor;
 static volatile sig_atomic_t halt;
-static brim_epoch_report reported;  // the last
+static brim_epoch_report reported;  // of the last epoch
 static int64_t steps_made;
 static char said[8192];
 
@@ -93,7 +93,7 @@ static void busy(void *ctx, double *gpu_percent, double *sm_percent) {
   *sm_percent = 81;
 }
 
-static const brim_metric_set *measured;  // rows of the last run
+static const brim_metric_set *measured;  // metrics of the last run
 
 static const char *other_env;  // NULL = the quadruped
 
@@ -239,7 +239,7 @@ static void test_no_evaluation(void **state) {
   assert_ok(run("unevaluated", false, 0, "ars.eval_episodes=0", NULL, &r));
   assert_int_equal(r.steps, 5);
   assert_true(isnan(r.eval[BRIM_ARS_RETURN]));
-  assert_true(r.best_epoch > 0);  // by the returns of training
+  assert_true(r.best_epoch > 0);  // the best by training returns
 }
 
 // A run that is stopped after any number of steps and resumed has the same files as an uninterrupted one.
@@ -412,12 +412,12 @@ static void test_mid_run(void **state) {
       strstr(said, "ran out of memory at step 2; brim continues with dir_chunk 4 -> 2"));
   assert_same_file("mid/model.safetensors", "parts/model.safetensors");
   assert_same_file("mid/last.safetensors", "parts/last.safetensors");
-  // values that memory did not reduce follow the config; the others stay
+  // a value that memory did not reduce follows the config; a reduced one stays
   reset();
   assert_ok(run("parts", true, 0, "ars.num_envs=16", "ars.iterations=6", &r));
   assert_int_equal(poor.chunk, 2);
   assert_int_equal(poor.envs, 16);
-  // for a reduced value another number in the config counts, smaller or larger
+  // a reduced value follows the config if the config has another number now, smaller or larger
   reset();
   assert_ok(run("parts", true, 0, "ars.dir_chunk=1", "ars.iterations=7", &r));
   assert_int_equal(poor.chunk, 1);
@@ -467,11 +467,11 @@ static void test_collapse(void **state) {
 typedef struct recorded {
   double zero, zero_spread;
   int reported;
-  double mean[12], spread[12];  // of each evaluation; spread 0 ends them
+  double mean[12], spread[12];  // per evaluation; a spread of 0 ends them
 } recorded;
 
 static const recorded records[] = {
-    // dead from the first evaluation: at the floor, means vary by chance
+    // at the floor from the first evaluation on: means vary by chance
     {50,
      45,
      1,
@@ -502,7 +502,7 @@ static const recorded records[] = {
      1,
      {-45.4, -43.5, -45.3, -45.8, -47.6, -48.1, -49.0, -48.6},
      {12, 19, 16, 13, 9, 8, 3, 4}},
-    // steps that are a little too large
+    // step sizes that are a little too large
     {71.6,
      44.2,
      1,
@@ -527,9 +527,9 @@ static const recorded records[] = {
      {75.7, 73.2, 65.5, 59.7, 65.1, 62.5, 67.6, 63.2, 57.8, 67.9, 62.9, 64.2}},
     // on its way up from far below, slowly
     {70, 45, 0, {-40, -39, -37.5, -37, -35, -34.5, -33, -32}, {20, 20, 20, 20, 20, 20, 20, 20}},
-    // up, a bad evaluation now and then
+    // rising, with a bad evaluation now and then
     {70, 45, 0, {80, 95, 60, 110, 130, 90, 140, 150}, {40, 40, 40, 40, 40, 40, 40, 40}},
-    // collapses, recovers and collapses again: twice
+    // collapses, recovers and collapses again: two reports
     {70,
      45,
      2,
@@ -635,7 +635,7 @@ static void test_diverged_notes(void **state) {
   }
 }
 
-// All figures of an environment are stored; a list of 0.1, which had one figure, is its beginning.
+// All figures of an environment are stored. A list of 0.1 has only the first of them.
 static void test_figures_are_packed(void **state) {
   (void)state;
   brim_ars_returns returns = {
@@ -689,7 +689,7 @@ static void test_collapse_told(void **state) {
   assert_null(strstr(said, "nan"));
   has("collapse", "log.jsonl",
       "\"kind\":\"return_collapsed\",\"count\":1,\"value\":15,\"best\":80");
-  // a resumed run evaluates as the uninterrupted one does
+  // a resumed run reports like the uninterrupted one
   reset();
   memcpy(poor.returns, returns, sizeof returns);
   assert_ok(run("collapse2", false, 6, "ars.iterations=8", NULL, &r));

@@ -9,9 +9,9 @@
 
 //---------------------------------- early stopping ----------------------------------
 
-// Scripted evaluations: accuracy by epoch, which is found by the count of steps.
+// Scripted evaluations: accuracy by epoch. The epoch follows from the count of steps.
 static const double script[] = {0.50, 0.60, 0.605, 0.60, 0.609, 0.90, 0.95, 0.95};
-static int64_t evaluated_at;  // set by the step
+static int64_t evaluated_at;  // set by each step
 
 static brim_status noting_step(void *work, const brim_spans *spans, brim_step_info *out) {
   BRIM_TRY(brim_workload_find("supervised")->step(work, spans, out));
@@ -336,7 +336,8 @@ static void test_keep(void **state) {
   assert_true(exists("kept2", "last.safetensors"));
 }
 
-// The user's files with names of checkpoints: no checkpoint, another step, another run, and in the place of the next one.
+// Files of the user that have names of checkpoints: no checkpoint at all, another step, another run, and one in the
+// place of the next checkpoint.
 static void test_keep_of_others(void **state) {
   (void)state;
   static const char *const names[] = {"step-00000005.safetensors", "step-00000048.safetensors"};
@@ -382,7 +383,7 @@ static brim_status slow_save(void *work, const char *path, const json_t *extra, 
   return brim_workload_find("supervised")->save(work, path, extra, weights_only);
 }
 
-// Abilities are optional: the core trains, resumes and leaves the same files without them.
+// Optional abilities of a workload: without them the core trains, resumes and leaves the same files.
 static void test_without_abilities(void **state) {
   (void)state;
   brim_workload_table table = *brim_workload_find("supervised");
@@ -433,16 +434,18 @@ static void test_costly_checkpoints_are_spared(void **state) {
            .max_steps = 64};
   brim_run_result r;
   saves = 0;
-  assert_ok(run(&j, &r));  // epoch 4 is not the best, and the end of this call
+  // no checkpoint after epoch 4: not the best, and not the end of this call
+  assert_ok(run(&j, &r));
   assert_int_equal(saves, 4);
   j.max_steps = 0;
   fresh("spared");
   saves = 0;
   assert_ok(run(&j, &r));
-  assert_int_equal(saves, 4);  // epoch 4 goes without
+  assert_int_equal(saves, 4);  // no checkpoint after epoch 4
   assert_false(exists("spared", "step-00000064.safetensors"));
   assert_true(exists("spared", "step-00000048.safetensors"));
-  j.overrides[1] = "checkpoint.interval=32";  // asked for, so written: also where an epoch ends
+  // checkpoint.interval requests it, also at the end of an epoch
+  j.overrides[1] = "checkpoint.interval=32";
   fresh("spared");
   saves = 0;
   assert_ok(run(&j, &r));
@@ -504,7 +507,7 @@ static void test_a_torn_checkpoint_is_passed_over(void **state) {
   assert_int_equal(r.steps_run, 8);
   assert_same("whole", "torn", "model.safetensors");
   assert_same("whole", "torn", "last.safetensors");
-  // only the best is whole
+  // only the best is complete
   tear("torn/last.safetensors");
   tear("torn/step-00000040.safetensors");
   tear("torn/step-00000045.safetensors");
@@ -513,7 +516,7 @@ static void test_a_torn_checkpoint_is_passed_over(void **state) {
   listen_no_more();
   assert_non_null(strstr(warned, "best.safetensors instead"));
   assert_same("whole", "torn", "model.safetensors");
-  // none is whole: the first one's error, with a remedy
+  // none is complete: the message is the first one's error, with a remedy
   fresh("rubble");
   j.folder = "rubble";
   assert_ok(brim_fs_mkdirs("rubble"));
@@ -523,7 +526,7 @@ static void test_a_torn_checkpoint_is_passed_over(void **state) {
   listen_no_more();
   assert_non_null(strstr(brim_status_detail(), "rubble/last.safetensors"));
   assert_non_null(strstr(brim_status_detail(), "--resume-from"));
-  // without any it starts from the beginning
+  // without any checkpoint the run starts from the beginning
   fresh("rubble");
   assert_ok(run(&j, &r));
   assert_int_equal(r.steps_run, 48);
@@ -559,7 +562,7 @@ static void test_a_damaged_checkpoint_is_passed_over(void **state) {
   assert_int_equal(r.steps_run, 8);
   assert_same("whole", "damaged", "model.safetensors");
   assert_same("whole", "damaged", "last.safetensors");
-  // if named, a damaged file is an error
+  // a damaged file that the command names is an error
   damage("damaged/last.safetensors");
   j.resume = false;
   j.resume_path = "damaged/last.safetensors";
@@ -567,7 +570,8 @@ static void test_a_damaged_checkpoint_is_passed_over(void **state) {
   assert_non_null(strstr(brim_status_detail(), "damaged/last.safetensors"));
 }
 
-// No space for the next checkpoint (by a limit on file size): the one before stays whole, and the message has a remedy.
+// No space for the next checkpoint (by a limit on file size): the previous one stays complete, and the message has a
+// remedy.
 static void test_no_room_for_a_checkpoint(void **state) {
   (void)state;
   brim_run_result r;
@@ -634,7 +638,7 @@ static void test_average_of_weights(void **state) {
   assert_ok(run(&none, &plain));
   assert_true(train_of(&plain, "loss") == train_of(&r, "loss"));
   assert_true(eval_of(&plain, "loss") != eval_of(&r, "loss"));
-  // resuming without it is reported
+  // resuming without the average is reported
   const char *const off[] = {"training.ema_decay=0", "training.epochs=4"};
   j.overrides[0] = off[0];
   j.overrides[2] = off[1];
@@ -681,7 +685,7 @@ static void test_statistics_of_the_average(void **state) {
   assert_ok(run(&j, &averaged));
   assert_true(same_statistics("averaged"));
   assert_true(train_of(&r, "loss") == train_of(&averaged, "loss"));
-  // evaluated at the end of an epoch, and left so
+  // evaluated at the end of an epoch, then unchanged
   j.max_steps = 0;
   j.resume = true;
   assert_ok(run(&j, &averaged));

@@ -1,4 +1,4 @@
-// The logs of a run: cut into files, event files, what is reported of steps, and anomalies.
+// The logs of a run: rotation, event files, reports of steps, and anomalies.
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,7 +12,7 @@ static int64_t step_of(const char *line) {
   return at ? strtoll(at + 7, NULL, 10) : -1;
 }
 
-// Rows of all files of a log, in order; every CSV file has the header.
+// Rows of all files of a log, in order; every CSV file begins with the header.
 static int rows_of(const char *folder, const char *ext, int *files) {
   int rows = 0;
   int64_t last = 0;
@@ -50,7 +50,7 @@ static void test_log_rotation(void **state) {
   assert_true(files > 1);
   assert_int_equal(rows_of("rotated", "jsonl", &files), 6 + 12);
   assert_true(files > 3);
-  // resumed from the middle (steps after the checkpoint dropped, files and all), the same rows
+  // resumed from the middle (rows and files after the checkpoint are dropped): the same rows
   fresh("rotated2");
   j.folder = "rotated2";
   j.max_steps = 40;
@@ -64,7 +64,7 @@ static void test_log_rotation(void **state) {
   assert_ok(run(&j, &r));
   assert_int_equal(rows_of("rotated2", "csv", &files), 6);
   assert_int_equal(rows_of("rotated2", "jsonl", &files), 6 + 12);
-  // 0 is never
+  // 0 means never
   fresh("rotated3");
   j.folder = "rotated3";
   j.resume = false;
@@ -74,7 +74,7 @@ static void test_log_rotation(void **state) {
   assert_int_equal(files, 1);
 }
 
-// Bytes of a tag in all event files: how often it was written.
+// How often the event files contain a tag.
 static int tag_count(const char *folder, const char *tag) {
   char **names;
   size_t count;
@@ -111,7 +111,7 @@ static void plant_links(void *ctx, const brim_run_steps *steps) {
   assert_int_equal(symlink("../theirs", "linked/log.jsonl"), 0);
 }
 
-// Rows are never written to what a link leads to, whether it is there before the run or comes later.
+// Logs are never written through a link, whether it is there before the run or appears later.
 static void test_links_in_place_of_logs(void **state) {
   (void)state;
   static const char *const names[] = {"linked/log.jsonl", "linked/log.1.jsonl"};
@@ -137,7 +137,7 @@ static void test_links_in_place_of_logs(void **state) {
   assert_true(S_ISREG(st.st_mode));
 }
 
-// A file that was removed during the run begins again, as a whole one.
+// A log that was removed during the run is written again from its header.
 static void test_logs_removed_meanwhile(void **state) {
   (void)state;
   brim_run_result r;
@@ -157,7 +157,7 @@ static void test_logs_removed_meanwhile(void **state) {
   assert_true(rows_of("emptied", "jsonl", &files) > rows);
 }
 
-// Emptied or torn, a CSV file has its header again when the run continues; what is no row goes.
+// A CSV file that was emptied or torn gets its header back when the run continues; incomplete rows are removed.
 static void test_a_torn_log(void **state) {
   (void)state;
   static const char *const torn[] = {"", "epoch,st", "epoch,step,lr,train", "\n\nepo\n",
@@ -226,7 +226,7 @@ static void test_event_files(void **state) {
   for (size_t i = 0; i < 5; i++) assert_int_equal(tag_count("board", interval[i]), 12);
   static const char *const epoch[] = {"val_loss", "val_accuracy", "epoch_loss", "epoch_accuracy"};
   for (size_t i = 0; i < 4; i++) assert_int_equal(tag_count("board", epoch[i]), 3);
-  assert_int_equal(tag_count("board", "loss_scale"), 0);  // nothing is scaled
+  assert_int_equal(tag_count("board", "loss_scale"), 0);  // fp32 has no loss scale
 }
 
 //---------------------------------- steps and anomalies ----------------------------------
@@ -275,7 +275,7 @@ static brim_status idle_save(void *work, const char *path, const json_t *extra, 
 }
 
 typedef struct sum_of_steps {
-  brim_time first, last;  // reports
+  brim_time first, last;  // time of the first and last report
   int64_t idle_first, idle_last;
   double seconds, rated;  // of the intervals after the first report, by both figures
   int count;
@@ -317,8 +317,8 @@ static void test_only_computing_is_computing(void **state) {
   assert_true(sum.rated <= (double)left * 1e-9);
 }
 
-// A device that takes its time after steps were enqueued: it is waited for where figures are read, and
-// that is the steps' time.
+// A device that is still busy after steps were enqueued. Reading figures waits for it, and that wait counts as time of
+// the steps.
 static int waits;
 static brim_status waiting_metrics(void *work, bool reset, brim_work_metrics *out) {
   brim_clock_sleep_ns(20000000);
@@ -340,7 +340,7 @@ static void test_waiting_is_training(void **state) {
   assert_true(r.samples_per_s <= 3 * 500 / (0.02 * waits));
 }
 
-// Readings that follow a plan: the real ones with figures laid over.
+// Real metrics, replaced by planned figures at some readings.
 enum { ALWAYS = -2 };
 static int reading;
 static struct {
@@ -393,13 +393,13 @@ static void test_anomalies(void **state) {
   memset(plan, 0, sizeof plan);
   for (size_t i = 0; i < 8; i++) plan[i].at = -1;
   plan[0].scale = (double)NAN;
-  // nothing wrong: nothing said
+  // no anomaly, no message
   assert_ok(run_planned("fine", &r));
   assert_string_equal(warned, "");
   for (int i = 0; i < BRIM_WORK_MAX_TROUBLES; i++) assert_int_equal(r.anomalies[i], 0);
   int readings = reading;
   assert_true(readings > 24);
-  // too early to evaluate, then an explosion of each kind, samples without a loss, and skipped steps
+  // a reading too early to count, then an explosion of each kind, samples without a loss, and skipped steps
   plan[1].at = 2, plan[1].loss = 500, plan[1].norm = 5000;
   plan[2].at = 11, plan[2].loss = 50;
   plan[3].at = 13, plan[3].norm = 100;
@@ -415,7 +415,7 @@ static void test_anomalies(void **state) {
   assert_true(r.first_anomaly[trouble(&r, "loss_exploded")] > 0);
   assert_int_equal(count_of(warned, "loss 50"), 1);
   assert_int_equal(count_of(warned, "gradient norm 100"), 1);
-  assert_int_equal(count_of(warned, "samples gave a loss"), 2);  // the 1st and the 2nd time
+  assert_int_equal(count_of(warned, "samples gave a loss"), 2);  // at the 1st and the 2nd time
   assert_int_equal(count_of(warned, "skipped 2 steps"), 1);
   assert_true(count_of(warned, "learning rate (now 0.01)") >= 4);
   assert_non_null(strstr(warned, "training.clip_norm=1"));
@@ -425,7 +425,7 @@ static void test_anomalies(void **state) {
   assert_int_equal(count_of(log, "\"loss_not_finite\""), 3);
   assert_int_equal(count_of(log, "\"gradient_exploded\""), 1);
   brim_free(log);
-  // most steps had no effect: the training is not done, and says why
+  // most steps had no effect: the run does not succeed, and gives the reason
   for (size_t i = 1; i < 8; i++) plan[i].at = -1;
   const int64_t steps = r.steps;
   plan[5].at = ALWAYS, plan[5].skipped = (steps / 12 - 1) * 12 / readings;
@@ -437,7 +437,7 @@ static void test_anomalies(void **state) {
   assert_non_null(strstr(brim_status_detail(), "brim data verify"));
   brim_status_clear();
   plan[5].skipped = 2;
-  // fp16 looks for its scale by skipping steps: counted, not said
+  // fp16 skips steps to find its scale: counted, not reported
   for (size_t i = 1; i < 8; i++) plan[i].at = -1;
   plan[0].scale = 1024;
   plan[5].at = 15;
@@ -446,8 +446,8 @@ static void test_anomalies(void **state) {
   assert_string_equal(warned, "");
 }
 
-// Figures by the step alone. They fall, so that late ones look large beside a few of their time and
-// small beside the first: a jump at 150 that is no news, a real one at 170, steps skipped at 75.
+// Metrics that depend on the step alone. They fall, so a late value may be large beside its neighbours and small beside
+// the first ones: the jump at 150 is none, the one at 170 is real, and steps are skipped at 75.
 static int64_t step_now;
 static brim_status noting_step(void *work, const brim_spans *spans, brim_step_info *out) {
   BRIM_TRY(brim_workload_find("supervised")->step(work, spans, out));
@@ -465,7 +465,7 @@ static brim_status falling_metrics(void *work, bool reset, brim_work_metrics *ou
   return BRIM_OK;
 }
 
-// The anomalies of a run's log, line by line; for brim_free.
+// Lists the anomalies of a run's log, one a line; free it with brim_free.
 static char *anomalies_in(const char *folder) {
   char *log = slurp(folder, "log.jsonl"), *to = log;
   for (char *line = log; *line;) {
@@ -495,11 +495,13 @@ static void test_a_resumed_run_warns_as_an_uninterrupted_one(void **state) {
   job j = {.folder = "whole", .overrides = {"training.epochs=12"}, .table = &table};
   listen_now();
   assert_ok(run(&j, &r));
-  assert_int_equal(count_of(warned, "\n"), 3);  // two explosions at 170, and what was skipped
+  assert_int_equal(count_of(warned, "\n"), 3);  // two explosions at 170, and the skipped steps
   j.folder = "pieces";
-  const int64_t cuts[] = {5, 76, 112, 144, 171, 0};  // one between the skipping and its reading
+  // the cut at 76 is between the skipping and its reading
+  const int64_t cuts[] = {5, 76, 112, 144, 171, 0};
   for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
-    if (cuts[i] == 112) warned[0] = 0;  // what the cut at 76 saw is read again, as in one go
+    // forget the skipping: the run continues at the last checkpoint and reports it again
+    if (cuts[i] == 112) warned[0] = 0;
     j.max_steps = cuts[i];
     assert_ok(run(&j, &r));
     j.resume = true;
@@ -514,7 +516,7 @@ static void test_a_resumed_run_warns_as_an_uninterrupted_one(void **state) {
   assert_same("whole", "pieces", "last.safetensors");
 }
 
-// The real thing: a learning rate that is far too high.
+// A real divergence: a learning rate that is far too high.
 static void test_a_real_explosion_is_seen(void **state) {
   (void)state;
   brim_run_result r;

@@ -1,5 +1,5 @@
-// Out of memory in the middle of a step and of an evaluation: what was half done leaves no trace, and
-// an epoch that ended without its evaluation is evaluated by the run that continues.
+// Out of memory in the middle of a step or of an evaluation: the half-done part leaves no trace. The resumed run
+// evaluates an epoch that ended without its evaluation.
 #include <math.h>
 
 #include "run/run_figures.h"
@@ -17,8 +17,8 @@ static const char norm_yaml[] =
     "seed: 5\n";
 static const char *yaml = norm_yaml;
 
-// A device that runs out of memory at the so-many-th run of an operation, and a workload that says
-// when those are counted and may find no memory to be built again.
+// A device that runs out of memory in the n-th run of an operation. The workload decides when runs count, and may also
+// find no memory to be rebuilt.
 static struct {
   const brim_backend *real_backend;
   brim_backend backend;
@@ -26,14 +26,14 @@ static struct {
   const brim_workload_table *real;
   brim_workload_table table;
   brim_op op;
-  int runs;                       // left until it fails; 0 = never
-  bool counting;                  // within a step or evaluation that shall fail
-  int64_t step, made;             // the step that fails; made so far
-  int64_t evaluation, evaluated;  // the evaluation that fails, from 1
-  bool at_once;                   // fails before anything is done
-  bool all_bad;                   // what is evaluated is not finite
-  int64_t loaded[4];              // samples by epoch, as its report has them
-  bool no_more;                   // nothing smaller can be built
+  int runs;                       // runs until it fails; 0 = never
+  bool counting;                  // within the step or evaluation that has to fail
+  int64_t step, made;             // the failing step; steps made so far
+  int64_t evaluation, evaluated;  // the failing evaluation, from 1
+  bool at_once;                   // fails before the evaluation starts
+  bool all_bad;                   // every evaluated value is not finite
+  int64_t loaded[4];              // samples in each epoch's report
+  bool no_more;                   // no smaller micro-batch can be built
   int64_t built;
 } thin;
 
@@ -150,7 +150,7 @@ static void assert_same_run(const char *a, const char *b) {
 
 //---------------------------------- evaluations ----------------------------------
 
-// Half of an evaluation has summed its losses: they are not training's.
+// Half an evaluation has added to the sums of losses: training must not count them.
 static void test_half_an_evaluation(void **state) {
   (void)state;
   brim_run_result r;
@@ -167,8 +167,8 @@ static void test_half_an_evaluation(void **state) {
   assert_same_run("none", "half");
 }
 
-// Nothing smaller fits after epoch `number`'s half evaluation: the run ends, and the one that
-// continues evaluates that epoch and makes what an undisturbed one does.
+// Nothing smaller fits after half of the evaluation of epoch `number`: the run ends. The resumed run evaluates that
+// epoch and gives the same result as an undisturbed one.
 static void dies_in_evaluation(const char *folder, const char *whole, int64_t number,
                                const char *const *overrides, size_t count) {
   brim_run_result r;
@@ -195,7 +195,7 @@ static void test_an_epoch_is_evaluated_later(void **state) {
   dies_in_evaluation("last", "whole", 3, NULL, 0);
 }
 
-// The row was written and the checkpoint after it was not: the epoch is logged once.
+// The epoch's row was written, but not the checkpoint after it: the resumed run logs the epoch once.
 static void test_a_row_without_its_checkpoint(void **state) {
   (void)state;
   brim_run_result r;
@@ -220,7 +220,7 @@ static void test_a_row_without_its_checkpoint(void **state) {
 
 //---------------------------------- steps ----------------------------------
 
-// The `runs`-th of an operation fails in step 7: running statistics and sums have moved, and go back.
+// The `runs`-th run of an operation fails in step 7: running statistics and sums have changed, and are restored.
 static void fails_in_step(const char *folder, brim_op op, int runs, const char *const *overrides,
                           size_t count) {
   brim_run_result r;
@@ -240,14 +240,14 @@ static void test_half_a_step(void **state) {
   thin.step = 7;
   thin.at_once = true;
   assert_ok(run("before", false, NULL, 0, &r));
-  fails_in_step("second", BRIM_OP_BATCHNORM, 25, NULL, 0);  // of 20 in a micro-batch
+  fails_in_step("second", BRIM_OP_BATCHNORM, 25, NULL, 0);  // of 20 in one micro-batch
   assert_same_run("before", "second");
   assert_true(thin.loaded[1] > 0 && thin.loaded[2] > 0 && thin.loaded[3] > 0);
-  fails_in_step("backward", BRIM_OP_BATCHNORM_BWD, 1, NULL, 0);  // of the first
+  fails_in_step("backward", BRIM_OP_BATCHNORM_BWD, 1, NULL, 0);  // in the first micro-batch
   assert_same_run("before", "backward");
   fails_in_step("norm", BRIM_OP_GRAD_NORM, 1, NULL, 0);
   assert_same_run("before", "norm");
-  // nothing smaller: the checkpoint is that of six steps, and continues as if nothing had happened
+  // nothing smaller fits: the checkpoint has six steps, and continuing from it gives the undisturbed result
   reset();
   assert_ok(run("calm", false, NULL, 0, &r));
   reset();
@@ -276,7 +276,7 @@ static void test_half_an_exact_step(void **state) {
   assert_same_run("exact", "exact2");
 }
 
-// Features that are no numbers have no neighbours: 0 % right is no figure to be the best.
+// Features that are NaN have no neighbours: an accuracy of 0 % must not count as the best.
 static void test_dead_features(void **state) {
   (void)state;
   brim_run_result r;
@@ -289,7 +289,7 @@ static void test_dead_features(void **state) {
   assert_false(brim_fs_exists("dead/last.safetensors"));
 }
 
-// The optimiser has moved the weights: the step must not be made twice.
+// The optimizer has moved the weights: the step must not be repeated.
 static void test_the_end_of_a_step(void **state) {
   (void)state;
   brim_run_result r;
@@ -306,8 +306,8 @@ static void test_the_end_of_a_step(void **state) {
 
 //---------------------------------- what an epoch is ----------------------------------
 
-// 1000 samples in batches of 256, the rest dropped: three steps, and the same rates, however small the
-// micro-batches are.
+// 1000 samples in batches of 256 without the remainder: three steps and the same rates, however small the micro-batches
+// become.
 static void test_drop_last(void **state) {
   (void)state;
   brim_run_result whole, small;
@@ -327,14 +327,14 @@ static void test_drop_last(void **state) {
   assert_int_equal(small.steps, 9);
   assert_true(fabs(small.lr - whole.lr) < 1e-15);
   assert_true(fabs(train_of(&small, "loss") - train_of(&whole, "loss")) < 1e-3);
-  // 12 x 5: of its divisors 10 does not divide 12, and its epochs would end elsewhere
+  // 12 x 5: its divisor 10 does not divide 12, and its epochs would have another length
   const char *const odd[] = {"dataset=synthetic(shape=(6, 6), classes=4, samples=1000)",
                              "model=mlp(depth=1, hidden=8)",
                              "scheduler=cosine",
                              "data.batch_size=12",
                              "training.gradient_accumulation_steps=5",
                              "data.drop_last=true",
-                             "data.eval_batch_size=12"};  // else that gives way first
+                             "data.eval_batch_size=12"};  // otherwise evaluation gives way first
   reset();
   thin.step = 5;
   thin.at_once = true;
@@ -342,10 +342,10 @@ static void test_drop_last(void **state) {
   char *text = slurp("dropped3", "log.jsonl");
   assert_non_null(strstr(text, "\"batch_size\":6,\"accumulation\":10"));
   brim_free(text);
-  assert_int_equal(small.steps, 51);  // 996 of them in steps of 60, three times
+  assert_int_equal(small.steps, 51);  // 996 samples in steps of 60, three epochs
 }
 
-// Counts whose product is beyond int64_t (a sanitizer sees it) are of no step.
+// Counts whose product overflows int64_t (a sanitizer sees it) fit no step.
 static void test_adaptions_beyond_numbers(void **state) {
   (void)state;
   static const char *const texts[] = {"1:5:9223372036854775807", "1:9223372036854775807:2",

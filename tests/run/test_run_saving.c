@@ -1,20 +1,19 @@
-// Checkpoints that are written while training continues: they are those of the step they were taken
-// at, one at a time, none is lost on a stop or at the end, and one that cannot be written ends the
-// run.
+// Checkpoints that are written while training continues: each has the state of its step, one is written at a time, none
+// is lost at a stop or at the end, and one that cannot be written ends the run.
 #include "run/run_test.h"
 
 static struct {
   brim_workload_table table;
-  int64_t step;       // made so far; by __atomic_*
-  int64_t ahead;      // a write waits until so many steps were made since it was taken
-  int64_t saw_ahead;  // the most that one saw
-  int writes, now;    // `now`: being written at this moment
+  int64_t step;       // steps so far; by __atomic_*
+  int64_t ahead;      // a write waits until this many steps were made after its own
+  int64_t saw_ahead;  // the most steps that a write saw
+  int writes, now;    // `now`: writes at this moment
   int most_now;
-  int fail_write;      // this one fails, from 1; 0 = none
-  const char *remove;  // this file before it does
-  bool no_memory;      // to hold anything
+  int fail_write;      // this write fails, from 1; 0 = none
+  const char *remove;  // a failing write removes this file first
+  bool no_memory;      // for a copy of the state
   int64_t pause_ns;    // after each step
-  int64_t stop_at;     // this step, as by Ctrl-C
+  int64_t stop_at;     // stop at this step, as by Ctrl-C
   volatile sig_atomic_t stop;
 } slow;
 
@@ -31,7 +30,7 @@ typedef struct slow_held {
   int64_t step;
 } slow_held;
 
-// Waits for steps that are made meanwhile, but not for long: the last one has none after it.
+// Waits for later steps, but not for long: the last checkpoint has none after it.
 static brim_status slow_write(void *state, const char *path) {
   slow_held *h = state;
   int64_t seen = 0;
@@ -92,7 +91,7 @@ static job job_of(const char *folder, const brim_workload_table *table) {
 
 static brim_workload_table direct_table(void) {
   brim_workload_table table = *brim_workload_find("supervised");
-  table.background = NULL;  // everything is written where it stands
+  table.background = NULL;  // everything is written in the training thread
   return table;
 }
 
@@ -111,9 +110,9 @@ static void test_it_is_the_state_it_was_taken_of(void **state) {
   assert_int_equal(slow.most_now, 1);
   assert_all_same("direct", "behind");
   assert_string_equal(r.checkpoint, "behind/model.safetensors");
-  // each is a file of its own at the end
+  // both are separate files at the end
   assert_false(brim_fs_same("behind/best.safetensors", "behind/last.safetensors"));
-  // and without the memory for a copy it is as it was
+  // without memory for a copy, checkpoints are written at once
   reset();
   slow.no_memory = true;
   job poor = job_of("poor", &slow.table);
@@ -131,7 +130,7 @@ static void test_a_cut_run_waits_for_it(void **state) {
   reset();
   slow.ahead = 2;
   job j = job_of("cut", &slow.table);
-  j.max_steps = 11;  // that of step 10 is on its way
+  j.max_steps = 11;  // the checkpoint of step 10 is being written
   assert_ok(run(&j, &r));
   assert_int_equal(r.steps, 11);
   assert_true(exists("cut", "step-00000010.safetensors"));
@@ -151,7 +150,7 @@ static void test_a_stopped_run_waits_for_it(void **state) {
   brim_workload_table direct = direct_table();
   job plain = job_of("direct3", &direct);
   assert_ok(run(&plain, &r));
-  for (int64_t at = 10; at <= 12; at += 2) {  // where one is taken, and between two
+  for (int64_t at = 10; at <= 12; at += 2) {  // at a checkpoint's step, and between two
     reset();
     slow.ahead = 100;
     slow.stop_at = at;
@@ -161,7 +160,7 @@ static void test_a_stopped_run_waits_for_it(void **state) {
     assert_true(r.interrupted);
     assert_int_equal(r.steps, at);
     assert_int_equal(slow.writes,
-                     2);  // of steps 5 and 10; the stop's own is written where it stands
+                     2);  // of steps 5 and 10; the stop's own is written at once
     assert_true(exists("stopped", "step-00000005.safetensors"));
     assert_int_equal(exists("stopped", "step-00000010.safetensors"), at > 10);
     j.stop = NULL;
@@ -178,20 +177,21 @@ static void test_one_that_cannot_be_written(void **state) {
   (void)state;
   brim_run_result r;
   reset();
-  slow.fail_write = 2;  // of step 10; those after it are 15 and 16
+  slow.fail_write = 2;  // of step 10; the next would be at 15 and 16
   slow.pause_ns = 20000000;
   job j = job_of("full", &slow.table);
   assert_status(run(&j, &r), BRIM_EIO);
   assert_non_null(strstr(brim_status_detail(), "no room for full/"));
   assert_non_null(strstr(brim_status_detail(), "cannot save step 10"));
   assert_non_null(strstr(brim_status_detail(), "--resume continues from step 5"));
-  assert_true(r.steps >= 10 && r.steps < 15);  // not only when the next one is due
+  // the failure ends the run before the next one is due
+  assert_true(r.steps >= 10 && r.steps < 15);
   reset();
   j.table = &slow.table;
   j.resume = true;
   assert_ok(run(&j, &r));
   assert_int_equal(r.steps_run, 43);
-  // the very first
+  // the first checkpoint fails
   reset();
   slow.fail_write = 1;
   slow.pause_ns = 20000000;
@@ -200,7 +200,7 @@ static void test_one_that_cannot_be_written(void **state) {
   assert_non_null(strstr(brim_status_detail(), "cannot save step 5"));
   assert_non_null(strstr(brim_status_detail(), "--output-dir"));
   assert_true(r.steps < 10);
-  // no hint names a file that is gone
+  // the message must not name a file that is gone
   reset();
   slow.fail_write = 2;
   slow.remove = "full3/last.safetensors";
@@ -245,7 +245,7 @@ static void test_short_epochs_are_spared(void **state) {
   assert_true(exists("short", "last.safetensors"));
 }
 
-// A run that ends by another error keeps that one, and the checkpoint that was on its way.
+// A run that ends by another error reports that error, and completes the checkpoint that was being written.
 static brim_status failing_step(void *work, const brim_spans *spans, brim_step_info *out) {
   if (__atomic_load_n(&slow.step, __ATOMIC_ACQUIRE) == 11)
     return brim_fail(BRIM_EDEVICE, "the device is gone");
@@ -256,7 +256,7 @@ static void test_another_error(void **state) {
   (void)state;
   brim_run_result r;
   reset();
-  slow.ahead = 100;  // still on its way when the step fails
+  slow.ahead = 100;  // still being written when the step fails
   slow.table.step = failing_step;
   job j = job_of("gone", &slow.table);
   assert_status(run(&j, &r), BRIM_EDEVICE);
@@ -264,9 +264,9 @@ static void test_another_error(void **state) {
   assert_int_equal(slow.now, 0);
   assert_true(exists("gone", "last.safetensors"));
   assert_true(exists("gone", "step-00000005.safetensors"));
-  // both: the warning has the other
+  // both fail: a warning has the checkpoint's error
   reset();
-  slow.ahead = 100;  // still on its way when the step fails
+  slow.ahead = 100;  // still being written when the step fails
   slow.fail_write = 2;
   slow.table.step = failing_step;
   job both = job_of("gone2", &slow.table);

@@ -64,7 +64,7 @@ static const brim_finding *find(const brim_result *r, const char *code) {
   return NULL;
 }
 
-// Prices are differences that were measured, and only between settings that differ in the one knob.
+// Prices are measured differences, and only between settings that differ in one knob.
 static void test_findings_by_evidence(void **state) {
   (void)state;
   brim_result r[] = {on_a_gpu(64, 4, "fp32", 10), on_a_gpu(64, 4, "bf16", 6),
@@ -74,7 +74,7 @@ static void test_findings_by_evidence(void **state) {
   r[0].phase_ms[BRIM_PHASE_IO].median = 2;
   brim_diagnose(r, 5, 0);
   assert_int_equal(r[0].finding_count, 3);
-  // 8 workers: 1 % faster, so what is waited for has no price and stands last
+  // 8 workers are 1 % faster: the wait has no price, so it is listed last
   assert_string_equal(r[0].findings[2].code, "io_wait");
   assert_true(isnan(r[0].findings[2].cost_ms));
   assert_non_null(strstr(english(r[0].findings[2].remedy), "did not help"));
@@ -84,18 +84,18 @@ static void test_findings_by_evidence(void **state) {
   assert_non_null(strstr(english(f->remedy), "fp32 -> bf16"));
   f = find(&r[0], "small_batch");
   assert_non_null(f);
-  assert_float_equal(f->cost_ms, 4, 1e-9);  // 128 in 12 ms are 64 in 6 ms
+  assert_float_equal(f->cost_ms, 4, 1e-9);  // 128 samples in 12 ms equal 64 in 6 ms
   assert_non_null(strstr(english(f->remedy), "64 -> 128"));
-  // without the others: findings that can be seen alone, without a price
+  // without the other settings: findings that one setting shows, without a price
   brim_diagnose(r, 1, 0);
   assert_true(isnan(find(&r[0], "precision")->cost_ms));
   assert_non_null(strstr(english(find(&r[0], "precision")->remedy), "not measured"));
-  // a third value that is faster still does not hide that this one was measured
+  // a third value that is even faster does not hide that bf16 was measured
   brim_result other = on_a_gpu(64, 4, "fp16", 3);
   brim_result p[] = {r[0], r[1], other};
   brim_diagnose(p, 3, 0);
   assert_float_equal(find(&p[0], "precision")->cost_ms, 4, 1e-9);
-  // smaller batches that are faster do not make a larger one unmeasured
+  // faster smaller batches do not make a larger batch unmeasured
   brim_result b[] = {on_a_gpu(64, 4, "bf16", 1), on_a_gpu(128, 4, "bf16", 4),
                      on_a_gpu(256, 4, "bf16", 9)};
   b[1].sm_percent = 40;
@@ -146,27 +146,28 @@ static void test_advice(void **state) {
   brim_advice_facts facts = {
       .batch = 256, .accumulation = 1, .learning_rate = 3e-4, .adaptive = true};
   brim_advise(r, 2, 1, &facts, &a);
-  assert_non_null(strstr(a.learning_rate, "0.0003 -> 0.0006"));  // four times: the root is two
-  assert_string_equal(a.accumulation, "");                       // a larger batch cannot be split
+  // the batch is four times as large: the root is two
+  assert_non_null(strstr(a.learning_rate, "0.0003 -> 0.0006"));
+  assert_string_equal(a.accumulation, "");  // a larger batch cannot be split
   facts.adaptive = false;
   brim_advise(r, 2, 1, &facts, &a);
   assert_non_null(strstr(a.learning_rate, "0.0003 -> 0.0012"));
-  // the recommended batch is a quarter of what was trained with
+  // the recommended batch is a quarter of the config's
   facts.batch = 1024;
   brim_advise(r, 2, 0, &facts, &a);
   assert_non_null(strstr(a.accumulation, "gradient_accumulation_steps: 4"));
-  // a larger one that is twice as fast is reported as that; one that gains nothing is enough
+  // a larger batch that is twice as fast is reported; one that gains nothing closes the question
   for (size_t i = 0; i < a.check_count; i++) {
     assert_true(a.checks[i].done != (strstr(a.checks[i].text, "2.00 times as fast") != NULL));
   }
   r[1].samples_per_s = 1.02 * r[0].samples_per_s;
   brim_advise(r, 2, 0, &facts, &a);
   for (size_t i = 0; i < a.check_count; i++) assert_true(a.checks[i].done);
-  // the same effective batch: nothing to say
+  // the same effective batch: no advice on the learning rate
   facts.batch = 256;
   brim_advise(r, 2, 0, &facts, &a);
   assert_string_equal(a.learning_rate, "");
-  // one setting, fp32, nothing recommended: open boxes
+  // nothing is recommended, then one setting in fp32: open boxes
   brim_advise(r, 2, -1, &facts, &a);
   assert_string_equal(a.checks[1].text, "batch size: several were tried, none is recommended");
   assert_string_equal(a.checks[2].text, "workers: several were tried, none is recommended");
@@ -178,7 +179,7 @@ static void test_advice(void **state) {
   brim_advise(&one, 1, -1, &facts, &a);
   assert_string_equal(a.learning_rate, "");
   assert_false(a.checks[a.check_count - 1].done);
-  // a sweep of several that ended early: to try them is no advice
+  // a sweep of several values that ended early: no advice to try them
   brim_advise(&one, 1, 0, &facts, &a);
   size_t advised = 0;
   for (size_t i = 0; i < a.check_count; i++) advised += strstr(a.checks[i].text, "--") != NULL;
@@ -189,7 +190,7 @@ static void test_advice(void **state) {
   facts.several_count = 3;
   brim_advise(&one, 1, 0, &facts, &a);
   for (size_t i = 0; i < a.check_count; i++) assert_null(strstr(a.checks[i].text, "--"));
-  // workers cannot matter where the data lie on the GPU: there is nothing to do about them
+  // workers cannot matter if the data are on the GPU: no advice about them
   size_t all = a.check_count;
   facts.idle[facts.idle_count++] = "num_workers";
   brim_advise(&one, 1, 0, &facts, &a);
@@ -250,14 +251,14 @@ static void test_recommendation_rules(void **state) {
   brim_result b[] = {made_up(100, 10, 8), made_up(99, 10, 2), made_up(98, 10, 4)};
   brim_recommend(b, 3, &plain, &best);
   assert_int_equal(best.recommended, 1);
-  // over 80 % of what is free: shown as fastest, not recommended. Unstable or throttled excludes nothing
+  // over 80 % of the free memory: shown as fastest, not recommended. Unstable or throttled excludes nothing
   brim_result c[] = {made_up(100, 70, 4), made_up(90, 10, 4), made_up(95, 10, 4)};
   c[2].stable = false;
   c[2].throttled = true;
   brim_recommend(c, 3, &plain, &best);
   assert_int_equal(best.highest, 0);
   assert_int_equal(best.recommended, 2);
-  // nor does memory, where all take too much
+  // nor does memory, if all settings take too much
   brim_recommend(c, 1, &plain, &best);
   assert_int_equal(best.recommended, 0);
   // nothing ran
@@ -291,10 +292,10 @@ static void test_findings(void **state) {
   set_knob(&r, "batch_size", 64);
   brim_diagnose(&r, 1, 0);
   assert_int_equal(r.finding_count, 2);
-  assert_true(isnan(r.findings[0].cost_ms));  // a larger one was not measured
+  assert_true(isnan(r.findings[0].cost_ms));  // no larger batch was measured
   assert_string_equal(r.findings[0].code, "small_batch");
   assert_string_equal(r.findings[1].code, "unstable");
-  // no batch is advised that an epoch cannot fill
+  // no advice for a batch that an epoch cannot fill
   static const struct {
     double epoch;
     const char *remedy;
@@ -343,7 +344,7 @@ static void on_result(void *ctx, const brim_result *r) {
   assert_int_equal(r->failure, BRIM_FAILURE_NONE);
 }
 
-// The first round counts settings; what is measured again names its setting and how often.
+// The first round counts settings. Later rounds name the setting and how often it was measured.
 static void on_progress(void *ctx, const brim_progress *p) {
   seen *s = ctx;
   s->progress++;
@@ -403,7 +404,7 @@ static void test_a_sweep_covers_every_combination(void **state) {
   fixture_close(&f);
 }
 
-// A setting that is known already is not measured, nor told as a new result.
+// A setting with a record is not measured, and not reported as a new result.
 static bool knows_the_middle(void *ctx, const brim_setting *setting, brim_result *out) {
   if (setting->value[*(int *)ctx] != 32) return false;
   *out = made_up(5, 1, 1);
@@ -433,8 +434,8 @@ static void test_known_settings_are_passed_over(void **state) {
   fixture_close(&f);
 }
 
-// A record of several visits, far faster than what is measured beside it. They took so long that the
-// budget has nothing left for more.
+// A record of several visits, far faster than the settings measured beside it. Its visits took so long that the budget
+// has nothing left for more.
 static bool knows_the_fastest(void *ctx, const brim_setting *setting, brim_result *out) {
   if (setting->value[*(int *)ctx] == 64) return false;
   double rate = setting->value[*(int *)ctx] == 16 ? 1e11 : 1e10;
@@ -446,7 +447,7 @@ static bool knows_the_fastest(void *ctx, const brim_setting *setting, brim_resul
   return true;
 }
 
-// A setting known from records competes: it is none that stopped running.
+// A setting known from records competes as one that still runs.
 static void test_known_settings_compete(void **state) {
   (void)state;
   fixture f;
@@ -454,7 +455,7 @@ static void test_known_settings_compete(void **state) {
   int knob = brim_work_knob(f.work, "batch_size");
   const int64_t batches[] = {16, 32, 64};
   const brim_sweep_axis axis = {knob, batches, 3};
-  for (size_t swept = 2; swept <= 3; swept++) {  // all known, then one that is not
+  for (size_t swept = 2; swept <= 3; swept++) {  // all settings are known, then all but one
     brim_race *race;
     brim_sweep_axis part = axis;
     part.count = swept;
@@ -484,8 +485,8 @@ static void test_known_settings_compete(void **state) {
   fixture_close(&f);
 }
 
-// Two settings that cannot be told apart are measured until the budget ends, and one that fails the
-// second time is not relied on.
+// Two settings that cannot be told apart are measured until the budget ends. One that fails at the second visit is not
+// relied on.
 static const brim_workload_table *real_table;
 static int configured, fail_at;
 
@@ -505,7 +506,7 @@ static void test_contenders_are_repeated(void **state) {
     f.work->table = &table;
     configured = 0;
     fail_at = failing ? 3 : 0;
-    // one axis of a knob that changes next to nothing
+    // one axis of a knob with almost no effect
     const int64_t prefetch[] = {2, 3}, workers[] = {1};
     const brim_sweep_axis axes[] = {{brim_work_knob(f.work, "num_workers"), workers, 1},
                                     {brim_work_knob(f.work, "prefetch"), prefetch, 2}};
@@ -529,7 +530,7 @@ static void test_contenders_are_repeated(void **state) {
     f.work->table->info(f.work->state, &info);
     double rows = (double)info.samples_per_epoch / (double)info.steps_per_epoch;
     for (size_t i = 0; i < count; i++) {
-      // a step is as long as the rate beside it says, whatever the visits differed by
+      // the step time agrees with the rate beside it, however much the visits differed
       double step_s = results[i].total_ms.median * 1e-3;
       assert_true(fabs(results[i].samples_per_s * step_s / rows - 1) < 1e-9);
       most = results[i].repeats > most ? results[i].repeats : most;
@@ -551,7 +552,7 @@ static void test_contenders_are_repeated(void **state) {
   }
 }
 
-// Steps since a setting was built, of the longest visit.
+// Steps since the setting was built; most_steps is the longest visit's.
 static int visit_steps, most_steps;
 
 static brim_status counting_configure(void *work, const brim_setting *setting) {
@@ -564,7 +565,7 @@ static brim_status counting_step(void *work, const brim_spans *spans, brim_step_
   return real_table->step(work, spans, out);
 }
 
-// Time is up at once: a visit is two steps of warm-up and three samples, however many were asked for.
+// The time is up at once: a visit is two steps of warm-up and three samples, whatever number the options ask for.
 static void test_visits_are_bounded_by_time(void **state) {
   (void)state;
   fixture f;
@@ -590,7 +591,7 @@ static void test_visits_are_bounded_by_time(void **state) {
   fixture_close(&f);
 }
 
-// A setting whose device crashes: the next one runs on a new one.
+// The device crashes in one setting: the next setting runs on a new device.
 typedef struct crash {
   fixture f;
   brim_workload_table table;
@@ -656,14 +657,14 @@ static void test_a_crash_is_recovered_from(void **state) {
 
 //---------------------------------- large grids ----------------------------------
 
-// Samples/s as they often are: a batch gains until the machine is full, workers until data are there.
+// Typical rates: larger batches gain until the machine is full, more workers gain until data are ready in time.
 static double made_up_rate(int64_t batch, int64_t workers, bool fast) {
   double compute = (fast ? 2000.0 : 1200.0) * (double)batch / (double)(batch + 200);
   double data = 400 + 500.0 * (double)workers;
   return fmin(compute, data) - 3 * (double)workers;
 }
 
-// A grid of 120 is not measured whole, and the fastest is found all the same.
+// A grid of 120 is not measured completely, and the fastest is found nevertheless.
 static void test_a_large_grid_is_climbed(void **state) {
   (void)state;
   fixture f;
@@ -700,15 +701,14 @@ static void test_a_large_grid_is_climbed(void **state) {
   assert_true(visits < 50);
   assert_true(found > 0.93 * made_up_rate(256, 4, true));
   assert_true(found <= most);
-  // nothing runs: it ends
+  // nothing runs: the race ends
   for (size_t i = 0; i < s.count; i++) rate[i] = 0;
   assert_int_equal(brim_climb_next(&climb), -1);
   brim_sweep_settings_free(&s);
   fixture_close(&f);
 }
 
-// A part of a grid: each result says which setting it is of. And a budget, of which the first setting takes
-// all.
+// A part of a grid: each result names its setting. And a budget that the first setting uses up.
 static void test_a_part_of_a_grid(void **state) {
   (void)state;
   fixture f;
@@ -750,7 +750,7 @@ static void test_a_part_of_a_grid(void **state) {
   fixture_close(&f);
 }
 
-// Half of the CPU is another program's: records have it, visit by visit.
+// Another program uses half of the CPU: each visit records it.
 static brim_status half_taken(void *ctx, brim_host_sample *out) {
   double *seconds = ctx;
   brim_host_sample_clear(out);

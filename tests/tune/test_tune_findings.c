@@ -20,7 +20,7 @@ static void set_text(brim_result *r, const char *name, const char *value) {
   r->knobs[i].number = *end || end == value ? (double)NAN : number;
 }
 
-// A step of 10 ms, 9 of them computing, on a GPU that is well used.
+// A step of 10 ms with 9 ms of computing, on a GPU that is well used.
 static brim_result healthy(void) {
   brim_result r;
   brim_result_init(&r);
@@ -70,7 +70,7 @@ static void test_healthy(void **state) {
   assert_true(loading);
   r.data_samples_per_s = (double)NAN;
   assert_true(isnan(brim_result_ceiling_share(&r, &loading)));
-  // notes cost nothing that could be saved: a power cap, much memory, unsteady times
+  // notes have no price: a power cap, much memory, unsteady times
   snprintf(r.throttle, sizeof r.throttle, "power cap");
   r.clock_mhz = 1500;
   r.clock_max_mhz = 1980;
@@ -82,7 +82,7 @@ static void test_healthy(void **state) {
     assert_true(r.findings[i].note && isnan(r.findings[i].cost_ms));
   }
   assert_false(brim_result_worth_fixing(&r));
-  r.clock_mhz = 1980;  // the cap was reached, and the clock stayed where it was
+  r.clock_mhz = 1980;  // the cap was reached, and the clock did not fall
   brim_diagnose(&r, 1, 0);
   assert_int_equal(r.finding_count, 2);
   for (size_t i = 0; i < 2; i++) assert_string_not_equal(r.findings[i].code, "power_cap");
@@ -106,7 +106,7 @@ static const brim_finding *below_ceiling(const brim_result *r) {
   return NULL;
 }
 
-// A step at 0.3 % of what the machine can is not "nothing worth fixing": it names what was tried.
+// A step at 0.3 % of the machine's limit is not "nothing worth fixing": the finding names what was tried.
 static void test_below_ceiling(void **state) {
   (void)state;
   brim_result list[2] = {healthy(), healthy()};
@@ -125,18 +125,18 @@ static void test_below_ceiling(void **state) {
   brim_diagnose(list, 2, 0);
   assert_non_null(strstr(english(below_ceiling(r)->text), "batch_size"));
   assert_null(strstr(english(below_ceiling(r)->remedy), "batch_size"));
-  // Memory is near its ceiling: products are no measure of that step.
+  // Memory is near its ceiling: matrix products are the wrong measure for that step.
   r->ceilings.copy_bytes_per_s = 1e12;
   r->plan.bytes_per_step = 0.8 * 1e12 * r->total_ms.median * 1e-3;
   brim_diagnose(list, 2, 0);
   assert_null(below_ceiling(r));
-  // Without a ceiling nothing is known.
+  // Nothing is known without a ceiling.
   r->ceilings.copy_bytes_per_s = r->ceilings.gemm_bf16_flops = NAN;
   brim_diagnose(list, 2, 0);
   assert_null(below_ceiling(r));
 }
 
-// Dearest first; without a price after those; notes last. Equal ones stay in their order.
+// Findings by price, the highest first; then those without a price; notes last. Equal ones keep their order.
 static void test_order(void **state) {
   (void)state;
   brim_result r = healthy();
@@ -165,14 +165,14 @@ static void test_quota(void **state) {
   r.cpu_percent = 100;
   r.quota_cpus = 1.5;
   r.quota_cores = 2;
-  // two threads that share 1.5 CPUs: a quarter of the time they are held back
+  // two threads share 1.5 CPUs: they are held back a quarter of the time
   r.quota_cpu_ms = 15;
   r.quota_throttled_ms = 5;
   brim_diagnose(&r, 1, 0);
   assert_string_equal(r.findings[0].code, "cpu_quota");
   assert_true(near(r.findings[0].cost_ms, 2.5));
   assert_non_null(strstr(english(r.findings[0].text), "1.5 of 2 cores"));
-  // one thread because of the quota: without it there would be two
+  // the quota leaves one thread; without it there would be two
   r.threads = 1;
   r.quota_cpus = 1;
   r.quota_cpu_ms = 10;
@@ -180,11 +180,11 @@ static void test_quota(void **state) {
   brim_diagnose(&r, 1, 0);
   assert_string_equal(r.findings[0].code, "cpu_quota");
   assert_true(near(r.findings[0].cost_ms, 5));
-  // idle cores are not missed
+  // a quota costs nothing while cores are idle
   r.cpu_percent = 20;
   brim_diagnose(&r, 1, 0);
   assert_int_equal(r.finding_count, 0);
-  // no quota, or one of all cores
+  // no quota, or a quota of all cores
   r.cpu_percent = 100;
   r.quota_cpus = 2;
   brim_diagnose(&r, 1, 0);
@@ -193,7 +193,7 @@ static void test_quota(void **state) {
   r.quota_throttled_ms = 50;
   brim_diagnose(&r, 1, 0);
   assert_int_equal(r.finding_count, 0);
-  // beside a GPU only what waits for the host counts
+  // beside a GPU only waiting for the host counts
   brim_result g = healthy();
   g.quota_cpus = 4;
   g.quota_cores = 16;
@@ -234,7 +234,7 @@ static void test_sharing(void **state) {
   assert_string_equal(r.findings[0].code, "shared_gpu");
   assert_true(near(r.findings[0].cost_ms, 4.8));
   assert_non_null(strstr(english(r.findings[0].text), "pid 7 python (alice)"));
-  r.shared_with[0] = '\0';  // another container's
+  r.shared_with[0] = '\0';  // in another container
   brim_diagnose(&r, 1, 0);
   assert_non_null(strstr(english(r.findings[0].text), "not visible"));
   r.shared_percent = 1;
@@ -269,7 +269,7 @@ static void test_slow_transform(void **state) {
   assert_string_equal(f->code, "slow_transform");
   assert_true(near(f->cost_ms, 4));
   assert_non_null(strstr(english(f->text), "gaussian_blur"));
-  // 16 busy workers of a GPU: loading bounds the step, down to what computing takes
+  // 16 busy workers of a GPU: loading limits the step, until computing does
   brim_result g = healthy();
   set_text(&g, "num_workers", "16");
   g.phase_ms[BRIM_PHASE_IO].median = 6;
@@ -283,8 +283,8 @@ static void test_slow_transform(void **state) {
   assert_true(near(g.findings[0].cost_ms, 5));  // half of the workers' time
   g.compute_samples_per_s = 64 / 8e-3;
   brim_diagnose(&g, 1, 0);
-  assert_true(near(g.findings[0].cost_ms, 2));  // then computing bounds it
-  g.phase_ms[BRIM_PHASE_IO].median = 0.1;       // hidden: no step waits for it
+  assert_true(near(g.findings[0].cost_ms, 2));  // computing limits the step then
+  g.phase_ms[BRIM_PHASE_IO].median = 0.1;       // hidden: no step waits for loading
   brim_diagnose(&g, 1, 0);
   assert_int_equal(g.finding_count, 0);
 }
@@ -300,7 +300,7 @@ static void test_slow_transform_on_gpu(void **state) {
   assert_string_equal(r.findings[0].code, "slow_transform");
   assert_true(near(r.findings[0].cost_ms, 6));
   assert_non_null(strstr(english(r.findings[0].text), "60 %"));
-  r.phase_ms[BRIM_PHASE_BACKWARD].median = 5;  // computing takes longer: as it should be
+  r.phase_ms[BRIM_PHASE_BACKWARD].median = 5;  // computing takes longer, as it should
   brim_diagnose(&r, 1, 0);
   for (size_t i = 0; i < r.finding_count; i++) {
     assert_string_not_equal(r.findings[i].code, "slow_transform");
@@ -319,7 +319,7 @@ static const brim_finding *asked(brim_result *results, size_t count) {
 
 static void test_asks(void **state) {
   (void)state;
-  // 12 ms of loading for 4 ms of computing: three workers; then six, while data is waited for
+  // 12 ms of loading for 4 ms of computing: three workers; six while steps wait for data
   brim_result r[3] = {healthy(), healthy(), healthy()};
   set_text(&r[0], "num_workers", "0");
   r[0].phase_ms[BRIM_PHASE_IO].median = 6;
@@ -340,7 +340,7 @@ static void test_asks(void **state) {
   assert_string_equal(f->value, "3");
   r[1].phase_ms[BRIM_PHASE_IO].median = 0.1;
   assert_null(asked(r, 2));
-  // pageable memory and full precision are measured, whatever shows; nothing twice, nor what failed
+  // pageable memory and full precision are always tried; no remedy twice, and none that failed
   brim_result p[4] = {healthy(), healthy(), healthy(), healthy()};
   set_text(&p[0], "pin_memory", "false");
   f = asked(p, 1);
@@ -364,14 +364,14 @@ static void test_asks(void **state) {
   assert_true(f->measured);
   assert_true(near(f->cost_ms, 5));
   assert_non_null(strstr(english(f->remedy), "tf32: 3.33 ms less"));
-  // without measuring, nothing is asked for and nothing is guessed
+  // without measuring, no trial is requested and no price is guessed
   set_text(&p[0], "precision", "bf16");
   set_text(&p[0], "pin_memory", "false");
   brim_diagnose(p, 1, 0);
   assert_int_equal(p[0].finding_count, 0);
 }
 
-// A CPU whose instructions for 16 bits are faster is asked for them, and they are named by a measurement only.
+// A CPU with faster 16-bit instructions gets a trial of them. Only a measurement makes them a finding.
 static void test_precision_of_a_cpu(void **state) {
   (void)state;
   brim_result r[2] = {on_cpu(), on_cpu()};
@@ -390,12 +390,12 @@ static void test_precision_of_a_cpu(void **state) {
   brim_diagnose(r, 2, 0);
   assert_int_equal(r[0].finding_count, 0);
   assert_string_equal(asked(r, 2)->code, "small_batch");
-  // tf32 is fp32 there: that it was a little faster is chance
+  // tf32 equals fp32 there: the small gain is chance
   set_text(&r[1], "precision", "tf32");
   r[1].samples_per_s = 7000;
   brim_diagnose(r, 2, 0);
   assert_int_equal(r[0].finding_count, 0);
-  // matrix products show that it would be slower: not tried
+  // matrix products show that 16 bits would be slower: no trial
   r[0].ceilings.gemm_fp32_flops = 1e11;
   r[0].ceilings.gemm_bf16_flops = 5e10;
   assert_string_equal(asked(r, 1)->code, "small_batch");
@@ -403,7 +403,7 @@ static void test_precision_of_a_cpu(void **state) {
   assert_string_equal(asked(r, 1)->code, "precision");
 }
 
-// 6 of 10 ms are reading, which more workers or samples in memory would save: the better one is named.
+// 6 of 10 ms are reading, which more workers or samples in memory would save: the finding names the better remedy.
 static void test_asks_for_a_cache(void **state) {
   (void)state;
   brim_result r[4];
@@ -441,7 +441,7 @@ static void test_asks_for_a_cache(void **state) {
   brim_diagnose(r, 3, 0);
   assert_string_equal(r[0].findings[0].value, "2");
   assert_non_null(strstr(english(r[0].findings[0].remedy), "(cache ram: 2.89 ms less)"));
-  // neither helps: what was tried is not advised, and has no price
+  // neither helps: a remedy that was tried is not advised, and the finding has no price
   r[1].samples_per_s = r[2].samples_per_s = 6400;
   brim_diagnose(r, 3, 0);
   assert_true(isnan(r[0].findings[0].cost_ms));
@@ -449,7 +449,7 @@ static void test_asks_for_a_cache(void **state) {
   brim_diagnose(r, 2, 0);
   assert_non_null(
       strstr(english(r[0].findings[0].remedy), "did not help: data.cache=ram, cheaper"));
-  // it has one already: what it waits for is the first epoch's
+  // it has a cache already: the wait is the first epoch's
   r[0].plan.rows[0] = (brim_plan_row){.name = "dataset cache", .place = BRIM_PLACE_HOST};
   r[0].plan.row_count = 1;
   f = asked(r, 2);
@@ -458,7 +458,7 @@ static void test_asks_for_a_cache(void **state) {
       strstr(english(r[0].findings[0].text), "in the first epoch, which fills the cache"));
   assert_non_null(strstr(english(r[0].findings[0].remedy), "did not help: cheaper"));
   r[0].plan.row_count = 0;
-  // transforms are not saved by it
+  // a cache does not save transforms
   r[0].worker_io_ms = 0.1;
   r[0].worker_transform_ms = 5.9;
   f = asked(r, 2);
@@ -470,14 +470,14 @@ static void test_asks_for_batches(void **state) {
   brim_result r[4] = {healthy(), healthy(), healthy(), healthy()};
   r[0].sm_percent = 20;
   assert_string_equal(asked(r, 1)->try_value, "256");
-  set_text(&r[1], "batch_size", "256");  // does not fit: half as many
+  set_text(&r[1], "batch_size", "256");  // the batch does not fit: half as many
   r[1].failure = BRIM_FAILURE_OOM_PLANNED;
   assert_string_equal(asked(r, 2)->try_value, "128");
   r[1].failure = BRIM_FAILURE_NONE;
   r[1].samples_per_s = 20000;
   assert_string_equal(asked(r, 2)->try_value, "1024");
   set_text(&r[2], "batch_size", "1024");
-  r[2].samples_per_s = 20100;  // again, for it is the fastest
+  r[2].samples_per_s = 20100;  // again, because it is the fastest
   assert_string_equal(asked(r, 3)->try_value, "4096");
   r[2].samples_per_s = 19000;
   assert_null(asked(r, 3));
@@ -523,7 +523,7 @@ static void test_remedies_are_of_the_part_that_costs(void **state) {
   f = code_of(&r[0], "io_wait");
   assert_non_null(f);
   assert_string_equal(english(f->remedy), "more workers did not help: cheaper transforms");
-  // a transform that has the time has the finding
+  // a transform that takes the time gets the finding instead
   r[0].stage_count = 1;
   snprintf(r[0].stages[0].name, sizeof r[0].stages[0].name, "resize");
   r[0].stages[0].ms = 5.9;
@@ -542,7 +542,7 @@ static void test_a_gain_is_within_what_it_touches(void **state) {
   (void)state;
   brim_result r[2];
   waiting(r, 5, 1);
-  r[1].samples_per_s = 10 * r[0].samples_per_s;  // 9 ms less, of 6 ms that it waits
+  r[1].samples_per_s = 10 * r[0].samples_per_s;  // saves 9 ms, but only 6 ms were waiting
   brim_diagnose(r, 2, 0);
   assert_true(near(code_of(&r[0], "io_wait")->cost_ms, 6));
   waiting(r, 5, 1);

@@ -35,7 +35,7 @@ static void test_never_certainly_beaten(void **state) {
   brim_recommend(r, 2, &plain, &picks);
   assert_int_equal(picks.recommended, 1);
   assert_false(picks.provisional);
-  r[1].stable = false;  // as fast as it is: its figures are rough, and the pick is provisional
+  r[1].stable = false;  // as fast as before: its figures are rough, so the pick is provisional
   brim_recommend(r, 2, &plain, &picks);
   assert_int_equal(picks.recommended, 1);
   assert_true(picks.provisional);
@@ -43,11 +43,11 @@ static void test_never_certainly_beaten(void **state) {
   brim_recommend(b, 3, &plain, &picks);
   assert_int_equal(picks.recommended, 2);
   assert_true(picks.provisional);  // the second may be faster
-  // within 3 % and certainly slower: less memory does not make up for it
+  // within 3 % but certainly slower: less memory does not make up for it
   brim_result c[] = {rated(100, 99.8, 100.2, 2), rated(98, 97.8, 98.2, 1)};
   brim_recommend(c, 2, &plain, &picks);
   assert_int_equal(picks.recommended, 0);
-  // surely within 3 %, and not told apart: it does
+  // within 3 % and not told apart: less memory decides
   brim_result d[] = {rated(100, 99, 101, 2), rated(99.9, 99, 101, 1)};
   brim_recommend(d, 2, &plain, &picks);
   assert_int_equal(picks.recommended, 1);
@@ -71,7 +71,7 @@ static void test_now_and_beside(void **state) {
   brim_recommend(r, 3, &how, &picks);
   assert_int_equal(picks.recommended, 2);
   assert_int_equal(picks.beside, -1);
-  // all are withheld: one is recommended all the same
+  // all are withheld: one is recommended nevertheless
   const bool all[] = {true, true, true};
   how.withheld = all;
   brim_recommend(r, 3, &how, &picks);
@@ -152,7 +152,8 @@ static void test_an_interrupted_sweep_is_provisional(void **state) {
   assert_true(picks.provisional);
 }
 
-// Outside of what was named: less memory is no reason to recommend it. It stays where nothing is faster.
+// The config's own setting is a reference that was not asked for. Less memory is no reason to recommend it; it stays if
+// nothing is faster.
 static void test_the_reference(void **state) {
   (void)state;
   brim_result r[] = {rated(99.9, 99, 101, 0.5), rated(104, 103.8, 104.2, 1),
@@ -171,8 +172,8 @@ static void test_the_reference(void **state) {
   assert_false(picks.provisional);
 }
 
-// x1.02 that cannot be told apart from nothing is no reason to change a config, and x0.99 never is. Faster by
-// estimate alone: the setting stays, and another may be faster.
+// A gain of x1.02 that may be noise is no reason to change a config, and x0.99 never is. The own setting stays although
+// another has the faster estimate; the report says that another may be faster.
 static void test_the_own_setting_stays(void **state) {
   (void)state;
   brim_result r[] = {rated(100, 98, 102, 1), rated(102, 99, 105, 0.5), rated(99, 97, 101, 0.1)};
@@ -191,7 +192,7 @@ static void test_the_own_setting_stays(void **state) {
   r[1] = rated(150, 140, 160, 1);
   brim_recommend(r, 3, &how, &picks);
   assert_int_equal(picks.recommended, 1);
-  // but not where it leaves no memory, or does not run
+  // but not if it leaves no memory, or does not run
   r[0].plan.bytes[BRIM_PLACE_DEVICE] = (uint64_t)(79 * 1073741824.0);
   r[1] = rated(100, 98, 102, 1);
   brim_recommend(r, 3, &how, &picks);
@@ -223,17 +224,17 @@ static void test_other_programs_widen(void **state) {
     r[i].samples_per_s_high *= factor;
   }
   brim_recommend(r, 2, &how, &picks);
-  assert_int_equal(picks.recommended, 1);  // faster as things are, and nothing is promised
+  assert_int_equal(picks.recommended, 1);  // faster under this load, but the gain is not promised
   assert_true(picks.provisional);
   assert_true(picks.gain.low < 0.5 && picks.gain.high > 4);
   brim_recommend_reason(r, 2, &picks, NULL, text);
   assert_null(strstr(text, "at least"));
-  // where processors were left over, other programs took none
+  // cores were idle, so other programs took none
   r[0].cpu_percent = 10;
   assert_true(brim_result_log_load(&r[0]) == 0);
 }
 
-// Twelve workers on two cores, 5 % faster by chance: of settings that cannot be told apart the smallest.
+// Twelve workers on two cores, 5 % faster by chance: the smallest of the settings that cannot be told apart.
 static void test_of_equals_the_fewest_workers(void **state) {
   (void)state;
   brim_result r[] = {rated(100, 90, 110, 1), rated(105, 95, 115, 1), rated(70, 65, 75, 1)};
@@ -245,7 +246,7 @@ static void test_of_equals_the_fewest_workers(void **state) {
   brim_recommendation picks;
   brim_recommend(r, 3, &plain, &picks);
   assert_int_equal(picks.recommended, 0);
-  // less memory alone: not for 5 %
+  // less memory alone does not justify a loss of 5 %
   r[0].knobs[0].number = r[1].knobs[0].number = 2;
   snprintf(r[1].knobs[0].value, sizeof r[1].knobs[0].value, "2");
   r[0].plan.bytes[BRIM_PLACE_DEVICE] /= 2;
@@ -253,7 +254,7 @@ static void test_of_equals_the_fewest_workers(void **state) {
   assert_int_equal(picks.recommended, 1);
 }
 
-// The same records give the same race: a resumed sweep concludes the same.
+// The same records give the same race, so a resumed sweep has the same result.
 static void test_a_race_is_its_records(void **state) {
   (void)state;
   enum { SETTINGS = 4, ROUNDS = 3 };
@@ -291,7 +292,7 @@ static void test_a_race_is_its_records(void **state) {
     b = brim_race_ratio(read, i, 0);
     assert_memory_equal(&a, &b, sizeof a);
   }
-  // one that failed after it ran counts no more
+  // a setting that failed after it ran no longer counts
   again[3].repeats++;
   brim_race_destroy(read);
   assert_ok(brim_race_of_results(again, SETTINGS, 3, &read));
@@ -397,15 +398,16 @@ static void test_learning(void **state) {
   fixture_close(&f);
 }
 
-// Larger batches take longer: what is to come is not the mean of what was.
+// Larger batches take longer: the time left is not the mean of the times so far.
 static void test_time_grows_with_rows(void **state) {
   (void)state;
   const double rows[] = {32, 64, 128}, seconds[] = {1.32, 1.64, 2.28};
   assert_float_equal(brim_sweep_predict(rows, seconds, 3, 512), 6.12, 1e-6);
-  // sizes far from those that were measured give no ETA: none of 465 hours
+  // sizes far from the measured ones give no ETA, instead of 465 hours
   assert_true(isnan(brim_sweep_predict(rows, seconds, 3, 1024)));
   assert_float_equal(brim_sweep_predict(rows, seconds, 1, 64), 2.64, 1e-6);
-  assert_float_equal(brim_sweep_predict(rows, seconds, 3, 1), 1.32, 1e-6);  // never below the least
+  // never below the smallest measured
+  assert_float_equal(brim_sweep_predict(rows, seconds, 3, 1), 1.32, 1e-6);
   assert_true(isnan(brim_sweep_predict(rows, seconds, 0, 64)));
 }
 

@@ -1,6 +1,5 @@
-// The HTML report from made-up results: what is in it, that every text is escaped, that it needs
-// nothing from outside, and that an unknown value is a dash. A browser reads it in
-// test_ui_report_chromium.c.
+// The HTML report from made-up results: its parts, every text escaped, nothing fetched from outside, and a dash for
+// each unknown value. A browser reads it in test_ui_report_chromium.c.
 #include "report_results.h"
 #include "ui/bench/ui_bench_int.h"
 
@@ -19,7 +18,7 @@ static size_t occurrences(const char *text, const char *part) {
   return n;
 }
 
-// The part of a page between two texts, for brim_free.
+// The part of a page between two texts; free it with brim_free.
 static char *between(const char *page, const char *from, const char *to) {
   const char *a = strstr(page, from);
   assert_non_null(a);
@@ -32,8 +31,8 @@ static char *between(const char *page, const char *from, const char *to) {
   return part;
 }
 
-// Every tag is closed by its own name, in order. What is in a script or a style is no tag. By memchr:
-// AddressSanitizer reads what strchr is given to its end, here the rest of the page for each tag.
+// Every tag is closed by its own name, in order. Text inside a script or a style counts as no tag. memchr, because
+// AddressSanitizer lets strchr read to the end of its string: the rest of the page for each tag.
 static void check_tags(const char *page) {
   char stack[64][16];
   int depth = 0;
@@ -62,7 +61,7 @@ static void check_tags(const char *page) {
   assert_int_equal(depth, 0);
 }
 
-// Nothing is fetched, and no number that is none was printed.
+// Nothing is fetched, and no NaN or infinity was printed.
 static void check_page(const char *page) {
   check_tags(page);
   lacks(page, "http://");
@@ -117,7 +116,8 @@ static void test_gpu(void **state) {
   brim_str_deinit(&out);
 }
 
-// Findings stand under the name of their setting: also that there is nothing to fix, and above its notes.
+// Findings are listed under the name of their setting. So is the sentence that there is nothing to fix, above the
+// notes.
 static void test_findings_are_of_a_setting(void **state) {
   (void)state;
   static brim_result list[GPU_RESULTS];
@@ -128,7 +128,7 @@ static void test_findings_are_of_a_setting(void **state) {
   make_page(list, GPU_RESULTS, picks, &out);
   contains(out.data, "Each price is what one remedy saves alone");
   brim_str_deinit(&out);
-  // what a step waits for beside its own time is no share of it
+  // a wait that is not part of a step's own time has no share of it
   r->finding_count = 1;
   r->findings[0].cost_ms = 7 * r->total_ms.median;
   make_page(list, GPU_RESULTS, picks, &out);
@@ -152,7 +152,7 @@ static void test_findings_are_of_a_setting(void **state) {
   brim_str_deinit(&out);
 }
 
-// Every column of seed guide 002's table, and one row as it is read.
+// Every column of seed guide 002's table, and one complete row.
 static void test_table(void **state) {
   (void)state;
   static brim_result list[GPU_RESULTS];
@@ -173,7 +173,7 @@ static void test_table(void **state) {
   contains(table,
            "<tr id=\"r0\"><td>1</td><td>2</td><td>fp32</td><td>true</td><td class=\"status ok\">ok"
            "</td><td>0.01</td>");
-  // a setting that did not run: its knobs, its planned memory, dashes for the rest
+  // a setting that did not run: its knobs, its planned memory, dashes in the other columns
   char *failed = between(table, "<tr id=\"r13\"", "</tr>");
   contains(failed, "<td>8192</td><td>2</td><td>fp32</td><td>true</td><td class=\"status warn\"");
   contains(failed, "OOM (planned)</td><td>\xe2\x80\x93</td>");
@@ -186,7 +186,7 @@ static void test_table(void **state) {
   brim_str_deinit(&out);
 }
 
-// One line per worker count and precision; crosses for what ran out of memory; the limits.
+// One line per worker count and precision; crosses for settings that ran out of memory; the limits.
 static void test_charts(void **state) {
   (void)state;
   static brim_result list[GPU_RESULTS];
@@ -195,7 +195,8 @@ static void test_charts(void **state) {
   make_page(list, GPU_RESULTS, picks, &out);
   char *rate = between(out.data, "<figure class=\"chart\"><figcaption>Throughput", "</figure>");
   assert_int_equal(occurrences(rate, "<g class=\"s c"), 6);
-  assert_int_equal(occurrences(rate, "<path class=\"oom\" d=\"M") - 1, 3);  // one in the legend
+  // one more in the legend
+  assert_int_equal(occurrences(rate, "<path class=\"oom\" d=\"M") - 1, 3);
   assert_int_equal(occurrences(rate, "class=\"ci\""), 14 * 6 - 3);
   contains(rate, "Workers 8");
   contains(rate, "bf16");
@@ -206,7 +207,7 @@ static void test_charts(void **state) {
   contains(rate, "At each point: the fastest over Pinned.");
   brim_free(rate);
   char *memory = between(out.data, "<figcaption>Memory planned", "</figure>");
-  assert_int_equal(occurrences(memory, "<g class=\"s c"), 2);  // workers make no difference
+  assert_int_equal(occurrences(memory, "<g class=\"s c"), 2);  // workers do not change memory
   lacks(memory, "hollow");
   contains(memory, "free: 138.9 GiB");
   contains(memory, "80 % of it: 111.1 GiB");
@@ -223,7 +224,7 @@ static void test_bars(void **state) {
   make_page(list, GPU_RESULTS, picks, &out);
   char *phases = between(out.data, "<section id=\"phases\">", "</section>");
   assert_int_equal(occurrences(phases, "<div class=\"sg\""), 12);
-  assert_int_equal(occurrences(phases, "hidden=\"hidden\""), 11);  // the shown setting's is first
+  assert_int_equal(occurrences(phases, "hidden=\"hidden\""), 11);  // the shown setting is the first
   assert_int_equal(occurrences(phases, "<div class=\"sr on\""), 1);
   contains(phases, "Waited I/O");
   contains(phases, "Exposed H2D");
@@ -247,7 +248,7 @@ static void test_bars(void **state) {
   brim_str_deinit(&out);
 }
 
-// The recommendation as the terminal has it: gain, why, what is faster, and whether it is provisional.
+// The recommendation in the terminal's words: gain, reason, faster settings, and whether it is provisional.
 static void test_decision(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
@@ -300,7 +301,7 @@ static void test_decision(void **state) {
     brim_str_clear(&out);
   }
   d.own_is_fastest = d.provisional = false;
-  d.now = -1;  // nothing is known
+  d.now = -1;  // no current setting is known
   assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
   best = between(out.data, "<section id=\"best\">", "</section>");
   lacks(best, "class=\"decision\"");
@@ -308,7 +309,8 @@ static void test_decision(void **state) {
   brim_str_deinit(&out);
 }
 
-// A stage alone that is slower than both together was measured at a bad time: the page says so.
+// Loading or computing alone that is slower than both together was measured while the machine was busy: the page warns
+// of it.
 static void test_busy_ceiling(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
@@ -349,9 +351,9 @@ static void test_heat(void **state) {
   assert_int_equal(occurrences(map, "<td"), 14 * 3);
   assert_int_equal(occurrences(map, "class=\"top\""), 1);
   assert_int_equal(occurrences(map, "class=\"best\""),
-                   1);  // the recommended setting's, another one
+                   1);  // one for the recommended setting, one for another
   contains(map, "<td class=\"top\" style=\"--q:100\">103,799</td>");
-  lacks(map, "OOM");  // bf16 fits where fp32 does not: the best is shown
+  lacks(map, "OOM");  // bf16 fits where fp32 does not: the cell shows the best
   brim_free(map);
   brim_str_deinit(&out);
 }
@@ -373,7 +375,7 @@ static void test_cpu(void **state) {
   brim_str_deinit(&out);
 }
 
-// Texts of records are text, wherever they stand.
+// Texts from records are escaped everywhere.
 static void test_escaped(void **state) {
   (void)state;
   static const char evil[] = "<script>alert('x & \"y\"')</script>";
@@ -399,14 +401,14 @@ static void test_escaped(void **state) {
   brim_str_init(&out);
   assert_ok(brim_ui_report(&how, list, CPU_RESULTS, &out));
   check_page(out.data);
-  assert_int_equal(occurrences(out.data, "<script"), 1);  // the page's own
+  assert_int_equal(occurrences(out.data, "<script"), 1);  // only the page's own
   lacks(out.data, "<b>0");
   lacks(out.data, "alert('");
   contains(out.data, "&lt;script&gt;alert(&#39;x &amp; &quot;y&quot;&#39;)&lt;/script&gt;");
   brim_str_deinit(&out);
 }
 
-// An unknown value is a dash, and a chart without values is not there.
+// An unknown value is a dash, and a chart without values is left out.
 static void test_unknown(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
@@ -467,13 +469,13 @@ static void test_shapes(void **state) {
   brim_str_deinit(&out);
 }
 
-// A failure of every kind, and no more than the message says.
+// A failure of every kind, with the words of its message.
 static void test_failures(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
   brim_str out;
   make_cpu(list);
-  enum { CLASSES = 9 };  // some of them twice
+  enum { CLASSES = 9 };  // some kinds twice
   for (int i = 0; i < CPU_RESULTS; i++) {
     forget(&list[i], (brim_failure)(1 + i % CLASSES), i % 3 ? "why" : "");
   }
@@ -524,7 +526,7 @@ static void test_language(void **state) {
   brim_str_deinit(&out);
 }
 
-// The fastest says so when its times were unsteady.
+// The line of the fastest setting mentions that its times were unsteady.
 static void test_unsteady(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
@@ -540,7 +542,7 @@ static void test_unsteady(void **state) {
   brim_str_deinit(&out);
 }
 
-// The checklist and the notes, where there are any; what the machine can do at best.
+// The checklist and the notes, if there are any, and the machine's limits.
 static void test_advice(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
@@ -568,8 +570,8 @@ static void test_advice(void **state) {
   brim_str_deinit(&out);
 }
 
-// A setting that was planned beyond what is free, beside small ones that ran: what is free lies
-// between them, and so do its lines.
+// One setting was planned beyond the free memory, small ones ran: the chart draws the lines of free memory between
+// them.
 static void test_planned_beyond(void **state) {
   (void)state;
   brim_result list[CPU_RESULTS];
@@ -587,10 +589,10 @@ static void test_planned_beyond(void **state) {
   contains(memory, "80 % of it: 4.5 GiB");
   contains(memory, "needs 6.4 TiB");
   contains(memory, "Crosses at four times the free memory mean that much or more.");
-  lacks(memory, " TiB</text>");  // it is drawn lower than it is
+  lacks(memory, " TiB</text>");  // this setting is drawn lower than its size
   brim_free(memory);
   brim_str_deinit(&out);
-  // One that was refused by a limit far below what is free: nothing drawn comes near.
+  // A setting was refused by a limit far below the free memory: no drawn point comes near the lines.
   list[6].plan.bytes[BRIM_PLACE_DEVICE] = list[13].plan.bytes[BRIM_PLACE_DEVICE] = (uint64_t)5e6;
   make_page(list, CPU_RESULTS, picks, &out);
   memory = between(out.data, "<figcaption>Memory planned", "</figure>");
@@ -627,7 +629,7 @@ static void test_verified(void **state) {
     contains(out.data, texts[i]);
     brim_str_deinit(&out);
   }
-  // no figure without a word on what it means
+  // every figure has its explanation
   char text[320];
   brim_ui_verified_comment(&v, text);
   contains(text, "too unsteady");

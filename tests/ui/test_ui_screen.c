@@ -1,5 +1,5 @@
-// The screen in a real terminal: a child draws on a pseudo-terminal, the test reads what it sends, types,
-// resizes, stops and kills it.
+// The screen in a real terminal: a child draws on a pseudo-terminal. The test reads its output, types, resizes, stops
+// and kills it.
 #include "ui/term/ui_term.h"
 
 #include <errno.h>
@@ -36,7 +36,8 @@ static void wait_keys(brim_screen *screen, int ms) {
   (void)poll(&ready, 1, brim_screen_waits(screen) ? BRIM_SCREEN_ESCAPE_MS : ms);
 }
 
-// Draws its size and the last key until 'q'; 'x' exits without closing, 'a' aborts, ...
+// Draws its size and the last key until 'q'. Other keys end it in other ways: 'x' exits without closing, 'a' aborts,
+// ...
 static void run_view(int report) {
   brim_screen *screen = open_screen(report);
   (void)!write(1, "", 0);
@@ -58,7 +59,7 @@ static void run_view(int report) {
         brim_screen_restore();
         kill(getpid(), SIGKILL);
       }
-      if (key.ch == 'f') {  // a process that copies us must not touch our terminal
+      if (key.ch == 'f') {  // a forked process must not touch our terminal
         pid_t copy = fork();
         if (copy == 0) {
           brim_screen_restore();
@@ -71,7 +72,7 @@ static void run_view(int report) {
     brim_term term;
     int rows;
     brim_screen_size(screen, &term, &rows);
-    // One line ends at the right edge, where erasing the rest would take its last character.
+    // One line reaches the right edge, where erasing the rest would delete its last character.
     snprintf(text, sizeof text, "size %dx%d\n한글 열 %s\n\033[1mbold\033[0m\n%.*s\n%s\n",
              term.width, rows, term.colour ? "colour" : "plain", term.width, edge, last);
     if (brim_screen_draw(screen, text)) {
@@ -80,7 +81,7 @@ static void run_view(int report) {
       return;
     }
     if (frame == 0) say(report, "ready");
-    // Keys are for another job: polling the terminal would spin. A stop in this very moment is no
+    // Keys now belong to another job, so polling the terminal would spin. A stop in this very moment does not count as
     // background yet.
     hidden = brim_screen_fd(screen) < 0 ? hidden + 1 : 0;
     if (hidden == 3) say(report, "no keys");
@@ -105,16 +106,16 @@ static void test_drawing(void **state) {
   session_expect_row(&s, 1, "한글 열 colour");
   session_expect_row(&s, 2, "bold");
   session_expect_row(&s, 4, "-");
-  // A frame like the one before sends nothing.
+  // A frame equal to the last one sends nothing.
   while (session_read(&s, 100)) continue;
   size_t quiet = s.seen.bytes;
   assert_false(session_read(&s, 200));
   assert_int_equal(s.seen.bytes, quiet);
-  // One line that changed is sent alone.
+  // Only a changed line is sent.
   session_type(&s, "k");
   session_expect_row(&s, 4, "1/6b");
   assert_true(s.seen.bytes - quiet < 40);
-  session_type(&s, "\x0c");  // Ctrl-L: all of it
+  session_type(&s, "\x0c");  // Ctrl-L: the whole frame
   session_expect_row(&s, 4, "15/0");
   assert_true(s.seen.bytes - quiet > 60);
   session_type(&s, "q");
@@ -158,8 +159,8 @@ static void test_keys(void **state) {
       {"\033[A", "2/0"},      {"\033OB", "3/0"},  {"\033[5~", "6/0"},   {"\033[6~", "7/0"},
       {"\033[H", "8/0"},      {"\033[4~", "9/0"}, {"\033[1;5C", "5/0"}, {"\r", "11/0"},
       {"\t", "12/0"},         {"\x7f", "13/0"},   {"?", "1/3f"},        {"한", "1/d55c"},
-      {"\033", "14/0"},        // alone: Escape, after a while
-      {"\033[200~j", "1/6a"},  // a sequence that means nothing, and a key
+      {"\033", "14/0"},        // Escape alone, after a timeout
+      {"\033[200~j", "1/6a"},  // an unknown sequence, then a key
   };
   session s;
   started(&s, run_view);
@@ -167,7 +168,7 @@ static void test_keys(void **state) {
     session_type(&s, rows[i].bytes);
     session_expect_report(&s, rows[i].expected);
   }
-  // A sequence may come in pieces.
+  // A sequence may arrive in pieces.
   session_type(&s, "\xed");
   session_type(&s, "\x95\x9c");
   session_expect_report(&s, "1/d55c");
@@ -236,7 +237,7 @@ static void test_a_copy_does_not_restore(void **state) {
   session_end(&s);
 }
 
-// A handler of the program's own stays, and so does what was ignored.
+// The program's own handler stays in place, and ignored signals stay ignored.
 static volatile sig_atomic_t heard;
 static void hear(int number) { heard = number; }
 
@@ -253,7 +254,7 @@ static void run_own_handlers(int report) {
   bool usual = sigaction(SIGINT, NULL, &now) == 0 && now.sa_handler == SIG_DFL;
   bool same = sigaction(SIGTERM, NULL, &now) == 0 && now.sa_handler == hear;
   say(report, usual && same ? "given back" : "kept");
-  // It can be opened again, but not twice.
+  // A closed screen can be opened again; an open one cannot.
   brim_screen *again = open_screen(report), *twice = NULL;
   brim_status status = brim_screen_open(0, 1, BRIM_UI_COLOUR_AUTO, &twice);
   say(report, status == BRIM_ESTATE && !twice ? "once" : "twice");
@@ -272,7 +273,7 @@ static void test_handlers_of_the_program(void **state) {
   session_end(&s);
 }
 
-// Draws a thousand large frames while the terminal takes nothing; then waits for a key.
+// Draws a thousand large frames while the terminal reads nothing; then waits for a key.
 static void run_flood(int report) {
   brim_screen *screen = open_screen(report);
   brim_str frame;
@@ -299,7 +300,7 @@ static void test_a_slow_terminal_never_blocks(void **state) {
   char line[256], expected[128];
   session s;
   session_start(&s, run_flood);
-  // Only the report is read: the terminal's buffer is full by now.
+  // Reads only the report: the terminal's buffer is full by now.
   size_t used = 0;
   while (used < 255 && read(s.report, line + used, 1) == 1 && line[used] != '\n') used++;
   line[used] = '\0';
@@ -352,8 +353,8 @@ static void test_drawing_without_a_terminal(void **state) {
 
 //---------------------------------- a shell with jobs ----------------------------------
 
-// A shell that starts the view as a job, gets the terminal back when it stops, and continues it first in
-// the background, then in front.
+// A shell that starts the view as a job, takes the terminal back when the job stops, and continues it first in the
+// background, then in the foreground.
 static void run_shell(int report) {
   struct termios cooked, now;
   (void)signal(SIGTTOU, SIG_IGN);
@@ -380,7 +381,7 @@ static void run_shell(int report) {
       (void)!write(1, "$ \r\n", 4);
       (void)kill(-job, SIGCONT);  // bg
       char line[16] = "";
-      (void)!read(0, line, sizeof line);  // it takes no keys from us
+      (void)!read(0, line, sizeof line);  // it does not read our keys
       say(report, line[0] == 'b' ? "b is ours" : "b is lost");
     }
     (void)tcsetpgrp(0, job);
@@ -400,7 +401,7 @@ static void test_stopping_and_continuing(void **state) {
   assert_true(s.seen.cursor);
   session_type(&s, "b\n");
   session_expect_report(&s, "b is ours");
-  session_expect_row(&s, 0, "size 80x24");  // in front again, drawn whole
+  session_expect_row(&s, 0, "size 80x24");  // in the foreground again, drawn completely
   session_expect_row(&s, 1, "한글 열 colour");
   assert_true(s.seen.alternate);
   assert_false(s.seen.cursor);
@@ -432,7 +433,7 @@ static void run_refused(int report) {
   setenv("TERM", "xterm", 1);
   pid_t job = fork();
   if (job == 0) {
-    (void)setpgid(0, 0);  // and not in front
+    (void)setpgid(0, 0);  // and not in the foreground
     brim_status back = brim_screen_open(0, 1, BRIM_UI_COLOUR_AUTO, &screen);
     say(report, back == BRIM_EUNSUPPORTED ? "not in the background" : "in the background");
     _exit(0);
@@ -453,7 +454,7 @@ static void test_where_there_is_no_screen(void **state) {
   assert_int_equal(s.seen.bytes, 0);  // nothing was written
   session_expect_restored(&s);
   session_end(&s);
-  brim_screen_restore();  // without a screen nothing happens
+  brim_screen_restore();  // without a screen this does nothing
   brim_screen_close(NULL);
 }
 
@@ -475,7 +476,7 @@ static void test_decoding(void **state) {
   assert_int_equal(brim_key_decode("", 0, true, &key), 0);
   assert_int_equal(brim_key_decode("\033\033", 2, false, &key), 1);
   assert_int_equal(key.code, BRIM_KEY_ESCAPE);
-  assert_int_equal(brim_key_decode("\033x", 2, false, &key), 2);  // Alt and x is no x
+  assert_int_equal(brim_key_decode("\033x", 2, false, &key), 2);  // Alt and x is not x
   assert_int_equal(key.code, BRIM_KEY_NONE);
   assert_int_equal(brim_key_decode("\033[\033", 3, false, &key), 2);
   assert_int_equal(brim_key_decode("\xc2\x9b", 2, false, &key), 2);  // a control character
@@ -487,7 +488,7 @@ static void test_decoding(void **state) {
   assert_int_equal(brim_key_latin(0xD55C), 0xD55C);
 }
 
-// Any bytes are taken, in pieces of any size, and never more than there are.
+// The decoder takes any bytes, in pieces of any size, and never more than it got.
 static void test_decoding_anything(void **state) {
   (void)state;
   uint32_t seed = 1;

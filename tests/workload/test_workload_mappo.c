@@ -1,5 +1,5 @@
-// The mappo workload: what a config may say, what settings come to, what a step is, that nothing but the
-// seed decides it, and that a checkpoint is where training stood, to the bit.
+// The mappo workload: allowed configs, the sizes that settings give, the parts of a step. The seed alone decides the
+// result, and a checkpoint restores the training bit for bit.
 #include <math.h>
 
 #include "engine/engine.h"
@@ -76,18 +76,19 @@ static void comes_to(const char *one, const char *two, int envs, int length, int
   fixture_close(&f);
 }
 
-// Numbers of environments, steps and minibatches, by whichever of their keys a config has.
+// Numbers of environments, steps and minibatches, from any of the keys that set them.
 static void test_sizes(void **state) {
   (void)state;
   comes_to("mappo.minibatches=6", NULL, 6, 20, 6, 20);
   // an episode of cartpole has 500 steps
-  // of two ways to say it the one that was typed counts, not the file's
+  // if two keys set the same size, the command line's counts, not the file's
   comes_to("mappo.num_envs=8", "mappo.episodes_per_batch=2", 8, 125, 4, 250);
   comes_to("mappo.num_envs=6", "data.batch_size=60", 6, 20, 2, 60);
   comes_to("mappo.rollout_steps=30", "mappo.minibatches=6", 6, 30, 6, 30);
   comes_to("data.num_workers=4", "mappo.episodes_per_worker=3", 12, 20, 4, 60);
-  comes_to("mappo.num_envs=6", "mappo.episodes_per_worker=3", 6, 20, 4, 30);  // both were typed
-  // all 120 divide by these; 50 does not
+  // both from the command line
+  comes_to("mappo.num_envs=6", "mappo.episodes_per_worker=3", 6, 20, 4, 30);
+  // these sizes divide all 120 steps; 50 does not
   comes_to("data.batch_size=60", "mappo.minibatches=null", 6, 20, 2, 60);
   comes_to("data.batch_size=50", "mappo.minibatches=null", 6, 20, 2, 60);
   comes_to("data.batch_size=500", "mappo.minibatches=null", 6, 20, 1, 120);
@@ -108,7 +109,7 @@ static void test_sizes_of_the_guide(void **state) {
   assert_int_equal(s->batch, 500);  // of 5,000
   assert_int_equal(s->minibatches, 10);
   assert_int_equal(s->updates, 20);
-  // a sweep over environments keeps episodes and samples
+  // a sweep over environments keeps the numbers of episodes and samples
   assert_int_equal(brim_work_knob(f.work, "episodes_per_batch"), BRIM_MAPPO_STEPS);
   assert_int_equal(brim_work_knob(f.work, "batch_size"), BRIM_MAPPO_BATCH);
   brim_setting setting = brim_work_setting(f.work);
@@ -119,7 +120,7 @@ static void test_sizes_of_the_guide(void **state) {
   fixture_close(&f);
 }
 
-// The dictionary of the PyTorch script, as docs/mappo.md shows it.
+// The dictionary of the PyTorch script, as in docs/mappo.md.
 static void test_dictionary(void **state) {
   (void)state;
   static const char dictionary[] =
@@ -162,7 +163,7 @@ static int64_t chosen(const char *one, const char *two, bool gpu) {
   fixture f;
   const char *const overrides[] = {"mappo.num_envs=auto", one, two};
   assert_ok(fixture_open(&f, "ref", yaml, overrides, one ? two ? 3 : 2 : 1));
-  // what a GPU would get, of which only the kind is asked for
+  // the number for a GPU: only the kind of device is asked for
   brim_mappo w = *of(&f);
   brim_device device = *w.context.device;
   if (gpu) device.info.kind = BRIM_DEVICE_GPU;
@@ -172,26 +173,26 @@ static int64_t chosen(const char *one, const char *two, bool gpu) {
   return w.knobs[BRIM_MAPPO_ENVS].value;
 }
 
-// The number of environments, where the config leaves it open.
+// The number of environments, if the config leaves it open.
 static void test_chosen_environments(void **state) {
   (void)state;
   assert_int_equal(chosen(NULL, NULL, false), 32);
   assert_int_equal(chosen(NULL, NULL, true), 1024);
   assert_int_equal(chosen("mappo.num_envs=7", "mappo.minibatches=2", true),
-                   7);  // a given one stays
+                   7);  // a number that the config sets stays
   assert_int_equal(chosen("mappo.collect_on=cpu", NULL, true), 32);
   assert_int_equal(chosen("data.num_workers=4", "mappo.episodes_per_worker=3", true), 12);
   // minibatches divide its rollouts of 20 steps
   assert_int_equal(chosen("mappo.minibatches=3", NULL, false), 30);
   assert_int_equal(chosen("mappo.minibatches=3", NULL, true), 1023);
   assert_int_equal(chosen("mappo.minibatches=640", NULL, false), 32);
-  // no more than there are episodes in an iteration
+  // not more than the episodes in an iteration
   assert_int_equal(chosen("mappo.rollout_steps=null", "mappo.episodes_per_batch=10", true), 10);
   assert_int_equal(chosen("mappo.rollout_steps=null", "mappo.episodes_per_batch=40", false), 32);
   refused("mappo.num_envs=many", NULL, "'mappo.num_envs' expects int or auto, not 'many'");
 }
 
-// A run that continues keeps what it chose, wherever it does.
+// A run that continues keeps the number it chose, also on another device.
 static void test_kept_environments(void **state) {
   (void)state;
   static const char *const meta_of[] = {"{\"num_envs\": 5, \"chosen_envs\": 10}",
@@ -225,7 +226,7 @@ static void test_knobs(void **state) {
     assert_non_null(brim_knob_find(f.work->table->knob_set, k[i].name));
     assert_true(k[i].value >= k[i].min && k[i].value <= k[i].max);
   }
-  // environments run on the CPU: nothing to choose, and its threads matter
+  // environments run on the CPU: no number to choose, and its threads matter
   assert_false(k[BRIM_MAPPO_COLLECT].matters(f.work->state, &s));
   assert_true(k[BRIM_MAPPO_WORKERS].matters(f.work->state, &s));
   assert_true(k[BRIM_MAPPO_ENVS].changes_learning);
@@ -234,7 +235,8 @@ static void test_knobs(void **state) {
   fixture_close(&f);
 }
 
-// Compute threads of a setting are the device's, and environments step with as many unless they are given.
+// The compute threads of a setting are the device's. Environments step with the same number unless the config sets
+// theirs.
 static void test_threads_of_a_setting(void **state) {
   (void)state;
   fixture f;
@@ -275,7 +277,7 @@ static void test_plan(void **state) {
   brim_alloc_get_stats(&before);
   assert_ok(f.work->table->configure(f.work->state, &s));
   brim_alloc_get_stats(&after);
-  // what is planned is what is allocated
+  // allocations equal the plan
   assert_int_equal(after.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED],
                    plan.bytes[BRIM_PLACE_DEVICE] + plan.bytes[BRIM_PLACE_HOST]);
   // out of memory: fewer environments, in numbers that minibatches divide
@@ -291,7 +293,7 @@ static void test_plan(void **state) {
 
 //---------------------------------- stepping ----------------------------------
 
-// The factor of a rate.
+// Units of a rate per sample; 0 if the workload lacks the rate.
 static double rate_of(const brim_work_info *info, const brim_metric_set *set, const char *key) {
   for (size_t i = 0; i < info->rate_count; i++) {
     if (info->rates[i].row == 1 + brim_metric_find(set, key)) return info->rates[i].per_sample;
@@ -330,7 +332,7 @@ static void test_steps(void **state) {
   fixture_close(&f);
 }
 
-// Rows of update number `index` of an iteration, computed apart.
+// Rows of update number `index` of an iteration, computed independently.
 static void expected_rows(const brim_mappo *w, int64_t index, int32_t *rows) {
   const brim_mappo_sizes *s = &w->sizes;
   const brim_collect_clock *clock =
@@ -345,8 +347,8 @@ static void expected_rows(const brim_mappo *w, int64_t index, int32_t *rows) {
   assert_ok(brim_ppo_cpu()->rows(&w->where, &work));
 }
 
-// Several agents: all their samples count in every epoch. The last update has the last part of the last
-// epoch's order, and optimizer steps are counted over all updates.
+// Several agents: all their samples count in every epoch. The last update takes the last part of the last epoch's
+// order, and optimizer steps are counted over all updates.
 static void test_updates(void **state) {
   (void)state;
   fixture f;
@@ -389,14 +391,14 @@ static void test_episodes(void **state) {
   const brim_mappo *w = of(&f);
   assert_true(w->now.episodes > 10);
   assert_true(figure(m, "episodes") == (double)w->now.episodes);
-  // a step earns 1: a return is a length
+  // each step earns 1, so a return is a length
   assert_true(figure(m, "return") == figure(m, "length"));
   assert_true(figure(m, "return") > 8 && figure(m, "return") < 60);
   assert_true(figure(m, "falls") == 1);
   fixture_close(&f);
 }
 
-// Nothing but the seed decides, with any number of threads that step environments.
+// The seed alone decides, with any number of threads for the environments.
 static void test_repeatable(void **state) {
   (void)state;
   fixture f;
@@ -424,7 +426,7 @@ static void test_repeatable(void **state) {
 
 //---------------------------------- checkpoints ----------------------------------
 
-// Killed and resumed is the same as not: on the plain backend and on the fast one.
+// A killed and resumed run equals an undisturbed one: on the plain backend and on the fast one.
 static void test_resume(void **state) {
   (void)state;
   static const char *const devices[] = {"ref", "cpu"};
@@ -435,7 +437,7 @@ static void test_resume(void **state) {
     open_on(&f, devices[i], NULL, NULL);
     steps(&f, 2);
     save(&f, "half.safetensors");
-    // an evaluation changes nothing of training
+    // an evaluation does not change the training
     assert_ok(f.work->table->evaluation->evaluate(f.work->state, &m));
     steps(&f, 2);
     save(&f, "whole.safetensors");
@@ -492,7 +494,7 @@ static void test_names_and_refusals(void **state) {
   fixture_close(&f);
 }
 
-// A file that another program edited has no checksum: a state that is none is refused all the same.
+// A file that another program edited has no checksum: invalid states in it are refused all the same.
 static void test_damaged_states(void **state) {
   (void)state;
   fixture f;
@@ -522,7 +524,7 @@ static void test_damaged_states(void **state) {
   fixture_close(&f);
 }
 
-// Weights alone start another run: the networks and the statistics of returns are the file's.
+// Weights alone start another run: networks and return statistics come from the file.
 static void test_weights(void **state) {
   (void)state;
   fixture f, g;
@@ -546,7 +548,7 @@ static void test_weights(void **state) {
   fixture_close(&f);
 }
 
-// The states of a grid with other settings are none of this grid, though they may have as many bytes.
+// States of a grid with other settings are refused, even if they have the same number of bytes.
 static void test_other_grid(void **state) {
   (void)state;
   static const char *const other[] = {"env=uav(size=4, crop=1, num_uavs=2, num_obstacles=5)",
@@ -570,8 +572,7 @@ static void test_other_grid(void **state) {
   }
 }
 
-// Another number of environments continues with new episodes; the networks and the position are the
-// file's.
+// Another number of environments continues with new episodes; networks and position come from the file.
 static void test_other_environments(void **state) {
   (void)state;
   fixture f;
@@ -604,7 +605,7 @@ static void test_snapshot(void **state) {
   fixture_close(&f);
 }
 
-// A stop within an iteration leaves the state before it.
+// A stop within an iteration leaves the state as it was before the iteration.
 static void test_stop(void **state) {
   (void)state;
   fixture f;

@@ -1,7 +1,6 @@
-// Fused kernels in the mappo workload, on a device that passes for a GPU and with loops of the tests as the
-// kernels: what of a setting they take and what is refused, that memory is planned, that gradients and
-// training are those of the general path to rounding, and that a run resumes to the bit. Where there is a
-// GPU: gradients and resuming with its own kernels too.
+// Fused kernels in the mappo workload, on a fake GPU with plain loops as kernels: which settings they take and which
+// are refused, planned memory, gradients and training equal to the general path up to rounding, and resuming bit for
+// bit. With a real GPU: gradients and resuming with its own kernels too.
 #include <math.h>
 
 #include "engine/engine.h"
@@ -16,13 +15,13 @@
 #define FUSED_PLUGIN BRIM_BUILD_DIR "/tests/plugins/libbrim_test_fused.so"
 #define GENERAL_PLUGIN BRIM_BUILD_DIR "/tests/plugins/libbrim_test_tables.so"
 
-// 32 numbers for the actor, 16 for the critic.
+// 32 units for the actor, 16 for the critic.
 #define PEER "env=uav(rules=peer, size=12, num_uavs=3, num_obstacles=5, episode_steps=9, crop=5)"
-// 40 for both, and actions that walls forbid.
+// 40 units for both, and actions that walls forbid.
 #define NEAR "env=uav(size=12, num_uavs=3, num_obstacles=30, episode_steps=9, crop=3)"
-// 40 for the actor, more than 64 for the critic.
+// 40 units for the actor, more than 64 for the critic.
 #define LARGE "env=uav(size=32, num_uavs=3, num_obstacles=30, episode_steps=9, crop=3)"
-// 88 for the actor, 40 for the critic.
+// 88 units for the actor, 40 for the critic.
 #define COVERAGE "env=uav(size=12, num_uavs=3, num_obstacles=5, episode_steps=9, crop=5)"
 
 static const char yaml[] =
@@ -115,7 +114,7 @@ static const char *fused_of(job *j) {
   return info.fused;
 }
 
-// line: NULL = the start of a run has none.
+// line: expected in the report at the start of a run; NULL = none.
 static void takes_on(const char *plugin, const given *g, uint64_t memory, const char *expected,
                      const char *line) {
   job j;
@@ -123,7 +122,7 @@ static void takes_on(const char *plugin, const given *g, uint64_t memory, const 
   if (strcmp(fused_of(&j), expected) != 0) {
     fail_msg("%s: %s, expected %s", g->overrides[0], fused_of(&j), expected);
   }
-  // the start of a run says it, and why not
+  // the report at the start of a run has this line, with the reason
   brim_work_line lines[8];
   const size_t n = j.work->table->text->start_lines(j.work->state, lines, 8);
   const char *told = NULL;
@@ -193,7 +192,7 @@ static void refuses(const char *plugin, const char *change, const char *words) {
   const given g = {{"mappo.fused=on", change}};
   assert_int_equal(open_as(&j, plugin, &g, 0), BRIM_EUNSUPPORTED);
   if (!strstr(brim_status_detail(), words)) fail_msg("%s: %s", change, brim_status_detail());
-  // a plan says the same
+  // a plan has the same line
   brim_plan plan;
   const brim_setting setting = brim_work_setting(j.work);
   assert_int_equal(j.work->table->plan(j.work->state, &setting, &plan), BRIM_EUNSUPPORTED);
@@ -227,7 +226,7 @@ static uint64_t planned(job *j, const char *row) {
   return 0;
 }
 
-// Allocations equal the plan; memory of an update alone shares that of activations.
+// Allocations equal the plan; memory that only an update needs is shared with activations.
 static void test_memory(void **state) {
   (void)state;
   static const given settings[] = {{{"mappo.fused=off"}},
@@ -248,9 +247,9 @@ static void test_memory(void **state) {
     for (int k = 0; k < BRIM_MAPPO_SPACES; k++) {
       const brim_mappo_space *a = &f->spaces[k];
       assert_true(a->offset + a->bytes <= (a->shared ? arena : f->bytes));
-      // nothing is kept of a rollout that is not fused
+      // a rollout without fused kernels keeps nothing
       if (k <= BRIM_MAPPO_ALLOWED) assert_int_equal(a->bytes > 0, f->rollout);
-      // seen observations last longer than an update
+      // observations of a rollout are needed longer than one update
       assert_false(a->shared && a->bytes > 0 && k <= BRIM_MAPPO_ALLOWED);
       for (int m = 0; m < k; m++) {
         const brim_mappo_space *b = &f->spaces[m];
@@ -267,7 +266,8 @@ static bool free_optional(job *j) {
   return j->work->table->shrinking->free_optional(j->work->state, &setting);
 }
 
-// Memory is short: what the networks saw goes before environments do, and a run that continues keeps to it.
+// Memory is short: the stored observations are given up before the number of environments is reduced. A run that
+// continues keeps this choice.
 static void test_short_memory(void **state) {
   (void)state;
   const given g = {{PEER, "training.precision=bf16"}};
@@ -298,7 +298,7 @@ static void test_short_memory(void **state) {
   save(&j, "resumed.safetensors");
   fixture_close(&j);
   assert_same_file("whole.safetensors", "resumed.safetensors");
-  // nothing to give up
+  // nothing left to give up
   const given without[] = {{{PEER, "mappo.fused=off"}}, {{COVERAGE, "training.precision=bf16"}}};
   for (size_t i = 0; i < sizeof without / sizeof *without; i++) {
     (void)open_job(&j, &without[i], false);
@@ -308,7 +308,7 @@ static void test_short_memory(void **state) {
   }
 }
 
-// An evaluation makes no update and no rollout: it needs no kernels for them, and no memory.
+// An evaluation makes no update and no rollout, so it needs neither their kernels nor their memory.
 static void test_evaluation_alone(void **state) {
   (void)state;
   static const char *const plugins[] = {FUSED_PLUGIN, GENERAL_PLUGIN};
@@ -330,7 +330,7 @@ static void test_evaluation_alone(void **state) {
   }
 }
 
-// Kernels ask the thread's device for its sizes: a call of the backend's has made it ours before.
+// Kernels read the sizes of the thread's current device, so a call of the backend must have made ours current.
 static struct {
   bool entered;
   int asked;
@@ -464,8 +464,8 @@ static void test_gradients(void **state) {
   like_general(rows, sizeof rows / sizeof *rows, false);
 }
 
-// A GPU's kernels: WHOLE in both types, REST, and with the rollout. Of the last the general actor draws its
-// own actions, the same as far as rounding decides none.
+// A GPU's kernels: WHOLE in both types, REST, and with the rollout. The rollout's reference draws its actions with the
+// general actor; they are the same unless rounding decides one.
 static void test_gradients_on_a_gpu(void **state) {
   (void)state;
   static const likeness rows[] = {
@@ -491,8 +491,8 @@ static int pick(int i, int n, int low, int high) {
   return low + (int)(bits % (uint32_t)(high - low + 1));
 }
 
-// Setting i. In fp32 networks that a GPU's kernels take whole; in bf16 larger ones too. Environments run on
-// the CPU in bf16, so that both paths learn from the same rollout.
+// Setting i. In fp32 networks that a GPU's kernels take whole; in bf16 also larger ones. Environments run on the CPU in
+// bf16, so that both paths learn from the same rollout.
 static void draw(int i, char (*text)[256], likeness *out, double most_bf16) {
   const bool half = i % 2, large = half && i % 4 == 1, peer = i % 5 == 4;
   const int hidden = large ? 8 * pick(i, 0, 1, 32) : pick(i, 0, 1, 128);
@@ -543,7 +543,7 @@ static void same_figures(job *fused, job *general, double most) {
       fail_msg("sum %d: %g fused, %g else", i, a.sums[i], b.sums[i]);
     }
   }
-  // the same episodes
+  // both have the same episodes
   assert_true(a.sums[BRIM_MAPPO_SUM_EPISODES] == b.sums[BRIM_MAPPO_SUM_EPISODES]);
   assert_true(a.sums[BRIM_MAPPO_SUM_REWARD] == b.sums[BRIM_MAPPO_SUM_REWARD]);
 }
@@ -573,7 +573,7 @@ static void test_training(void **state) {
 
 //---------------------------------- equal bits ----------------------------------
 
-// Off is the path of a device without such kernels, to the bit; on is another.
+// "off" equals a device without such kernels, bit for bit; "on" differs.
 static void test_off(void **state) {
   (void)state;
   static const struct {
@@ -609,7 +609,7 @@ static void resumes(const given *g, bool gpu) {
   assert_true(of(&j)->fusing.update);
   steps(&j, 2);
   save(&j, "half.safetensors");
-  // evaluation uses the memory that updates have
+  // evaluation uses the memory of updates
   assert_ok(j.work->table->evaluation->evaluate(j.work->state, &m));
   steps(&j, 3);
   save(&j, "whole.safetensors");
