@@ -1,5 +1,5 @@
-// Time of fused updates and values of mappo (rl/rl_fused.h) alone on a GPU, with the FLOPs and bytes that each
-// needs at least. Inputs are random numbers; no environment runs. Not a test: it asserts nothing.
+// Times fused updates and values of mappo (rl/rl_fused.h) alone on a GPU, and gives the least FLOPs and bytes that each
+// needs. Inputs are random numbers; no environment runs. Not a test: it asserts nothing.
 //   bench_fused [--device cuda] [--envs 16384] [--steps 64] [--agents 10] [--hidden 128] [--json] ...
 // An update is a minibatch of both networks and the sums over blocks; values are the critic's of a rollout.
 #include <math.h>
@@ -22,7 +22,7 @@ enum {
   MOST_WINDOWS = 101,
   WARM_UP = 3,
   MAX_GIVEN = 64,
-  // Random numbers before they repeat: a prime, so that rows of inputs differ.
+  // Count of random numbers before they repeat: a prime, so that rows of inputs differ.
   PERIOD = 1048573
 };
 
@@ -76,7 +76,7 @@ typedef struct bench {
 
 //---------------------------------- memory ----------------------------------
 
-// Memory of the device: `block` over and over, or zeros.
+// Memory on the device, filled with repetitions of `block`, or with zeros.
 static brim_status give(bench *b, const void *block, size_t block_bytes, size_t bytes, void *out) {
   void *to = NULL;
   if (b->count == MAX_GIVEN) return brim_fail(BRIM_ESTATE, "more than %d buffers", MAX_GIVEN);
@@ -108,7 +108,7 @@ static brim_status give_numbers(bench *b, brim_dtype type, int64_t count, double
   return status;
 }
 
-// Actions, and the log probability that each has where all are equally probable.
+// Random actions, and their log probability when all actions are equally probable.
 static brim_status give_actions(bench *b, int64_t count, brim_ppo_losses *l) {
   const size_t unique = (size_t)(count < PERIOD ? count : PERIOD);
   const float logp = (float)-log((double)b->shape.act);
@@ -158,7 +158,8 @@ static brim_status give_part(bench *b, int net) {
   const int64_t width[] = {n->inputs, n->hidden, n->hidden, n->outputs};
   for (int i = 0; i < BRIM_FUSED_LAYERS; i++) {
     const int64_t all = width[i] * width[i + 1];
-    const double size = sqrt(3.0 / (double)width[i]);  // sums have the variance of the inputs
+    // a layer's sums have the variance of its inputs
+    const double size = sqrt(3.0 / (double)width[i]);
     BRIM_TRY(give_numbers(b, b->dtype, all, size, &n->weight[i]));
     BRIM_TRY(give_numbers(b, b->dtype, width[i + 1], 0.1, &n->bias[i]));
     BRIM_TRY(give(b, NULL, 0, (size_t)all * sizeof(float), &n->weight_grad[i]));
@@ -177,8 +178,8 @@ static brim_status give_part(bench *b, int net) {
   return give(b, NULL, 0, bytes, &part->g);
 }
 
-// An update leaves a gradient in z, and the next launch reads it as z. The scale makes gradients of a row as
-// large as those of its own loss, so that every launch has numbers of ordinary size.
+// An update leaves a gradient in z, and the next launch reads it as z. The scale makes gradients of a row as large as
+// those of its own loss, so that every launch works on ordinary numbers.
 static brim_status give_state(bench *b, int net, brim_ppo_net *out) {
   double state[BRIM_STATE_COUNT] = {0};
   const double rows = (double)part_rows(b, net);
@@ -228,7 +229,7 @@ static brim_status open_device(bench *b) {
                      b->o.device);
   }
   b->where.stream = b->device->stream;
-  // `way` asks the device that this thread works with: a call of the backend's names ours
+  // `way` asks the device of this thread: a call of the backend sets it to ours
   return brim_device_memory(b->device, &free_bytes, &total_bytes);
 }
 
@@ -283,13 +284,13 @@ static brim_status run_values(bench *b) {
                           b->values);
 }
 
-// Fewest FLOPs and bytes. Weights and their gradients are left out: they are small beside the rows.
+// Least FLOPs and bytes. Weights and their gradients are small beside the rows and left out.
 typedef struct cost {
   double flops, bytes;
 } cost;
 
-// Forward, gradients of weights, and from the second layer on of inputs. REST: without the products that are the
-// caller's; z is read and written, h and g are written.
+// Forward, gradients of weights, and of inputs from the second layer on. REST: without the caller's products; z is read
+// and written, h and g are written.
 static void add_part(const bench *b, int net, cost *c) {
   const brim_fused_net *n = net == ACTOR ? &b->update.actor.net : &b->update.critic.net;
   const double rows = (double)part_rows(b, net), each = (double)brim_dtype_size(b->dtype);
@@ -346,7 +347,7 @@ static void report(const bench *b, const char *name, const brim_stats_summary *s
   fflush(stdout);
 }
 
-// Between two events of a window; the first window warms up.
+// Time between two events around a window; the first window warms up.
 static brim_status measure(bench *b, brim_status (*run)(bench *), brim_stats_summary *out) {
   double seconds[MOST_WINDOWS];
   brim_event *start = NULL, *end = NULL;
@@ -366,7 +367,7 @@ static brim_status measure(bench *b, brim_status (*run)(bench *), brim_stats_sum
   return status ? status : brim_stats_summarize(seconds, (size_t)b->o.windows, 1, out);
 }
 
-// Rows whose loss is no number make times worthless.
+// Rows with a NaN loss make the times worthless.
 static brim_status check_losses(bench *b) {
   double m[BRIM_PPO_METRIC_COUNT];
   BRIM_TRY(brim_device_copy(b->device, m, b->update.losses.metrics, sizeof m, BRIM_COPY_D2H));

@@ -1,8 +1,8 @@
-// A rollout of mappo as training makes it, recorded and launched as one: T steps of all environments with the
-// actor's actions ("collect"), the same with the critic's values of all states ("rollout"), and a whole
-// iteration ("iteration"). Every line has the fewest FLOPs and bytes of its calls, and the time that
-// those take at the machine's ceilings. Calls are those of the path that the setting takes: mappo.fused=off
-// measures the general one. Not a test: it asserts nothing about speed.
+// A rollout of mappo as in training, recorded and launched as one: T steps of all environments with the actor's actions
+// ("collect"), the same with the critic's values of all states ("rollout"), and a whole iteration ("iteration"). Every
+// line has the least FLOPs and bytes of its calls, and the time that these take at the machine's ceilings. The calls
+// are those of the setting's path: mappo.fused=off measures the general one. Not a test: it asserts nothing about
+// speed.
 //   bench_mappo CONFIG.yaml [KEY=VALUE ...] --device cuda
 #include <math.h>
 #include <stdio.h>
@@ -31,7 +31,7 @@ static const brim_option table[] = {
 };
 static const brim_option *const tables[] = {table, NULL};
 
-// Fewest FLOPs and bytes, and the sum over calls of the longer of their two times.
+// Least FLOPs and bytes, and the sum over calls of the longer of their two times.
 typedef struct cost {
   double flops, bytes, seconds;
 } cost;
@@ -74,7 +74,7 @@ static double row_bytes(const brim_tensor *t) {
 
 //---------------------------------- fused ----------------------------------
 
-// Weights that multiply, of each layer.
+// Number of matrix weights of each layer.
 static double weights_of(const brim_fused_net *n, int layer) {
   const double inputs = n->inputs, hidden = n->hidden, outputs = n->outputs;
   return layer == 0 ? inputs * hidden : layer == 1 ? hidden * hidden : hidden * outputs;
@@ -88,7 +88,7 @@ static double type_bytes(const brim_fused_net *n) {
   return (double)brim_dtype_size((brim_dtype)n->dtype);
 }
 
-// One kernel: the actor's weights, first and last states, what networks saw, and what each step leaves.
+// One kernel: the actor's weights, first and last states, observations of the networks, and the results of each step.
 static void add_fused_collect(const bench *b, cost *c) {
   const brim_mappo *w = b->w;
   const brim_fused_net *actor = &w->fusing.net[BRIM_MAPPO_ACTOR];
@@ -110,7 +110,7 @@ static void add_fused_values(const bench *b, cost *c) {
       each * (all_weights(n) + rows * (n->inputs + n->outputs)));
 }
 
-// A network from inputs to gradients. Forward, gradients of weights, and from the second layer on of inputs.
+// A network from inputs to gradients: forward, gradients of weights, and of inputs from the second layer on.
 static void fused_net(const bench *b, int net, double rows, cost *c, double *flops, double *bytes) {
   const brim_mappo_fusing *f = &b->w->fusing;
   const brim_fused_net *n = &f->net[net];
@@ -120,7 +120,7 @@ static void fused_net(const bench *b, int net, double rows, cost *c, double *flo
     *bytes += each * (rows * n->inputs + all_weights(n)) + sizeof(float) * all_weights(n);
     return;
   }
-  // z is read and written, h and g are written; the products are calls of their own
+  // z is read and written, h and g are written; the products are separate calls
   *flops += rows * (4 * weights_of(n, 1) + 6 * weights_of(n, 2));
   *bytes += each * (4 * rows * n->hidden + weights_of(n, 1) + weights_of(n, 2)) +
             sizeof(float) * weights_of(n, 2);
@@ -129,7 +129,7 @@ static void fused_net(const bench *b, int net, double rows, cost *c, double *flo
   }
 }
 
-// Both networks, and of each row what its loss needs.
+// Both networks, and the data of each row for its loss.
 static void add_fused_update(const bench *b, cost *c) {
   const brim_mappo *w = b->w;
   const double batch = w->sizes.batch, all = batch * w->z.agents, f = sizeof(float);
@@ -190,7 +190,7 @@ static void add_passes(const bench *b, cost *c) {
   add(b, c, w->sizes.updates, 0, losses);
 }
 
-// Advantages and returns; then of each update: its inputs, the gradients of both networks, the optimiser.
+// Advantages and returns; then for each update: its inputs, the gradients of both networks, the optimizer.
 static void add_updates(const bench *b, cost *c) {
   const brim_mappo *w = b->w;
   const brim_mappo_sizes *s = &w->sizes;
@@ -239,7 +239,7 @@ static brim_status launch(bench *b, int work, brim_record *record) {
   return brim_record_run(record, work == COLLECT ? collect : rollout, b, false);
 }
 
-// Seconds of a launch, by window.
+// Seconds of a launch, for each window.
 static brim_status measure(bench *b, int work, int64_t windows, double *seconds) {
   brim_record *record = NULL;
   const int64_t launches = brim_option_int(b->parse, "launches", 25);
@@ -431,7 +431,7 @@ static void print_help(void) {
 }
 
 int main(int argc, char **argv) {
-  brim_json_setup();  // before jansson's first allocation
+  brim_json_setup();  // must come before jansson's first allocation
   brim_option_parse parse;
   brim_status status =
       brim_option_parse_args(tables, argc - 1, (const char *const *)(argv + 1), &parse);

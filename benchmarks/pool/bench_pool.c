@@ -1,9 +1,9 @@
-// Load on a server of a pool: workers that beat and send metrics, listeners that read slowly or not at all,
-// and pages that ask for lists, counts and curves meanwhile.
+// Load on a server of a pool: workers that beat and send metrics, listeners that read slowly or not at all, and pages
+// that ask for lists, counts and curves meanwhile.
 //   bench_pool --port N [--pid N] [--seconds 300] [--workers 500] [--beat 15] [--rows 20000] [--batch 100]
 //              [--listeners 200] [--asleep 100] [--reads 3] [--token TOKEN] [--seed 1]
-// One thread. Requests have times at which they are due, whether or not earlier ones are answered, and a
-// latency counts from there. Prints one JSON object. The server is new: it gets a grid of its own here.
+// One thread. Requests have due times, whether or not earlier ones are answered, and latency counts from there. Prints
+// one JSON object. Use a new server: the program submits its own grid.
 #include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static struct {
          .seed = 1,
          .batch = 100};
 
-// A connection with requests that are due: a worker's, or a page's.
+// A connection with due requests, of a worker or of a page.
 typedef struct client {
   bench_conn conn;
   char exp[33];
@@ -61,7 +61,7 @@ typedef struct client {
     int64_t due;
   } waiting[WAITING];
   int first, count;
-  bool asked;  // the first of them is under way
+  bool asked;  // the first request is under way
 } client;
 
 // A request that recurs every `every`.
@@ -77,7 +77,7 @@ static timer *heap;
 static int timers;
 static bench_times times[KINDS];
 static int64_t errors, missed, news_bytes, rows_acked, comebacks;
-static int64_t began, late;  // late: the most by which a request was sent after it was due
+static int64_t began, late;  // late: the longest delay of a request after it was due
 
 static double random_share(void) {
   static uint64_t x;
@@ -104,7 +104,7 @@ static void sift(int at) {
   }
 }
 
-// The first at any time within its period: clients of one crowd are not in step.
+// The first request is due at a random time within the period, so that clients are not in step.
 static void add_timer(kind what, int at, double every_s, int64_t start) {
   int64_t every = (int64_t)(every_s * 1e9);
   heap[timers++] = (timer){start + (int64_t)(random_share() * (double)every), every, what, at};
@@ -207,8 +207,8 @@ static void listen_to(client *c) {
   if (!bench_conn_send(&c->conn)) bench_fail("a listener cannot ask");
 }
 
-// The server gives up one that reads nothing, which that cannot notice: it comes back now and then, so that
-// there are always many.
+// The server disconnects a listener that reads nothing, and such a listener cannot notice it. So it reconnects now and
+// then, which keeps their number up.
 static void come_back(client *c) {
   bench_conn_close(&c->conn);
   bench_conn_open(&c->conn, opt.port, LISTENER_BYTES);
@@ -231,7 +231,7 @@ static void handle(client *c, uint32_t events) {
 
 static char grid_id[65];
 
-// A grid of an experiment for each worker. The server makes the ids.
+// Submits a grid with one experiment for each worker. The server makes the ids.
 static void submit(bench_conn *conn) {
   brim_str body;
   brim_str_init(&body);
@@ -352,7 +352,7 @@ static void run(int64_t start) {
   }
 }
 
-// Requests that are due and have no reply count with the time they have waited so far.
+// Requests without a reply count with the time they have waited so far.
 static int64_t count_open(void) {
   int64_t open = 0, now = brim_clock_now().ns;
   for (int i = 0; i < client_count; i++) {

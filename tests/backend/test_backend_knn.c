@@ -1,5 +1,5 @@
-// The vote of the nearest neighbours on similarities written here by hand: which neighbours count,
-// what each weighs, which wins a tie. Exactly, on every backend that is here.
+// The vote of the nearest neighbours on hand-written similarities: which neighbours count, the weight of each, and the
+// winner of a tie. Exactly, on every backend here.
 #include <math.h>
 
 #include "backend/backend.h"
@@ -129,7 +129,9 @@ static void test_ties(void **state) {
   expect_vote(&v, guess, 2, 0);
 }
 
-// One neighbour at 1.0 against two at 0.9: exp(-0.1 / T) each. The sides change at T = 0.1 / ln 2.
+// One neighbour at 1.0 against two at 0.9: weights of exp(-0.1
+// T) each. The winner changes at T = 0.1
+// ln 2.
 static void test_temperature(void **state) {
   (void)state;
   static const float s[] = {1.0f, 0.9f, 0.9f};
@@ -142,15 +144,15 @@ static void test_temperature(void **state) {
   expect_vote(&v, zero, 0, 0);
   v.temperature = 10;
   expect_vote(&v, zero, 0, 0);
-  v.k = 2;  // one against one: the nearer
+  v.k = 2;  // one against one: the nearer wins
   expect_vote(&v, one, 1, 0);
   v.k = 1;
   expect_vote(&v, one, 1, 0);
-  v.k = 200;  // more than there are: all of them
+  v.k = 200;  // more than the bank has: all of them
   expect_vote(&v, zero, 0, 0);
 }
 
-// Exactly k count: the next one would turn the vote.
+// Exactly k neighbours count: one more would change the vote.
 static void test_count(void **state) {
   (void)state;
   static const float s[] = {0.9f, 0.8f, 0.7f, 0.6f, 0.5f};
@@ -163,8 +165,8 @@ static void test_count(void **state) {
   }
 }
 
-// Similarities that are no numbers do not vote; a row of them has no class. Labels that are none do not
-// vote either, a truth that is none is a bad row. Rows beyond the valid ones are not looked at.
+// A NaN similarity does not vote, and a row of them has no class. An invalid label does not vote either, and an invalid
+// truth makes a bad row. Rows behind the valid ones are not read.
 static void test_what_does_not_count(void **state) {
   (void)state;
   static const float nan = NAN;
@@ -172,8 +174,8 @@ static void test_what_does_not_count(void **state) {
       nan,  0.1f, 0.2f, 0.3f,  // 3 and 2: label -1 and 1
       nan,  nan,  nan,  nan,   // no neighbour
       0.9f, 0.1f, 0.1f, 0.1f,  // 0
-      0.9f, 0.1f, 0.1f, 0.1f,  // of a class that is none
-      0.9f, 0.1f, 0.1f, 0.1f,  // beyond
+      0.9f, 0.1f, 0.1f, 0.1f,  // its label is invalid
+      0.9f, 0.1f, 0.1f, 0.1f,  // behind the valid rows
   };
   static const int32_t labels[] = {0, 0, 1, -1}, truth[] = {1, 0, 1, 7, 0};
   static const int32_t guess[] = {1, -1, 0, 0, -1};

@@ -1,4 +1,4 @@
-// Files: whole reads, atomic writes that leave nothing behind, folders, locks, paths.
+// Files: reading whole files, atomic writes that leave no temporary, folders, locks, paths.
 #include "base/base_fs.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ static void reading(void **state) {
   assert_int_equal(size, 5);
   brim_free(text);
   assert_status(brim_fs_read("a", 4, &text, &size), BRIM_ELIMIT);
-  // its size says 0, and only the limit ends it
+  // its size reads as 0, so only the limit ends it
   assert_ok(brim_fs_read("/proc/self/status", 0, &text, &size));
   assert_non_null(strstr(text, "Pid:"));
   brim_free(text);
@@ -73,7 +73,7 @@ static void atomic_write(void **state) {
   assert_ok(brim_fs_writer_write(w, "new ", 4));
   assert_ok(brim_fs_writer_write(w, "", 0));
   assert_ok(brim_fs_writer_write(w, "text", 4));
-  content_is("t", "old");  // not before commit
+  content_is("t", "old");  // unchanged until commit
   assert_int_equal(files_here(), 2);
   assert_ok(brim_fs_writer_commit(w));
   content_is("t", "new text");
@@ -141,7 +141,7 @@ static void permissions_behind_a_link(void **state) {
   assert_int_equal(lstat("t", &st), 0);
   assert_int_equal(st.st_mode, plain.st_mode);
   content_is("open", "theirs");
-  // nor does a private one
+  // and a private target keeps its own permissions
   assert_int_equal(chmod("open", 0600), 0);
   assert_ok(brim_fs_remove("t"));
   assert_int_equal(symlink("open", "t"), 0);
@@ -159,7 +159,7 @@ static void second_names(void **state) {
   assert_ok(brim_fs_write("b", "old", 3));
   assert_ok(brim_fs_link("a", "b"));
   assert_true(brim_fs_same("a", "b"));
-  assert_ok(brim_fs_link("a", "b"));  // again changes nothing
+  assert_ok(brim_fs_link("a", "b"));  // linking again changes nothing
   content_is("b", "first");
   assert_int_equal(files_here(), 2);
   // a later write to one name leaves the other unchanged
@@ -193,7 +193,7 @@ static void copies(void **state) {
   for (size_t i = 0; i < SIZE; i++) text[i] = (char)('a' + i % 23);
   assert_ok(brim_fs_write("a", text, SIZE));
   assert_ok(brim_fs_link("a", "b"));
-  assert_ok(brim_fs_copy("a", "b"));  // parts the two
+  assert_ok(brim_fs_copy("a", "b"));  // the copy makes two files of them
   assert_false(brim_fs_same("a", "b"));
   assert_ok(brim_fs_read("b", 0, &read, &size));
   assert_int_equal(size, SIZE);
@@ -232,7 +232,7 @@ static void refused_targets(void **state) {
   (void)state;
   assert_status(brim_fs_write("none/t", "x", 1), BRIM_ENOENT);
   assert_status(brim_fs_write(".", "x", 1), BRIM_EINVAL);
-  // not a real device: a mistake would replace it
+  // a regular file in place of the device: a mistake would replace it
   assert_int_equal(mkfifo("fifo", 0600), 0);
   assert_status(brim_fs_write("fifo", "x", 1), BRIM_EINVAL);
   assert_int_equal(files_here(), 1);
@@ -242,7 +242,7 @@ static void refused_targets(void **state) {
   assert_ok(brim_fs_remove("fifo"));
 }
 
-// Checking a target before the work: one status for every reason, and nothing is left or changed.
+// Checks a target before the work: one status for every reason, and nothing is left or changed.
 static void target_before_the_work(void **state) {
   (void)state;
   assert_ok(brim_fs_check_target("new"));
@@ -270,20 +270,20 @@ static void target_before_the_work(void **state) {
   assert_int_equal(brim_fs_open_status(EIO), BRIM_EIO);
 }
 
-// Root may write anywhere, so a child without rights tries.
+// Root may write anywhere, so a child without those rights tries.
 static void unwritable_folder(void **state) {
   (void)state;
   assert_ok(brim_fs_mkdirs("locked"));
   assert_ok(brim_fs_write("locked/t", "old", 3));
   assert_int_equal(chmod("locked", 0555), 0);
-  assert_int_equal(chmod(".", 0755), 0);  // mkdtemp's own is closed to others
+  assert_int_equal(chmod(".", 0755), 0);  // mkdtemp closes the folder to other users
   pid_t pid = fork();
   assert_true(pid >= 0);
   if (pid == 0) {
     if (geteuid() == 0 && setuid(65534) != 0) _exit(2);
     brim_status status = brim_fs_write("locked/t", "new", 3);
     if (status != BRIM_EIO || !strstr(brim_status_detail(), "locked/t")) _exit(1);
-    // a new folder: the reason is mkdir's, not that the folder is missing
+    // a new folder: the message has mkdir's reason, not that the folder is missing
     status = brim_fs_mkdirs("locked/new/deep");
     if (status != BRIM_EIO || !strstr(brim_status_detail(), "locked/new: Permission")) _exit(3);
     _exit(brim_fs_mkdirs("locked") == BRIM_OK ? 0 : 4);
@@ -303,7 +303,7 @@ static void unwritable_folder(void **state) {
   assert_ok(brim_fs_remove("locked"));
 }
 
-// The target becomes a folder between open and commit: the rename fails, the temporary goes.
+// The target becomes a folder between open and commit: the rename fails, and the temporary is removed.
 static void failed_commit_cleans_up(void **state) {
   (void)state;
   brim_fs_writer *w;
@@ -386,7 +386,7 @@ static void locks(void **state) {
   assert_ok(brim_fs_lock("t.lock", &lock));
   content_is("t.lock", pid_text);
   lock_elsewhere("t.lock", BRIM_EEXIST, held);
-  assert_status(brim_fs_lock("t.lock", &second), BRIM_EEXIST);  // nor twice in one process
+  assert_status(brim_fs_lock("t.lock", &second), BRIM_EEXIST);  // nor can one process lock it twice
   assert_null(second);
   brim_fs_unlock(lock);
   assert_int_equal(files_here(), 0);
@@ -477,7 +477,7 @@ static void out_of_memory(void **state) {
   assert_ok(brim_fs_remove("t"));
 }
 
-// Opening a FIFO would wait for a writer, reading a device would never end.
+// Opening a FIFO would wait for a writer, and reading a device would never end.
 static void irregular_files(void **state) {
   (void)state;
   char *text = NULL;
@@ -491,13 +491,13 @@ static void irregular_files(void **state) {
   assert_true(brim_fs_append_line("fifo", "x") != BRIM_OK);  // no process reads it
   assert_null(text);
   assert_ok(brim_fs_remove("fifo"));
-  // what /proc has is regular, whatever its size
+  // files in /proc are regular files of unknown size
   assert_ok(brim_fs_read("/proc/self/status", 0, &text, &size));
   assert_true(size > 100);
   brim_free(text);
 }
 
-// A file-size limit ends a write in the middle of a line, which is removed again.
+// A limit on the size of files ends a write in the middle of a line; that part of a line is removed again.
 static void torn_line(void **state) {
   (void)state;
   struct rlimit before, small;
@@ -523,7 +523,7 @@ static void torn_line(void **state) {
   assert_ok(brim_fs_remove("torn"));
 }
 
-// A file named like a lock that another program wrote is neither written to nor removed.
+// A file that is named like a lock and belongs to another program is neither written nor removed.
 static void foreign_lock(void **state) {
   (void)state;
   static const char *const foreign[] = {"precious\n", "12 monkeys\n", "1234 brim", "12\n34\n"};

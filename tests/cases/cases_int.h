@@ -1,4 +1,4 @@
-// Inside the cases room: what the list is made of.
+// Internals of the cases: the parts of the list.
 #ifndef BRIM_TESTS_CASES_INT_H_
 #define BRIM_TESTS_CASES_INT_H_
 
@@ -14,7 +14,7 @@ typedef enum case_kind {
   CASE_INPUT,      // rows of whole pixels
   CASE_CONV,       // image, window, both channels
   CASE_POOL,       // image and window
-  CASE_IMAGE,      // (n, h, w, k), enough values a channel for its statistics
+  CASE_IMAGE,      // (n, h, w, k), enough values per channel for its statistics
   CASE_PARTS,      // n parts of k channels
   CASE_TOKEN,      // (n, l, k)
   CASE_MEAN,       // (n, l, k) or (n, h, w, k)
@@ -33,10 +33,10 @@ typedef struct case_shape {
 typedef struct case_variant {
   const char *text;
   brim_op_attr attr;
-  brim_dtype type2;  // 0 means none here; BRIM_F32 itself is written as CASE_F32
+  brim_dtype type2;  // 0 = none; BRIM_F32 itself is written as CASE_F32
   bool optional, padding, bad_labels, nonfinite, offset, ties;
   bool empty;  // all rows are padding
-  bool rare;   // says nothing about speed
+  bool rare;   // does not matter for speed
   unsigned with;
   int in_place;
   int64_t wide;                                           // INPUT: channels of y
@@ -56,12 +56,12 @@ typedef struct case_group {
   size_t variant_count;
 } case_group;
 
-// Only the first fuzz_count groups take random shapes: those after repeat ops of theirs in large
-// shapes and in tf32, for whose tolerance random shapes are too small.
+// Only the first fuzz_count groups take random shapes. The groups after them repeat ops in large shapes and in tf32;
+// random shapes are too small for tf32's tolerance.
 const case_group *brim_case_groups(size_t *count, size_t *fuzz_count);
 #define CASE_MAX_CHANNELS 2048  // of BATCHNORM*
 
-// Values that an op needs beyond uniform ones, after all inputs have been drawn.
+// Sets special values of an op, after all inputs have been drawn uniformly.
 void brim_case_fill_image(const brim_case *c, const brim_op_call *call, brim_case_data *d);
 void brim_case_fill_tokens(const brim_case *c, const brim_op_call *call, brim_case_data *d);
 void brim_case_round(brim_dtype type, double *values, int64_t count);

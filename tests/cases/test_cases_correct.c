@@ -1,5 +1,5 @@
-// The cases and a fuzzed lot on every backend that loads here, in every type it supports, against an f64
-// run of the same rounded values on ref: a sample of them, all with BRIM_TEST_FULL.
+// The cases and a fuzzed set on every backend that loads here, in every type it supports, against an f64 run of the
+// same rounded values on ref: a sample of them, with BRIM_TEST_FULL all.
 #include <math.h>
 
 #include "base/base.h"
@@ -19,8 +19,8 @@ typedef struct fixture {
   brim_device *oracle;
 } fixture;
 
-// BRIM_TEST_OPS=-linear,-conv leaves out the cases whose names begin so; without the minus only those
-// run. A checker that stumbles over a library's own kernels can so be kept to ours.
+// BRIM_TEST_OPS=-linear,-conv leaves out the cases whose names begin so; without the minus only those run. This keeps a
+// checker that fails inside a vendor library to brim's own kernels.
 static bool op_wanted(const brim_case *c) {
   const char *list = getenv("BRIM_TEST_OPS");
   bool wanted = !list || list[0] == '-';
@@ -109,15 +109,15 @@ done:
   brim_case_data_destroy(&want);
 }
 
-// Other cases for each provider: where two of them are the same code, their samples complete each other.
+// Different cases for each provider: providers with the same code complete each other's samples.
 static uint64_t provider_salt(void) {
   const char *provider = getenv("BRIM_CPU_GEMM");
   return provider ? (uint64_t)(unsigned char)provider[0] << 32 : 0;
 }
 
-// Small cases are sampled in each type. A large one runs in one type: in f32 on ref, which is slow and the
-// same code in every type, elsewhere in f32 or in bf16, by lot. With BRIM_TEST_FULL all of them run, but the
-// large ones in f32 alone on ref.
+// Small cases are sampled in each type. A large one runs in one type: in f32 on ref, which is slow and has the same
+// code for every type, elsewhere in f32 or in bf16, chosen at random. With BRIM_TEST_FULL all of them run, except that
+// ref still takes large ones in f32 only.
 static bool left_out(const brim_device *device, const brim_case *c, size_t index, size_t type) {
   brim_op_call call;
   double flops, bytes;
@@ -223,7 +223,7 @@ static void test_ref(void **state) {
 static void test_cpu(void **state) { run_backend(*state, "cpu"); }
 static void test_cuda(void **state) { run_backend(*state, "cuda"); }
 
-// The comparison itself must be able to say no.
+// The comparison itself must be able to fail.
 static void test_compare_notices(void **state) {
   fixture *f = *state;
   brim_case c;
@@ -258,13 +258,13 @@ static void find_case(const char *prefix, brim_case *c) {
   fail_msg("no case %s", prefix);
 }
 
-// The rules that are exact: spoil one value of one output by a little.
+// The exact rules: change one value of one output a little.
 static void test_exact_rules(void **state) {
   fixture *f = *state;
   static const struct {
     const char *name;
     int output;
-    int64_t value;  // from the end when negative
+    int64_t value;  // counted from the end if negative
     double by;
   } list[] = {
       {"maxpool n=2 h=8", 1, 3, 1},
@@ -275,7 +275,7 @@ static void test_exact_rules(void **state) {
       {"batchnorm_bwd_joined n=8 h=4 w=4 c=64 padding relu dy2 dz", 1, -1, 1e-30},
       {"batchnorm_part n=8 h=4 w=4 c=64 padding", 0, 63, 1e-9},  // a count
       {"ntxent n=34 c=24 gradient padding", 1, -1, 1e-30},
-      {"ntxent n=34 c=24 gradient padding", 1, 16 * 24, 1e-30},  // of the first view
+      {"ntxent n=34 c=24 gradient padding", 1, 16 * 24, 1e-30},  // in the first view
   };
   for (size_t i = 0; i < sizeof(list) / sizeof(list[0]); i++) {
     brim_case c;
@@ -300,8 +300,8 @@ static void test_exact_rules(void **state) {
   }
 }
 
-// A part's counts are far larger than its means: they are compared apart. Values that are not finite may
-// be of another kind, but not finite.
+// A part's counts are far larger than its means, so they are compared apart. Values that are not finite may differ in
+// kind, but must not be finite.
 static void test_figures_apart(void **state) {
   fixture *f = *state;
   static const char *const names[] = {"batchnorm_part n=8 h=4 w=4 c=64 plain",
@@ -316,7 +316,7 @@ static void test_figures_apart(void **state) {
     assert_ok(brim_case_run(f->oracle, &c, &data, &a));
     assert_ok(brim_case_run(f->oracle, &c, &data, &b));
     int64_t bad = c.k;
-    while (i && isfinite(b.out[0][bad])) bad++;  // of the means
+    while (i && isfinite(b.out[0][bad])) bad++;  // a mean
     a.out[0][bad] = i ? (double)INFINITY : a.out[0][bad];
     b.out[0][bad] = i ? (double)NAN : b.out[0][bad];
     assert_ok(brim_case_compare(&c, &a, &b, &error, why));

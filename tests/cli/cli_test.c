@@ -14,7 +14,7 @@ static char *slurp(const char *path) {
   return text;
 }
 
-// Programs that a test starts without `shell` speak English, too.
+// Programs that a test starts without `shell` use English too.
 __attribute__((constructor)) static void speak_english(void) { setenv("LC_ALL", "C.UTF-8", 1); }
 
 int64_t shell_limit_ms = 180000;
@@ -62,7 +62,7 @@ void expect(int code, const char *part, const char *command) {
 
 //---------------------------------- kept words ----------------------------------
 
-// Replaces every `from` that is no part of a longer name or number.
+// Replaces every `from` that is not part of a longer name or number.
 static void replace(brim_str *text, const char *from, const char *to) {
   brim_str out;
   brim_str_init(&out);
@@ -103,7 +103,7 @@ static const char *measured(const char *c, size_t *length) {
     *length = (size_t)(unit + 3 - c);
     return "#";
   }
-  // up to three words per second; meters are no rate
+  // up to three words per second; "m" would mean minutes, so it cannot begin a rate
   for (int word = 0; word < 3 && *unit; word++) {
     size_t letters = 0;
     while (isalpha((unsigned char)unit[letters]) || unit[letters] == '-') letters++;
@@ -118,7 +118,7 @@ static const char *measured(const char *c, size_t *length) {
   return NULL;
 }
 
-// The same for a share, a count of bytes and a number with a decimal point.
+// The same for a share, a number of bytes, and a number with a decimal point.
 static const char *computed(const char *c, size_t *length) {
   size_t n = strspn(c, "0123456789.,");
   const char *unit = c + n + (c[n] == ' ');
@@ -132,8 +132,8 @@ static const char *computed(const char *c, size_t *length) {
   return "#";
 }
 
-// One line without what differs between machines: paths, the version, addresses, times, sizes; in rows numbers with a
-// decimal point, too.
+// One line without values that differ between machines: paths, the version, addresses, times, sizes; in rows also
+// numbers with a decimal point.
 static void append_line(brim_str *to, const char *text, size_t n, bool numbers, bool rows) {
   char here[4096], build[4096], source[4096];
   assert_non_null(getcwd(here, sizeof here));
@@ -214,7 +214,7 @@ static void append_lines_of(brim_str *to, const char *text, size_t size, char ma
   }
 }
 
-// Fails with what the kept block has (-) and what was printed (+), without the lines they share at both ends.
+// Fails with the lines of the kept block (-) and of the output (+), without the lines they share at both ends.
 static void fail_with_difference(const char *test, const char *heading, const char *kept,
                                  const char *now) {
   brim_str text;
@@ -224,7 +224,7 @@ static void fail_with_difference(const char *test, const char *heading, const ch
     for (; kept[at] && kept[at] == now[at]; at++) {
       if (kept[at] == '\n') start = at + 1;
     }
-    // back over the lines that both end with: each time to the line end before
+    // step back over common lines at the end, one line end at a time
     for (size_t n = 1; a - start > n && b - start > n && kept[a - n - 1] == now[b - n - 1]; n++) {
       if (kept[a - n - 1] != '\n') continue;
       a -= n;
@@ -243,8 +243,8 @@ static void fail_with_difference(const char *test, const char *heading, const ch
            heading, message, test);
 }
 
-// Compares with the block of BRIM_WORDS/<test>.txt (tests/cli/words). Where BRIM_WORDS_RECORD names a folder
-// (tools/words does), the block is appended to <test>.txt there instead.
+// Compares with the block of BRIM_WORDS/<test>.txt (tests/cli/words). If BRIM_WORDS_RECORD names a folder (tools/words
+// does), the block is appended to <test>.txt there instead.
 static void keep(const char *path, int line, const char *function, shell_words which,
                  const char *part, const shell_result *result) {
   brim_str heading, block;
@@ -288,7 +288,7 @@ static void keep(const char *path, int line, const char *function, shell_words w
       at += heading.len;
       if (!starts) continue;
       kept = at;
-      const char *next = strstr(at - 1, "\n[");  // where the next block begins
+      const char *next = strstr(at - 1, "\n[");  // the start of the next block
       const size_t size = next ? (size_t)(next + 1 - at) : strlen(at);
       same = size == block.len && memcmp(at, block.data, size) == 0;
     }

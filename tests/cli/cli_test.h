@@ -1,5 +1,4 @@
-// Driving the built program from tests: a shell line in the test's own folder, its exit code, its
-// two outputs.
+// Runs the built program from tests: a shell line in the test's own folder, its exit code, and its two outputs.
 #ifndef BRIM_TESTS_CLI_TEST_H_
 #define BRIM_TESTS_CLI_TEST_H_
 
@@ -10,7 +9,7 @@
 
 #define BRIM_BINARY BRIM_BUILD_DIR "/bin/brim"
 
-// Lines of a config: a training of a fraction of a second, on the backend that is always there.
+// Config lines for a training of a fraction of a second, on the backend that every build has.
 #define CLI_SMALL_TRAINING                                  \
   "backend: ref\n"                                          \
   "device: cpu\n"                                           \
@@ -21,19 +20,19 @@
 
 typedef struct shell_result {
   int code;
-  char *out, *err;  // brim_free, or shell_free
-  char *command;    // shell_free
+  char *out, *err;  // free both with brim_free, or with shell_free
+  char *command;    // freed by shell_free
 } shell_result;
 
-// Runs `fmt` with sh; "brim" in it is the built program (a shell function). Fails the test when the
-// shell itself does not start.
+// Runs `fmt` with sh; "brim" in it is the built program (a shell function). Fails the test if the shell itself does not
+// start.
 shell_result shell(const char *fmt, ...) BRIM_PRINTF(1, 2);
 // Longest run of one shell line. At the start 180 s.
 extern int64_t shell_limit_ms;
 void shell_free(shell_result *result);
-// The same, asserting on the exit code and that `part` (may be NULL) is in stdout or stderr.
+// The same, asserting the exit code and that `part` (may be NULL) is in stdout or stderr.
 void expect(int code, const char *part, const char *command);
-// Fail the test where a text lacks these words, or has them.
+// Fails the test if the text lacks the words (has), or contains them (has_not).
 void has(const char *text, const char *words);
 void has_not(const char *text, const char *words);
 
@@ -62,7 +61,7 @@ void said_at(const char *file, int line, const char *function, shell_words which
 
 void write_file(const char *path, const char *text);
 bool has_file(const char *path);
-// Every line of a text is one JSON value; returns how many.
+// Asserts that every line of a text is one JSON value; returns the number of lines.
 size_t json_lines(const char *text);
 
 #endif  // BRIM_TESTS_CLI_TEST_H_

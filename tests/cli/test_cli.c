@@ -1,4 +1,4 @@
-// The program without training: help, man page, version, configs, errors, exit codes, JSON, colour.
+// The program except training: help, man page, version, configs, errors, exit codes, JSON, colour.
 #include "cli/cli.h"
 #include "cli_test.h"
 
@@ -25,8 +25,7 @@ static void test_help(void **state) {
   says(2, "brim version now");
 }
 
-// Every page of help keeps to 80 columns, to a narrow terminal where words allow, and has no
-// trailing blanks.
+// Every page of help fits 80 columns, a narrow terminal where words allow, and has no trailing blanks.
 static void test_help_fits(void **state) {
   (void)state;
   const char *pages[32] = {""};
@@ -53,7 +52,7 @@ static void test_help_fits(void **state) {
   }
 }
 
-// The examples in the topics are configs that hold.
+// The examples in the topics are valid configs.
 static void test_topic_examples(void **state) {
   (void)state;
   static const char *const topics[] = {"config", "components", "contrastive", "ars"};
@@ -147,14 +146,14 @@ static void test_config(void **state) {
   expect(0, "\"refused\":false", "brim config check repeated.yaml --json");
   write_file("tail.yaml", "transform: random_flip | ...\n");
   expect(0, "\"refused\":false", "brim config check tail.yaml --json");
-  // what checks trains: `...` adds nothing
+  // a config that passes the check trains: `...` adds no errors
   says_rows(
       0, "done: ",
       "rm -rf run_tail && brim train tail.yaml 'dataset=synthetic(shape=(8,8,3), samples=40)' "
       "--max-steps 1 "
       "--device cpu --output-dir run_tail");
   expect(0, "\"refused\":false", "brim config check good.yaml --json");
-  // One text wherever a config is read, and the later one counts.
+  // A text is interpreted alike wherever a config is read, and the later value counts.
   write_file("twice.yaml",
              "model: mlp(depth=1, hidden=4)\ndataset: synthetic(samples=64, shape=(4,))\n"
              "data:\n  batch_size: 32\n  batch_size: 16\ntraining:\n  epochs: 1\n");
@@ -182,12 +181,12 @@ static void test_config(void **state) {
   says(2, "brim train good.yaml data.batch_size=0");
   says(2, "brim train grid.yaml");
   shell_result r = shell("brim config check good.yaml absent.yaml grid.yaml");
-  assert_int_equal(r.code, 2);  // all are looked at
+  assert_int_equal(r.code, 2);  // every file is checked
   assert_non_null(strstr(r.out, "good.yaml: ok"));
   assert_non_null(strstr(r.out, "grid.yaml: ok"));
   assert_non_null(strstr(r.err, "absent.yaml"));
   shell_free(&r);
-  // in the order of the files, each failure once; warnings are no results
+  // in the order of the files, each failure once; warnings do not count as failures
   r = shell("brim config check absent.yaml good.yaml tail.yaml gone.yaml 2>&1");
   assert_int_equal(r.code, 2);
   const char *absent = strstr(r.out, "absent.yaml"), *fine = strstr(r.out, "good.yaml: ok");
@@ -223,14 +222,15 @@ static void test_sections_and_near_names(void **state) {
   says(2, "brim train uav value_clip=0.3");
   says(2, "brim train uav mappo.epochs=3");
   expect(0, "gamma: 0.5", "brim config show mappo.gamma=0.5");
-  // configs by a name that is nearly right, shipped and one's own
+  // names of configs with a typo: a shipped one and the user's own
   says(2, "brim train mnist-mpl");
   write_file("my-own-test.yaml", "dataset: synthetic\n");
   says(2, "brim train my-own-tset.yaml");
   says(2, "brim train quite-another-name");
 }
 
-// Paths of a config are the current folder's; one written for the config's folder is pointed out.
+// Paths in a config are relative to the current folder. A message points out a path that was written relative to the
+// config's folder.
 static void test_data_path_beside_the_config(void **state) {
   (void)state;
   expect(
@@ -244,8 +244,8 @@ static void test_data_path_beside_the_config(void **state) {
   expect(0, NULL, "cd elsewhere && brim bench c.yaml --device ref --plan");
 }
 
-// Configs by name: one's own, here or in configs, and those that come with brim, from a build folder.
-// Every mistake of a file in one go: keys, values, components, items of a grid; exit code 2 as for one.
+// All mistakes of a file are reported at once: keys, values, components, items of a grid. The exit code is 2, as for
+// one.
 static void test_check_all_mistakes(void **state) {
   (void)state;
   write_file("many.yaml",
@@ -273,7 +273,7 @@ static void test_check_all_mistakes(void **state) {
   assert_int_equal(lines, sizeof all / sizeof *all);
   shell_free(&r);
   shell_free(&j);
-  // one that train meets ends it as before
+  // a mistake that ends train as before
   says(2, "brim train many.yaml");
 }
 
@@ -289,7 +289,7 @@ static void test_named_configs(void **state) {
   says(2, "cd named && brim train absent");
   says(2, "cd named && brim train absent");
   expect(2, "share/brim/configs", "cd named && brim train absent");
-  // a name means the config that comes with brim, whatever lies here; a file name the file
+  // a name selects the config that comes with brim, whatever files are here; a file name selects the file
   write_file("named/configs/stl10_config.yaml", "seed: 79\n");
   expect(0, "workload: contrastive", "cd named && brim config show contrastive");
   says_lines(0, "brim: warning: ", "cd named && brim config show contrastive");
@@ -303,7 +303,7 @@ static void test_named_configs(void **state) {
   expect(0, "seed: 80", "cd named && brim config show quadruped-stand.yaml");
 }
 
-// Malformed input of every kind: a message with file and line, exit 2, nothing written.
+// Malformed input of every kind: a message with file and line, exit code 2, nothing written.
 static void test_bad_input(void **state) {
   (void)state;
   static const struct {
@@ -404,7 +404,7 @@ static void test_colour(void **state) {
   shell_free(&r);
 }
 
-// A reader that went away ends the program quietly; a full disk does not pass unseen.
+// A reader that is gone ends the program quietly; a full disk is an error.
 static void test_closed_output(void **state) {
   (void)state;
   shell_result r = shell("{ brim config explain; echo \"code $?\" >&2; } | true");

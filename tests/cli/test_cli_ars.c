@@ -1,4 +1,4 @@
-// A policy from the command line: trained, interrupted and resumed, evaluated, swept; and what is refused.
+// A policy from the command line: train, interrupt, resume, eval, sweep, and the refusals.
 #include <string.h>
 
 #include "cli_test.h"
@@ -24,7 +24,7 @@ static void test_train(void **state) {
   says_lines(0, "--max-steps", "brim train ars --iterations 4 " SMALL " --output-dir run --resume");
   says_rows(
       0, "done: ", "brim train ars --iterations 6 " SMALL " --output-dir run --resume 2>/dev/null");
-  // what only other workloads read is not silently left out
+  // keys that only other workloads read are reported
   r = shell("brim train ars --precision bf16 --batch-size 8 --iterations 2 " SMALL
             " --output-dir others");
   assert_int_equal(r.code, 0);
@@ -64,7 +64,7 @@ static void test_eval(void **state) {
   has(r.out, "\"forward_speed\":");
   shell_free(&r);
   expect(0, NULL, "brim eval evaluated/best.safetensors --device ref --output evaluated.csv");
-  // behind "--" are arguments too, even such that look like options
+  // words behind "--" are arguments too, even if they look like options
   expect(0, "this policy",
          "cp evaluated/best.safetensors ./-best.safetensors && "
          "brim eval --episodes 2 --device ref -- -best.safetensors");
@@ -100,8 +100,8 @@ static void test_eval_walk(void **state) {
   shell_free(&r);
 }
 
-// CartPole-v1: solved by the config that comes with brim, in all episodes nothing was chosen by. Without
-// restarts: every step is worth the same.
+// CartPole-v1: the shipped config solves it, in episodes that took no part in choosing the policy. Without restarts,
+// because every step is worth the same.
 static void test_cartpole(void **state) {
   (void)state;
   shell_result r = shell("brim train cartpole --device ref --output-dir pole 2>&1");
@@ -119,7 +119,7 @@ static void test_cartpole(void **state) {
   has(r.out, "\"zero_falls\":100,");
   shell_free(&r);
   expect(0, "pole.html", "brim render pole/best.safetensors --out pole.html");
-  // a workload's name with an environment stands for that environment's config
+  // a workload's name with an environment selects that environment's config
   expect(0, "name: cartpole", "brim config show ars env=cartpole");
   expect(0, "early_stopping_patience: 2", "brim config show 'env=cartpole(reset=0.1)' ars");
   expect(0, "name: quadruped-stand", "brim config show ars 'env=quadruped(task=walk)'");
@@ -128,8 +128,8 @@ static void test_cartpole(void **state) {
   expect(2, "has no argument 'push'", "brim train 'env=cartpole(push=2)' cartpole");
 }
 
-// An environment without a shipped config: the workload's defaults, and a folder of its own. Nothing comes
-// from the config that the workload's name alone stands for.
+// An environment without a shipped config: the workload's defaults, and a folder of its own. The config behind the
+// workload's name alone is not used.
 static void test_other_environment(void **state) {
   (void)state;
   shell_result r = shell("brim config show ars 'env=uav(size=8, crop=3)'");
@@ -155,7 +155,7 @@ static void test_other_environment(void **state) {
   says(2, "brim train nameless.yaml");
 }
 
-// The environment of examples/env: both workloads find the way.
+// The environment of examples/env: both workloads find the path.
 #define WALK "--plugin '" BRIM_BUILD_DIR "/tests/plugins/libbrim_example_walk.so' --device ref "
 static void test_example(void **state) {
   (void)state;
@@ -201,7 +201,7 @@ static void test_restart_open(void **state) {
   if (r.code || strstr(r.err, "has no effect")) fail_msg("exit %d: %s", r.code, r.err);
   shell_free(&r);
   expect(0, NULL, "cmp open/model.safetensors again/model.safetensors");
-  // the chunk that is not set is written as the run used it
+  // the unset chunk size is written as the run used it
   write_file("few.yaml",
              "workload: ars\nenv: cartpole\n"
              "ars: {num_envs: 8, num_dirs: 4, iterations: 2, eval_episodes: 5}\n");
@@ -221,8 +221,8 @@ static void test_restart_open(void **state) {
              "ars.restart=true 2>&1");
 }
 
-// Steps of a tenth of a second and pushes as strong as they may be: numbers diverge. That is a
-// fall, and said besides.
+// Steps of a tenth of a second and pushes of the largest strength: numbers diverge. That counts as a fall, and is
+// reported besides.
 static void test_diverged(void **state) {
   (void)state;
   static const char train[] =
@@ -269,7 +269,7 @@ static void test_bench(void **state) {
   has(r.out, "before");
   shell_free(&r);
   assert_true(has_file("swept/report.html"));
-  // directions that are not named are the config's, never fewer than those that are kept
+  // directions that the command does not name are the config's, but never fewer than those that are kept
   expect(0, "Same for all: Dirs 40",
          "brim bench ars --benchmark-batch --plan --device ref ars.num_dirs=40 ars.dir_chunk=40 "
          "ars.top_dirs=40");
@@ -287,7 +287,8 @@ static void test_bench(void **state) {
   assert_int_equal(r.code, 0);
   has(r.out, "before");
   has(r.out, "2 x 2 = 4");
-  assert_null(strstr(r.err, "left out"));  // nor chunks of more directions than there are
+  // nor are chunks larger than the number of directions tried
+  assert_null(strstr(r.err, "left out"));
   assert_null(strstr(r.out, "smallest tried"));
   shell_free(&r);
   r = shell(

@@ -1,6 +1,6 @@
-// A workload that exists in the tests alone (tests/workload/poly), through the whole program: it trains,
-// logs, resumes bit for bit, is evaluated, swept, recommended, compared and reported, in English and in
-// Korean. Nothing of brim knows its name, its metric or its knobs.
+// A workload that exists only in the tests (tests/workload/poly), through the whole program: it trains, logs, resumes
+// bit for bit, is evaluated, swept, recommended, compared and reported, in English and in Korean. No source of brim has
+// its name, its metric or its knobs.
 #include <stdlib.h>
 
 #include "cli_test.h"
@@ -28,7 +28,7 @@ static void file_has(const char *path, const char *part) {
   brim_free(text);
 }
 
-// The event file of a run, whatever it is called: do its bytes name this tag?
+// True if the bytes of a run's event file, whatever its name, contain this tag.
 static void has_tag(const char *folder, const char *tag) {
   shell_result r = shell("cat %s/events.out.tfevents.* | grep -c -a -F '%s'", folder, tag);
   if (r.code != 0) fail_msg("%s has no tag %s", folder, tag);
@@ -96,7 +96,7 @@ static void test_resume(void **state) {
   // another value of one of its keys is reported
   says_lines(0, "poly.rate",
              POLY "train poly.yaml --output-dir cut --resume poly.rate=0.1 poly.iterations=25");
-  // the values of a sweep are nothing of a run
+  // the keys of a sweep do not count for a run
   shell_result again = shell(POLY
                              "train poly.yaml --output-dir cut --resume poly.rate=0.1 "
                              "poly.iterations=30 'poly.fit_slice_options=[4]'");
@@ -110,7 +110,7 @@ static void test_best(void **state) {
   says_rows(0, "checkpoint.best",
             "rm -rf best; " POLY "train poly.yaml --output-dir best checkpoint.best=accuracy");
   says(2, POLY "train poly.yaml --output-dir none checkpoint.best=nonsense");
-  // lower is better: of a curve that gets worse the first evaluation is best, and patience ends it
+  // lower is better: on a curve that rises the first evaluation is the best, and patience ends the run
   says_rows(0, "  stopped  ",
             "rm -rf worse; " POLY
             "train poly.yaml --output-dir worse poly.rate=1.1 "
@@ -132,7 +132,7 @@ static void test_diagnosis(void **state) {
   says_rows(0, "  경고  ",
             "rm -rf rose; " POLY
             "--lang ko train poly.yaml --output-dir rose poly.rate=1.1 poly.fit_points=512");
-  // far beyond every number: the run is lost, and no checkpoint of it replaces a good one
+  // not finite: the run is lost, and no checkpoint of it replaces a good one
   says_lines(1, "brim: error: ",
              "rm -rf lost; " POLY
              "train poly.yaml --output-dir lost poly.rate=90 poly.iterations=400");
@@ -161,12 +161,11 @@ static void test_evaluate(void **state) {
   expect(0, NULL, POLY "eval evaluated/best.safetensors --output figures.csv");
   file_has("figures.csv", "farthest,");
   says_rows(0, "  어긋남  ", POLY "--lang ko eval evaluated/best.safetensors");
-  // data are nothing it has: what asks for them is refused
+  // this workload has no data: options about data are refused
   says(2, POLY "eval evaluated/best.safetensors --batch-size 4");
   // as are options of other workloads
   says(2, POLY "eval evaluated/best.safetensors --episodes 4");
-  // nothing is reported that does not hold of it: numbers it does not count, commands that do not
-  // know it
+  // reports contain only facts of this workload: no counts it lacks, no commands that refuse it
   shell_result r = shell(POLY "eval evaluated/best.safetensors");
   said_rows(&r, "  model  ");
   shell_free(&r);
@@ -194,19 +193,19 @@ static void test_bench(void **state) {
   file_has("swept/results.jsonl", "\"unit\":\"points\"");
   file_has("swept/report.html", "fit_points");
   file_has("swept/best.yaml", "fit_slice:");
-  // values that are named are swept, and may be recommended
+  // values that the command names are swept, and may be recommended
   expect(0, "fit_points 32 512",
          "rm -rf named; " POLY
          "bench poly.yaml --output-dir named benchmark.repeats=1 --steps 3 "
          "'poly.fit_points_options=[32, 512]' 'poly.fit_slice_options=[16]'");
   expect(0, "settings only in A", POLY "compare swept/results.jsonl named/results.jsonl");
   expect(0, "  A points/s ", POLY "compare swept/results.jsonl named/results.jsonl");
-  // the lists of a sweep are what was tried, no other work
+  // the lists of a sweep are no difference between two configs
   r = shell(POLY "compare swept/results.jsonl named/results.jsonl");
   assert_null(strstr(r.out, "differ in more than speed"));
   shell_free(&r);
   expect(0, "parameters 32 B", POLY "bench poly.yaml --plan --output-dir planned");
-  // one point a step is slower by far, so that a loaded machine recommends no other
+  // one point a step is far slower, so that even a loaded machine recommends the other
   expect(0, NULL,
          "sed 's/fit_points: 64/fit_points: 1/' poly.yaml >applied.yaml; " POLY
          "bench applied.yaml --output-dir swept2 --apply "
@@ -214,7 +213,7 @@ static void test_bench(void **state) {
   file_has("applied.yaml", "512");
 }
 
-// A slice of another size changes no bit, and one that holds all points is no other setting.
+// The size of a slice changes no bit, and sizes of all points and more are one setting.
 static void test_knobs(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf s1 s2; " POLY "train poly.yaml --output-dir s1 --quiet poly.fit_slice=5");
@@ -237,12 +236,12 @@ static void test_keys(void **state) {
   says(2, POLY "train poly.yaml workload=polly");
   expect(2, "poly.degree", POLY "train poly.yaml poly.degree=99");
   says(2, POLY "train poly.yaml poly.degre=2");
-  // where it is not registered, nothing knows it
+  // without the plug-in the workload is unknown
   expect(2, "poly", "brim train poly.yaml");
   expect(2, "poly", "brim config explain poly.degree");
 }
 
-// Help of a command has what the workload says of it, behind its own.
+// Help of a command has the workload's text behind its own.
 static void test_help(void **state) {
   (void)state;
   expect(0, "A curve is compared with points of a grid.", POLY "eval --help");
@@ -264,7 +263,7 @@ static void test_korean(void **state) {
   }
   assert_null(strstr(r.out, "misfit"));
   shell_free(&r);
-  file_has("ko/log.csv", "train_misfit");  // what programs read is not translated
+  file_has("ko/log.csv", "train_misfit");  // files for programs are not translated
   r = shell(POLY "--lang ko bench poly.yaml --output-dir ko2 benchmark.repeats=1 --steps 3");
   assert_int_equal(r.code, 0);
   assert_non_null(strstr(r.out, "적합 점"));

@@ -1,5 +1,5 @@
-// `brim profile` as a user types it, on the CPU: what is printed, the files and what is in them, mistakes,
-// a full disk, Ctrl-C. The trace goes through check_trace.py where python3 is.
+// `brim profile` as a user types it, on the CPU: the output, the files and their contents, mistakes, a full disk,
+// Ctrl-C. check_trace.py checks the trace if python3 is here.
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static void test_summary(void **state) {
   expect(0, NULL, "ls all/tb/events.out.tfevents.*");
 }
 
-// The record has what was printed; sums are of the step; the snapshot's owners are its blocks.
+// The record has the printed figures; its sums cover the step; the snapshot's owners are its blocks.
 static void test_files(void **state) {
   (void)state;
   expect(0, NULL,
@@ -106,7 +106,7 @@ static void test_tables(void **state) {
   shell_free(&r);
 }
 
-// An earlier profile by its record or folder: the same figures, nothing is measured.
+// Shows an earlier profile by its record or folder: the same figures, and nothing is measured.
 static void test_again(void **state) {
   (void)state;
   expect(0, NULL, QUICK "--output-dir again > again.txt");
@@ -124,7 +124,7 @@ static void test_again(void **state) {
   expect(2, "torn.json", "brim profile torn.json");
 }
 
-// A profile that a Korean wrote is English in the file, and is read in the language of its reader.
+// A profile made with --lang ko is English in the file, and is shown in the language of its reader.
 static void test_every_reader_in_their_language(void **state) {
   (void)state;
   expect(0, NULL, "export LC_ALL=ko_KR.UTF-8; " QUICK "--output-dir korean");
@@ -152,7 +152,7 @@ static void test_every_reader_in_their_language(void **state) {
   expect(0, NULL, "grep -q '스텝의 42 %를' korean/ko.html");
 }
 
-// A record is not replaced by its page, and says so where it cannot do what is asked for.
+// A page does not overwrite its record. Options that an earlier profile cannot serve are refused with a message.
 static void test_again_refused(void **state) {
   (void)state;
   expect(0, NULL, QUICK "--output-dir shown && cp shown/profile.json shown.before");
@@ -174,7 +174,7 @@ static void test_again_refused(void **state) {
   expect(0, "PROFILE", "brim profile shown --limit 0 --sort name --color never");
 }
 
-// JSON is YAML: only a file with a schema of brim's is a record. Here the machine is measured, too.
+// JSON is YAML: only a file with a schema of brim's is a record. This test also measures the machine.
 static void test_json_config(void **state) {
   (void)state;
   write_file("config.json",
@@ -185,7 +185,7 @@ static void test_json_config(void **state) {
          "--steps 2 --output-dir json");
 }
 
-// The files of the first profile stay; those that an option names are replaced.
+// The files of the first profile stay; files that an option names are replaced.
 static void test_kept(void **state) {
   (void)state;
   char *before = NULL, *after = NULL;
@@ -208,7 +208,7 @@ static void test_kept(void **state) {
   brim_free(after);
 }
 
-// A name that this run writes to keeps nothing of the run before.
+// A file that an option names is written, so the previous profile cannot be kept under that name.
 static void test_kept_beside_own_names(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf own && mkdir own");
@@ -222,7 +222,7 @@ static double number(const json_t *object, const char *section, const char *key)
   return json_number_value(json_object_get(json_object_get(object, section), key));
 }
 
-// The record's step, the total of its result and its throughput are of the same steps.
+// The record's step, the total of its result and its throughput cover the same steps.
 static void test_one_step_time(void **state) {
   (void)state;
   expect(0, NULL, QUICK "--output-dir one");
@@ -250,7 +250,7 @@ static void test_one_step_time(void **state) {
   shell_free(&r);
 }
 
-// A workload without a network, and the folder that brim chooses.
+// A workload without a network, and the default folder.
 static void test_other_workload(void **state) {
   (void)state;
   shell_result r = shell(
@@ -260,7 +260,7 @@ static void test_other_workload(void **state) {
   has(r.out, "runs/profile-cartpole/profile.html");
   has(r.out, "Environment");
   has_not(r.out, "nan");
-  has_not(r.out, "matrix products");  // physics has none
+  has_not(r.out, "matrix products");  // a simulation has none
   shell_free(&r);
 }
 

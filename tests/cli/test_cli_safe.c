@@ -20,8 +20,8 @@ static void fresh_folder(const char *name) {
 
 //---------------------------------- passwords ----------------------------------
 
-// The password of a store's URL is in no message, whatever is wrong, and not among the words that other users
-// see while the command runs.
+// No message contains the password of a store's URL, whatever is wrong. Nor does the command line that other users see
+// while the command runs.
 static void test_passwords_of_stores(void **state) {
   (void)state;
   static const char *const urls[] = {"postgres://u:SESAM@127.0.0.1:1/db",
@@ -72,7 +72,7 @@ static void assert_harmless(const char *text) {
   assert_null(strstr(text, "\xc2\x9b"));
 }
 
-// The command's output has the name as `shown`, and nothing a terminal obeys; in both languages.
+// Asserts that the command's output has the name as `shown`, and no terminal codes; in both languages.
 static void expect_harmless(const char *shown, const char *command) {
   static const char *const languages[] = {"en", "ko"};
   for (int i = 0; i < 2; i++) {
@@ -88,7 +88,7 @@ static void expect_harmless(const char *shown, const char *command) {
 
 static void test_names_in_errors(void **state) {
   (void)state;
-  // a config that is not there, one with a bad key, an option that is none
+  // a missing config, one with a bad key, an unknown option
   expect_harmless("no\\x1b[2Jthing", "brim train \"$(printf 'no\\033[2Jthing')\"");
   expect_harmless("\\u202ethere", "brim train \"$(printf 'over\\342\\200\\256there')\"");
   expect_harmless("bad\\u009b1m", "brim train dataset=synthetic \"$(printf 'bad\\302\\2331m')=1\"");
@@ -97,15 +97,16 @@ static void test_names_in_errors(void **state) {
                   "brim config check bad.yaml");
   expect_harmless("--no\\x1bsuch", "brim train \"$(printf -- '--no\\033such')\"");
   expect_harmless("x\\x1b[31m", "brim \"$(printf 'x\\033[31m')\"");
-  // bytes that are no UTF-8 show as what they are
+  // bytes that are not UTF-8 are shown as \xNN
   expect_harmless("a\\xffb", "brim train \"$(printf 'a\\377b.yaml')\"");
-  // coloured, only brim's own colours are there
+  // with colour, brim's own codes are the only ones
   shell_result r = shell("brim --color=always train \"$(printf 'x\\033[2Jy')\"");
   assert_non_null(strstr(r.err, RED));
   assert_non_null(strstr(r.err, "x\\x1b[2Jy"));
   assert_null(strstr(r.err, "\x1b[2J"));
   shell_free(&r);
-  r = shell("brim --color=always train \"$(printf 'x\\033[31my')\"");  // not even those
+  // without colour there are no codes at all
+  r = shell("brim --color=always train \"$(printf 'x\\033[31my')\"");
   assert_non_null(strstr(r.err, "x\\x1b[31my"));
   shell_free(&r);
 }
@@ -113,7 +114,7 @@ static void test_names_in_errors(void **state) {
 static void test_names_in_data(void **state) {
   (void)state;
   fresh_folder("images");
-  // class folders and a broken image whose names try it
+  // class folders and a broken image with such names
   expect(
       0, NULL,
       "for c in \"$(printf 'a\\033[31mb')\" \"$(printf 'b\\302\\2332J')\"; do "
@@ -129,14 +130,14 @@ static void test_names_in_data(void **state) {
                      "c"));
   assert_null(strstr(r.out, "\xc2\x9b"));
   shell_free(&r);
-  // JSON stays JSON, with the name as it is
+  // JSON output stays valid, with the name unchanged
   r = shell("brim --json data verify images");
   assert_harmless(r.out);
   assert_true(json_lines(r.out) > 0);
   shell_free(&r);
 }
 
-// A checkpoint's own words.
+// Text inside a checkpoint.
 static void test_names_in_checkpoints(void **state) {
   (void)state;
   static const char header[] =
@@ -166,7 +167,7 @@ static void test_names_in_checkpoints(void **state) {
 static void test_cells(void **state) {
   (void)state;
   fresh_folder("table");
-  // classes and files whose names a spreadsheet would run
+  // classes and files whose names a spreadsheet would run as formulas
   expect(0, NULL,
          "cd table && brim data make img --format png --samples 12 --test-samples 4 --shape 8,8,3 "
          "--classes 2 -q && for s in train test; do mv img/$s/0 'img/'$s'/=1+1'; "
@@ -195,7 +196,7 @@ static void expect_colour(bool colour, const char *command) {
 
 static void test_colour_of_errors(void **state) {
   (void)state;
-  // found while parsing, before parsing, and while running
+  // errors found while parsing, before parsing, and while running
   static const char *const failing[] = {"train --no-such-option", "train --epochs x",
                                         "no-such-command", "train absent.yaml", "--lang xx train"};
   for (size_t i = 0; i < sizeof failing / sizeof *failing; i++) {
@@ -218,8 +219,8 @@ static void test_colour_of_errors(void **state) {
 
 //---------------------------------- plug-ins ----------------------------------
 
-// The plug-in of the example, if it was loaded, gives the dataset `spiral`; any .so that does not open
-// is an error as well, and another one.
+// The example's plug-in would add the dataset `spiral`. A .so that does not open would be an error as well, but a
+// different one.
 static void test_plugins_need_consent(void **state) {
   (void)state;
   fresh_folder("code");
@@ -232,7 +233,7 @@ static void test_plugins_need_consent(void **state) {
     says(2, command);
     expect(2, "--allow-plugins", command);
     expect(2, "--plugin ./evil.so", command);
-    // agreed to: it is opened, and that fails on its own
+    // with consent the file is opened, and fails for its own reason
     snprintf(command, sizeof command,
              "cd code && brim %s evil.yaml --allow-plugins 2>&1 | grep -v "
              "'names the plug-in' | grep evil.so",
@@ -247,7 +248,7 @@ static void test_plugins_need_consent(void **state) {
              commands[i]);
     expect(1, "0", command);
   }
-  // no name of a file is consent
+  // a file's name does not count as consent
   static const char *const names[] = {"override.yaml", "override", "override plugins.yaml",
                                       "override plugins=[x].yaml"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -261,7 +262,7 @@ static void test_plugins_need_consent(void **state) {
   assert_false(has_file("code/runs"));
 }
 
-// A checkpoint's folder has the config of its run, and that may name plug-ins: none is loaded.
+// A checkpoint's folder has the config of its run, which may name plug-ins: none of them is loaded.
 static void test_plugins_beside_checkpoints(void **state) {
   (void)state;
   fresh_folder("kept");
@@ -291,7 +292,7 @@ static void test_output_dir(void **state) {
          "cd project && [ \"$(cat log.csv)\" = a,b ] && [ \"$(cat log.1.csv)\" = c,d ] && "
          "[ \"$(cat lock)\" = 'keep out' ] && head -1 config.yaml | grep -q dataset && "
          "[ $(ls | wc -l) = 4 ]");
-  // a run's own folder is continued
+  // resuming in a run's own folder works
   expect(0, NULL, "brim train project/config.yaml --device ref --output-dir project/run -q");
   expect(0, NULL,
          "brim train project/config.yaml --device ref --output-dir project/run -q --resume");
@@ -342,13 +343,13 @@ static void test_quota(void **state) {
   shell_free(&r);
 }
 
-// One Ctrl-C ends a run whose data helper sleeps, as on a drive that is gone.
+// One Ctrl-C ends a run while its data helper sleeps, as on a drive that is gone.
 static void test_sleeping_helper(void **state) {
   (void)state;
   write_file("sleeper", "#!/bin/sh\ntouch asleep\nexec sleep 40\n");
   expect(0, NULL,
          "chmod 755 sleeper && rm -f asleep && brim data make slept.h5 --samples 20 --force -q");
-  // without the sleeper's end: that would be another exit code
+  // the helper keeps sleeping: its own end would give another exit code
   says(130, "BRIM_HDF5_HELPER=./sleeper \"" BRIM_BINARY
             "\" train model=mlp --data-path slept.h5 --device ref --output-dir slept & pid=$!; "
             "while [ ! -e asleep ]; do sleep 0.05; done; kill -INT $pid; wait $pid");

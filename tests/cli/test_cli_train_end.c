@@ -42,7 +42,7 @@ static void test_a_regression_tells_its_loss(void **state) {
   shell_free(&r);
   remove_runs();
   expect(0, "\"best_loss\": 0.", "brim train values.yaml --device ref --json | sed 's/\":/\": /g'");
-  // chosen by another figure there is no best among the evaluations
+  // if another figure chose the best checkpoint, the evaluations have no best
   remove_runs();
   r = shell("brim train values.yaml --device ref checkpoint.best=train_loss");
   line = strstr(r.out, "\n  val loss   ");
@@ -51,8 +51,8 @@ static void test_a_regression_tells_its_loss(void **state) {
   shell_free(&r);
 }
 
-// The README shows the start of a run on a CPU: rows that say each thing once. What a step is made of
-// has its check mark on any device.
+// The README shows the start of a run on a CPU: each fact once. The composition of a step has a check mark on any
+// device.
 static void test_the_start_on_a_cpu(void **state) {
   (void)state;
   remove_runs();
@@ -73,7 +73,7 @@ static void test_the_start_on_a_cpu(void **state) {
          "training.gradient_accumulation_steps=2");
 }
 
-// The steps are those of the run, the time and the rate those of this process: both are named.
+// The steps are the run's, time and rate are this process's: the line names both.
 static void test_a_resumed_run_names_its_own_steps(void **state) {
   (void)state;
   remove_runs();
@@ -83,7 +83,7 @@ static void test_a_resumed_run_names_its_own_steps(void **state) {
   says_lines(0, "--epochs", "brim train classes.yaml --device ref --resume");
 }
 
-// One that has nothing left to do made no evaluation: it tells the best of those before.
+// A run with nothing left to do made no evaluation: it reports the best of the earlier ones.
 static void test_a_finished_run_tells_its_best(void **state) {
   (void)state;
   static const struct {
@@ -108,7 +108,7 @@ static void test_a_finished_run_tells_its_best(void **state) {
     remove_runs();
     shell_result r = shell("brim train %s --device ref", cases[i].config);
     assert_int_equal(r.code, 0);
-    assert_null(strstr(r.out, cases[i].row));  // with the last one, after it
+    assert_null(strstr(r.out, cases[i].row));  // this process resumed after the last one
     shell_free(&r);
     r = shell("brim train %s --device ref --resume", cases[i].config);
     assert_int_equal(r.code, 0);
@@ -138,7 +138,7 @@ static void test_less_than_was_asked_for(void **state) {
   }
   shell_free(&r);
   remove_runs();
-  // one that was evaluated before, now or when it last ran
+  // a run that was evaluated earlier: by an earlier process, by this one, or before its last end
   static const char *const evaluated[] = {
       "brim train classes.yaml --device ref training.eval_interval=2 --max-steps 8",
       "brim train classes.yaml --device ref training.eval_interval=2 --max-steps 9 --resume",
@@ -152,7 +152,7 @@ static void test_less_than_was_asked_for(void **state) {
   }
 }
 
-// Files that a run is to start from, or to continue from.
+// Checkpoints that a run is to start from, or to continue from.
 static void test_files_that_are_no_checkpoints(void **state) {
   (void)state;
   remove_runs();
@@ -181,17 +181,17 @@ static void test_early_stopping_says_what_goes_on(void **state) {
   said_lines(&r, "training.early_stopping_patience");
   assert_null(strstr(r.out, "--epochs"));
   shell_free(&r);
-  // at the end of the epochs as well: one of the two is not enough
+  // stopped at the end of the epochs too: a remedy for only one of the two is not enough
   snprintf(text, sizeof text, command, 1, 2);
   says_lines(0, "--epochs", text);
   snprintf(text, sizeof text, command, 3, 8);
-  says_rows(0, "  stopped  ", text);  // as it was reported
+  says_rows(0, "  stopped  ", text);  // with the words of the first report
 }
 
-// A checkpoint every three steps: one at an epoch's end alone is left out where writing takes long.
+// A checkpoint every three steps. Without an interval, the one at an epoch's end is left out if writing takes long.
 #define KEEPING "checkpoint.keep=3 checkpoint.interval=3"
 
-// Eight bytes of a tensor.
+// Overwrites eight bytes of a tensor.
 static void damage(const char *path) {
   shell_result r = shell(
       "printf '\\124\\322\\150\\123\\124\\322\\150\\123' | dd of=%s bs=1 "
@@ -240,7 +240,7 @@ static void test_a_diverged_checkpoint_is_not_used(void **state) {
   shell_free(&r);
 }
 
-// Samples that were trained on come into the evaluation when another part is kept.
+// Keeping another part for evaluation puts trained samples into the evaluation.
 static void test_another_part_is_told(void **state) {
   (void)state;
   static const char train[] =
@@ -258,7 +258,7 @@ static void test_another_part_is_told(void **state) {
   assert_int_equal(r.code, 0);
   said_lines(&r, "data.val_fraction");
   shell_free(&r);
-  // some of those that were kept
+  // some of the kept checkpoints
   r = shell(
       "brim train classes.yaml --device ref data.val_fraction=0.125 --epochs 4 --seed 5 "
       "--resume 2>&1");
@@ -268,7 +268,7 @@ static void test_another_part_is_told(void **state) {
   shell_free(&r);
 }
 
-// Checkpoints that were cleared away, and the model that was kept, are a run too.
+// A folder with only the model still counts as a run: its checkpoints were removed to save room.
 static void test_a_model_is_not_written_over(void **state) {
   (void)state;
   write_file("classes.yaml", classes);
@@ -293,7 +293,7 @@ static void test_shares_of_nothing(void **state) {
   says_rows(2, "data.val_fraction", "brim train classes.yaml --device ref data.val_fraction=1e-6");
 }
 
-// Programs that run many trainings ask what kind of failure it was, and how far a run would go.
+// Programs that run many trainings need the class of a failure, and the steps that a run would make.
 static void expect_class(const char *name, const char *command) {
   shell_result r = shell("%s", command);
   char part[64];
@@ -318,7 +318,7 @@ static void test_the_error_event_has_a_class(void **state) {
   expect_class(
       "oom_planned",
       "brim train classes.yaml --device ref --json gpu.memory_limit=1KB --output-dir runs/c");
-  // Another attempt does not find what this machine does not have.
+  // Hardware that this machine lacks is no reason to retry.
   expect_class("unsupported",
                "BRIM_PLUGIN_PATH=/nonexistent brim train classes.yaml --device cuda --json "
                "--output-dir runs/d");

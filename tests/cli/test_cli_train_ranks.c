@@ -1,5 +1,5 @@
-// `brim train` on several ranks of this machine: started by brim, and by mpirun. One rank is killed or
-// stopped, all end and name it, and --resume continues to the bits of a run that was never interrupted.
+// `brim train` on several ranks of this machine: started by brim, and by mpirun. One rank is killed or stopped, all end
+// and name it, and --resume continues to the same bits as an uninterrupted run.
 #include "cli_test.h"
 #include "mpi_run.h"
 
@@ -38,7 +38,7 @@ static void expect_same(const char *a, const char *b) {
   shell_free(&r);
 }
 
-// The run that was never interrupted, once for all cases.
+// Makes the uninterrupted run, once for all cases.
 static int train_whole(void **state) {
   (void)state;
   fresh("whole");
@@ -62,7 +62,7 @@ static void test_output(void **state) {
   assert_int_equal(count_of(r.out, "\"event\":\"start\""), 1);
   assert_int_equal(count_of(r.out, "\"event\":\"result\""), 1);
   shell_free(&r);
-  // Cut to one rank, a list is its first device.
+  // On one rank a list of devices means its first device.
   says_rows(0, "done: ",
             "brim train ranks.yaml device=[cpu,cpu] --ranks 1 --max-steps 1 --output-dir out3");
 }
@@ -74,7 +74,7 @@ static void test_mistakes(void **state) {
   says(2, "brim train ranks.yaml --device cpu,cpu --gpus 3 --output-dir bad");
   expect(3, "this machine has 0 GPUs; ranks=2",
          "CUDA_VISIBLE_DEVICES= brim train ranks.yaml --device cuda --gpus 2 --output-dir bad");
-  // Every rank meets these; one says so.
+  // Every rank makes these mistakes; one reports them.
   static const struct {
     int code;
     const char *words, *command;
@@ -95,7 +95,7 @@ static void test_mistakes(void **state) {
   says(2, "brim train ranks.yaml --ranks 2 --output-dir whole");
 }
 
-// Images of which the `nth` is cut off: in the order of the set, it is the part of rank (nth - 1) % ranks.
+// Makes images of which the `nth` is cut off: in the order of the set, rank (nth - 1) % ranks reads it.
 static void make_images(int nth) {
   shell_result r = shell(
       "rm -rf images && brim data make images --format folder --shape 8,8,3 --classes 2 "
@@ -108,7 +108,7 @@ static void make_images(int nth) {
              "data: {path: images, batch_size: 8, cache: none}\ndevice: cpu\n");
 }
 
-// A sample that cannot be read is no mistake of the config, whichever rank reads it.
+// A sample that cannot be read is not an error of the config, whichever rank reads it.
 static void test_unreadable(void **state) {
   (void)state;
   for (int nth = 3; nth <= 4; nth++) {
@@ -123,7 +123,7 @@ static void test_unreadable(void **state) {
   }
 }
 
-// Left out, it is counted once, whichever ranks its turn came on.
+// A skipped sample is counted once, whichever ranks would have read it.
 static void test_left_out(void **state) {
   (void)state;
   for (int nth = 3; nth <= 4; nth++) {
@@ -135,7 +135,7 @@ static void test_left_out(void **state) {
   says_rows(0, "  warning  ", "brim train images.yaml --ranks 4 on_error=skip --output-dir skip2");
 }
 
-// The banner tells what is of each rank.
+// The banner marks values of each rank.
 static void test_banner(void **state) {
   (void)state;
   fresh("part1 part2 part3");
@@ -156,7 +156,7 @@ static void test_banner(void **state) {
   shell_free(&r);
 }
 
-// Cases that train to the end of STEPS beside the whole run, some seconds each: one of them by each seed.
+// Cases that train to the end of STEPS, beside the complete run; each takes seconds, so a seed selects one of them.
 enum {
   END_KILLED,
   END_KILLED_FIRST,
@@ -189,7 +189,7 @@ static void lose(int which, const char *how, const char *rank, const char *words
   if (r.code != 1) fail_msg("exit %d: %s", r.code, r.err);
   has(r.err, words);
   if (count_of(r.err, "brim: error:") != 1) fail_msg("%s", r.err);
-  // Its PID is named.
+  // The message has its PID.
   const char *victim = strstr(r.out, "victim ");
   char pid[32];
   assert_non_null(victim);
@@ -238,8 +238,8 @@ static void test_interrupted(void **state) {
   resume_to_the_end(END_INTERRUPTED, "lost");
 }
 
-// Ranks that were started with other words, as by hand or with other files on each machine: without a
-// word about it they would wait for each other for ever, or train apart.
+// Ranks with different command lines, as when started by hand or with other files on each machine. Without a check they
+// would wait for each other for ever, or train apart.
 static void test_disagreeing(void **state) {
   (void)state;
   fresh("apart");
@@ -263,7 +263,7 @@ static void test_disagreeing(void **state) {
         "wait $p; echo \"codes $? $second\"",
         cases[i].change);
     if (!strstr(r.err, cases[i].words)) fail_msg("%s: %s%s", cases[i].change, r.out, r.err);
-    has(r.out, "codes 5 2");  // of a rank that follows another; of a mistake
+    has(r.out, "codes 5 2");  // exit code of a rank that follows another; of a mistake
     shell_free(&r);
     assert_false(has_file("apart/last.safetensors"));
   }
@@ -281,7 +281,7 @@ static void test_disagreeing(void **state) {
 
 //---------------------------------- mpirun ----------------------------------
 
-// The words before "train ...", for sh.
+// Shell words that go before "train ...".
 static const char *under_mpirun(void) {
   static char text[512];
   const char *why, *argv[16];
@@ -295,7 +295,7 @@ static const char *under_mpirun(void) {
   return text;
 }
 
-// Ranks of mpirun compute the same bits, and those beyond the first print nothing.
+// Ranks of mpirun compute the same bits, and ranks above 0 print nothing.
 static void test_mpirun(void **state) {
   (void)state;
   const char *mpirun = under_mpirun();
@@ -326,7 +326,7 @@ static void test_mpirun_killed(void **state) {
   has(r.err, "brim: error: rank 1 (host ");
   assert_int_equal(count_of(r.err, "brim: error:"), 1);
   shell_free(&r);
-  // Ranks of another launcher continue it.
+  // Ranks of another launcher continue the run.
   resume_to_the_end(END_MPI_KILLED, "mpi");
 }
 

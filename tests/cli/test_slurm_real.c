@@ -1,6 +1,6 @@
-// `brim sweep --engine slurm` over a real Slurm of one node (tests/lab/with_slurm): an array of six runs; the
-// sweep is stopped and continued, one element is preempted and resumes, and every result is that of an
-// undisturbed run. Called with "sqlite", or with "postgres" beside a server.
+// `brim sweep --engine slurm` over a real Slurm of one node (tests/lab/with_slurm): an array of six runs. The sweep is
+// stopped and continued, one element is preempted and resumes, and every result equals an undisturbed run's. Called
+// with "sqlite", or with "postgres" beside a server.
 #include <math.h>
 #include <signal.h>
 #include <unistd.h>
@@ -11,7 +11,7 @@
 #include "base/base_child.h"
 #include "same_file.h"
 
-static const char *place_option = "";  // --store of the database
+static const char *place_option = "";  // the --store option, if there is a database
 static char status_place[600] = "runs/small";
 
 static const char head[] =
@@ -24,7 +24,7 @@ static const char head[] =
     "data: {num_workers: 0}\n"
     "batch_size: 16\n";
 
-static int64_t long_epochs;  // of an experiment that runs for about 15 s on this machine
+static int64_t long_epochs;  // epochs of an experiment that runs for about 15 s on this machine
 
 static void fresh(const char *axes) {
   char text[1024];
@@ -34,7 +34,7 @@ static void fresh(const char *axes) {
   write_file("grid.yaml", text);
 }
 
-// The first runs for seconds, the others for a moment.
+// The first one runs for seconds, the others for a moment.
 static void fresh_six(void) {
   enum { SAMPLE = 200, SECONDS = 15 };
   char axes[128];
@@ -90,7 +90,7 @@ static int end_sweep(brim_child *child) {
 
 //---------------------------------- what it did ----------------------------------
 
-// One line of `brim sweep export`: the experiment with this many epochs. json_decref.
+// The line of `brim sweep export` for the experiment with this many epochs. json_decref.
 static json_t *exported(int64_t epochs) {
   shell_result r = shell("brim sweep export %s", status_place);
   json_t *found = NULL;
@@ -121,7 +121,7 @@ static bool is_state(const json_t *value, const char *state) {
   return is && strcmp(is, state) == 0;
 }
 
-// The long one has made steps beyond these, in an attempt beyond that.
+// Waits until the long experiment has made more than these steps, in a later attempt than this.
 static void wait_for_progress(int64_t step, size_t attempts) {
   for (int i = 0; i < 600; i++) {
     json_t *exp = exported(long_epochs);
@@ -162,7 +162,7 @@ static void assert_all_done(int count) {
   shell_free(&r);
 }
 
-// Every model is that of a sweep on this machine that nothing disturbed.
+// Every model equals that of an undisturbed sweep on this machine.
 static void assert_undisturbed(int expected) {
   int compared = 0;
   char **names = NULL;
@@ -187,7 +187,7 @@ static void test_six_runs(void **state) {
   (void)state;
   fresh_six();
   brim_child *sweep = start_sweep();
-  // Ctrl-C: the element saves and ends, and nothing stays in Slurm's queue
+  // Ctrl-C: the element saves and ends, and Slurm's queue is empty
   wait_for_progress(0, 1);
   assert_ok(brim_child_signal(sweep, SIGINT));
   assert_int_equal(end_sweep(sweep), 130);
@@ -196,7 +196,7 @@ static void test_six_runs(void **state) {
   assert_true(is_state(exp, "queued"));
   assert_true(ended_as(attempt_of(exp, 0), "stopped"));
   json_decref(exp);
-  // the same command continues; a job of a higher partition takes the node
+  // the same command continues; a job of a higher partition preempts the node
   sweep = start_sweep();
   wait_for_progress(0, 2);
   expect(0, NULL, "sbatch --wait --partition=high --ntasks=4 --output=/dev/null --wrap 'sleep 1'");
@@ -209,14 +209,14 @@ static void test_six_runs(void **state) {
   int64_t first = number(attempt_of(exp, 1), "from_step");
   assert_true(first > 0);
   assert_true(number(attempt_of(exp, 2), "from_step") > first);
-  // the same element of the same array, queued again
+  // the same element of the same array ran again
   assert_string_equal(json_string_value(json_object_get(attempt_of(exp, 1), "devices")),
                       json_string_value(json_object_get(attempt_of(exp, 2), "devices")));
   json_decref(exp);
   assert_undisturbed(6);
 }
 
-// The sweep is killed: with a database the elements continue alone; the next sweep submits nothing twice.
+// The sweep is killed: with a database the elements continue alone. The next sweep submits nothing twice.
 static void test_a_killed_sweep(void **state) {
   (void)state;
   fresh_six();
@@ -285,7 +285,7 @@ static double last_value(const char *place, const char *key) {
   return value;
 }
 
-// Two ranks of srun with half the batch each end where one rank with the whole batch does.
+// Two ranks of srun with half the batch each end at the same values as one rank with the whole batch.
 static void test_two_ranks(void **state) {
   (void)state;
   const char *why;

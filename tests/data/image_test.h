@@ -18,7 +18,7 @@ static inline int remove_entry(const char *path, const struct stat *st, int kind
   return remove(path);
 }
 
-// Go to an empty folder: what an earlier run left would be found as images.
+// Enters an empty folder, because files of an earlier run would be found as images.
 static inline void go_to_fresh_folder(void) {
   nftw("work", remove_entry, 16, FTW_DEPTH | FTW_PHYS);
   if (mkdir("work", 0700) || chdir("work")) abort();
@@ -26,15 +26,15 @@ static inline void go_to_fresh_folder(void) {
 
 typedef struct jpeg_how {
   int height, width;
-  J_COLOR_SPACE color;  // of the samples: JCS_GRAYSCALE, JCS_RGB, JCS_CMYK
+  J_COLOR_SPACE color;  // colours of the samples: JCS_GRAYSCALE, JCS_RGB, JCS_CMYK
   bool ycck;            // CMYK stored as YCCK
   bool progressive;
   int quality;                    // 0 = 95
-  const jpeg_scan_info *scans;    // own order of scans
+  const jpeg_scan_info *scans;    // a custom order of scans
   int scan_count, restart_every;  // in blocks
 } jpeg_how;
 
-// Smooth, so that JPEG keeps it: slopes up and down that differ by channel. `seed` moves it.
+// A smooth pattern, so that JPEG keeps it: slopes up and down that differ by channel. `seed` shifts it.
 static inline int slope(int v) { return abs(v % 128 - 64); }
 static inline uint8_t smooth(int y, int x, int c, int seed) {
   return (uint8_t)(40 + 20 * c + slope(y * (c + 1)) + slope(x * (3 - c % 3)) / 2 + seed % 16);
@@ -102,7 +102,7 @@ static inline int png_samples(int color) {
   }
 }
 
-// Sample c at a place, in [0, 2^depth): noise, which does not pack.
+// Sample c at a place, in [0, 2^depth): noise, which does not compress.
 static inline unsigned png_value(const png_how *how, int y, int x, int c) {
   unsigned v = (unsigned)(y * 65536 + x * 4 + c) * 2654435761u;
   return (v ^ v >> 15) * 2246822519u >> (32 - how->depth);
@@ -133,7 +133,7 @@ static inline void png_set_palette(png_structp png, png_infop info, const png_ho
   png_set_tRNS(png, info, palette ? alpha : NULL, palette ? 2 : 1, &key);
 }
 
-// One row of samples, packed as PNG has them.
+// One row of samples, packed as in PNG.
 static inline void png_row(const png_how *how, int y, uint8_t *row) {
   int samples = png_samples(how->color);
   memset(row, 0, (size_t)(how->width * samples * how->depth + 7) / 8);
@@ -195,7 +195,7 @@ typedef struct bmp_how {
   int height, width, bits;
   unsigned header, compression;  // bytes of the second header; 0, 1 runs, 3 masks
   bool top_down;
-  unsigned colours;  // of the palette; 0 = all
+  unsigned colours;  // in the palette; 0 = all
   uint32_t mask[3];  // compression 3
 } bmp_how;
 
@@ -209,12 +209,12 @@ static inline void put_le(bytes *b, uint32_t v, int n) {
 static inline uint32_t bmp_value(const bmp_how *how, int y, int x) {
   uint32_t v = (uint32_t)(y * 65536 + x * 4) * 2654435761u;
   v = (v ^ v >> 15) * 2246822519u;
-  if (how->compression == 1) v = (uint32_t)(y * 3 + x / 4);  // with runs in it
+  if (how->compression == 1) v = (uint32_t)(y * 3 + x / 4);  // with runs
   if (how->bits <= 8) return v % (how->colours ? how->colours : 1u << how->bits);
   return how->bits == 32 ? v : v >> (32 - how->bits);
 }
 
-// Runs and colours as they are, in turn.
+// Writes runs and literal colours by turns.
 static inline void put_runs(const bmp_how *how, int y, bytes *out) {
   for (int x = 0; x < how->width;) {
     int n = how->width - x < 9 ? how->width - x : 9;
@@ -237,7 +237,7 @@ static inline void make_bmp(const bmp_how *how, bytes *out) {
   unsigned masks = how->compression == 3 && how->header == 40 ? 12 : 0;
   out->size = 0;
   put(out, "BM", 2);
-  put_le(out, 0, 4);  // sizes, not read
+  put_le(out, 0, 4);  // resolution, which readers ignore
   put_le(out, 0, 4);
   put_le(out, 14 + how->header + masks + colours * (core ? 3 : 4), 4);
   put_le(out, how->header, 4);

@@ -1,5 +1,5 @@
-// IDX: every way a header can lie, plain and gzip files, MNIST's names, labels, statistics, and the
-// real MNIST files where they are at hand.
+// IDX: wrong headers of every kind, plain and gzip files, MNIST's names, labels, statistics, and the real MNIST files
+// if they are here.
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,7 +43,7 @@ static void test_bad_headers(void **state) {
   for (size_t i = 0; i < sizeof bad_headers / sizeof bad_headers[0]; i++) {
     const bad_header *b = &bad_headers[i];
     brim_idx idx;
-    uint8_t *copy = malloc(b->size ? b->size : 1);  // of exact size, so that ASan watches
+    uint8_t *copy = malloc(b->size ? b->size : 1);  // of exact size, so that ASan finds any overrun
     memcpy(copy, b->data, b->size);
     print_message("%s\n", b->what);
     assert_status(brim_idx_parse(copy, b->size, "some.idx", &idx), BRIM_EPARSE);
@@ -91,7 +91,7 @@ static void test_gzip(void **state) {
   brim_idx_array_unload(&a);
 }
 
-// Two members one after the other are one file, as gzip itself sees it.
+// Two gzip members in a row are one file, as for gzip itself.
 static void test_gzip_members(void **state) {
   (void)state;
   bytes plain, first = {.size = 0}, second = {.size = 0}, packed, more;
@@ -124,7 +124,7 @@ static void test_bad_gzip(void **state) {
   gzip(&plain, &packed);
   brim_alloc_stats before, after;
   brim_alloc_get_stats(&before);
-  // Cut anywhere: never accepted. The last eight bytes are checksum and length.
+  // Files cut at any byte are never accepted. The last eight bytes are checksum and length.
   for (size_t n = 2; n < packed.size; n++) {
     b = packed;
     b.size = n;
@@ -141,14 +141,14 @@ static void test_bad_gzip(void **state) {
   put(&b, "xyz", 3);
   snprintf(offset, sizeof offset, "offset %zu", packed.size);
   expect_bad_gzip(&b, offset, "3 bytes follow");
-  // More and less inside than the header says.
+  // More or fewer bytes inside than the header states.
   plain.data[7] = 19;
   gzip(&plain, &b);
   expect_bad_gzip(&b, "offset", "more data");
   plain.data[7] = 21;
   gzip(&plain, &b);
   expect_bad_gzip(&b, "offset", "63 bytes too early");
-  // A header that promises what so few bytes cannot hold is refused before anything is allocated.
+  // A header with a size that so few bytes cannot hold is refused before anything is allocated.
   plain.data[4] = 0x7f;
   gzip(&plain, &b);
   expect_bad_gzip(&b, "offset 4", "more than");
@@ -157,7 +157,7 @@ static void test_bad_gzip(void **state) {
   assert_int_equal(after.live_blocks[1], before.live_blocks[1]);
 }
 
-// Every single bit of a small gzip file flipped: an error or the same data, never a crash.
+// Flips every bit of a small gzip file: an error or the same data, never a crash.
 static void test_flipped_gzip(void **state) {
   (void)state;
   bytes plain, packed;
@@ -169,7 +169,7 @@ static void test_flipped_gzip(void **state) {
     brim_idx_array a;
     b.data[bit / 8] ^= (uint8_t)(1 << (bit % 8));
     brim_status status = load(&b, &a);
-    if (!status) {  // gzip's own header has fields that mean nothing: time, system
+    if (!status) {  // gzip's header has fields without effect: time, system
       assert_memory_equal(a.body, plain.data + 16, a.body_bytes);
       brim_idx_array_unload(&a);
     }
@@ -249,7 +249,7 @@ static void test_folder(void **state) {
         assert_int_equal(s->info.dim[0], 4);
         assert_int_equal(s->info.dim[1], 5);
         assert_int_equal(s->info.classes, 10);
-        assert_int_equal(s->host_bytes, gz ? n * 20 + n : n);  // classes are kept in any case
+        assert_int_equal(s->host_bytes, gz ? n * 20 + n : n);  // labels are always kept in memory
         assert_int_equal(s->table->base(s->state) != NULL, gz);
         brim_source_close(s);
       }
@@ -262,7 +262,7 @@ static void count_starts(void *ctx, brim_log_level level, const char *module, co
   *(int *)ctx += strstr(text, "the labels start at 1, so class 0 of the") != NULL;
 }
 
-// Labels from 1 on make a class without samples: told once, unless the classes were given.
+// Labels from 1 on leave class 0 without samples: one warning, unless the number of classes was given.
 static void test_from_one(void **state) {
   (void)state;
   static const char *const names[][2] = {
@@ -316,7 +316,7 @@ static void test_statistics(void **state) {
   brim_source_close(s);
 }
 
-// Whole numbers that are no class numbers are targets of a regression; classes= decides.
+// Whole numbers that cannot be class numbers are regression targets; classes= decides otherwise.
 static void test_values(void **state) {
   (void)state;
   bytes b = {.size = 0};
@@ -350,7 +350,7 @@ static void test_values(void **state) {
   brim_source_close(s);
 }
 
-// An images file by its own path, with four dimensions: three channels, each with its own mean.
+// An images file named directly, with four dimensions: three channels, each with its own mean.
 static void test_images_file(void **state) {
   (void)state;
   bytes b = {.size = 0};
@@ -381,7 +381,7 @@ static void test_images_file(void **state) {
   assert_int_equal(target, 200);
   assert_int_equal(input[5], 255);
   brim_source_close(s);
-  // No other split beside it.
+  // The same folder has no other split.
   assert_status(open_source("idx", NULL, 0, "file/my-images.idx", "val", &s), BRIM_ENOENT);
 }
 
@@ -419,8 +419,8 @@ static void test_floats(void **state) {
   brim_source_close(s);
 }
 
-// Another process cuts the file short while it is in use: an error that says where, not the end of
-// the process. What still lies before the cut can be read.
+// Another process truncates the file while it is in use: an error that names the place, not the end of the process.
+// Data before the cut can still be read.
 static void test_cut_short(void **state) {
   (void)state;
   bytes b;
@@ -441,14 +441,14 @@ static void test_cut_short(void **state) {
   assert_detail("cut/train-images-idx3-ubyte: offset 423: the file became shorter");
   assert_status(s->table->read(s->state, 29, input, &target), BRIM_EIO);
   assert_detail("offset 596");
-  // The classes were checked when it was opened; no later change of the file reaches them.
+  // Labels were checked and copied when the file was opened; later changes of the file do not reach them.
   assert_int_equal(truncate("cut/train-labels-idx1-ubyte", 0), 0);
   assert_ok(s->table->read(s->state, 19, input, &target));
   assert_int_equal(target, 9);
   brim_source_close(s);
 }
 
-// Gzip of more than one buffer comes out the same from a file as from memory.
+// A gzip file larger than one buffer reads the same as from memory.
 static void test_large_gzip_file(void **state) {
   (void)state;
   enum { N = 300, SIDE = 28 };
@@ -499,7 +499,7 @@ static void test_source_errors(void **state) {
   assert_detail("training");
   make_images(20, 2, 2, &b);
   write_in("bad", "train-images-idx3-ubyte", &b);
-  // one of two files is a set with something missing, not a split that is not there
+  // one of two files makes an incomplete set, not an absent split
   assert_status(open_source("idx", NULL, 0, "bad", "train", &s), BRIM_EPARSE);
   assert_detail("the labels of its images are missing");
   assert_detail("train-labels-idx1-ubyte.gz");
@@ -519,7 +519,7 @@ static void test_source_errors(void **state) {
   brim_argument ten[] = {arg_int("classes", 10)};
   assert_status(open_source("idx", ten, 1, "bad", "train", &s), BRIM_EPARSE);
   assert_detail("train-labels-idx1-ubyte: offset 21: label 77 of sample 13 is not in [0, 10)");
-  // unless it is given, as many as the labels need, ten at the least
+  // unless it is given: as many as the labels need, at least ten
   assert_ok(open_source("idx", NULL, 0, "bad", "train", &s));
   assert_int_equal(s->info.classes, 78);
   brim_source_close(s);

@@ -1,12 +1,12 @@
-// Loaders over a mapped set: the device reads rows out of a page-locked file. On a device of two
-// streams that are out of step, with a table of the test's own: the stream is that of a loader with
-// workers, byte for byte; pages are unlocked again whatever happens. On a GPU: test_mapped_cuda.c.
+// Loaders over a mapped set: the device reads rows from a page-locked file. Runs on a fake device with two streams that
+// are out of step: the stream is that of a loader with workers, byte for byte, and pages are unlocked again, whatever
+// happens. On a GPU: test_mapped_cuda.c.
 #include "mapped_test.h"
 #include "sim_device.h"
 
 //---------------------------------- a table for the device ----------------------------------
 
-// The device's own view of the locked pages: a copy, elsewhere than the host's.
+// The device's view of the locked pages: a copy at another address than the host's.
 static struct {
   const void *memory;
   uint8_t *copy;
@@ -142,7 +142,7 @@ static void check_same(brim_device *device, brim_source *s, brim_loader_options 
   listen(NULL, host, each, s->target_bytes, &a);
   listen(device, mapped, each, s->target_bytes, &b);
   same_stream(&a, &b, 0);
-  // One batch is on its way when one is taken, and seeks lose it.
+  // One batch is being prepared when another is taken, and a seek discards it.
   assert_int_equal(table_state.fetches, BATCHES + 1 + BATCHES / 13);
   assert_int_equal(table_state.runs, o.transforms ? BATCHES : 0);
   brim_loader_stats stats;
@@ -187,7 +187,7 @@ static void test_same_as_workers(void **state) {
   assert_true(odd);
 }
 
-// A part of the samples, a limit, ranks, in order, short last batches: what workers give.
+// A part of the samples, a limit, ranks, in order, short last batches: the same as from workers.
 static void test_parts_limits_ranks(void **state) {
   (void)state;
   const shape *shapes;
@@ -214,7 +214,7 @@ static void test_parts_limits_ranks(void **state) {
   }
 }
 
-// Two batches may be held, with their numbers, whatever comes after the others; a third is refused.
+// Two batches may be held, and keep their numbers while later ones arrive; a third is refused.
 static void test_held(void **state) {
   (void)state;
   const shape *shapes;
@@ -276,7 +276,7 @@ static bool has_rows(const char *path) {
   return has;
 }
 
-// Only what lies in the file as the samples have it can be read by the device.
+// The device can read only samples that the file stores as they are.
 static void test_which_rows(void **state) {
   (void)state;
   set good = floats("x", COUNT, 6), s;
@@ -349,7 +349,7 @@ static void test_refused(void **state) {
   sim_device_close(device);
 }
 
-// Targets whose chunk is broken: those samples are left out as workers leave them out, or end it.
+// Targets with a broken chunk: their samples are left out as workers leave them out, or end the stream.
 static void test_broken_targets(void **state) {
   (void)state;
   const shape *shapes;
@@ -400,7 +400,7 @@ static void test_broken_targets(void **state) {
   }
 }
 
-// A fetch or a launch that fails loses nothing of the stream, on its way or asked for.
+// A fetch or a launch that fails loses nothing of the stream, whether the batch was being prepared or requested.
 static void test_fetch_fails(void **state) {
   (void)state;
   const shape *shapes;
@@ -438,7 +438,7 @@ static void test_fetch_fails(void **state) {
   sim_device_close(device);
 }
 
-// One after the other every allocation fails; none is lost, and no page stays locked.
+// Each allocation fails in turn; none leaks, and no page stays locked.
 static void test_allocation_failures(void **state) {
   (void)state;
   const shape *shapes;
@@ -479,7 +479,7 @@ static void test_allocation_failures(void **state) {
   sim_device_close(device);
 }
 
-// The plan has the batches on the device and the lists on the host; and that is what is taken.
+// The plan has the batches on the device and the lists on the host, and equals the allocated memory.
 static void test_plan(void **state) {
   (void)state;
   const shape *shapes;
@@ -495,7 +495,7 @@ static void test_plan(void **state) {
     brim_alloc_stats before, after;
     use_transforms(t);
     assert_ok(brim_mapped_create_with(&table, device, s, 0, 1, &o.resident));
-    s->host_bytes = 0;  // what the source keeps is not the loader's
+    s->host_bytes = 0;  // memory of the source does not count as the loader's
     assert_ok(brim_loader_plan(s, &o, &plan));
     assert_int_equal(plan.row_count, 2);
     assert_string_equal(plan.rows[0].name, "loader ring");

@@ -1,6 +1,6 @@
-// The stream of a loader with transforms: the pairs (sample, augmentation) are the same with any
-// number of workers, after a seek to any sample, and over ranks as a set; with broken samples left
-// out too. Views, images of different sizes, times and counts, memory that does not grow.
+// The stream of a loader with transforms: the pairs (sample, augmentation) are the same with any number of workers,
+// after a seek to any sample, and as a set over ranks; also with broken samples left out. Views, images of different
+// sizes, times and counts, memory that does not grow.
 #include "data/data_int.h"
 #include "loader_test.h"
 
@@ -20,7 +20,7 @@ static const setup setups[] = {
 };
 enum { SETUPS = sizeof setups / sizeof *setups };
 
-// Rows from (epoch, position) on to the end of the last epoch.
+// Collects rows from (epoch, position) on to the end of the last epoch.
 static size_t stream(const setup *u, brim_loader_options o, uint64_t count, int64_t epoch,
                      int64_t position, row *out) {
   image_state state = {.broken_every = u->skip ? 9 : 0, .broken_rest = 4, .slow = true};
@@ -58,7 +58,7 @@ static void test_same_for_any_workers(void **state) {
       assert_int_equal(stream(&setups[u], o, COUNT, 0, 0, other), n);
       assert_memory_equal(first, other, n * sizeof *first);
     }
-    // The augmentation draws: the same sample looks different in the other epoch, mostly.
+    // Augmentation draws for each epoch: most samples look different in the other one.
     size_t same = 0;
     for (size_t i = 0; i < n / EPOCHS; i++) {
       for (size_t k = n / EPOCHS; k < n; k++) {
@@ -95,8 +95,7 @@ static int by_index(const void *a, const void *b) {
   return x->digest < y->digest ? -1 : x->digest > y->digest;
 }
 
-// Over 1, 2 and 4 ranks the same set of pairs. Replacements are the rank's own, so with broken
-// samples it is the good ones that are compared.
+// 1, 2 and 4 ranks give the same set of pairs. Replacements are each rank's own, so only the good samples are compared.
 static void test_same_over_ranks(void **state) {
   (void)state;
   enum { N = 96 };
@@ -113,7 +112,7 @@ static void test_same_over_ranks(void **state) {
         size_t rows = stream(&setups[u], o, N, 0, 0, part);
         assert_int_equal(rows, EPOCHS * N / world);
         for (size_t i = 0; i < rows; i++) {
-          // Each of an epoch once; a replacement is one that comes twice.
+          // Each sample of an epoch once; a repeated one is a replacement.
           bool twice = false;
           for (size_t k = 0; k < n; k++) twice |= !memcmp(&all[k], &part[i], sizeof part[i]);
           if (!twice) all[n++] = part[i];
@@ -124,7 +123,7 @@ static void test_same_over_ranks(void **state) {
         memcpy(one, all, n * sizeof *all);
         n_one = n;
         size_t broken = setups[u].skip ? (N - 4 + 8) / 9 : 0;
-        // The two epochs draw differently, but for a few.
+        // The two epochs draw differently, except for a few samples.
         assert_in_range(n, (N - broken) * EPOCHS * 8 / 10, (N - broken) * EPOCHS);
       }
       assert_int_equal(n, n_one);
@@ -138,7 +137,7 @@ static void test_same_over_ranks(void **state) {
 
 //---------------------------------- views ----------------------------------
 
-// One view after the other, each sample with draws of its own in each; whole batches only.
+// Views come one after the other, with separate draws for each sample; only whole batches.
 static void test_views(void **state) {
   (void)state;
   image_state ts = {0};
@@ -176,7 +175,7 @@ static void test_views(void **state) {
   assert_true(differ > 40);  // of 64
   brim_free(scratch);
   brim_loader_destroy(l);
-  // Less than a batch.
+  // A set smaller than a batch.
   o.batch = 22;
   assert_status(brim_loader_create(NULL, &s, &o, &l), BRIM_EINVAL);
   assert_detail("whole batches");
@@ -219,8 +218,7 @@ static void test_no_target(void **state) {
 
 //---------------------------------- broken samples ----------------------------------
 
-// The replacement is the next good one of the order; each broken sample counts once an epoch, with
-// any number of workers.
+// A broken sample is replaced by the next good one of the order, and counts once an epoch, with any number of workers.
 static void test_skip_broken(void **state) {
   (void)state;
   for (size_t w = 0; w < 4; w++) {
@@ -249,7 +247,7 @@ static void test_skip_broken(void **state) {
         }
       }
       brim_loader_get_stats(l, &stats);
-      assert_int_equal(stats.broken, 25);  // distinct ones, however often they are met
+      assert_int_equal(stats.broken, 25);  // distinct samples, however often they are met
       assert_int_equal(stats.broken_reads, broken);
       assert_int_equal(stats.broken_reads, 25 * (epoch + 1));
       assert_string_equal(stats.first_broken, first);
@@ -315,7 +313,7 @@ static void test_stats(void **state) {
   }
 }
 
-// After 2 and after 200 epochs: not one allocation more.
+// 200 epochs make no more allocations than 2.
 static void test_no_growth(void **state) {
   (void)state;
   image_state ts = {.broken_every = 9, .broken_rest = 4};
@@ -343,7 +341,7 @@ static void test_no_growth(void **state) {
   brim_source_cache_free(s.cache);
 }
 
-// A ring of large batches is capped; a plan says what is taken.
+// A ring of large batches is capped, and the plan has the capped size.
 static void test_ring_cap(void **state) {
   (void)state;
   image_state ts = {0};

@@ -1,5 +1,5 @@
-// NumPy files: headers that lie, which array is which, values of every type, labels to classes or to
-// numbers, archives plain and compressed, and damaged ones.
+// NumPy files: wrong headers, the role of each array, values of every type, labels as classes or as numbers, archives
+// plain and compressed, and damaged ones.
 #include <math.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ static void put_le(bytes *b, uint64_t v, int n) {
   }
 }
 
-// A .npy file of version 1 with this text as its header.
+// Makes a .npy file of version 1 with this text as its header.
 static void make_text(const char *text, const void *body, size_t size, bytes *out) {
   out->size = 0;
   put(out, "\x93NUMPY\1\0", 8);
@@ -151,7 +151,7 @@ static void test_bad_headers(void **state) {
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     brim_npy npy;
     make_text(bad[i].text, "12345678", 8, &b);
-    uint8_t *copy = malloc(b.size);  // of exact size, so that ASan watches
+    uint8_t *copy = malloc(b.size);  // of exact size, so that ASan finds any overrun
     memcpy(copy, b.data, b.size);
     print_message("%s\n", bad[i].text);
     assert_status(brim_npy_parse(copy, b.size, b.size, "some.npy", &npy), bad[i].status);
@@ -160,7 +160,7 @@ static void test_bad_headers(void **state) {
     assert_detail(bad[i].says);
   }
   make_text("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", "12345678", 8, &b);
-  for (size_t n = 0; n < b.size; n++) {  // cut anywhere
+  for (size_t n = 0; n < b.size; n++) {  // cut at any byte
     brim_npy npy;
     uint8_t *copy = malloc(n ? n : 1);
     memcpy(copy, b.data, n);
@@ -173,13 +173,13 @@ static void test_good_headers(void **state) {
   (void)state;
   static bytes b;
   brim_npy npy;
-  // another order, other quotes, no commas at the end; one column is in both orders
+  // other orders and quotes, no trailing commas; one column is in both orders
   make_text("{\"shape\": (8L, 1), \"fortran_order\": True, \"descr\": \"|u1\"}", "12345678", 8, &b);
   assert_ok(brim_npy_parse(b.data, b.size, b.size, "x", &npy));
   assert_int_equal(npy.rank, 2);
   assert_int_equal(npy.dim[0], 8);
   assert_int_equal(npy.body_bytes, 8);
-  // version 2 has a length of 4 bytes
+  // version 2 stores the length in 4 bytes
   bytes *two = calloc(1, sizeof *two);
   const char *text = "{'descr': '<i2', 'fortran_order': False, 'shape': (4,), }\n";
   put(two, "\x93NUMPY\2\0", 8);
@@ -236,7 +236,7 @@ static void test_types(void **state) {
   brim_source_close(s);
 }
 
-// Bytes stay bytes; channels first become channels last; the mean is that of each channel.
+// Bytes stay bytes; channels first becomes channels last; each channel has its own mean.
 static void test_images(void **state) {
   (void)state;
   clean();
@@ -318,7 +318,7 @@ static void test_labels(void **state) {
   assert_detail("3 labels for the 4 samples");
 }
 
-// Text as numpy stores it: code points of 4 bytes, or bytes, padded with zeros.
+// Text in numpy's form: code points of 4 bytes, or bytes, padded with zeros.
 static void write_text_labels(const char *path, char kind, bool big, const uint32_t (*text)[4],
                               size_t rows) {
   static bytes body;
@@ -505,7 +505,7 @@ static void test_archives(void **state) {
     assert_status(open_set(NULL, 0, "set/all.npz", "test", &s), BRIM_ENOENT);
     assert_ok(open_set(NULL, 0, "set/all.npz", "train", &s));
     assert_int_equal(s->info.classes, 3);
-    assert_true((s->host_bytes > 4000) == deflated);  // of a stored array only the labels
+    assert_true((s->host_bytes > 4000) == deflated);  // of a stored array only labels are in memory
     assert_ok(brim_source_read(s, 299, 1, row, &label, NULL, NULL));
     assert_true(row[0] == 598 && row[1] == 599 && label == 2);
     char text[64];
@@ -516,7 +516,7 @@ static void test_archives(void **state) {
   free(a);
 }
 
-// Every byte of it changed, and every length: an error, or all samples can be read.
+// Every byte of the file changed, and every length: an error, or all samples can be read.
 static void test_damaged_archives(void **state) {
   (void)state;
   archive *a = malloc(sizeof *a);
@@ -541,11 +541,11 @@ static void test_damaged_archives(void **state) {
     float row[2];
     int32_t label;
     assert_ok(brim_source_read(s, 299, 1, row, &label, NULL, NULL));
-    assert_true(row[1] == 599 && label == 2);  // what changed was of no consequence
+    assert_true(row[1] == 599 && label == 2);  // a change without effect
     brim_source_close(s);
   }
   assert_true(refused > a->data.size);
-  // a stored member must have the same size twice
+  // a stored member must have the same size in both headers
   make_archive(a, false);
   for (size_t i = 1; i < a->data.size; i += 7) {
     brim_source *s;

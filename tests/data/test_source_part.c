@@ -1,4 +1,4 @@
-// Parts of a source, index files, samples kept in memory, and what a path is guessed to be.
+// Parts of a source, index files, samples kept in memory, and the kind that brim guesses for a path.
 #include <pthread.h>
 
 #include "data/data_int.h"
@@ -25,7 +25,7 @@ static brim_status open_part(double from, double to, uint64_t seed, brim_source 
   return brim_source_open(NULL, &c, NULL, "train", seed, out);
 }
 
-// The table's numbers of a source's samples.
+// The numbers that a part's samples have in the table.
 static void numbers(const brim_source *s, uint8_t *seen) {
   for (uint64_t i = 0; i < s->info.count; i++) {
     char text[64];
@@ -57,7 +57,7 @@ static void test_shares(void **state) {
   }
   assert_int_equal(total, 1000);
   for (int i = 0; i < 1000; i++) assert_int_equal(seen[i], 1);
-  // A share is spread over the set, the same for the same seed, another for another.
+  // A part is spread over the whole set: the same for the same seed, different for another.
   uint8_t a[1000] = {0}, b[1000] = {0}, c[1000] = {0};
   brim_source *s;
   assert_ok(open_part(0, 0.5, 7, &s));
@@ -144,7 +144,7 @@ static brim_source *sorted_digits(void) { return labelled(in_blocks); }
 // One sample each of 1 to 9 at the end, 0 else.
 static uint8_t rare_at_the_end(uint32_t i) { return i < 191 ? 0 : (uint8_t)(i - 190); }
 
-// A class with less than one sample's share has one all the same, from those with most.
+// A class whose share is less than one sample still gets one, taken from the largest classes.
 static void test_limit_keeps_rare_classes(void **state) {
   (void)state;
   static const uint64_t limits[] = {10, 12, 30};
@@ -184,7 +184,7 @@ static void test_limit_spreads_over_classes(void **state) {
     }
     brim_source_close(source);
   }
-  brim_source *source = sorted_digits();  // fewer than classes: no class twice
+  brim_source *source = sorted_digits();  // fewer samples than classes: no class twice
   assert_ok(brim_source_limit(source, 3, 1));
   int32_t before = -1;
   for (uint64_t i = 0; i < 3; i++) {
@@ -197,7 +197,8 @@ static void test_limit_spreads_over_classes(void **state) {
   brim_source_close(source);
 }
 
-// The rule as it is defined: one sample at a time, each to or from the first of the best classes.
+// The definition of the limit, written plainly: one sample at a time, each given to or taken from the first of the best
+// classes.
 static void share_one_by_one(const uint64_t *have, int classes, uint64_t count, uint64_t limit,
                              uint64_t *want) {
   double lost[16];
@@ -226,7 +227,7 @@ static void share_one_by_one(const uint64_t *have, int classes, uint64_t count, 
   }
 }
 
-// A source of labels alone, for the limit, which reads nothing else.
+// A source with labels only, because the limit reads nothing else.
 static int64_t label_at(const void *state, uint64_t index) {
   return ((const int32_t *)state)[index];
 }
@@ -280,7 +281,7 @@ static void test_limit_of_many_classes(void **state) {
   for (int c = 0; c < CLASSES; c++) assert_int_equal(got[c], c < CLASSES / 2 ? 2 : 1);
   limit_of(labels, COUNT, CLASSES, 100000, got);
   for (int c = 0; c < CLASSES; c++) assert_int_equal(got[c], c < CLASSES / 2);
-  // one each, out of the largest
+  // the largest class gives one to each of the others
   for (int i = 0; i < COUNT; i++) labels[i] = i < CLASSES ? i : 7;
   limit_of(labels, COUNT, CLASSES, 300000, got);
   for (int c = 0; c < CLASSES; c++) assert_int_equal(got[c], c == 7 ? 100001 : 1);
@@ -288,7 +289,7 @@ static void test_limit_of_many_classes(void **state) {
   brim_free(got);
 }
 
-// Without labels: spread over the set, each sample once, the same for the same seed.
+// A limit without labels is spread over the set: each sample once, the same for the same seed.
 static void test_limit_without_labels(void **state) {
   (void)state;
   brim_argument args[] = {arg_int("samples", 1000), arg_int("targets", 1), arg_int("classes", 0)};
@@ -409,7 +410,7 @@ static void test_failures_name_the_sample(void **state) {
   int32_t label;
   assert_status(brim_source_read(&s, 3, 1, image, &label, NULL, NULL), BRIM_EPARSE);
   assert_string_equal(brim_status_detail(), "sample 3: image 3 is broken");
-  // Through a part it is the table's own number that helps.
+  // read through a part, the sample's number in the table decides
   assert_ok(brim_source_take(&s, 0, 1, 1));
   for (uint64_t i = 0; i < 10; i++) {
     uint64_t n = brim_source_part_at(s.part, i);
@@ -436,7 +437,7 @@ static void test_varying(void **state) {
     assert_int_equal(label, i);
   }
   assert_status(brim_source_keep(&s), BRIM_EUNSUPPORTED);
-  s.info.dim[0] = SIDE + 1;  // smaller than some say they are
+  s.info.dim[0] = SIDE + 1;  // smaller than the largest images of the set
   assert_status(brim_source_read(&s, 2, 1, image, &label, NULL, NULL), BRIM_EINVAL);
   assert_detail("sample 2: an image of 8 x 6");
 }
@@ -472,11 +473,11 @@ static void test_cache(void **state) {
   assert_int_equal(brim_source_cache_bytes(&s), 200 * (IMAGE + 4 + 1));
   brim_alloc_get_stats(&before);
   assert_ok(brim_source_keep(&s));
-  assert_ok(brim_source_keep(&s));  // twice is once
+  assert_ok(brim_source_keep(&s));  // a second call changes nothing
   brim_alloc_get_stats(&after);
   assert_int_equal(after.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED],
                    brim_source_cache_bytes(&s));
-  // Alone: every sample is read once.
+  // One reader: every sample is read once.
   reader one = {.source = &s};
   read_cached(&one);
   assert_true(one.good);
@@ -484,7 +485,7 @@ static void test_cache(void **state) {
   assert_status(brim_source_take(&s, 0, 0.5, 1), BRIM_ESTATE);
   brim_source_cache_free(s.cache);
   s.cache = NULL;
-  // Four at once over the same samples: right, and read by each of them once at most.
+  // Four readers of the same samples: correct values, and each reader reads a sample at most once.
   ts.reads = 0;
   assert_ok(brim_source_keep(&s));
   pthread_t threads[4];
@@ -576,7 +577,7 @@ static void test_guess(void **state) {
   }
 }
 
-// A source that does not open what is of another kind says what it is, and how to say so.
+// A source that meets data of another kind names that kind, and how to select it.
 static void test_guess_other(void **state) {
   (void)state;
   static const uint8_t hdf5[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
@@ -612,7 +613,7 @@ static void test_guess_other(void **state) {
     assert_true(brim_source_open(NULL, &c, other[i].path, "train", 0, &source) != BRIM_OK);
     assert_detail(other[i].detail);
   }
-  // what is of its own kind, or of none that is known, is left to the source
+  // data of its own kind, or of an unknown one, are left to the source's own message
   static const struct {
     const char *said, *path;
   } same[] = {{"cifar10", "records"},  {"folder", "kinds"}, {"idx", "test.txt"},

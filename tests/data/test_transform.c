@@ -1,6 +1,5 @@
-// Transforms on the worker: where each pixel goes, what is drawn and how often, shapes and messages,
-// and the loader's stream of transformed samples, the same for any number of workers and from any
-// position.
+// Transforms on the worker: the path of each pixel, draws and their frequencies, shapes and messages, and the loader's
+// stream of transformed samples, the same for any number of workers and from any position.
 #include <math.h>
 
 #include "base/base.h"
@@ -13,7 +12,7 @@
 
 enum { H = 6, W = 5, C = 3, COUNT = 53 };
 
-// No two pixels of an image are alike, and none is black.
+// An image in which no two pixels are alike, and none is black.
 static uint8_t pixel(uint64_t index, int64_t y, int64_t x, int64_t c) {
   return (uint8_t)(1 + (index * 3 + (uint64_t)((y * W + x) * C + c) * 2) % 251);
 }
@@ -53,8 +52,8 @@ static brim_status create(const brim_component *items, size_t count, const brim_
   return brim_transforms_create(&p, s, seed, true, out);
 }
 
-// One view of a sample read and transformed, in blocks of exact size so that a sanitizer sees any
-// overrun, with whatever lay in the scratch before.
+// Reads and transforms one view of a sample, in blocks of exact size so that a sanitizer sees any overrun. The scratch
+// starts with old data.
 static uint8_t *transformed(const brim_transforms *t, int64_t epoch, uint64_t index) {
   size_t scratch_bytes = brim_transforms_scratch_bytes(t);
   uint8_t *in = brim_alloc(H * W * C), *out = brim_alloc(brim_transforms_output_bytes(t));
@@ -101,7 +100,7 @@ static void test_center_crop(void **state) {
   brim_transforms_destroy(t);
 }
 
-// The same windows where what lies outside is the border's pixel or the mirrored image.
+// The same windows, with the border's pixels or the mirrored image outside of the image.
 static void test_padding_modes(void **state) {
   (void)state;
   enum { PAD = 2, ROWS = 2 * PAD + 1 };
@@ -148,7 +147,7 @@ static void test_padding_modes(void **state) {
   }
 }
 
-// Every window of the padded image occurs, each is exactly what it should be, and about as often.
+// Every window of the padded image occurs about equally often, and each has exactly the right pixels.
 static void test_random_crop(void **state) {
   (void)state;
   enum { PAD = 2, SH = 4, SW = 6, ROWS = H + 2 * PAD - SH + 1, COLS = W + 2 * PAD - SW + 1 };
@@ -198,7 +197,7 @@ static void test_flips(void **state) {
       brim_component c = component(names[v], args, 1);
       brim_transforms *t;
       assert_ok(create(&c, 1, &s, 3, &t));
-      assert_int_equal(brim_transforms_scratch_bytes(t), 0);  // in the batch itself
+      assert_int_equal(brim_transforms_scratch_bytes(t), 0);  // written into the batch directly
       assert_string_equal(brim_transforms_name(t, 0), names[v]);
       int flipped = 0;
       for (uint64_t i = 0; i < 400; i++) {
@@ -219,7 +218,7 @@ static void test_flips(void **state) {
   }
 }
 
-// Squares of the mean colour around the drawn centres, cut off at the border; the rest untouched.
+// Squares of the mean colour around the drawn centres, cut off at the border; all other pixels are unchanged.
 static void test_cutout(void **state) {
   (void)state;
   enum { SIZE = 3, SQUARES = 2 };
@@ -250,7 +249,7 @@ static void test_cutout(void **state) {
   brim_transforms_destroy(t);
 }
 
-// Floats of (H, W) go the same ways; their mean is what cutout leaves.
+// Floats of (H, W) take the same paths; cutout fills with their mean.
 static void test_floats(void **state) {
   (void)state;
   brim_source s = {.input_bytes = 4 * 3 * sizeof(float), .target_bytes = 4};
@@ -285,7 +284,7 @@ static void test_floats(void **state) {
   brim_transforms_destroy(t);
 }
 
-// Several stages that move pixels: through the scratch and out, the same as one after the other.
+// Several stages that move pixels, through the scratch to the output: the same result as one after the other.
 static void test_chain(void **state) {
   (void)state;
   brim_source s = images();
@@ -305,7 +304,7 @@ static void test_chain(void **state) {
     assert_int_equal(height, heights[n - 1]);
     for (int64_t e = 0; e < height * width * C; e++) {
       int64_t y = e / (width * C), x = e / C % width;
-      int64_t from_y = H - 1 - y;  // the first stage; crops by one keep the upper left
+      int64_t from_y = H - 1 - y;  // the first stage; crops by one keep the upper left part
       int64_t from_x = n < 3 ? x : n < 6 ? W - 1 - x : W - 1 - (width - 1 - x);
       assert_int_equal(out[e], pixel(8, from_y, from_x, e % C));
     }
@@ -316,7 +315,7 @@ static void test_chain(void **state) {
 
 //---------------------------------- draws ----------------------------------
 
-// A function of seed, epoch, sample and place in the pipeline, and of nothing else.
+// A draw is a function of seed, epoch, sample and place in the pipeline only.
 static void test_draws(void **state) {
   (void)state;
   brim_augment a = {.key = brim_rng_key(1, BRIM_RNG_AUGMENT), .epoch = 3, .index = 17};
@@ -333,11 +332,11 @@ static void test_draws(void **state) {
     brim_philox4 other = brim_augment_draw(&b, stage, n);
     assert_memory_not_equal(&base, &other, sizeof base);
   }
-  // Pinned: the images of a seed stay what they are.
+  // Pinned values: the images of a seed must not change between versions.
   assert_int_equal(base.v[0], brim_philox(a.key, (uint64_t)3 << 32 | 2 << 16, 17).v[0]);
 }
 
-// Leaving out what draws does not renumber what stays.
+// Removing a stage without draws does not renumber the others.
 static void test_without_random(void **state) {
   (void)state;
   brim_source s = images();
@@ -394,7 +393,7 @@ static void standard(brim_component items[3], brim_argument args[4]) {
 
 enum { BATCH = 8, OUT = 5 * 5 * C, STREAM = 3 * COUNT };
 
-// The stream of three epochs from (epoch, position) on, for one number of workers.
+// Runs the stream of three epochs from (epoch, position) on, with one number of workers.
 static void stream(int workers, int64_t epoch, int64_t position, uint8_t *out) {
   brim_source s = images();
   brim_component items[3];

@@ -56,7 +56,7 @@ static void test_fits(void **state) {
   assert_line("config.knob", "precision", BRIM_DOCTOR_GOOD, "training.precision=fp32");
   assert_line("config.knob", "threads", BRIM_DOCTOR_GOOD, "threads=0");
   assert_line("config.sweep", NULL, BRIM_DOCTOR_GOOD, "batch_size ");
-  // 36 x 24 and 24 x 4 weights, biases, two moments each: names and settings are as large
+  // 36 x 24 and 24 x 4 weights, biases, two moments each. Names and settings are about as large
   assert_line("config.checkpoints", NULL, BRIM_DOCTOR_GOOD,
               "under 64.0 KiB each, at most 262.2 KiB");
   assert_line("config.interval", NULL, BRIM_DOCTOR_UNKNOWN, "not measured");
@@ -106,7 +106,7 @@ static void test_host_memory(void **state) {
 
 //---------------------------------- knobs ----------------------------------
 
-// The device as the rules see it; nothing runs on it.
+// The device as the rules read it; nothing runs on it.
 static void pretend_gpu(opened *o, bool gpu) {
   o->f.device->info.fast_types = gpu ? 1u << BRIM_BF16 : 0;
   o->f.device->info.kind = gpu ? BRIM_DEVICE_GPU : BRIM_DEVICE_CPU;
@@ -142,7 +142,7 @@ static void test_rules(void **state) {
   close_job(&o);
 }
 
-// Without a GPU the same knobs have rules of their own.
+// Without a GPU the same knobs have other rules.
 static void test_rules_of_cpu(void **state) {
   (void)state;
   static const char *const bad[] = {"data.batch_size=8", "threads=64", "data.num_workers=64"};
@@ -158,14 +158,14 @@ static void test_rules_of_cpu(void **state) {
   assert_line("config.knob", "num_workers", BRIM_DOCTOR_WARN, "64");
   assert_line("config.knob", "threads", BRIM_DOCTOR_WARN, "threads=64");
   assert_line("config.knob", "precision", BRIM_DOCTOR_WARN, "fp32");
-  assert_null(fake_line("config.knob", "pin_memory"));  // there is nothing to copy to
+  assert_null(fake_line("config.knob", "pin_memory"));  // no copies to a device
   o.f.device->info.fast_types = 0;
   examine_job(&o, NULL, NULL);
   assert_line("config.knob", "precision", BRIM_DOCTOR_GOOD, "fp32");
   close_job(&o);
   open_job(&o, few, 2, 0);
   examine_job(&o, NULL, NULL);
-  // Few threads may be what a small network wants: nothing to fix.
+  // Few threads may suit a small network: nothing to fix.
   assert_line("config.knob", "threads", BRIM_DOCTOR_GOOD, "threads=2");
   assert_string_equal(fake_line("config.knob", "threads")->fix, "");
   assert_non_null(strstr(fake_line("config.knob", "threads")->why, "2 of 16 cores"));
@@ -174,7 +174,7 @@ static void test_rules_of_cpu(void **state) {
   close_job(&o);
 }
 
-// Without loader threads each step decodes and transforms its samples, on every device.
+// Without loader threads each step decodes and transforms its own samples, on every device.
 static void test_no_workers(void **state) {
   (void)state;
   static const char *const copied[] = {"data.num_workers=0", "data.cache=none"};
@@ -234,8 +234,8 @@ static brim_result_knob *knob_of(brim_result *r, const char *name) {
   return NULL;
 }
 
-// Visits to setting `index` of `settings`, in rounds. Their rates are off by up to `spread`, and each setting
-// has its fast and slow rounds at another time.
+// Visits to setting `index` of `settings`, in rounds. Their rates are off by up to `spread`, and each setting has its
+// fast and slow rounds at other times.
 static void put_visits(brim_result *r, int index, int settings, int count, double spread) {
   for (int i = 0; i < count; i++) {
     const double off = spread * ((i + index) % 2 ? 1 : -1);
@@ -279,7 +279,7 @@ static void test_not_asked(void **state) {
   examine_job(&o, "unasked.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_GOOD,
               "the one that brim bench recommends of 2 measured settings");
-  // another network of the same description
+  // another network with the same description
   o.plan.plan.parameter_count++;
   examine_job(&o, "unasked.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN, "no earlier bench");
@@ -349,7 +349,7 @@ static void test_doubt(void **state) {
   assert_ok(brim_results_write("doubt.jsonl", r, 3));
   examine_job(&o, "doubt.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_WARN, "(provisional: ");
-  // narrow intervals that do not overlap, from contradicting visits
+  // narrow intervals that do not overlap, but visits that contradict each other
   put_workers(&r[0], &o, "2", 1000);
   put_workers(&r[1], &o, "1", 1010);
   put_workers(&r[2], &o, "0", 1200);
@@ -358,7 +358,7 @@ static void test_doubt(void **state) {
   examine_job(&o, "doubt.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_GOOD,
               "the one that brim bench recommends of 3 measured settings (provisional: ");
-  // beside other programs that had half of the machine
+  // measured while other programs had half of the machine
   for (int i = 0; i < 3; i++) {
     put_workers(&r[i], &o, i == 0 ? "2" : i == 1 ? "1" : "0", i == 0 ? 1000 : 1400);
     put_visits(&r[i], i, 3, 6, 0.002);
@@ -379,17 +379,17 @@ static void test_records(void **state) {
   write_records(&o, "fast.jsonl", 2.5, true);
   examine_job(&o, "fast.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_WARN, "faster: batch_size 32 -> 256");
-  // the rate grows by the root of 8
+  // the learning rate grows by the root of 8
   assert_string_equal(fake_line("config.measured", NULL)->fix,
                       "brim train mine.yaml data.path=here lr=0.01 data.batch_size=256 "
                       "training.learning_rate=0.02828");
-  assert_null(fake_line("config.knob", NULL));  // measured: no rules
+  assert_null(fake_line("config.knob", NULL));  // measured, so no rules
   assert_non_null(strstr(fake_line("config.measured", NULL)->why,
                          "effective batch goes from 32 to 256. Learning rate: 0.01 -> 0.0283"));
   assert_line("config.interval", NULL, BRIM_DOCTOR_GOOD, "after each epoch, about every");
   write_records(&o, "near.jsonl", 1.15, true);
   examine_job(&o, "near.jsonl", NULL);
-  // faster by estimate alone: the setting stays, as bench says
+  // faster only by estimate: the setting stays, as in bench
   assert_line("config.measured", NULL, BRIM_DOCTOR_GOOD, "(provisional: another may be faster)");
   write_records(&o, "same.jsonl", 1.02, true);
   examine_job(&o, "same.jsonl", NULL);
@@ -397,7 +397,7 @@ static void test_records(void **state) {
   write_records(&o, "other.jsonl", 2, false);
   examine_job(&o, "other.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN, "none of the 1 measured ones");
-  // of another device they say nothing about this one
+  // records of another device do not count for this one
   snprintf(o.plan.device, sizeof o.plan.device, "another");
   examine_job(&o, "fast.jsonl", NULL);
   assert_line("config.measured", NULL, BRIM_DOCTOR_UNKNOWN, "no earlier bench");
@@ -426,7 +426,7 @@ static void test_files(void **state) {
   fake.no_disk = true;
   examine_job(&o, NULL, NULL);
   assert_line("config.checkpoints", NULL, BRIM_DOCTOR_UNKNOWN, "free space cannot be seen");
-  // sizes that an earlier run wrote are better than the plan's
+  // sizes from an earlier run replace the plan's
   fake.no_disk = false;
   fake.disk.free = 10.0 * (double)GIB_U;
   assert_ok(brim_fs_mkdirs("doctor-run"));
@@ -441,7 +441,7 @@ static void test_files(void **state) {
   close_job(&o);
 }
 
-// An hour an epoch, and nothing saved in between.
+// One epoch takes an hour, and nothing is saved within it.
 static void test_long_epochs(void **state) {
   (void)state;
   opened o;

@@ -1,7 +1,6 @@
-// One training step of a network, written out: given a model, weights and a batch as safetensors
-// files, it writes the outputs of evaluation, the outputs and the loss of the training forward and
-// every gradient to another, and the checkpoint after it. Not a test on its own:
-// benchmarks/compare/agree.py holds what it writes against PyTorch.
+// One training step of a network, written to a file. Given a model, weights and a batch as safetensors files, it writes
+// the outputs of evaluation, the outputs and the loss of the training forward and every gradient to another file, and
+// the checkpoint after the step. Not a test on its own: benchmarks/compare/agree.py compares its files with PyTorch's.
 //   batch.safetensors: x (N, sample) F32; y (N) I32 or I64 labels, or (N, targets) F32; none: ntxent
 //   out.safetensors: outputs.eval, outputs.train, loss (1), correct (1), grad.<parameter>, and for
 //     the k-th ReLU of the training forward mask.<k>, U8: 1 where its output is above 0; for the
@@ -83,7 +82,7 @@ static brim_status read_labels(dump *d, const brim_safetensors_entry *y) {
   return BRIM_OK;
 }
 
-// Labels with --classes, two views without y, else values.
+// With --classes labels, without y two views, otherwise values.
 static brim_status read_target(dump *d) {
   brim_net_spec *s = &d->spec;
   const brim_safetensors_entry *y = brim_safetensors_find(d->batch_file, "y");
@@ -142,7 +141,7 @@ static brim_status read_spec(dump *d) {
 
 //---------------------------------- results ----------------------------------
 
-// Room for one more entry; NULL when there is none.
+// Room for one more entry; NULL if there is none.
 static void *add_entry(dump *d, const char *name, brim_dtype dtype, int32_t rank,
                        const int64_t *dim) {
   if (!name || d->count == d->capacity) return NULL;
@@ -232,8 +231,8 @@ static brim_status add_places(dump *d, const brim_net *net, int32_t tensor, int 
   return places ? read_tensor(d, net, tensor, places) : no_memory();
 }
 
-// A rounding may decide whether a gradient passes a ReLU, or where a maximum passes it on: a
-// comparison of gradients has to know.
+// Rounding may decide whether a gradient passes a ReLU, or which input of a maximum gets it. A comparison of gradients
+// needs these choices.
 static brim_status add_decisions(dump *d, const brim_net *net) {
   int masks = 0, places = 0;
   for (int32_t i = 0; i < net->train.forward_count; i++) {
@@ -244,8 +243,7 @@ static brim_status add_decisions(dump *d, const brim_net *net) {
   return BRIM_OK;
 }
 
-// The arena reuses the place of the outputs, so they come from a second network whose tensors all
-// have a place of their own.
+// The arena reuses the memory of the outputs, so they come from a second network whose tensors do not share memory.
 static brim_status read_train_outputs(dump *d, brim_net *net) {
   const brim_program *p = &net->train;
   float *out = add_outputs(d, net, "outputs.train");
@@ -296,7 +294,7 @@ static void deinit(dump *d) {
 }
 
 int main(int argc, char **argv) {
-  brim_json_setup();  // before jansson's first allocation
+  brim_json_setup();  // must come before jansson's first allocation
   brim_option_parse parse;
   if (brim_option_parse_args(tables, argc - 1, (const char *const *)(argv + 1), &parse)) {
     fprintf(stderr, "engine_dump: %s\n", brim_status_detail());

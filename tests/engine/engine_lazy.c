@@ -26,7 +26,7 @@ typedef struct lazy_item {
   int byte;
   size_t bytes;
   lazy_event *event;
-  uint64_t number;  // of the event's recording
+  uint64_t number;  // of the event's last recording
   lazy_list *graph;
   void (*fn)(void *ctx);
   void *ctx;
@@ -42,7 +42,7 @@ struct lazy_list {
 struct lazy_event {
   lazy_list *stream;
   uint64_t recorded, reached;
-  const lazy_list *recording;  // that its last recording is part of; NULL = of none
+  const lazy_list *recording;  // the graph recording that this event belongs to; NULL = none
 };
 
 typedef struct lazy {
@@ -51,10 +51,10 @@ typedef struct lazy {
   brim_op_row rows[BRIM_OP_COUNT];
   brim_backend table;
   brim_device device;
-  lazy_list streams[3];  // main, copy, and one beside them
+  lazy_list streams[3];  // main, copy, and a third one
   lazy_list *recording;
   bool beside;    // the third stream is part of the recording
-  bool unjoined;  // and has work there that the main one does not wait for
+  bool unjoined;  // and has work that the main stream has not waited for
   int refuse_capture;
   int fail_op;
   lazy_counters counters;
@@ -113,7 +113,7 @@ static void run_item(lazy *d, lazy_item *item) {
 }
 
 static void run_next(lazy *d, lazy_list *list) {
-  lazy_item item = list->items[list->done];  // running may wait, never append
+  lazy_item item = list->items[list->done];  // running an item may wait, but never append
   list->done++;
   d->counters.waiting--;
   run_item(d, &item);
@@ -127,7 +127,7 @@ static void run_list(lazy *d, lazy_list *list) {
   list->count = list->done = 0;
 }
 
-// No further than the recording asked for.
+// Runs no further than the event's recording.
 static void run_event(lazy *d, lazy_event *event, uint64_t number) {
   if (event->reached >= number) return;
   lazy_list *list = event->stream;
@@ -162,9 +162,9 @@ static lazy_list *target(lazy *d, void *stream) {
   assert_true(stream == &d->streams[0] || stream == &d->streams[1] || stream == &d->streams[2]);
   if (stream == &d->streams[0] && d->recording) return d->recording;
   if (stream == &d->streams[2] && d->recording) {
-    assert_true(d->beside);  // work of two worlds on one stream
+    assert_true(d->beside);  // recorded and live work mixed on one stream
     d->unjoined = true;
-    return d->recording;  // its order is one that the events allow
+    return d->recording;  // a recording runs in one of the orders that its events allow
   }
   d->counters.waiting++;
   return stream;
@@ -175,7 +175,7 @@ static brim_status row_run(void *impl, void *stream, const brim_op_call *call) {
   if (d->recording && d->refuse_capture == 2 && d->recording->count == 3) {
     return brim_fail(BRIM_EDEVICE, "lazy: this op cannot be recorded");
   }
-  // that of the end of a step, after the weights' own
+  // the metrics' event at the end of a step, after the weights' own
   if (d->recording && d->refuse_capture == 6 && call->op == BRIM_OP_STEP_END) {
     return brim_fail(BRIM_EOOM, "lazy: no memory for the recording");
   }

@@ -1,8 +1,7 @@
-// The average of a network with batch norm: running statistics are averaged as the weights are. Values
-// against the rule computed here, over accumulation and skipped steps; evaluation and files by it,
-// planned bytes, resuming bit for bit, a sample that is not finite, statistics taken from batches
-// instead, and files of versions that averaged weights alone; on every device that is here, and on one
-// that runs late and records its steps.
+// The average of a network with batch norm: running statistics are averaged like the weights. Values against the rule
+// computed here, over accumulation and skipped steps; evaluation and files with the average, planned bytes, resuming
+// bit for bit, a sample that is not finite, statistics taken from batches instead, and files of versions that averaged
+// only weights. On every device here, and on one that runs late and records its steps.
 #include <math.h>
 
 #include "engine_lazy.h"
@@ -17,7 +16,7 @@ static void norm_spec(test_spec *t, double ema, brim_precision precision) {
   test_component_string(&t->model, "stem", "cifar");
   test_component_int(&t->model, "width", 4);
   test_component_float(&t->optimizer, "momentum", 0.9);
-  test_spec_mse(t, OUTPUTS);  // of which a target can make the gradients alone infinite
+  test_spec_mse(t, OUTPUTS);  // with mse a target alone can make the gradients infinite
   t->spec.input_rank = 3;
   t->spec.input_dim[0] = t->spec.input_dim[1] = 6;
   t->spec.input_dim[2] = t->spec.channels = 3;
@@ -26,7 +25,7 @@ static void norm_spec(test_spec *t, double ema, brim_precision precision) {
   t->spec.precision = precision;
 }
 
-// One whole step in the pieces that training uses: its last micro-batch updates.
+// One step in the pieces that training uses: its last micro-batch updates.
 static void step(brim_net *net, const test_spec *t, int64_t number, bool bad) {
   int64_t parts = t->spec.accumulation;
   test_batch b;
@@ -78,7 +77,7 @@ static void follow(brim_net *net, brim_block_id from, brim_block_id average, dou
   size_t n, m;
   float *now = read_block(net, from, &n), *have = read_block(net, average, &m);
   assert_int_equal(n, m);
-  if (!*want) {  // it starts from what there is
+  if (!*want) {  // the average starts from the current values
     *want = malloc(n * sizeof **want);
     assert_non_null(*want);
     for (size_t i = 0; i < n; i++) (*want)[i] = (double)now[i];
@@ -111,7 +110,7 @@ static void check_values(brim_device *device, brim_precision precision, int64_t 
     step(net, &t, number, bad);
     brim_net_metrics m;
     assert_ok(brim_net_read_metrics(net, true, &m));
-    bool skip = m.skipped_steps > skipped;  // in fp16 the scale has a say, too
+    bool skip = m.skipped_steps > skipped;  // in fp16 the loss scale may also skip a step
     assert_true(skip || !bad);
     skipped = m.skipped_steps;
     double rate = skip ? 0 : fmax(1 - decay, 9.0 / (updates + 10));
@@ -127,7 +126,7 @@ static void check_values(brim_device *device, brim_precision precision, int64_t 
 
 //---------------------------------- a bad sample ----------------------------------
 
-// The step it is in is skipped, and nothing of it stays in the running statistics either.
+// The step with it is skipped, and it leaves nothing in the running statistics either.
 static void check_bad_sample(brim_device *device, brim_precision precision) {
   test_spec t;
   norm_spec(&t, 0, precision);
@@ -149,7 +148,7 @@ static void check_bad_sample(brim_device *device, brim_precision precision) {
   after = read_block(net, BRIM_BLOCK_PARAMS, &m);
   assert_memory_equal(weights, after, m * sizeof *after);
   free(after);
-  // a number whose square is none: its variance stays out
+  // its square overflows: the variance must not take it
   ((float *)b.input)[40] = 1e30f;
   micro.step = 4;
   assert_ok(brim_net_step(net, &micro, 1e-30, NULL));
@@ -166,8 +165,8 @@ static void check_bad_sample(brim_device *device, brim_precision precision) {
 
 //---------------------------------- evaluation and files ----------------------------------
 
-// Evaluated is the average with its own statistics, which is what either file holds; the weights with
-// theirs, and the average with those of the weights, are other networks.
+// Evaluation uses the average with its own statistics, and both files contain it. The weights with theirs, and the
+// average with the weights' statistics, give other results.
 static void check_evaluation(brim_device *device, brim_precision precision) {
   test_spec t, plain;
   norm_spec(&t, decay, precision);
@@ -279,7 +278,7 @@ static void recalibrate(brim_net *net, const test_spec *t, int count, int64_t nu
   }
 }
 
-// The mean of what batches do to the statistics of a network that has the average's weights.
+// The mean over batches of the statistics that a network with the averaged weights computes.
 static float *expected_statistics(brim_net *other, const test_spec *t, int count, size_t *n) {
   double *sum = NULL;
   float *zero = NULL, momentum = 0;
@@ -341,7 +340,7 @@ static void check_recalibrate(brim_device *device, brim_precision precision, int
   }
   same_block(net, BRIM_BLOCK_BUFFERS, calm, BRIM_BLOCK_BUFFERS);
   same_block(net, BRIM_BLOCK_AVERAGE, calm, BRIM_BLOCK_AVERAGE);
-  // and these are what the average is evaluated with
+  // and evaluation uses these
   write_block(other, BRIM_BLOCK_BUFFERS, have, m);
   free(have);
   free(want);
@@ -351,7 +350,7 @@ static void check_recalibrate(brim_device *device, brim_precision precision, int
   evaluate(other, &plain, b);
   assert_memory_equal(a, b, sizeof a);
   assert_ok(brim_net_read_metrics(net, false, &sums));
-  evaluate(calm, &t, b);  // adds as much
+  evaluate(calm, &t, b);  // trains equally far
   assert_ok(brim_net_read_metrics(calm, false, &was));
   assert_true(sums.rows == was.rows);
   steps(net, &t, 6, 8);
@@ -419,7 +418,7 @@ static void count_warnings(void *ctx, brim_log_level level, const char *module, 
   if (level == BRIM_LOG_WARN && strstr(text, "running statistics")) ++*(int *)ctx;
 }
 
-// The same file as a version wrote it that averaged weights alone.
+// The file as an earlier version wrote it, which averaged only weights.
 static void without_statistics(const char *from, const char *to) {
   brim_safetensors *file;
   assert_ok(brim_safetensors_open(from, &file));
@@ -464,7 +463,7 @@ static void test_earlier_versions(void **state) {
   got = read_block(net, BRIM_BLOCK_AVERAGE_BUFFERS, &m);
   assert_memory_equal(got, raw, m * sizeof *got);
   free(got);
-  // taken as weights: the average, with the statistics there are
+  // loaded as weights: the average, with the only statistics in the file
   assert_ok(brim_net_load(other, "norm_then.safetensors", true, NULL));
   assert_int_equal(warned, 2);
   got = read_block(other, BRIM_BLOCK_PARAMS, &n);
@@ -475,7 +474,7 @@ static void test_earlier_versions(void **state) {
   free(got);
   assert_ok(brim_net_load_weights(other, "norm_then.safetensors", "ema."));
   assert_int_equal(warned, 3);
-  // nothing is amiss with these
+  // these are complete
   assert_ok(brim_net_load_weights(other, "norm_then.safetensors", NULL));
   assert_ok(brim_net_load_weights(other, "norm_now.safetensors", "ema."));
   assert_ok(brim_net_load(net, "norm_now.safetensors", false, NULL));
@@ -496,8 +495,8 @@ static void test_earlier_versions(void **state) {
 
 //---------------------------------- quality ----------------------------------
 
-// Images of four patterns in noise, learnt at a high rate: in the middle of it, while the weights jump,
-// the average classifies no worse than they do.
+// Images of four patterns in noise, learnt at a high rate. In the middle of the training, while the weights jump, the
+// average classifies no worse than the weights.
 enum { PATTERNS = 4, PIXELS = 6 * 6 * 3, ROWS = 32 };
 
 static void patterns(uint64_t seed, float *input, int32_t *labels) {

@@ -1,7 +1,6 @@
-// Several networks in one plan and one step: an actor and a critic that go forward, meet in a loss
-// outside, go back and are updated. Against the same two networks apart: the same bits, op by op
-// and recorded. Planned bytes are allocated bytes, a step allocates nothing, and a step that fails
-// leaves nothing.
+// Several networks in one plan and one step: an actor and a critic go forward, meet in an external loss, go back and
+// are updated. Against the same two networks apart: the same bits, op by op and recorded. Allocated bytes equal planned
+// bytes, a step allocates nothing, and a failing step leaves nothing.
 #include "engine_lazy.h"
 #include "engine_on.h"
 
@@ -40,7 +39,7 @@ static void make_specs(test_spec t[NETS], const setting *s) {
   }
 }
 
-// The losses: labels for the actor, and for the critic, in fp32, what the actor outputs.
+// The losses: the actor has labels, the critic has the actor's outputs in fp32 as targets.
 typedef struct losses {
   brim_device *device;
   brim_op_call call[NETS];
@@ -77,7 +76,7 @@ static void losses_open(brim_device *device, brim_net *const nets[NETS], losses 
 }
 
 static void losses_close(losses *l) {
-  assert_ok(brim_device_sync(l->device));  // a failed step may have left work
+  assert_ok(brim_device_sync(l->device));  // a failed step may have left work in the queue
   for (int i = 0; i < NETS; i++) {
     brim_op_release(l->device, &l->call[i]);
     brim_device_free(l->device, BRIM_BUFFER_DEVICE, l->workspace[i]);
@@ -163,7 +162,7 @@ static void free_batches(test_batch b[NETS]) {
   for (int i = 0; i < NETS; i++) test_batch_free(&b[i]);
 }
 
-// Two networks that know nothing of each other.
+// Two separate networks.
 static void run_apart(brim_device *device, const setting *s, result *r) {
   test_spec t[NETS];
   test_batch b[NETS];
@@ -211,7 +210,7 @@ static void one_step(brim_group *group, const setting *s, const test_spec t[NETS
   }
 }
 
-// DISTURBED: one network evaluates between the steps, which moves it to its other slot.
+// DISTURBED: one network evaluates between the steps, which switches it to its other slot.
 static void run_group(brim_device *device, const setting *s, how h, result *r) {
   test_spec t[NETS];
   test_batch b[NETS];
@@ -231,7 +230,7 @@ static void run_group(brim_device *device, const setting *s, how h, result *r) {
       assert_ok(brim_net_evaluate(nets[CRITIC], &batch, NULL));
     }
   }
-  // a recorded step does not come back for its losses
+  // a recorded step does not call the losses again
   bool graphs = brim_device_has_graphs(device) && h == HOW_RECORDED;
   int all = (int)(STEPS * s->accumulation);
   if (graphs) assert_true(l.calls < all);
@@ -268,7 +267,7 @@ static void same_bits(brim_device *device) {
   assert_true(compared >= 2);
 }
 
-// Late streams: recorded, and where recording is refused.
+// Late streams: with recording, and with recording refused.
 static void test_late(void **state) {
   (void)state;
   setting s = {.accumulation = 3};
@@ -331,11 +330,11 @@ static void planned(brim_device *device) {
   assert_int_equal(sum, plan.bytes[BRIM_PLACE_DEVICE]);
   assert_int_equal(row_bytes(&plan, "parameters"),
                    row_bytes(&alone[0], "parameters") + row_bytes(&alone[1], "parameters"));
-  // both are kept at once, and what lives on the way back alone is shared
+  // both networks' activations are kept at once; only backward's own memory is shared
   uint64_t arena[] = {row_bytes(&alone[0], "activations"), row_bytes(&alone[1], "activations")};
   uint64_t together = row_bytes(&plan, "activations");
   assert_true(together >= arena[0] && together >= arena[1] && together < arena[0] + arena[1]);
-  // a GPU's memory is not the allocator's, and there workspaces may outweigh what is kept
+  // the allocator does not count a GPU's memory, and workspaces may be larger there than activations
   bool counted = device->info.host_memory;
   if (counted) assert_true(together > arena[0] && together > arena[1]);
   assert_ok(brim_group_create(device, specs, NETS, &group));
@@ -359,7 +358,7 @@ static void planned(brim_device *device) {
   free_batches(b);
 }
 
-// One limit for all networks: as few segments as it takes, and the same bits.
+// One memory limit for all networks: as few segments as possible, and the same bits.
 static void plan_limited(brim_device *device, test_spec t[NETS], uint64_t limit,
                          brim_recompute keep, brim_plan *plan) {
   for (int i = 0; i < NETS; i++) {
@@ -423,14 +422,14 @@ static void test_limit(void **state) {
   free(expected);
   plan_limited(device, t, 1, BRIM_RECOMPUTE_AUTO, &some);
   assert_int_equal(some.recomputed, 12);
-  // a step is made of the first network's samples, however many rows the others have
+  // a step counts the first network's samples, however many rows the others have
   t[CRITIC].spec.batch = 4;
   plan_limited(device, t, 0, BRIM_RECOMPUTE_NONE, &some);
   assert_true(some.samples_per_step == BATCH);
   test_device_close(device);
 }
 
-// An allocation that fails anywhere is a clean error without a leak.
+// Any failing allocation is a clean error without a leak.
 static void test_injection(void **state) {
   (void)state;
   brim_device *device = test_device_ref();
@@ -462,8 +461,7 @@ static void test_injection(void **state) {
 
 //---------------------------------- failures ----------------------------------
 
-// Step 3 fails at its nth op. Before weights move it is undone and made again; false = it has no
-// such op.
+// Step 3 fails at its nth op. Before weights move it is undone and repeated; false = it has no such op.
 static bool undone(int n, const result *expected, int *moved) {
   setting s = {.accumulation = 1};
   test_spec t[NETS];
@@ -522,12 +520,12 @@ static void test_undone(void **state) {
   while (undone(ops, &expected, &moved)) ops++;
   brim_log_set_sink(NULL, NULL, BRIM_LOG_WARN);
   assert_true(ops > 20);
-  // the end of the first network's update, and all of the second's
+  // after the update of the first network, and at all of the second's
   assert_int_equal(moved, 1 + 3);
   result_free(&expected);
 }
 
-// Losses that change between steps, after the step was recorded: the new ones are called.
+// Losses that change after the step was recorded: the new ones are called.
 static void changing_losses(brim_device *device, bool change, result *r) {
   setting s = {.accumulation = 1};
   test_spec t[NETS];
@@ -541,7 +539,7 @@ static void changing_losses(brim_device *device, bool change, result *r) {
   brim_net *nets[NETS] = {brim_group_net(group, 0), brim_group_net(group, 1)};
   for (int i = 0; i < 2; i++) losses_open(device, nets, &l[i]);
   for (int64_t step = 1; step <= 16; step++) {
-    // the other losses have labels of their own, which the recorded ones would not read
+    // the new losses have labels of their own, which a recorded step would not read
     losses *now = &l[change && step > 8 && step < 14];
     put_labels(&l[0], step, 0);
     put_labels(&l[1], step, 0);
@@ -566,7 +564,7 @@ static void test_changing_losses(void **state) {
   test_device_close(device);
   device = lazy_open(0);
   changing_losses(device, true, &r);
-  assert_true(lazy_count(device)->captures >= 5);  // again after each change
+  assert_true(lazy_count(device)->captures >= 5);  // recorded again after each change
   lazy_close(device);
   same_result(&expected, &r);
   result_free(&expected);

@@ -1,7 +1,6 @@
-// Exact accumulation: micro-batches whose loss sees the whole step. Held against one batch of all
-// samples whose batch norm normalises in groups of a micro-batch, kept whole in memory; and against
-// itself however it is run (recorded, op by op, late, with recomputation). Devices that are not here
-// are skipped.
+// Exact accumulation: micro-batches whose loss covers the whole step. Compared with one batch of all samples in memory,
+// with batch norm over groups of a micro-batch; and with itself in other forms (recorded, op by op, late, with
+// recomputation). Absent devices are skipped.
 #include <math.h>
 
 #include "engine_lazy.h"
@@ -50,7 +49,7 @@ static size_t micro_bytes(const brim_net_spec *s) {
   return (size_t)(s->batch * 2 * s->input_dim[0] * s->input_dim[1] * s->input_dim[2]);
 }
 
-// The first views of a micro-batch, then its second ones, which resemble them.
+// The first views of a micro-batch, then its second views, which resemble them.
 static uint8_t *make_inputs(const brim_net_spec *s, int parts, uint64_t seed) {
   size_t bytes = micro_bytes(s), half = bytes / 2;
   uint8_t *all = malloc(bytes * (size_t)parts);
@@ -96,7 +95,7 @@ static unsigned char *device_bytes(brim_device *device, size_t bytes) {
   return data;
 }
 
-// One batch of all samples; its rows come micro-batch by micro-batch, and so do the groups.
+// One batch of all samples. Its rows are in the order of the micro-batches, and so are its groups.
 static void whole_open(brim_device *device, const task *k, bool planning, whole *w) {
   brim_net_spec s = k->t.spec;
   s.batch *= PARTS;
@@ -142,7 +141,7 @@ static void whole_close(brim_device *device, whole *w) {
   }
 }
 
-// Rows of one order to the other: `to_pairs` from micro-batches to all first views, all second ones.
+// Reorders rows: `to_pairs` from the order of micro-batches to all first views, then all second views.
 static void reorder(brim_device *device, const whole *w, unsigned char *to,
                     const unsigned char *from, bool to_pairs) {
   size_t half = (size_t)(w->rows / PARTS / 2 * w->dim) * brim_dtype_size(w->net->compute);
@@ -210,7 +209,7 @@ static float *whole_grads(brim_device *device, const task *k, size_t *count,
   return grads;
 }
 
-// The same gradient and the same losses.
+// Asserts the same gradient and the same losses.
 static void compare_with_whole(brim_device *device, const task *k, double tolerance) {
   size_t count, other;
   brim_net_metrics a, b;
@@ -255,9 +254,9 @@ static void gradient(brim_device *device) {
   compare_all_ways(device, &k, 1e-4);
 }
 
-// cuDNN sums a batch of 64 in another order than one of 16, so that of fifteen million ReLUs a few
-// that are zero but for rounding go the other way. Where they are few it does not happen; where they
-// are many, the whole batch's gradient is no nearer to that of another device.
+// cuDNN sums a batch of 64 in another order than one of 16. So of fifteen million ReLUs a few with an input of almost
+// zero switch. A small network has none of these; in a large one the whole batch's gradient differs as much between two
+// devices.
 static void gradient_of_gpu(brim_device *device) {
   task k;
   make_task(&k, 8, 2, 3);
@@ -278,7 +277,7 @@ static void gradient_of_gpu(brim_device *device) {
   compare_all_ways(device, &k, rounding > 0.5e-4 ? 2 * rounding : 1e-4);
 }
 
-// ResNet-18 with images of 96 x 96, 512 = 128 x 4, as configs/stl10_config.yaml has it.
+// ResNet-18 with images of 96 x 96, 512 = 128 x 4, as in configs/stl10_config.yaml.
 static void make_whole_task(task *k) {
   make_task(k, 96, 64, 128);
   test_component_int(&k->t.model, "hidden", 512);
@@ -296,7 +295,7 @@ static void test_gradient_of_512(void **state) {
   test_device_close(device);
 }
 
-// Without it the negatives are those of the micro-batch: another gradient. The check above can fail.
+// Without exact accumulation the negatives are those of the micro-batch: another gradient. So the check above can fail.
 static void plain_differs(brim_device *device) {
   task k;
   make_task(&k, 8, 2, 3);
@@ -319,7 +318,7 @@ static void plain_differs(brim_device *device) {
 
 //---------------------------------- running statistics ----------------------------------
 
-// They move once a micro-batch, as without it; and with one micro-batch there is nothing to do.
+// Running statistics move once a micro-batch, as without exact accumulation. With one micro-batch it changes nothing.
 static void statistics(brim_device *device) {
   task k;
   make_task(&k, 8, 2, 3);
@@ -429,7 +428,7 @@ static size_t activations(const brim_net *net) {
   return net->blocks[BRIM_BLOCK_ARENA].bytes + net->blocks[BRIM_BLOCK_EMBEDDINGS].bytes;
 }
 
-// ResNet-18 on 96 x 96 images, 512 = 128 x 4: planned, and on a GPU what really is taken.
+// ResNet-18 on 96 x 96 images, 512 = 128 x 4: the plan, and on a GPU the memory really taken.
 static void memory(brim_device *device) {
   task k;
   make_whole_task(&k);
@@ -445,7 +444,7 @@ static void memory(brim_device *device) {
   brim_net_destroy(w.net);
   if (device->info.host_memory) return;
   uint64_t before, after, total;
-  for (int turn = 0; turn < 2; turn++) {  // the first loads libraries
+  for (int turn = 0; turn < 2; turn++) {  // the first turn loads libraries
     assert_ok(brim_device_sync(device));
     assert_ok(brim_device_memory(device, &before, &total));
     assert_ok(brim_net_create(device, &k.t.spec, &net));

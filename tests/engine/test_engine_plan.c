@@ -1,7 +1,6 @@
-// The planner. Random graphs are run on a shadow memory that remembers which tensor owns each
-// block, so any reuse that comes too early is seen; workspaces are held against the lives of all
-// tensors; whole networks are compared bit by bit with a layout without reuse; and a canary shows
-// that the planned arena is neither too small nor too large.
+// The planner. Random graphs run on a shadow memory that remembers the owner of each block, so any reuse that comes too
+// early is seen. Workspaces are compared with the lifetimes of all tensors, and whole networks bit by bit with a layout
+// without reuse. A canary shows that the planned arena is neither too small nor too large.
 #include "engine/engine_int.h"
 
 #include "engine_test.h"
@@ -16,7 +15,7 @@ static int64_t roll(dice *d, int64_t n) {
   return (int64_t)(test_random(d->seed, d->at++) * (double)n);
 }
 
-// A tensor written before and of the size of `like` (-1: of any size).
+// A tensor that was written before and has the size of `like` (-1: any size).
 static int32_t pick(const brim_graph *g, dice *d, int32_t like) {
   for (;;) {
     int32_t t = (int32_t)roll(d, g->tensor_count);
@@ -55,7 +54,7 @@ static void add_random_node(brim_graph *g, dice *d) {
       out[0] = brim_graph_like(g, a, BRIM_TENSOR_ACTIVATION);
       brim_graph_node(g, BRIM_OP_ACT_BWD, NULL, in, 2, out, 1);
       break;
-    case 4: {  // layer norm: one output that may stay unread
+    case 4: {  // layer norm: one of its outputs may stay unread
       int64_t rows = g->tensors[a].desc.dim[0];
       out[0] = brim_graph_like(g, a, BRIM_TENSOR_ACTIVATION);
       for (int i = 1; i < 3; i++) {
@@ -107,7 +106,7 @@ static void check_node(const brim_graph *g, const brim_arena_plan *p, const brim
     if (!arena_tensor(g, t)) continue;
     for (int i = 0; i < n->in_count; i++) {
       if (!arena_tensor(g, n->in[i]) || !overlap(g, p, t, n->in[i])) continue;
-      // The same tensor may come in twice; one of the two places has to allow it.
+      // A tensor may be read at two inputs of a node; one of the two has to allow overwriting.
       bool allowed = false;
       for (int k = 0; k < n->in_count; k++) {
         allowed = allowed || (n->in[k] == n->in[i] && brim_op_in_place(n->op, n->out_count, o, k));
@@ -143,7 +142,7 @@ static bool touches(const brim_gnode *n, int32_t t) {
   return false;
 }
 
-// Tensor t holds, or gets, a value that a node may still need while node n runs.
+// True if tensor t has, or gets, a value that a node may still need while node n runs.
 static bool alive_at(const brim_graph *g, int32_t t, int32_t n) {
   int32_t first = -1, last = -1;
   for (int32_t i = 0; i < g->node_count; i++) {
@@ -173,7 +172,7 @@ static const char *workspace_fault(const brim_graph *g, const brim_arena_plan *p
 
 //---------------------------------- whole plans ----------------------------------
 
-// Places are aligned, within the arena, reach its end, and hold their values until the last reader.
+// Asserts that places are aligned, inside the arena, reach its end, and keep their values until the last reader.
 static void check_places(const brim_graph *g, const brim_arena_plan *p, const size_t *workspace) {
   size_t end = 0;
   for (int32_t n = 0; n < g->node_count; n++) {
@@ -229,7 +228,7 @@ static void random_graph(brim_graph *g, brim_params *params, uint64_t seed) {
   for (int k = 0; k < 2; k++) g->tensors[pick(g, &d, -1)].keep = true;
 }
 
-// Bytes each node asks for; a third of them ask for some. Free with free().
+// Random workspace sizes; a third of the nodes have one. Free with free().
 static size_t *random_workspaces(const brim_graph *g, uint64_t seed) {
   dice d = {.seed = seed, .at = 1 << 20};
   size_t *bytes = calloc((size_t)g->node_count, sizeof *bytes);
@@ -287,10 +286,10 @@ static void test_random_workspaces(void **state) {
     brim_params_deinit(&params);
   }
   assert_true(without > asked);
-  assert_true(with * 2 < asked);  // workspaces share with each other and with what is gone
+  assert_true(with * 2 < asked);  // workspaces overlap each other and dead tensors
 }
 
-// A workspace moved anywhere wrong is seen.
+// A workspace moved to any wrong place is detected.
 static void test_workspace_faults(void **state) {
   (void)state;
   int moved = 0;
@@ -316,7 +315,7 @@ static void test_workspace_faults(void **state) {
         p.workspace[n] = bad[k];
         assert_non_null(workspace_fault(&g, &p, bytes, n));
       }
-      // Onto this node's own output.
+      // Moved onto the output of its own node.
       size_t at = p.offset[g.nodes[n].out[0]];
       p.workspace[n] = at / BRIM_WORKSPACE_ALIGN * BRIM_WORKSPACE_ALIGN;
       if (p.workspace[n] + bytes[n] > at) {
@@ -358,7 +357,7 @@ static void test_random_graphs(void **state) {
     brim_graph_deinit(&g);
     brim_params_deinit(&params);
   }
-  assert_true(with * 10 < without * 9);  // reuse is real
+  assert_true(with * 10 < without * 9);  // memory really is reused
 }
 
 //---------------------------------- networks ----------------------------------

@@ -1,6 +1,6 @@
-// Work of several calls in one launch: iterations of evaluations and steps of a group, with batches
-// in place. Against the same evaluations and steps one by one, from batches in host memory: the same
-// bits, op by op and launched, also after a checkpoint, a skipped step and a failure.
+// Work of several calls in one launch: iterations of evaluations and steps of a group, with batches in place. Against
+// the same evaluations and steps one by one, from batches in host memory: the same bits, op by op and launched, also
+// after a checkpoint, a skipped step and a failure.
 #include <math.h>
 #include <unistd.h>
 
@@ -13,7 +13,7 @@ enum { ITERATIONS = 4, STEPS = 3, BATCH = 8, EVAL = 4, NETS = 2, ACTOR = 0, CRIT
 typedef struct setting {
   int64_t accumulation;
   brim_precision precision;
-  bool wide_inputs;  // f32, whatever the precision
+  bool wide_inputs;  // inputs in f32, whatever the precision
   bool bad;          // an input of the second iteration is not finite
 } setting;
 
@@ -22,7 +22,7 @@ static const int64_t features[NETS] = {6, 11};
 
 //---------------------------------- networks ----------------------------------
 
-// in_place: bit i is network i's.
+// in_place: bit i stands for network i.
 static void make_specs(test_spec t[NETS], const setting *s, unsigned in_place) {
   static const int64_t hidden[NETS] = {40, 24};
   for (int i = 0; i < NETS; i++) {
@@ -51,7 +51,7 @@ static void make_specs(test_spec t[NETS], const setting *s, unsigned in_place) {
   }
 }
 
-// Row numbers of the data: each micro-batch of an iteration has its own, then the evaluation's.
+// Numbers of the data's rows: each micro-batch of an iteration has its own, then the evaluation.
 static int64_t rows_of(const setting *s) { return STEPS * s->accumulation * BATCH + EVAL; }
 
 static int64_t step_rows(const setting *s, int64_t iteration, int64_t step) {
@@ -96,7 +96,7 @@ static void host_close(host_data *h) {
 
 //---------------------------------- losses ----------------------------------
 
-// Labels for the actor, zeros for the critic; and the iteration's data on the device.
+// Labels for the actor, zeros for the critic; and the data of an iteration on the device.
 typedef struct outside {
   brim_device *device;
   const setting *s;
@@ -104,9 +104,9 @@ typedef struct outside {
   brim_net *net[NETS];
   brim_op_call call[NETS];
   void *labels, *zeros, *workspace[NETS];
-  void *data[NETS], *all_labels, *outputs;  // of an iteration
+  void *data[NETS], *all_labels, *outputs;  // for an iteration
   size_t row_bytes[NETS], output_bytes;
-  brim_tensor input[NETS][2], output[NETS];  // training's, evaluation's
+  brim_tensor input[NETS][2], output[NETS];  // of training, of evaluation
   int calls;
 } outside;
 
@@ -394,7 +394,7 @@ static void running_close(running *x) {
   brim_group_destroy(x->group);
 }
 
-// Into a fresh group by way of files, as a resumed run does.
+// Saves, and loads into a fresh group, as a resumed run does.
 static void move_over(brim_device *device, const setting *s, running *x) {
   running next;
   running_open(device, s, &next);
@@ -423,7 +423,7 @@ static void run_recorded(brim_device *device, const setting *s, how h, result *r
     assert_ok(brim_record_run(x.record, enqueue_iteration, &x.o, h == HOW_OP_BY_OP));
     fetch_outputs(&x.o, r, iteration);
   }
-  // what was recorded does not come back for its losses
+  // a recording does not call its losses again
   int all = ITERATIONS * STEPS * (int)s->accumulation;
   if (h == HOW_LAUNCHED && brim_device_has_graphs(device)) {
     assert_int_equal(x.o.calls, all / ITERATIONS * 2);
@@ -466,7 +466,7 @@ static void same_bits(brim_device *device) {
   assert_true(compared >= 2);
 }
 
-// Late streams: recorded, and where recording is refused.
+// Late streams: with recording, and with recording refused.
 static void test_late(void **state) {
   (void)state;
   const setting *s = &settings[1];
@@ -496,7 +496,7 @@ static void test_late(void **state) {
   lazy_close(device);
 }
 
-// Evaluation and steps in place by the calls that run one by one.
+// Evaluation and steps in place, by the calls that run them one by one.
 static void in_place(brim_device *device) {
   const setting *s = &settings[0];
   result alone, r;
@@ -539,7 +539,7 @@ static void in_place(brim_device *device) {
   result_free(&r);
 }
 
-// Batches in host memory for networks with inputs in place, also beside one without.
+// Batches in host memory for networks with inputs in place, also beside a network without.
 static void from_host(brim_device *device) {
   const setting *s = &settings[1];
   result expected, r;
@@ -590,8 +590,7 @@ static void planned(brim_device *device) {
 
 //---------------------------------- failures ----------------------------------
 
-// The second iteration fails at its nth op; before weights move it is undone and made again. False =
-// it has no such op.
+// The second iteration fails at its nth op; before weights move it is undone and repeated. False = it has no such op.
 static bool undone(int n, const setting *s, const result *expected, int *moved) {
   running x;
   result r;
@@ -662,7 +661,7 @@ static void refused(brim_status status, const char *text) {
   assert_non_null(strstr(brim_status_detail(), text));
 }
 
-// Work that does not make the steps whose numbers were put.
+// The work makes other steps than the host announced.
 static void test_misuse(void **state) {
   (void)state;
   const setting s = {.accumulation = 1};
@@ -695,7 +694,7 @@ static void test_misuse(void **state) {
   lazy_close(device);
 }
 
-// The rows of a batch lie within those of its step, behind the rows of the batch before.
+// The rows of a batch lie within the rows of its step, behind those of the batch before.
 static void test_rows_of_a_step(void **state) {
   (void)state;
   const setting s = {.accumulation = 2};

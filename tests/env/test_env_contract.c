@@ -1,5 +1,5 @@
-// The contract of environments, by two that only a plug-in of the tests has: their rollouts, the update and
-// the evaluation on the CPU and, where there is a GPU, on CUDA.
+// The contract of environments, with two that only a plug-in of the tests has: their rollouts, the update and the
+// evaluation, on the CPU and, if there is a GPU, on CUDA.
 #include "rl/rollout_test.h"
 
 #include "env/drift.h"
@@ -112,7 +112,7 @@ static void chunks_change_no_bit(void **state) {
   }
 }
 
-// Nor does the number of threads.
+// The number of threads changes no bit either.
 static void threads_change_no_bit(void **state) {
   (void)state;
   static left first, other;
@@ -127,7 +127,7 @@ static void threads_change_no_bit(void **state) {
   ground_close(&four);
 }
 
-// Both environments round alike everywhere: a rollout from the same policy has the same bits.
+// Both environments round alike on every device: a rollout from the same policy has the same bits.
 static void cpu_and_cuda_have_the_same_bits(void **state) {
   (void)state;
   static const char *const names[] = {"drift", "slide"};
@@ -157,7 +157,8 @@ static void cpu_and_cuda_have_the_same_bits(void **state) {
   }
 }
 
-// Sizes are values: the filter counts what every agent saw, and agents do not change the policy's size.
+// Sizes depend on arguments: the filter counts the observations of every agent, and the number of agents does not
+// change the policy's size.
 static void agents_are_a_value(void **state) {
   (void)state;
   ground g[2];
@@ -246,7 +247,7 @@ static void row_refused(const brim_env_row *row, const char *why) {
   if (!strstr(brim_status_detail(), why)) fail_msg("no '%s' in: %s", why, brim_status_detail());
 }
 
-// A row is used only if nothing in it is missing.
+// A row of the table is used only if it is complete.
 static void rows_have_all_members(void **state) {
   (void)state;
   const brim_env_row *good = row_of("drift");
@@ -324,7 +325,7 @@ static void arguments_of_rows_fit(void **state) {
   row_refused(&row, "argument task has no choices");
 }
 
-// Baselines are found by name; two of one name are one too many.
+// Baselines are found by name; a duplicate name is refused.
 static void baselines_have_names(void **state) {
   (void)state;
   static const char *const twice[] = {"homing", "away", "homing", NULL};
@@ -348,13 +349,13 @@ static void baselines_have_names(void **state) {
   assert_int_equal(brim_env_rule_find(&row, "homing"), -1);
 }
 
-static brim_env_sizes told;  // what a faulty environment says
+static brim_env_sizes told;  // sizes that a faulty environment reports
 static brim_env_sizes told_sizes(const void *values) {
   (void)values;
   return told;
 }
 
-// Sizes out of bounds are refused before memory is laid out by them.
+// Sizes out of bounds are refused before they determine the layout of memory.
 static void sizes_are_checked(void **state) {
   (void)state;
   const brim_env_sizes good = {.agents = 1, .obs = 3, .act = 2};
@@ -411,7 +412,7 @@ static void sizes_are_checked(void **state) {
   }
 }
 
-// Texts of a plug-in are no formats.
+// A plug-in's texts are not used as formats.
 static const char *percent(const void *values) {
   (void)values;
   return "wind is 100%s of what it can be %n";

@@ -1,6 +1,6 @@
-// The grid world's step: rules=brim against a plain model of it (uav_model.h) over random worlds, rules=peer
-// against the step of the PyTorch environment it stands for.
-// Other worlds in each run; with BRIM_TEST_FULL 20 times as many.
+// The grid world's step: rules=brim against a plain model of it (uav_model.h) over random worlds, rules=peer against
+// the step of the PyTorch environment that it reproduces.
+// Each run draws other worlds; with BRIM_TEST_FULL 20 times as many.
 #include "rl/rollout_test.h"
 
 #include "env/uav_model.h"
@@ -13,7 +13,7 @@ typedef struct tally {
   int64_t transitions, moves, stops, blocks, finds, completions, chains, rings;
 } tally;
 
-// Any world, connected or not: some walls, UAVs on different free cells, some cells covered.
+// Any world, connected or not: some walls, UAVs on different free cells, some covered cells.
 static void random_world(uint64_t *random, brim_uav_values *v, model *m) {
   memset(m, 0, sizeof *m);
   m->goals = model_below(random, 4) == 0;
@@ -42,7 +42,7 @@ static void random_world(uint64_t *random, brim_uav_values *v, model *m) {
     m->goal_x[i] = m->goals ? model_below(random, m->size) : 0;
     m->goal_y[i] = m->goals ? model_below(random, m->size) : 0;
     m->heading[i] = model_below(random, 5);
-    m->covered[y][x] = true;  // also keeps starts apart
+    m->covered[y][x] = true;  // goals, too, have to be on different cells
   }
   for (int cell = 0; cell < cells; cell++) {
     bool *covered = &m->covered[cell / m->size][cell % m->size];
@@ -59,7 +59,7 @@ static void random_world(uint64_t *random, brim_uav_values *v, model *m) {
   assert_null(brim_uav_row.problem(v));
 }
 
-// Some want the same, some go around in rings, most do anything.
+// Some UAVs head for the same cell, some circle in rings, most act at random.
 static void random_actions(uint64_t *random, const model *m, int32_t *action) {
   const int way = model_below(random, 4);
   for (int i = 0; i < m->uavs; i++) {
@@ -90,7 +90,7 @@ static void compare(const brim_uav_values *v, const model *want, const brim_uav_
     const bool same = got.goal_x[i] == want->goal_x[i] && got.goal_y[i] == want->goal_y[i];
     if (!want->found[i]) {
       assert_true(same);
-    } else {  // somewhere else, and free
+    } else {  // another free cell
       assert_in_range(got.goal_x[i], 0, v->size - 1);
       assert_in_range(got.goal_y[i], 0, v->size - 1);
       assert_false(got.wall[got.goal_y[i]][got.goal_x[i]]);
@@ -119,7 +119,7 @@ static void count_up(tally *t, const model *before, const model *after) {
     t->stops += after->stopped[i];
     t->blocks += after->blocked[i];
     t->finds += after->found[i];
-    t->chains += moved && other >= 0;  // into a cell a UAV leaves
+    t->chains += moved && other >= 0;  // into a cell that another UAV leaves
     int steps = 0, at = i;
     for (; moved && steps < 32; steps++) {
       at = model_uav_at(before, after->x[at], after->y[at]);
@@ -150,7 +150,7 @@ static void steps_as_the_model(void **state) {
       compare(&v, &m, &s, o);
       count_up(&t, &before, &m);
       track.step++;
-      for (int i = 0; i < m.uavs; i++) {  // goals that were drawn
+      for (int i = 0; i < m.uavs; i++) {  // goals that were drawn again
         m.goal_x[i] = brim_grid_goal_x(s.rest[i]);
         m.goal_y[i] = brim_grid_goal_y(s.rest[i]);
       }
@@ -166,7 +166,7 @@ static void steps_as_the_model(void **state) {
   assert_true(t.completions > worlds / 1000);
 }
 
-// The rules one by one, as they are documented: UAVs in a row of cells from the west to the east.
+// The documented rules one by one: UAVs in a row of cells, from west to east.
 static void conflicts_by_hand(void **state) {
   (void)state;
   enum { N = 1, E, S, W };
@@ -213,7 +213,7 @@ static void conflicts_by_hand(void **state) {
 
 //---------------------------------- rules=peer ----------------------------------
 
-// torch_uav.py, one environment: pos, goal (A, 2), obst (G, G), with the names it has there.
+// torch_uav.py, one environment: pos, goal (A, 2), obst (G, G), with its own names.
 enum { A = 10, G = 50 };
 typedef struct peer {
   bool obst[G][G];
@@ -253,7 +253,7 @@ static void peer_obs(const peer *p, double lo[A][29], double go[40]) {
   }
 }
 
-// Rewards; done_a says which goals are drawn again. Where done, positions are too.
+// Computes rewards; done_a marks the goals that are drawn again. If done, positions are drawn too.
 static bool peer_step(peer *p, const int32_t *act, double r[A], bool done_a[A]) {
   static const int mv[5][2] = {{0, 0}, {1, 0}, {-1, 0}, {0, 1}, {0, -1}};
   int d0[A], d1[A];
@@ -318,7 +318,7 @@ static void steps_as_the_peer(void **state) {
       double r[A], mean = 0;
       bool done_a[A];
       peer drawn;
-      // towards each other and to goals, so that there is something to reward
+      // towards each other and towards goals, so that rewards occur
       for (int i = 0; i < A; i++) {
         const int32_t rule = brim_uav_rule(&v, &s, i, 1, model_random(&random));
         act[i] = p.t < 2 ? 0 : model_below(&random, 3) ? rule : model_below(&random, 5);
@@ -336,7 +336,7 @@ static void steps_as_the_peer(void **state) {
         shared += s.rest[A + i] >> 21 & 1;
       }
       assert_near(o.reward, mean, 1e-6);
-      // the state behind it, but for goals that were drawn
+      // the state after the step, except for goals that were drawn again
       peer_read(&v, &s, &drawn);
       for (int i = 0; i < A; i++) {
         if (!done_a[i]) continue;
@@ -354,7 +354,8 @@ static void steps_as_the_peer(void **state) {
   assert_true(hits > 100 && shared > 100 && arrived > 500);
 }
 
-// Walls as likely as there, the same in every episode of an environment and others in the next one.
+// Walls are as likely as in torch_uav.py, the same in every episode of an environment and different in the next
+// environment.
 static void peer_walls_stay(void **state) {
   (void)state;
   const brim_uav_values v = uav_values(BRIM_UAV_PEER, BRIM_UAV_AUTO);

@@ -61,7 +61,7 @@ static void put(const char *name, const char *text, size_t size) {
   brim_free(path);
 }
 
-// A safetensors file of this step with so many bytes behind its header.
+// Writes a safetensors file of this step with `size` bytes behind its header.
 static void put_checkpoint(const char *name, int64_t step, size_t bytes) {
   char *text = calloc(1, bytes + 256);
   assert_non_null(text);
@@ -86,7 +86,7 @@ static brim_status look(void *ctx, const brim_store_file *f) {
   return BRIM_OK;
 }
 
-// Asked over the link: the pool has the store for itself.
+// Asks over the link, because the pool has the store open exclusively.
 static bool has(const char *name, int64_t step) {
   looking l = {.name = name, .step = -1};
   assert_ok(brim_lab_files(link_to, ref.exp, look, &l));
@@ -128,14 +128,14 @@ static void test_sent_as_they_come(void **state) {
   put("attempt-1.log", "one\n", 4);
   assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
   assert_int_equal(brim_exec_upload_step(f), -1);
-  brim_exec_upload_look(f);  // nothing is there
+  brim_exec_upload_look(f);  // no file yet
   brim_exec_upload_offer(f);
   put_checkpoint("best.safetensors", 5, 3000);
   put_checkpoint("last.safetensors", 10, 2000000);
   put("log.jsonl", "{}\n", 3);
   brim_exec_upload_look(f);
-  put_checkpoint("last.safetensors", 11, 50);  // was replaced meanwhile
-  assert_false(has("checkpoint", 10));         // it is not offered yet
+  put_checkpoint("last.safetensors", 11, 50);  // replaced meanwhile
+  assert_false(has("checkpoint", 10));         // not complete, so not offered yet
   brim_exec_upload_offer(f);
   wait_has("checkpoint", 10);
   assert_true(has("best", -1));
@@ -180,7 +180,7 @@ static void limit_files(rlim_t bytes) {
   assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
 }
 
-// The disk takes no more; later it does.
+// The disk is full; later it is not.
 static void test_full_disk(void **state) {
   (void)state;
   brim_exec_upload *f = NULL;
@@ -199,7 +199,7 @@ static void test_full_disk(void **state) {
   brim_exec_upload_close(f);
 }
 
-// So it is with a log: it is not done before all of it has come.
+// A log likewise: it is not done before all of it has arrived.
 static void test_full_disk_for_a_log(void **state) {
   (void)state;
   enum { SIZE = 2000000 };
@@ -261,14 +261,14 @@ static void test_fetched(void **state) {
   path = brim_fs_join(other, "best.safetensors");
   assert_true(brim_fs_exists(path));
   brim_free(path);
-  // one that is as new stays
+  // a file that is as new stays
   memcpy(folder, other, sizeof folder);
   put_checkpoint("last.safetensors", 12, 9);
   assert_ok(brim_exec_fetch(link_to, other, ref.exp, always, NULL));
   assert_int_equal(brim_exec_checkpoint_of(other), 12);
 }
 
-// Bytes on the server's disk that are no longer those: the training begins with what is there.
+// Damaged bytes on the server's disk: the training starts with the files it has.
 static void test_damaged(void **state) {
   (void)state;
   brim_exec_upload *f = NULL;
@@ -313,7 +313,7 @@ static void test_late(void **state) {
   for (int i = 0; i < TRIES && brim_exec_pending_find(folder, &owed); i++) usleep(PAUSE_US);
   assert_false(brim_exec_pending_find(folder, &owed));
   assert_true(has("checkpoint", 10));
-  put("model.safetensors", "others", 6);  // told of a folder later
+  put("model.safetensors", "others", 6);  // the worker learns of this folder later
   assert_ok(brim_exec_pending_write(folder, &ref));
   brim_lab_uploads_look(late, folder);
   for (int i = 0; i < TRIES && brim_exec_pending_find(folder, &owed); i++) usleep(PAUSE_US);
@@ -321,7 +321,7 @@ static void test_late(void **state) {
   brim_lab_uploads_close(late);
 }
 
-// A token that is missing or ended, a certificate, a proxy: no answer of the store, so a result waits in
+// A token that is missing or expired, a certificate, a proxy: these are no answers of the store, so a result waits in
 // its spool.
 static void test_turned_away(void **state) {
   (void)state;
@@ -386,7 +386,7 @@ static void execute(const char *script, brim_lab_exec_report *out) {
   assert_int_equal(out->state, BRIM_EXP_DONE);
 }
 
-// The spool cannot be written: the files arrive all the same.
+// The spool cannot be written, but the files still arrive.
 static void test_files_without_a_spool(void **state) {
   (void)state;
   brim_lab_exec_report r;
@@ -400,7 +400,7 @@ static void test_files_without_a_spool(void **state) {
   assert_false(brim_exec_pending_find(folder, &owed));
 }
 
-// The server takes the result, and not the files: it knows what is missing until the worker has sent it.
+// The server has the result, but not the files: it lists them as missing until the worker has sent them.
 static void test_files_that_are_owed(void **state) {
   (void)state;
   brim_lab_exec_report r;
@@ -424,7 +424,7 @@ static void test_files_that_are_owed(void **state) {
   brim_lab_uploads_close(late);
 }
 
-// A link to a store needs no files elsewhere.
+// A link to a local store has no server to send files to.
 static void test_no_server(void **state) {
   (void)state;
   brim_exec_upload *f = NULL;

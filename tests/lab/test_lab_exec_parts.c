@@ -1,5 +1,5 @@
-// The parts of the executor: reading a log that is rotated, torn or begun again; the step of a
-// checkpoint; patience; classes; and the process of a folder.
+// Parts of the executor: reading a log that is rotated, torn or restarted; the step of a checkpoint; patience; classes;
+// and the process that owns a folder.
 #include "test.h"
 
 #include <signal.h>
@@ -33,7 +33,7 @@ static void append(const char *name, const char *text) {
 
 //---------------------------------- the log ----------------------------------
 
-// Every row that is there now, as "key@step=value" by commas.
+// Collects all present rows as "key@step=value", separated by commas.
 static void take(brim_exec_tail *t, char *out, size_t size) {
   size_t n = 0;
   out[0] = '\0';
@@ -60,7 +60,7 @@ static void test_rows_of_a_log(void **state) {
   brim_exec_tail t;
   clear_folder();
   brim_exec_tail_init(&t, folder);
-  expect_rows(&t, "");  // not there yet
+  expect_rows(&t, "");  // the file does not exist yet
   put_file("log.jsonl",
            "{\"event\":\"steps\",\"epoch\":1,\"step\":4,\"lr\":0.5,\"loss\":2,\"data_s\":0.1,"
            "\"compute_s\":0.2,\"samples_per_s\":1000}\n"
@@ -77,7 +77,7 @@ static void test_rows_of_a_log(void **state) {
   brim_exec_tail_deinit(&t);
 }
 
-// A batch stays as it is until it is acknowledged, whatever is written meanwhile.
+// A batch stays unchanged until it is acknowledged, whatever is written meanwhile.
 static void test_a_batch_waits_for_its_answer(void **state) {
   (void)state;
   brim_exec_tail t;
@@ -104,7 +104,7 @@ static void test_torn_and_rotated_logs(void **state) {
   expect_rows(&t, "loss@1=1");
   append("log.jsonl", "ps\",\"step\":2,\"loss\":2}\nno JSON at all\n\n[1, 2]\n");
   expect_rows(&t, "loss@2=2");
-  // the next file: what is left of this one comes first
+  // the next file: the rest of the old one comes first
   append("log.jsonl", "{\"event\":\"steps\",\"step\":3,\"loss\":3}\n");
   put_file("log.1.jsonl", "{\"event\":\"steps\",\"step\":4,\"loss\":4}\n");
   put_file("log.2.jsonl", "{\"event\":\"steps\",\"step\":5,\"loss\":5}\n");
@@ -112,7 +112,7 @@ static void test_torn_and_rotated_logs(void **state) {
   append("log.2.jsonl", "{\"event\":\"steps\",\"step\":6,\"loss\":6}\n");
   expect_rows(&t, "loss@6=6");
   brim_exec_tail_deinit(&t);
-  // all of it once more for the next attempt
+  // the next attempt sends all rows again
   brim_exec_tail_init(&t, folder);
   expect_rows(&t, "loss@1=1,loss@2=2,loss@3=3,loss@4=4,loss@5=5,loss@6=6");
   brim_exec_tail_deinit(&t);
@@ -132,7 +132,7 @@ static void test_a_log_that_begins_again(void **state) {
   brim_exec_tail_deinit(&t);
 }
 
-// More rows than a batch has, lines longer than a buffer, and keys that the store would refuse.
+// More rows than fit a batch, lines longer than a buffer, and keys that the store would refuse.
 static void test_large_logs(void **state) {
   (void)state;
   enum { ROWS = 30000, PADDING = 700000 };
@@ -168,12 +168,12 @@ static void test_large_logs(void **state) {
   brim_exec_tail_deinit(&t);
 }
 
-// Every allocation fails once: nothing is lost but the try.
+// Each allocation fails once: the attempt fails, but no row is lost.
 static void test_memory_runs_out(void **state) {
   (void)state;
   static const char log[] = "{\"event\":\"steps\",\"step\":1,\"loss\":1,\"lr\":2}\n";
   const brim_store_ref ref = {.attempt = 1, .fence = 1};
-  bool reached = true;  // there was an nth allocation
+  bool reached = true;  // an nth allocation exists
   int failed = 0;
   clear_folder();
   put_file("log.jsonl", log);
@@ -198,7 +198,7 @@ static void test_memory_runs_out(void **state) {
     reached = brim_alloc_failures() > before;
     failed += status != BRIM_OK;
     if (t.count > 0) assert_int_equal(t.count, 2);
-    expect_rows(&t, "loss@1=1,lr@1=2");  // the next try has all of it
+    expect_rows(&t, "loss@1=1,lr@1=2");  // the next attempt has all rows
     brim_exec_tail_deinit(&t);
     brim_str_deinit(&lines);
   }
@@ -229,7 +229,7 @@ static void test_the_step_of_a_checkpoint(void **state) {
   assert_int_equal(brim_exec_checkpoint_of(folder), 120);
   put_checkpoint(second, sizeof second - 1);
   assert_int_equal(brim_exec_checkpoint_of(folder), 1300);
-  // damaged ones have no step
+  // damaged files have no step
   put_checkpoint(second, SIZE_MAX);
   assert_int_equal(brim_exec_checkpoint_of(folder), -1);
   put_checkpoint("{\"__metadata__\":{\"brim.step\":\"x\"}}", 34);
@@ -269,7 +269,7 @@ static void test_patience(void **state) {
   say(&e, 121 * s, "{\"event\":\"epoch\",\"epoch\":1,\"epochs\":10}");
   assert_int_equal(brim_exec_events_patience(&e, 60 * s), 300 * s);
   assert_int_equal(e.sign_ns, 121 * s);
-  // words, broken JSON and other objects are no progress
+  // text, broken JSON and other objects are no progress
   say(&e, 130 * s, "still here");
   say(&e, 131 * s, "{\"event\":\"progress\"");
   say(&e, 132 * s, "{\"a\":1}");
@@ -278,7 +278,7 @@ static void test_patience(void **state) {
   assert_int_equal(e.line_count, 4);
 }
 
-// Each kind of record (record_channel.h); what lacks its members, or is damaged, changes nothing.
+// Each kind of record (record_channel.h); a record that is damaged or lacks a member changes nothing.
 static void test_records(void **state) {
   (void)state;
   static brim_exec_events e;
@@ -307,7 +307,7 @@ static void test_records(void **state) {
   say(&e, 8, "{\"event\":\"findings\",\"findings\":[]}");
   assert_string_equal(e.findings, "[]");
   assert_false(e.findings_sent);
-  assert_int_equal(e.sign_ns, 4);  // neither is progress
+  assert_int_equal(e.sign_ns, 4);  // neither counts as progress
   say(&e, 9,
       "{\"event\":\"error\",\"status\":\"BRIM_EIO\",\"class\":\"data\",\"message\":\"torn\"}");
   assert_true(e.failed);
@@ -343,11 +343,11 @@ static void test_classes_by_their_end(void **state) {
   assert_int_equal(ends(BRIM_EXEC_ITSELF, 0, SIGKILL, false).failure, BRIM_FAILURE_KILLED);
   assert_int_equal(ends(BRIM_EXEC_ITSELF, 0, SIGTERM, true).failure, BRIM_FAILURE_KILLED);
   assert_int_equal(ends(BRIM_EXEC_ITSELF, 0, SIGABRT, true).failure, BRIM_FAILURE_CRASH);
-  // asked to stop: saved, or killed after its grace
+  // asked to stop: it saved, or was killed after its grace period
   assert_int_equal(ends(BRIM_EXEC_ASKED, 130, 0, false).outcome, BRIM_ATTEMPT_STOPPED);
   assert_int_equal(ends(BRIM_EXEC_ASKED, 0, SIGKILL, false).outcome, BRIM_ATTEMPT_STOPPED);
   assert_int_equal(ends(BRIM_EXEC_ALONE, 130, 0, false).outcome, BRIM_ATTEMPT_STOPPED);
-  // asked to stop, and it failed at that
+  // asked to stop, and failed while saving
   assert_int_equal(ends(BRIM_EXEC_ASKED, 1, 0, false).outcome, BRIM_ATTEMPT_ERROR);
   assert_int_equal(ends(BRIM_EXEC_HUNG, 130, 0, false).failure, BRIM_FAILURE_HUNG);
   assert_int_equal(ends(BRIM_EXEC_HUNG, 0, SIGKILL, true).failure, BRIM_FAILURE_HUNG);
@@ -367,7 +367,7 @@ static void test_counts_of_killed_processes(void **state) {
 
 //---------------------------------- the process of a folder ----------------------------------
 
-// A process that says it runs the folder, with a child of its own group, and waits.
+// Starts a process that registers as owner of the folder, has a child in its own group, and waits.
 static pid_t start_owner(int64_t fence) {
   int ready[2];
   char byte;
@@ -393,7 +393,7 @@ static pid_t start_owner(int64_t fence) {
   return pid;
 }
 
-// Zombies of this process are reaped by it; the waits of the tests run beside it.
+// The killed process is a child of this one, so the test reaps it.
 static void expect_killed(pid_t pid) {
   int status = 0;
   assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -406,7 +406,7 @@ static void test_the_owner_is_found_and_ended(void **state) {
   brim_lab_exec_owner owner;
   clear_folder();
   assert_false(brim_lab_exec_find(folder, &owner));
-  assert_ok(brim_lab_exec_kill(folder));  // nothing there
+  assert_ok(brim_lab_exec_kill(folder));  // no owner: nothing to end
   pid_t pid = start_owner(3);
   assert_true(brim_lab_exec_find(folder, &owner));
   assert_int_equal(owner.pid, pid);
@@ -435,7 +435,7 @@ static void test_a_later_attempt_takes_the_folder(void **state) {
   assert_false(brim_lab_exec_find(folder, &owner));
 }
 
-// Another process has the number, or the machine was started again.
+// Another process has the id, or the machine was restarted.
 static void test_numbers_come_again(void **state) {
   (void)state;
   brim_lab_exec_owner owner;
@@ -455,7 +455,7 @@ static void test_numbers_come_again(void **state) {
   born[7] = born[7] == '1' ? '2' : '1';
   assert_ok(brim_fs_write(path, kept, strlen(kept)));
   assert_false(brim_lab_exec_find(folder, &owner));
-  assert_ok(brim_lab_exec_kill(folder));  // this process, if it were believed
+  assert_ok(brim_lab_exec_kill(folder));  // would be this process's group
   put_file("executor.json", "{\"pid\":");
   assert_false(brim_lab_exec_find(folder, &owner));
   brim_free(kept);

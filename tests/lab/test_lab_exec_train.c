@@ -20,8 +20,8 @@
 
 enum { LEASE_MS = 700, LIMIT_S = 240, EPOCHS = 4, MOST_DISTURBANCES = 10 };
 
-// Large enough that a fast device takes seconds; %d: width. A build with sanitizers computes many times slower:
-// a quarter of the width takes it as long.
+// Large enough that a fast device takes seconds; %d: width. A build with sanitizers computes many times slower, so a
+// quarter of the width takes it as long.
 static const char config_text[] =
     "name: killed\n"
     "dataset: synthetic(shape=(16, 16), classes=10, samples=4000)\n"
@@ -40,14 +40,14 @@ static char config[1024];
 static const char *const ids[] = {"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa",
                                   "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"};
 
-// A sweep in small: the store, its socket, one executor at a time.
+// A small sweep: the store, its socket, one executor at a time.
 typedef struct queue {
   char place[64];
   const char *device;
   brim_store *store;
   brim_lab_ops ops;
   brim_lab_server *server;
-  brim_lab_link *link;  // to its own store
+  brim_lab_link *link;  // the test's own, to the store
   uint64_t random;
 } queue;
 
@@ -118,7 +118,7 @@ static brim_exp_state state_of(queue *q, int which) {
   return state;
 }
 
-// Claims it, waiting for leases to end, and starts its executor.
+// Claims the experiment, waiting for leases to end, and starts its executor.
 static pid_t start(queue *q, int which) {
   static int claims;
   brim_store_claimed claimed = {0};
@@ -196,7 +196,7 @@ static void kill_training(const queue *q, int which) {
   if (brim_lab_exec_find(folder, &owner) && owner.child > 0) kill((pid_t)owner.child, SIGKILL);
 }
 
-// Its number changes with every checkpoint that is written; 0 = there is none yet.
+// A number that changes with every written checkpoint; 0 = none yet.
 static uint64_t checkpoint_of(const queue *q, int which) {
   char path[192], folder[128];
   struct stat st;
@@ -206,7 +206,7 @@ static uint64_t checkpoint_of(const queue *q, int which) {
   return (uint64_t)st.st_ino * 1000003u + (uint64_t)st.st_mtim.tv_nsec + 1;
 }
 
-// A random moment of an attempt: soon after its start, or some checkpoints later.
+// Waits for a random moment of an attempt: soon after its start, or some checkpoints later.
 static void wait_moment(queue *q, int which, pid_t pid) {
   uint64_t writes = draw(q, 4), last = checkpoint_of(q, which);
   for (int64_t waited = 0; writes > 0 && waited < LIMIT_S * 1000 && running(pid); waited++) {
@@ -218,8 +218,8 @@ static void wait_moment(queue *q, int which, pid_t pid) {
   serve(q, (int64_t)draw(q, 60));
 }
 
-// One attempt that is disturbed; true when it was still running then. *stopped: an executor that waits for
-// a signal, and for the next attempt to end it.
+// Disturbs one attempt; true if it was still running then. *stopped: an executor that waits for a signal, and for the
+// next attempt to end it.
 static bool disturb(queue *q, int which, int kind, pid_t *stopped) {
   pid_t pid = start(q, which);
   *stopped = 0;
@@ -234,7 +234,7 @@ static bool disturb(queue *q, int which, int kind, pid_t *stopped) {
     *stopped = pid;
     return true;
   } else if (kind == KILL_SWEEP) {
-    // nothing answers for a while, then another sweep does; it loses its executor
+    // no sweep answers for a while, then another one does, and the executor is killed
     close_store(q);
     brim_clock_sleep_ns(200000000);
     open_store(q);
@@ -263,7 +263,7 @@ typedef struct rows {
 static brim_status keep_row(void *ctx, const brim_store_metric *m, int64_t attempt) {
   rows *r = ctx;
   (void)attempt;
-  if (strcmp(m->key, "samples_per_s") == 0) return BRIM_OK;  // the machine's
+  if (strcmp(m->key, "samples_per_s") == 0) return BRIM_OK;  // depends on the machine
   r->list = realloc(r->list, (r->count + 1) * sizeof *r->list);
   assert_non_null(r->list);
   row *to = &r->list[r->count++];
@@ -332,7 +332,7 @@ static void check_done(queue *q, int which, int64_t least) {
   assert_false(brim_lab_exec_find(folder, NULL));
 }
 
-// No process has the folder on its command line: neither a training nor an executor was left behind.
+// Asserts that no process has the folder on its command line: neither a training nor an executor is left.
 static void no_orphans(const queue *q) {
   DIR *proc = opendir("/proc");
   assert_non_null(proc);
@@ -356,7 +356,7 @@ static void no_orphans(const queue *q) {
 
 //---------------------------------- the test ----------------------------------
 
-// `least` disturbances have to meet a running training.
+// Of `least` disturbances each has to hit a running training.
 static void kill_and_compare(const char *device, int width, int least) {
   queue q;
   char whole[128], cut[128], plain[64];
@@ -388,7 +388,7 @@ static void kill_and_compare(const char *device, int width, int least) {
     pid_t stopped;
     made += disturb(&q, 1, i % KINDS, &stopped);
     if (!stopped) continue;
-    // its lease ends; the next attempt ends it and its training, stopped or not
+    // its lease expires; the next attempt ends it and its training, stopped or not
     pid_t next = start(&q, 1);
     if (draw(&q, 2)) kill(stopped, SIGCONT);
     finish(&q, stopped);
@@ -412,7 +412,7 @@ static void kill_and_compare(const char *device, int width, int least) {
   close_store(&q);
 }
 
-// One of the two by each seed.
+// The seed selects one of the two.
 static bool is_refs_turn(void) { return test_is_sampled(0, 2); }
 
 static void test_killed_and_resumed_on_ref(void **state) {

@@ -143,14 +143,14 @@ static void test_replies(void **state) {
   assert_int_equal(call(f, "GET", "/none", NULL), 404);
   assert_string_equal(f->answer.body.data, "{\"error\":\"no \\\"such\\\" thing\"}\n");
   assert_int_equal(call(f, "GET", "/secret", NULL), 200);
-  // one for all of them; the one that the refusal closed may still be ending
+  // one connection for all; the one closed by the refusal may still be ending
   for (int i = 0; i < 5000 && brim_http_server_connections(f->server) != 1; i++) {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
   }
   assert_int_equal(brim_http_server_connections(f->server), 1);
 }
 
-// Each value moved the earlier ones when they were kept in one string.
+// When all values were in one string, each new value moved the earlier ones.
 static void test_values_stay(void **state) {
   fixture *f = (fixture *)*state;
   brim_str path;
@@ -178,7 +178,7 @@ static void test_limits(void **state) {
   assert_int_equal(call(f, "GET", "/a/%2e%2e/b", NULL), 400);
   assert_int_equal(atomic_load(&f->served), served);
   assert_int_equal(call(f, "GET", "/a", NULL), 200);
-  // a reply that is longer than the client takes
+  // a reply longer than the client accepts
   const brim_http_call how = {.method = "GET", .path = "/flood", .timeout_ms = 20000};
   assert_status(brim_http_client_call(f->client, &how, &f->answer), BRIM_ELIMIT);
 }
@@ -196,7 +196,7 @@ static int dial(const fixture *f) {
   return fd;
 }
 
-// Everything until the server closes; the number of replies in it.
+// Reads until the server closes; returns the number of replies.
 static int exchange(const fixture *f, const char *text, char *out, size_t size) {
   int fd = dial(f), replies = 0;
   size_t n = 0;
@@ -232,14 +232,14 @@ static void test_two_meanings(void **state) {
   for (size_t i = 0; i < sizeof requests / sizeof *requests; i++) {
     int served = atomic_load(&f->served);
     int replies = exchange(f, requests[i], out, sizeof out);
-    // the library's own refusals may have their head twice
+    // the library's own refusals may send their head twice
     bool refused = replies == 0 || strstr(out, " 400 ") || strstr(out, " 413 ");
     if (!refused || strstr(out, " 200 ")) fail_msg("request %zu: %s", i, out);
     assert_int_equal(atomic_load(&f->served), served);
   }
 }
 
-// A NUL would end a value for this server, and not for a program in front of it.
+// A NUL would end a value for this server, but not for a proxy in front of it.
 static void test_controls_in_headers(void **state) {
   fixture *f = (fixture *)*state;
   static const struct {
@@ -269,7 +269,7 @@ static void test_controls_in_headers(void **state) {
   }
 }
 
-// Bodies that are being sent have a limit together. Short ones pass all the same.
+// Bodies in transfer share a limit. Short ones still pass.
 static void test_bodies_in_flight(void **state) {
   fixture *f = (fixture *)*state;
   char head[128], out[4096];
@@ -285,7 +285,7 @@ static void test_bodies_in_flight(void **state) {
   assert_non_null(strstr(out, " 503 "));
   assert_non_null(strstr(out, "Retry-After: "));
   assert_int_equal(call(f, "PUT", "/a", "short"), 200);
-  // those that went away have made room
+  // closed connections have made room
   for (int i = 0; i < 3; i++) close(fds[i]);
   char *body = (char *)brim_calloc(LONG_BODY + 1, 1);
   memset(body, 'x', LONG_BODY);
@@ -294,7 +294,7 @@ static void test_bodies_in_flight(void **state) {
     brim_clock_sleep_ns(10000000);
     status = call(f, "PUT", "/long", body);
   }
-  assert_int_equal(status, 413);  // what serve() says of it
+  assert_int_equal(status, 413);  // serve()'s own status
   brim_free(body);
 }
 
@@ -331,7 +331,7 @@ static void test_slow_clients(void **state) {
 
 enum { LISTENERS = 100 };
 
-// Many that listen do not keep ordinary requests waiting, and those that went away are noticed.
+// Many listeners do not delay ordinary requests, and closed ones are noticed.
 static void test_streams(void **state) {
   fixture *f = (fixture *)*state;
   int fds[LISTENERS];
@@ -350,10 +350,10 @@ static void test_streams(void **state) {
   }
   assert_int_equal(atomic_load(&f->streams), LISTENERS / 2);
   for (int i = LISTENERS / 2; i < LISTENERS; i++) close(fds[i]);
-  // the rest are ended by closing the server
+  // closing the server ends the rest
 }
 
-// Little waits for a listener that reads nothing: the kernel would keep megabytes for each.
+// The server queues little for a listener that reads nothing: the kernel would keep megabytes for each.
 static void test_a_listener_that_does_not_read(void **state) {
   fixture *f = (fixture *)*state;
   const char *ask = "GET /flood HTTP/1.1\r\nHost: x\r\n\r\n";

@@ -1,5 +1,5 @@
-// GPUs that are not as they should be: other people's processes, memory that does not come back,
-// experiments that fail in a row, GPUs that are lost, a driver that lies.
+// GPUs in a bad state: other users' processes, memory that is not returned, experiments that fail in a row, lost GPUs,
+// a driver that reports wrongly.
 #include "lab/place/lab_place_int.h"
 #include "place_test.h"
 
@@ -60,7 +60,7 @@ static void test_foreign_of_another_container(void **state) {
   assert_false(pt_start("a", 1));
 }
 
-// The driver lists no process, but half of the memory is in use: another container's.
+// The driver lists no process, but half of the memory is in use: by another container.
 static void test_memory_of_a_process_that_is_not_listed(void **state) {
   (void)state;
   fake.gpu[0].used = 40 * FAKE_GIB;
@@ -68,11 +68,11 @@ static void test_memory_of_a_process_that_is_not_listed(void **state) {
   pt_assert_why(W(.exp = "a"),
                 "GPU 0 is held by a process that the driver does not list (40.0 GiB)");
   assert_false(pt_start("a", 1));
-  fake.gpu[0].used = 2 * FAKE_GIB;  // a desktop
+  fake.gpu[0].used = 2 * FAKE_GIB;  // typical for a desktop
   pt_pass(1000);
   assert_true(pt_start("a", 1));
   pt_close();
-  // what the listed ones have is theirs, and unknown sizes may be all of it
+  // listed processes may own the whole memory if their sizes are unknown
   fake.gpu[0].used = 40 * FAKE_GIB;
   fake_process(50, 1, "Xorg");
   fake_use(&fake.gpu[0], 50, UNKNOWN);
@@ -92,14 +92,14 @@ static void test_share(void **state) {
   fake_use(&fake.gpu[0], 71, 60 * FAKE_GIB);
   pt_open((brim_lab_place_options){.share = true});
   pt_assert_state(0, FREE);
-  // by what is left
+  // by the remaining memory
   assert_int_equal(pt_choose(&W(.exp = "b", .need_bytes = 30.0 * FAKE_GIB), 1), -1);
   pt_assert_why(W(.exp = "b", .need_bytes = 30.0 * FAKE_GIB),
                 "needs 30.0 GiB, more than the free GPUs have left");
   assert_int_equal(pt_choose(&W(.exp = "a", .need_bytes = 10.0 * FAKE_GIB), 1), 0);
 }
 
-// A desktop is on the GPU at all times and computes nothing.
+// A desktop is always on the GPU, but computes nothing.
 static void test_a_desktop_is_not_foreign(void **state) {
   (void)state;
   fake_process(50, 1, "Xorg");
@@ -120,7 +120,7 @@ static void test_our_training_is_not_foreign(void **state) {
   pt_assert_state(0, FREE);
 }
 
-// A foreign process that comes while ours runs: the GPU is theirs afterwards.
+// A foreign process arrives while our experiment runs: the GPU counts as taken afterwards.
 static void test_foreign_comes_later(void **state) {
   (void)state;
   pt_open((brim_lab_place_options){0});
@@ -131,7 +131,7 @@ static void test_foreign_comes_later(void **state) {
   pt_assert_state(0, BUSY);
   end_training("a", &fake.gpu[0]);
   pt_pass(1000);
-  // its 20 GiB are not ours to return
+  // our experiment does not have to return its 20 GiB
   pt_assert_state(0, FOREIGN);
   pt_pass(120000);
   pt_assert_state(0, FOREIGN);
@@ -140,7 +140,7 @@ static void test_foreign_comes_later(void **state) {
   pt_assert_state(0, FREE);
 }
 
-// The driver gives numbers of the host's processes, and none of them is in the container's /proc.
+// The driver reports process ids of the host, which the container's /proc does not have.
 static void test_numbers_of_another_namespace(void **state) {
   (void)state;
   pt_open((brim_lab_place_options){0});
@@ -150,13 +150,13 @@ static void test_numbers_of_another_namespace(void **state) {
   pt_assert_state(0, BUSY);
   pt_end("a", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   pt_pass(1000);
-  pt_assert_state(0, RETURNING);  // it is still there
+  pt_assert_state(0, RETURNING);  // the process is still there
   fake_unuse(&fake.gpu[0], 987654);
   pt_pass(1000);
   pt_assert_state(0, FREE);
 }
 
-// The executor was killed, and its training takes a moment longer: no stranger's.
+// The executor was killed, and its training runs a moment longer: it is not foreign.
 static void test_a_training_that_outlives_its_executor(void **state) {
   (void)state;
   pt_open((brim_lab_place_options){0});
@@ -171,7 +171,7 @@ static void test_a_training_that_outlives_its_executor(void **state) {
   pt_assert_state(0, FREE);
 }
 
-// /proc may have loops only in a test; a process that is its own parent must not hang.
+// A loop of parents exists only in a test; a process that is its own parent must not hang the search.
 static void test_odd_parents(void **state) {
   (void)state;
   fake_process(71, 72, "x");
@@ -190,7 +190,7 @@ static void test_memory_comes_back_slowly(void **state) {
   pt_open((brim_lab_place_options){0});
   start_training("a", &fake.gpu[0], 10 * FAKE_GIB);
   end_training("a", &fake.gpu[0]);
-  fake.gpu[0].used += 10 * FAKE_GIB;  // the process is gone, its memory not yet
+  fake.gpu[0].used += 10 * FAKE_GIB;  // the process has ended, but its memory is still in use
   pt_assert_state(0, RETURNING);
   assert_true(brim_lab_place_wait_ms(pt.place, pt.now) <= 200);
   for (int i = 0; i < 40; i++) {
@@ -198,7 +198,7 @@ static void test_memory_comes_back_slowly(void **state) {
     pt_assert_state(0, RETURNING);
     assert_false(pt_start("b", 1));
   }
-  fake.gpu[0].used -= 10 * FAKE_GIB - (100 << 20);  // a driver keeps a little
+  fake.gpu[0].used -= 10 * FAKE_GIB - (100 << 20);  // a driver keeps a little of it
   pt_pass(1000);
   pt_assert_state(0, FREE);
   assert_true(pt_start("b", 1));
@@ -219,7 +219,7 @@ static void test_memory_not_returned(void **state) {
   pt_assert_why(W(.exp = "b"),
                 "GPU 0 is out of service: memory not returned: 4.0 GiB in use 30 s after the end");
   assert_false(brim_lab_place_never(pt.place, &W(.exp = "b"), NULL, 0));
-  // the lock is not held for a GPU that is not used
+  // a GPU that is not used is not locked
   brim_lab_place_holder holder;
   assert_ok(brim_lab_place_lock_probe("locks", fake.gpu[0].uuid, &holder));
   assert_status(brim_lab_place_restore(pt.place, "5"), BRIM_EDEVICE);
@@ -240,7 +240,7 @@ static void test_a_process_that_stays(void **state) {
   pt_assert_state(0, OUT);
 }
 
-// No reading of memory: the processes alone are gone by.
+// Without readings of memory the list of processes alone decides.
 static void test_memory_unknown(void **state) {
   (void)state;
   fake.gpu[0].memory_code = BRIM_NVML_NOT_SUPPORTED;
@@ -254,7 +254,7 @@ static void test_memory_unknown(void **state) {
   pt_pass(1000);
   pt_assert_state(0, FREE);
   for (int i = 0; i < 20; i++) pt_pass(1000);
-  pt_assert_state(0, FREE);  // never read is not lost
+  pt_assert_state(0, FREE);  // a GPU that was never read does not count as lost
 }
 
 static void test_no_list_of_processes(void **state) {
@@ -264,13 +264,13 @@ static void test_no_list_of_processes(void **state) {
   start_training("a", &fake.gpu[0], 10 * FAKE_GIB);
   pt_end("a", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   pt_pass(1000);
-  pt_assert_state(0, RETURNING);  // by its memory alone
+  pt_assert_state(0, RETURNING);  // its memory alone shows that it is used
   fake_unuse(&fake.gpu[0], 1002);
   pt_pass(1000);
   pt_assert_state(0, FREE);
 }
 
-// One list that fails does not open a GPU that others use, nor end the wait for memory.
+// A list that fails once does not open a GPU that others use, and does not end the wait for memory.
 static void test_a_list_that_fails_once(void **state) {
   (void)state;
   fake_process(71, 1, "python3");
@@ -296,7 +296,7 @@ static void test_a_lying_driver(void **state) {
   pt_open((brim_lab_place_options){.per_gpu = 4});
   assert_true(pt_gpu(0).free_bytes != pt_gpu(0).free_bytes);
   assert_int_equal(pt_choose(&W(.exp = "a", .need_bytes = 1.0 * FAKE_GIB), 1), 0);
-  // what is not known is not packed
+  // a GPU in an unknown state is not packed
   pt_pass(1000);
   assert_int_equal(pt_choose(&W(.exp = "b", .need_bytes = 1.0 * FAKE_GIB), 1), -1);
   pt_end("a", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
@@ -332,7 +332,7 @@ static void test_three_in_a_row(void **state) {
   run_one("a", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_CRASH);
   run_one("b", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_HUNG);
   assert_int_equal(pt_gpu(0).failures, 2);
-  run_one("c", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);  // not in a row
+  run_one("c", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);  // a success between the failures
   assert_int_equal(pt_gpu(0).failures, 0);
   run_one("d", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_INFRASTRUCTURE);
   run_one("e", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_OOM_DEVICE);
@@ -360,14 +360,14 @@ static void test_failures_of_the_experiment_do_not_count(void **state) {
     run_one(name, BRIM_LAB_PLACE_FAILED, own[i]);
     assert_int_equal(pt_gpu(0).failures, 0);
   }
-  // and neither do they break a row
+  // nor do they end a row of failures
   run_one("x", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_CRASH);
   run_one("y", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_NAN);
   run_one("z", BRIM_LAB_PLACE_STOPPED, BRIM_FAILURE_NONE);
   assert_int_equal(pt_gpu(0).failures, 1);
 }
 
-// Three tries of one experiment are one experiment.
+// Three attempts of one experiment count as one.
 static void test_the_same_experiment_again(void **state) {
   (void)state;
   pt_open((brim_lab_place_options){0});
@@ -376,7 +376,7 @@ static void test_the_same_experiment_again(void **state) {
   pt_assert_state(0, FREE);
 }
 
-// Experiments that crash wherever they run take no GPU out of service.
+// Experiments that crash on every GPU take no GPU out of service.
 static void test_experiments_that_fail_everywhere(void **state) {
   (void)state;
   fake_reset(2);
@@ -405,7 +405,7 @@ static void test_a_lost_gpu(void **state) {
   assert_true(pt_start("a", 1001));
   fake.gpu[0].memory_code = BRIM_NVML_GPU_IS_LOST;
   pt_pass(1000);
-  fake.gpu[0].memory_code = 0;  // one reading that failed is not a loss
+  fake.gpu[0].memory_code = 0;  // one failed reading does not make it lost
   pt_pass(1000);
   pt_assert_state(0, BUSY);
   fake.gpu[0].memory_code = BRIM_NVML_GPU_IS_LOST;
@@ -418,7 +418,7 @@ static void test_a_lost_gpu(void **state) {
   assert_string_equal(pt_gpu(0).reason, "NVML: memory: GPU is lost (15)");
   assert_true(pt_start("b", 1));
   assert_string_equal(pt.slot.devices, fake.gpu[1].uuid);
-  // one GPU is out: two cannot be had, and nothing is reserved for that
+  // one GPU is out of service: an experiment for two cannot start, and nothing is reserved for it
   pt_assert_why(W(.exp = "w", .gpus = 2),
                 "GPU 0 is out of service: NVML: memory: GPU is lost (15)");
 }

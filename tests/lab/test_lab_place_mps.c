@@ -1,5 +1,5 @@
-// MPS with a program of the test in place of NVIDIA's: started before the first experiment, alive as
-// long as a process holds its descriptor, and gone afterwards, however the sweep ends.
+// MPS with a test program in place of NVIDIA's: started before the first experiment, alive as long as a process holds
+// its descriptor, and gone afterwards, however the sweep ends.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -49,7 +49,7 @@ static int64_t daemon_pid(void) {
   return pid;
 }
 
-// The test has its own limit of time.
+// Waits with the test's own time limit.
 static void until_gone(int64_t pid) {
   assert_true(pid > 0);
   while (kill((pid_t)pid, 0) == 0) {
@@ -78,7 +78,7 @@ static int teardown(void **state) {
   return 0;
 }
 
-// Time that passes for the daemon does not pass for the place, unless a test says so.
+// The placement's clock does not advance with the daemon's time unless a test advances it.
 static void start_with_mps(const char *exp) {
   const brim_lab_place_want want = {.exp = exp, .need_bytes = (double)FAKE_GIB};
   while (pt_choose(&want, 1) < 0) {
@@ -93,7 +93,7 @@ static void test_started_before_the_first(void **state) {
   pt_open(packing());
   assert_ok(brim_fs_write("hold", "", 0));
   const brim_lab_place_want want = {.exp = "a", .need_bytes = (double)FAKE_GIB};
-  for (int i = 0; i < 5; i++) assert_int_equal(pt_choose(&want, 1), -1);  // not ready
+  for (int i = 0; i < 5; i++) assert_int_equal(pt_choose(&want, 1), -1);  // the daemon is not ready
   assert_true(brim_lab_place_wait_ms(pt.place, pt.now) <= 200);
   assert_int_equal(unlink("hold"), 0);
   start_with_mps("a");
@@ -108,7 +108,7 @@ static void test_started_before_the_first(void **state) {
   struct stat about;
   assert_int_equal(stat(pt.slot.mps_pipe, &about), 0);
   assert_int_equal(about.st_mode & 0777, 0700);
-  // the second is a client of the same
+  // the second experiment is a client of the same daemon
   char pipe_of_a[BRIM_LAB_PLACE_PATH];
   memcpy(pipe_of_a, pt.slot.mps_pipe, sizeof pipe_of_a);
   start_with_mps("b");
@@ -119,7 +119,7 @@ static void test_started_before_the_first(void **state) {
   until_no_folder();
 }
 
-// The sweep is gone, an executor is not: the daemon stays for it, and ends with it.
+// The sweep has ended, but an executor has not: the daemon stays for it, and ends with it.
 static void test_lives_with_the_last_executor(void **state) {
   (void)state;
   pt_open(packing());
@@ -148,7 +148,7 @@ static void test_its_processes_are_ours(void **state) {
   (void)state;
   pt_open(packing());
   start_with_mps("a");
-  // the server is a child of the daemon's keeper, and holds memory after the experiment's end
+  // the server is a child of the daemon's keeper, and still holds memory after the experiment's end
   int64_t keeper = 0;
   char path[64], text[256];
   snprintf(path, sizeof path, "/proc/%lld/stat", (long long)daemon_pid());
@@ -161,7 +161,7 @@ static void test_its_processes_are_ours(void **state) {
   pt_pass(1000);
   pt_end("a", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   pt_pass(1000);
-  pt_assert_state(0, FREE);  // neither a stranger's nor memory that was not returned
+  pt_assert_state(0, FREE);  // the server is neither foreign nor unreturned memory
   start_with_mps("b");
 }
 
@@ -198,7 +198,7 @@ static void test_its_server_is_elsewhere(void **state) {
   pt_end("b", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   pt_pass(1000);
   pt_assert_state(0, FREE);
-  // a second one is a stranger's
+  // a second unknown process is foreign
   fake_use(&fake.gpu[0], 987004, FAKE_GIB);
   pt_pass(1000);
   pt_assert_state(0, FOREIGN);
@@ -208,12 +208,12 @@ static void test_its_server_is_not_listed(void **state) {
   (void)state;
   pt_open(packing());
   start_with_mps("a");
-  fake.gpu[0].used += 3 * FAKE_GIB / 2;  // its context, which stays
+  fake.gpu[0].used += 3 * FAKE_GIB / 2;  // the server's context, which stays
   pt_pass(1000);
   pt_end("a", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   pt_pass(1000);
   pt_assert_state(0, FREE);
-  // from here on it is in the baseline: as much again is not returned memory
+  // the context is part of the baseline now: the same amount again counts as unreturned memory
   start_with_mps("b");
   fake.gpu[0].used += 3 * FAKE_GIB / 2;
   pt_pass(1000);
@@ -249,7 +249,7 @@ static void test_not_for_one_at_a_time(void **state) {
 static void assert_without_mps(void) {
   assert_string_equal(pt.slot.mps_pipe, "");
   assert_false(pt_gpu(0).mps);
-  // they take turns, but they do run
+  // without MPS they take turns, but they run
   assert_int_equal(pt_choose(&W(.exp = "z", .need_bytes = (double)FAKE_GIB), 1), 0);
   assert_string_equal(pt.slot.mps_pipe, "");
 }
@@ -288,7 +288,7 @@ static void test_it_never_answers(void **state) {
   pt_pass(2000);
   assert_int_equal(pt_choose(&want, 1), 0);
   assert_without_mps();
-  until_gone(pid);  // it does not quit, and is killed
+  until_gone(pid);  // the daemon ignores quit, and is killed
   until_no_folder();
 }
 
@@ -309,7 +309,7 @@ static void test_a_folder_that_cannot_be(void **state) {
   assert_without_mps();
 }
 
-// One experiment's fault ends all clients of a server: without MPS and alone from there on.
+// One experiment's fault ends all clients of a server: from then on experiments run without MPS and alone.
 static void test_a_failure_under_mps(void **state) {
   (void)state;
   pt_open(packing());
@@ -319,7 +319,8 @@ static void test_a_failure_under_mps(void **state) {
   pt_end("a", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_CRASH);
   pt_end("b", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_CRASH);
   until_gone(pid);
-  assert_int_equal(pt_gpu(0).failures, 1);  // the first was beside another; the second alone
+  // the first one failed beside another, the second one alone
+  assert_int_equal(pt_gpu(0).failures, 1);
   pt_pass(1000);
   assert_int_equal(pt_choose(&W(.exp = "c", .need_bytes = (double)FAKE_GIB), 1), 0);
   assert_string_equal(pt.slot.mps_pipe, "");

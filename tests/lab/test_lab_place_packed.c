@@ -1,5 +1,5 @@
-// Several experiments on one GPU: only where every plan is known and all of them fit, as many as pay,
-// and one at a time again after a failure beside others.
+// Several experiments on one GPU: only if every plan is known and all of them fit, as many as raise the throughput, and
+// one at a time again after a failure beside others.
 #include "place_test.h"
 
 #define GIB ((double)FAKE_GIB)
@@ -38,7 +38,7 @@ static void test_empty_gpus_first(void **state) {
   assert_false(start("e", 1, 1005));
   assert_int_equal(pt_gpu(0).jobs, 2);
   assert_int_equal(pt_gpu(0).limit, 2);
-  // a place among others is free at once, the GPU's memory is what it is
+  // a place beside others is free at once, without waiting for memory to return
   pt_end("a", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   pt_assert_state(0, BUSY);
   assert_true(start("e", 1, 1005));
@@ -47,13 +47,13 @@ static void test_empty_gpus_first(void **state) {
 static void test_only_what_fits(void **state) {
   (void)state;
   pt_open((brim_lab_place_options){.per_gpu = 8});
-  // 80 GiB, less what the driver reserves and a margin: two of 30, and one of 15
+  // 80 GiB without the driver's reserve and a margin: two of 30, and one of 15
   assert_true(start("a", 30, 1001));
   assert_true(start("b", 30, 1002));
   assert_false(start("c", 30, 1003));
   assert_true(start("d", 15, 1004));
   assert_false(start("e", 3, 1005));
-  // b was planned for 30 and takes 5 so far: the rest is not free
+  // b has a plan of 30 and uses 5 so far: the difference stays reserved
   fake_use(&fake.gpu[0], 1002, 5 * FAKE_GIB);
   pt_pass(1000);
   assert_false(start("e", 3, 1005));
@@ -71,7 +71,8 @@ static void test_more_than_planned(void **state) {
   assert_true(start("c", 10, 1003));
 }
 
-// One takes more than planned, another has not begun: the plan's rest of the first hides nothing.
+// One uses more than planned, another has not begun: the first one's excess must not hide the memory promised to the
+// second.
 static void test_more_than_planned_beside_one_that_starts(void **state) {
   (void)state;
   pt_open((brim_lab_place_options){.per_gpu = 8});
@@ -84,7 +85,7 @@ static void test_more_than_planned_beside_one_that_starts(void **state) {
   assert_true(start("d", 8, 1004));
 }
 
-// The driver does not yet report free what an ended one has used.
+// The driver still counts the memory of an ended experiment as used.
 static void test_memory_of_one_that_ended(void **state) {
   (void)state;
   pt_open((brim_lab_place_options){.per_gpu = 2});
@@ -104,7 +105,7 @@ static void test_unknown_plans_run_alone(void **state) {
   (void)state;
   pt_open((brim_lab_place_options){.per_gpu = 4});
   assert_true(pt_start("a", 1001));
-  assert_false(start("b", 1, 1002));  // beside one of an unknown size
+  assert_false(start("b", 1, 1002));  // beside an experiment of unknown size
   pt_end("a", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   pt_pass(1000);
   assert_true(start("b", 1, 1002));
@@ -127,10 +128,10 @@ static void test_not_beside_strangers_or_several(void **state) {
   pt_pass(1000);
   assert_true(start("a", 1, 1001));
   assert_true(start("b", 1, 1002));
-  assert_false(start("c", 1, 1003));  // what the other process takes next is unknown
+  assert_false(start("c", 1, 1003));  // the other process may take more
 }
 
-// Nothing joins a GPU that one waits for.
+// Nothing joins a GPU that another experiment waits for.
 static void test_reserved_gpus_are_not_packed(void **state) {
   (void)state;
   fake_reset(2);
@@ -153,7 +154,7 @@ static void test_adopted_gpus_are_not_packed(void **state) {
   pt_open((brim_lab_place_options){.per_gpu = 4});
   assert_ok(brim_lab_place_adopt(pt.place, pt.now, &W(.exp = "a", .need_bytes = GIB),
                                  fake.gpu[0].uuid, 1001));
-  assert_false(start("b", 1, 1002));  // the lock is not ours to pass on
+  assert_false(start("b", 1, 1002));  // another process holds the lock
   close(executor);
 }
 
@@ -164,7 +165,7 @@ typedef struct ramp {
   unsigned long long need, used;
 } ramp;
 
-// Whatever starts and ends in whatever order: what the plans promise never exceeds the GPU.
+// Random starts and ends: the planned memory never exceeds the GPU.
 static void test_never_out_of_memory(void **state) {
   (void)state;
   uint64_t random = 3;
@@ -186,7 +187,7 @@ static void test_never_out_of_memory(void **state) {
       if (j->used) fake_unuse(g, j->pid);
       pt_end(j->exp, BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
       j->runs = false;
-    } else {  // it grows up to its plan
+    } else {  // grows up to its plan
       if (j->used) fake_unuse(g, j->pid);
       j->used += (j->need - j->used) / 2 + 1;
       if (j->used > j->need) j->used = j->need;
@@ -209,7 +210,8 @@ static void test_never_out_of_memory(void **state) {
 
 static char names[64][8];
 
-// Experiments that make `rate` steps/s when n run; 0 = 100 / n.
+// Runs experiments that make `rate` steps/s when n run; 0 = 100
+// n.
 static void simulate(int seconds, double rate, int *most) {
   static double steps[64];
   static bool runs[64];
@@ -252,7 +254,7 @@ static void test_auto_packs_where_it_pays(void **state) {
   assert_int_equal(most, 1);
   assert_true(pt_gpu(0).measuring);
   simulate(300, 100, &most);
-  assert_int_equal(pt_gpu(0).jobs, 48);  // MPS has no more clients
+  assert_int_equal(pt_gpu(0).jobs, 48);  // MPS allows no more clients
   assert_true(pt_gpu(0).gain > 40);
 }
 
@@ -277,7 +279,7 @@ static void test_auto_stops_where_memory_does(void **state) {
   simulate(600, 100, &most);
   assert_int_equal(most, 7);
   assert_true(pt_gpu(0).gain > 6.5 &&
-              pt_gpu(0).gain < 7.5);  // measured, though four more would pay
+              pt_gpu(0).gain < 7.5);  // the measured gain, although four more would pay
 }
 
 static void test_one_per_gpu_is_the_default(void **state) {
@@ -296,18 +298,18 @@ static void test_a_failure_beside_others(void **state) {
   assert_true(start("a", 1, 1001));
   assert_true(start("b", 1, 1002));
   assert_true(start("c", 1, 1003));
-  pt_end("b", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_NAN);  // its own
+  pt_end("b", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_NAN);  // a failure of its own
   assert_true(start("b", 1, 1002));
   pt_end("b", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_OOM_DEVICE);
   assert_int_equal(pt_gpu(0).limit, 1);
-  assert_int_equal(pt_gpu(0).failures, 0);  // it may have been the others
+  assert_int_equal(pt_gpu(0).failures, 0);  // the others may have caused it
   assert_false(start("d", 1, 1004));
   pt_end("a", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   assert_false(start("d", 1, 1004));
   pt_end("c", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   pt_pass(1000);
   assert_true(start("d", 1, 1004));
-  pt_end("d", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_CRASH);  // alone: it counts
+  pt_end("d", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_CRASH);  // alone on the GPU, so it counts
   assert_int_equal(pt_gpu(0).failures, 1);
 }
 

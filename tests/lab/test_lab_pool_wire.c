@@ -1,4 +1,4 @@
-// Attacks on the server of a pool below the request: heads, requests that two programs read in two ways,
+// Attacks on the server of a pool below the level of requests: heads, requests that two programs read differently,
 // clients that stop, more connections and bad tokens than are allowed.
 #include "lab_attack.h"
 
@@ -8,7 +8,7 @@
 
 //---------------------------------- heads ----------------------------------
 
-// Nothing that comes from a client gets into the head of a reply.
+// No input of a client gets into the head of a reply.
 static void test_header_injection(void **state) {
   (void)state;
   static const char *const headers[] = {"Cookie: brim_session=a\rX-Injected: 1\r\n",
@@ -84,7 +84,7 @@ static void test_smuggling(void **state) {
       "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" HIDDEN,
       "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n" HIDDEN,
       "GET /v1/hello%0d%0aHost:%20x HTTP/1.1\r\nHost: localhost\r\n\r\n" HIDDEN,
-      // refused by its length: its body is not read as a request
+      // refused for its length, and its body is not read as a request
       "POST /v1/session HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n\r\n" HIDDEN,
       "GET /v1/hello HTTP/1.1\r\nHost: localhost\r\nContent-Length: 44\r\n\r\n" HIDDEN,
       "GET /v1/%2e%2e HTTP/1.1\r\nHost: localhost\r\n\r\n" HIDDEN,
@@ -112,7 +112,7 @@ static void test_bare_line_feeds(void **state) {
   }
 }
 
-// Good requests one behind the other are answered each, in order; a bad one ends it.
+// Good requests in a row are answered in order; a bad one ends the connection.
 static void test_pipelines(void **state) {
   (void)state;
   assert_int_equal(
@@ -190,7 +190,7 @@ static void test_clients_that_stop(void **state) {
   for (size_t i = 0; i < COUNT; i++) close(fds[i]);
 }
 
-// Replies that are longer than what the kernel keeps for a connection, and are not read.
+// Replies larger than the kernel's buffer of a connection, which the client does not read.
 static void test_readers_that_stop(void **state) {
   (void)state;
   lab_submit(attack_store, "g1", 1, 12000);
@@ -202,7 +202,7 @@ static void test_readers_that_stop(void **state) {
     snprintf(text, sizeof text, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", paths[i]);
     assert_true(raw_send(fds[i], text, strlen(text)));
   }
-  // they hold nothing that others need
+  // these connections do not block others
   for (int i = 0; i < 20; i++) assert_int_equal(ask("GET", "/v1/counts", NULL, NULL), 200);
   assert_int_equal(ask("POST", "/v1/retry-failed", NULL, "{}"), 200);
   wait_for(0);
@@ -213,7 +213,7 @@ static void test_half_closed(void **state) {
   (void)state;
   int fd = raw_dial(brim_lab_pool_port(attack_pool));
   assert_true(raw_send(fd, HIDDEN, strlen(HIDDEN)));
-  shutdown(fd, SHUT_WR);  // it still reads
+  shutdown(fd, SHUT_WR);  // still reads
   raw_read(fd, &got);
   close(fd);
   assert_int_equal(got.count, 1);
@@ -244,8 +244,7 @@ static int dial_from(const char *address) {
   return fd;
 }
 
-// One address that takes all it gets leaves some for the others, and the connections that are there are
-// served on.
+// One address that takes as many connections as it gets leaves some for others, and existing connections stay served.
 static void test_all_connections(void **state) {
   (void)state;
   int fds[2 * CONNECTIONS], old = raw_dial(brim_lab_pool_port(attack_pool));
@@ -299,7 +298,7 @@ static void test_many_bad_tokens(void **state) {
   assert_in_range(tries, 10, 100);
   assert_non_null(strstr(got.text, "Retry-After: "));
   assert_int_equal(ask("POST", "/v1/session", NULL, "{\"token\": \"brim_wrong\"}"), 429);
-  // a good token is accepted: another machine may share the address
+  // a good token is accepted, because another machine may share the address
   assert_int_equal(ask_as(BRIM_ROLE_READ, "GET", "/v1/counts", NULL), 200);
 }
 

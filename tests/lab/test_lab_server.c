@@ -1,5 +1,5 @@
-// The server against clients of every kind: torn, garbled, duplicated and endless requests, clients that
-// never read or never end, hundreds at once, a server that is killed before it replies.
+// The server against bad clients: torn, garbled, duplicated and endless requests, clients that never read or never end,
+// hundreds at once. And a server that is killed before it replies.
 #include "lab_served.h"
 
 #include <errno.h>
@@ -15,7 +15,7 @@
 #include "lab/wire/lab_wire_link.h"
 #include "lab/wire/lab_wire_server.h"
 
-enum { PATIENCE_MS = 60000 };  // of a test before it calls a reply missing
+enum { PATIENCE_MS = 60000 };  // time until a test counts a reply as missing
 
 static lab_place place;
 static lab_served served;
@@ -71,7 +71,7 @@ static void say(int fd, const char *text) {
   }
 }
 
-// Serves until the client has one more line, or the connection has ended (false).
+// Serves until the client has one more line; false if the connection ended.
 static bool hear(int fd, char *out, size_t size) {
   size_t n = 0;
   brim_time began = brim_clock_now();
@@ -117,7 +117,7 @@ static void test_requests_in_pieces(void **state) {
     turn(0);
   }
   expect(fd, "\"id\":3,\"ok\":true,\"protocol\":\"brim.lab/1\"");
-  // Many at once, answered in their order.
+  // Many requests at once are answered in their order.
   enum { MANY = 500 };
   brim_str all;
   brim_str_init(&all);
@@ -129,7 +129,7 @@ static void test_requests_in_pieces(void **state) {
     snprintf(part, sizeof part, "{\"id\":%d,", i);
     expect(fd, part);
   }
-  // The last request's newline never comes: it was not made.
+  // The newline of the last request never comes, so the request is not run.
   say(fd, "{\"id\":9,\"op\":\"counts\"}");
   shutdown(fd, SHUT_WR);
   expect_end(fd);
@@ -220,7 +220,7 @@ static void test_deep_and_long_requests(void **state) {
   brim_str_repeat(&text, 'x', 100001);
   for (int i = 0; i < 3; i++) say(other, "{\"id\":1,\"op\":\"hello\"}\n");
   for (int i = 0; i < 3; i++) expect(other, "\"ok\":true");
-  say(fd, text.data);  // no newline: it may never end
+  say(fd, text.data);  // without a newline the request may never end
   expect(fd, "BRIM_ELIMIT");
   expect_end(fd);
   say(other, "{\"id\":1,\"op\":\"hello\"}\n");
@@ -230,7 +230,7 @@ static void test_deep_and_long_requests(void **state) {
   close(other);
 }
 
-// The same request twice, and one of an attempt that was replaced meanwhile.
+// The same request twice, and a request of an attempt that was replaced.
 static void test_duplicated_and_delayed(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 1);
@@ -286,8 +286,8 @@ static void test_hundreds_of_connections(void **state) {
   }
 }
 
-// A client that asks for much and reads nothing costs a bounded amount of memory, delays no other
-// client, and is disconnected.
+// A client that asks for much and reads nothing costs a bounded amount of memory, delays no other client, and is
+// disconnected.
 static void test_a_client_that_never_reads(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 2000);
@@ -309,7 +309,7 @@ static void test_a_client_that_never_reads(void **state) {
   close(other);
 }
 
-// A slow reader gets all of a long reply.
+// A slow reader gets a long reply completely.
 static void test_a_slow_reader(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 3000);
@@ -400,7 +400,7 @@ static void test_files_of_a_server(void **state) {
   const brim_lab_server_options options = {.folder = place.place};
   assert_status(brim_lab_server_open(&options, &second), BRIM_EEXIST);
   assert_null(second);
-  assert_true(brim_fs_exists(file));  // the second one took nothing away
+  assert_true(brim_fs_exists(file));  // the refused second server removed nothing
   assert_true(brim_lab_sweep_runs(place.place, NULL));
   brim_lab_server_close(server);
   server = NULL;
@@ -441,7 +441,7 @@ static void test_long_folders(void **state) {
   folder[n + 120] = '\0';
   assert_ok(brim_fs_mkdirs(folder));
   for (int i = 0; i < 3; i++) {
-    // A folder for sockets that others may enter is not used.
+    // A folder for sockets that other users may enter is not used.
     snprintf(runtime, sizeof runtime, "/tmp/brim-test-%ld-%d", (long)getpid(), i);
     assert_int_equal(mkdir(runtime, 0700), 0);
     assert_int_equal(chmod(runtime, i == 1 ? 0755 : 0700), 0);
@@ -476,7 +476,8 @@ static void test_other_users_are_not_answered(void **state) {
     close(fd);
     return;
   }
-  // Root is always answered: another user tries, with the socket's mode out of the way.
+  // Root is always answered. So another user tries, and the socket's mode is opened so that only the server's check
+  // counts.
   char folder[64], path[sizeof(((brim_lab_sweep_info *)0)->socket)];
   snprintf(folder, sizeof folder, "/tmp/brim-test-%ld", (long)getpid());
   assert_int_equal(mkdir(folder, 0755), 0);
@@ -506,7 +507,7 @@ static void test_other_users_are_not_answered(void **state) {
   if (WEXITSTATUS(status) == 2) BRIM_SKIP("this machine lets root become no other user");
 }
 
-// Descriptors that run out stop new connections for a while, not the server.
+// Running out of descriptors stops new connections for a while, but not the server.
 static void test_descriptors_run_out(void **state) {
   (void)state;
   start((brim_lab_server_options){0});
@@ -530,8 +531,8 @@ static void test_descriptors_run_out(void **state) {
   close(waiting);
 }
 
-// A child between fork and exec holds a copy of every connection. One that ends meanwhile has ended: epoll
-// names it no more.
+// A child between fork and exec holds a copy of every connection. A connection that ends meanwhile must not stay: epoll
+// reports it no more.
 static void test_ended_while_a_child_holds_it(void **state) {
   (void)state;
   start((brim_lab_server_options){0});
@@ -542,7 +543,7 @@ static void test_ended_while_a_child_holds_it(void **state) {
   pid_t child = fork();
   if (child == 0) {
     close(fd);
-    alarm(2 * PATIENCE_MS / 1000);  // where the test fails and does not end it
+    alarm(2 * PATIENCE_MS / 1000);  // ends the process if the test hangs
     for (;;) pause();
   }
   assert_true(child > 0);
@@ -556,7 +557,7 @@ static void test_ended_while_a_child_holds_it(void **state) {
   assert_int_equal(ready, 0);
 }
 
-// --- a server that is killed between the change and its reply
+// --- a server that is killed between a change and its reply
 
 static void die_after(void *ctx, brim_lab_op op, const char *exp) {
   (void)exp;
@@ -593,7 +594,7 @@ static void test_killed_before_the_reply(void **state) {
         lab_serve_end(&served, SIGTERM);
       }
     }
-    // The link notices at its next call that this server has gone too.
+    // The link notices at its next call that the new server is gone too.
     brim_store_beat_reply reply;
     assert_status(brim_lab_beat(link, &ref, NULL, &reply), BRIM_EIO);
   }
@@ -603,14 +604,14 @@ static void test_killed_before_the_reply(void **state) {
   lab_check(store);
 }
 
-// --- servers that are not ours
+// --- servers that are not brim's
 
 typedef struct liar {
-  const char *text;  // instead of a reply
-  bool silent;       // and stays connected
+  const char *text;  // sent as the reply
+  bool silent;       // sends nothing and stays connected
 } liar;
 
-// Accepts once, reads one request, says its text.
+// Accepts one connection, reads one request, sends its text.
 static pid_t lie(const char *folder, const liar *l) {
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   char file[700], text[700];
@@ -670,7 +671,7 @@ static void test_other_servers(void **state) {
     brim_lab_link_close(link);
     assert_int_equal(waitpid(pid, &(int){0}, 0), pid);
   }
-  // Replies that are whole and lack something, or fail in a way this version does not know.
+  // Complete replies that lack a member, or fail with a status this version does not know.
   static const liar odd[] = {
       {"{\"id\":1,\"ok\":true}\n", false},
       {"{\"id\":1,\"ok\":false,\"status\":\"BRIM_ENEW\"}\n", false},
@@ -689,7 +690,7 @@ static void test_other_servers(void **state) {
   }
 }
 
-// A sweep that is stopped (SIGSTOP) accepts and does not answer: the call ends.
+// A stopped sweep (SIGSTOP) accepts connections and does not answer: the call ends by its time limit.
 static void test_a_stopped_sweep(void **state) {
   (void)state;
   brim_store_close(store);

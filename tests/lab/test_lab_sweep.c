@@ -1,5 +1,5 @@
-// The sweep's loop with executors by script: this program, started again. Four GPUs of a scripted NVML
-// take four of six experiments, two wait; the rule about first failures; an executor that dies.
+// The sweep's loop with scripted executors: this program, started again. Four GPUs of a scripted NVML take four of six
+// experiments, two wait; the rule about first failures; an executor that dies.
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -31,7 +31,7 @@ static void on_term(int number) {
   asked = 1;
 }
 
-// Files that the tests and the executors share: "run-EXP" while one runs, with its GPUs in it.
+// Tests and executors share the files "run-EXP": one exists while its executor runs, and contains its GPUs.
 static int execute(int argc, char **argv) {
   brim_store_ref ref = {0};
   brim_lab_link *link = NULL;
@@ -64,7 +64,7 @@ static int execute(int argc, char **argv) {
   const char *gpus = word_of(argc, argv, "gpus");
   if (brim_fs_write(path, gpus, strlen(gpus))) return 1;
   brim_store_result result = {.outcome = BRIM_ATTEMPT_OK};
-  pid_t parent = getppid();  // a test that failed leaves no process
+  pid_t parent = getppid();  // a failed test must not leave a process
   while (strcmp(mode, "wait") == 0 && !asked && !brim_fs_exists("go") && getppid() == parent) {
     usleep(10000);
   }
@@ -115,7 +115,7 @@ static brim_lab_sweep *open_sweep(brim_lab_sweep_options o) {
   return sweep;
 }
 
-// The grid of the guide: three learning rates, two batch sizes, four devices.
+// The grid of guide 003: three learning rates and two batch sizes; devices as given.
 static size_t submit_guide(brim_lab_sweep *sweep, char devices[64]) {
   static const char text[] =
       "device: [0, 1, 2, 3]\n"
@@ -176,7 +176,7 @@ static bool has_said(brim_lab_sweep *sweep, const char *part) {
   return false;
 }
 
-// Turns until so many executors are under way, or the sweep has ended.
+// Turns until this many executors are under way, or the sweep has ended.
 static bool turn_until_running(brim_lab_sweep *sweep, int64_t running) {
   bool done = false;
   for (int i = 0; i < 6000 && !done; i++) {
@@ -225,7 +225,7 @@ static void test_six_experiments_on_four_gpus(void **state) {
   fake_reset(4);
   brim_gpu_monitor *monitor = fake_monitor();
   set_mode("wait");
-  assert_int_equal(submit_guide(NULL, devices), 6);  // not 24: the devices are no axis
+  assert_int_equal(submit_guide(NULL, devices), 6);  // not 24: devices are not an axis
   assert_string_equal(devices, "cuda:0,cuda:1,cuda:2,cuda:3");
   brim_lab_sweep *sweep =
       open_sweep((brim_lab_sweep_options){.devices = devices, .monitor = monitor});
@@ -251,7 +251,7 @@ static void test_six_experiments_on_four_gpus(void **state) {
   assert_int_equal(view_of(sweep)->counts[BRIM_SWEEP_DONE], 6);
   brim_lab_sweep_close(sweep);
   brim_gpu_monitor_close(monitor);
-  // it said goodbye: nothing takes it for connected
+  // a worker that ended properly does not count as connected
   char place[64];
   brim_store *store = NULL;
   int64_t ages[2] = {0};
@@ -400,7 +400,7 @@ static void test_an_executor_that_dies_costs_no_retry(void **state) {
   brim_lab_sweep_close(sweep);
 }
 
-// The retry is due while the executor of the first attempt has reported and not ended.
+// The retry is due, but the executor of the first attempt has only reported, not ended.
 static void test_a_retry_waits_for_the_process(void **state) {
   (void)state;
   brim_lab_sweep *sweep =
@@ -511,7 +511,7 @@ static void test_what_fits_nowhere(void **state) {
   brim_gpu_monitor_close(monitor);
 }
 
-// Three experiments in a row crash on the only GPU: it is named, and the sweep does not wait for ever.
+// Three experiments in a row crash on the only GPU: a message names the GPU, and the sweep does not wait for ever.
 static void test_a_gpu_out_of_service_is_named(void **state) {
   char devices[64];
   (void)state;
@@ -546,7 +546,7 @@ static void test_a_second_sweep_is_refused(void **state) {
   brim_lab_sweep_close(sweep);
 }
 
-// A store on a full disk: the sweep asks again about once a second, and waits in between.
+// A store on a full disk: the sweep asks again about once a second.
 static void test_a_store_in_trouble_costs_no_processor(void **state) {
   char devices[64];
   struct rlimit before, none;
@@ -608,7 +608,7 @@ static void test_stopping_without_a_store(void **state) {
   brim_lab_sweep_close(sweep);
 }
 
-// Results in a file without a name would be gone with the sweep.
+// Results in an unnamed file would disappear with the sweep.
 static void test_a_removed_store_ends_the_sweep(void **state) {
   char devices[64], path[96], other[128];
   bool done = false;
@@ -629,7 +629,7 @@ static void test_a_removed_store_ends_the_sweep(void **state) {
   assert_status(status, BRIM_ESTATE);
   let_go();
   brim_lab_sweep_close(sweep);
-  assert_true(brim_fs_exists(path));  // of the sweep that is there now
+  assert_true(brim_fs_exists(path));  // belongs to the sweep that runs now
 }
 
 static void test_which_failures_are_the_same(void **state) {
@@ -645,7 +645,7 @@ static void test_which_failures_are_the_same(void **state) {
   assert_false(brim_lab_same_add(&same, "c", "runs/x/exp/c", BRIM_FAILURE_INFRASTRUCTURE, "x"));
   assert_true(
       brim_lab_same_add(&same, "c", "runs/x/exp/c", BRIM_FAILURE_DATA, "runs/x/exp/c/log: line 3"));
-  // another message, another class, or one that was done
+  // another message, another class, or an experiment that was done
   same = (brim_lab_same){0};
   brim_lab_same_add(&same, "a", "f", BRIM_FAILURE_DATA, "one");
   brim_lab_same_add(&same, "b", "f", BRIM_FAILURE_DATA, "another");
@@ -663,7 +663,7 @@ static void test_which_failures_are_the_same(void **state) {
   }
 }
 
-// While the store is away the loop waits for it: what is due in the placement does not make it turn.
+// While the store is away the loop waits for it: due times of the placement do not wake it.
 static void test_waits_while_the_store_is_away(void **state) {
   (void)state;
   brim_lab_sweep *sweep = open_sweep((brim_lab_sweep_options){.jobs = 1});
@@ -680,7 +680,7 @@ static void test_waits_while_the_store_is_away(void **state) {
 
 int main(int argc, char **argv) {
   if (argc > 3 && strcmp(argv[3], "execute") == 0) return execute(argc, argv);
-  unsetenv("CUDA_VISIBLE_DEVICES");  // it would hide made-up GPUs too
+  unsetenv("CUDA_VISIBLE_DEVICES");  // this would hide fake GPUs too
   ssize_t n = readlink("/proc/self/exe", program, sizeof program - 1);
   if (n <= 0) return 1;
   const struct CMUnitTest tests[] = {

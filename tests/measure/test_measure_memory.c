@@ -1,5 +1,5 @@
-// Memory of a GPU, on a made-up one: overhead measured and remembered, settings that fit or do not
-// beside others, messages that name the holder, and a process that continues afterwards.
+// Memory of a GPU, on a fake one: overhead measured and remembered, settings that fit or do not beside other processes,
+// messages that name the holder, and a process that continues afterwards.
 #include <math.h>
 
 #include "fake_gpu.h"
@@ -84,7 +84,7 @@ static void test_overhead_is_measured_and_remembered(void **state) {
   brim_result r;
   run(&b, 128, &r);
   assert_int_equal(r.failure, BRIM_FAILURE_NONE);
-  // exactly: nothing else happens on this GPU
+  // exact, because nothing else happens on this GPU
   assert_true(r.overhead_bytes == 5.0 * MIB);
   assert_true(r.real_bytes == r.overhead_bytes + (double)r.plan.bytes[BRIM_PLACE_DEVICE]);
   assert_int_equal(gpu.allocated, r.plan.bytes[BRIM_PLACE_DEVICE]);
@@ -95,7 +95,7 @@ static void test_overhead_is_measured_and_remembered(void **state) {
   json_decref(json);
   brim_result_deinit(&r);
   close_all(&b);
-  // another process knows it before it runs, for any batch size but not for another precision
+  // another process knows the overhead before it runs, for any batch size but not for another precision
   open_all(&b, "cache");
   known = brim_memory_watch_known(&b.watch, b.f.work, b.f.config, &b.setting);
   assert_true(known.at_open == 3.0 * MIB && known.total == 5.0 * MIB);
@@ -109,7 +109,7 @@ static void test_overhead_is_measured_and_remembered(void **state) {
   close_all(&b);
 }
 
-// Another process takes memory between the readings: the driver's figure of our own decides.
+// Another process takes memory between the readings: the driver's figure of our own process decides.
 static void test_others_do_not_count(void **state) {
   (void)state;
   bench_fixture b;
@@ -121,7 +121,7 @@ static void test_others_do_not_count(void **state) {
   assert_true(r.overhead_bytes == 5.0 * MIB);
   brim_result_deinit(&r);
   close_all(&b);
-  // no list of processes (a container): the free memory is all there is to go by
+  // no list of processes (in a container): only the free memory is known
   open_all(&b, "");
   gpu.lists_nothing = true;
   run(&b, 128, &r);
@@ -137,12 +137,12 @@ static void test_without_nvml(void **state) {
   open_all(&b, "");
   brim_memory_watch_init(&b.watch, NULL, FAKE_UUID, "");
   brim_memory_watch_opened(&b.watch, b.f.device);
-  assert_true(isnan(b.watch.at_open));  // this device could not tell before it was opened
+  assert_true(isnan(b.watch.at_open));  // this device cannot report its memory before it is opened
   run(&b, 128, &r);
   assert_int_equal(r.failure, BRIM_FAILURE_NONE);
   assert_true(isnan(r.overhead_bytes) && isnan(r.real_bytes));
   brim_result_deinit(&r);
-  // one that could
+  // a device that can
   close_all(&b);
   open_all(&b, "");
   brim_memory_watch_init(&b.watch, NULL, FAKE_UUID, "");
@@ -179,13 +179,13 @@ static void test_a_broken_cache_is_replaced(void **state) {
   assert_ok(brim_fs_write("broken/overhead.json", odd, sizeof odd - 1));
   assert_ok(brim_overhead_load("broken", "a", &out));
   assert_true(isnan(out.at_open) && isnan(out.total));
-  // a second key leaves the first alone
+  // a second key does not change the first
   const brim_overhead other = {3, 4};
   assert_ok(brim_overhead_store("broken", "a", &in));
   assert_ok(brim_overhead_store("broken", "b", &other));
   assert_ok(brim_overhead_load("broken", "a", &out));
   assert_true(out.total == 2);
-  // a folder that cannot be: no failure of the trial
+  // a folder that cannot exist: the trial still succeeds
   bench_fixture b;
   open_all(&b, "broken/overhead.json/x");
   assert_int_equal(failure_of(&b, 64, NULL), BRIM_FAILURE_NONE);
@@ -203,17 +203,17 @@ static void test_overhead_to_come_is_set_aside(void **state) {
   gpu.modules_at_copy = 400 * MIB;
   assert_int_equal(failure_of(&b, 512, NULL), BRIM_FAILURE_NONE);
   close_all(&b);
-  // the plan fits into what is free now, not once the modules are loaded
+  // the plan fits into the memory that is free now, but not once the modules are loaded
   open_all(&b, "aside");
   gpu.modules_at_copy = 400 * MIB;
   gpu.others = gpu.total - gpu.context - planned(&b, 512) - 300 * MIB;
   assert_int_equal(failure_of(&b, 512, message), BRIM_FAILURE_OOM_PLANNED);
   contains(message, "too little for the 400.0 MiB that CUDA and its libraries still need");
-  assert_null(strstr(message, "checkpointing"));  // an mlp has no blocks
+  assert_null(strstr(message, "checkpointing"));  // an mlp has no blocks to recompute
   gpu.others = gpu.total - gpu.context - planned(&b, 512) / 2 - 400 * MIB;
   assert_int_equal(failure_of(&b, 512, message), BRIM_FAILURE_OOM_PLANNED);
   contains(message, "of which CUDA and its libraries need 400.0 MiB");
-  // once they are loaded they are counted once, not twice
+  // loaded modules are counted once, not twice
   gpu.others = 0;
   assert_int_equal(failure_of(&b, 512, NULL), BRIM_FAILURE_NONE);
   gpu.others = gpu_free() - MIB;
@@ -261,13 +261,13 @@ static void test_foreseen_beside_another_process(void **state) {
   contains(message, "gradient_accumulation_steps");
   contains(message, "wait until the other processes end");
   int64_t largest = batch_in(message);
-  // nothing is remembered of the overhead to come: a sixteenth is left for it, and no more
+  // the overhead is unknown: a sixteenth is reserved for it, and no more
   uint64_t advised = planned(&b, 200) - planned(&b, 200) / 16;
   assert_true(planned(&b, largest) <= advised && planned(&b, largest + 1) > advised);
-  // the modules that are not known yet need room too
+  // modules that are not loaded yet need room too
   gpu.others -= gpu.modules_at_copy;
   assert_int_equal(failure_of(&b, largest, message), BRIM_FAILURE_NONE);
-  // processes that cannot be seen are reported too
+  // holders that cannot be seen are reported too
   gpu.lists_nothing = true;
   gpu.others = gpu.total - gpu_own();
   assert_int_equal(failure_of(&b, 512, message), BRIM_FAILURE_OOM_PLANNED);
@@ -307,7 +307,7 @@ static void test_a_limit_is_told_as_one(void **state) {
   assert_ok(brim_trial_plan(b.f.work, b.f.config, b.f.device, &huge, &options, &r));
   assert_int_equal(r.failure, BRIM_FAILURE_OOM_PLANNED);
   contains(r.message, "above the gpu.memory_fraction limit of 921.6 MiB");
-  // memory has room for more than the data has
+  // memory would hold a larger batch than the data can fill
   contains(r.message,
            "; batch_size 2000 is the largest that fits the training set of 2000 samples");
   assert_null(strstr(r.message, "gradient_accumulation_steps"));
@@ -315,7 +315,8 @@ static void test_a_limit_is_told_as_one(void **state) {
   close_all(&b);
 }
 
-// Free when it was asked, taken when it was needed: met, told, survived.
+// Memory was free when it was checked and taken when it was needed: the allocation fails, the trial reports it, and the
+// process survives.
 static void test_met_at_allocation(void **state) {
   (void)state;
   bench_fixture b;
@@ -325,7 +326,7 @@ static void test_met_at_allocation(void **state) {
   uint64_t room = planned(&b, 200) + gpu.modules_at_copy;
   gpu.others_at_alloc = gpu.total - gpu.context - room;
   assert_int_equal(failure_of(&b, 512, message), BRIM_FAILURE_OOM_DEVICE);
-  assert_int_equal(gpu.allocated, 0);  // nothing of the failed setting stays
+  assert_int_equal(gpu.allocated, 0);  // the failed setting freed everything
   contains(message, "fakeMalloc: out of memory; this setting needs ");
   contains(message, "pid 4711 python train.py (");
   int64_t largest = batch_in(message);
@@ -340,7 +341,7 @@ static void test_met_at_allocation(void **state) {
   close_all(&b);
 }
 
-// Others hold so much that CUDA itself finds no room: there is no plan yet, but there are holders.
+// Others hold so much that CUDA itself cannot start: there is no plan yet, but the message names the holders.
 static void test_met_at_opening(void **state) {
   (void)state;
   bench_fixture b;
@@ -358,7 +359,7 @@ static void test_met_at_opening(void **state) {
   close_all(&b);
 }
 
-// Every allocation of a setting refused once: the next trial works each time.
+// Each allocation of a setting is refused once: the next trial works every time.
 static void test_any_refusal_is_survived(void **state) {
   (void)state;
   bench_fixture b;
@@ -378,7 +379,7 @@ static void test_any_refusal_is_survived(void **state) {
   close_all(&b);
 }
 
-// Host memory that runs out while the message is made: still BRIM_EOOM, still a text.
+// Host memory runs out while the message is made: the status is still BRIM_EOOM, with a text.
 static void test_the_message_under_pressure(void **state) {
   (void)state;
   bench_fixture b;

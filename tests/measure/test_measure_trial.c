@@ -1,4 +1,4 @@
-// Trials: phases that sum, memory that is counted, failures that are classed, state restored.
+// Trials: phases that add up, memory that is counted, failures with a class, state that is restored.
 #include <math.h>
 
 #include "measure/measure_int.h"
@@ -35,8 +35,8 @@ static void test_phases_sum_to_the_total(void **state) {
   fixture_close(&f);
 }
 
-// A trial ends early when the interval is tight or time is over, and not before the least samples
-// are there; asking for more of them than of steps asks for those.
+// A trial ends when its interval is tight or its time is up, but not before the least number of samples. If that number
+// exceeds the steps, it replaces them.
 static void test_the_least_samples(void **state) {
   (void)state;
   const struct {
@@ -89,8 +89,8 @@ static void test_one_sample(void **state) {
   fixture_close(&f);
 }
 
-// The loader alone and the device alone: neither can be slower than both together by much, and a
-// workload without halves leaves them unknown.
+// The loader alone and the device alone: neither can be much slower than both together. A workload without halves
+// leaves both unknown.
 static void test_ceilings(void **state) {
   (void)state;
   fixture f;
@@ -116,8 +116,8 @@ static void test_ceilings(void **state) {
   }
 }
 
-// A GPU's step of 10 ms whose device alone takes 9: transforms on the device are 0.2 of the ms that is
-// left, and of the host's 4 ms beside computing all but 0.8 were hidden.
+// A GPU's step of 10 ms, of which the device alone takes 9. Transforms on the device are 0.2 of the remaining ms, and
+// all but 0.8 of the host's 4 ms beside computing were hidden.
 static void test_what_was_waited_for(void **state) {
   (void)state;
   brim_result r;
@@ -136,7 +136,7 @@ static void test_what_was_waited_for(void **state) {
   for (size_t i = 0; i < 5; i++) {
     r.phase_ms[rows[i].phase].mean = r.phase_ms[rows[i].phase].median = rows[i].ms;
   }
-  brim_ceilings_expose(&r);  // the device alone is not known
+  brim_ceilings_expose(&r);  // the device's own time is unknown
   assert_float_equal(r.phase_ms[BRIM_PHASE_IO].mean, 3, 0);
   r.compute_samples_per_s = 64 / 9e-3;
   brim_ceilings_expose(&r);
@@ -147,7 +147,7 @@ static void test_what_was_waited_for(void **state) {
     sum += r.phase_ms[rows[i].phase].mean;
   }
   assert_float_equal(sum, 10, 1e-9);
-  // 5 ms alone: the device waited for 4 more, while the host neither read nor copied
+  // the device alone takes 5 ms: it waited 4 more, while the host neither read nor copied
   r.compute_samples_per_s = 64 / 5e-3;
   brim_ceilings_expose(&r);
   assert_float_equal(r.phase_ms[BRIM_PHASE_IO].mean, 0.6, 1e-9);
@@ -157,7 +157,7 @@ static void test_what_was_waited_for(void **state) {
   assert_true(r.phase_used[BRIM_PHASE_H2D]);
 }
 
-// A power cap is how the card is set up; heat is not, and such a trial is not to be trusted.
+// A power cap belongs to the card's configuration. Heat does not, so such a trial is not reliable.
 static void test_what_the_sampler_saw(void **state) {
   (void)state;
   brim_gpu_usage usage = {.gpu_percent = 97,
@@ -221,7 +221,7 @@ static void test_what_cannot_fit_is_not_tried(void **state) {
   assert_int_equal(r.steps, 0);
   assert_true(isnan(r.samples_per_s));
   brim_result_deinit(&r);
-  // a size no machine has, without a limit
+  // a size that no machine has, without a limit
   setting = with(&f, "batch_size", 1 << 28);
   options.memory_limit = 0;
   setting.value[brim_work_knob(f.work, "prefetch")] = 64;
@@ -232,7 +232,7 @@ static void test_what_cannot_fit_is_not_tried(void **state) {
   fixture_close(&f);
 }
 
-// No batch is advised that the data cannot fill; memory decides where it is what ends it.
+// No batch is advised that the data cannot fill. If memory ends the list of batches, the message names memory.
 static void test_advice_within_the_set(void **state) {
   (void)state;
   fixture f;
@@ -259,7 +259,7 @@ static void test_advice_within_the_set(void **state) {
   assert_non_null(strstr(r.message, "batch_size 100 is the largest that fits"));
   assert_null(strstr(r.message, "training set"));
   brim_result_deinit(&r);
-  // the set's own size is not what ends it when the next larger one does not fit
+  // the set's size does not end the list if the next larger batch does not fit
   int64_t set = 1;
   assert_int_equal(brim_work_largest_batch(f.work, &setting, UINT64_MAX, &set), 500);
   assert_int_equal(set, 500);
@@ -292,7 +292,7 @@ static void test_failures_are_classed_and_the_next_trial_runs(void **state) {
   fixture_close(&f);
 }
 
-// A step that the set cannot fill is no measurement of the setting: it is reported, not run.
+// A step that the set cannot fill does not measure the setting: it is reported, not run.
 static void test_a_batch_larger_than_the_set(void **state) {
   (void)state;
   static const struct {

@@ -1,6 +1,6 @@
-// A scripted GPU behind a fake NVML. The script is a list of states with their start times, from which every figure follows
-// (energy, GPM counters, utilisation of the last sixth of a second). The clock is the machine's or the test's own. One per
-// test program; threads may read while a test writes.
+// A scripted GPU behind a fake NVML. The script is a list of states with start times; every figure follows from it
+// (energy, GPM counters, utilisation of the last sixth of a second). The clock is the machine's or the test's own. One
+// per test program; threads may read while a test writes.
 #ifndef BRIM_TESTS_MONITOR_FAKE_NVML_H_
 #define BRIM_TESTS_MONITOR_FAKE_NVML_H_
 
@@ -21,7 +21,7 @@ typedef struct fake_nvml_state {
   unsigned long long reasons;  // NVML's bits
 } fake_nvml_state;
 
-// Idle; at work; at work while too hot, at three fifths of the clock.
+// Idle; busy; busy and too hot, at three fifths of the clock.
 static const fake_nvml_state FAKE_NVML_IDLE = {
     .power_w = 75, .clock_mhz = 345, .temperature_c = 30, .reasons = BRIM_NVML_REASON_IDLE};
 static const fake_nvml_state FAKE_NVML_BUSY = {.gpu = 100,
@@ -81,10 +81,10 @@ static struct {
   const char *known_uuid;
   int64_t energy_step_ns;               // the counter moves this often; 0 = at once
   unsigned long long energy_offset_mj;  // subtracted: a counter that starts again
-  double gpm_scale;                     // 1; another one for counters that went wrong
-  int code[FAKE_NVML_CALL_COUNT];       // what the call answers; 0 = it works
+  double gpm_scale;                     // 1; another value for wrong counters
+  int code[FAKE_NVML_CALL_COUNT];       // status of each call; 0 = success
   int metric_code[16];                  // by GPM's id
-  bool lost;                            // every call says so
+  bool lost;                            // every call reports it lost
   int calls[FAKE_NVML_CALL_COUNT], inits, shutdowns;
   fake_nvml_sample samples[FAKE_NVML_SAMPLES];
 } fake_nvml;
@@ -102,7 +102,7 @@ static inline int64_t fake_nvml_now(void) {
   return now;
 }
 
-// A state from `after_ns` after the reset on. Call it in order of time.
+// Starts a state `after_ns` after the reset. Call it in order of time.
 static inline void fake_nvml_at(int64_t after_ns, fake_nvml_state state) {
   pthread_mutex_lock(&fake_nvml_lock);
   int i = fake_nvml.state_count;
@@ -115,13 +115,13 @@ static inline void fake_nvml_at(int64_t after_ns, fake_nvml_state state) {
   assert_true(i < FAKE_NVML_STATES);
 }
 
-// A state from now on, for tests that choose the moment by what they do.
+// Starts a state now, for tests that choose the moment by their own actions.
 static inline void fake_nvml_becomes(fake_nvml_state state) {
   fake_nvml_at(fake_nvml_now() - fake_nvml.start_ns, state);
 }
 
-// Resets everything: at work since ever, and every call works. `own_time`: the clock starts at 1000 s and moves only by
-// fake_nvml_pass.
+// Resets everything: busy from the start, and every call works. `own_time`: the clock starts at 1000 s and moves only
+// by fake_nvml_pass.
 static inline void fake_nvml_reset(bool own_time) {
   pthread_mutex_lock(&fake_nvml_lock);
   memset(&fake_nvml, 0, sizeof fake_nvml);
@@ -190,7 +190,7 @@ static inline double fake_nvml_integral(size_t member, int64_t from, int64_t to)
 
 //---------------------------------- the library ----------------------------------
 
-// Locks; the caller unlocks by fake_nvml_leave.
+// Locks; the caller unlocks with fake_nvml_leave.
 static inline int fake_nvml_enter(fake_nvml_call call) {
   pthread_mutex_lock(&fake_nvml_lock);
   fake_nvml.calls[call]++;

@@ -1,4 +1,4 @@
-// The live view's host and processes over made-up trees of /proc and /sys, and recordings of views.
+// The live view's host and processes over fake trees of /proc and /sys, and recordings of views.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -67,7 +67,7 @@ static void test_host(void **state) {
                  "  eth0: 5000 1 0 0 0 0 0 0 7000 1 0 0 0 0 0 0\n"
                  "veth12: 5000 1 0 0 0 0 0 0 7000 1 0 0 0 0 0 0\n");
   brim_top_host_open(&s, root, 100 * FAKE_TOP_S);
-  // too soon: what is now is known, what is over time is not
+  // the first reading has present values; rates need a second one
   brim_top_host_read(&s, 100 * FAKE_TOP_S, &h);
   assert_true(isnan(h.cpu_percent) && isnan(h.disk_read) && isnan(h.quota_throttled_percent));
   assert_true(h.memory_total == 1000 * 1024 && h.memory_used == 600 * 1024);
@@ -99,10 +99,10 @@ static void test_host(void **state) {
   brim_top_host_read(&s, 103 * FAKE_TOP_S, &h);
   assert_true(isnan(h.cpu_percent) && isnan(h.disk_read) && isnan(h.network_rx));
   assert_true(same(h.network_tx, 1000));
-  assert_true(h.quota_throttled_percent == 0);  // no period has passed
+  assert_true(h.quota_throttled_percent == 0);  // no period of the quota has passed
 }
 
-// Version 1 of control groups; a container that sees the host's path and its own root alone.
+// Version 1 of control groups; a container that sees the host's path and only its own root.
 static void test_quota_v1(void **state) {
   (void)state;
   brim_top_host_state s;
@@ -116,7 +116,7 @@ static void test_quota_v1(void **state) {
   write_file("h2", "sys/fs/cgroup/cpu,cpuacct/cpu.stat", "nr_periods 20\nnr_throttled 20\n");
   brim_top_host_read(&s, 101 * FAKE_TOP_S, &h);
   assert_true(h.quota_cores == 0.5 && h.quota_throttled_percent == 100);
-  // no quota at all
+  // without a quota
   write_file("h3", "proc/self/cgroup", "0::/\n");
   write_file("h3", "sys/fs/cgroup/cpu.max", "max 100000\n");
   brim_top_host_open(&s, "h3", 100 * FAKE_TOP_S);
@@ -228,7 +228,7 @@ static void read_after(brim_top_source *source, double seconds, brim_top_view *v
   assert_ok(source->read(source->ctx, BRIM_TOP_WANT_ALL, view));
 }
 
-// The machine's own namespace: the driver's numbers are those of /proc.
+// The machine's own namespace: process ids of the driver are those of /proc.
 static void test_processes(void **state) {
   (void)state;
   const char *root = "p1";
@@ -240,7 +240,7 @@ static void test_processes(void **state) {
   fake_top_reset(2);
   add_compute(0, 4711, 5000);
   add_compute(1, 4711, 6000);
-  add_compute(0, 9999, BRIM_NVML_UNKNOWN);  // of another container, its size not told
+  add_compute(0, 9999, BRIM_NVML_UNKNOWN);  // in another container, with an unknown size
   fake_top.gpu[0].graphics[0] = (brim_nvml_process){.pid = 4711, .used_bytes = 5000};
   fake_top.gpu[0].graphics[1] = (brim_nvml_process){.pid = 8888, .used_bytes = 77};
   fake_top.gpu[0].graphics_count = 2;
@@ -272,7 +272,7 @@ static void test_processes(void **state) {
   assert_true(p->user[0] == '\0' && p->command[0] == '\0');
   assert_string_equal(find(&view, 8888, 0)->type, "G");
   assert_string_equal(find(&view, 7777, 1)->type, "M");
-  // nothing used since; the number now belongs to another process
+  // its id now belongs to another process, which has not used the GPU
   write_process(root, 4711, "other", "0::/\n");
   write_stat(root, 4711, 5, (unsigned long long)(4900 * hz), 1);
   read_after(&top, 1, &view);
@@ -280,7 +280,7 @@ static void test_processes(void **state) {
   assert_true(isnan(p->sm_percent) && isnan(p->cpu_percent));
   assert_string_equal(p->command, "other");
   assert_true(p->container[0] == '\0');
-  // it ends
+  // the process ends
   fake_top.gpu[0].compute_count = fake_top.gpu[1].compute_count = 0;
   fake_top.gpu[0].graphics_count = fake_top.gpu[1].mps_count = 0;
   read_after(&top, 1, &view);
@@ -289,7 +289,7 @@ static void test_processes(void **state) {
   brim_top_close(&top);
 }
 
-// Without a GPU: those that use the CPU most, the busiest ten of all.
+// Without a GPU: the ten processes that use the CPU most.
 static void test_busiest(void **state) {
   (void)state;
   const char *root = "p9";
@@ -307,7 +307,7 @@ static void test_busiest(void **state) {
   brim_top_view_init(&view);
   open_at(root, &api, &top);
   read_after(&top, 1, &view);
-  for (unsigned pid = 5000100; pid < 5000130; pid++) {  // the last is a thread of the kernel
+  for (unsigned pid = 5000100; pid < 5000130; pid++) {  // the last one is a kernel thread
     const unsigned n = pid - 5000100;
     write_stat(root, pid, 1000 + (unsigned long long)(hz * n / 10), 10, n == 29 ? 0 : 10);
   }
@@ -323,8 +323,8 @@ static void test_busiest(void **state) {
   brim_top_close(&top);
 }
 
-// A container with numbers of its own: a process is believed to be the driver's only if it has a GPU
-// open. One that merely has the same number stays unnamed.
+// A container with its own process ids: a process is matched with the driver's only if it has a GPU open. A process
+// that merely has the same id stays unnamed.
 static void test_other_namespace(void **state) {
   (void)state;
   const char *root = "p2";
@@ -336,7 +336,7 @@ static void test_other_namespace(void **state) {
   write_link(root, "proc/5000030/fd/0", "/dev/null");
   write_link(root, "proc/5000030/fd/7", "/dev/nvidia0");
   write_link(root, "proc/5000031/fd/0", "/dev/null");
-  // 5000032 has no fd folder: its files cannot be looked at
+  // 5000032 has no fd folder: its open files are unknown
   fake_top_reset(1);
   for (unsigned pid = 5000030; pid < 5000034; pid++) add_compute(0, pid, 100);
   brim_nvml_api api = fake_top_api();
@@ -361,7 +361,7 @@ static void test_other_namespace(void **state) {
   brim_top_close(&top);
 }
 
-// More than the first guess holds, by the new call and by the old one; rubbish rows are left out.
+// More processes than the first buffer holds, by the new call and by the old one; invalid rows are left out.
 static void test_many_processes(void **state) {
   (void)state;
   for (int old = 0; old < 2; old++) {
@@ -419,7 +419,7 @@ static void test_no_memory(void **state) {
 
 //---------------------------------- this machine ----------------------------------
 
-// Whatever it is, with or without a GPU: it opens, reads and closes, and the host is known.
+// This machine, with or without a GPU: the view opens, reads and closes, and the host's values are known.
 static void test_here(void **state) {
   (void)state;
   brim_top_source top;
@@ -465,7 +465,7 @@ static void test_recording(void **state) {
     fake_top.gpu[7].power_mw = 100000u + 1000u * (unsigned)i;
     read_after(&top, 1, &view);
     append_view(&file, &view);
-    if (i == 0) brim_str_append(&file, "\n");  // an empty line is nothing
+    if (i == 0) brim_str_append(&file, "\n");  // empty lines are skipped
   }
   brim_top_close(&top);
   assert_ok(brim_fs_write("record.jsonl", file.data, file.len));
@@ -480,13 +480,13 @@ static void test_recording(void **state) {
   assert_status(top.read(top.ctx, 0, &view), BRIM_EEND);
   assert_status(top.read(top.ctx, 0, &view), BRIM_EEND);
   brim_top_close(&top);
-  // stopped in the middle of the last line
+  // the recording stopped in the middle of the last line
   assert_ok(brim_fs_write("cut.jsonl", file.data, file.len - 100));
   assert_ok(brim_top_open_recording("cut.jsonl", &top));
   for (int i = 0; i < 2; i++) assert_ok(top.read(top.ctx, 0, &view));
   assert_status(top.read(top.ctx, 0, &view), BRIM_EEND);
   brim_top_close(&top);
-  // a line that is wrong is named
+  // the message names the bad line
   brim_str_append(&file, "{\"schema\": \"brim.top/1\", \"when_s\": []}\n");
   assert_ok(brim_fs_write("bad.jsonl", file.data, file.len));
   assert_ok(brim_top_open_recording("bad.jsonl", &top));
@@ -500,7 +500,7 @@ static void test_recording(void **state) {
   brim_top_view_deinit(&view);
 }
 
-// A full disk cuts a line off anywhere, also where NULs follow; the readings behind it are shown.
+// A full disk cuts a line off at any byte, also with NULs after it; later readings are still shown.
 static void test_torn_lines(void **state) {
   (void)state;
   brim_top_source top;

@@ -1,4 +1,4 @@
-// Traces made by hand, and the rows, gaps and causes that come of them.
+// Hand-made traces, and the rows, gaps and causes computed from them.
 #include "profile/profile_rows.h"
 
 #include <math.h>
@@ -61,7 +61,7 @@ static const brim_profile_row *row(const brim_profile *p, brim_profile_list list
 
 //---------------------------------- the host's clock ----------------------------------
 
-// 100 us: 10 waiting, 60 forward with an op of 50 in it, a copy of 5 inside that, 25 in no phase.
+// 100 us: 10 waiting, 60 forward with an op of 50 in it, a copy of 5 inside the op, 25 outside of phases.
 static void host_step(brim_trace *t, int step, double at, double longer) {
   add_host(t, BRIM_TRACE_STEP, BRIM_PHASE_COUNT, step, at, at + 100 + longer);
   add_host(t, BRIM_TRACE_PHASE, BRIM_PHASE_IO, step, at + 5, at + 15);
@@ -79,7 +79,7 @@ static void test_host_rows(void **state) {
   for (int i = 0; i < 5; i++) host_step(&t, i, 1000 * i, i < 2 ? 400 : 0);
   t.steps = 5;
   brim_trace_sort(&t);
-  p.step_ms = 0.1;  // the two that were disturbed do not count
+  p.step_ms = 0.1;  // the two disturbed steps do not count
   assert_ok(brim_profile_host_rows(&t, &p));
   brim_profile_finish(&p);
   near(p.traced_ms, 0.1);
@@ -99,7 +99,7 @@ static void test_host_rows(void **state) {
   brim_trace_deinit(&t);
 }
 
-// Traced steps are slower than untraced ones: the rows are of the untraced step.
+// Traced steps are slower than untraced ones: rows are scaled to the untraced step.
 static void test_host_rows_are_of_the_step(void **state) {
   (void)state;
   brim_trace t;
@@ -155,7 +155,7 @@ static void map_step(brim_trace *t) {
   brim_trace_sort(t);
 }
 
-// The same recorded, from `at` on: 100 us, of which 90 in kernels.
+// The same step recorded, from `at` on: 100 us, of which 90 in kernels.
 static void recorded_step(brim_trace *t, double at) {
   add_kernel(t, "augment", at, at + 10);
   add_kernel(t, "pad", at + 10, at + 20);
@@ -244,7 +244,7 @@ static void test_device_rows(void **state) {
   near(row(&p, BRIM_PROFILE_KERNELS, "kernel", "gemm")->count, 2);
   assert_string_equal(row(&p, BRIM_PROFILE_KERNELS, "kernel", "gemm")->op, "");
   assert_string_equal(row(&p, BRIM_PROFILE_KERNELS, "kernel", "pad")->op, "conv");
-  // of the convolution's 1000, by the 10 and 50 us op by op; the other op has one kernel
+  // the convolution's 1000 are split like its kernels op by op, 10 and 50 us; the other op has one kernel
   near(row(&p, BRIM_PROFILE_KERNELS, "kernel", "pad")->flops, 1000.0 / 6);
   near(row(&p, BRIM_PROFILE_KERNELS, "kernel", "gemm")->flops, 1000 + 5000.0 / 6);
   assert_true(isnan(row(&p, BRIM_PROFILE_KERNELS, "kernel", "augment")->flops));
@@ -288,7 +288,7 @@ static void test_copies_and_what_of_them_shows(void **state) {
     e->device = 0;
     e->copy = BRIM_TRACE_COPY_H2D;
     e->bytes = 4096;
-    e->pageable = i == LEAD;  // one of the three that count
+    e->pageable = i == LEAD;  // one of the three steps that count
   }
   rows_of(&t, 0.1, &p);
   near(p.sum_ms[BRIM_PROFILE_KERNELS], 0.1);
@@ -324,7 +324,7 @@ static void test_exchanges_and_what_of_them_shows(void **state) {
   brim_trace_deinit(&t);
 }
 
-// Steps of 100 us with one gap of 30 before the last kernel, during which the host did something.
+// Steps of 100 us with one gap of 30 before the last kernel. The host does something in the gap.
 static void causes(brim_trace_kind kind, brim_phase phase, double from, double to,
                    uint32_t correlation, brim_gap_cause expected) {
   brim_trace t;
@@ -361,7 +361,7 @@ static void test_causes_of_gaps(void **state) {
   causes(BRIM_TRACE_KIND_COUNT, BRIM_PHASE_COUNT, 0, 0, 0, BRIM_GAP_UNKNOWN);
 }
 
-// A traced step of 100 us that takes 94 untraced: 6 of its gaps are the tracer's.
+// A traced step of 100 us that takes 94 untraced: the tracer caused 6 us of its gaps.
 static void test_what_tracing_costs_is_no_gap(void **state) {
   (void)state;
   brim_trace t;
@@ -372,7 +372,7 @@ static void test_what_tracing_costs_is_no_gap(void **state) {
   near(p.gap_ms, 0.004);
   near(p.sum_ms[BRIM_PROFILE_KERNELS], 0.094);
   brim_profile_deinit(&p);
-  // more than the gaps have: kernels stay as they are, and the sum says so
+  // the tracer caused more than the gaps: kernels keep their time, and the sum exceeds 100 %
   rows_of(&t, 0.08, &p);
   near(p.gap_ms, 0);
   near(brim_profile_sum_percent(&p, BRIM_PROFILE_KERNELS), 112.5);
@@ -380,7 +380,7 @@ static void test_what_tracing_costs_is_no_gap(void **state) {
   brim_trace_deinit(&t);
 }
 
-// Kernels that nothing is known of: all steps count, from the first to the end.
+// No kernels are known: all steps count, from the first to the end.
 static void test_steps_that_cannot_be_told_apart(void **state) {
   (void)state;
   brim_trace t;
@@ -428,18 +428,19 @@ static void test_event_rows(void **state) {
   (void)state;
   brim_profile p;
   event_rows(0.1, 0.07, &p);
-  near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->ms, 0.04);  // without what events show themselves
+  // without the cost of the events themselves
+  near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->ms, 0.04);
   near(row(&p, BRIM_PROFILE_OPS, "op", "optimizer")->ms, 0.02);
   near(row(&p, BRIM_PROFILE_LAYERS, "other", "optimizer")->ms, 0.02);
   near(p.sum_ms[BRIM_PROFILE_OPS], 0.1);
   near(p.sum_ms[BRIM_PROFILE_LAYERS], 0.1);
   near(p.sum_ms[BRIM_PROFILE_PHASES], 0.1);
   brim_profile_deinit(&p);
-  event_rows(0.03, 0.03, &p);  // recorded it takes half as long as op by op
+  event_rows(0.03, 0.03, &p);  // a recorded step takes half as long as op by op
   near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->ms, 0.02);
   near(p.sum_ms[BRIM_PROFILE_OPS], 0.03);
   brim_profile_deinit(&p);
-  event_rows(0.06, 0.03, &p);  // the phase before them keeps its time
+  event_rows(0.06, 0.03, &p);  // the phase before them does not change
   near(row(&p, BRIM_PROFILE_OPS, "op", "conv")->ms, 0.02);
   near(p.sum_ms[BRIM_PROFILE_OPS], 0.06);
   brim_profile_deinit(&p);
@@ -467,7 +468,7 @@ static void test_ceilings(void **state) {
   near(rows[1].ceiling_share, 0.5);
   assert_string_equal(rows[2].ceiling, "");
   assert_true(isnan(rows[2].ceiling_share));
-  // Faster than a ceiling: memory that was a cache, products whose ceiling is wrong. No share.
+  // Faster than a ceiling: memory was a cache, or the ceiling of products is wrong. Then there is no share.
   p.result.ceilings.gemm_bf16_flops = 1e11;
   p.result.ceilings.copy_bytes_per_s = 1e8;
   brim_profile_ceilings(&p, "bf16");
@@ -475,7 +476,7 @@ static void test_ceilings(void **state) {
   assert_true(isnan(rows[0].ceiling_share));
   assert_string_equal(rows[1].ceiling, "in cache");
   assert_true(isnan(rows[1].ceiling_share));
-  // Measured while other programs had most of the machine: nothing is a share of that.
+  // Measured while other programs had most of the machine: no share of a ceiling is given.
   p.result.ceilings.gemm_bf16_flops = 1e12;
   p.result.ceilings.load = 0.7;
   brim_profile_ceilings(&p, "bf16");

@@ -1,7 +1,7 @@
-// The tables of rl_fused.h as plain loops in host memory, for tests alone: what kernels are compared with,
-// and what a device that passes for a GPU offers. Sums are taken in double; numbers are rounded where the
-// general path has tensors of the type: activations, outputs and their gradients. A part of an update that
-// has z is REST, another is WHOLE. `run` spoils the states that a fused rollout need not write.
+// The tables of rl_fused.h as plain loops in host memory, for tests alone: the reference for kernels, and the kernels
+// of a fake GPU. Sums are in double; numbers are rounded where the general path stores tensors of the type:
+// activations, outputs and their gradients. A part of an update with z is REST, another is WHOLE. `run` overwrites the
+// states that a fused rollout need not write.
 #ifndef BRIM_TESTS_ENV_FUSED_PLAIN_H_
 #define BRIM_TESTS_ENV_FUSED_PLAIN_H_
 
@@ -42,12 +42,12 @@ static inline int32_t fused_plain_width(const brim_fused_net *n, int layer) {
   return layer == 0 ? n->inputs : layer < BRIM_FUSED_LAYERS ? n->hidden : n->outputs;
 }
 
-// One row on its way: what each layer reads and gives.
+// One row on its way: input and output of each layer.
 typedef struct fused_plain_row {
-  float x[1024];  // what the first layer reads; wider inputs are the caller's
+  float x[1024];  // input of the first layer; the caller keeps wider ones
   float h[2][BRIM_FUSED_MAX_HIDDEN];
   float y[BRIM_FUSED_MAX_OUTPUTS], dy[BRIM_FUSED_MAX_OUTPUTS];
-  float g[2][BRIM_FUSED_MAX_HIDDEN];  // gradients by what the hidden layers gave before activation
+  float g[2][BRIM_FUSED_MAX_HIDDEN];  // gradients before the hidden layers' activations
   bool
       exact;  // y is not rounded to the type: kernels keep outputs in f32, the general path does not
 } fused_plain_row;
@@ -61,7 +61,7 @@ static inline float fused_plain_slope(int32_t act, float h) {
   return act == BRIM_ACT_TANH ? 1.0f - h * h : h > 0.0f ? 1.0f : 0.0f;
 }
 
-// Numbers of a layer before its activation.
+// The sums of a layer, before its activation.
 static inline void fused_plain_layer(const brim_fused_net *n, int layer, const float *x,
                                      double *z) {
   const int32_t in = fused_plain_width(n, layer), out = fused_plain_width(n, layer + 1);
@@ -101,7 +101,7 @@ static inline void fused_plain_forward(const brim_fused_net *n, const void *inpu
   fused_plain_rest(n, z, r);
 }
 
-// g of both hidden layers from dy.
+// Computes g of both hidden layers from dy.
 static inline void fused_plain_backward(const brim_fused_net *n, fused_plain_row *r) {
   for (int layer = 1; layer >= 0; layer--) {
     const int32_t out = fused_plain_width(n, layer + 2);
@@ -121,7 +121,7 @@ static inline void fused_plain_backward(const brim_fused_net *n, fused_plain_row
 
 //---------------------------------- gradients ----------------------------------
 
-// Sums over rows of a network's gradients.
+// A network's gradients, summed over rows.
 typedef struct fused_plain_sums {
   double *weight[BRIM_FUSED_LAYERS], *bias[BRIM_FUSED_LAYERS];
 } fused_plain_sums;
@@ -156,7 +156,7 @@ static inline void fused_plain_add(const brim_fused_net *n, fused_plain_sums *s,
   }
 }
 
-// Weights of the layers from `first` on, and all biases.
+// Gradients of weights of the layers from `first` on, and of all biases.
 static inline void fused_plain_write(const brim_fused_net *n, const fused_plain_sums *s,
                                      int first) {
   for (int layer = 0; layer < BRIM_FUSED_LAYERS; layer++) {
@@ -181,7 +181,7 @@ static inline float fused_plain_scale(const brim_ppo_net *net) {
   return (float)(net->state[BRIM_STATE_GRAD_SCALE] * net->state[BRIM_STATE_LOSS_SCALE]);
 }
 
-// dy of row i * agents + agent of the actor.
+// Computes dy of row i * agents + agent of the actor.
 static inline void fused_plain_policy(const fused_plain_work *p, int64_t row, fused_plain_row *r) {
   const brim_ppo_losses *l = &p->w->losses;
   const brim_ppo_shape *s = p->shape;
@@ -203,7 +203,7 @@ static inline void fused_plain_policy(const fused_plain_work *p, int64_t row, fu
   for (int32_t a = 0; a < s->act; a++) r->dy[a] = x[a];
 }
 
-// dy of row i of the critic.
+// Computes dy of row i of the critic.
 static inline void fused_plain_value(const fused_plain_work *p, int64_t row, fused_plain_row *r) {
   const brim_ppo_losses *l = &p->w->losses;
   const int32_t rewards = p->shape->rewards;
@@ -220,7 +220,7 @@ static inline void fused_plain_value(const fused_plain_work *p, int64_t row, fus
 
 //---------------------------------- updates ----------------------------------
 
-// `row` of a minibatch, of the rows that the part has.
+// Finds `row` of a minibatch among the rows of the part.
 static inline int64_t fused_plain_input_row(const fused_plain_work *p, const brim_fused_part *part,
                                             int64_t row, bool actor) {
   const int64_t agents = actor ? p->shape->agents : 1;
@@ -315,7 +315,7 @@ static inline brim_status fused_plain_update_as(const brim_ppo_shape *shape,
                               .shift = l->moments ? l->moments->shift : 0.0f,
                               .adv_scale = l->moments ? l->moments->scale : 1.0f,
                               .exact = exact};
-  // a caller's scratch is written, as a kernel would
+  // writes into the caller's scratch, as a kernel may
   if (work->scratch) memset(work->scratch, 0xFF, 256);
   BRIM_TRY(fused_plain_part(&p, &work->actor, true));
   return fused_plain_part(&p, &work->critic, false);
@@ -360,7 +360,7 @@ typedef struct fused_plain_rollout {
   brim_collect_layout at;
   brim_ppo_shape ppo;
   uint64_t *mask;  // (envs, agents)
-  void *outputs;   // (envs * agents, outputs) of the actor
+  void *outputs;   // outputs of the actor: (envs * agents, outputs)
 } fused_plain_rollout;
 
 static inline int32_t fused_plain_can(const brim_collect_shape *shape,
@@ -374,7 +374,7 @@ static inline int32_t fused_plain_can(const brim_collect_shape *shape,
          fused_plain_way(actor) == BRIM_FUSED_WHOLE;
 }
 
-// The inputs of the networks for `count` rows from `first` on; actors only of steps.
+// The inputs of the networks for `count` rows from `first` on; the actor's only for steps.
 static inline brim_status fused_plain_see(const fused_plain_rollout *p, int64_t first,
                                           int64_t count, bool acting) {
   const brim_fused_net *n = &p->w->actor;
@@ -423,7 +423,7 @@ static inline brim_status fused_plain_step(const fused_plain_rollout *p, int32_t
   return brim_collect_cpu()->step(p->where, p->shape, p->block, t);
 }
 
-// Final states that were reached, and state T.
+// The critic's inputs of the final states that were reached, and of state T.
 static inline brim_status fused_plain_see_ends(const fused_plain_rollout *p) {
   const int64_t envs = p->at.envs, steps = p->at.steps;
   const int32_t *final = (const int32_t *)(const void *)(p->block + p->at.final);
@@ -435,7 +435,7 @@ static inline brim_status fused_plain_see_ends(const fused_plain_rollout *p) {
   return BRIM_OK;
 }
 
-// The block has no states between the first and state T, and no final ones: what reads them sees it.
+// Fills the states between the first and state T, and the final states, with garbage: a reader of them would show.
 static inline void fused_plain_forget(const fused_plain_rollout *p) {
   const size_t row = p->at.state_bytes * (size_t)p->at.envs;
   char *states = p->block + p->at.states;

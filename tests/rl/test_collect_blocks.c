@@ -1,5 +1,5 @@
-// Blocks of collected rollouts: saved and continued, cut into rollouts and threads, evaluated, added up,
-// refused. On the CPU and, where there is a GPU, on CUDA.
+// Blocks of collected rollouts: saved and continued, cut into rollouts and threads, evaluated, summed, refused. On the
+// CPU and, if there is a GPU, on CUDA.
 #include "collect_test.h"
 
 #include <math.h>
@@ -33,7 +33,7 @@ static void assert_same_carried(camp *a, camp *b) {
     assert_non_null(y);
     camp_get(a, a->block + a->at.saved[i].offset, x, bytes);
     camp_get(b, b->block + b->at.saved[i].offset, y, bytes);
-    if (i == 1) {  // when the last rollout began
+    if (i == 1) {  // at the start of the last rollout
       ((brim_collect_clock *)(void *)(x + a->at.clock - a->at.saved[1].offset))->now = 0;
       ((brim_collect_clock *)(void *)(y + b->at.clock - b->at.saved[1].offset))->now = 0;
     }
@@ -55,7 +55,7 @@ static void move_saved(camp *from, camp *to) {
   }
 }
 
-// The spans in `saved` are enough to continue, also in a block of another length.
+// Saving only the spans in `saved` suffices to continue, also in a block of another length.
 static void a_saved_block_continues(void **state) {
   (void)state;
   for (int n = 0; n < 2; n++) {
@@ -70,7 +70,7 @@ static void a_saved_block_continues(void **state) {
       move_saved(g, &other);
       camp_run(&other, 1, 0);
       assert_same_carried(&other, &whole);
-      // and all of the rollout in the same form of block
+      // and in a block of the same form the whole rollout is equal
       camp_run(&whole, 1, 0);
       camp_prepare(g, &shape);
       move_saved(&other, g);
@@ -88,7 +88,7 @@ static void a_saved_block_continues(void **state) {
   }
 }
 
-// Rollouts of 24 steps are those of 8 and of 1, one behind the other.
+// Rollouts of 24 steps equal three of 8, and 24 of 1.
 static void the_length_of_rollouts_changes_no_bit(void **state) {
   (void)state;
   static const int32_t steps[] = {8, 1};
@@ -143,7 +143,7 @@ static void threads_change_no_bit(void **state) {
   }
 }
 
-// Environments do not see each other: more of them change nothing for the first ones.
+// Environments are independent: adding more does not change the first ones.
 static void more_environments_change_no_bit(void **state) {
   (void)state;
   for (int n = 0; n < 2; n++) {
@@ -192,7 +192,7 @@ static void cpu_and_cuda_have_the_same_bits(void **state) {
   }
 }
 
-// A rollout that is recorded once and launched again and again continues like one that is not.
+// A rollout that is recorded once and launched repeatedly continues like one that is not recorded.
 static void recorded_rollouts_are_the_same(void **state) {
   (void)state;
   if (!world.device || !brim_device_has_graphs(world.device)) {
@@ -227,7 +227,7 @@ static void recorded_rollouts_are_the_same(void **state) {
 
 //---------------------------------- evaluation ----------------------------------
 
-// Every environment the first action that its mask allows.
+// Gives every environment the first action that its mask allows.
 static void act_first(camp *g, int32_t t) {
   const int64_t rows = (int64_t)g->shape.num_envs * brim_collect_sizes(&g->shape).agents;
   const size_t bytes = (size_t)rows * sizeof(uint64_t);
@@ -252,8 +252,8 @@ static void act_first(camp *g, int32_t t) {
   free(action);
 }
 
-// The episodes of an evaluation are those of the rollouts' `evaluate` under the policy whose outputs are all
-// 0: the same random numbers, the same sums, the same figures.
+// The episodes of an evaluation equal those of the rollouts' `evaluate` with a policy whose outputs are all 0: the same
+// random numbers, sums and figures.
 static void an_evaluation_is_that_of_evaluate(void **state) {
   (void)state;
   enum { EPISODES = 60 };
@@ -346,7 +346,7 @@ static void an_ended_episode_stays(void **state) {
   }
 }
 
-// Held-out streams: no start of one is a start of another, or of training.
+// Held-out streams: none of their starts equals another one, or one of training.
 static void held_out_streams_are_apart(void **state) {
   (void)state;
   EACH_CAMP(g, "cartpole") {
@@ -379,7 +379,7 @@ static void held_out_streams_are_apart(void **state) {
 
 static void near(double a, double b) { assert_true(fabs(a - b) <= 1e-9 * (1 + fabs(b))); }
 
-// Sums are those of the episodes, counted one by one as their environment counts them.
+// Sums equal the episodes, counted one by one as their environment counts them.
 static void sums_are_those_of_the_episodes(void **state) {
   (void)state;
   EACH_CAMP(g, "drift") {
@@ -402,7 +402,7 @@ static void sums_are_those_of_the_episodes(void **state) {
         shape.row->count(shape.env.bytes, shape.episode_length, &episode[e], raw + e, want.figures);
       }
       free(a);
-      if (i == 99) camp_tally(g, 0);  // a look at it changes nothing
+      if (i == 99) camp_tally(g, 0);  // reading the tally changes nothing
     }
     const brim_collect_tally has = camp_tally(g, 1), none = camp_tally(g, 0);
     assert_true(want.terminated > 20);
@@ -422,7 +422,7 @@ static void sums_are_those_of_the_episodes(void **state) {
   }
 }
 
-// Agents of an environment draw apart: with one draw for all they would differ only where masks do.
+// Agents of an environment draw separately: with a common draw they would differ only through their masks.
 static void agents_draw_apart(void **state) {
   (void)state;
   enum { ENVS = 500 };
@@ -435,13 +435,13 @@ static void agents_draw_apart(void **state) {
     const int32_t *action = (const int32_t *)(void *)(a + g->at.action);
     int apart = 0;
     for (int e = 0; e < ENVS; e++) apart += action[3 * e] != action[3 * e + 1];
-    assert_in_range(apart, ENVS * 5 / 10, ENVS * 8 / 10);  // two of three
+    assert_in_range(apart, ENVS * 5 / 10, ENVS * 8 / 10);  // two thirds
     free(a);
     camp_clear(g);
   }
 }
 
-// An action that does not exist ends the episode as diverged, its environment alone.
+// An action that does not exist ends the episode as diverged, in that environment only.
 static void unknown_actions_diverge(void **state) {
   (void)state;
   static const int32_t bad[] = {-1, 3, INT32_MAX, INT32_MIN};
@@ -487,7 +487,7 @@ static const char *no_problem(const void *values) {
   return NULL;
 }
 
-// A plug-in's row may have sizes that its header has no room for, and find nothing wrong with them.
+// A plug-in's environment may have sizes that its own header refuses, and not report them.
 static void capacities_are_kept(void **state) {
   (void)state;
   brim_collect_layout at;

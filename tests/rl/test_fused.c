@@ -1,7 +1,7 @@
-// Fused updates on CUDA against plain loops (fused_plain.h), over shapes of all kinds: gradients of every
-// layer, what is left for the caller, sums of losses, values, and the same bits every time. Cases keep away
-// from where a loss has an edge (clipped or not), which rounding would decide. Without a GPU the loops are
-// compared with differences of the loss alone.
+// Fused updates on CUDA against plain loops (fused_plain.h), over shapes of all kinds: gradients of every layer,
+// outputs for the caller, sums of losses, values, and the same bits every time. Cases stay away from the edges of a
+// loss (clipped or not), where rounding would decide. Without a GPU only the loops are checked, by differences of the
+// loss.
 #include "ppo_test.h"
 
 #include "fused_plain.h"
@@ -12,7 +12,7 @@ static const double SMALL = 3e6;  // multiplications of a forward pass
 
 typedef struct net_data {
   float *weight[BRIM_FUSED_LAYERS], *bias[BRIM_FUSED_LAYERS], *input;
-  int64_t rows, seen;  // of the minibatch; of `input`
+  int64_t rows, seen;  // rows of the minibatch; rows of `input`
 } net_data;
 
 typedef struct fused_data {
@@ -85,7 +85,7 @@ static void make_net(int i, int which, fused_data *d) {
   }
 }
 
-// Old log probabilities and values a known way from the present ones.
+// Old log probabilities and values at a known distance from the present ones.
 static void make_past(fused_data *d) {
   const brim_ppo_shape *s = &d->shape;
   const brim_ppo_scale scale = brim_ppo_scale_of(d->has_norm ? &d->norm : NULL);
@@ -94,7 +94,7 @@ static void make_past(fused_data *d) {
     const int64_t at = (int64_t)d->rows[k / s->agents] * s->agents + k % s->agents;
     const uint64_t mask = d->masked == 2 ? d->mask[k] : d->masked ? d->allowed[at] : ~0ull;
     brim_fused_net f = d->net[0];
-    f.dtype = BRIM_F32;  // the numbers are f32 here, whatever they are rounded to
+    f.dtype = BRIM_F32;  // the numbers are in f32, rounded or not
     fused_plain_forward(&f, d->data[0].input, d->listed ? at : k, r);
     float x[BRIM_FUSED_MAX_OUTPUTS];
     memcpy(x, r->y, sizeof x);
@@ -122,7 +122,7 @@ static void make_past(fused_data *d) {
   brim_free(r);
 }
 
-// Shape and choices of a case.
+// Shape and options of a case.
 static void plan_case(int i, fused_data *d) {
   memset(d, 0, sizeof *d);
   brim_ppo_shape *s = &d->shape;
@@ -140,7 +140,7 @@ static void plan_case(int i, fused_data *d) {
   d->huber = i % 4 == 1 ? 0.9f : 0.0f;
 }
 
-// The loops alone are no kernel: without a GPU small cases run and one in fifteen of the others.
+// Without a GPU no kernel is tested: small cases run, and one in fifteen of the others.
 static bool left_out(bool has_cuda, int i) {
   fused_data d;
   double work = 0;
@@ -441,7 +441,7 @@ static void test_updates_are_those_of_plain_loops(void **state) {
   assert_true(ways[BRIM_FUSED_WHOLE] > 10 && ways[BRIM_FUSED_REST] > 10);
 }
 
-// All gradients that an update writes, one behind the other, and how many; `to` NULL: how many alone.
+// Collects all gradients that an update writes, and returns their number; `to` NULL: only the number.
 static int64_t take_gradients(ppo_place *p, const brim_fused_update *u, float *to) {
   const brim_fused_part *parts[NETS] = {&u->actor, &u->critic};
   int64_t count = 0;
@@ -450,7 +450,7 @@ static int64_t take_gradients(ppo_place *p, const brim_fused_update *u, float *t
     const brim_fused_net *n = &part->net;
     const int l = k % BRIM_FUSED_LAYERS;
     const bool weights = k % ARRAYS < BRIM_FUSED_LAYERS;
-    if (weights && part->z && l < 2) continue;  // the caller's
+    if (weights && part->z && l < 2) continue;  // the caller computes these
     const int64_t all = layer_rows(n, l) * (weights ? layer_columns(n, l) : 1);
     const float *from = weights ? n->weight_grad[l] : n->bias_grad[l];
     if (to) ppo_take(p, to + count, from, (size_t)all * sizeof *to);
@@ -571,8 +571,8 @@ static float first_bias_gradient(ppo_place *p, const brim_fused_part *part) {
   return x;
 }
 
-// An input that is no number reaches the outputs through either activation, and gradients from there: the
-// step is skipped, and its rows are counted.
+// A NaN in the input reaches the outputs through either activation, and from there the gradients: the step is skipped,
+// and its rows are counted.
 static void test_no_number_gives_none(void **state) {
   fused_places *places = *state;
   for (int i = 0; i < CASES; i++) {
@@ -602,7 +602,7 @@ static void test_no_number_gives_none(void **state) {
   }
 }
 
-// Row 0 allows nothing and others not the last action, whose output is infinite: the gradients are numbers.
+// Row 0 allows no action. Other rows forbid the last action, whose output is infinite. The gradients are still finite.
 static void forbid(fused_data *d) {
   const int32_t last = d->shape.act - 1;
   const int64_t each = (int64_t)d->shape.steps * d->shape.envs * d->shape.agents;

@@ -1,6 +1,6 @@
-// Fused rollouts on CUDA against the CPU: the actions that a rollout drew, stepped by the CPU's environments,
-// give the same bits of everything but log probabilities. Those are compared with an actor in double
-// precision. Without a GPU there is nothing to test.
+// Fused rollouts on CUDA against the CPU: the CPU's environments, stepped with the rollout's actions, give the same
+// bits of everything but log probabilities. Those are compared with an actor in double precision. Without a GPU there
+// is nothing to test.
 #include <math.h>
 
 #include "collect_test.h"
@@ -20,7 +20,7 @@ typedef struct fused_case {
   const char *name;
   brim_collect_shape shape;
   int32_t inputs, hidden, outputs, act, critic_inputs;
-  int32_t masks;  // 1: with `allowed`
+  int32_t masks;  // 1: with the mask `allowed`
 } fused_case;
 
 // Number n of case i, between `low` and `high`.
@@ -94,7 +94,7 @@ static fused_actor *actor_of(const fused_case *c) {
 
 //---------------------------------- a run on the GPU ----------------------------------
 
-// A rollout's memory on the GPU and what came of it, here.
+// A rollout's memory on the GPU, and its results on the host.
 typedef struct fused_run {
   camp g;
   const brim_fused_rollout_table *table;
@@ -182,7 +182,7 @@ static void get_guarded(fused_run *r, const void *from, void *to, size_t bytes) 
   for (size_t i = bytes; i < bytes + GUARD; i++) assert_int_equal(((uint8_t *)to)[i], 0xFF);
 }
 
-// One rollout, into memory that is all ones, and its results.
+// Runs one rollout, in memory that is filled with ones.
 static void run_once(fused_run *r) {
   assert_ok(brim_device_fill(r->g.device, r->work.actor_seen, 0xFF, r->actor_bytes));
   assert_ok(brim_device_fill(r->g.device, r->work.critic_seen, 0xFF, r->critic_bytes));
@@ -211,8 +211,8 @@ static void assert_same(const void *a, const void *b, size_t bytes, const char *
   fail_msg("case %d: %s: byte %zu of %zu differs", i, what, at, bytes);
 }
 
-// The inputs of the networks for a slot of the CPU's block; actors only of steps. Masks that were not asked
-// for are the CPU's.
+// Compares the inputs of the networks with a slot of the CPU's block; the actor's only for steps. Masks that the
+// rollout does not store are the CPU's.
 static void compare_seen(const fused_run *r, camp *cpu, const fused_case *c, int32_t slot, int i) {
   const size_t envs = (size_t)cpu->at.envs, rows = envs * (size_t)cpu->at.agents;
   const size_t actor = rows * (size_t)c->inputs * 2, critic = envs * (size_t)c->critic_inputs * 2;
@@ -240,7 +240,7 @@ static void compare_seen(const fused_run *r, camp *cpu, const fused_case *c, int
   free(mask);
 }
 
-// Final states: those that were reached as the CPU sees them, the others untouched.
+// Compares final states: reached ones with the CPU's, the others must be untouched.
 static int32_t compare_finals(const fused_run *r, camp *cpu, const fused_case *c, int i) {
   const brim_collect_layout *at = &cpu->at;
   const int32_t *final = (const int32_t *)(const void *)(r->block + at->final);
@@ -268,7 +268,7 @@ static int32_t compare_finals(const fused_run *r, camp *cpu, const fused_case *c
   return count;
 }
 
-// The CPU steps by the actions that were drawn.
+// The CPU steps with the drawn actions.
 static int32_t compare_rollout(const fused_run *r, camp *cpu, const fused_case *c, int i) {
   const brim_collect_layout *at = &cpu->at;
   const size_t steps = (size_t)at->steps * (size_t)at->envs, actions = steps * (size_t)at->agents;
@@ -328,7 +328,7 @@ static void probabilities(const fused_case *c, const fused_actor *a, const uint1
   for (int32_t j = 0; j < act; j++) out[j] /= sum;
 }
 
-// Some of the rows: the log probability, and that the draw falls where the action's share lies.
+// Checks some of the rows: the log probability, and that the random number falls into the action's share.
 static void compare_actor(const fused_run *r, const fused_case *c, const fused_actor *a, int i) {
   enum { ROWS = 400 };
   const brim_collect_layout *at = &r->g.at;
@@ -386,10 +386,10 @@ static void rollouts_are_those_of_the_cpu(void **state) {
     free(actor);
   }
   if (!fused_has_room(world.device)) return;
-  assert_true(finals > 1000 && ended > 300);  // both ends of an episode were there
+  assert_true(finals > 1000 && ended > 300);  // both kinds of end occurred
 }
 
-// However environments are divided, and whenever it runs.
+// The division of environments and the moment of a run change nothing.
 static void bits_do_not_depend_on_blocks(void **state) {
   (void)state;
   static const int32_t blocks[] = {0, 0, 1, 3, 50};
@@ -416,7 +416,7 @@ static void bits_do_not_depend_on_blocks(void **state) {
   }
 }
 
-// More environments than a team of warps has lanes for: each block works through groups of them.
+// More environments than a team of warps has lanes: each block works through several groups.
 static void groups_of_environments_follow_each_other(void **state) {
   (void)state;
   need_gpu();
@@ -438,7 +438,7 @@ static void groups_of_environments_follow_each_other(void **state) {
   free(actor);
 }
 
-// Outputs that are no numbers: the first action, and each row is counted.
+// NaN outputs: the first action is taken, and each row is counted.
 static void bad_rows_are_counted(void **state) {
   (void)state;
   need_gpu();

@@ -21,17 +21,17 @@ static const char yaml[] =
     "log: {interval: 1}\n"
     "seed: 5\n";
 
-static volatile sig_atomic_t stop;  // after a failed evaluation, where poor.stops
+static volatile sig_atomic_t stop;  // set after a failed evaluation if poor.stops
 
 // The workload's own table, with a device behind it that runs out of memory.
 static struct {
   const brim_workload_table *real;
   brim_workload_table table;
-  int64_t fail_step;    // the step to this fails, once
-  int fail_evaluation;  // so many fail
+  int64_t fail_step;    // the step to this number fails, once
+  int fail_evaluation;  // this many evaluations fail
   int64_t most;         // a larger micro-batch cannot be built; 0 = any can
-  int64_t batch;        // that was built last
-  bool stops;           // a stop is asked for when an evaluation fails
+  int64_t batch;        // size of the last build
+  bool stops;           // a failing evaluation also requests a stop
 } poor;
 
 static brim_status poor_configure(void *work, const brim_setting *setting) {
@@ -224,9 +224,9 @@ static void mid_run(void) {
   assert_int_equal(r.steps, 15);
   assert_int_equal(poor.batch, 8);
   assert_non_null(strstr(said, "out of memory at step 6: micro-batch 16 -> 8"));
-  assert_null(strstr(said, "no longer bit-identical"));  // it continues from what it wrote itself
+  assert_null(strstr(said, "no longer bit-identical"));  // it continues from its own log
   assert_true(file_has("whole", "log.jsonl", "\"event\":\"adapt\",\"epoch\":2,\"step\":6"));
-  // stop after it, and resume in a new process
+  // stop after the change, and resume in a new process
   reset();
   poor.fail_step = 7;
   assert_ok(run("parts", false, 9, NULL, 0, &r));
@@ -238,7 +238,7 @@ static void mid_run(void) {
   assert_same_file("whole/model.safetensors", "parts/model.safetensors");
   assert_same_file("whole/last.safetensors", "parts/last.safetensors");
   assert_true(file_has("parts", "log.jsonl", "\"event\":\"adapt\",\"epoch\":2,\"step\":6"));
-  // with another effective batch the checkpoint's micro-batches do not count
+  // with another effective batch, the micro-batches in the checkpoint are ignored
   const char *const other[] = {"data.batch_size=20"};
   reset();
   assert_ok(run("parts", true, 16, other, 1, &r));
@@ -298,7 +298,7 @@ static int64_t last_adapted(const char *folder) {
   return batch;
 }
 
-// Smaller micro-batches do not help every failure. A resumed run does not continue with what did not help.
+// Smaller micro-batches do not help every failure. A resumed run does not keep a change that did not help.
 static void test_in_vain(void **state) {
   (void)state;
   brim_run_result r;
@@ -311,9 +311,10 @@ static void test_in_vain(void **state) {
   assert_non_null(
       strstr(brim_status_detail(), "no memory to evaluate; no smaller micro-batch fits"));
   assert_null(
-      strstr(brim_status_detail(), "continue with --resume"));  // it says what resuming begins with
+      // the message has the setting that a resumed run begins with
+      strstr(brim_status_detail(), "continue with --resume"));
   assert_true(file_has("vain", "log.jsonl", "\"step\":5,\"batch_size\":1"));
-  assert_int_equal(last_adapted("vain"), 16);  // as it is continued
+  assert_int_equal(last_adapted("vain"), 16);  // the setting of the resumed run
   reset();
   assert_ok(run("vain", true, 0, NULL, 0, &r));
   assert_int_equal(poor.batch, 16);
@@ -343,7 +344,7 @@ static void test_a_step_and_its_evaluation(void **state) {
   (void)state;
   brim_run_result r;
   reset();
-  poor.fail_step = 5;  // the epoch's last
+  poor.fail_step = 5;  // the last step of the epoch
   poor.fail_evaluation = 1;
   assert_ok(run("both", false, 0, NULL, 0, &r));
   assert_int_equal(poor.batch, 4);

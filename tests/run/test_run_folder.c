@@ -87,7 +87,7 @@ static void test_foreign_checkpoint(void **state) {
   }
 }
 
-// Files that the run does not write are left alone, such as a log that is off.
+// Names that this run does not write are left alone, such as a log that is turned off.
 static void test_other_files_stay(void **state) {
   (void)state;
   brim_run_result r;
@@ -96,7 +96,7 @@ static void test_other_files_stay(void **state) {
   put("beside", "log.txt", "mine");
   put("beside", "log.x.csv", "mine");
   put("beside", "log.csv", "mine");
-  put("beside", "log.csv.tmp.999999999.0", "mine");  // named like one of brim's that was left over
+  put("beside", "log.csv.tmp.999999999.0", "mine");  // named like a leftover temporary of brim's
   job j = {.folder = "beside", .overrides = {"training.epochs=1", "log.csv=false"}};
   assert_ok(run(&j, &r));
   assert_text("beside", "notes.txt", "mine");
@@ -132,7 +132,7 @@ static void test_folder_of_01(void **state) {
   char *config = text_of("old", "config.yaml");
   assert_true(brim_str_starts(config, "# written by brim train"));
   const char *rest = strchr(config, '\n') + 1;
-  // a comment in it, or another order, means that a person wrote it
+  // a comment in it, or another order, shows that a person wrote it
   char noted[8192];
   j.resume = true;
   snprintf(noted, sizeof noted, "%s# my note\n", rest);
@@ -148,7 +148,7 @@ static void test_folder_of_01(void **state) {
   assert_ok(run(&j, &r));
   assert_int_equal(r.epochs, 2);
   assert_false(exists("old", "lock"));
-  // overwritten where the caller says so, as before
+  // overwritten if the caller asks for it, as before
   put("old", "lock", "4194305\n");
   j.resume = false;
   assert_ok(run(&j, &r));
@@ -156,7 +156,7 @@ static void test_folder_of_01(void **state) {
 
 //---------------------------------- logs that fail ----------------------------------
 
-static const char *blocked;  // made a folder at step 3, and a file again at step 9
+static const char *blocked;  // turned into a folder at step 3, and back at step 9
 static void block(void *ctx, const brim_run_steps *steps) {
   (void)ctx;
   char kept[128];
@@ -170,7 +170,7 @@ static void block(void *ctx, const brim_run_steps *steps) {
   }
 }
 
-// A folder takes the place of log.jsonl for a while: one warning, and no row is lost.
+// log.jsonl is a folder for a while: one warning, and no row is lost.
 static void test_blocked_log(void **state) {
   (void)state;
   brim_run_result r;
@@ -227,7 +227,7 @@ static void test_log_that_stays_blocked(void **state) {
   assert_true(exists("blocked", "model.safetensors"));
 }
 
-// A disk that is full for the logs alone: event files and rows are cut short by a file-size limit.
+// The disk is full for the logs only: a limit on the size of files cuts event files and rows short.
 static struct rlimit usual;
 static void fill_disk(void *ctx, const brim_run_steps *steps) {
   (void)ctx;
@@ -256,7 +256,7 @@ static void test_full_disk(void **state) {
   char *text = text_of("full", "log.jsonl");
   assert_int_equal(count_of(text, "\"event\":\"steps\""), (int)r.steps);
   for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
-    assert_int_equal(line[strlen(line) - 1], '}');  // no half line within
+    assert_int_equal(line[strlen(line) - 1], '}');  // only whole lines
   }
   brim_free(text);
 }
@@ -266,7 +266,7 @@ static void test_full_disk(void **state) {
 static void remove_folder(void *ctx, const brim_run_steps *steps) {
   (void)ctx;
   if (steps->step != 3) return;
-  fresh("moved");  // moved away in one go: a checkpoint may be on its way to it
+  fresh("moved");  // moved in one rename: a checkpoint may be about to enter it
   assert_int_equal(rename("gone", "moved"), 0);
 }
 

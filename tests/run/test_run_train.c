@@ -1,4 +1,4 @@
-// The training loop: files it leaves, resuming, stopping, logs without doubles.
+// The training loop: its files, resuming, stopping, logs without duplicates.
 #include <math.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -107,7 +107,7 @@ static void test_best_and_last_are_two_files(void **state) {
   assert_int_equal(r.best_epoch, 1);
   assert_same_file("one/best.safetensors", "one/last.safetensors");
   assert_false(brim_fs_same("one/best.safetensors", "one/last.safetensors"));
-  // where they cannot be one file, each is written
+  // if they cannot be one file, both are written
   assert_int_equal(chmod("one/last.safetensors", 0600), 0);
   assert_ok(run("one", false, 16, NULL, &s, &r));
   assert_same_file("one/best.safetensors", "one/last.safetensors");
@@ -120,7 +120,7 @@ static void test_cut_and_resumed_equals_whole(void **state) {
   assert_ok(run("cut", false, 20, NULL, &s, &r));
   assert_int_equal(r.steps, 20);
   assert_true(brim_fs_exists("cut/model.safetensors"));
-  assert_true(r.partial);  // 16 steps are an epoch
+  assert_true(r.partial);  // an epoch has 16 steps
   assert_true(train_of(&r, "loss") > 0 && train_of(&r, "loss") < 10);
   assert_true(train_of(&r, "accuracy") > 0 && train_of(&r, "accuracy") <= 1);
   assert_ok(run("cut", true, 0, NULL, &s, &r));
@@ -147,7 +147,7 @@ static void test_stop_flag_saves_and_says_so(void **state) {
   assert_same("whole", "stopped", "model.safetensors");
 }
 
-// A run killed after its last checkpoint has logged further than it can resume: no row twice.
+// A run killed after its last checkpoint has logged steps after it. Resuming writes no row twice.
 static void test_log_rows_after_the_checkpoint_are_dropped(void **state) {
   (void)state;
   seen s;
@@ -181,7 +181,7 @@ static double csv_field(const char *folder, int row, int field) {
   return value;
 }
 
-// The epoch that was cut in the middle reports what the uninterrupted one did, to the last digit.
+// The epoch that was cut in the middle reports the uninterrupted run's figures, to the last digit.
 static void test_a_resumed_epoch_reports_the_whole_epoch(void **state) {
   (void)state;
   for (int row = 1; row <= 3; row++) {
@@ -213,7 +213,7 @@ static void test_divergence_is_an_error_and_never_best(void **state) {
   assert_true(r.skipped_steps > 0);
 }
 
-// Dead weights do not replace a checkpoint, also when the first epoch kills them.
+// Weights that became NaN do not replace a checkpoint, even if the first epoch kills them.
 static void test_dead_weights_are_not_saved(void **state) {
   (void)state;
   const char *const overrides[] = {"optimizer=sgd(lr=1e9)", "training.epochs=1"};
@@ -232,7 +232,7 @@ static brim_status bad_evaluate(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
-// Training figures and an accuracy that look fine do not make up for an evaluation that does not.
+// Good training figures and accuracy do not make up for an evaluation that is not finite.
 static const brim_workload_table *counted_table;
 static int evaluations;
 
@@ -278,7 +278,7 @@ static void test_eval_interval(void **state) {
     int evaluated;
   } rows[] = {{"training.eval_interval=1", 5},
               {"training.eval_interval=2", 3},   // 2, 4 and the last
-              {"training.eval_interval=0", 1}};  // the last
+              {"training.eval_interval=0", 1}};  // only the last
   for (size_t i = 0; i < 3; i++) {
     fixture f;
     char folder[32];
@@ -310,7 +310,8 @@ static void test_stale_temporaries_go(void **state) {
   const pid_t pid = (1 << 22) + 1;  // above the kernel's limit: no process ever has it
   seen s;
   brim_run_result r;
-  assert_ok(run("stale", false, 3, NULL, &s, &r));  // brim tidies up only in folders of its own
+  // brim removes leftovers only in its own folders
+  assert_ok(run("stale", false, 3, NULL, &s, &r));
   char gone[64], living[64], dated[64];
   snprintf(gone, sizeof gone, "stale/last.safetensors.tmp.%ld.0", (long)pid);
   snprintf(living, sizeof living, "stale/last.safetensors.tmp.%ld.0", (long)getppid());
@@ -445,7 +446,7 @@ static void test_unwritable_folder_is_a_clear_error(void **state) {
 
 //---------------------------------- loss scale and algorithms ----------------------------------
 
-// Metrics of a workload whose every step was skipped, at this loss scale.
+// Metrics of a workload that skipped every step, at this loss scale.
 static double scale_now;
 static int64_t skipped_now;
 
@@ -457,7 +458,7 @@ static brim_status skipping_metrics(void *work, bool reset, brim_work_metrics *o
   return BRIM_OK;
 }
 
-// A skipped step lowers the loss scale: only where there is nothing left to lower the run is lost.
+// A skipped step lowers the loss scale. The run is lost only if the scale cannot go lower.
 static void test_a_loss_scale_in_search_is_no_failure(void **state) {
   (void)state;
   static const struct {
@@ -503,11 +504,12 @@ static brim_status fake_put(void *impl, const char *text) {
   snprintf(taken, sizeof taken, "%s", text);
   brim_alloc_stats stats;
   brim_alloc_get_stats(&stats);
-  prepared_before = stats.live_bytes[BRIM_MEM_PLANNED] > 0;  // a net would be there already
+  // a network would have planned memory already
+  prepared_before = stats.live_bytes[BRIM_MEM_PLANNED] > 0;
   return BRIM_OK;
 }
 
-// The algorithms of a checkpoint are taken over before the network is built.
+// A checkpoint's algorithms are set before the network is built.
 static void test_algorithms_come_before_the_network(void **state) {
   (void)state;
   for (int resumed = 0; resumed < 2; resumed++) {
@@ -532,7 +534,7 @@ static void test_algorithms_come_before_the_network(void **state) {
 }
 
 int main(void) {
-  // the order matters: later tests compare with the first one's files
+  // the order matters: later tests compare with files of the first one
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_run_leaves_its_files),
       cmocka_unit_test(test_best_and_last_are_two_files),

@@ -1,12 +1,12 @@
-// The truth test of recommendations in short (bench_recommend has it in full), and what a race promises
-// besides: the budget, failures, one setting.
+// The truth test of recommendations in short (bench_recommend has it in full), and further promises of a race: the
+// budget, failures, one setting.
 #include "test.h"
 #include "tune/truth.h"
 
 static double share(int part, int whole) { return (double)part / whole; }
 
-// Bounds are the ones of the full test, less what chance takes from so few sweeps (three standard
-// errors); the seeds are fixed, so the test always says the same.
+// The bounds are those of the full test, less three standard errors for so few sweeps. The seeds are fixed, so the test
+// always gives the same result.
 static void test_recommendations_are_true(void **state) {
   (void)state;
   static const double levels[] = {0.02, 0.10, 0.20, 0.40};
@@ -32,7 +32,7 @@ static void test_recommendations_are_true(void **state) {
   assert_true(share(quiet.right, quiet.sweeps) >= 0.97 - 0.030);
   assert_true(share(loud.right, loud.sweeps) >= 0.90 - 0.090);
   assert_true(share(quiet.gaps_certain, quiet.gaps) >= 0.95);
-  // intervals of one sweep share its machine: about as many are independent as there are sweeps
+  // intervals of one sweep share its machine, so only about as many are independent as there are sweeps
   assert_true(share(all.ratios_covered, all.ratios) >= 0.93 - 0.025);
   assert_true(share(all.ratios_covered, all.ratios) <= 0.97 + 0.015);
   assert_true(share(all.rates_covered, all.rates) >= 0.93 - 0.025);
@@ -44,7 +44,7 @@ static brim_result_visit visit(double rate, double spread, double seconds) {
       .samples_per_s = rate, .log_se = spread, .samples = 10, .seconds = seconds};
 }
 
-// `visits`: those of each setting are added to it.
+// `visits` counts the visits of each setting.
 static void run(brim_race *race, const double *rates, double spread, size_t *visits) {
   for (int64_t next; (next = brim_race_next(race)) >= 0;) {
     visits[next]++;
@@ -69,7 +69,7 @@ static void test_a_quiet_machine_is_cheap(void **state) {
   brim_race_destroy(race);
 }
 
-// Settings that are the same: the budget ends it, both stay possible, and one is named.
+// Equal settings: the budget ends the race, both stay possible, and one is named.
 static void test_the_budget_ends_a_tie(void **state) {
   (void)state;
   brim_race *race;
@@ -86,7 +86,7 @@ static void test_the_budget_ends_a_tie(void **state) {
   brim_race_destroy(race);
 }
 
-// Three times slower for one visit: the setting is not lost.
+// One visit is three times slower: the setting is not lost.
 static void test_a_burst_does_not_lose_the_best(void **state) {
   (void)state;
   brim_race *race;
@@ -99,12 +99,12 @@ static void test_a_burst_does_not_lose_the_best(void **state) {
   }
   assert_int_equal(brim_race_best(race), 1);
   brim_interval gain = brim_race_ratio(race, 1, 0);
-  assert_float_equal(gain.value, 1.3, 0.01);  // the burst hardly moves it
+  assert_float_equal(gain.value, 1.3, 0.01);  // the burst changes it little
   assert_true(gain.low > 1.1);
   brim_race_destroy(race);
 }
 
-// Visits of unequal cost: when a race has ended, one that gets the same visits has ended too.
+// Visits of unequal cost: when a race has ended, a race that gets the same visits has ended too.
 static void test_a_race_that_is_read_is_over(void **state) {
   (void)state;
   for (unsigned seed = 1; seed < 40; seed++) {
@@ -186,7 +186,7 @@ static void test_what_a_visit_tells(void **state) {
   const double ms[] = {10, 11, 9, 10, 10, 30, 10, 9, 11, 10};
   brim_trial_location at;
   assert_ok(brim_trial_locate(ms, 10, &at));
-  assert_float_equal(exp(at.log_time), 10, 0.3);  // the slow one hardly counts
+  assert_float_equal(exp(at.log_time), 10, 0.3);  // the slow round hardly counts
   assert_true(at.log_se > 0 && at.log_se < 0.05);
   assert_ok(brim_trial_locate(ms, 1, &at));
   assert_float_equal(exp(at.log_time), 10, 1e-9);

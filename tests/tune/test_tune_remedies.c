@@ -1,5 +1,5 @@
-// Remedies are measured beside the setting itself: a workload whose steps take as long as a script says, so
-// that what each remedy is worth is known. The clock is the script's, too: a busy machine adds nothing to it.
+// Remedies are measured beside the setting itself. The workload's steps take as long as a script says, so the worth of
+// each remedy is known. The clock is scripted too: a busy machine does not disturb it.
 #include <math.h>
 #include <stdatomic.h>
 
@@ -16,14 +16,14 @@ static brim_workload_table scripted;
 static const brim_workload_table *real;
 static int workers_knob, batch_knob, cache_knob;
 static int64_t now_workers, now_batch, now_cache, now_step;
-static int64_t kept_steps;  // in memory, from an earlier visit
+static int64_t kept_steps;  // in the cache since an earlier visit
 static bool cache_helps;
-static int with_workers;  // settings that were built
+static int with_workers;  // settings that were built with workers
 static bool workers_fail;
 static int steps_made;
 
-// The linker's --wrap puts this clock in place of base_clock.c's. Each look at it costs a little time, so
-// that whatever waits for it ends.
+// The linker's --wrap puts this clock in place of base_clock.c's. Each reading advances it a little, so that every wait
+// ends.
 enum { TICK_NS = 200 };
 static _Atomic int64_t scripted_ns = 1000000000;
 
@@ -96,7 +96,7 @@ static void test_a_remedy_is_measured(void **state) {
   open_scripted(&f);
   brim_setting setting = brim_work_setting(f.work);
   run_own(&f, &setting, &r);
-  r.cores = 4;  // of any machine
+  r.cores = 4;  // independent of this machine
   const brim_remedy_options options = {.setting = &setting, .trial = trial};
   assert_ok(brim_remedies_measure(subject_of(&f), &options, &r, 1, 0));
   assert_true(r.finding_count > 0);
@@ -107,7 +107,7 @@ static void test_a_remedy_is_measured(void **state) {
   assert_true(atoi(first->value) > 0);
   assert_true(first->cost_ms > 0.5 * r.total_ms.median && first->cost_ms < r.total_ms.median);
   assert_string_equal(first->try_knob, "");
-  // what is known is not measured again
+  // a remedy with a known gain is not measured again
   brim_result both[2] = {r, r};
   for (size_t i = 0; i < both[1].knob_count; i++) {
     if (strcmp(both[1].knobs[i].name, "num_workers") == 0) {
@@ -125,7 +125,7 @@ static void test_a_remedy_is_measured(void **state) {
   close_scripted(&f);
 }
 
-// Samples are kept as they are read: what that is worth shows after a first pass, and it is the better one.
+// The cache fills while samples are read, so its gain shows after a first pass. It is the better remedy here.
 static void test_a_cache_is_filled_first(void **state) {
   (void)state;
   fixture f;
@@ -150,7 +150,7 @@ static void test_a_cache_is_filled_first(void **state) {
   close_scripted(&f);
 }
 
-// A remedy that cannot run is no remedy, and no reason to fail.
+// A remedy that cannot run is skipped, and causes no failure.
 static void test_a_remedy_that_fails(void **state) {
   (void)state;
   fixture f;
@@ -167,7 +167,7 @@ static void test_a_remedy_that_fails(void **state) {
   close_scripted(&f);
 }
 
-// Steps that do not fit into the budget are not made, and what was left out is named.
+// Steps beyond the budget are not made, and a message names the remedies left out.
 static void test_the_budget_bounds_each_probe(void **state) {
   (void)state;
   fixture f;
@@ -203,7 +203,7 @@ static void test_a_gain_is_more_than_the_spread(void **state) {
       {{1.0, 1.0}, {1.3, 1.2}, 0.01, 0.25, 2},  // the pairs agree
       {{1.0, 1.0}, {1.5, 1.0}, 0.01, 0, 2},     // they do not
       {{1.0, 0}, {1.3, 0}, 0.01, 0.3, 1},      {{1.0, 0}, {1.3, 0}, 0.2, 0, 1},
-      {{1.0, 0}, {1.3, 0}, NAN, 0.3, 1},  // an error that is unknown is none
+      {{1.0, 0}, {1.3, 0}, NAN, 0.3, 1},  // an unknown error is taken as 0
       {{1.0, 0}, {0.9, 0}, 0.5, -0.1, 1},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -217,7 +217,7 @@ static void test_a_gain_is_more_than_the_spread(void **state) {
   }
 }
 
-// A thousand times the environments on a card that is almost empty take no thousand steps' time.
+// On an almost empty card, a thousand times the environments take far less than a thousand times as long.
 static void test_a_step_fills_the_device_first(void **state) {
   (void)state;
   brim_result r;
@@ -248,7 +248,7 @@ static void test_stopped(void **state) {
   brim_remedy_options options = {.setting = &setting, .trial = trial};
   options.trial.stop = &stop;
   assert_status(brim_remedies_measure(subject_of(&f), &options, &r, 1, 0), BRIM_EINTERRUPTED);
-  assert_string_equal(r.findings[0].code, "io_wait");  // what follows without measuring
+  assert_string_equal(r.findings[0].code, "io_wait");  // findings that need no measurement stay
   assert_false(r.findings[0].measured);
   brim_result_deinit(&r);
   close_scripted(&f);

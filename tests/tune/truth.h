@@ -1,9 +1,9 @@
-// A machine and twelve settings whose true speeds are known, for the truth test of recommendations:
-// the race decides what to visit and what to conclude, the timings are made up here.
+// A machine and twelve settings whose true speeds are known, for the truth test of recommendations: the race chooses
+// visits and results, the timings are simulated here.
 //
-// Seeds: 1 to 99,999 were used to choose the race's constants; an earlier choice was also looked at on
-// those from 500,000 and 600,000 on. The record in benchmarks/results uses seeds from 700,000 and from
-// 800,000 on, run once after the constants were chosen. The test uses seeds from 900,000 on.
+// Seeds: 1 to 99,999 were used to choose the race's constants; an earlier choice was also checked with those from
+// 500,000 and 600,000 on. The record in benchmarks/results uses seeds from 700,000 and from 800,000 on, run once after
+// the constants were chosen. The test uses seeds from 900,000 on.
 #ifndef BRIM_TESTS_TUNE_TRUTH_H_
 #define BRIM_TESTS_TUNE_TRUTH_H_
 
@@ -27,11 +27,11 @@ typedef struct truth {
 
 // Counts of a number of simulated sweeps.
 typedef struct truth_score {
-  int sweeps, right, beaten;   // right: within 3 % of the best
-  int ratios, ratios_covered;  // of every setting to the recommended one
-  int gains, gains_covered;    // of the recommended one to the config's own
-  int rates, rates_covered;    // of every setting, as the table has it
-  int gaps, gaps_certain;      // 20 % and more behind the recommended one
+  int sweeps, right, beaten;   // right: the pick is within 3 % of the best
+  int ratios, ratios_covered;  // every setting against the recommended one
+  int gains, gains_covered;    // the recommended one against the config's own
+  int rates, rates_covered;    // every setting, as the table shows it
+  int gaps, gaps_certain;      // at least 20 % behind the recommended one
   int provisional;
   double visits, seconds;  // means; seconds in passes
 } truth_score;
@@ -56,8 +56,8 @@ static inline double truth_log_between(truth *t, double low, double high) {
   return exp(truth_between(t, log(low), log(high)));
 }
 
-// The machine's speed drifts (a wave of 8 to 80 trials, and a random walk), and for a tenth of the time
-// everything is slower by 1.3 to 3.
+// The machine's speed drifts (a wave of 8 to 80 trials, and a random walk), and for a tenth of the time everything is
+// 1.3 to 3 times slower.
 static inline void truth_machine(truth *t) {
   double wave = t->noise * truth_between(t, 0.19, 0.75), walk = 0.5 * t->noise / sqrt(1300.0),
          at = 0;
@@ -66,7 +66,8 @@ static inline void truth_machine(truth *t) {
     at += walk * truth_normal(t);
     t->slow[i] = at + wave * sin(6.283185307179586 * (double)i / period + phase);
   }
-  const double length = 145 / log(30), share = 0.10;  // mean of 5 to 150 samples; of the time
+  // mean burst of 5 to 150 samples; share of the time
+  const double length = 145 / log(30), share = 0.10;
   for (size_t i = 0; i < TRUTH_TIME;) {
     i += (size_t)(-log(truth_uniform(t)) * length * (1 - share) / share);
     size_t end = i + (size_t)truth_log_between(t, 5, 150);
@@ -75,7 +76,7 @@ static inline void truth_machine(truth *t) {
   }
 }
 
-// A factor of 4 from best to worst, the runner-up 5 to 10 % behind, in any order.
+// Rates with a factor of 4 from best to worst, the second 5 to 10 % behind, in any order.
 static inline void truth_init(truth *t, uint64_t seed, double noise) {
   memset(t, 0, sizeof *t);
   t->state = seed * 0x9e3779b97f4a7c15u;
@@ -115,7 +116,7 @@ static inline int truth_ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// The logarithm of what the machine mostly was during the sweep.
+// The logarithm of the machine's usual speed during the sweep.
 static inline double truth_typical(const truth *t) {
   double sorted[TRUTH_TIME];
   memcpy(sorted, t->slow, t->now * sizeof *sorted);

@@ -87,7 +87,7 @@ static void test_of_the_machine(void **state) {
         NULL,
         NULL,
         "40 % of fp32 matrix products, by the plan",
-        "40 % of fp32 matrix products, by the plan\n",  // 150 % of a ceiling: it is wrong
+        "40 % of fp32 matrix products, by the plan\n",  // 150 % of a ceiling: the ceiling is wrong
         "40 % of fp32 matrix products, under 1 % of memory bandwidth, by the plan\n",
         "by the plan, while other programs had 63 % of the CPU",
         "unknown: other programs had 60 % of the machine"};
@@ -111,7 +111,7 @@ static void test_of_the_machine(void **state) {
   }
 }
 
-// An interval is shown where it says something.
+// An interval is shown only if it is informative.
 static void test_intervals(void **state) {
   (void)state;
   brim_result list[RESULTS];
@@ -131,7 +131,7 @@ static void test_intervals(void **state) {
     const char *at = strstr(out.data, "Recommended for training");
     assert_non_null(at);
     contains(at, said[step]);
-    assert_null(strstr(at, "200 %"));  // no share is above all of it
+    assert_null(strstr(at, "200 %"));  // no share exceeds 100 %
     if (step == 1 || step == 2) assert_null(strstr(at, "95 %"));
     brim_str_deinit(&out);
   }
@@ -165,13 +165,13 @@ static void test_summary(void **state) {
   contains(out.data, "Best efficiency");
   contains(out.data, "Recommended for training\n  Batch size:       2048");
   contains(out.data, "the step waits for data (1.50 ms per step, estimated)");
-  assert_null(strstr(out.data, "Accumulation"));  // it was not swept
+  assert_null(strstr(out.data, "Accumulation"));  // not swept
   assert_null(strchr(out.data, '\033'));
   assert_null(strstr(out.data, "nan"));
   brim_str_deinit(&out);
 }
 
-// The whole summary keeps to every width; a GPU's results say GPU%.
+// The whole summary fits every width; results of a GPU show GPU%.
 static void test_widths(void **state) {
   (void)state;
   brim_result list[RESULTS];
@@ -190,7 +190,7 @@ static void test_widths(void **state) {
   }
 }
 
-// However narrow: the star is the last to go, also behind a long status.
+// At any width the star stays to the last, even behind a long status.
 static void test_the_star_stays(void **state) {
   (void)state;
   brim_result list[RESULTS];
@@ -205,7 +205,7 @@ static void test_the_star_stays(void **state) {
   }
 }
 
-// First of all: other programs with their share, and unsteady times. Then the three picks, a line each.
+// First come other programs with their share, and unsteady times. Then the three picks, one line each.
 static void test_doubts_come_first(void **state) {
   (void)state;
   brim_result list[RESULTS];
@@ -236,7 +236,7 @@ static void test_doubts_come_first(void **state) {
     d.now = 2;
     brim_str_deinit(&out);
   }
-  // no "nothing worth fixing" above a setting that is certainly faster
+  // "nothing worth fixing" must not appear if a setting is certainly faster
   char text[256];
   list[1].data_samples_per_s = list[1].compute_samples_per_s = NAN;
   d.now = 1;
@@ -272,7 +272,7 @@ static void test_ceilings_unit(void **state) {
   }
 }
 
-// Not the table alone: every line of the summary. Forward and backward are shown both or neither.
+// Covers every line of the summary, not the table alone. Forward and backward are shown both or not at all.
 static void test_narrow_summary(void **state) {
   (void)state;
   brim_result list[RESULTS];
@@ -301,7 +301,7 @@ static void test_narrow_summary(void **state) {
   }
 }
 
-// Phases as shown add up to the total as shown, though their medians do not.
+// The displayed phases add up to the displayed total, although their medians do not.
 static void test_phases_add_up(void **state) {
   (void)state;
   brim_result r;
@@ -315,7 +315,7 @@ static void test_phases_add_up(void **state) {
   r.total_ms.median = 8;
   for (size_t i = 0; i < 4; i++) {
     sum += brim_ui_phase_ms(&r, (int)phases[i]);
-    // findings say the figures of the table: their parts of a step are no more than the step
+    // findings use the figures of the table: their parts of a step do not exceed the step
     assert_true(brim_result_phase_ms(&r, phases[i]) == brim_ui_phase_ms(&r, (int)phases[i]));
     assert_true(fabs(brim_ui_phase_ms(&r, (int)phases[i]) - means[i] * 0.8) < 1e-9);
   }
@@ -324,7 +324,7 @@ static void test_phases_add_up(void **state) {
   assert_true(fabs(brim_ui_phase_ms(&r, BRIM_PHASE_FORWARD) - 3) < 1e-9);
 }
 
-// The reason is the one that holds, with what to do about it; noise in most rows is reported.
+// The reason given is one that applies, with its remedy; noise in most rows is reported.
 static void test_nothing_recommended(void **state) {
   (void)state;
   brim_result list[3];
@@ -353,7 +353,7 @@ static void test_nothing_recommended(void **state) {
   brim_str_deinit(&out);
 }
 
-// Findings of the recommended setting and of the fastest.
+// Findings of the recommended setting and of the fastest one.
 static void test_both_findings(void **state) {
   (void)state;
   brim_result list[RESULTS];
@@ -370,7 +370,7 @@ static void test_both_findings(void **state) {
   brim_str_deinit(&out);
 }
 
-// Rows of a narrow table still tell which setting they are.
+// A narrow table still shows which setting each row belongs to.
 static void test_swept_knobs_stay(void **state) {
   (void)state;
   brim_result list[4];
@@ -436,7 +436,7 @@ static void test_plan(void **state) {
   contains(out.data, "% of free");
   assert_null(strstr(out.data, "Recomputed"));
   brim_str_clear(&out);
-  // a limit is what shares are of, blocks are counted, and a setting without a plan says why
+  // shares refer to a limit if there is one, blocks are counted, and a setting without a plan has its reason
   list[1].plan.segments = 8;
   list[1].plan.recomputed = 5;
   list[2].failure = BRIM_FAILURE_UNSUPPORTED;
@@ -450,7 +450,7 @@ static void test_plan(void **state) {
   contains(out.data, "Same for all: Precision fp32, parameters 1.0 MiB\n");
   assert_null(strstr(out.data, "9 GiB"));
   brim_str_clear(&out);
-  // eight rows at 80 columns: activations stay, and no line is wider
+  // eight rows at 80 columns: the activations stay, and no line is wider
   static const char *const names[] = {"gradients",   "optimizer state", "activations", "workspace",
                                       "loader ring", "staging",         "metrics"};
   for (int i = 0; i < RESULTS; i++) {
@@ -513,7 +513,7 @@ static void test_out_of_memory(void **state) {
   fail_msg("still failing");
 }
 
-// One of the plans that do not fit is explained, the others are counted; other failures stay.
+// One of the plans that do not fit is explained, the others are counted; other failures stay in the list.
 static void test_too_large_once(void **state) {
   (void)state;
   brim_result list[RESULTS];
@@ -557,7 +557,7 @@ static void test_provisional(void **state) {
     contains(out.data, "Recommended for training (provisional: another may be faster)\n");
     contains(out.data, "Now -> recommended: x1.40 [1.30, 1.50]\n");
     contains(out.data, "batch 1024 and 2048 cannot be told apart\n");
-    // with the recommendation, not after the findings
+    // beside the recommendation, not after the findings
     const char *findings = strstr(out.data, "FINDINGS");
     if (full) assert_true(findings && strstr(out.data, "Why:") < findings);
     d.provisional = false;

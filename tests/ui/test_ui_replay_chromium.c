@@ -1,13 +1,13 @@
-// The replay page played by a browser: on a phone's width in a frame and on a screen's. What is
-// drawn is looked at pixel by pixel for the robot's colours; the console must stay silent and
-// nothing may be fetched. Leaves pictures of both widths for people to look at.
+// The replay page played by a browser: in a frame as wide as a phone, and on a screen. The tests look for the robot's
+// colours pixel by pixel; the console must stay silent, and nothing may be fetched. Leaves pictures of both widths for
+// people to look at.
 #include "chromium.h"
 #include "env/cartpole/cartpole.h"
 #include "env/uav/uav.h"
 #include "replay_training.h"
 #include "replay_trajectories.h"
 
-// Both run after the page's own scripts: what the probe needs, and the probe.
+// Both run after the page's own scripts: the probe's helpers, then the probe.
 static const char tools[] =
     "<script>\n"
     "  function byId(id) { return document.getElementById(id); }\n"
@@ -118,7 +118,7 @@ static const char probe[] =
     "});\n"
     "</script>\n";
 
-// %s: the page
+// %s is the page
 static const char frame[] =
     "<!DOCTYPE html><html><head><meta charset=\"utf-8\"><link rel=\"icon\" href=\"data:,\"></head>"
     "<body><iframe width=\"390\" height=\"844\" src=\"%s#t=1.5\"></iframe>"
@@ -142,8 +142,8 @@ static void make_page(brim_str *page) {
   for (int i = 0; i < 2; i++) brim_trajectory_deinit(&list[i]);
 }
 
-// Frames come by the clock that the browser runs ahead of time for the test; else it would be over
-// before one is drawn.
+// The browser runs the page's clock ahead of time for the test. Frames come by that clock, because otherwise it would
+// be over before one is drawn.
 static const char clock_frames[] =
     "<script>window.requestAnimationFrame = function (draw) {\n"
     "  return setTimeout(function () { draw(performance.now()); }, 16); };</script>\n";
@@ -168,20 +168,20 @@ static void write_played(const char *page, const char *script) {
 
 static void check_seen(const char *text) {
   silent(text);
-  contains(text, "\"playing\":\"false\"");  // the address stops it at a time
+  contains(text, "\"playing\":\"false\"");  // the address stops it at a given time
   contains(text, "\"clock\":\"1.50 / 20.00 s, step 30 / 400\"");
   contains(text, "\"height\":\"0.560\"");  // 0.556 + 0.01 sin 9, rounded as in the page
   contains(text, "\"orange\":true");
   contains(text, "\"blue\":true");
   contains(text, "\"push\":true");   // the arrow of step 25
-  contains(text, "\"still\":true");  // none at the beginning
+  contains(text, "\"still\":true");  // the start has no arrow
   contains(text, "\"turned\":true");
   contains(text, "\"back\":true");
   contains(text, "\"closer\":true");
   contains(text, "\"stepped\":\"step 1 / 400\"");
   contains(text, "\"follow\":\"false\"");
   contains(text, "\"speed\":\"2\xc3\x97\"");
-  contains(text, "\"end\":\"20.00 / 20.00 s \xe2\x80\x93\"");  // the other has ended before
+  contains(text, "\"end\":\"20.00 / 20.00 s \xe2\x80\x93\"");  // the other replay has ended before
   contains(text, "\"badges\":\"- fell at 6.65 s\"");
   contains(text, "\"middle\":\"10.00 / 20.00 s\"");
   contains(text, "\"shown\":\"01\"");
@@ -261,7 +261,7 @@ static const char cart_probe[] =
     "});\n"
     "</script>\n";
 
-// Rolls from side to side; with `fall` the pole tips over until its last frame.
+// A pole that sways from side to side; with `fall` it tips over until the last frame.
 static void make_cart(const brim_scene *scene, brim_trajectory *t, int64_t frames, bool fall) {
   assert_ok(brim_trajectory_init(t, fall ? "Zero policy" : "Policy", scene, 0.02, frames));
   t->frames = frames;
@@ -297,9 +297,9 @@ static void test_cartpole(void **state) {
   contains(text, "\"clock\":\"0.40 / 2.00 s, step 20 / 100\"");
   contains(text, "\"cart\":\"0.841\"");      // sin 1
   contains(text, "\"angle\":\"-0.48\"");     // 0.02 cos 2, in degrees
-  contains(text, "\"colours\":true");        // a cart and its pole
+  contains(text, "\"colours\":true");        // cart and pole
   contains(text, "\"shown\":\"11001100\"");  // views and curves of the first episode
-  contains(text, "\"follow\":true");         // there is nothing to turn or to follow
+  contains(text, "\"follow\":true");         // a cart-pole cannot be turned or followed
   contains(text, "\"still\":true");
   contains(text, "\"moved\":true");
   contains(text, "\"other\":\"step 50 / 50 00110011\"");
@@ -312,8 +312,8 @@ static void test_cartpole(void **state) {
   brim_str_deinit(&page);
 }
 
-// A grid of 6 x 6 cells. %d are x and y of an obstacle, of a cell that is covered from step 1 on, and of a UAV at
-// step 3. Colours are those of the middle of a cell; a UAV's, of a place between the middle and its rim.
+// A grid of 6 x 6 cells. The %d are x and y of an obstacle, of a cell that is covered from step 1 on, and of a UAV at
+// step 3. The probe reads a cell's colour in its middle, a UAV's between its middle and its rim.
 static const char grid_probe[] =
     "<script>\n"
     "window.addEventListener('load', function () {\n"
@@ -345,7 +345,7 @@ static const char grid_probe[] =
     "});\n"
     "</script>\n";
 
-// One obstacle in the north-west corner; one UAV that goes east along the second row from its first cell.
+// One obstacle in the north-west corner; one UAV flies east along the second row from its first cell.
 static void make_grid(const brim_uav_values *v, const brim_scene *scene, brim_trajectory *t) {
   enum { EAST = 2, STATES = 5 };
   const brim_env_track track = brim_env_track_of(brim_env_training(1, 0, 0, 0));
@@ -453,7 +453,8 @@ static void check_training(const char *text) {
   contains(text, "\"over\":\"iteration 20 0.5 *\"");
   contains(text, "\"left\":\"iteration 30 7.5\"");
   contains(text, "\"right\":\"iteration 40 3 *, slider iteration 40, 3\"");
-  contains(text, "\"home\":\"iteration 10 -2 *, step 30 / 400\"");  // the episode stays where it is
+  // Home does not change the episode
+  contains(text, "\"home\":\"iteration 10 -2 *, step 30 / 400\"");
   contains(text, "\"end\":\"iteration 50 4 *, 100%\"");
   contains(text, "\"gone\":\"iteration 30 7.5\"");
   contains(text, "\"line\":\"none\"");
@@ -487,7 +488,7 @@ static void picture(const char *page, const char *file) {
   silent(text);
   brim_free(text);
   assert_ok(brim_fs_size(path, &size));
-  assert_true(size > 20000);  // an empty page has a tenth of that
+  assert_true(size > 20000);  // an empty page has a tenth of this
 }
 
 static void test_pictures(void **state) {

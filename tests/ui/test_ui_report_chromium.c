@@ -1,10 +1,10 @@
-// The report read by a browser: headless Chromium opens a copy of it from disk, in a frame of a
-// phone's width and alone, with a script of the test's added that uses the page as a person would
-// and says what it saw. Its console must stay silent and it must ask for nothing but the files.
+// The report read by a browser: headless Chromium opens a copy from disk, in a frame as wide as a phone and alone. A
+// test script in the page uses it as a person would and reports what it finds. Its console must stay silent, and it may
+// request only the files.
 #include "chromium.h"
 #include "report_results.h"
 
-// Runs after the page's own script. What it finds goes to the frame's parent, or into the page.
+// Runs after the page's own script. Its findings go to the frame's parent, or into the page.
 static const char probe[] =
     "<script>\n"
     "window.addEventListener('load', function () {\n"
@@ -77,7 +77,7 @@ static void contains(const char *text, const char *part) {
   if (!strstr(text, part)) fail_msg("'%s' is not there: %.1500s", part, seen ? seen : text);
 }
 
-// The whole of what a person does, on a phone's width.
+// All actions of a person, at a phone's width.
 static void test_used(void **state) {
   (void)state;
   static brim_result list[GPU_RESULTS];
@@ -92,22 +92,23 @@ static void test_used(void **state) {
   write_text("frame.html", frame);
   char *text = open_page("frame.html");
   silent(text);
-  contains(text, "\"address\":\"r55 descending\"");  // the slowest step: from the address
+  contains(text, "\"address\":\"r55 descending\"");  // the slowest step, from the address
   contains(text, "\"down\":\"r83 r167 descending\"");
   contains(text, "\"one\":1");
   contains(text, "\"bottom\":\"failed\"");
   contains(text, "\"up\":\"r0 ascending\"");
-  contains(text, "\"still\":\"failed\"");  // unknown stays below, either way
+  contains(text, "\"still\":\"failed\"");  // unknown values sort last, in either direction
   contains(text, "\"bytes\":\"r13\"");     // 176.6 GiB is more than 908.2 MiB
-  contains(text, "\"same\":true");         // drawn again it is what was there
+  contains(text, "\"same\":true");         // drawing again gives the same
   contains(text, "\"map\":\"Precision \\\\ Workers 103,799\"");
   contains(text, "\"swap\":\"num_workers\"");
-  contains(text, "\"oom\":true");  // a cell where nothing fits says so after it is drawn again
+  // a cell where nothing fits keeps its text when it is drawn again
+  contains(text, "\"oom\":true");
   contains(text, "\"ladder\":\"13 %\"");
   contains(text, "\"groups\":1");
   contains(text, "\"tip\":\"Batch 1\"");
   contains(text, "\"fits\":true");     // the page does not scroll sideways
-  contains(text, "\"scrolls\":true");  // the table does, in its box
+  contains(text, "\"scrolls\":true");  // the table scrolls in its box
   contains(text, "\"fetched\":0");
   brim_free(text);
   brim_str_deinit(&page);
@@ -129,7 +130,7 @@ static void test_read(void **state) {
   contains(text, "Recommended for training");
   contains(text, "aria-sort=\"descending\"");
   contains(text, "mlp on 8,192 samples of 28x28 u8");
-  // the fastest is on top
+  // the fastest is in the first row
   assert_non_null(strstr(text, "id=\"r13\""));
   assert_true(strstr(text, "id=\"r13\"") < strstr(text, "id=\"r0\""));
   brim_free(text);
@@ -178,7 +179,7 @@ static void make_captions(const char *name, bool gpu) {
   strcpy(picks.beside_text, "but batch_size 1024 changes learning");
   strcpy(picks.reason, "precision bf16 is at least 1.3x faster than fp32");
   brim_ui_report_options how = {.picks = &picks};
-  // a long text about memory far above all that is drawn
+  // a long text about memory far above everything drawn
   for (size_t i = 0; i < CPU_RESULTS && !gpu; i++) list[i].free_bytes = 250.6 * (1 << 30);
   brim_str page;
   brim_str_init(&page);
@@ -187,7 +188,7 @@ static void make_captions(const char *name, bool gpu) {
   brim_str_deinit(&page);
 }
 
-// No text of a chart touches another: on a phone, on a tablet and on a screen, in both languages.
+// No text of a chart touches another: on a phone, a tablet and a screen, in both languages.
 static void test_captions(void **state) {
   (void)state;
   static const char *const pages[] = {"en-cpu", "en-gpu", "ko-cpu", "ko-gpu"};
@@ -228,7 +229,7 @@ static void test_captions(void **state) {
   brim_free(text);
 }
 
-// A console that says something is heard: else the other tests would hold whatever it said.
+// A message on the console is detected: otherwise the other tests could not fail.
 static void test_heard(void **state) {
   (void)state;
   write_text("loud.html",

@@ -1,5 +1,5 @@
-// The ars workload: what a config may say, what a step is, that chunks change nothing, and that a
-// checkpoint is where training stood, to the bit.
+// The ars workload: allowed configs, the parts of a step, chunks that change nothing, and checkpoints that restore the
+// training bit for bit.
 #include <math.h>
 
 #include "engine/engine.h"
@@ -43,7 +43,7 @@ static void test_bad_configs(void **state) {
   refused("model=mlp_policy(depth=3)", NULL, "one hidden layer");
 }
 
-// A chunk that was not asked for is never too large.
+// A default chunk is never too large.
 static void test_chunk_by_default(void **state) {
   (void)state;
   fixture f;
@@ -51,12 +51,12 @@ static void test_chunk_by_default(void **state) {
   assert_ok(fixture_open(&f, "ref", few, NULL, 0));
   assert_int_equal(brim_work_setting(f.work).value[brim_work_knob(f.work, "dir_chunk")], 2);
   fixture_close(&f);
-  // nor is the default in a file that has all values
+  // nor is the default if a file spells out all values
   static const char written[] = "workload: ars\nars: {num_envs: 8, num_dirs: 2, dir_chunk: 8}\n";
   assert_ok(fixture_open(&f, "ref", written, NULL, 0));
   assert_int_equal(brim_work_setting(f.work).value[brim_work_knob(f.work, "dir_chunk")], 2);
   fixture_close(&f);
-  // one that was asked for is cut, and brim says so
+  // a chunk from the config is cut, and brim reports it
   static const char *const asked[] = {"ars.dir_chunk=8", "ars.num_dirs=2"};
   for (int i = 0; i < 2; i++) {
     char said[1024] = "";
@@ -85,7 +85,7 @@ static void test_phases(void **state) {
   fixture_close(&f);
   assert_true(robot_of(&two).push_speed > robot_of(&one).push_speed);
   assert_true(two.episode_length > one.episode_length);
-  // the first has the config's seed, the second other numbers: it may start from the first one's policy
+  // the first run has the config's seed, the second another one: it may start from the first one's policy
   assert_true(one.seed == 0);
   assert_true(two.seed != one.seed);
   assert_int_equal(robot_of(&one).frame_skip, 5);
@@ -146,8 +146,8 @@ static void test_steps(void **state) {
   fixture_close(&f);
 }
 
-// Episodes that were walked to their end, counted again one by one. Pushes carry a policy that does
-// nothing far in some of them and over in others.
+// Follows episodes to their end and counts them again one by one. Pushes carry a passive robot far in some of them and
+// throw it over in others.
 static void test_walked(void **state) {
   (void)state;
   enum { EPISODES = 60, LENGTH = 20 };
@@ -177,7 +177,7 @@ static void test_walked(void **state) {
   assert_true(metric_value(m.set, m.baseline, "walked") == (double)walked);
   assert_true(fabs(figure(m, "walk_seconds") - 1) < 1e-6);
   fixture_close(&f);
-  // standing is no walking, however far
+  // a standing robot does not walk, however far it is pushed
   open_with(&f, NULL, NULL);
   assert_ok(brim_work_evaluate(f.work, &m));
   assert_true(isnan(figure(m, "walked")));
@@ -200,7 +200,7 @@ static void test_evaluate(void **state) {
   assert_memory_equal(one.sums, two.sums, sizeof one.sums);
   assert_true(figure(one, "return") == figure(two, "return"));
   assert_memory_equal(one.baseline, two.baseline, sizeof one.baseline);
-  // a policy of zeros does nothing: the two are the same episodes
+  // a policy of zeros is the baseline itself: the same episodes
   fixture zero;
   open_with(&zero, NULL, NULL);
   assert_ok(brim_work_evaluate(zero.work, &two));
@@ -216,7 +216,7 @@ static void test_evaluate(void **state) {
   fixture_close(&f);
 }
 
-// Directions at once are a matter of memory: to the bit, whatever divides them.
+// The number of directions at once is only a matter of memory: every divisor gives the same bits.
 static void test_chunks(void **state) {
   (void)state;
   static const char *const chunks[] = {"ars.dir_chunk=4", "ars.dir_chunk=3", "ars.dir_chunk=2",
@@ -274,7 +274,7 @@ static void test_snapshot(void **state) {
   fixture_close(&f);
 }
 
-// Another file of the same values, with one of them replaced.
+// Copies a file with one value replaced.
 static void write_with(const char *from, const char *to, const char *name, double value) {
   brim_safetensors *file = NULL;
   brim_safetensors_entry entries[16];
@@ -329,8 +329,7 @@ static void test_bad_checkpoints(void **state) {
   fixture_close(&f);
 }
 
-// One environment has other sizes with other arguments: the message has the sizes, and is not about the
-// model.
+// An environment's sizes may depend on its arguments: the message has the sizes, and does not blame the model.
 static void test_other_sizes(void **state) {
   (void)state;
   static const char *const models[] = {"model=linear_policy", "model=mlp_policy(hidden=16)"};
@@ -346,7 +345,7 @@ static void test_other_sizes(void **state) {
   }
 }
 
-// A second phase starts from the first one's policy and what it saw, at step 0.
+// A second phase starts at step 0 from the first one's policy and statistics.
 static void test_weights(void **state) {
   (void)state;
   fixture f;
@@ -371,7 +370,7 @@ static void test_weights(void **state) {
   brim_ars_policy_deinit(&one);
   brim_ars_policy_deinit(&two);
   fixture_close(&f);
-  // what saw normalised observations knows no others
+  // a policy of normalised observations does not fit v1
   const char *const v1[] = {"training.weights=first", "ars.version=v1"};
   assert_ok(fixture_open(&f, "ref", yaml, v1, 2));
   assert_true(fixture_configure(&f) != BRIM_OK);
@@ -386,13 +385,14 @@ static void test_use(void **state) {
   open_with(&f, NULL, NULL);
   steps(&f, 2);
   assert_ok(brim_work_evaluate(f.work, &trained));
-  double of_training = figure(trained, "return");  // the rows are the workload's, gone with it
+  // the workload owns the rows, so read them before it closes
+  double of_training = figure(trained, "return");
   save(&f, "used");
   fixture_close(&f);
   open_with(&f, NULL, NULL);
   assert_ok(brim_work_use(f.work, "used", false));
   assert_ok(brim_work_evaluate(f.work, &evaluated));
-  // by other episodes than those its training was evaluated by
+  // its episodes differ from the evaluations of the training
   assert_true(figure(evaluated, "return") != of_training);
   assert_true(evaluated.baseline[BRIM_ARS_RETURN] != trained.baseline[BRIM_ARS_RETURN]);
   fixture_close(&f);
@@ -414,8 +414,8 @@ static brim_status train_a_little(void) {
   return status;
 }
 
-// Every allocation fails once (one in four of them by each seed): an error each time, never a crash, and the
-// run after it is whole.
+// Each allocation fails once (a seed selects one in four): an error each time, never a crash, and the next run is
+// complete.
 static void test_out_of_memory(void **state) {
   (void)state;
   brim_json_own_memory();

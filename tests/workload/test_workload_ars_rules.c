@@ -1,11 +1,11 @@
-// Rules of the ars workload: what counts as an episode, a fall and a step, what a shift does, and which
-// policies a run may start from.
+// Rules of the ars workload: what counts as an episode, a fall and a step, the effect of a shift, and the policies that
+// a run may start from.
 #include <math.h>
 
 #include "same_file.h"
 #include "workload/ars_fixture.h"
 
-// More steps than can be counted are as many as can.
+// A number of steps too large to count is capped at the largest one.
 static void test_huge(void **state) {
   (void)state;
   static const char huge[] =
@@ -19,8 +19,8 @@ static void test_huge(void **state) {
   fixture_close(&f);
 }
 
-// Every environment begins an episode, and another after each fall: all of them count, so that one
-// which falls early and then stands is no policy that always falls.
+// Every environment begins an episode, and another one after each fall. All of them count, so a policy that falls early
+// and then stands does not rate as one that always falls.
 static void test_training_falls(void **state) {
   (void)state;
   static const char pushed[] = "env=quadruped(task=stand, push_speed=9, push_every=4)";
@@ -33,7 +33,7 @@ static void test_training_falls(void **state) {
   assert_int_equal(episodes_of(m).episodes, 2 * 8 * 4 + episodes_of(m).ended);
   assert_int_equal(episodes_of(m).steps, 2 * 8 * 4 * 20);
   fixture_close(&f);
-  // without new ones there is one each, and what comes after a fall are no steps
+  // without restarts each environment has one episode, and steps after a fall do not count
   open_with(&f, pushed, "ars.restart=false");
   steps(&f, 2);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
@@ -43,11 +43,11 @@ static void test_training_falls(void **state) {
   fixture_close(&f);
 }
 
-// Rollouts of which some diverge: two episodes of every evaluation, three of every iteration.
+// Some rollouts diverge: two episodes of every evaluation, three of every iteration.
 static struct {
   const brim_rollout_table *real;
   brim_rollout_table table;
-  brim_rollout_episode episodes[6];  // as they were evaluated last
+  brim_rollout_episode episodes[6];  // from the last evaluation
 } wild;
 
 static brim_status wild_evaluate(const brim_rollout_where *where, const brim_rollout_shape *shape,
@@ -73,7 +73,7 @@ static brim_status wild_update(const brim_rollout_where *where, const brim_rollo
   return BRIM_OK;
 }
 
-// Episodes that diverge count as falls, in the share and in the mean: no policy looks better for them.
+// Diverged episodes count as falls, in the share and in the mean: they must not make a policy look better.
 static void test_diverged(void **state) {
   (void)state;
   fixture f;
@@ -98,7 +98,7 @@ static void test_diverged(void **state) {
   assert_true(fabs(episodes_of(m).sum - sum) < 1e-6);
   assert_true(figure(m, "return") == episodes_of(m).sum / 6);
   assert_true(figure(m, "falls") == fell / 6.0);
-  assert_true(isfinite(episodes_of(m).figure[0][0]));  // which has no place for them
+  assert_true(isfinite(episodes_of(m).figure[0][0]));  // the mean leaves them out
   assert_int_equal(m.bad, 2);
   steps(&f, 1);
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
@@ -146,7 +146,8 @@ static double apart(const char *restart, const char *shift) {
   return sqrt(sum / size);
 }
 
-// A shift is the same for all where all make as many steps, and said to be; where episodes end it is not.
+// A shift of the rewards has no effect if all episodes have equally many steps, and brim reports that. If episodes end
+// early it has one.
 static void test_shift(void **state) {
   (void)state;
   assert_true(apart("ars.restart=true", "ars.shift=1") < 1e-4);
@@ -154,7 +155,7 @@ static void test_shift(void **state) {
   assert_non_null(strstr(said, "ars.restart=false"));
   assert_true(apart("ars.restart=false", "ars.shift=1") > 1e-3);
   assert_string_equal(said, "");
-  assert_true(apart("ars.restart=null", "ars.shift=1") < 1e-4);  // as if it were not set
+  assert_true(apart("ars.restart=null", "ars.shift=1") < 1e-4);  // the same as unset
 }
 
 static void not_started_from(const char *weights, const char *version, const char *words) {
@@ -166,7 +167,7 @@ static void not_started_from(const char *weights, const char *version, const cha
   fixture_close(&f);
 }
 
-// The tensors of a policy without a word about how it was trained.
+// The tensors of a policy, without metadata about its training.
 static void write_bare(const char *from, const char *to, bool filter) {
   brim_safetensors *file = NULL;
   brim_safetensors_entry entries[16];
@@ -180,8 +181,8 @@ static void write_bare(const char *from, const char *to, bool filter) {
   brim_safetensors_close(file);
 }
 
-// Observations are normalised or they are not: a policy of the one is none of the other, and where the
-// statistics are missing there is nothing to continue with. To be evaluated it may be.
+// A policy for normalised observations does not fit plain ones, nor the reverse. Without its statistics a policy cannot
+// be continued, but it can be evaluated.
 static void test_versions(void **state) {
   (void)state;
   fixture f;
@@ -198,7 +199,7 @@ static void test_versions(void **state) {
   not_started_from("training.weights=plain", "ars.version=v2", "set ars.version=v1");
   open_with(&f, "training.weights=plain", "ars.version=v1");
   fixture_close(&f);
-  // a run that was stopped before its first step has seen nothing yet, and is v2's all the same
+  // a run that was stopped before its first step has no statistics yet, but belongs to v2
   open_with(&f, "ars.version=v2", NULL);
   save(&f, "begun");
   steps(&f, 2);
@@ -237,7 +238,7 @@ static void test_tasks(void **state) {
 
 //---------------------------- the zero policy, as training measures ----------------------------
 
-// Progress puts the zero policy beside the directions of training: the same environments, length and
+// Progress compares the directions of training with the zero policy: in the same environments, with the same length and
 // restarts. A search without noise from a policy of zeros is the zero policy.
 static void test_training_baseline(void **state) {
   (void)state;
@@ -259,7 +260,7 @@ static void test_training_baseline(void **state) {
   fixture_close(&f);
 }
 
-// Looking at it changes nothing of what is learned.
+// Measuring the baseline does not change the training.
 static void test_training_baseline_leaves_no_trace(void **state) {
   (void)state;
   static const char *const policies[] = {"model=linear_policy", "model=mlp_policy(hidden=4)"};
@@ -278,7 +279,7 @@ static void test_training_baseline_leaves_no_trace(void **state) {
   }
 }
 
-// Fewer directions than ars.top_dirs: all of them, as with top_dirs 0.
+// Fewer directions than ars.top_dirs: all of them count, as with top_dirs 0.
 static void test_top_dirs_capped(void **state) {
   (void)state;
   static const char *const tops[] = {"ars.top_dirs=100", "ars.top_dirs=0"};

@@ -1,5 +1,5 @@
-// Samples kept in host memory, on a device (ref's loops with a plug-in that gathers) or nowhere give the same
-// results; the choices of `auto`; refusals; the plan.
+// Samples kept in host memory, on a device (ref's loops with a plug-in that gathers) or nowhere give the same results;
+// the choices of `auto`; refusals; the plan.
 #include <math.h>
 
 #include "measure/fake_gpu.h"
@@ -22,7 +22,7 @@ static uint64_t row_bytes(const brim_plan *plan, const char *name, brim_place pl
   return sum;
 }
 
-// Setting `cache` as configured, 20 steps, an evaluation and a checkpoint.
+// Configures with this `cache`, makes 20 steps, an evaluation and a checkpoint.
 static void train_with(fixture *f, int64_t cache, const char *path, brim_plan *plan,
                        brim_work_metrics *eval) {
   brim_setting setting = brim_work_setting(f->work);
@@ -43,7 +43,7 @@ static const char *cache_of(const fixture *f) {
   return info.cache;
 }
 
-// Kept or read again, in one workload as bench does it: the same bits, and the plan tells which.
+// Samples kept or read again, in one workload as in bench: the same bits, and the plan shows which.
 static void test_ram_equals_none(void **state) {
   (void)state;
   const char *const with[] = {"transform.train=random_crop(size=6, padding=1) | random_flip", NULL};
@@ -89,8 +89,8 @@ static void test_ram_is_planned(void **state) {
   fixture_close(&f);
 }
 
-// A device that works in host memory has none to keep a set in: asked for by name that is an error
-// which says so, on its own it is not chosen.
+// A device that uses host memory cannot keep a set of its own. Asking for it by name is an error with that reason;
+// `auto` does not choose it.
 static void test_gpu_is_refused_on_the_host(void **state) {
   (void)state;
   const char *const gpu_cache[] = {"data.cache=gpu"};
@@ -126,8 +126,8 @@ static void open_on_gpu(fixture *f, uint64_t total, const char *const *overrides
   assert_ok(brim_work_open(&context, f->config, &f->work));
 }
 
-// Augmenting on the device gives the same bits as by workers. The copy of the data is made once for all settings, is
-// freed when a setting does without it, and takes the planned bytes.
+// A cache on the device gives the same bits as none. It is made once for all settings, freed when a setting does
+// without it, and takes exactly the planned bytes.
 static void test_gpu_equals_none(void **state) {
   (void)state;
   fixture f;
@@ -156,7 +156,7 @@ static void test_gpu_equals_none(void **state) {
   assert_int_equal(gpu.allocated, 0);
 }
 
-// auto: on the device where it fits beside the plan and a GiB of room, within the limit that is set.
+// auto: on the device if the set fits beside the plan and a GiB of room, within the configured limit.
 static void test_auto_by_what_fits(void **state) {
   (void)state;
   static const struct {
@@ -214,7 +214,7 @@ static void test_what_matters(void **state) {
   }
 }
 
-// A transform that the device lacks is named when the device was asked for.
+// A transform that the device lacks is named if the config asks for the device.
 static void test_what_the_device_lacks(void **state) {
   (void)state;
   const char *const overrides[] = {"data.cache=gpu", "transform.train=random_flip"};
@@ -227,7 +227,7 @@ static void test_what_the_device_lacks(void **state) {
   fixture_close(&f);
 }
 
-// data.limit: only so many samples lie on the device, and training sees the same ones.
+// data.limit: the device holds only that many samples, and training sees the same ones.
 static void test_limit(void **state) {
   (void)state;
   const char *const overrides[] = {"data.limit=50", "data.drop_last=false"};
@@ -244,7 +244,7 @@ static void test_limit(void **state) {
   assert_same_file("none.safetensors", "gpu.safetensors");
 }
 
-// The time of transforms on the device is theirs when phases are told apart.
+// Transforms on the device have a phase of their own when phases are measured.
 typedef struct seen {
   int transform, ends;
 } seen;

@@ -1,5 +1,5 @@
-// The contrastive workload: evaluated by neighbours and by a linear probe, with a bank of its own where
-// the training set has no labels; exact and plain accumulation; whole steps; checkpoints.
+// The contrastive workload: evaluation by neighbours and by a linear probe, with a bank of its own if the training set
+// has no labels; exact and plain accumulation; whole steps; checkpoints.
 #include <math.h>
 
 #include "same_file.h"
@@ -61,7 +61,7 @@ static void evaluated_on(const char *device) {
   assert_string_equal(deciding_key(m), "knn");
   assert_true(isnan(figure(m, "loss")));
   assert_int_equal(m.samples, info.eval_samples);
-  assert_true(figure(m, "knn") > 0.5);  // by chance a quarter
+  assert_true(figure(m, "knn") > 0.5);  // chance gives a quarter
   assert_ok(brim_work_evaluate(f.work, &again));
   assert_true(figure(again, "knn") == figure(m, "knn"));
   assert_ok(f.work->table->features->probe(f.work->state, &probe));
@@ -69,7 +69,7 @@ static void evaluated_on(const char *device) {
   assert_ok(f.work->table->features->probe(f.work->state, &again));
   assert_true(figure(again, "probe") == figure(probe, "probe"));
   assert_true(figure(again, "probe_loss") == figure(probe, "probe_loss"));
-  // training's own sums continue as if nothing had been evaluated
+  // the sums of training continue as if there had been no evaluation
   assert_ok(f.work->table->metrics(f.work->state, true, &m));
   assert_int_equal(m.samples, 9 * 32);
   assert_true(isfinite(figure(m, "loss")) && isnan(figure(m, "knn")));
@@ -127,7 +127,7 @@ static double loss_of(const char *const *overrides, size_t count, const char *ho
   return figure(m, "loss");
 }
 
-// Untrained, the loss is about the logarithm of the number of others.
+// An untrained network's loss is about the logarithm of the number of other samples.
 static void test_accumulation(void **state) {
   (void)state;
   const char *const plain[] = {"contrastive.accumulation=plain"};
@@ -143,7 +143,7 @@ static void test_accumulation(void **state) {
   assert_true(loss_of(NULL, 0, "exact") == of_all);
 }
 
-// `auto` decides by cost: a model that is nearly all forward pass is not worth exact accumulation.
+// `auto` decides by cost: exact accumulation does not pay for a model that is nearly all forward pass.
 static void test_cost(void **state) {
   (void)state;
   fixture f;
@@ -175,8 +175,8 @@ static const char *at_setting(fixture *f, int64_t batch, int64_t accumulation) {
   return info.accumulates;
 }
 
-// Micro-batches that too little memory made of one batch keep its negatives, whatever that costs; of
-// those that were asked for it is reported that they have fewer. A sweep asks for each.
+// Out of memory, one batch becomes micro-batches: they keep its negatives, whatever the cost. Micro-batches that the
+// config asks for have fewer, and brim reports that. A sweep tries each.
 static void test_adapting_keeps_the_negatives(void **state) {
   (void)state;
   fixture f;
@@ -207,7 +207,7 @@ static void test_adapting_keeps_the_negatives(void **state) {
   fixture_close(&f);
 }
 
-// One sample alone has nothing to be told apart from.
+// A single sample has no other sample to contrast with.
 static void test_one_sample_has_no_negatives(void **state) {
   (void)state;
   fixture f;
@@ -226,7 +226,7 @@ static void test_one_sample_has_no_negatives(void **state) {
   assert_ok(fixture_open(&f, "ref", yaml, words, 3));
   assert_status(fixture_configure(&f), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), "contrastive.accumulation: exact"));
-  // no sweep and no lack of memory comes to it
+  // no sweep and no lack of memory chooses this setting
   brim_setting setting = brim_work_setting(f.work);
   assert_false(f.work->table->sensible(f.work->state, &setting));
   setting.value[BRIM_LEARN_BATCH] = 2;
@@ -234,7 +234,7 @@ static void test_one_sample_has_no_negatives(void **state) {
   fixture_close(&f);
 }
 
-// A device that has no loss of so many rows: a config without exact gets plain.
+// A device without a loss for so many rows: a config without exact gets plain.
 static const brim_op_row *real_ntxent;
 static brim_status few_rows(void *impl, const brim_op_call *call) {
   if (call->in[0].dim[0] > 16 || call->in[1].dim[0] > 16 || call->in[2].dim[0] > 16) {
@@ -266,7 +266,7 @@ static void test_exact_is_impossible(void **state) {
     backend.ops = rows;
     f.device->backend = &backend;
     said[0] = 0;
-    brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);  // what a terminal shows
+    brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);  // the lines of a terminal
     assert_status(fixture_configure(&f), cases[i].status);
     hush();
     f.work->table->info(f.work->state, &info);
@@ -306,7 +306,7 @@ static void test_the_choice_is_kept(void **state) {
   json_decref(meta);
 }
 
-// Without contrast there is nothing to choose.
+// A workload without contrast has no such choice.
 static void test_no_choice_without_views(void **state) {
   (void)state;
   fixture f;

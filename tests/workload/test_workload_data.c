@@ -1,5 +1,5 @@
-// The supervised workload's data: what a path alone is opened as, a share kept for validation, HDF5
-// files and their dataset names, broken images, two views with ntxent, resuming, what is refused.
+// Data of the supervised workload: the component that brim chooses for a path, a share kept for validation, HDF5 files
+// and their dataset names, broken images, two views with ntxent, resuming, refusals.
 #include <hdf5.h>
 #include <math.h>
 #include <png.h>
@@ -48,7 +48,7 @@ static void put_array(hid_t file, const char *name, int rank, const hsize_t *dim
 
 enum { ROWS = 120, WIDTH = 12 };
 
-// Signals x (ROWS, WIDTH) f32, their sums y (ROWS) f32, classes by sign; named as given.
+// Writes signals x (ROWS, WIDTH) f32, their sums y (ROWS) f32, and classes by sign; names as given.
 static void write_signals(const char *path, const char *x_name, const char *y_name, bool labels) {
   static float x[ROWS][WIDTH], y[ROWS][1];
   static int64_t label[ROWS];
@@ -84,7 +84,7 @@ static void write_png(const char *path, int side, uint8_t shade, uint32_t noise)
   assert_int_not_equal(png_image_write_to_file(&image, path, 0, pixels, 0, NULL), 0);
 }
 
-// images/{dark,light}/NN.png, 20 each; `broken` of the dark ones hold no image.
+// Writes images/{dark,light}/NN.png, 20 each; `broken` of the dark ones contain no image.
 static void write_folder(int broken, bool sizes) {
   static const char *const classes[] = {"dark", "light"};
   for (int c = 0; c < 2; c++) {
@@ -94,7 +94,7 @@ static void write_folder(int broken, bool sizes) {
     for (int i = 0; i < 20; i++) {
       snprintf(path, sizeof path, "images/%s/%02d.png", classes[c], i);
       write_png(path, sizes ? 8 + i % 3 : 8, c ? 200 : 20, (uint32_t)(100 * c + i));
-      // the beginning of a PNG file, so that only decoding notices
+      // the start of a PNG file, so that only decoding notices
       if (c == 0 && i >= 5 && i < 5 + broken) {
         char *data = NULL;
         size_t size = 0;
@@ -122,8 +122,7 @@ static double loss_over(fixture *f, int n) {
 
 //---------------------------------- a path alone ----------------------------------
 
-// brim train --data-path FILE.h5: the file's own signature says what it is, its datasets what is
-// learned from what.
+// brim train --data-path FILE.h5: the file's signature gives its format, its datasets give inputs and targets.
 static void test_hdf5_by_path(void **state) {
   (void)state;
   write_signals("signals.h5", "x", "y", false);
@@ -146,7 +145,7 @@ static void test_hdf5_by_path(void **state) {
   fixture_close(&f);
 }
 
-// Rows of 0 and 1 are labels that are there or not: another loss than for numbers, and an accuracy.
+// Targets of 0 and 1 are several labels per sample: a loss for labels, and an accuracy.
 static void test_multi_label(void **state) {
   (void)state;
   enum { LABELS = 3 };
@@ -190,7 +189,7 @@ static void test_multi_label(void **state) {
   }
 }
 
-// Opening says what is wrong with the values: NaN by sample, and numbers that are far from 1.
+// Opening reports bad values: NaN by sample, and numbers far from 1.
 static void test_looks_at_values(void **state) {
   (void)state;
   enum { MANY = 1000 };
@@ -227,7 +226,7 @@ static void test_looks_at_values(void **state) {
   assert_ok(brim_source_read(inside(&f)->data.train.source, 137, 1, row, &target, NULL, NULL));
   assert_true(row[5] == 0.25f && row[4] == x[137][4]);
   fixture_close(&f);
-  // every 250th target is missing, at both ends of what a stride would look at
+  // every 250th target is NaN: a sample of values at a fixed stride could miss them
   for (int i = 0; i < MANY; i++) {
     if (i % 125 == 0 || i % 125 == 124) y[i] = NAN;
   }
@@ -250,7 +249,7 @@ static void test_looks_at_values(void **state) {
   hush();
 }
 
-// Targets far from 0, where a network's outputs begin: with the numbers that scale a single one.
+// Targets far from 0, the first output of a network: the message has numbers to scale a single one.
 static void test_large_targets(void **state) {
   enum { MANY = 40 };
   (void)state;
@@ -298,7 +297,7 @@ static void test_hdf5_names(void **state) {
   assert_true(fixture_open(&f, "ref", small_yaml, wrong, 2) != BRIM_OK);
   assert_non_null(strstr(brim_status_detail(), "current"));
   fixture_close(&f);
-  // where the component says it, that counts; on another set they are reported to be without effect
+  // the component's own argument counts; for a set where it has no effect, brim reports that
   const char *const other[] = {"dataset=synthetic(samples=50)", "data.inputs=[voltage]"};
   listen();
   assert_ok(fixture_open(&f, "ref", small_yaml, other, 2));
@@ -318,7 +317,7 @@ static void test_nothing_there(void **state) {
 
 //---------------------------------- validation ----------------------------------
 
-// Every sample of both sets, as bytes; all differ.
+// Collects every sample of both sets, as bytes; all samples differ.
 static size_t gather(brim_source *source, uint8_t *out) {
   int32_t target[4];
   for (uint64_t i = 0; i < source->info.count; i++) {
@@ -351,7 +350,7 @@ static void test_val_fraction(void **state) {
   for (size_t i = 0; i < b; i++) assert_false(contains(train, a, BYTES, eval + i * BYTES));
   for (size_t i = 1; i < a; i++) assert_false(contains(train, i, BYTES, train + i * BYTES));
   fixture_close(&f);
-  // all of it are these samples and no others
+  // the set consists of exactly these samples
   assert_ok(fixture_open(&f, "ref", small_yaml, overrides, 1));
   size_t all = gather(inside(&f)->data.train.source, other);
   assert_int_equal(all, COUNT);
@@ -361,7 +360,7 @@ static void test_val_fraction(void **state) {
   }
   assert_int_equal(inside(&f)->data.eval.source->info.count, 40);  // its own evaluation set
   fixture_close(&f);
-  // a set that was named wins
+  // an evaluation set that the config names takes precedence
   const char *const named[] = {"dataset.train=synthetic(shape=(5, 5, 3), samples=200)",
                                "dataset.val=synthetic(shape=(5, 5, 3), samples=60, split=train)",
                                "data.val_fraction=0.2"};
@@ -371,7 +370,7 @@ static void test_val_fraction(void **state) {
   fixture_close(&f);
 }
 
-// part= and indices= are for training: the evaluation set stays whole.
+// part= and indices= apply to training: the evaluation set stays complete.
 static void test_parts(void **state) {
   (void)state;
   assert_ok(brim_fs_write("some.txt", "3\n1\n4\n15\n9\n26\n5\n35\n8\n", 21));
@@ -419,7 +418,7 @@ static void test_broken_images(void **state) {
   fixture_close(&f);
 }
 
-// Images of different sizes: something has to make them one, for evaluation too.
+// Images of different sizes need a transform to one size, for evaluation too.
 static void test_sizes(void **state) {
   (void)state;
   write_folder(0, true);
@@ -476,7 +475,7 @@ static void test_ntxent(void **state) {
   assert_ok(fixture_open(&f, "ref", views_yaml, NULL, 0));
   assert_ok(fixture_configure(&f));
   f.work->table->info(f.work->state, &info);
-  assert_int_equal(info.samples_per_epoch, 64);  // whole batches only
+  assert_int_equal(info.samples_per_epoch, 64);  // only whole batches
   assert_int_equal(info.steps_per_epoch, 4);
   assert_int_equal(info.eval_samples, 0);
   assert_int_equal(info.classes, 0);
@@ -594,8 +593,8 @@ static void test_small_keys(void **state) {
   fixture_close(&f);
 }
 
-// Evaluation whose samples take work has workers too: the same figures with any number of them, each
-// time, and in as many bytes as are planned.
+// Evaluation has workers too if its samples need work. The figures are the same with any number of them, every time,
+// and memory is as planned.
 static void test_evaluation_has_workers(void **state) {
   (void)state;
   double losses[3] = {0, 0, 0};
@@ -624,7 +623,7 @@ static void test_evaluation_has_workers(void **state) {
       assert_ok(brim_work_evaluate(f.work, &m));
       assert_int_equal(m.samples, 51);
       if (i == 0 && k == 0) losses[0] = figure(m, "loss");
-      if (k == 0) assert_true(figure(m, "loss") == losses[0]);  // of the weights before any step
+      if (k == 0) assert_true(figure(m, "loss") == losses[0]);  // before any step
       if (i > 0 && k > 0) assert_true(figure(m, "loss") == losses[k]);
       losses[k] = figure(m, "loss");
       steps(&f, 2, &info);

@@ -1,5 +1,5 @@
-// The report of a sweep of mappo from fixed figures: findings with prices and predictions, the tables of a
-// sweep and of two configs, in both languages.
+// The report of a sweep of mappo from fixed figures: findings with prices and predictions, the tables of a sweep and of
+// two configs, in both languages.
 #include <math.h>
 
 #include "record/record_findings.h"
@@ -111,12 +111,12 @@ static void has_not(const char *text, const char *words) {
 
 //---------------------------------- findings ----------------------------------
 
-// 2000 environment steps have minibatches of 50 for the 51.2 that are asked for; 8 steps of 256 environments,
-// or 2 of 1024, have 64.
+// 2000 environment steps give minibatches of 50 instead of the requested 51.2; 8 steps of 256 environments, or 2 of
+// 1024, give 64.
 static const double update_gain = 10 - 10 * 50.0 / 64;
 
-// The guide's order, each with its price. Without a probe: simulation and copies go, and of 256 environments
-// the actor takes a 256th.
+// Findings in the guide's order, each with its price. Without a probe: simulation and copies go, and with 256
+// environments the actor takes a 256th.
 static void test_findings(void **state) {
   (void)state;
   brim_result r = slow();
@@ -151,7 +151,7 @@ static void test_probe(void **state) {
   brim_result_deinit(&r);
 }
 
-// A rollout of one environment that the GPU makes slower is not praised; nor where more do not fit.
+// A GPU that makes the rollout of one environment slower is not advised; nor are more environments than fit.
 static void test_slower_there(void **state) {
   (void)state;
   brim_result r = slow();
@@ -167,7 +167,7 @@ static void test_slower_there(void **state) {
   brim_result_deinit(&r);
 }
 
-// If the sweep measured the remedy, the price is its gain, and the prediction stands beside it.
+// If the sweep measured the remedy, its price is the measured gain, with the prediction beside it.
 static void test_measured(void **state) {
   (void)state;
   brim_result r[4] = {slow(), setting("1", "512", "gpu", 80, 200),
@@ -228,7 +228,7 @@ static void fits(const char *text) {
   }
 }
 
-// Milliseconds and microseconds stay plain numbers where they are many.
+// Long times in milliseconds stay plain numbers.
 static void test_long(void **state) {
   (void)state;
   brim_result r = setting("1", "512", "cpu", 30440, 200);
@@ -314,7 +314,7 @@ static void ask(brim_result *r, const char *config) {
   assert_ok(brim_json_parse(config, strlen(config), "config", &r->config));
 }
 
-// Each config's own setting, also where the number of environments follows from workers.
+// Each config's own setting, also if the number of environments follows from workers.
 static void test_two_configs(void **state) {
   (void)state;
   static const char before[] =

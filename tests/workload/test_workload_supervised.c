@@ -58,7 +58,7 @@ static void test_metrics_are_not_mixed_with_evaluation(void **state) {
   fixture_close(&b);
 }
 
-// Save at every position up to the second epoch, load into a fresh workload, continue: same bytes.
+// Saves at every position up to the second epoch, loads into a fresh workload, and continues: same bytes.
 static void resume_equals(const char *device) {
   fixture whole, part;
   brim_step_info info;
@@ -118,7 +118,7 @@ static void test_snapshot_leaves_no_trace(void **state) {
   fixture_close(&f);
 }
 
-// The allocator counts as many planned bytes as the plan, for every combination of knobs.
+// The allocator counts exactly the plan's bytes, for every combination of knobs.
 static void planned_is_counted(const char *device) {
   fixture f;
   if (fixture_open(&f, device, fixture_yaml, NULL, 0)) {
@@ -234,7 +234,7 @@ static void test_schedules_count_epochs(void **state) {
   fixture_close(&f);
 }
 
-// The rate climbs over the first epoch (16 steps) whichever key asks for it.
+// The rate rises during the first epoch (16 steps), whichever key asks for it.
 static void test_warm_up_by_epochs_and_steps(void **state) {
   (void)state;
   static const char *const ways[] = {"training.warmup_epochs=1", "training.warmup_steps=16",
@@ -253,7 +253,7 @@ static void test_warm_up_by_epochs_and_steps(void **state) {
   }
 }
 
-// Numbers to predict need no loss in the config.
+// A regression needs no loss in the config.
 static void test_regression_takes_mse(void **state) {
   (void)state;
   const char *const overrides[] = {
@@ -294,7 +294,7 @@ static void test_resume_with_another_batch_size(void **state) {
   }
 }
 
-// The schedule follows the place in the data: another batch size does not end it early.
+// The schedule follows the position in the data: another batch size does not end it early.
 static void test_schedule_survives_another_batch_size(void **state) {
   (void)state;
   const char *const before[] = {"scheduler=cosine", "data.batch_size=10", "lr=0.01"};
@@ -315,7 +315,7 @@ static void test_schedule_survives_another_batch_size(void **state) {
   fixture_close(&b);
 }
 
-// Too little is left of the epoch for a batch of the new size: it continues with the next one.
+// The rest of the epoch is smaller than a batch of the new size: training continues with the next epoch.
 static void test_drop_last_moves_to_the_next_epoch(void **state) {
   (void)state;
   const char *const before[] = {"data.drop_last=true", "data.batch_size=50"};
@@ -365,7 +365,7 @@ static void test_hostile_metadata_is_refused(void **state) {
   fixture_close(&f);
 }
 
-// A checkpoint of other data, or one that is no checkpoint, changes nothing.
+// A checkpoint of other data, or a file that is no checkpoint, changes nothing.
 static void test_load_refuses_strangers(void **state) {
   (void)state;
   fixture f;
@@ -403,15 +403,15 @@ static void test_starts_from_weights(void **state) {
   assert_true(fresh != trained);
   assert_ok(f.work->table->save(f.work->state, "start.safetensors", NULL, true));
   fixture_close(&f);
-  // another run, from its first step
+  // a new run, from its first step
   assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 1));
   assert_ok(fixture_configure(&f));
   assert_true(figure(evaluation(&f), "loss") == trained);
   steps(&f, 1, &info);
   assert_int_equal(info.step, 1);
-  assert_ok(fixture_configure(&f));  // again, not what the step made of them
+  assert_ok(fixture_configure(&f));  // the loaded weights again, not those after the step
   assert_true(figure(evaluation(&f), "loss") == trained);
-  // a whole checkpoint serves as well; what is resumed does not read it
+  // a full checkpoint serves too; a resumed run does not read it
   assert_ok(f.work->table->save(f.work->state, "start.safetensors", NULL, false));
   assert_ok(fixture_configure(&f));
   assert_true(figure(evaluation(&f), "loss") == trained);
@@ -429,7 +429,7 @@ static void test_starts_from_weights(void **state) {
   fixture_close(&f);
 }
 
-// Heads and patch that are not given follow from hidden and from the signal's length.
+// Heads and patch follow from hidden and from the signal's length if they are not given.
 static void test_transformer_chooses_heads_and_patch(void **state) {
   (void)state;
   static const struct {
@@ -506,7 +506,7 @@ static void test_a_limit_counts_the_loader(void **state) {
   fixture_close(&f);
 }
 
-// Ranks have the same number of samples each; one alone has all of them again.
+// All ranks have the same number of samples; a single process has all samples again.
 static void test_ranks_share_an_epoch(void **state) {
   (void)state;
   fixture f;
@@ -528,7 +528,7 @@ static void test_ranks_share_an_epoch(void **state) {
       samples += step.samples;
     } while (!step.epoch_end);
     assert_int_equal(samples, rows[i].samples);
-    // what is evaluated is not shared out
+    // every rank evaluates the whole set
     brim_work_metrics metrics;
     assert_ok(brim_work_evaluate(f.work, &metrics));
     assert_int_equal(metrics.samples, info.eval_samples);
