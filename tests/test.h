@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-// GCC names its sanitizers by macros, clang by features.
+// GCC announces its sanitizers by macros, clang by features.
 #if defined(__SANITIZE_ADDRESS__)
 #define BRIM_ASAN 1
 #elif defined(__SANITIZE_THREAD__)
@@ -42,7 +42,7 @@
 // Cases this program skipped, in all of its files.
 __attribute__((weak)) int test_skipped_count;
 
-// Skip one cmocka test with a reason.
+// Skips one cmocka test with a reason.
 #define BRIM_SKIP(why)                                   \
   do {                                                   \
     const char *why_ = (why);                            \
@@ -52,7 +52,7 @@ __attribute__((weak)) int test_skipped_count;
     skip();                                              \
   } while (0)
 
-// Assert on a status and show the detail when it is another.
+// Asserts a status, and shows the detail if it is another.
 #define assert_status(expr, expected)                                                          \
   do {                                                                                         \
     int st_ = (int)(expr);                                                                     \
@@ -62,7 +62,7 @@ __attribute__((weak)) int test_skipped_count;
   } while (0)
 #define assert_ok(expr) assert_status(expr, 0)
 
-// BRIM_TEST_FILTER='*cuda*' runs these tests of a program alone, for instance under a slow checker.
+// BRIM_TEST_FILTER='*cuda*' runs only these tests of a program, for instance under a slow checker.
 static inline void test_filter(void) {
   const char *pattern = getenv("BRIM_TEST_FILTER");
   if (pattern) cmocka_set_test_filter(pattern);
@@ -77,7 +77,7 @@ static inline uint64_t test_seed(void) {
   return seed ? strtoull(seed, NULL, 10) : 1;
 }
 
-// A number below `of` for each index, another in each run.
+// A number below `of` for each index, different in each run.
 static inline uint64_t test_draw(uint64_t index, uint64_t of) {
   uint64_t x = (index + 1) * 0x9e3779b97f4a7c15u ^ test_seed() * 0xd1b54a32d192ed03u;
   x = (x ^ x >> 32) * 0x9e3779b97f4a7c15u;
@@ -85,23 +85,23 @@ static inline uint64_t test_draw(uint64_t index, uint64_t of) {
   return (x >> 32) % of;
 }
 
-// One in `of` cases, a third as many in a build with sanitizers (two to ten times as slow), and all of
-// them with BRIM_TEST_FULL.
+// True for one in `of` cases, a third as many in a build with sanitizers (two to ten times as slow), and for all with
+// BRIM_TEST_FULL.
 static inline bool test_is_sampled(uint64_t index, uint64_t of) {
   if (test_is_full() || of < 2) return true;
   return test_draw(index, BRIM_SANITIZED ? 3 * of : of) == 0;
 }
 
-// True as on a lesser CPU (BRIM_CPU_MASK): tests of what no instruction changes skip there.
+// True if BRIM_CPU_MASK makes this a lesser CPU: tests that no instruction affects skip there.
 static inline bool test_is_masked(void) {
   const char *mask = getenv("BRIM_CPU_MASK");
   return mask && *mask;
 }
 
-// True: cases that take many minutes, too (`make test-night`).
+// True if cases that take many minutes run too (`make test-night`).
 static inline bool test_is_night(void) { return getenv("BRIM_TEST_NIGHT") != NULL; }
 
-// A program all of whose cases were skipped is itself skipped: ctest must not show it as passed.
+// A program whose cases were all skipped is itself skipped: ctest must not show it as passed.
 static inline int test_exit_code(int failed, size_t count) {
   if (failed) return 1;
   return count > 0 && (size_t)test_skipped_count >= count ? 77 : 0;

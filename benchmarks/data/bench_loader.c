@@ -1,6 +1,6 @@
-// The loader alone: batches of any source as fast as they come, as one JSON line; or the memory of
-// many epochs (--epochs); or one thread of H5Dread over the same file, to compare with. Not a test:
-// it asserts nothing. The batches are not read while the clock runs.
+// The loader alone: batches of any source as fast as they come, as one JSON line; or the memory of many epochs
+// (--epochs); or one thread of H5Dread over the same file, to compare with. Not a test: it asserts nothing. The batches
+// are not read while the clock runs.
 #include "bench_loader.h"
 
 #include <stdio.h>
@@ -10,7 +10,8 @@
 #include "config/config.h"
 #include "data/data.h"
 
-// Timed are at least this many times the batches that may lie ready: else the ring is measured.
+// The measured batches are at least this many times those that may be ready in the ring; with fewer, the ring would be
+// measured.
 enum { TIMES_RING = 30, MAX_PIPELINE = 32 };
 
 static const char *const cache_choices[] = {"none", "ram", "gpu", NULL};
@@ -46,7 +47,7 @@ static const brim_option table[] = {
 };
 static const brim_option *const tables[] = {table, NULL};
 
-// A bench in the making; everything borrowed points into `arena` or argv.
+// A bench under construction; everything borrowed points into `arena` or argv.
 typedef struct bench {
   const brim_option_parse *parse;
   char *command;
@@ -160,7 +161,7 @@ static brim_status one_batch(void *ctx, uint64_t *samples) {
   return BRIM_OK;
 }
 
-// An epoch, so that caches hold what they will; less where that takes long, but more than the ring.
+// Warms up for an epoch, so that caches are full; for less if that takes long, but for more than the ring.
 static brim_status warm_up(bench *b) {
   double limit = brim_option_float(b->parse, "warmup", 1);
   uint64_t batches = (uint64_t)brim_loader_batches(b->loader), n = 0;
@@ -237,7 +238,7 @@ static brim_status put_options(const bench *b, json_t *line) {
                        json_integer((json_int_t)plan.bytes[BRIM_PLACE_HOST]));
 }
 
-// Microseconds of one thread per sample, over what was timed.
+// Microseconds of one thread per sample, over the measured time.
 static brim_status put_stages(const brim_loader_stats *before, const brim_loader_stats *after,
                               json_t *line) {
   uint64_t samples = after->samples - before->samples;
@@ -302,7 +303,7 @@ static brim_status run_seconds(bench *b) {
   return print_json(line, status);
 }
 
-// "VmRSS:   1234 kB" of this process; 0 when the kernel does not say.
+// "VmRSS:   1234 kB" of this process; 0 if the kernel does not show it.
 static json_int_t status_bytes(const char *text, const char *key) {
   char value[64];
   if (!brim_machine_find_line(text, key, value, sizeof value)) return 0;
@@ -345,7 +346,7 @@ static brim_status run_epochs(bench *b, int64_t epochs) {
       BRIM_TRY(one_batch(b, &samples));
     }
     double seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
-    // Seldom, so that what printing takes is not what is seen.
+    // Prints seldom, so that printing does not affect the measurement.
     if (epoch > 2 && epoch < epochs && epoch % 20 != 0) continue;
     json_t *line = json_object();
     if (!line) return brim_fail(BRIM_ENOMEM, "out of memory for the result");
@@ -420,7 +421,7 @@ static void print_help(void) {
   brim_str_deinit(&text);
 }
 
-// The command as it was given, without the folder of the program.
+// The command as it was given, without the program's folder.
 static char *join(brim_arena *arena, int argc, char **argv) {
   char *text = brim_arena_strdup(arena, "bench_loader");
   for (int i = 1; text && i < argc; i++) {
@@ -431,7 +432,7 @@ static char *join(brim_arena *arena, int argc, char **argv) {
 }
 
 int main(int argc, char **argv) {
-  brim_json_setup();  // before jansson's first allocation
+  brim_json_setup();  // must come before jansson's first allocation
   brim_option_parse parse;
   brim_status status =
       brim_option_parse_args(tables, argc - 1, (const char *const *)(argv + 1), &parse);

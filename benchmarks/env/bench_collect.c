@@ -1,6 +1,6 @@
-// Speed of collecting rollouts: what a step of all environments, a random choice of actions and the writing of
-// observations take, each alone. On a GPU the calls of a rollout are recorded and launched at once, so that
-// no launch is measured. Not a test: it asserts nothing.
+// Speed of collecting rollouts: a step of all environments, a random choice of actions and the writing of observations,
+// each timed alone. On a GPU the calls of a rollout are recorded and launched at once, so launches are not measured.
+// Not a test: it asserts nothing.
 //   bench_collect [--device cpu|cuda] [--env NAME] [--set ARG=VALUE]... [--envs N] [--steps T]
 //                 [--dtype f32|bf16|f16] [--threads N] [--repeats N] [--json]
 #include <stdio.h>
@@ -13,8 +13,8 @@
 
 enum { MAX_REPEATS = 101, MAX_SETS = 16 };
 
-// look: what an actor reads of a step, and masks, as in a rollout; values: what a critic reads of a step; list:
-// all of that of a minibatch.
+// look: an actor's inputs of a step, and masks, as in a rollout; values: a critic's inputs of a step; list: both for a
+// minibatch.
 typedef enum phase { BEGIN, CHOOSE, STEP, LOOK, VALUES, LOOK_LIST, TALLY, PHASES } phase;
 static const char *const phase_names[PHASES] = {"begin",  "choose", "step", "look",
                                                 "values", "list",   "tally"};
@@ -35,7 +35,7 @@ typedef struct bench {
   brim_collect_layout at;
   brim_collect_view view;
   void *block;
-  int32_t *rows;  // a shuffled quarter of the rollout's
+  int32_t *rows;  // a random quarter of the rollout's rows
 } bench;
 
 static int by_value(const void *a, const void *b) {
@@ -48,7 +48,7 @@ static double median(double *x, int n) {
   return n % 2 ? x[n / 2] : (x[n / 2 - 1] + x[n / 2]) / 2;
 }
 
-// ARG=VALUE into the environment's values.
+// Writes ARG=VALUE into the environment's values.
 static brim_status set_arg(bench *b, const char *text) {
   const brim_env_row *row = b->shape.row;
   const char *equal = strchr(text, '=');
@@ -67,7 +67,7 @@ static brim_status set_arg(bench *b, const char *text) {
   return brim_fail(BRIM_EINVAL, "bench_collect: '%s' is no argument of %s", text, row->name);
 }
 
-// Arguments that decide defaults, the defaults, then all arguments.
+// Sets the arguments that decide defaults, then the defaults, then all arguments.
 static brim_status read_env(bench *b) {
   const options *o = b->o;
   b->shape.row = brim_env_find(o->env);
@@ -117,7 +117,7 @@ static brim_status bench_open(bench *b) {
   return BRIM_OK;
 }
 
-// The block, outputs for a quarter of the rollout, and its rows in an order without order.
+// The block, outputs for a quarter of the rollout, and its rows in random order.
 static brim_status prepare(bench *b) {
   BRIM_TRY(b->table->layout(&b->shape, &b->at));
   BRIM_TRY(allocate(b, b->at.bytes, &b->block));
@@ -175,7 +175,7 @@ static brim_status call(bench *b, phase p, int32_t t) {
   return b->table->look(&b->where, &b->shape, b->block, &v);
 }
 
-// Calls of a phase in a rollout.
+// How often a rollout calls a phase.
 static int32_t calls(const bench *b, phase p) {
   return p == BEGIN || p == TALLY ? 1 : p == LOOK_LIST ? 4 : b->at.steps;
 }
@@ -185,7 +185,7 @@ static brim_status run_phase(bench *b, phase p) {
   return BRIM_OK;
 }
 
-// Seconds of a call of a phase, by the median rollout.
+// Seconds of one call of a phase, from the median rollout.
 static brim_status measure(bench *b, phase p, double *seconds) {
   double times[MAX_REPEATS];
   brim_graph_exec *graph = NULL;

@@ -1,7 +1,7 @@
-// Speed of the device's transforms (extension data.augment): batches out of a resident set of random
-// samples, as the loader asks for them. Device time of a batch, bytes that have to move, and their
-// share of what a plain copy reaches. And rows that the device fetches out of page-locked host memory,
-// as out of a mapped file: their GB/s are those of the link. Not a test: it asserts nothing.
+// Speed of the device's transforms (extension data.augment): batches from a resident set of random samples, in the
+// loader's order. Device time of a batch, bytes that have to move, and their share of a plain copy's rate. And rows
+// that the device fetches from page-locked host memory, as from a mapped file: their GB/s are those of the link. Not a
+// test: it asserts nothing.
 //   bench_augment [--device cuda] [--case NAME] [--batch N] [--ms PER_CASE] [--json]
 #include <stdio.h>
 #include <stdlib.h>
@@ -149,9 +149,9 @@ typedef struct loaded {
   brim_augment_batch batch;
   uint64_t *orders;  // device memory, ORDERS x batch
   void *inputs, *targets, *out_targets, *scratch;
-  uint8_t *pages;  // of host memory; NULL = the set lies on the device
+  uint8_t *pages;  // in host memory; NULL = the set is on the device
   size_t page_bytes;
-  const uint8_t *rows;  // where the device finds the first
+  const uint8_t *rows;  // the device's address of the first row
   bool locked;
 } loaded;
 
@@ -188,7 +188,7 @@ static uint64_t mix(uint64_t *state) {
   return z ^ (z >> 31);
 }
 
-// The same 16 MiB of random bytes over and over: what a byte is does not matter, where it lies does.
+// Fills with repetitions of the same 16 MiB of random bytes: their values do not matter, their addresses do.
 static brim_status fill_random(brim_device *device, unsigned char *to, size_t bytes) {
   size_t part = (size_t)16 << 20;
   uint64_t *host = brim_alloc(part), state = 7;
@@ -274,7 +274,7 @@ static void print_case(const bench_case *c, const loaded *l, const brim_stats_su
   const brim_augment_program *p = l->program;
   double images = (double)l->batch.rows * (double)p->views;
   double bytes = (double)l->batch.rows * (double)p->sample_bytes;
-  if (!is_fetched(c)) bytes += images * (double)p->out_bytes;  // the link carries them once
+  if (!is_fetched(c)) bytes += images * (double)p->out_bytes;  // each byte crosses the link once
   double rate = bytes / (s->median * 1e-9);
   if (!json) {
     printf("%-15s %6lld %5d %9.4f %8.4f %12.0f %9.1f %7.1f%%\n", c->name, (long long)l->batch.rows,

@@ -1,7 +1,6 @@
-// Training steps of one model on one device through the engine: samples/s, planned memory and
-// FLOPs as one JSON line; with --ops every call of the step beside the machine's ceilings.
-// Not a test: it asserts nothing. Data is random and, on devices with memory of their own, lies
-// there already unless --input-from-host.
+// Training steps of one model on one device through the engine: samples/s, planned memory and FLOPs as one JSON line;
+// with --ops every call of the step beside the machine's ceilings. Not a test: it asserts nothing. Data is random and,
+// on devices with their own memory, already there unless --input-from-host.
 #include "bench_model.h"
 
 #include <stdio.h>
@@ -40,7 +39,7 @@ static const brim_option table[] = {
 };
 static const brim_option *const tables[] = {table, NULL};
 
-// A bench in the making; everything borrowed points into `arena` or argv.
+// A bench under construction; everything borrowed points into `arena` or argv.
 typedef struct bench {
   const brim_option_parse *parse;
   brim_arena *arena;
@@ -51,9 +50,9 @@ typedef struct bench {
   brim_device *device;
   brim_net *net;
   bool measured;   // algorithms
-  bool from_host;  // a batch goes along with every step
+  bool from_host;  // each step uploads its batch
   void *input, *target;
-  int64_t rows;  // of a micro-batch
+  int64_t rows;  // in a micro-batch
   int64_t step;  // made so far
 } bench;
 
@@ -142,7 +141,7 @@ static brim_status open_device(bench *b, const brim_registry *registry) {
 
 //---------------------------------- data ----------------------------------
 
-// A linear congruence is enough: labels are spread.
+// A linear congruence suffices to spread the labels.
 static uint32_t next_random(uint32_t *state) {
   *state = *state * 1664525u + 1013904223u;
   return *state >> 8;
@@ -194,7 +193,7 @@ static brim_status window(bench *b, int64_t steps, double *seconds) {
   return BRIM_OK;
 }
 
-// Both staging slots get the batch; then steps are made until pieces are recorded.
+// Uploads the batch to both staging slots, then makes steps until pieces are recorded.
 static brim_status warm_up(bench *b) {
   int64_t steps = brim_option_int(b->parse, "warmup", 8);
   for (int64_t i = 0; i < BRIM_EXEC_SLOTS; i++) BRIM_TRY(one_step(b, true));
@@ -337,8 +336,8 @@ static brim_status run_ops(bench *b) {
   return bench_model_ops(b->net, &ceilings, ms, brim_option_flag(b->parse, "json", false));
 }
 
-// Everything that a run takes is taken: says so, then keeps it until a line comes in, or the end of
-// the input. For measurements of memory from outside.
+// Prints a line when all memory is allocated, then keeps it until a line or the end of stdin. For measurements of
+// memory from outside.
 static brim_status hold(bench *b) {
   brim_plan plan = {0};
   BRIM_TRY(warm_up(b));

@@ -1,5 +1,5 @@
-// The rules of the ops and their cost: every case of the list passes, every way to spoil one is
-// found, and the messages name the tensor.
+// The rules of the ops and their cost: every case of the list passes, every kind of damage is found, and the messages
+// name the tensor.
 #include <math.h>
 
 #include "base/base.h"
@@ -47,8 +47,7 @@ static void test_all_cases_pass(void **state) {
   }
 }
 
-// The sizes of the case list that are tied to nothing else: tensor t (inputs, then outputs),
-// dimension d.
+// Sizes of the case list that no other size determines: tensor t (inputs, then outputs), dimension d.
 static bool is_free(const brim_case *c, const brim_op_call *call, int t, int d) {
   const brim_tensor *x = t < call->in_count ? &call->in[t] : &call->out[t - call->in_count];
   switch (c->op) {
@@ -61,22 +60,22 @@ static bool is_free(const brim_case *c, const brim_op_call *call, int t, int d) 
       return t == 0 && d < 3;
     case BRIM_OP_BATCHNORM_JOIN:
       return t == 0 && d == 0;
-    case BRIM_OP_POS_BWD:  // what is summed over
+    case BRIM_OP_POS_BWD:  // the dimension that is summed over
       return t == 0 && d == 0;
     case BRIM_OP_STEP_END:
       return t == 2 && d == 0;
-    case BRIM_OP_MEAN:  // what is averaged over
+    case BRIM_OP_MEAN:  // the dimension that is averaged over
       return t == 0 && d > 0 && d < x->rank - 1;
     case BRIM_OP_MEAN_BWD:
       return t == 1 && d > 0 && d < x->rank - 1;
-    case BRIM_OP_INPUT:  // more channels of padding
+    case BRIM_OP_INPUT:  // additional padding channels
       return t == 1 && d == 2;
     case BRIM_OP_CONV:
     case BRIM_OP_CONV_BWD_DATA:
     case BRIM_OP_CONV_BWD_WEIGHT:
     case BRIM_OP_MAXPOOL:
     case BRIM_OP_MAXPOOL_BWD: {
-      // Rows that no window reaches; a window that ends where the last one did.
+      // Rows that no window reaches, and a window that ends where the previous one did.
       bool sized = x->rank == 4 && (d == 1 || d == 2);
       return sized && c->attr.stride > 1;
     }
@@ -101,7 +100,7 @@ static void spoil_dimension(const brim_case *c, brim_op_call *bad, brim_tensor *
   tensor->dim[d] = old;
 }
 
-// One dimension or one type of one tensor changed: always found.
+// Changes one dimension or one type of one tensor: the check always finds it.
 static void test_every_spoiling_is_found(void **state) {
   (void)state;
   int spoiled = 0;
@@ -385,12 +384,12 @@ static void test_cost_of_layers(void **state) {
   assert_flops("batchnorm_bwd_joined n=8 h=4 w=4 c=64 relu y dy2 dz", 9 * image);
   find_case("step_end p=512", &call);
   brim_op_cost(&call, &flops, &bytes);
-  assert_true(bytes < 512);  // a row of the ring, not all of it
+  assert_true(bytes < 512);  // one row of the ring, not all of it
 }
 
 //---------------------------------- rows ----------------------------------
 
-// Every op has a row: a call of nothing but the op lacks its first tensor.
+// Every op has rules: a call with nothing but the op lacks its first tensor.
 static void test_every_op_has_a_row(void **state) {
   (void)state;
   for (int op = 0; op < BRIM_OP_COUNT; op++) {
@@ -418,7 +417,7 @@ static void test_in_place(void **state) {
       {BRIM_OP_BATCHNORM_BWD, 3, 0, 0},
       {BRIM_OP_BATCHNORM_BWD, 3, 0, 1},
       {BRIM_OP_BATCHNORM_BWD, 4, 0, 1},
-      {BRIM_OP_BATCHNORM_BWD, 4, 3, 0},  // dz goes over dy
+      {BRIM_OP_BATCHNORM_BWD, 4, 3, 0},  // dz overwrites dy
       {BRIM_OP_BATCHNORM_BWD_JOINED, 1, 0, 0},
       {BRIM_OP_BATCHNORM_BWD_JOINED, 1, 0, 1},
       {BRIM_OP_BATCHNORM_BWD_JOINED, 2, 0, 1},

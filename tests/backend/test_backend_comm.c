@@ -1,5 +1,5 @@
-// Ranks of one machine over shared memory: as processes, as training has them, and as threads, which
-// ThreadSanitizer can look at. Also what ends an exchange that cannot succeed.
+// Ranks of one machine over shared memory: as processes, like a training, and as threads, which ThreadSanitizer can
+// check. And the ways an exchange ends that cannot succeed.
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -91,7 +91,7 @@ static void test_threads(void **state) {
   for (int size = 1; size <= RANKS; size++) run_threads(size, run_rank);
 }
 
-// Rank 0 abandons while the others wait for it: in a call, and for what they posted.
+// Rank 0 abandons while the others wait for it: in a call, and for posted requests.
 static int run_abandoned(const char *name, int rank, int size) {
   brim_comm *comm = NULL;
   if (brim_comm_open_shm(name, rank, size, LONG_NS, &comm)) return 1;
@@ -123,7 +123,7 @@ static void test_abandon(void **state) {
   run_threads(3, run_abandoned);
 }
 
-// A rank that abandons wakes its own call on another thread, without a call of the other rank.
+// A rank that abandons also wakes its own call on another thread, without a call of the other rank.
 static atomic_int woken;
 
 static void abandon_later(void *arg) {
@@ -155,7 +155,7 @@ static void test_abandon_own(void **state) {
   run_threads(2, run_woken);
 }
 
-// A rank that closes ends those that still wait for it; what all had come to is done.
+// A rank that closes ends the waits of others; exchanges that all ranks reached are complete.
 static int run_closed(const char *name, int rank, int size) {
   brim_comm *comm = NULL;
   if (brim_comm_open_shm(name, rank, size, LONG_NS, &comm)) return 1;
@@ -163,7 +163,8 @@ static int run_closed(const char *name, int rank, int size) {
   COMM_CHECK(!brim_comm_all_reduce(comm, values, 3, BRIM_F64));
   COMM_CHECK(values[2] == 3.0 * size);
   if (rank != 2) {
-    COMM_CHECK(brim_comm_all_gather(comm, values, values, 0) == BRIM_OK);  // no data: no meeting
+    // no data, so no exchange
+    COMM_CHECK(brim_comm_all_gather(comm, values, values, 0) == BRIM_OK);
     double all[RANKS];
     COMM_CHECK(brim_comm_all_gather(comm, values, all, sizeof *values) == BRIM_EIO);
     COMM_CHECK(strstr(brim_status_detail(), "rank "));
@@ -177,7 +178,7 @@ static void test_close(void **state) {
   run_threads(3, run_closed);
 }
 
-// A rank that is destroyed with posted requests that cannot be done.
+// A rank is destroyed while its posted requests cannot complete.
 static int run_posted_left(const char *name, int rank, int size) {
   brim_comm *comm = NULL;
   if (brim_comm_open_shm(name, rank, size, LONG_NS, &comm)) return 1;
@@ -204,7 +205,7 @@ static int run_different(const char *name, int rank, int size) {
   brim_comm *comm = NULL;
   if (brim_comm_open_shm(name, rank, size, LONG_NS, &comm)) return 1;
   float values[4] = {0};
-  // One rank may already have left when the other looks.
+  // One rank may have left before the other looks.
   brim_status status = brim_comm_all_reduce(comm, values, rank == 0 ? 4 : 3, BRIM_F32);
   COMM_CHECK(status == BRIM_EINTERNAL || status == BRIM_EIO);
   if (status == BRIM_EINTERNAL) atomic_store(&woken, 1);
@@ -243,7 +244,7 @@ static void test_bad_segments(void **state) {
   assert_status(brim_comm_open_shm("no-slash", 0, 1, LONG_NS, &comm), BRIM_EINVAL);
   assert_status(brim_comm_open_shm("/no/such/folder", 0, 1, LONG_NS, &comm), BRIM_EINVAL);
   assert_true(name_is_free(name));
-  // A segment whose maker ended before it was ready.
+  // A segment whose creator ended before it was ready.
   int file = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
   assert_true(file >= 0);
   assert_status(brim_comm_open_shm(name, 0, 1, 5 * 1000000, &comm), BRIM_EIO);
@@ -254,14 +255,14 @@ static void test_bad_segments(void **state) {
   shm_unlink(name);
 }
 
-// While ranks 0 and 1 of 3 wait: a rank of another number of ranks, and a second rank 1, are sent away.
+// While ranks 0 and 1 of 3 wait, a rank of another size and a second rank 1 are refused.
 static int run_intruders(const char *name, int rank, int size) {
   brim_comm *comm = NULL;
   if (rank == 2) {
     while (name_is_free(name)) brim_clock_sleep_ns(1000000);
     COMM_CHECK(brim_comm_open_shm(name, 3, 4, LONG_NS, &comm) == BRIM_EINVAL);
     COMM_CHECK(strstr(brim_status_detail(), "for 3 ranks, not 4"));
-    // Two ranks 1 come, in whichever order: one of them is sent away, then this one may be rank 2.
+    // Two ranks 1 arrive in any order: one of them is refused; then this process may be rank 2.
     while (atomic_load(&woken) == 0) brim_clock_sleep_ns(1000000);
   }
   const int as = rank == 3 ? 1 : rank;
@@ -306,7 +307,7 @@ static void test_no_memory(void **state) {
   }
 }
 
-// Without a communicator there is one rank.
+// Without a communicator the number of ranks is one.
 static void test_null(void **state) {
   (void)state;
   float value = 3.0f, copy = 0.0f;

@@ -1,5 +1,5 @@
-// Opening devices by spec, and the wrappers with their defaults: on ref (nothing optional) and on a
-// plug-in that has streams and events.
+// Opening devices by spec, and the wrappers with their defaults: on ref (nothing optional) and on a plug-in with
+// streams and events.
 #include "backend/backend.h"
 #include "backend/plugin_toy.h"
 #include "base/base.h"
@@ -212,7 +212,7 @@ static void test_graphs(void **state) {
   assert_status(brim_device_set_algorithms(device, "nonsense"), BRIM_EPARSE);
   brim_free(text);
   brim_device_close(device);
-  // A backend without them.
+  // A backend without streams and events.
   assert_ok(brim_device_open(r, "ref", NULL, &device));
   assert_false(brim_device_has_graphs(device));
   assert_status(brim_capture_begin(device), BRIM_EUNSUPPORTED);
@@ -225,7 +225,7 @@ static void test_graphs(void **state) {
   brim_registry_destroy(r);
 }
 
-// The default of device_memory is what device_info said.
+// By default device_memory returns device_info's values.
 static void test_memory_default(void **state) {
   (void)state;
   brim_registry *r = load(PLUGINS "/good");
@@ -265,7 +265,7 @@ static void test_ops(void **state) {
   assert_ok(brim_op_run(device, &call));
   assert_true(y[0] == 11 && y[1] == 22 && y[2] == 33);
   brim_op_release(device, &call);
-  brim_op_release(device, &call);  // twice is harmless
+  brim_op_release(device, &call);  // a second release is harmless
   assert_int_equal(counters->prepared, 0);
   brim_device_free(device, BRIM_BUFFER_DEVICE, call.workspace);
 

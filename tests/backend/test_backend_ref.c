@@ -1,5 +1,5 @@
-// The oracle itself against definitions written here again, value by value: what comparing backends
-// with ref cannot find. Gradients and optimisers are in tests/cases.
+// ref, the reference backend, against definitions written again here, value by value: comparing backends with ref
+// cannot find its own errors. Gradients and optimizers are in tests/cases.
 #include <math.h>
 
 #include "backend/backend_half.h"
@@ -28,11 +28,11 @@ static int teardown(void **state) {
 // Definition of one value of output 0 of a case.
 typedef double (*definition)(const brim_case *c, const brim_case_data *d, int64_t i);
 
-// Definitions compute every value for itself.
+// Definitions compute each value on its own.
 static bool too_large(const brim_case *c, const brim_op_call *call) {
   double flops, bytes;
   brim_op_cost(call, &flops, &bytes);
-  bool image = c->op == BRIM_OP_BATCHNORM;  // each value takes a look at its whole channel
+  bool image = c->op == BRIM_OP_BATCHNORM;  // each value needs its whole channel
   return flops > 1e7 || (image && brim_case_rows(c) > 1000);
 }
 
@@ -288,7 +288,7 @@ static void test_images(void **state) {
   check_definition(BRIM_OP_MAXPOOL, define_maxpool);
 }
 
-// The place is that of the first maximum, and not a number wins.
+// The position is that of the first maximum, and NaN counts as the maximum.
 static void test_maxpool_place(void **state) {
   (void)state;
   double x[] = {1, 3, 3, 0, 3, 2, 5, NAN, 7}, y[4];
@@ -328,7 +328,7 @@ static void test_running_statistics(void **state) {
   assert_true(mean == 2.5 && fabs(rstd - 1 / sqrt(1.25 + (double)1e-5f)) < 1e-14);
   assert_true(fabs(rmean - (0.75 * 0.5 + 0.25 * 2.5)) < 1e-14);
   assert_true(fabs(rvar - (0.75 * 2 + 0.25 * 5 / 3)) < 1e-14);
-  // No valid row says nothing about the data.
+  // Without a valid row the averages do not move.
   double mean_before = rmean, var_before = rvar;
   step[BRIM_STATE_ROWS] = 0;
   assert_ok(brim_op_run(ref, &call));
@@ -354,7 +354,8 @@ static double define_concat(const brim_case *c, const brim_case_data *d, int64_t
   return column < c->k ? d->in[0][row * c->k + column] : d->in[1][row * c->m + column - c->k];
 }
 
-// softmax(q k' / sqrt(d)) v, straight from the paper: no maximum is taken out.
+// softmax(q k'
+// sqrt(d)) v, straight from the paper, without subtracting the maximum.
 static double define_attention(const brim_case *c, const brim_case_data *d, int64_t i) {
   int64_t column = i % c->k, size = c->k / c->attr.heads, at = column / size * size;
   const double *sequence = d->in[0] + i / c->k / c->l * c->l * 3 * c->k;

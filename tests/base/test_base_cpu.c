@@ -25,13 +25,13 @@ static void test_version_2(void **state) {
   assert_true(near(brim_cpu_quota("v2"), 1.5));
   put("v2/sys/fs/cgroup/a/cpu.max", "25000 50000\n");  // the smallest up the tree
   assert_true(near(brim_cpu_quota("v2"), 0.5));
-  put("v2/sys/fs/cgroup/cpu.max", "10000 100000\n");  // a container's own root
+  put("v2/sys/fs/cgroup/cpu.max", "10000 100000\n");  // the root as a container sees it
   assert_true(near(brim_cpu_quota("v2"), 0.1));
   put("v2/sys/fs/cgroup/cpu.max", "900000 100000\n");
   assert_true(near(brim_cpu_quota("v2"), 0.5));
   put("v2/sys/fs/cgroup/a/b/cpu.max", "junk\n");
   assert_true(near(brim_cpu_quota("v2"), 0.5));
-  // the host's path inside a container: only the root is there
+  // the host's path inside a container: only the root exists
   put("inside/proc/self/cgroup", "0::/kubepods/pod7/box\n");
   put("inside/sys/fs/cgroup/cpu.max", "200000 100000\n");
   assert_true(near(brim_cpu_quota("inside"), 2));
@@ -48,7 +48,7 @@ static void test_version_1(void **state) {
   put("v1/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_quota_us", "20000\n");
   put("v1/sys/fs/cgroup/cpu,cpuacct/docker/cpu.cfs_period_us", "100000\n");
   assert_true(near(brim_cpu_quota("v1"), 0.2));
-  // mounted as "cpu"; another controller's name only begins so
+  // mounted as "cpu"; another controller's name only starts like it
   put("old/proc/self/cgroup", "3:cpuset:/y\n1:cpu:/x\n");
   put("old/sys/fs/cgroup/cpu/y/cpu.cfs_quota_us", "1000\n");
   put("old/sys/fs/cgroup/cpu/y/cpu.cfs_period_us", "100000\n");
@@ -74,11 +74,11 @@ static void test_threads(void **state) {
   assert_string_equal(text, want);
   put_quota("110000 100000\n");
   assert_int_equal(brim_cpu_threads("box"), cores > 1 ? 2 : 1);
-  put_quota("100000000 100000\n");  // more than there is says nothing
+  put_quota("100000000 100000\n");  // more than the machine has is no limit
   assert_int_equal(brim_cpu_threads("box"), cores);
   brim_cpu_describe("box", text, sizeof text);
   assert_null(strstr(text, "quota"));
-  // the number that everything else uses
+  // the number that all other code uses
   put_quota("1000 100000\n");
   assert_int_equal(setenv("BRIM_MACHINE_ROOT", "box", 1), 0);
   assert_int_equal(brim_cpu_count(), 1);
@@ -98,7 +98,7 @@ static void test_what_it_cost(void **state) {
   put("held/sys/fs/cgroup/a/cpu.stat", "usage_usec 12000000\nthrottled_usec 750000\n");
   s = brim_cpu_read_stat("held");
   assert_true(near(s.throttled_s, 0.75) && near(s.used_s, 12));
-  put("held/sys/fs/cgroup/a/cpu.stat", "usage_usec 12000000\n");  // it has no quota
+  put("held/sys/fs/cgroup/a/cpu.stat", "usage_usec 12000000\n");  // this group has no quota
   assert_true(near(brim_cpu_read_stat("held").throttled_s, 0.25));
   // version 1: nanoseconds, and no usage
   put("held1/proc/self/cgroup", "4:cpu,cpuacct:/x\n");
@@ -109,7 +109,7 @@ static void test_what_it_cost(void **state) {
 }
 
 int main(void) {
-  if (system("rm -rf v1 v2 old inside box held held1") != 0) return 1;  // of an earlier round
+  if (system("rm -rf v1 v2 old inside box held held1") != 0) return 1;  // left by an earlier round
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_version_2),
       cmocka_unit_test(test_version_1),

@@ -1,4 +1,4 @@
-// Statistics against values worked out by hand; the bootstrap against itself and its limits.
+// Statistics against values computed by hand; the bootstrap against itself and its limits.
 #include "base/base_stats.h"
 
 #include <math.h>
@@ -26,7 +26,7 @@ static void by_hand(void **state) {
   near(s.mad, 3);                       // |v - 4| = 3 3 0 6 1 -> 0 1 3 3 6
   near(s.p05, 1.4);                     // at 0.2: 1 + 0.2 * 2
   near(s.p95, 9.4);                     // at 3.8: 7 + 0.8 * 3
-  assert_true(v[0] == 7 && v[4] == 3);  // left as they were
+  assert_true(v[0] == 7 && v[4] == 3);  // the input keeps its order
 }
 
 static void summary(void **state) {
@@ -74,11 +74,11 @@ static void bootstrap(void **state) {
   assert_ok(brim_stats_bootstrap_median(v, 101, 0.95, 2000, 42, &low, &high));
   assert_ok(brim_stats_bootstrap_median(v, 101, 0.95, 2000, 42, &low2, &high2));
   assert_true(low == low2 && high == high2);
-  // The order of the values does not matter: it is a function of the sample.
+  // The order of the values does not matter.
   for (int i = 0; i < 101; i++) v[i] = i;
   assert_ok(brim_stats_bootstrap_median(v, 101, 0.95, 2000, 42, &low2, &high2));
   assert_true(low == low2 && high == high2);
-  // Order statistics put the 95 % interval of the median of 0..100 near ranks 40 and 60.
+  // Order statistics give ranks of about 40 and 60 as the 95 % interval of the median of 0..100.
   assert_true(low >= 36 && low <= 44);
   assert_true(high >= 56 && high <= 64);
   assert_ok(brim_stats_bootstrap_median(v, 101, 0.5, 2000, 42, &low2, &high2));
@@ -135,14 +135,14 @@ static void out_of_memory(void **state) {
 
 static void test_students_t(void **state) {
   (void)state;
-  // Tables: two-sided, 95 %.
+  // Student's t from tables: two-sided, 95 %.
   static const double rows[][2] = {{1, 12.706}, {2, 4.303},   {9, 2.262},  {10, 2.228},
                                    {30, 2.042}, {120, 1.980}, {1e9, 1.960}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     assert_true(fabs(brim_stats_t95(rows[i][0]) - rows[i][1]) < 4e-3);
   }
   assert_true(brim_stats_t95(0.2) == brim_stats_t95(1));
-  assert_true(brim_stats_t95(2.9) == brim_stats_t95(2));  // the wider of the two
+  assert_true(brim_stats_t95(2.9) == brim_stats_t95(2));  // rounded down: the wider interval
   assert_true(brim_stats_t95((double)NAN) == brim_stats_t95(1));
 }
 

@@ -1,6 +1,5 @@
-// Values of a case: drawn from Philox, rounded to their type, with the special ones an op needs
-// (labels, states, statistics that fit the data). Also the encoding of values into a device's
-// types.
+// Values of a case: drawn from Philox, rounded to their type, with the special values an op needs (labels, states,
+// statistics that fit the data). Also the encoding of values into a device's types.
 #include <math.h>
 #include <string.h>
 
@@ -15,10 +14,10 @@ double brim_case_uniform(uint64_t seed, uint64_t slot, uint64_t element) {
   return signed_uniform(r.v[element % 4]);
 }
 
-// Whole numbers have no NaN: an output that is not written yet holds the smallest one.
+// Integers have no NaN: an output that is not written yet holds the smallest one.
 static int64_t whole(double v) { return isnan(v) ? INT32_MIN : (int64_t)v; }
 
-// One loop for each type: a choice inside the loop made this the most costly part of many tests.
+// One loop for each type: a branch inside the loop made this the slowest part of many tests.
 #define EACH(member, ctype, value)                                          \
   case member:                                                              \
     for (int64_t i = 0; i < count; i++) ((ctype *)out)[i] = (ctype)(value); \
@@ -54,7 +53,7 @@ void brim_case_decode(brim_dtype type, const void *data, int64_t count, double *
 
 void brim_case_round(brim_dtype type, double *values, int64_t count) {
   enum { CHUNK = 256 };
-  uint64_t raw[CHUNK];  // an element of any type takes one at most
+  uint64_t raw[CHUNK];  // an element of any type fits one uint64_t
   for (int64_t i = 0; i < count; i += CHUNK) {
     const int64_t n = count - i < CHUNK ? count - i : CHUNK;
     brim_case_encode(type, &values[i], n, raw);
@@ -101,8 +100,8 @@ static void fill_moments(const brim_case *c, const double *x, double *mean, doub
   }
 }
 
-// The two views of a sample are close to each other or nearly opposite, by turns, so that no
-// rounding decides whether one is the other's nearest.
+// The two views of a sample are alternately close to each other or nearly opposite, so that rounding never decides
+// whether one is the other's nearest.
 static void fill_views(const brim_case *c, double *z) {
   int64_t half = c->n / 2;
   for (int64_t i = 0; i < half * c->k; i++) {
@@ -112,7 +111,7 @@ static void fill_views(const brim_case *c, double *z) {
   if (c->nonfinite) z[c->n * c->k - 1] = NAN;
 }
 
-// Similarities, of which some may be equal or no numbers, one row wholly so; labels of both sides.
+// Similarities, some of them equal or NaN, one row all NaN; labels of both sides.
 static void fill_neighbours(const brim_case *c, brim_case_data *d) {
   for (int64_t i = 0; i < c->n * c->k; i++) {
     if (c->ties) d->in[0][i] = floor(4 * d->in[0][i]) / 4;
@@ -200,7 +199,7 @@ static void fill_input(const brim_case *c, const brim_op_call *call, brim_case_d
       brim_case_fill_tokens(c, call, d);
       break;
     case BRIM_OP_UNIT:
-      for (int64_t i = 0; i < c->k; i++) d->in[0][i] = 0;  // row 0: no direction
+      for (int64_t i = 0; i < c->k; i++) d->in[0][i] = 0;  // row 0 is zero: no direction
       break;
     case BRIM_OP_KNN:
       fill_neighbours(c, d);
@@ -230,14 +229,14 @@ static void fill_optimizer(const brim_case *c, const brim_op_call *call, brim_ca
     double u = brim_case_uniform(c->seed, 12, (uint64_t)i);
     d->out[2][i] = first ? 0 : u * u;
   }
-  // A skipped step leaves the copy as it was; otherwise it is overwritten.
+  // A skipped step leaves the copy unchanged; otherwise it is overwritten.
   for (int64_t i = 0; call->out_count > 3 && call->out[3].rank > 0 && i < c->n; i++) {
     d->out[3][i] = c->nonfinite ? d->out[0][i] : NAN;
   }
   if (call->out_count > 4) fill_uniform(c, 13, c->n, d->out[4]);
 }
 
-// Outputs that the op adds to, or moves.
+// Outputs that the op reads: it adds to them, or moves them.
 static bool adds_to(const brim_case *c, int output) {
   switch (c->op) {
     case BRIM_OP_BATCHNORM:

@@ -1,4 +1,4 @@
-// The list itself: per op its shapes and its variants; a case is one of each.
+// The list: per op its shapes and its variants; a case is one of each.
 #include "cases/cases_int.h"
 
 #define LINEAR_TOKENS(n_, l_, k_, m_) \
@@ -18,8 +18,8 @@
 #define HEADS(n_, l_, k_, heads_) \
   { .n = n_, .l = l_, .k = k_, .heads = heads_ }
 
-// 1, primes, just beside and just above vector widths and blocks, and MNIST's own; columns in 32s, as
-// AMX tiles want them; rows that are tokens.
+// 1, primes, sizes one below and one above vector widths and blocks, and MNIST's own; columns in 32s, as AMX tiles need
+// them; rows that are tokens.
 static const case_shape linear_shapes[] = {
     MAT(1, 1, 1),
     MAT(1, 7, 3),
@@ -57,7 +57,7 @@ static const case_shape row_shapes[] = {
     FLAT(1, 2), FLAT(2, 10), FLAT(5, 3), FLAT(17, 31), FLAT(64, 10), FLAT(33, 1000), FLAT(128, 257),
 };
 static const case_shape row_speed[] = {FLAT(512, 10), FLAT(512, 512)};
-// Two columns leave the gradient of a layer norm nothing but rounding: three at least.
+// At least three columns: with two, the gradient of a layer norm is only rounding error.
 static const case_shape norm_shapes[] = {
     FLAT(1, 3),   FLAT(2, 10),    FLAT(5, 4),     FLAT(17, 31),
     FLAT(64, 16), FLAT(33, 1000), FLAT(128, 257), TOKENS(3, 7, 16),
@@ -69,8 +69,8 @@ static const case_shape param_shapes[] = {
     {.n = 1}, {.n = 13}, {.n = 64}, {.n = 1023}, {.n = 66661}};
 static const case_shape param_speed[] = {{.n = 1197066}, {.n = 11173962}};
 
-// Every stride and pad of the models, even and oblong windows, rows that no window reaches, one
-// pixel, channels beside vector widths.
+// Every stride and pad of the models, square and oblong windows, rows that no window reaches, one pixel, channels
+// around vector widths.
 static const case_shape conv_shapes[] = {
     CONV(1, 1, 1, 1, 1, 1, 1, 1, 0),   CONV(1, 3, 3, 1, 1, 3, 3, 1, 1),
     CONV(2, 5, 7, 3, 4, 3, 3, 1, 1),   CONV(2, 5, 7, 3, 4, 3, 3, 2, 1),
@@ -93,7 +93,7 @@ static const case_shape conv_speed[] = {
     CONV(512, 32, 32, 32, 32, 3, 3, 1, 1),  CONV(512, 16, 16, 64, 64, 3, 3, 1, 1),
     CONV(512, 8, 8, 128, 128, 3, 3, 1, 1),
 };
-// Six values a channel at least, four of them valid.
+// At least six values per channel, four of them valid.
 static const case_shape image_shapes[] = {
     IMAGE(2, 2, 2, 1),   IMAGE(3, 1, 3, 5),   IMAGE(4, 2, 3, 7),
     IMAGE(9, 1, 1, 16),  IMAGE(2, 5, 5, 17),  IMAGE(8, 4, 4, 64),
@@ -136,22 +136,22 @@ static const case_shape concat_shapes[] = {
     MAT(1, 1, 1), MAT(3, 5, 2), MAT(7, 16, 16), MAT(33, 300, 7), MAT(64, 3, 65),
 };
 static const case_shape concat_speed[] = {MAT(4096, 64, 16)};
-// Samples are half the rows.
+// Samples are half of the rows.
 static const case_shape views_shapes[] = {
     FLAT(4, 8), FLAT(6, 16), FLAT(10, 33), FLAT(34, 24), FLAT(64, 128), FLAT(18, 300),
 };
 static const case_shape views_speed[] = {FLAT(1024, 128)};
 static const case_shape ring_shapes[] = {{.n = 1}, {.n = 4}, {.n = 7}, {.n = 512}};
 static const case_shape ring_speed[] = {{.n = 512}};
-// Sums long enough and outputs many enough for rounding to be its average.
+// Long sums and many outputs, so that rounding errors average out.
 static const case_shape linear_tf32_shapes[] = {MAT(64, 31, 67), MAT(32, 784, 96),
                                                 MAT(129, 65, 129), LINEAR_TOKENS(4, 43, 16, 48)};
 static const case_shape conv_tf32_shapes[] = {
     CONV(2, 8, 8, 32, 32, 3, 3, 1, 1), CONV(2, 9, 9, 16, 24, 3, 3, 2, 1),
     CONV(3, 8, 8, 64, 32, 1, 1, 1, 0), CONV(1, 21, 21, 4, 16, 7, 7, 2, 3)};
-// Shapes that reach the kernels made for the real networks, in the variants that matter there: the
-// transformer's narrow layers, those of a policy (with few outputs of any number), its longest signals and other sizes of heads; the stems and stages of
-// the residual networks; channels and rows of their largest norms.
+// Shapes that reach the kernels made for the real networks, in the variants that matter there: the transformer's narrow
+// layers, those of a policy (with few outputs of any number), its longest signals and other sizes of heads; the stems
+// and stages of the residual networks; channels and rows of their largest norms.
 static const case_shape linear_large_shapes[] = {
     MAT(5003, 60, 16),  MAT(300, 128, 100), MAT(300, 64, 16),   MAT(20000, 16, 48),
     MAT(5536, 16, 48),  MAT(1290, 32, 128), MAT(700, 128, 128), MAT(1290, 128, 8),
@@ -601,7 +601,7 @@ static const case_variant linear_tf32_variants[] = {
     BRIM_OP_##op, CASE_##kind, shapes##_shapes, COUNT(shapes##_shapes), shapes##_speed, \
         COUNT(shapes##_speed), variants##_variants, COUNT(variants##_variants)          \
   }
-// A group that only the list has: not fuzzed, not timed.
+// A group that is only listed: not fuzzed, not timed.
 #define LISTED(op, kind, shapes, variants)                                       \
   {                                                                              \
     BRIM_OP_##op, CASE_##kind, shapes##_shapes, COUNT(shapes##_shapes), NULL, 0, \

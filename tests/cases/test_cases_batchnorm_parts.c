@@ -1,7 +1,6 @@
-// Batch norm over ranks: the batches of BATCHNORM's and BATCHNORM_BWD's cases are cut into parts, as
-// ranks have them, and the ops of the parts together give what the op over the whole batch gives, on
-// every backend that loads here: a sample of them, all with BRIM_TEST_FULL. On ref also the gradient by
-// differences of the forward in parts.
+// Batch norm over ranks: the batches of BATCHNORM's and BATCHNORM_BWD's cases are cut into parts, one for each rank.
+// The ops on the parts together give the result of the op on the whole batch, on every backend that loads here: a
+// sample of the cases, all with BRIM_TEST_FULL. On ref also the gradient, by differences of the forward in parts.
 #include "base/base.h"
 #include "cases/gradient.h"
 #include "test.h"
@@ -50,13 +49,13 @@ static int64_t first_row(const brim_case *c, const parts *p, int64_t part) {
   return c->n * part / p->count;
 }
 
-// Element `at` of a tensor on, in another shape.
+// A tensor from element `at` on, in another shape.
 static brim_tensor view(const brim_tensor *t, int64_t at, int rank, const int64_t *dim) {
   void *data = (char *)t->data + (size_t)at * brim_dtype_size(t->dtype);
   return brim_tensor_make(data, t->dtype, rank, dim);
 }
 
-// A part's rows of (N,H,W,C); a tensor left out stays so.
+// A part's rows of (N,H,W,C); an absent tensor stays absent.
 static brim_tensor rows_of(const brim_case *c, const parts *p, const brim_tensor *t, int64_t part) {
   if (brim_tensor_count(t) == 0) return (brim_tensor){.rank = 0};
   int64_t lo = first_row(c, p, part), hi = first_row(c, p, part + 1);
@@ -149,7 +148,7 @@ static void forward_in_parts(brim_device *device, const brim_case *c, const brim
   close_parts(&p);
 }
 
-// Adds the parts' figures up in their order, as ranks do, and puts them where the first part's are.
+// Adds up the parts' figures in order, as ranks do, into those of the first part.
 static void add_figures(const parts *p) {
   int64_t each = 2 * p->channels;
   double *all = gradient_numbers(p->count * each);
@@ -222,7 +221,7 @@ static int teardown(void **state) {
   return gradient_teardown(NULL);
 }
 
-// The batch in `count` parts on the device against the whole of it in f64 on ref.
+// Compares the batch in `count` parts on the device with the whole batch in f64 on ref.
 static void compare(fixture *f, brim_device *device, const brim_case *c, int64_t count) {
   brim_case oracle = *c;
   brim_case_data data, want, got = {{NULL}, {NULL}};
@@ -308,7 +307,7 @@ static void check_gradient(gradient_scalar *s, int *checked) {
   const brim_tensor *x = &s->call.in[0], *g = &s->call.in[1];
   int64_t count = brim_tensor_count(x), c = s->c.k;
   bool with_z = s->c.with & BRIM_WITH_Z;
-  // Padding rows have no gradient, so the scalar must not look at them.
+  // Padding rows have no gradient, so the scalar must not include them.
   for (int64_t i = (int64_t)s->c.state[BRIM_STATE_ROWS] * (count / s->c.n); i < count; i++) {
     s->r[i] = 0;
   }

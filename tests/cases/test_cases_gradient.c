@@ -9,7 +9,7 @@ static int checked;
 
 //---------------------------------- linear ----------------------------------
 
-// y = act(x w' + b): dy through ACT_BWD, then both backward ops.
+// y = act(x w' + b): ACT_BWD of dy, then both backward ops.
 static void linear_gradient(gradient_scalar *s) {
   int64_t n = brim_case_rows(&s->c), k = s->c.k, m = s->c.m;
   const brim_tensor *x = &s->call.in[0], *w = &s->call.in[1];
@@ -19,7 +19,7 @@ static void linear_gradient(gradient_scalar *s) {
   if (s->c.attr.act != BRIM_ACT_NONE) {
     double *saved = gradient_numbers(n * m);
     brim_op_call forward = s->call;
-    // gelu's slope is a function of what came in, the others' of what came out
+    // gelu's slope is a function of its input, the others' of their output
     if (s->c.attr.act == BRIM_ACT_GELU) forward.attr.act = BRIM_ACT_NONE;
     forward.out[0].data = saved;
     gradient_run(&forward);
@@ -125,7 +125,7 @@ static void test_linear_fused(void **state) {
 
 //---------------------------------- one input, one output ----------------------------------
 
-// The backward call of ops whose gradient needs dy and perhaps what was saved.
+// The backward call of ops whose gradient needs dy and perhaps saved tensors.
 static void pointwise_gradient(gradient_scalar *s) {
   int64_t count = brim_tensor_count(&s->call.in[0]);
   double *dx = gradient_numbers(count), *saved = gradient_numbers(count);
@@ -168,7 +168,7 @@ static void test_dropout(void **state) {
   check_pointwise(BRIM_OP_DROPOUT);
 }
 
-// The gradient of a sum is dy for both sides.
+// The gradient of a sum is dy for both operands.
 static void test_add(void **state) {
   (void)state;
   checked = 0;
@@ -193,7 +193,7 @@ static void layernorm_gradient(gradient_scalar *s) {
   back.in[0] = gradient_mat(s->r, n, c);
   back.in[1] = s->call.in[0];
   back.in[2] = s->call.in[1];
-  // Copies: evaluating the differences overwrites the statistics.
+  // Copies, because evaluating the differences overwrites the statistics.
   double *mean = gradient_numbers(n), *rstd = gradient_numbers(n);
   memcpy(mean, s->call.out[1].data, (size_t)n * sizeof(double));
   memcpy(rstd, s->call.out[2].data, (size_t)n * sizeof(double));
@@ -203,7 +203,7 @@ static void layernorm_gradient(gradient_scalar *s) {
   back.out[1] = gradient_vec(dg, c);
   back.out[2] = gradient_vec(db, c);
   gradient_run(&back);
-  // Two columns that happen to be close make a row so steep that a step of 1e-5 is not small.
+  // If the two columns of a row are close, its gradient is so steep that a step of 1e-5 is too large.
   if (c > 2 || (double)s->c.attr.eps > 1e-3)
     gradient_check(s, "x", s->call.in[0].data, dx, n * c, &checked);
   gradient_check(s, "g", s->call.in[1].data, dg, c, &checked);
@@ -230,7 +230,7 @@ static void test_layernorm(void **state) {
 
 //---------------------------------- losses ----------------------------------
 
-// NT-Xent has two rows of every sample.
+// NT-Xent has two rows for each sample.
 static bool is_padding(const brim_case *c, int64_t row) {
   if (c->op != BRIM_OP_NTXENT) return (double)row >= c->state[BRIM_STATE_ROWS];
   return (double)(row % (c->n / 2)) >= c->state[BRIM_STATE_SAMPLES];
@@ -248,7 +248,7 @@ static void check_loss(brim_op op) {
       gradient_run(&s.call);
       const double *gradient = data.out[1];
       gradient_check(&s, "x", data.in[0], gradient, s.c.n * s.c.k, &checked);
-      // Padding rows count nowhere, whatever they hold.
+      // Padding rows have no effect, whatever they contain.
       for (int64_t j = 0; j < s.c.n * s.c.k; j++) {
         if (!is_padding(&s.c, j / s.c.k)) continue;
         assert_true(gradient[j] == 0 && !signbit(gradient[j]));
@@ -281,7 +281,7 @@ static void test_ntxent(void **state) {
   check_loss(BRIM_OP_NTXENT);
 }
 
-// Against the formula, far from where exp overflows and with a tie in front of the label.
+// Compares with the formula, at logits where exp overflows and with a tie before the label.
 static void test_xent_values(void **state) {
   (void)state;
   double logits[] = {1000, 0, -1000, 5, 5, 1};
@@ -310,7 +310,7 @@ static void test_xent_values(void **state) {
   assert_true(fabs(metrics[BRIM_METRIC_LOSS] - expected) < 1e-12);
 }
 
-// k micro-batches drop what one large batch drops.
+// Dropout in k micro-batches drops the same elements as in one large batch.
 static void test_dropout_row_offset(void **state) {
   (void)state;
   enum { N = 12, C = 7 };

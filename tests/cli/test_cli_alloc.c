@@ -1,6 +1,6 @@
-// Allocations of commands fail in turn, in this process: the exit code says out of memory, nothing
-// crashes, nothing is left allocated. The first ones all fail, of the others one in 150, drawn by the seed;
-// with BRIM_TEST_FULL all of them where that takes no minutes.
+// Allocations of commands fail in turn, in this process: the exit code means out of memory, nothing crashes, nothing
+// stays allocated. The first ones all fail, of the others one in 150, drawn by the seed; with BRIM_TEST_FULL all of
+// them if that does not take minutes.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -63,7 +63,7 @@ static void clean(void) {
   rmdir("alloc-run");
 }
 
-// Output of the commands goes nowhere while they run.
+// Output of the commands is discarded while they run.
 static int run_quietly(int argc, const char *const *argv) {
   fflush(stdout);
   fflush(stderr);
@@ -81,7 +81,7 @@ static int run_quietly(int argc, const char *const *argv) {
   return code;
 }
 
-// A command that reports success has written what is written without a failure.
+// A command that reports success has written the same files as without a failure.
 static void expect_whole(uint64_t n, const char *path, const char *want, size_t size) {
   char *have = NULL;
   size_t bytes;
@@ -94,9 +94,9 @@ static void expect_whole(uint64_t n, const char *path, const char *want, size_t 
 
 enum { SAMPLED_FROM = 60 };
 
-// `prepare` puts everything back to how it was before the first time.
-// Beyond allocation `every` one in some is made to fail. `written`: a file the command writes the
-// same each time, or NULL.
+// `prepare` restores the state before the first run.
+// Behind the first `all` allocations one in `every` is made to fail. `written`: a file that the command writes
+// identically each time, or NULL.
 static void inject_into(void (*prepare)(void), uint64_t every, const char *written, int argc,
                         const char *const *argv) {
   brim_alloc_stats before, after;
@@ -129,7 +129,7 @@ static void inject_into(void (*prepare)(void), uint64_t every, const char *writt
       assert_true(n > 20);
       break;
     }
-    // A progress line that could not be drawn is no reason to stop; anything else exits 4.
+    // A progress line that could not be drawn does not stop the command; any other failure exits with 4.
     if (code == 0) absorbed++;
     if (code == 0 && written) expect_whole(n, written, want, size);
     if (code != 0 && code != 4) {
@@ -158,7 +158,7 @@ static void test_bench(void **state) {
   (void)state;
   inject(WORDS(bench_words));
 }
-// A sweep of which everything is known already: what is left is to take it over and to apply it.
+// A sweep with a record for every setting: it only reads them and applies the result.
 static const char *const resume_words[] = {
     "brim",      "bench", "alloc.yaml",   "--device",  "ref",           "--steps",  "2",
     "--repeats", "1",     "--output-dir", "alloc-run", "--num-workers", "0",        "--batch-sizes",
@@ -247,7 +247,7 @@ static void test_rest(void **state) {
 
 int main(void) {
   test_filter();
-  // Only what is linked in: plug-ins have their own tests.
+  // Only linked-in code: plug-ins have their own tests.
   setenv("BRIM_PLUGIN_PATH", "/nonexistent", 1);
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_rest),  cmocka_unit_test(test_resume),  cmocka_unit_test(test_train),

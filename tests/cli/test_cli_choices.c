@@ -1,8 +1,8 @@
-// Automatic choices as a user sees them: what init and info make of small, odd and partly unused
-// data, and that what was chosen trains, evaluates and predicts.
+// Automatic choices as a user sees them: the configs and reports of init and info for small, odd and partly unused
+// data. A config with these choices trains, evaluates and predicts.
 #include "cli_test.h"
 
-// A folder of small images: tiny/0 and tiny/1 with `each` files.
+// Makes a folder of small images: tiny/0 and tiny/1 with `each` files.
 static void make_images(const char *name, int each) {
   shell_result r = shell(
       "rm -rf %s made && brim data make made --shape 12,12,3 --format folder --samples 40 "
@@ -45,7 +45,7 @@ static void test_unused_is_named(void **state) {
   shell_free(&r);
 }
 
-// A class name that is not UTF-8 trains, evaluates and predicts under one name.
+// A class name that is not UTF-8 is the same in train, eval and predict.
 static void test_class_names_of_any_bytes(void **state) {
   (void)state;
   make_images("latin", 6);
@@ -62,7 +62,7 @@ static void test_class_names_of_any_bytes(void **state) {
          "&& cat latin.csv");
 }
 
-// data.limit: the header counts what is trained on, and every class has its share.
+// data.limit: the header counts the samples used for training, and every class has its share.
 static void test_limit(void **state) {
   (void)state;
   make_images("some", 20);
@@ -70,7 +70,7 @@ static void test_limit(void **state) {
   says_rows(0, "  data  ",
             "brim train some.yaml --epochs 1 --device cpu --output-dir run_some "
             "data.limit=12 data.batch_size=4 data.val_fraction=0");
-  // data.drop_last leaves out others in every epoch: all of them are trained on
+  // data.drop_last leaves out other samples in every epoch: all of them are used
   says_lines(0, "drop_last",
              "brim train some.yaml --epochs 1 --device cpu --output-dir run_drop "
              "data.limit=12 data.batch_size=5 data.val_fraction=0 data.drop_last=true");
@@ -99,7 +99,7 @@ static void test_any_signal_length(void **state) {
   expect(2, "'patch'", "brim train '" BRIM_SOURCE_DIR "/configs/default.yaml' model.patch=some");
 }
 
-// The figures of the header multiply: a short last micro-batch is one of its own.
+// The figures in the header multiply: a short last micro-batch is listed separately.
 static void test_batch_figures(void **state) {
   (void)state;
   static const struct {
@@ -123,7 +123,7 @@ static void test_batch_figures(void **state) {
   }
 }
 
-// A file or a line that names no workload, as guides have them: what it is about decides.
+// A file or a command line without a workload, as in the guides: its keys decide.
 static void test_workload_by_content(void **state) {
   (void)state;
   expect(0, NULL,
@@ -141,7 +141,7 @@ static void test_workload_by_content(void **state) {
   expect(0, "\"workload\":\"mappo\"", "brim config check few.yaml --json");
   expect(0, "\"workload\":\"supervised\"", "brim config check few.yaml model=mlp --json");
   expect(0, "workload: mappo", "brim sweep few.yaml --dry-run --device ref --json");
-  // a dict pasted from Python
+  // a dict copied from Python
   expect(0, NULL,
          "printf '# a comment\\n\\nBASE_CONFIG = {\\n    \"episodes_per_batch\": 20,  # more\\n"
          "    '\"'batch_size'\"': 1024,\\n    \"use_amp\": True,\\n}\\n' > base.yaml");
@@ -169,14 +169,14 @@ static void test_workload_by_content(void **state) {
   said_lines(&r, "mappo.gamma");
   assert_null(strstr(strstr(r.err, "mappo.gamma") + 1, "mappo.gamma"));
   shell_free(&r);
-  // a list of devices that are not here is one failure
+  // a list of devices that are not here is a single failure
   r = shell(
       "CUDA_VISIBLE_DEVICES= brim train 'device=[6,7,8,9]' dataset=synthetic --output-dir no");
   assert_int_equal(r.code, 3);
   assert_non_null(strstr(r.err, "device names cuda:6, but this machine has "));
   assert_null(strstr(r.err, "rank"));
   shell_free(&r);
-  // what is made as STL-10 has the part that contrastive training reads
+  // a set made as STL-10 has the split that contrastive training reads
   expect(0, "unlabeled 5",
          "rm -rf stl && brim data make stl --format stl10 --samples 5 --test-samples 2");
   says(2, "rm stl/unlabeled_X.bin; brim train contrastive --data-path stl --output-dir no");

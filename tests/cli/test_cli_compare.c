@@ -6,7 +6,7 @@
 
 typedef struct row {
   const char *batch, *precision;
-  double rate, half;  // half: half the width of the interval, a share
+  double rate, half;  // half: half the width of the interval, as a share of the rate
   brim_failure failure;
 } row;
 
@@ -132,8 +132,9 @@ static void test_json(void **state) {
 static void test_fail_below(void **state) {
   (void)state;
   static const row base[] = {{"64", "fp32", 1000, 0.02, 0}};
-  static const row close[] = {{"64", "fp32", 930, 0.02, 0}};  // 0.93 to within 0.03: may be 0.95
-  static const row slow[] = {{"64", "fp32", 900, 0.02, 0}};   // is not
+  // 0.93 with an error of 0.03: may be 0.95
+  static const row close[] = {{"64", "fp32", 930, 0.02, 0}};
+  static const row slow[] = {{"64", "fp32", 900, 0.02, 0}};  // certainly below 0.95
   static const row broken[] = {{"64", "fp32", 0, 0, BRIM_FAILURE_CRASH}};
   FILE_OF("a.jsonl", base);
   FILE_OF("close.jsonl", close);
@@ -147,7 +148,7 @@ static void test_fail_below(void **state) {
   says(2, "brim compare a.jsonl slow.jsonl --fail-below 0");
 }
 
-// Records of noisy sweeps, and of versions before intervals and visits, as the command reads them.
+// Records of noisy sweeps, and of versions without intervals and visits, as the command reads them.
 static void test_noisy_and_old(void **state) {
   (void)state;
   static const row base[] = {{"64", "fp32", 1000, 0.2, 0}, {"128", "fp32", 1000, 0.2, 0}};
@@ -213,13 +214,13 @@ static void test_differences(void **state) {
                                       NULL};
   expect_parts(s.out, parts);
   assert_null(strstr(s.out, "output_dir"));
-  // before the verdicts, which they may explain
+  // come before the verdicts, which they may explain
   assert_true(strstr(s.out, "A and B differ in more") < strstr(s.out, "A samples/s"));
   said(&s);
   shell_free(&s);
 }
 
-// Two models are no two settings of one: that comes first.
+// Two models are not two settings of one: that difference comes first.
 static void test_other_work(void **state) {
   (void)state;
   brim_result r;
@@ -241,7 +242,7 @@ static void test_other_work(void **state) {
   shell_free(&s);
 }
 
-// A key that only one of the two configs has is a difference, whichever that is.
+// A key that only one config has is a difference, whichever config has it.
 static void test_keys_of_one_side(void **state) {
   (void)state;
   brim_result r;
@@ -288,7 +289,7 @@ static void test_torn(void **state) {
          "brim compare a.jsonl torn.jsonl");
 }
 
-// The verdict is what one compares for: it is there in any width that has room for a word.
+// The verdict is the purpose of the command: any width that has room for a word shows it.
 static void test_narrow(void **state) {
   (void)state;
   FILE_OF("a.jsonl", before);

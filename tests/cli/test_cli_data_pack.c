@@ -1,5 +1,5 @@
-// The writers beneath `brim data`, in this process: what libhdf5 itself reads in a packed file, the
-// order of calls, and memory that runs out at every place.
+// The writers below `brim data`, in this process: a packed file as libhdf5 reads it, the order of calls, and memory
+// that runs out at every allocation.
 #include <hdf5.h>
 #include <math.h>
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static brim_source_info image_info(void) {
 
 static uint8_t value_at(size_t i) { return (uint8_t)(i * 37 + i / 29); }
 
-// COUNT samples in two blocks into `path`; the first failure.
+// Writes COUNT samples in two blocks into `path`; returns the first failure.
 static brim_status write_set(const char *path, brim_pack_options *options) {
   static const char *const names[] = {"ant", "bee", "mole rat"};
   uint8_t inputs[COUNT * BYTES];
@@ -83,7 +83,7 @@ static void read_with_library(const char *path) {
   H5Fclose(file);
 }
 
-// No object says when it was made: the same data give the same bytes tomorrow.
+// No object has a time of creation, so the same data always give the same bytes.
 static void has_no_times(const char *path) {
   static const char *const names[] = {"/", "/train", "/train/x", "/train/y"};
   hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
@@ -155,7 +155,7 @@ static void test_hdf5(void **state) {
   assert_ok(brim_fs_remove("again.h5"));
 }
 
-// A split that is short, blocks that do not end with a chunk, a target that is there.
+// A split that is too short, blocks that do not end with a chunk, a target that exists.
 static void test_order(void **state) {
   (void)state;
   brim_pool *pool;
@@ -200,8 +200,8 @@ static bool no_temporary(void) {
   return none;
 }
 
-// Every allocation fails once: BRIM_ENOMEM or a failure of libhdf5, nothing left behind. (libhdf5's
-// own memory is malloc's and not ours to take away.)
+// Each allocation fails once: BRIM_ENOMEM or a failure of libhdf5, and nothing is left behind. (libhdf5's own memory
+// comes from malloc, which this test does not control.)
 static void test_no_memory(void **state) {
   (void)state;
   brim_pool *pool;
@@ -219,7 +219,7 @@ static void test_no_memory(void **state) {
     brim_alloc_get_stats(&after);
     assert_int_equal(before.live_blocks[0], after.live_blocks[0]);
     assert_int_equal(before.live_blocks[1], after.live_blocks[1]);
-    read_with_library("memory.h5");  // the old one, or the new one
+    read_with_library("memory.h5");  // the old file, or the new one
     if (status && status != BRIM_ENOMEM && status != BRIM_EIO) fail_msg("%d", (int)status);
     if (brim_alloc_failures() == failures) {
       assert_ok(status);
@@ -232,7 +232,7 @@ static void test_no_memory(void **state) {
   brim_pool_destroy(pool);
 }
 
-// The same where a folder is replaced: it is the old one or the new one, whole, at every moment.
+// The same for a replaced folder: at every moment it is the complete old one or the complete new one.
 static void test_no_memory_folder(void **state) {
   (void)state;
   brim_pool *pool;
@@ -251,7 +251,7 @@ static void test_no_memory_folder(void **state) {
     assert_int_equal(before.live_blocks[0], after.live_blocks[0]);
     assert_int_equal(before.live_blocks[1], after.live_blocks[1]);
     assert_ok(brim_data_disk_bytes("memory", &bytes, &files));
-    assert_int_equal(files, 2);  // the mark is not counted
+    assert_int_equal(files, 2);  // the mark file is not counted
     assert_true(brim_fs_exists("memory/.brim-dataset"));
     if (status && status != BRIM_ENOMEM) fail_msg("%d", (int)status);
     if (brim_alloc_failures() == failures) {
@@ -266,7 +266,7 @@ static void test_no_memory_folder(void **state) {
 
 //---------------------------------- looking at samples ----------------------------------
 
-// Three channels of floats with what is odd in them: a source of this test's own.
+// A source of this test: three channels of floats with NaN and infinity in them.
 enum { ODD = 10 };
 
 static brim_status odd_read(void *state, uint64_t index, void *input, void *target) {
@@ -285,7 +285,7 @@ static brim_status odd_read(void *state, uint64_t index, void *input, void *targ
   return BRIM_OK;
 }
 
-// Mean and deviation of what is finite, by the plain formula in two passes.
+// Mean and deviation of the finite values, by the plain formula in two passes.
 static void check_channel(const brim_survey *s) {
   double sum = 0, squares = 0, n = 0;
   for (int pass = 0; pass < 2; pass++) {

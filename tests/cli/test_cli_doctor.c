@@ -1,4 +1,4 @@
-// `brim doctor` as people type it: exit codes, JSON, a config, a machine that shows almost nothing, Korean.
+// `brim doctor` as a user types it: exit codes, JSON, a config, a machine that shows almost nothing, Korean.
 #include "cli_test.h"
 
 static const char config[] =
@@ -15,7 +15,7 @@ static void test_machine(void **state) {
   has(r.out, "Driver and libraries\n");
   has(r.out, "\nHost\n");
   has(r.out, "\nMeasured ceilings\n");
-  has(r.out, "(--quick)\n");  // columns are as wide as what this machine has
+  has(r.out, "(--quick)\n");  // columns are as wide as this machine's values
   shell_free(&r);
   says(2, "brim doctor --quik");
 }
@@ -53,7 +53,7 @@ static json_t *doctor_json(const char *arguments, int *code) {
   return value;
 }
 
-// A folder without any file stands for the machine: nothing is bad, nothing is invented.
+// An empty folder stands for the machine: nothing is bad, nothing is invented.
 static void test_bare(void **state) {
   (void)state;
   int code;
@@ -81,7 +81,7 @@ static void test_config(void **state) {
   assert_true(
       json_number_value(json_object_get(json_object_get(value, "ceilings"), "launches_per_s")) > 0);
   json_decref(value);
-  // it wrote nothing
+  // doctor wrote nothing
   assert_false(has_file("runs"));
 }
 
@@ -92,7 +92,7 @@ static const char *text_of(const json_t *value, const char *key, const char *mem
   return text ? text : "";
 }
 
-// Commands are whole: the data and every override are in them. Files go where training puts them.
+// Suggested commands are complete: they contain the data and every override. Files go where training puts them.
 static void test_commands(void **state) {
   (void)state;
   int code;
@@ -124,7 +124,7 @@ static void test_written(void **state) {
   json_decref(value);
 }
 
-// The config's own value may be one of those that a sweep tries anyway: it is named once.
+// The config's own value may be among those that a sweep tries by default: it is named once.
 static void test_axis(void **state) {
   (void)state;
   int code;
@@ -136,7 +136,7 @@ static void test_axis(void **state) {
   json_decref(value);
 }
 
-// Neither a home nor a path nor any other variable is needed; a home that is read only is no failure.
+// doctor needs neither a home nor a path nor another variable; a read-only home is no failure.
 static void test_surroundings(void **state) {
   (void)state;
   static const char *const commands[] = {
@@ -157,8 +157,8 @@ static void test_surroundings(void **state) {
   }
 }
 
-// No thread can be started, its stack being larger than the address space: a line, not the end of the
-// process by OpenMP. A sanitizer cannot start under such a limit.
+// No thread can start, because its stack is larger than the address space: doctor has a line about it, instead of
+// OpenMP ending the process. A sanitizer cannot start under such a limit.
 static void test_no_threads(void **state) {
   (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -175,7 +175,7 @@ static void test_no_threads(void **state) {
 #endif
 }
 
-// Linux under Windows, by its files: lines of its own, and nothing that Windows keeps for itself.
+// Linux under Windows, recognised by its files: it has its own lines, and none about settings that only Windows has.
 static void test_wsl(void **state) {
   (void)state;
   write_file_in("wsl/proc/sys/kernel", "osrelease", "5.15.153.1-microsoft-standard-WSL2\n");
@@ -219,7 +219,7 @@ static void test_data(void **state) {
   json_decref(value);
 }
 
-// A folder in the place of a config is data, and --quiet leaves the trouble.
+// A folder in the place of a config counts as data, and --quiet shows only the trouble.
 static void test_folder(void **state) {
   (void)state;
   shell_result r =
@@ -251,7 +251,8 @@ static void test_korean(void **state) {
   r = shell("brim doctor small.yaml --backend ref --quick --lang ko");
   has(r.out, "샘플 500개");
   assert_null(
-      strstr(r.out, "500 samples"));  // a command of the GPU's other processes may hold the word
+      // the command line of another process on the GPU may contain the word
+      strstr(r.out, "500 samples"));
   shell_free(&r);
 }
 

@@ -1,9 +1,9 @@
-// `brim init` over every kind of source: the config it writes is sound, names what lies there, and
-// trains as it stands: one kind in five, every one with BRIM_TEST_FULL.
+// `brim init` over every kind of source: the config that it writes is valid, names the data, and trains unchanged: one
+// kind in five, all with BRIM_TEST_FULL.
 #include "cli_test.h"
 
 typedef struct kind {
-  const char *make;  // what to make; PATH is what init is pointed at
+  const char *make;  // makes the data; PATH is init's argument
   const char *path, *dataset, *model, *more;
 } kind;
 
@@ -73,7 +73,7 @@ static void test_kinds(void **state) {
     r = shell("cd work && brim train k%zu.yaml --epochs 1 --max-steps 2 --output-dir run%zu -q", i,
               i);
     if (r.code != 0) fail_msg("%s does not train\n%s%s", file, r.out, r.err);
-    assert_string_equal(r.err, "");  // every key it writes is read
+    assert_string_equal(r.err, "");  // every written key is read
     shell_free(&r);
   }
 }
@@ -145,7 +145,7 @@ static void test_advice(void **state) {
          "--max-steps 1 --batch-size 4 data.on_error=skip -q");
 }
 
-// The current folder, with more in it than the folders of the classes; and one too far up.
+// The current folder with more than class folders in it; and the folder above the right one.
 static void test_working_folder(void **state) {
   (void)state;
   expect(0, NULL,
@@ -163,7 +163,7 @@ static void test_working_folder(void **state) {
   expect(0, "\"classes\":3", "cd pets && brim init --force --json");
 }
 
-// Splits in other words than train and test; and test images alone.
+// Splits with names other than train and test; and test images alone.
 static void test_split_names(void **state) {
   (void)state;
   says_lines(0, "width=16",
@@ -189,7 +189,7 @@ static void test_mistakes(void **state) {
   expect(3, "cuda", "BRIM_PLUGIN_PATH=/nonexistent brim init here.h5 --device cuda -o d.yaml");
   assert_false(has_file("n.yaml"));
   assert_false(has_file("d.yaml"));
-  // A path that YAML would read as something else, and the current folder.
+  // A path that YAML would read as another type, and the current folder.
   expect(0, NULL,
          "rm -rf 'odd: #1' && mkdir 'odd: #1' && cp here.h5 'odd: #1/train.h5' && "
          "brim init 'odd: #1' -o odd.yaml && brim config check odd.yaml && "
@@ -203,9 +203,8 @@ static void test_mistakes(void **state) {
          "cmp en.txt ko.txt");
 }
 
-// No GPU: what init writes and what then trains is the same on every machine, with or without the
-// cpu plug-in.
-// A length without a good divisor: train and bench say so, as init does by cutting.
+// No GPU: the config and the training are the same on every machine, with or without the cpu plug-in.
+// A length without a good divisor is cut: train and bench report that as init does.
 static void test_prime_length(void **state) {
   (void)state;
   expect(0, NULL,

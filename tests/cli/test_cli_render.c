@@ -1,5 +1,4 @@
-// `brim render` of a small trained policy: the page, that its episodes are those of `brim eval`,
-// and what it refuses.
+// `brim render` of a small trained policy: the page, whose episodes are those of `brim eval`, and its refusals.
 #include <math.h>
 
 #include "cli_changed.h"
@@ -62,7 +61,7 @@ static void test_page(void **state) {
   brim_free(page);
 }
 
-// The curves of the run, where its log lies beside the checkpoint.
+// The run's curves are on the page if its log is beside the checkpoint.
 static void test_training(void **state) {
   (void)state;
   expect(0, NULL, "brim render run/last.safetensors --out t.html --episode 0");
@@ -80,7 +79,7 @@ static void test_training(void **state) {
   assert_non_null(strstr(page, "<section id=\"training\">"));
   assert_null(strstr(page, "zero policy"));
   brim_free(page);
-  // alone in a folder, beside a damaged log, beside a folder of that name
+  // alone in a folder, beside a damaged log, beside a folder of the log's name
   expect(0, NULL,
          "rm -rf moved && mkdir moved && cp run/last.safetensors moved/ && "
          "brim render moved/last.safetensors -o t.html --episode 0 2> said && test ! -s said");
@@ -98,7 +97,7 @@ static void test_training(void **state) {
              "brim render moved/last.safetensors -o t.html --episode 0 2>&1");
 }
 
-// Return, length and falls over the first episodes are what eval says of them.
+// Returns, lengths and falls of the first episodes agree with eval's.
 static void test_same_as_eval(void **state) {
   (void)state;
   double sum[2] = {0}, steps[2] = {0}, falls[2] = {0}, pushes = 0;
@@ -128,14 +127,13 @@ static void test_same_as_eval(void **state) {
   assert_true(fabs(steps[1] / 5 - figure(eval, "zero_mean_length")) < 1e-9);
   assert_true(fabs(falls[0] - figure(eval, "falls")) < 1e-9);
   assert_true(fabs(falls[1] - figure(eval, "zero_falls")) < 1e-9);
-  assert_true(pushes > 0 &&
-              falls[1] > 0);  // else it would not be distinguished from a robot at rest
+  assert_true(pushes > 0 && falls[1] > 0);  // otherwise it would look like a robot at rest
   json_decref(eval);
   shell_free(&r);
 }
 
-// Without --episode: the one in the middle by return, and the zero policy in the same one; before it the
-// one where the two differ most.
+// Without --episode: the episode with the median return, with policy and zero policy; before it the episode in which
+// the two differ most.
 static void test_typical(void **state) {
   (void)state;
   double returns[101];
@@ -192,7 +190,7 @@ static void test_typical(void **state) {
 
 static void test_seconds(void **state) {
   (void)state;
-  // gentle, so that it lasts
+  // gentle pushes, so that the episode lasts
   expect(0, "\"steps\":20,\"seconds\":1.0",
          "brim render run/last.safetensors --out s.html --seconds 1 --json --no-zero "
          "'env=quadruped(push_speed=0)' | sed 's/\"seconds\":1,/\"seconds\":1.0,/'");
@@ -226,7 +224,7 @@ static void test_refused(void **state) {
   assert_false(has_file("no.html"));
 }
 
-// Another environment: the same command, its own picture, curves and words.
+// Another environment: the same command, with its own picture, curves and words.
 static void test_cartpole(void **state) {
   (void)state;
   expect(0, NULL,
@@ -258,7 +256,7 @@ static void test_cartpole(void **state) {
   assert_null(strstr(page, "quadruped"));
   assert_null(strstr(page, "id=\"follow\""));  // nothing to follow
   brim_free(page);
-  // of the first episodes, as eval counts them
+  // over the first episodes, as eval counts them
   double steps = 0;
   for (int i = 0; i < 3; i++) {
     r = shell("brim render runc/best.safetensors --out e.html --episode %d --json", i);
@@ -275,7 +273,7 @@ static void test_cartpole(void **state) {
   says(0, "brim render runc/best.safetensors --out s.html --episode 0 --seconds 0.04");
 }
 
-// Several episodes on a page, each number once.
+// Several episodes on a page: each number once.
 static void test_episodes(void **state) {
   (void)state;
   shell_result r = shell(
@@ -311,7 +309,7 @@ static void test_episodes(void **state) {
   assert_false(has_file("no.html"));
 }
 
-// Under another name too: it stays as it was.
+// Under another name too the checkpoint stays unchanged.
 static void test_onto_itself(void **state) {
   (void)state;
   expect(0, NULL,
@@ -325,7 +323,7 @@ static void test_onto_itself(void **state) {
   expect(0, NULL, "cmp own.safetensors run/last.safetensors && test -L soft.safetensors");
 }
 
-// Other commands on a policy say where it can be used.
+// Other commands on a policy name the commands that can use it.
 static void test_not_for_policies(void **state) {
   (void)state;
   says(2, "brim export --force run/last.safetensors --output p.onnx");

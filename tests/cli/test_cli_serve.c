@@ -1,5 +1,5 @@
-// `brim serve` and `brim worker` from the command line, with the built program: a grid is submitted to a
-// server and run by two workers, one of which is killed; tokens and addresses are checked.
+// `brim serve` and `brim worker` from the command line, with the built program: a grid is submitted to a server and run
+// by two workers, and one of them is killed; tokens and addresses are checked.
 #include "chaos/chaos_int.h"
 #include "serve_test.h"
 
@@ -10,7 +10,7 @@ static void submit(const pool *p, const char *grid) {
   shell_free(&r);
 }
 
-// Once more: what is there already is not said to run.
+// Submits again: existing experiments are not reported as new.
 static void submit_again(const pool *p, const char *grid, const char *line) {
   shell_result r = submit_grid(p, grid);
   has(r.err, "0 experiments new, 4 already");
@@ -39,13 +39,13 @@ static void test_two_workers(void **state) {
   assert_int_not_equal(r.code, 0);
   said(&r);
   shell_free(&r);
-  // they wait for more
+  // both wait for more
   bool ended = true;
   assert_ok(brim_child_poll(one, &ended));
   assert_false(ended);
   end(one);
   end(two);
-  assert_int_equal(folders_in("w1/exp") + folders_in("w2/exp"), 4);  // each ran once
+  assert_int_equal(folders_in("w1/exp") + folders_in("w2/exp"), 4);  // each experiment ran once
   assert_int_equal(end(p.server), 0);
 }
 
@@ -66,7 +66,7 @@ static void test_a_killed_worker(void **state) {
   assert_int_equal(end(p.server), 0);
 }
 
-// A server that is killed has lost nothing when it is there again.
+// A killed server has lost nothing when it is back.
 static void test_a_killed_server(void **state) {
   (void)state;
   write_grid("small.yaml", "small", 3);
@@ -81,7 +81,7 @@ static void test_a_killed_server(void **state) {
   assert_int_equal(end(p.server), 0);
 }
 
-// Trainings of the server's own machine outlive it: the next server takes their results, and none runs twice.
+// Trainings on the server's own machine outlive it: the next server takes their results, and none runs twice.
 static void test_a_killed_server_with_a_worker(void **state) {
   (void)state;
   write_grid("slow.yaml", "slow", 100);
@@ -103,7 +103,7 @@ static void test_a_killed_server_with_a_worker(void **state) {
   assert_int_equal(end(again.server), 0);
 }
 
-// The reply to a claim is lost: the experiment runs all the same, long before its lease ends.
+// The reply to a claim is lost: the experiment still runs, long before its lease ends.
 static void test_a_claim_without_a_reply(void **state) {
   (void)state;
   write_grid("small.yaml", "small", 2);
@@ -130,7 +130,7 @@ static void test_a_claim_without_a_reply(void **state) {
   assert_int_equal(end(p.server), 0);
 }
 
-// An executor hangs for ever: its worker ends it when the server has given it up, and runs others.
+// An executor hangs for ever: its worker ends it when the server has given the attempt up, and runs others.
 static void test_a_stopped_executor(void **state) {
   (void)state;
   write_grid("slow.yaml", "slow", 100);
@@ -147,7 +147,7 @@ static void test_a_stopped_executor(void **state) {
   assert_int_equal(end(p.server), 0);
 }
 
-// A worker that starts before its server waits for it.
+// A worker that starts before its server waits for the server.
 static void test_a_worker_comes_first(void **state) {
   (void)state;
   write_grid("small.yaml", "small", 2);
@@ -165,14 +165,13 @@ static void test_a_worker_comes_first(void **state) {
   wait_until(&again, "done", 4);
   end(one);
   assert_int_equal(end(again.server), 0);
-  // and leaves when it is asked to
+  // and ends when it is asked to
   one = work(&p, "w2");
   for (int i = 0; i < TRIES && !brim_fs_exists("w2"); i++) usleep(PAUSE_US);
   assert_int_equal(end(one), 130);
 }
 
-// The worker of the server's own machine trusts a certificate that no authority signed, and that is for
-// another name.
+// The worker on the server's own machine trusts a certificate that no authority signed and that has another name.
 static void test_own_worker_over_tls(void **state) {
   (void)state;
   if (!make_certificate("2")) BRIM_SKIP("openssl makes no certificate");
@@ -220,7 +219,7 @@ static void test_tokens(void **state) {
   r = shell("BRIM_TOKEN=$(cat token-submit) brim sweep small.yaml --store %s", p.url);
   assert_int_equal(r.code, 0);
   shell_free(&r);
-  // the server that has the store makes the change, and knows it at once
+  // the server that has the store makes the change, so it knows it at once
   expect(0, "600", "stat -c %a pool/serve.json");
   expect(0, NULL, "brim serve token rotate me --store pool > token-new");
   expect(0, "submit", "brim serve token list --store pool");
@@ -232,7 +231,7 @@ static void test_tokens(void **state) {
   shell_free(&r);
   expect(0, NULL, "brim serve token end me --store pool");
   says(2, "brim serve token end me --store pool");
-  // others could have chosen what is in it
+  // other users could have chosen its contents
   expect(0, NULL, "chmod 644 pool/serve.json");
   says(2, "brim serve token list --store pool");
   assert_int_equal(end(p.server), 0);

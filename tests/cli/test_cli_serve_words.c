@@ -36,9 +36,10 @@ static void test_client_only(void **state) {
   assert_int_equal(end(p.server), 0);
 }
 
-// A server is started and stopped; what it printed is in `out`.
+// Starts and stops a server; `out` has its output.
 static shell_result serve_and_stop(const char *options) {
-  shell_result r = shell(  // the program itself: the process of a function is a shell's
+  // the program itself, because a shell function would run in a shell's process
+  shell_result r = shell(
       "rm -f serve.err; '" BRIM_BINARY
       "' serve --server-only --port 0 --store pool %s 2> serve.err & pid=$!; "
       "until grep -qs 'brim serves' serve.err; do sleep 0.1; done; kill -TERM $pid; wait $pid; "
@@ -48,7 +49,7 @@ static shell_result serve_and_stop(const char *options) {
   return r;
 }
 
-// Ctrl-C of a server says what a server does.
+// Ctrl-C of a server prints a message about servers.
 static void test_stop_text(void **state) {
   (void)state;
   shell_result r = serve_and_stop("");
@@ -56,7 +57,7 @@ static void test_stop_text(void **state) {
   shell_free(&r);
 }
 
-// A mistyped store is no new one.
+// A mistyped store is not created.
 static void test_token_of_no_store(void **state) {
   (void)state;
   says(2, "brim serve token list --store typo");
@@ -65,8 +66,8 @@ static void test_token_of_no_store(void **state) {
   assert_false(brim_fs_exists("typo"));
 }
 
-// A worker that drains takes nothing more.
-// A file with a secret is new each time: no other user has it open, owns it, or put a link there.
+// A worker that drains claims nothing more.
+// A file with a secret is always created new, so that no other user has it open, owns it, or put a link there.
 static void test_private_files(void **state) {
   (void)state;
   struct stat st;
@@ -147,7 +148,7 @@ static size_t count_of(const char *text, const char *part) {
   return n;
 }
 
-// Several grids in one store: each row says of which it is, and --grid chooses one.
+// Several grids in one store: each row names its grid, and --grid selects one.
 static void test_status_of_grids(void **state) {
   (void)state;
   write_grid("small.yaml", "small", 3);
@@ -174,7 +175,7 @@ static void test_status_of_grids(void **state) {
   assert_int_equal(end(p.server), 0);
 }
 
-// --limit is a limit, whatever states the experiments are in.
+// --limit holds for experiments in every state.
 static void test_status_limit(void **state) {
   (void)state;
   write_grid("small.yaml", "small", 3);
@@ -191,7 +192,7 @@ static void test_status_limit(void **state) {
                          ids[0], p.url, ids[1], p.url);
   assert_int_equal(r.code, 0);
   shell_free(&r);
-  // what is so already is not said to be done
+  // a change that is already made is not reported as done
   r = shell(
       "export URL=%s; brim sweep pause %s --store $URL; brim sweep retry %s --store $URL; brim "
       "sweep "
@@ -284,7 +285,7 @@ static brim_child *follow_log(const pool *p, const char *id) {
   return log;
 }
 
-// A server that is killed and started again: what follows a log waits for it.
+// A server is killed and started again: a command that follows a log waits for it.
 static void test_log_outlives_the_server(void **state) {
   (void)state;
   char id[64], port[16];

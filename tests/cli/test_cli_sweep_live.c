@@ -4,7 +4,7 @@
 
 #include "ui/session.h"
 
-// Long enough to be met while it runs.
+// Long enough to be observed while it runs.
 static const char grid[] = "name: live\n" CLI_SMALL_TRAINING
                            "lr: [0.1, 0.01]\n"
                            "seeds: 2\n"
@@ -68,7 +68,7 @@ static void wait_state(const char *state, int64_t count) {
   }
 }
 
-// Until the table is gone and, a moment later, the modes of the terminal are back.
+// Waits until the table is gone and, a moment later, the modes of the terminal are back.
 static void wait_closed(session *s) {
   struct termios now = {0};
   for (int waited = 0; waited < SESSION_PATIENCE_MS; waited += 20) {
@@ -93,7 +93,7 @@ static void test_keys_act_on_experiments(void **state) {
   start_sweep(&s);
   (void)wait_row(&s, "running", "0.1");
   (void)wait_row(&s, "1 all 4", "2 running 1");
-  session_type(&s, "p");  // the one that runs saves and stops, the next starts
+  session_type(&s, "p");  // the running experiment saves and stops, the next one starts
   (void)wait_row(&s, "paused", "0.1");
   assert_int_equal(count_state("paused"), 1);
   session_type(&s, "6");
@@ -108,7 +108,7 @@ static void test_keys_act_on_experiments(void **state) {
   assert_int_equal(count_state("cancelled"), 1);
   session_type(&s, "r1");
   (void)wait_row(&s, "1 all 4", "6 other 0");
-  // Only the table closes; the sweep runs on until it is told to stop.
+  // Only the table closes; the sweep continues until it is asked to stop.
   session_type(&s, "q");
   (void)wait_row(&s, "Stop the sweep?", "d only close this table");
   session_type(&s, "d");
@@ -129,7 +129,7 @@ static void expect_no_note(const session *s) {
   }
 }
 
-// Ctrl-C in the table: nothing is written over it, the trainings save, the summary comes.
+// Ctrl-C in the table: nothing overwrites it, the trainings save, and the summary follows.
 static void test_ctrl_c(void **state) {
   (void)state;
   char text[2048];
@@ -140,7 +140,7 @@ static void test_ctrl_c(void **state) {
   session_type(&s, "\x03");
   (void)wait_row(&s, "4 queued", "");
   expect_interrupted(&s);
-  s.seen.alternate = true;  // what the table was like at last
+  s.seen.alternate = true;  // the last state of the table
   assert_true(brim_str_starts(terminal_row(&s.seen, 0, text), "live  runs/live"));
   (void)terminal_row(&s.seen, 1, text);
   assert_true(brim_str_starts(text, "━") || brim_str_starts(text, "─"));
@@ -148,7 +148,7 @@ static void test_ctrl_c(void **state) {
   session_end(&s);
 }
 
-// The executors of the sweep; returns how many.
+// Collects the executors of the sweep; returns how many.
 static size_t find_executors(pid_t sweep, pid_t out[8]) {
   char path[64];
   size_t n = 0;
@@ -160,8 +160,8 @@ static size_t find_executors(pid_t sweep, pid_t out[8]) {
   return n;
 }
 
-// A sweep that cannot stop, because its executor does not answer, ends at the second Ctrl-C. The
-// terminal is as it was, and the note about it is on the normal screen.
+// A sweep that cannot stop, because its executor does not answer, ends at the second Ctrl-C. The terminal is restored,
+// and the note about it is on the normal screen.
 static void test_ctrl_c_twice(void **state) {
   (void)state;
   pid_t executors[8];
@@ -172,12 +172,12 @@ static void test_ctrl_c_twice(void **state) {
   size_t n = find_executors(s.child, executors);
   for (size_t i = 0; i < n; i++) assert_int_equal(kill(executors[i], SIGSTOP), 0);
   if (n > 0) {
-    // Only the clock in the first row changes now, so a note would stay in the second.
+    // Only the clock in the first row changes now, so a note in the second row would stay.
     for (int waited = 0; waited < 1500; waited += 100) (void)session_read(&s, 100);
     session_type(&s, "\x03");
     (void)wait_row(&s, "stopping: running experiments save first", "");
     expect_no_note(&s);
-    usleep(1500000);  // what comes sooner counts as the same wish
+    usleep(1500000);  // an earlier Ctrl-C counts as the same one
     session_type(&s, "\x03");
     int status = session_finish(&s);
     assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);

@@ -1,5 +1,4 @@
-// Axes written as functions: their values, draws that depend on grid_seed, key and number alone, seeds,
-// and what is refused.
+// Axes written as functions: their values, draws that depend only on grid_seed, key and number, seeds, and refusals.
 #include <math.h>
 
 #include "base/base.h"
@@ -34,7 +33,7 @@ static void spaced_values(void **state) {
   assert_labels("epochs: range(1, 4)\n", WORDS("epochs=1", "epochs=2", "epochs=3"));
   assert_labels("lr: range(0, 0.3, 0.1)\n", WORDS("lr=0", "lr=0.1", "lr=0.2"));
   assert_labels("epochs: range(6, 0, -3)\n", WORDS("epochs=6", "epochs=3"));
-  // A key that takes whole numbers gets them.
+  // A key of whole numbers gets whole numbers.
   assert_labels("batch_size: logspace(16, 1024, 4)\n",
                 WORDS("batch_size=16", "batch_size=64", "batch_size=256", "batch_size=1024"));
   assert_labels("batch_size: linspace(1, 2, 3)\n",
@@ -49,7 +48,7 @@ static void beside_lists_and_components(void **state) {
   assert_labels("lr: linspace(0.1, 0.3, 3)\nbatch_size: [1, 2, 3]\nzip: [lr, batch_size]\n",
                 WORDS("lr=0.1 batch_size=1", "lr=0.2 batch_size=2", "lr=0.3 batch_size=3"));
   assert_labels("lr: linspace(0.1, 0.3, 3)\nexclude: [{lr: 0.2}]\n", WORDS("lr=0.1", "lr=0.3"));
-  // A text in quotes stays a text, and the value of an override is read alike.
+  // A quoted text stays a text, and the value of an override is read the same way.
   brim_config *config = must_load(BRIM_CONFIG_RUN, "data.path: \"range(1, 3)\"\n");
   assert_int_equal(brim_config_grid_count(config), 1);
   assert_string_equal(brim_config_string(config, "data.path"), "range(1, 3)");
@@ -78,7 +77,7 @@ static void draws_lie_within_bounds(void **state) {
       must_load(BRIM_CONFIG_RUN,
                 "samples: 400\nlr: loguniform(1e-5, 1e-1)\nweight_decay: uniform(0.25, 0.5)\n"
                 "batch_size: randint(3, 6)\noptimizer: choice(sgd, adamw, \"adam(beta1=0.5)\")\n");
-  assert_int_equal(brim_config_grid_count(config), 400);  // draws change together
+  assert_int_equal(brim_config_grid_count(config), 400);  // draws are not combined with each other
   size_t low = 0, sizes[7] = {0}, adam = 0;
   double sum = 0;
   for (size_t i = 0; i < 400; i++) {
@@ -107,21 +106,21 @@ static void a_draw_depends_on_little(void **state) {
   static const char alone[] = "samples: 8\nlr: loguniform(1e-5, 1e-1)\n";
   for (size_t i = 0; i < 8; i++) {
     const double lr = value_at(alone, i, "lr");
-    // More samples, another spelling, and other keys change nothing.
+    // More samples, another spelling, and other keys do not change a draw.
     assert_true(lr ==
                 value_at("samples: 20\ntraining: {lr: \"loguniform(1e-5, 1e-1)\"}\n", i, "lr"));
     assert_true(lr == value_at("weight_decay: uniform(0, 1)\nsamples: 8\n"
                                "lr: loguniform(1e-5, 1e-1)\n",
                                i, "lr"));
-    // Every value of another axis has the same draws.
+    // The draws are the same for every value of another axis.
     assert_true(lr ==
                 value_at("seed: [1, 2]\nsamples: 8\nlr: loguniform(1e-5, 1e-1)\n", i + 8, "lr"));
     assert_true(lr != value_at("grid_seed: 1\nsamples: 8\nlr: loguniform(1e-5, 1e-1)\n", i, "lr"));
-    // Two keys of the same range have values of their own.
+    // Two keys with the same range have different values.
     static const char two[] = "samples: 8\nlr: uniform(0, 1)\nweight_decay: uniform(0, 1)\n";
     assert_true(value_at(two, i, "lr") != value_at(two, i, "weight_decay"));
   }
-  // The same on every machine, and in every version: ids are made of them.
+  // Draws are the same on every machine and in every version, because ids depend on them.
   assert_true(value_at(alone, 0, "lr") == FIRST_DRAW);
   assert_true(value_at(alone, 7, "lr") == LAST_DRAW);
   assert_true(value_at("samples: 1\nlr: uniform(1000000, 1000001)\n", 0, "lr") != 1000000);
@@ -131,7 +130,7 @@ static void seeds_repeat_every_point(void **state) {
   (void)state;
   assert_labels("lr: [0.1, 0.2]\nseeds: 2\n",
                 WORDS("lr=0.1 seed=0", "lr=0.1 seed=1", "lr=0.2 seed=0", "lr=0.2 seed=1"));
-  // They are the fastest wherever they are written, and count from the config's own.
+  // Seeds vary fastest wherever they are written, and count from the config's own seed.
   assert_labels("seeds: 2\nseed: 40\nlr: [0.1, 0.2]\n",
                 WORDS("lr=0.1 seed=40", "lr=0.1 seed=41", "lr=0.2 seed=40", "lr=0.2 seed=41"));
   assert_labels("seeds: 1\nlr: [0.1, 0.2]\n", WORDS("lr=0.1", "lr=0.2"));
@@ -233,7 +232,7 @@ static void a_printed_grid_loads_back(void **state) {
       assert_string_equal(strchr(a.data, '='), strchr(b.data, '='));
       brim_str_deinit(&a);
       brim_str_deinit(&b);
-      // and a point of it is no grid
+      // and a point of it has no grid
       brim_config *point;
       assert_ok(brim_config_grid_point(config, n, &point));
       brim_str_init(&a);

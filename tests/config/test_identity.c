@@ -42,7 +42,7 @@ static void assert_identity(const char *text, const char *expected) {
   brim_config_close(config);
 }
 
-// These texts are hashed: what they are may not change between versions.
+// These texts are hashed, so they may not change between versions.
 static void the_text_is_fixed(void **state) {
   (void)state;
   assert_identity("", "");
@@ -65,7 +65,7 @@ static void same_experiment(void **state) {
       // defaults, of keys and of components
       "lr: 0.5\nmodel: mlp(hidden=512, depth=2)\nbatch_size: 64\nepochs: 10\noptimizer: adamw\n"
       "scheduler: constant\nseed: 0\nprecision: fp32\nworkload: supervised\n",
-      // where it runs, and what it leaves
+      // place and output of a run
       "lr: 0.5\nmodel: mlp(depth=2)\nbatch_size: 64\ndevice: [0, 1, 2, 3]\ngpus: 2\nper_gpu: auto\n"
       "tags: [a, b]\npriority: 7\noutput_dir: elsewhere\nname: me\nlog.interval: 3\nretries: 0\n"
       "log.tensorboard: true\nstore: there\nresume: auto\n",
@@ -81,14 +81,14 @@ static void same_experiment(void **state) {
   }
 }
 
-// A key that is a component's argument too has the default of the component.
+// A key that is also a component's argument has the component's default.
 static void defaults_of_components(void **state) {
   (void)state;
   static const char *const adamw[] = {"lr: 0.001\n", "optimizer: adamw(lr=1e-3)\n",
                                       "optimizer: {_type: adamw, lr: 0.001}\n"};
   const ids unset = ids_of_text("");
   for (size_t i = 0; i < 3; i++) assert_string_equal(unset.id, ids_of_text(adamw[i]).id);
-  // 0.001 is no default of sgd
+  // 0.001 is not sgd's default
   assert_string_not_equal(ids_of_text("optimizer: sgd\n").id,
                           ids_of_text("optimizer: sgd\nlr: 0.001\n").id);
 }
@@ -141,7 +141,7 @@ static void other_experiments(void **state) {
   }
 }
 
-// The values that `preset: auto` stands for are the machine's.
+// The values of `preset: auto` depend on the machine, so they are not part of the id.
 static void the_machine_is_no_part(void **state) {
   (void)state;
   static const char *const texts[] = {"preset: auto\n",
@@ -160,7 +160,7 @@ static void the_machine_is_no_part(void **state) {
     assert_string_equal(seen[0], seen[1]);
     assert_string_equal(seen[0], seen[2]);
   }
-  // A preset by name is short for its values.
+  // A named preset is short for its values.
   brim_config *config = must_load(BRIM_CONFIG_RUN, "preset: h200\n");
   char text[64];
   snprintf(text, sizeof text, "preset: h200\nbatch_size: %lld\n",
@@ -169,7 +169,7 @@ static void the_machine_is_no_part(void **state) {
   brim_config_close(config);
 }
 
-// Every config of the list, every point of it: stored and loaded it is the same experiment.
+// Every point of every config in the list: stored and loaded, it is the same experiment.
 static const char *const stored[] = {
     "",
     "seed: 7\nlr: [0.1, 1e-4]\nname: \"run-{{lr}}-{{seed}}\"\n",
@@ -217,7 +217,7 @@ static void assert_stored(const brim_config *point, const char *text) {
   const ids after = ids_of(again);
   if (strcmp(before.id, after.id)) fail_msg("of:\n%s\nis stored:\n%s", text, yaml.data);
   assert_string_equal(before.group, after.group);
-  // It trains the same: every key has the same value, and was given or was not.
+  // The stored config trains the same: every key has the same value, and is set or not set as before.
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const char *key = brim_config_key_at(i)->name;
     static const char *const grid[] = {"device",  "tags",  "store",   "per_gpu",
@@ -255,7 +255,7 @@ static void stored_configs_load_back(void **state) {
   }
 }
 
-// All values, not only those of the id.
+// All values, not only those that the id covers.
 static void stored_values_are_the_same(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof stored / sizeof stored[0]; i++) {

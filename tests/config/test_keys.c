@@ -1,5 +1,5 @@
-// The key table and what is printed from it: no name twice, every default converts, explain, JSON,
-// YAML that loads back to the same config, the hash.
+// The key table and its printed forms: no name twice, every default converts, explain, JSON, YAML that loads back to
+// the same config, the hash.
 #include "base/base.h"
 #include "config/config_int.h"
 #include "config_test.h"
@@ -13,7 +13,7 @@ static void no_name_means_two_keys(void **state) {
       assert_ptr_equal(brim_config_key_find(*a), key);
       assert_null(strchr(*a, ' '));
     }
-    // A key that is also a group could not be printed nested.
+    // A key that is also the name of a group could not be printed nested.
     if (brim_config_row_is_group(key->name)) fail_msg("%s is a key and a group", key->name);
     assert_true(strlen(key->meaning) > 3);
   }
@@ -128,7 +128,7 @@ static void defaults_alone(void **state) {
   assert_key(config, "seed", "0");
   assert_key(config, "device", "auto");
   assert_key(config, "precision", "fp32");
-  assert_key(config, "lr", "0.001");  // adamw's own
+  assert_key(config, "lr", "0.001");  // adamw's default
   assert_string_equal(brim_config_component(config, "optimizer", NULL)->name, "adamw");
   assert_null(brim_config_component(config, "model", NULL));
   assert_int_equal(brim_config_grid_count(config), 1);
@@ -190,7 +190,7 @@ static void devices(void **state) {
   }
 }
 
-// A GPU may be named twice, where ranks share it; commands that cannot use that refuse it.
+// A list may name a GPU twice, because ranks can share it; commands that cannot use this refuse it.
 static void devices_apart(void **state) {
   (void)state;
   static const struct {
@@ -212,7 +212,7 @@ static void devices_apart(void **state) {
   }
 }
 
-// Every device of a list by name, whatever it was written as; and printed as it can be read again.
+// Every device of a list gets its full name, however it was written, and the printed list can be read again.
 static void device_lists(void **state) {
   (void)state;
   static const struct {
@@ -326,7 +326,7 @@ static void printed_yaml_loads_back(void **state) {
   }
 }
 
-// Warm-up in epochs counts as long as steps are not set, also after printing and loading back.
+// Warm-up in epochs counts unless steps are set, also after printing and loading back.
 static void warmup_epochs_are_not_hidden(void **state) {
   (void)state;
   static const struct {
@@ -356,7 +356,7 @@ static void json_is_nested(void **state) {
   assert_int_equal(json_integer_value(json_object_get(data, "batch_size")), 7);
   assert_int_equal(json_array_size(json_object_get(json, "device")), 2);
   const json_t *lr = json_object_get(json_object_get(json, "training"), "learning_rate");
-  assert_int_equal(json_array_size(lr), 2);  // a grid shows its axis
+  assert_int_equal(json_array_size(lr), 2);  // a grid prints its axis
   assert_true(json_is_null(json_object_get(json, "name")));
   json_decref(json);
   brim_config_close(config);
@@ -385,7 +385,7 @@ static void hash_is_of_the_experiment(void **state) {
   }
 }
 
-// All keys that this version does not read. A key that becomes used leaves the list.
+// All keys that this version does not read. A key that becomes used must leave the list.
 static void keys_for_later(void **state) {
   (void)state;
   static const char *const later[] = {"project", "metric", "checkpoint.dir", "gpu.autotune_level",
@@ -512,7 +512,7 @@ static void keys_of_checkpoints(void **state) {
   }
 }
 
-// Keys of data that this version reads, and what they take.
+// Keys of data that this version reads, and their types.
 static void keys_of_data(void **state) {
   (void)state;
   static const char *const used[] = {
@@ -549,7 +549,7 @@ static void keys_of_data(void **state) {
   }
 }
 
-// Every dataset of the catalogue takes a part of itself.
+// Every dataset of the catalogue has the arguments for a part of itself.
 static void every_dataset_takes_parts(void **state) {
   (void)state;
   int seen = 0;

@@ -1,5 +1,5 @@
-// The cpu plug-in's own promises: products against plain loops at awkward shapes, the same bits on
-// every run, accumulation, refusal of fp16, the thread count, a fork, failing allocations.
+// Promises of the cpu plug-in alone: products against plain loops at awkward shapes, the same bits on every run,
+// accumulation, refusal of fp16, the thread count, a fork, failing allocations.
 #include "cpu/cpu_closed.h"
 #include "stuck_threads.h"
 #include "test.h"
@@ -103,7 +103,7 @@ static void free_call(brim_op_call *call) {
   for (int i = 0; i < call->out_count; i++) free(call->out[i].data);
 }
 
-// Prepare, run with a workspace of exactly the size asked for, release.
+// Prepares the call, runs it with exactly the requested workspace, and releases it.
 static void run(brim_device *device, brim_op_call *call) {
   assert_ok(brim_op_prepare(device, call));
   size_t bytes = (call->workspace_bytes + 63) / 64 * 64;
@@ -140,7 +140,7 @@ static void check_product(brim_device *device, brim_op op, brim_dtype type, cons
   brim_op_call call = make_call(op, type, s[0], s[1], s[2]);
   run(device, &call);
   const brim_tensor *out = &call.out[0];
-  // Each result's rounding: half a unit of the type, and the sum's own in f32.
+  // Allowed error: half a unit of the type for the result, and the sum's own in f32.
   double step = out->dtype == BRIM_BF16 ? 1.0 / 256 : 1e-5;
   for (int64_t i = 0; i < out->dim[0]; i++) {
     for (int64_t j = 0; j < out->dim[1]; j++) {
@@ -154,7 +154,7 @@ static void check_product(brim_device *device, brim_op op, brim_dtype type, cons
   free_call(&call);
 }
 
-// One below, at and above the tiles (8 x 12, 4 x 16), their k-groups, and the k-blocks.
+// One below, equal to and one above the tiles (8 x 12, 4 x 16), their k-groups, and the k-blocks.
 static void test_products(void **state) {
   fixture *f = *state;
   static const int64_t shapes[][3] = {{1, 1, 1},    {1, 3, 2},     {7, 5, 11},    {8, 4, 12},
@@ -266,8 +266,8 @@ static brim_op_call make_sum(void) {
   return call;
 }
 
-// A thread of the team that does not run is not waited for, and the thread that takes its part computes the same
-// bits. Products of our own kernels have barriers, which do wait.
+// A team does not wait for a thread that does not run. The thread that takes over its part computes the same bits.
+// Products of our own kernels have barriers, which do wait.
 static void test_stuck_thread(void **state) {
   fixture *f = *state;
   const bool onednn = strcmp(getenv("BRIM_CPU_GEMM"), "onednn") == 0;
@@ -291,7 +291,7 @@ static void test_stuck_thread(void **state) {
   }
 }
 
-// Ops that are prepared after a change compute with the new number of threads.
+// Ops that are prepared after a change use the new number of threads.
 static void test_set_threads(void **state) {
   fixture *f = *state;
   brim_device *device = open_device(f->registry, 2);
@@ -357,7 +357,7 @@ static void test_workspace_cap(void **state) {
   assert_ok(brim_op_prepare(small, &call));
   assert_true(call.workspace_bytes <= options.workspace_cap);
   brim_op_release(small, &call);
-  // The same bits as with all the room: blocks over rows and columns do not touch the sums.
+  // A small workspace gives the same bits as a large one: blocks over rows and columns do not affect the sums.
   run(f->device, &call);
   size_t bytes = brim_tensor_bytes(&call.out[0]);
   void *first = malloc(bytes);
@@ -383,7 +383,7 @@ static void test_info(void **state) {
 }
 
 int main(void) {
-  // Before any team exists in this process.
+  // Must run before this process has any team.
   const struct CMUnitTest forked[] = {cmocka_unit_test(test_thread_count)};
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_info),         cmocka_unit_test(test_products),

@@ -124,7 +124,7 @@ static inline void forget(heard *h) {
   }
 }
 
-// `step`: bytes of inputs may differ by so much, which transforms on a GPU do.
+// `step`: largest allowed difference of bytes of inputs, for transforms on a GPU.
 static inline void same_stream(const heard *a, const heard *b, int step) {
   for (int k = 0; k < BATCHES; k++) {
     assert_int_equal(a->rows[k], b->rows[k]);

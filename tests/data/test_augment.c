@@ -1,6 +1,6 @@
-// The device's transforms against the worker's: the same program, seed, epoch and samples give the
-// same images within one step of 1/255 (bytes) or rounding (floats), whichever way the kernel takes:
-// planes in shared memory or in scratch, one buffer or two, few taps or many. Gathers are exact.
+// The device's transforms against the worker's: the same program, seed, epoch and samples give the same images within
+// one step of 1/255 (bytes) or rounding (floats), on every path of the kernel: planes in shared memory or in scratch,
+// one buffer or two, few taps or many. Gathers are exact.
 #include <math.h>
 
 #include "base/base.h"
@@ -37,8 +37,8 @@ static void *to_device(gpu *g, const void *data, size_t size) {
 
 static void device_free(gpu *g, void *p) { brim_device_free(g->device, BRIM_BUFFER_DEVICE, p); }
 
-// One batch: what the kernel wrote, on the host, and the targets. `shift` bytes in front of the
-// samples, the targets and the results make them as badly aligned as one likes; all is 0xAA before.
+// One batch: the kernel's results, on the host, and the targets. `shift` bytes in front of the samples, the targets and
+// the results give them any alignment; all bytes are 0xAA before.
 typedef struct made {
   uint8_t *out, *targets;
 } made;
@@ -48,7 +48,7 @@ static void made_free(made *m) {
   free(m->targets);
 }
 
-// Samples on the host, and which of them the batch takes.
+// Samples on the host, and the numbers that the batch takes.
 typedef struct picked {
   const uint8_t *inputs, *targets;
   const uint64_t *index;
@@ -68,7 +68,7 @@ static void make(gpu *g, const brim_augment_program *p, const picked *b, size_t 
   memcpy(host + shift, b->targets, COUNT * TARGET);
   uint8_t *labels = to_device(g, host, COUNT * TARGET + shift);
   memset(host, 0xAA, out_bytes + target_bytes + 64);
-  // 16 bytes behind each result, which no write may touch.
+  // 16 bytes behind each result, which no write may change.
   uint8_t *out = to_device(g, host, out_bytes + shift + 16);
   uint8_t *out_targets = to_device(g, host, target_bytes + shift + 16);
   uint64_t *numbers = to_device(g, b->index, (size_t)b->rows * sizeof *b->index);
@@ -299,7 +299,7 @@ static void test_small(void **state) {
   if (!gpu_open(&g)) BRIM_SKIP(brim_status_detail());
   for (size_t i = 0; i < sizeof small_pipelines / sizeof *small_pipelines; i++) {
     for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
-      // Every other one is a short batch, and begins at an odd place (floats cannot).
+      // Every second batch is short, and begins at an odd address (floats cannot).
       bool odd = (i + k) % 2 != 0;
       check_pipeline(&g, small_pipelines[i], &shapes[k], odd ? 9 : 16, 16,
                      odd && !shapes[k].floats ? (strstr(small_pipelines[i], "cast") ? 4 : 3) : 0);
@@ -320,7 +320,7 @@ static void test_channels(void **state) {
   gpu_close(&g);
 }
 
-// 96 x 96 as it is trained with; beyond, where planes do not fit into shared memory.
+// 96 x 96, the size in training; and sizes whose planes do not fit into shared memory.
 static void test_large(void **state) {
   (void)state;
   static const struct {
@@ -343,7 +343,7 @@ static void test_large(void **state) {
   gpu_close(&g);
 }
 
-// More samples than blocks work at once on the way through scratch.
+// More samples than blocks that work at once, on the path through scratch.
 static void test_many_large(void **state) {
   (void)state;
   gpu g;

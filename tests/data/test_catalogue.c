@@ -1,9 +1,9 @@
-// The config's catalogue against the sources: every argument it lets through for a dataset that is
-// built in is one that the source takes, alone and with all the others, and it does something.
+// The config's catalogue against the sources: for a built-in dataset, its source takes every argument that the
+// catalogue allows, alone and with all the others, and the argument has an effect.
 #include "config/config_int.h"
 #include "data_test.h"
 
-// A value for every argument there is; one that is missing here is a new one to test.
+// A value for every argument. One that is missing here is new and needs a test.
 static const struct {
   const char *dataset, *arg, *value;
 } values[] = {
@@ -60,7 +60,7 @@ static void write_cifar(const char *path, size_t label_bytes, uint8_t first, uin
   write_bytes(path, b.data, b.size);
 }
 
-// n rows of 4 x 5 bytes, or n labels; the first value is another one.
+// n rows of 4 x 5 bytes, or n labels; the first value differs from the others.
 static void write_npy(const char *path, bool labels, int n, uint8_t first) {
   bytes b;
   b.size = 0;
@@ -97,7 +97,7 @@ static void write_set(void) {
   write_npy("set/y_test.npy", true, 12, 0);
   write_npy("set/t_train.npy", true, 30, 9);
   write_npy("set/t_test.npy", true, 12, 9);
-  b.data[8] = 9;  // of the 12 of test
+  b.data[8] = 9;  // 12 in the test split
   write_bytes("set/other", b.data, b.size);
   for (int i = 1; i <= 5; i++) {
     char path[64];
@@ -110,7 +110,7 @@ static void write_set(void) {
   write_bytes("set/list.txt", "4 # the fifth\n1\n3\n2\n", 20);
 }
 
-// `dataset: name(args)` as a config says it, opened as a workload does.
+// Opens `dataset: name(args)`, written as in a config, as a workload does.
 static void open_text(const char *expression, const char *path, brim_source **out) {
   char text[512];
   snprintf(text, sizeof text, "dataset: \"%s\"\n", expression);
@@ -142,8 +142,8 @@ static void each_argument_alone(const brim_config_component_row *row) {
   for (size_t i = 0; i < row->arg_count; i++) {
     const char *arg = row->args[i].name;
     char text[256];
-    // Some need a companion: numbers to predict instead of classes, labels of another length,
-    // another split to see val_samples.
+    // Some arguments need another one to show an effect: targets as numbers instead of classes, labels of another
+    // length, another split to see val_samples.
     const char *with = !strcmp(arg, "targets")             ? ", classes=0"
                        : !strcmp(arg, "labels")            ? ", split=test"
                        : !strcmp(arg, "val_samples")       ? ", split=val"
@@ -157,7 +157,7 @@ static void each_argument_alone(const brim_config_component_row *row) {
              !strcmp(arg, "labels") || !strcmp(arg, "val_samples") ? with + 2 : "",
              *with ? ")" : "");
     open_text(text, files ? "set" : NULL, &plain);
-    // A path is another way to say data.path: the same data. Everything else changes something.
+    // A path is another form of data.path: the same data. Every other argument changes something.
     if (same_source(s, plain) != !strcmp(arg, "path")) fail_msg("%s: '%s'", row->name, arg);
     brim_source_close(plain);
     brim_source_close(s);
@@ -177,7 +177,7 @@ static void all_arguments_together(const brim_config_component_row *row) {
   brim_source *s;
   open_text(text.data, "nowhere", &s);
   brim_str_deinit(&text);
-  // of the four that are listed, half
+  // half of the four in the index
   uint8_t input[3072];
   int32_t target[2] = {-1, -1};
   assert_int_equal(s->info.count, 2);
@@ -208,8 +208,8 @@ static void arguments_of_built_in_sources(void **state) {
   }
 }
 
-// Sources whose files are made elsewhere (test_hdf5, test_stl10, test_folder) know at least the names:
-// what fails is the missing file, not an argument.
+// Sources whose files other tests make (test_hdf5, test_stl10, test_folder) know at least the names: the missing file
+// is the error, not an argument.
 static void arguments_are_known(void **state) {
   (void)state;
   static const struct {
@@ -240,8 +240,7 @@ static void arguments_are_known(void **state) {
   }
 }
 
-// Every transform of the catalogue is one that data makes, with its defaults; what it makes reads the
-// arguments the catalogue has.
+// data can build every transform of the catalogue with its defaults, and reads the arguments that the catalogue has.
 static void transforms_of_the_catalogue(void **state) {
   (void)state;
   brim_source *s;
@@ -261,7 +260,7 @@ static void transforms_of_the_catalogue(void **state) {
     brim_status status = brim_transforms_create(pipeline, s, 1, true, &t);
     if (status) fail_msg("%s: %s", row->name, brim_status_detail());
     made++;
-    // what only says how bytes become numbers, or how often, is no stage
+    // entries that only define the conversion to numbers, or the number of views, have no stage
     bool stage = strcmp(row->name, "normalize") && strcmp(row->name, "to_tensor") &&
                  strcmp(row->name, "views");
     assert_int_equal(brim_transforms_count(t), stage);

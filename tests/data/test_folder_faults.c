@@ -1,10 +1,10 @@
-// Image folders with files that are broken, change or are no files at all: they fail by name while the others
-// are read. Links, depth, memory that is short, threads.
+// Image folders with files that are broken, change or are no files: these fail by name while the others are read.
+// Links, depth, lack of memory, threads.
 #include "folder_test.h"
 
 //---------------------------------- what is broken ----------------------------------
 
-// Images of kinds that are not read are not just not there.
+// Images of unsupported kinds are reported, not just left out.
 static void test_other_kinds(void **state) {
   (void)state;
   void *s;
@@ -46,7 +46,7 @@ static void test_broken_files(void **state) {
   assert_int_equal(truncate("bad/a/4.png", 100), 0);
   assert_int_equal(symlink("nowhere", "bad/a/5.jpg"), 0);
   assert_int_equal(symlink(".", "bad/a/6.jpg"), 0);
-  assert_int_equal(mkfifo("bad/a/7.jpg", 0600), 0);  // not a file: not seen
+  assert_int_equal(mkfifo("bad/a/7.jpg", 0600), 0);  // not a regular file: skipped
   listen();
   assert_ok(open_folder("bad", "train", NULL, &s, &info));
   assert_int_equal(info.count, 7);
@@ -61,7 +61,7 @@ static void test_broken_files(void **state) {
     assert_true(table->read(s, i, pixels, &label) != BRIM_OK);
     assert_detail(name);
     int64_t h, w;
-    // The header of 3 and 4 is whole.
+    // The headers of 3 and 4 are complete.
     assert_int_equal(table->size(s, i, &h, &w) == BRIM_OK, i == 3 || i == 4);
   }
   assert_status(table->read(s, 5, pixels, &label), BRIM_ENOENT);
@@ -111,10 +111,10 @@ static void test_links(void **state) {
   table->close(s);
 }
 
-// Links that lead to the same folder by more and more ways: each is read once, and told of once.
+// Links that lead to the same folder on more and more paths: each folder is read once, and reported once.
 static void test_link_maze(void **state) {
   (void)state;
-  enum { LEVELS = 40 };  // 2 to the power of this were the ways
+  enum { LEVELS = 40 };  // there are 2 to the power of this many paths
   void *s;
   brim_source_info info;
   for (int i = 0; i < LEVELS; i++) {
@@ -135,7 +135,7 @@ static void test_link_maze(void **state) {
   put_jpeg("maze/set/two/0.jpg", SIDE, SIDE, 2);
   (void)unlink("maze/set/one/in");
   assert_int_equal(symlink("../../halls/h00", "maze/set/one/in"), 0);
-  (void)unlink("maze/set/two/in");  // another class may have the same
+  (void)unlink("maze/set/two/in");  // another class may link to the same folder
   assert_int_equal(symlink("../../halls/h00", "maze/set/two/in"), 0);
   (void)unlink("maze/set/gone");
   assert_int_equal(symlink("nowhere", "maze/set/gone"), 0);
@@ -148,7 +148,7 @@ static void test_link_maze(void **state) {
   table->close(s);
 }
 
-// Deeper than any set of images, and still no end of the stack.
+// Deeper than any set of images, without a stack overflow.
 static void test_deep(void **state) {
   (void)state;
   enum { LEVELS = 90 };
@@ -182,7 +182,7 @@ static void test_refused(void **state) {
   listen();
   assert_status(open_folder("empty", "train", NULL, &s, &info), BRIM_ENOENT);
   assert_detail("empty: no images");
-  assert_ok(brim_fs_mkdirs("hollow/train/cat"));  // the split is there, its images are not
+  assert_ok(brim_fs_mkdirs("hollow/train/cat"));  // the split exists, but has no images
   assert_status(open_folder("hollow", "train", NULL, &s, &info), BRIM_EPARSE);
   assert_detail("hollow/train: no images");
   assert_ok(brim_fs_mkdirs("nothing"));
@@ -310,7 +310,7 @@ static void read_range(void *ctx, int64_t begin, int64_t end, int thread) {
   }
 }
 
-// Enough files that headers are read by threads as well.
+// Enough files that threads also read headers.
 static void test_threads(void **state) {
   (void)state;
   static reading r;

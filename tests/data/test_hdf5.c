@@ -1,5 +1,5 @@
-// The hdf5 source against libhdf5 itself: every type, byte order and layout, read by several
-// threads; files that are cut off, flipped or lie. Names and shapes: test_hdf5_names.c.
+// The hdf5 source against libhdf5 itself: every type, byte order and layout, read by several threads; files that are
+// cut off, flipped or inconsistent. Names and shapes: test_hdf5_names.c.
 #include "hdf5_test.h"
 
 //---------------------------------- types and layouts ----------------------------------
@@ -11,7 +11,7 @@ static hid_t half_type(hid_t from) {
   return t;
 }
 
-// Ten ways to lay out (ROWS, 6, 4).
+// Ten layouts of (ROWS, 6, 4).
 static set layout_of(int which, hid_t type) {
   set s = {.name = "x", .type = type, .rank = 3, .dim = {ROWS, 6, 4}};
   static const hsize_t whole_rows[3] = {5, 6, 4}, pieces[3] = {4, 4, 3}, one[3] = {64, 6, 4};
@@ -33,7 +33,7 @@ static void test_types_and_layouts(void **state) {
                          H5T_STD_U32LE,  H5T_STD_U32BE,  H5T_STD_I64LE,  H5T_STD_I64BE,
                          H5T_STD_U64LE,  H5T_STD_U64BE,  half[0],        half[1],
                          H5T_IEEE_F32LE, H5T_IEEE_F32BE, H5T_IEEE_F64LE, H5T_IEEE_F64BE};
-  // two layouts of each type, each layout with four types; the other pairs in other runs
+  // two layouts of each type, four types of each layout; other runs have the other pairs
   const size_t every = test_is_full() ? 1 : BRIM_SANITIZED ? 10 : 5;
   const size_t turn = (size_t)test_draw(0, every);
   for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
@@ -52,7 +52,7 @@ static void test_types_and_layouts(void **state) {
   H5Tclose(half[1]);
 }
 
-// Numbers that a conversion gets wrong first: ends of ranges, subnormal halves, infinity.
+// Numbers that a wrong conversion shows first: ends of ranges, subnormal halves, infinity.
 static void test_conversion(void **state) {
   (void)state;
   float out[8];
@@ -75,7 +75,7 @@ static void test_conversion(void **state) {
   assert_true(out[0] == (float)(int16_t)0x8001 || out[0] == 384.f);
 }
 
-// Noise is larger packed than a chunk, and a checksum may stand behind that.
+// Packed noise is larger than its chunk, and a checksum may follow.
 static void test_noise(void **state) {
   (void)state;
   enum { WIDE = 1 << 16 };
@@ -98,7 +98,7 @@ static void test_noise(void **state) {
   free(noise);
   H5Fclose(file);
   compare_file("noise.h5", "x", NULL);
-  // The other way round, which no writer uses: libhdf5 reads it.
+  // The filters in the other order, which no writer uses: libhdf5 reads it.
   file = create("noise.h5", 0, false);
   hid_t made = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, s.dim, NULL);
   H5Pset_chunk(made, 2, s.chunk);
@@ -159,7 +159,7 @@ static void test_never_written(void **state) {
     H5Fclose(file);
     compare_file("holes.h5", "x", NULL);
   }
-  // No row at all: contiguous and chunked data that was only declared.
+  // Datasets without a written row: contiguous and chunked ones that were only declared.
   for (int chunked = 0; chunked < 2; chunked++) {
     opened o;
     hid_t file = create("declared.h5", 0, false);
@@ -211,7 +211,7 @@ static void test_library(void **state) {
   H5Fclose(file);
   assert_ok(try_open("slow.h5", "train", NULL, &o));
   assert_int_equal(o.info.costly, 1);
-  // a bit a row, and for each child a row and a message
+  // one bit for each row, and for each child process a row and a message
   uint64_t children = (brim_builtin_hdf5.host_bytes(o.state) - 1000 / 8 - 1) / (20000 * 4 + 4096);
   assert_in_range(children, 1, 4);
   assert_int_equal(brim_builtin_hdf5.host_bytes(o.state),
@@ -225,7 +225,7 @@ static void test_library(void **state) {
   shut(&o);
 }
 
-// Unpacked chunks: as many times as planned, never more memory.
+// The cache of unpacked chunks is as large as planned, never larger.
 static void test_cache(void **state) {
   (void)state;
   opened o;
@@ -256,7 +256,7 @@ static void test_cache(void **state) {
   assert_int_equal(after.live_bytes[BRIM_MEM_PLANNED], before.live_bytes[BRIM_MEM_PLANNED]);
 }
 
-// One chunk is unpacked once where there is room for all of them.
+// Each chunk is unpacked once if there is room for all of them.
 static void test_unpacked_once(void **state) {
   (void)state;
   brim_hdf5_file file;
@@ -303,7 +303,8 @@ static uint8_t *load(const char *path, size_t *size) {
   return (uint8_t *)text;
 }
 
-// Reads all rows: each good and as expected, or an error that names the file. The number of errors.
+// Reads all rows: each has the expected values, or fails with an error that names the file. Returns the number of
+// errors.
 static int read_damaged(opened *o, const float *expected, const char *path) {
   int errors = 0;
   float row[64];
@@ -338,7 +339,7 @@ static void test_cut_off(void **state) {
         shut(&o);
       }
     }
-    // Cut while it is open: what is gone fails, the process continues.
+    // The file is truncated while it is open: lost rows fail, the process continues.
     write_bytes("live.h5", content, size);
     assert_ok(try_open("live.h5", "train", "{\"chunk_cache\": 0}", &o));
     assert_int_equal(read_damaged(&o, expected, "live.h5"), 0);
@@ -383,7 +384,7 @@ static void test_flipped(void **state) {
   free(expected);
 }
 
-// Layouts that lie, as no library would give them.
+// Inconsistent layouts, which no library would write.
 static void test_lying_layout(void **state) {
   (void)state;
   static uint8_t content[256];

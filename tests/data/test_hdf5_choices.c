@@ -11,7 +11,8 @@ static void put_column(hid_t file, const char *name, hsize_t rows, int classes) 
   put_set(file, &s, values);
 }
 
-// PREFIX_set_x and PREFIX_set_y (rows, 1), as in the cat / non-cat files.
+// Writes PREFIX_set_x and PREFIX_set_y (rows, 1), as in the cat
+// non-cat files.
 static void put_pair(hid_t file, const char *prefix, hsize_t rows) {
   char x[32], y[32];
   snprintf(x, sizeof x, "%s_set_x", prefix);
@@ -31,7 +32,7 @@ static brim_source *open_split(const char *path, const char *split, const brim_a
 
 static void test_labels_in_a_column(void **state) {
   (void)state;
-  static const char *const names[] = {"y", "set_y", "kind"};  // by name, and found by its length
+  static const char *const names[] = {"y", "set_y", "kind"};  // found by its name, or by its length
   for (size_t i = 0; i < 3; i++) {
     hid_t file = create("column.h5", 0, false);
     set x = floats("x", ROWS, COLS);
@@ -54,7 +55,7 @@ static void test_class_lists(void **state) {
   opened o;
   hid_t file = create("test_only.h5", 0, false);
   put_pair(file, "test", ROWS);
-  put_labels(file, "list_classes", 2, 2);  // numbers: once taken for the training set
+  put_labels(file, "list_classes", 2, 2);  // numbers, which could be taken for the training set
   H5Fclose(file);
   assert_refused("test_only.h5", "train", NULL, BRIM_ENOENT, "holds no split train");
   assert_ok(try_open("test_only.h5", "test", NULL, &o));
@@ -77,7 +78,7 @@ static void test_class_lists(void **state) {
   brim_arena_destroy(arena);
 }
 
-// A list whose bytes lie in another file would bring that file's text into names and reports.
+// A list of names with its bytes in another file would copy that file's text into names and reports.
 static void test_class_list_elsewhere(void **state) {
   (void)state;
   write_bytes("secret.txt", "password", 8);
@@ -123,7 +124,7 @@ static void test_names_of_another_split(void **state) {
   assert_ok(try_open("both.h5", "train", args, &o));
   assert_int_equal(o.info.count, ROWS);
   shut(&o);
-  static const char *const splits[] = {"test", "val"};  // without a val set it is the test set
+  static const char *const splits[] = {"test", "val"};  // val falls back to the test set
   for (size_t i = 0; i < 2; i++) {
     assert_ok(try_open("both.h5", splits[i], args, &o));
     assert_int_equal(o.info.count, 11);
@@ -131,7 +132,7 @@ static void test_names_of_another_split(void **state) {
     assert_string_equal(text, "both.h5:/test_set_x[0]");
     shut(&o);
   }
-  // a config that trains on the test set by name gets it
+  // a config that names the test set for training gets it
   assert_ok(try_open("both.h5", "train",
                      "{\"inputs\": \"test_set_x\", \"targets\": \"test_set_y\"}", &o));
   assert_int_equal(o.info.count, 11);

@@ -1,10 +1,10 @@
-// h5py's lzf filter: files that are written with a packer of the test's own and read by brim's unpacker,
-// on its fast path and through libhdf5; and packed bytes that are damaged.
+// h5py's lzf filter: files from the test's own packer, read by brim's unpacker, on its fast path and through libhdf5;
+// and damaged packed bytes.
 #include "hdf5_test.h"
 
 enum { LZF = 32000 };
 
-// Greedy, with copies as far back as the format reaches: `out` has room for 2 n + 8.
+// A greedy packer, with copies from as far back as the format reaches. `out` has room for 2 n + 8.
 static size_t pack(const uint8_t *in, size_t n, uint8_t *out) {
   size_t used = 0, plain = 0;
   for (size_t at = 0; at <= n;) {
@@ -13,7 +13,7 @@ static size_t pack(const uint8_t *in, size_t n, uint8_t *out) {
       size_t k = 0;
       while (k < 264 && at + k < n && in[at + k] == in[at + k - back]) k++;
       if (k > best) best = k, from = back;
-      if (back > 300) back += 400;  // far ones now and then: fast enough for a test
+      if (back > 300) back += 400;  // far copies only now and then: fast enough for a test
     }
     bool copy = best >= 3;
     if ((copy || at == n || plain == 32) && plain) {
@@ -40,7 +40,7 @@ static size_t pack(const uint8_t *in, size_t n, uint8_t *out) {
 static size_t filter(unsigned flags, size_t n, const unsigned values[], size_t used, size_t *size,
                      void **data) {
   (void)n, (void)values;
-  if (flags & H5Z_FLAG_REVERSE) return 0;  // brim's
+  if (flags & H5Z_FLAG_REVERSE) return 0;  // brim's own unpacker
   uint8_t *out = H5allocate_memory(2 * used + 8, false);
   size_t packed = pack(*data, used, out);
   H5free_memory(*data);
@@ -90,7 +90,7 @@ static void test_files(void **state) {
   for (int f = 0; f < 2; f++) {
     opened o;
     assert_ok(try_open(files[f], "train", NULL, &o));
-    assert_int_equal(o.info.classes, 5);  // labels come through libhdf5
+    assert_int_equal(o.info.classes, 5);  // labels are read through libhdf5
     assert_int_equal(o.info.count, MANY);
     for (uint64_t i = 0; i < MANY; i++) {
       float got[WIDE];
@@ -111,13 +111,14 @@ static void test_bytes(void **state) {
   size_t n = brim_hdf5_unpack_lzf(packed, sizeof packed, out, sizeof out);
   assert_int_equal(n, 3 + 3 + 1 + 12);
   assert_memory_equal(out, "abcabcxxxxxxxxxxxxx", n);
-  // every cut and every wrong byte ends within the room, whatever comes out
+  // every cut and every wrong byte ends inside the buffer, whatever the result
   for (size_t cut = 0; cut < sizeof packed; cut++) {
     for (int byte = 0; byte < 256; byte++) {
       uint8_t odd[sizeof packed];
       memcpy(odd, packed, sizeof odd);
       odd[cut] = (uint8_t)byte;
-      uint8_t *room = malloc(9), *in = malloc(sizeof odd);  // of exact size, for ASan
+      // of exact size, so that ASan finds any overrun
+      uint8_t *room = malloc(9), *in = malloc(sizeof odd);
       memcpy(in, odd, sizeof odd);
       size_t got = brim_hdf5_unpack_lzf(in, cut, room, 9);
       assert_true(got == SIZE_MAX || got <= 9);
@@ -127,7 +128,7 @@ static void test_bytes(void **state) {
       free(room);
     }
   }
-  static const uint8_t before[] = {0x20, 0};  // nothing there to copy yet
+  static const uint8_t before[] = {0x20, 0};  // copies before the first byte
   assert_true(brim_hdf5_unpack_lzf(before, 2, out, sizeof out) == SIZE_MAX);
 }
 
@@ -177,7 +178,7 @@ static void test_damage(void **state) {
   shut(&o);
 }
 
-// Before brim meets libhdf5, which knows brim's own filter from then on.
+// Must run before brim uses libhdf5, which knows brim's own filter from then on.
 static int setup(void **state) {
   if (hdf5_setup(state)) return 1;
   write_file("plain.h5", false);

@@ -79,7 +79,7 @@ static void test_several(void **state) {
     assert_true(target[1] == (float)value_at(2 * i + 1) && target[2] == (float)value_at(i));
   }
   shut(&o);
-  // Shapes that do not agree: flat, one after the other.
+  // Datasets with shapes that do not agree, and the message for each.
   assert_ok(try_open("several.h5", "train", "{\"inputs\": [\"b\", \"c\", \"t\"]}", &o));
   assert_int_equal(o.info.rank, 1);
   assert_int_equal(o.info.dim[0], 15);
@@ -113,7 +113,7 @@ static void put_text(hid_t dataset, const char *name, const char *text) {
   H5Tclose(type);
 }
 
-// Sizes that add up to a small number modulo 2^64. Nothing was ever written, so the file may say so.
+// Sizes whose product is a small number modulo 2^64. Nothing was ever written, so the file can have them.
 static void test_several_too_large(void **state) {
   (void)state;
   static const char *const names[] = {"a", "b", "c", "d", "e"};
@@ -170,8 +170,8 @@ static void test_planes(void **state) {
   }
 }
 
-// Sizes of one dataset without an attribute, and how its samples are read. A few channels in front of
-// a long float signal, or in front of pixels, are put last; layout= overrides.
+// The sizes of one dataset without an attribute, and the way its samples are read. A few channels in front of a long
+// float signal, or in front of pixels, are moved last; layout= overrides this.
 static void test_channels_first(void **state) {
   (void)state;
   static const struct {
@@ -266,7 +266,7 @@ static void test_groups(void **state) {
     shut(&o);
     assert_ok(try_open("groups.h5", "val", "{\"inputs\": \"x\", \"targets\": [\"y\"]}", &o));
     assert_int_equal(o.info.count, 5);
-    assert_int_equal(o.info.classes, 7);  // its own labels end at 1
+    assert_int_equal(o.info.classes, 7);  // the split's own labels end at 1
     shut(&o);
     assert_refused("groups.h5", "test", NULL, BRIM_ENOENT, "holds no split test");
   }
@@ -307,8 +307,7 @@ static void test_folder(void **state) {
   assert_int_equal(o.info.classes, 5);
   shut(&o);
   assert_refused("splits", "test", NULL, BRIM_ENOENT, "test.h5");
-  // A split whose labels are of another form, more of them than a piece of one, or out of range, is
-  // that split's own trouble.
+  // A split has labels of another form, more of them than one piece, or labels out of range: only that split fails.
   set rows = {.name = "y", .type = H5T_STD_I64LE, .rank = 2, .dim = {9000, 10}};
   file = create("splits/val.hdf5", 0, false);
   x.dim[0] = rows.dim[0];
@@ -377,7 +376,7 @@ static void test_refused(void **state) {
   assert_refused("nan.h5", "train", "{\"chunk_cache\": \"much\"}", BRIM_EINVAL, "chunk_cache");
 }
 
-// A table is not numbers: its members are named, and what to do with them.
+// A table holds no plain numbers: the message names its members, and a remedy.
 static void test_compound(void **state) {
   (void)state;
   const hsize_t rows = 4;
@@ -438,7 +437,7 @@ static void test_links(void **state) {
       shut(&o);
     }
   }
-  hid_t file = create("soft.h5", 0, false);  // one that leads somewhere is followed
+  hid_t file = create("soft.h5", 0, false);  // a link with a target is followed
   set z = floats("z", ROWS, COLS);
   put_set(file, &z, NULL);
   assert_true(H5Lcreate_soft("/z", file, "x", H5P_DEFAULT, H5P_DEFAULT) >= 0);

@@ -1,6 +1,5 @@
-// Rows that only libhdf5 can unpack, and on which it crashes, comes to no end or fails: each is an
-// error that names file and row, and can be left out; the rows beside them are read as ever. A
-// filter of the test's own stands for the library's faults.
+// Rows that only libhdf5 can unpack, and on which it crashes, never ends or fails: each is an error that names file and
+// row, and can be left out. Other rows are read as usual. A test filter plays libhdf5's faults.
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -31,7 +30,7 @@ typedef struct made {
   int32_t first;
 } made;
 
-// x of `rows` rows behind the filter, 0 where it is not given.
+// x of `rows` rows behind the filter; rows that are not given hold 0.
 static void odd_rows(const char *path, hsize_t rows, const made *chunks, size_t count) {
   const hsize_t dim[2] = {rows, ROW}, chunk[2] = {CHUNK, ROW};
   hid_t file = create(path, 0, true), space = H5Screate_simple(2, dim, NULL);
@@ -64,10 +63,10 @@ static void breaks(const opened *o, uint64_t row, brim_status status, const char
 }
 
 static void no_child_is_left(void) {
-  assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);  // there are none to wait for
+  assert_int_equal(waitpid(-1, NULL, WNOHANG), -1);  // no child process is left
 }
 
-// Far behind the first rows of a dataset too large for memory.
+// Bad rows far behind the first ones of a dataset too large for memory.
 static void test_large(void **state) {
   (void)state;
   static const made chunks[] = {{100, GOOD}, {1000, CRASH}, {2000, SPIN}, {3000, FAIL}};
@@ -123,7 +122,7 @@ static void test_sealed(void **state) {
   (void)close(fd);
 }
 
-// One that is stuck without computing is given up as well; the row is good as soon as it can be read.
+// A helper that is stuck without computing is given up as well; the row is read as soon as it can be.
 static void test_hangs(void **state) {
   (void)state;
   static const made chunks[] = {{100, GOOD}, {1000, HANG}};
@@ -134,7 +133,7 @@ static void test_hangs(void **state) {
   fclose(mark);
   assert_ok(try_open("hung.h5", "train", NULL, &o));
   reads(&o, 801, ROW + 1);
-  // a user who wants to stop is not kept waiting for it
+  // a user who stops the program does not have to wait for it
   static volatile sig_atomic_t stop = 1;
   brim_stop_watch(&stop);
   breaks(&o, 8001, BRIM_EINTERRUPTED, "interrupted while brim-hdf5 read it");
@@ -166,7 +165,7 @@ static void test_small(void **state) {
   no_child_is_left();
 }
 
-// The loader leaves them out and counts them, or stops at the first.
+// The loader skips and counts such rows, or stops at the first.
 static void test_loader(void **state) {
   (void)state;
   static const made chunks[] = {{7, CRASH}, {20, FAIL}, {30, CRASH}};
@@ -205,7 +204,7 @@ static void test_loader(void **state) {
   no_child_is_left();
 }
 
-// A child lives as long as the source: what this process closes is closed.
+// A child lives as long as the source, so descriptors that this process closes are really closed.
 static void test_nothing_held(void **state) {
   (void)state;
   int ends[2];
@@ -224,7 +223,7 @@ static void test_nothing_held(void **state) {
   no_child_is_left();
 }
 
-// A new file under the name is not taken for the old one.
+// A new file with the same name is not taken for the old one.
 static void test_replaced(void **state) {
   (void)state;
   static const made chunks[] = {{1, GOOD}, {100, CRASH}};

@@ -1,5 +1,5 @@
-// Loaders over a resident set, on the ref device with a table of the test's own that runs the
-// worker's transforms over it: the stream is that of a loader with workers, byte for byte.
+// Loaders over a resident set, on the ref device with a test's table that runs the worker's transforms over it: the
+// stream equals that of a loader with workers, byte for byte.
 #include "data/loader/data_loader_int.h"
 #include "loader_test.h"
 
@@ -7,7 +7,7 @@ enum { COUNT = 101 };
 
 //---------------------------------- a table for the host ----------------------------------
 
-static const brim_transforms *table_transforms;  // whose program it gets; NULL = gathers
+static const brim_transforms *table_transforms;  // the pipeline behind its program; NULL = gathers
 static uint8_t *table_scratch;
 static int table_runs;
 static brim_status table_status;
@@ -26,7 +26,7 @@ static brim_status table_run(void *stream, const brim_augment_program *p,
   assert_null(stream);
   table_runs++;
   if (table_status) return brim_fail(table_status, "the device is gone");
-  // All of the scratch is there to be written.
+  // Checks that all of the scratch is writable.
   memset(scratch, 0xa5, table_scratch_bytes(p, b->capacity));
   assert_int_equal((uintptr_t)scratch % 64, 0);
   uint8_t *out = b->out;
@@ -102,7 +102,7 @@ static void test_same_as_workers(void **state) {
       assert_int_equal(brim_resident_bytes_with(&table, &s, t),
                        (COUNT * IMAGE + 255) / 256 * 256 + (COUNT * 4 + 255) / 256 * 256);
       assert_ok(brim_resident_create_with(&table, bn->device, &s, 0, threads, &set));
-      assert_int_equal(image_reads(&ts), COUNT);  // each once
+      assert_int_equal(image_reads(&ts), COUNT);  // each sample once
       assert_ok(brim_loader_create(NULL, &s, &o, &host));
       o.resident = set;
       assert_ok(brim_loader_create(bn->device, &s, &o, &device));
@@ -129,7 +129,7 @@ static void test_same_as_workers(void **state) {
         brim_loader_release(device, b);
       }
       assert_int_equal(table_runs, 40);
-      assert_true(image_reads(&ts) > before);  // by the other loader
+      assert_true(image_reads(&ts) > before);  // the other loader read again
       brim_loader_stats stats;
       brim_loader_get_stats(device, &stats);
       assert_int_equal(stats.batches, 40);
@@ -142,7 +142,7 @@ static void test_same_as_workers(void **state) {
   }
 }
 
-// Two batches may be held, with their numbers, whatever comes after the others.
+// Two batches may be held, and keep their numbers while later ones arrive.
 static void test_held(void **state) {
   const bench *bn = *state;
   image_state ts = {0};
@@ -175,7 +175,7 @@ static void test_held(void **state) {
   brim_resident_destroy(o.resident);
 }
 
-// The first `limit` samples only, and not more than these can be asked for.
+// Only the first `limit` samples; a request for more is refused.
 static void test_limit(void **state) {
   const bench *bn = *state;
   image_state ts = {0};
@@ -206,7 +206,7 @@ static void test_refused(void **state) {
   image_state ts = {0};
   brim_source s = image_source(&ts, COUNT, false), varying = image_source(&ts, COUNT, true);
   brim_resident *set;
-  // The public ones: ref has no table and needs none.
+  // The public functions: ref has no table and needs none.
   assert_int_equal(brim_resident_bytes(bn->registry, bn->device, &s, NULL), 0);
   assert_detail("host memory");
   assert_status(brim_resident_create(bn->registry, bn->device, &s, 0, 1, &set), BRIM_EUNSUPPORTED);
@@ -224,8 +224,8 @@ static void test_refused(void **state) {
   brim_transforms_destroy(t);
 }
 
-// The first sample that cannot be read is named, whichever thread met another; and only where
-// it is among those asked for.
+// The message names the first unreadable sample, even if a thread meets another one first; and only if it is among the
+// requested ones.
 static void test_broken(void **state) {
   const bench *bn = *state;
   use_transforms(NULL);
@@ -255,7 +255,7 @@ static void test_broken(void **state) {
   assert_detail("none of the 101 samples can be read; ");
 }
 
-// Broken samples are replaced as workers replace them, and counted and told the same.
+// Broken samples are replaced, counted and reported as by workers.
 static void test_skipped_as_workers_do(void **state) {
   const bench *bn = *state;
   for (int rank = 0; rank < 2; rank++) {
@@ -299,7 +299,7 @@ static void test_skipped_as_workers_do(void **state) {
   }
 }
 
-// A launch that fails loses nothing of the stream.
+// A failing launch loses nothing of the stream.
 static void test_run_fails(void **state) {
   const bench *bn = *state;
   image_state ts = {0};
@@ -323,7 +323,7 @@ static void test_run_fails(void **state) {
   brim_resident_destroy(o.resident);
 }
 
-// One after the other every allocation fails; none is lost and the stream is right when none does.
+// Each allocation fails in turn: none leaks, and the stream is right once none fails.
 static void test_allocation_failures(void **state) {
   const bench *bn = *state;
   image_state ts = {.broken_every = 5, .broken_rest = 3};
@@ -359,7 +359,7 @@ static void test_allocation_failures(void **state) {
   assert_true(n > 8);
 }
 
-// The plan has the batch on the device, the lists on the host; and that is what is taken.
+// The plan has the batch on the device and the lists on the host, and equals the allocated memory.
 static void test_plan(void **state) {
   const bench *bn = *state;
   image_state ts = {0};

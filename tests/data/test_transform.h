@@ -27,7 +27,7 @@ static inline void skip_space(char **at) {
   while (isspace((unsigned char)**at)) (*at)++;
 }
 
-// A word up to a delimiter, which is returned and becomes the word's end.
+// Reads a word up to a delimiter, returns the delimiter, and ends the word there.
 static inline char take_word(char **at, char **word) {
   skip_space(at);
   *word = *at;
@@ -120,7 +120,7 @@ static inline brim_status make(const char *text, const brim_source *s, bool rand
   assert_non_null(p);
   *out = NULL;
   brim_status status = brim_transforms_create(parse(p, text), s, 11, random, out);
-  memset(p, 0xee, sizeof *p);  // nothing of it is kept
+  memset(p, 0xee, sizeof *p);  // the program must not keep pointers into it
   free(p);
   return status;
 }
@@ -145,7 +145,7 @@ static inline void fill_image(void *image, brim_sample_type type, uint64_t index
   }
 }
 
-// One view, in blocks of exact size, with garbage in the scratch. brim_free the result.
+// Makes one view, in blocks of exact size, with garbage in the scratch. Free the result with brim_free.
 static inline void *apply_at(const brim_transforms *t, uint64_t index, uint32_t view,
                              const void *in, int64_t height, int64_t width, int garbage) {
   size_t scratch_bytes = brim_transforms_scratch_bytes(t);
@@ -179,7 +179,7 @@ static inline double oracle_gray(const double *p, int channels) {
   return channels == 1 ? p[0] : 0.2989 * p[0] + 0.587 * p[1] + 0.114 * p[2];
 }
 
-// Mirrored without repeating the border, one step at a time.
+// The index mirrored without repeating the border, one step at a time.
 static inline int oracle_reflect(int i, int n) {
   if (n == 1) return 0;
   int at = 0, step = 1;
@@ -216,7 +216,7 @@ static inline void oracle_resample(const brim_image_stage *s, const brim_image_d
   }
 }
 
-// HSV there and back as in a textbook.
+// HSV conversions from a textbook.
 static inline void oracle_hue(double *p, double shift) {
   double most = fmax(p[0], fmax(p[1], p[2])), least = fmin(p[0], fmin(p[1], p[2]));
   if (most == least) return;
@@ -346,8 +346,8 @@ static inline void oracle_run(const brim_transforms *t, const brim_augment *a, o
   }
 }
 
-// A view of a sample as the worker makes it against the oracle: bytes are the nearest to the exact
-// value (but for a hair's breadth at the middle between two), floats within 2e-5 of the scale.
+// Compares the worker's view of a sample with the oracle: bytes are the nearest to the exact value (except very close
+// to the middle between two), floats are within 2e-5 of the scale.
 static inline void check_view(const brim_transforms *t, const brim_source *s, uint64_t index,
                               uint32_t view, int64_t height, int64_t width) {
   static oracle_image m;

@@ -1,5 +1,5 @@
-// Pipelines as they are prepared: shapes, normalisation folded into the description of the result,
-// images of different sizes and how small they may be decoded, the program for a device, refusals.
+// Prepared pipelines: shapes, normalisation folded into the description of the result, images of different sizes and
+// how small they may be decoded, the program for a device, refusals.
 #include "test_transform.h"
 
 static brim_transforms *made(const char *text, const brim_source *s) {
@@ -64,7 +64,7 @@ static void test_shapes(void **state) {
     assert_int_equal(p->channels, 3);
     assert_int_equal(p->in_float, 0);
     assert_int_equal(p->out_float, cast);
-    int32_t height = 30, width = 40;  // what one makes the next one gets
+    int32_t height = 30, width = 40;  // each stage gets the size of the one before
     for (int32_t k = 0; k < p->stage_count; k++) {
       assert_int_equal(p->stages[k].in_height, height);
       assert_int_equal(p->stages[k].in_width, width);
@@ -76,8 +76,7 @@ static void test_shapes(void **state) {
   }
 }
 
-// The number of a stage is its place as written: leaving out others does not change its draws, nor
-// does `views`.
+// The number of a stage is its place as written: removing others does not change its draws, nor does `views`.
 static void test_numbers(void **state) {
   (void)state;
   brim_source s = image_source(30, 40, 3, BRIM_SAMPLE_U8);
@@ -90,7 +89,7 @@ static void test_numbers(void **state) {
   assert_string_equal(brim_transforms_name(t, 0), "resize");
   assert_string_equal(brim_transforms_name(t, 2), "cutout");
   brim_transforms_destroy(t);
-  // Without draws: what is left, and one view.
+  // For evaluation: only stages without draws, and one view.
   assert_ok(
       make("views | random_flip | center_crop(size=9) | color_jitter | grayscale(p=0.5) | "
            "grayscale | gaussian_blur | random_resized_crop(size=4) | normalize",
@@ -102,7 +101,7 @@ static void test_numbers(void **state) {
   brim_transforms_destroy(t);
 }
 
-// A pipeline of nothing copies, whatever the sample is.
+// An empty pipeline copies any sample.
 static void test_empty(void **state) {
   (void)state;
   brim_source s = image_source(1, 1, 1, BRIM_SAMPLE_F32);
@@ -120,7 +119,7 @@ static void test_empty(void **state) {
   assert_memory_equal(in, out, sizeof in);
   brim_free(out);
   brim_transforms_destroy(t);
-  // Bytes that are no image become floats all the same.
+  // Bytes that are no image become floats too.
   s.info.type = BRIM_SAMPLE_U8;
   s.input_bytes = 7;
   t = made("cast", &s);
@@ -159,7 +158,7 @@ static void test_normalize(void **state) {
       {"normalize(mean=(0.1, 0.2, 0.3), std=2)", {0.1, 0.2, 0.3}, {2, 2, 2}},
       {"random_flip | to_tensor", {0, 0, 0}, {1, 1, 1}},
       {"normalize(mean=0.1, std=0.5) | cast", {0.1, 0.1, 0.1}, {0.5, 0.5, 0.5}},
-      {"random_flip", {0.5, 0.25, 1}, {0.5, 1, 2}},  // the source's own
+      {"random_flip", {0.5, 0.25, 1}, {0.5, 1, 2}},  // the source's own values
       {"cast", {0.5, 0.25, 1}, {0.5, 1, 2}},
   };
   brim_source s = image_source(4, 4, 3, BRIM_SAMPLE_U8);
@@ -179,7 +178,7 @@ static void test_normalize(void **state) {
     }
     brim_transforms_destroy(t);
   }
-  // Without the source's word a single number goes to every channel, and cutout leaves the mean.
+  // If the source gives no values, a single number applies to every channel, and cutout fills with the mean.
   s.info.channels = 0;
   brim_transforms *t = made("cutout(size=9) | normalize(mean=(0.5, 0, 1), std=1)", &s);
   uint8_t in[48] = {0};
@@ -191,7 +190,7 @@ static void test_normalize(void **state) {
   t = made("normalize(mean=0.25)", &s);
   assert_int_equal(brim_transforms_info(t)->channels, 3);
   brim_transforms_destroy(t);
-  // Floats: on the values as they are.
+  // Floats are normalised from their raw values.
   s = image_source(4, 4, 3, BRIM_SAMPLE_F32);
   t = made("random_flip | to_tensor | normalize(mean=(1, 2, 3), std=4)", &s);
   assert_true(fabs(input(brim_transforms_info(t), 1, 10) - 2) < 1e-6);
@@ -236,7 +235,7 @@ static void test_varying(void **state) {
   assert_detail("differ in size");
 }
 
-// The drawn region of every view keeps as many pixels as are made of it, and the next smaller size
+// Decoding smaller, the drawn region of every view still has at least the pixels of its result; the next smaller size
 // would not.
 static void test_scale(void **state) {
   (void)state;
@@ -314,7 +313,7 @@ static void test_scaled(void **state) {
     brim_free(a);
     brim_free(b);
   }
-  assert_true(same >= 48);  // the same region, to a pixel of the smaller one
+  assert_true(same >= 48);  // the same region, to within a pixel of the smaller image
   double mean = sum / (50.0 * OUT * OUT * 3);
   if (mean > 2.5) fail_msg("%g steps of 1/255 on average", mean);
   brim_transforms_destroy(t);

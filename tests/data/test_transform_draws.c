@@ -20,7 +20,7 @@ static void draw_at(const brim_transforms *t, uint64_t index, brim_image_drawn *
   brim_image_draw(&p->stages[0], &a, p->in_height, p->in_width, d);
 }
 
-// Counts in ten equal bins, none further from its share than 15 %.
+// Counts in ten equal bins; none is further from its share than 15 %.
 static void assert_uniform(const int bins[10], int total) {
   for (int i = 0; i < 10; i++) {
     if (abs(bins[i] - total / 10) > total / 10 * 15 / 100) {
@@ -69,7 +69,7 @@ static void test_resized_crop_rule(void **state) {
     brim_augment a = {.key = t->program.key, .epoch = 5, .index = i};
     brim_image_drawn d;
     draw_at(t, i, &d);
-    int h = 96, w = 80;  // the shape is allowed as it is
+    int h = 96, w = 80;  // the image's own shape is allowed
     bool found = false;
     for (uint32_t k = 0; k < 10 && !found; k++) {
       brim_philox4 r = brim_augment_draw(&a, s->number, 2 * k);
@@ -93,7 +93,7 @@ static void test_resized_crop_rule(void **state) {
   brim_transforms_destroy(t);
 }
 
-// Nothing fits: the largest middle part whose shape is allowed.
+// Nothing fits: the largest middle part with an allowed shape.
 static void test_resized_crop_fallback(void **state) {
   (void)state;
   static const struct {
@@ -168,7 +168,8 @@ static void test_blur(void **state) {
   }
   assert_uniform(bins, DRAWS);
   assert_in_range(on, (int)(0.285 * DRAWS), (int)(0.315 * DRAWS));
-  assert_in_range(both[1], on * 45 / 100, on * 55 / 100);  // whether does not say how much
+  // whether a stage runs is independent of its strength
+  assert_in_range(both[1], on * 45 / 100, on * 55 / 100);
   brim_transforms_destroy(t);
 }
 
@@ -197,7 +198,7 @@ static void test_probabilities(void **state) {
   }
 }
 
-// An image smaller than the window, where sizes vary: in the middle of a border.
+// An image smaller than the window, in a set of varying sizes: it is centred in a border.
 static void test_window_of_small_images(void **state) {
   (void)state;
   brim_image_stage s = {.op = BRIM_IMAGE_WINDOW, .random = 1, .out_height = 10, .out_width = 4};
@@ -216,7 +217,7 @@ static void test_window_of_small_images(void **state) {
   }
 }
 
-// Views, epochs, samples and seeds differ; the same again is the same.
+// Views, epochs, samples and seeds give different draws; equal ones give equal draws.
 static void test_what_decides(void **state) {
   (void)state;
   brim_source s = image_source(20, 20, 3, BRIM_SAMPLE_U8);

@@ -1,6 +1,5 @@
-// Transforms that mix pixels, against an oracle in double precision that knows only the definitions:
-// each stage alone over many shapes, types and draws, then whole pipelines; and small images whose
-// result is known.
+// Transforms that mix pixels, against an oracle in double precision that follows only the definitions: each stage alone
+// over many shapes, types and draws, then whole pipelines; and small images with known results.
 #include "test_transform.h"
 
 // A pipeline over `samples` images of a shape.
@@ -56,7 +55,7 @@ static void test_functions(void **state) {
   }
 }
 
-// Red turned by thirds is green and blue; gray has no hue; values and spread stay.
+// Red turned by a third of the circle is green, then blue; gray has no hue; value and spread stay.
 static void test_hue_of_known_colours(void **state) {
   (void)state;
   brim_image_rgb red = {200, 20, 20};
@@ -120,7 +119,8 @@ static void test_resize_known(void **state) {
   brim_free(out);
   brim_transforms_destroy(t);
   s = image_source(1, 4, 1, BRIM_SAMPLE_U8);
-  assert_ok(make("resize(size=(1, 2))", &s, true, &t));  // shrinking reaches past the two next
+  // shrinking reads beyond the two nearest pixels
+  assert_ok(make("resize(size=(1, 2))", &s, true, &t));
   static const uint8_t line[] = {0, 0, 70, 140};
   out = apply_at(t, 0, 0, line, 1, 4, 1);
   assert_int_equal(out[0], 10);  // weights 3, 3, 1 of 7
@@ -129,7 +129,7 @@ static void test_resize_known(void **state) {
   brim_transforms_destroy(t);
 }
 
-// The shorter side and then the middle: the same as both one after the other.
+// Resizing the shorter side and cropping the middle: the same as both stages in a row.
 static void test_resize_to_shorter_side(void **state) {
   (void)state;
   static const struct {
@@ -191,7 +191,7 @@ static void test_gray(void **state) {
   check_types("random_grayscale(p=0.5)", 7, 9, 3, 20);
   brim_source s = image_source(1, 2, 3, BRIM_SAMPLE_U8);
   brim_transforms *t;
-  assert_ok(make("grayscale", &s, false, &t));  // draws nothing: also in evaluation
+  assert_ok(make("grayscale", &s, false, &t));  // draws nothing, so evaluation has it too
   static const uint8_t in[] = {255, 0, 0, 10, 200, 30}, gray[] = {76, 76, 76, 124, 124, 124};
   uint8_t *out = apply_at(t, 0, 0, in, 1, 2, 0);
   assert_memory_equal(out, gray, 6);
@@ -204,7 +204,8 @@ static void test_blur(void **state) {
   check_types("gaussian_blur", 24, 19, 3, 30);
   check_types("gaussian_blur(kernel=5, sigma=(1, 1), p=1)", 16, 8, 1, 3);
   check_types("gaussian_blur(kernel=23, sigma=(0.5, 9), p=1)", 17, 30, 4, 6);
-  check_types("gaussian_blur(kernel=11, sigma=3, p=1)", 3, 2, 3, 3);  // further than the image
+  // the kernel is larger than the image
+  check_types("gaussian_blur(kernel=11, sigma=3, p=1)", 3, 2, 3, 3);
   check_types("gaussian_blur(kernel=1, p=1)", 5, 5, 3, 2);
   // An image of one colour does not change.
   brim_source s = image_source(12, 12, 3, BRIM_SAMPLE_U8);
@@ -220,7 +221,7 @@ static void test_blur(void **state) {
 
 //---------------------------------- pipelines ----------------------------------
 
-// Moving pixels before, between and after stages that mix them; stages that happen now and then.
+// Stages that move pixels before, between and after stages that mix them; stages with a probability.
 static void test_pipelines(void **state) {
   (void)state;
   static const char *const texts[] = {
@@ -247,7 +248,7 @@ static void test_pipelines(void **state) {
     check(texts[i], 18, 18, 1, BRIM_SAMPLE_U8, 10);
     if (!strstr(texts[i], "value=")) check(texts[i], 18, 22, 3, BRIM_SAMPLE_F32, 10);
   }
-  // SimCLR's, at its size.
+  // SimCLR's pipeline, at its size.
   check(texts[0], 96, 96, 3, BRIM_SAMPLE_U8, 3);
 }
 

@@ -1,5 +1,5 @@
-// A machine that is made up: files below a folder, variables, sizes of file systems, and GPUs by an NVML
-// of their own. It starts as a good one; a test changes what it is about.
+// A fake machine: files below a folder, variables, sizes of file systems, and GPUs with their own NVML. It starts as a
+// good one; a test changes the part that it checks.
 #ifndef BRIM_TESTS_DOCTOR_MACHINE_H_
 #define BRIM_TESTS_DOCTOR_MACHINE_H_
 
@@ -45,7 +45,7 @@ static inline void fake_file(const char *path, const char *text) {
   char *folder = brim_fs_dirname(full);
   assert_ok(brim_fs_mkdirs(folder));
   brim_free(folder);
-  FILE *f = fopen(full, "w");  // brim_fs_write waits for the disk each time
+  FILE *f = fopen(full, "w");  // unlike brim_fs_write, which waits for the disk each time
   assert_non_null(f);
   fputs(text, f);
   assert_int_equal(fclose(f), 0);
@@ -173,7 +173,7 @@ static inline int nvml_mig(void *device, unsigned *now, unsigned *pending) {
   *now = *pending = ((fake_gpu *)device)->mig;
   return fake.silent ? BRIM_NVML_NOT_SUPPORTED : 0;
 }
-// A GPU in MIG mode has one slice: the second of the made-up ones.
+// The second fake GPU gets one slice in MIG mode.
 static inline int nvml_mig_count(void *device, unsigned *count) {
   (void)device;
   *count = 1;
@@ -278,7 +278,7 @@ static const fake_gpu GOOD_GPU = {.uuid = "GPU-0",
                                   .width = 16,
                                   .width_max = 16};
 
-// Nothing is readable, nothing is set.
+// A machine with nothing readable and nothing set.
 static inline void fake_bare(void) {
   static int number;
   memset(&fake, 0, sizeof fake);
@@ -354,12 +354,12 @@ static inline void fake_remember(void) {
     assert_true(at < FAKE_CHECKS);
     fake_seen[at].key = line->key;
     fake_seen[at].had[line->state] = true;
-    // a good line asks for nothing
+    // a good line has no remedy
     if (line->state == BRIM_DOCTOR_GOOD && line->fix[0]) fail_msg("%s has a fix", line->key);
   }
 }
 
-// Every check whose key begins so was good once, and not good once; `facts` cannot be wrong.
+// Asserts that every check with this prefix was good in one test, and not good in another; `facts` cannot be bad.
 static inline void assert_both_seen(const char *prefix, const char *const *facts) {
   size_t count = 0;
   for (int i = 0; i < FAKE_CHECKS && fake_seen[i].key; i++) {
@@ -412,7 +412,7 @@ static inline void fake_examine(void) {
   brim_doctor_survey_free(survey);
 }
 
-// The line of a check, and of one of several subjects (NULL = the first); NULL = there is none.
+// The line of a check, and of one of its subjects (NULL = the first); NULL = none.
 static inline const brim_doctor_line *fake_line(const char *key, const char *subject) {
   for (size_t i = 0; i < fake_report.count; i++) {
     const brim_doctor_line *line = &fake_report.lines[i];
@@ -422,7 +422,7 @@ static inline const brim_doctor_line *fake_line(const char *key, const char *sub
   return NULL;
 }
 
-// It has this state and its value this text; what is not good says what to do.
+// Asserts the line's state and text; a line that is not good must have a remedy.
 static inline void assert_line(const char *key, const char *subject, brim_doctor_state state,
                                const char *text) {
   const brim_doctor_line *line = fake_line(key, subject);

@@ -1,5 +1,5 @@
-// Every check of GPUs, drivers and libraries, on a good machine and on a bad one; ceilings; the report
-// as JSON and as text.
+// Every check of GPUs, drivers and libraries, on a good machine and on a bad one; ceilings; the report as JSON and as
+// text.
 #include <pthread.h>
 
 #include "doctor/doctor_int.h"
@@ -37,7 +37,7 @@ static void test_good(void **state) {
   assert_line("software.cuda", "CUDA runtime", BRIM_DOCTOR_GOOD,
               "13.0.48  /usr/local/cuda/lib64/libcudart.so.13.0.48");
   assert_line("gpu.numa", NULL, BRIM_DOCTOR_GOOD, "node 0; 8 of the 16 cores");
-  // plug-ins were not asked for
+  // a survey without plug-ins
   assert_line("software.plugin", NULL, BRIM_DOCTOR_UNKNOWN, NULL);
 }
 
@@ -55,7 +55,7 @@ static void test_memory(void **state) {
               "8.0 GiB free of 140.0 GiB; held by pid 4711 python");
   assert_line("gpu.memory", NULL, BRIM_DOCTOR_BAD, "another container's process (pid 99)");
   assert_line("gpu.shared", NULL, BRIM_DOCTOR_WARN, "2 other processes");
-  // held, and nothing says by what
+  // the clock is held down for an unknown reason
   fake.gpus[0].process_count = 0;
   fake.gpus[0].free = 100 * GIB_U;
   fake_examine();
@@ -91,7 +91,7 @@ static void test_link(void **state) {
   fake.gpus[0].generation = 1;
   fake_examine();
   assert_line("gpu.pcie_link", NULL, BRIM_DOCTOR_WARN, "generation 1 of 5");
-  // a GPU that rests lowers it itself
+  // an idle GPU lowers its clock itself
   fake.gpus[0].reasons = BRIM_NVML_REASON_IDLE;
   fake_examine();
   assert_line("gpu.pcie_link", NULL, BRIM_DOCTOR_GOOD, "while the GPU is idle");
@@ -130,13 +130,13 @@ static void test_health(void **state) {
   assert_line("gpu.ecc", NULL, BRIM_DOCTOR_WARN, "off");
   assert_line("gpu.row_remap", NULL, BRIM_DOCTOR_BAD, "failed");
   assert_line("gpu.clock", NULL, BRIM_DOCTOR_WARN, "application clocks");
-  // at its power limit a GPU works as it should
+  // a GPU at its power limit works normally
   fake.gpus[0].reasons = BRIM_NVML_REASON_SW_POWER_CAP;
   fake_examine();
   assert_line("gpu.clock", NULL, BRIM_DOCTOR_GOOD, "power cap");
 }
 
-// Without answers of the driver values are unknown, not zero.
+// If the driver does not answer, values are unknown, not zero.
 static void test_silent_driver(void **state) {
   (void)state;
   static const char *const keys[] = {"gpu.memory",      "gpu.shared",      "gpu.compute_mode",
@@ -192,7 +192,7 @@ static void test_driver(void **state) {
   fake_examine();
   assert_line("software.driver", NULL, BRIM_DOCTOR_BAD,
               "580.159.04, but the kernel module is 570.86.15");
-  // the module without its library, as in a container that was started without --gpus
+  // the module without its library, as in a container started without --gpus
   fake.gpu_count = 0;
   fake_examine();
   assert_line("software.driver", NULL, BRIM_DOCTOR_BAD, "570.86.15 is loaded");
@@ -203,14 +203,14 @@ static void test_driver(void **state) {
   fake_file("/sys/bus/pci/devices/0000:3b:00.0/class", "0x030200\n");
   fake_examine();
   assert_line("software.driver", NULL, BRIM_DOCTOR_BAD, "PCI bus has an NVIDIA GPU");
-  // NVIDIA makes network cards, too
+  // NVIDIA also makes network cards
   fake_file("/sys/bus/pci/devices/0000:3b:00.0/class", "0x020000\n");
   fake_examine();
   assert_line("software.driver", NULL, BRIM_DOCTOR_GOOD, "without a GPU none is needed");
   assert_line("gpu.found", NULL, BRIM_DOCTOR_WARN, "no NVIDIA GPU on the PCI bus");
 }
 
-// A driver that hangs in its first call: the survey is late, and everything else is shown.
+// A driver hangs in its first call: the survey is late, but everything else is shown.
 static pthread_mutex_t hang = PTHREAD_MUTEX_INITIALIZER;
 static brim_status open_hanging(void *ctx, brim_gpu_monitor **out) {
   pthread_mutex_lock(&hang);
@@ -233,7 +233,7 @@ static void test_slow_driver(void **state) {
   pthread_mutex_unlock(&hang);
   const brim_doctor_gpus *gpus = brim_doctor_survey_wait(survey, 3600);
   assert_non_null(gpus);
-  // and one that is only slow
+  // and a driver that is only slow
   brim_doctor_gpus slow = *gpus;
   slow.seconds = 12;
   fake_examine_with(&slow);
@@ -242,7 +242,7 @@ static void test_slow_driver(void **state) {
   brim_doctor_survey_free(survey);
 }
 
-// First without plug-ins beside this program, then with those of the build.
+// First without plug-ins beside this program, then with the build's.
 static void test_plugins(void **state) {
   (void)state;
   brim_registry *registry = NULL;
@@ -271,7 +271,7 @@ static void test_libraries(void **state) {
   assert_line("software.cuda", "cuDNN", BRIM_DOCTOR_WARN, "not found");
   assert_line("software.cuda", "CUPTI", BRIM_DOCTOR_WARN, "not found");
   assert_line("software.cuda", "NCCL", BRIM_DOCTOR_GOOD, "not found");  // one GPU
-  // Python's own copy is not where brim looks
+  // brim does not search Python's own copy
   fake_file("/venv/lib/python3.12/site-packages/nvidia/cudnn/lib/libcudnn.so.9", "elf");
   fake_set("VIRTUAL_ENV", "/venv");
   fake_examine();
@@ -296,7 +296,7 @@ static void test_versions(void **state) {
   fake_set("LD_LIBRARY_PATH", "/opt/dnn");
   fake_examine();
   assert_line("software.cudnn_match", NULL, BRIM_DOCTOR_WARN, "9.1.0");
-  // and the loader takes parts of the other one
+  // and the loader takes some libraries from the other one
   fake_file("/opt/dnn/libcudnn_graph.so.9.5.0", "elf");
   fake_examine();
   assert_line("software.cudnn_match", NULL, BRIM_DOCTOR_BAD, "libcudnn_graph.so.9.5.0");
@@ -361,7 +361,7 @@ static void test_ceilings(void **state) {
   assert_false(fake_report.measured);
 }
 
-// A CPU has no lines about figures that only GPUs have.
+// A CPU has no lines about figures of GPUs.
 static void test_ceilings_of_cpu(void **state) {
   (void)state;
   brim_machine_ceilings c = {.gemm_fp32_flops = 70e9,
@@ -376,7 +376,7 @@ static void test_ceilings_of_cpu(void **state) {
   brim_doctor_ceilings(&c, &cpu, NULL, NULL, &fake_report);
   assert_line("ceiling.device", NULL, BRIM_DOCTOR_WARN, "A Processor");
   assert_line("ceiling.gemm_bf16", NULL, BRIM_DOCTOR_UNKNOWN, "could not measure");
-  assert_null(fake_line("ceiling.gemm_fp16", NULL));  // brim has none on a CPU
+  assert_null(fake_line("ceiling.gemm_fp16", NULL));  // brim has no fp16 on a CPU
   assert_null(fake_line("ceiling.h2d_pinned", NULL));
   c.load = 0;
   brim_doctor_report_deinit(&fake_report);
@@ -434,7 +434,7 @@ static void test_text(void **state) {
   assert_non_null(strstr(text.data, "500 W, lowered from 700 W\n           why"));
   assert_non_null(strstr(text.data, "\n           fix  sudo nvidia-smi -i 0 -pl 700\n"));
   assert_null(strstr(text.data, "\033"));
-  // good lines say why only when asked
+  // good lines show their reason only on request
   const char *why = "Without it no program can use the GPU.";
   assert_null(strstr(text.data, why));
   brim_str_clear(&text);

@@ -1,6 +1,6 @@
-// A convnet on augmented images, killed with SIGKILL between checkpoints and resumed: all that a
-// run leaves equals the uninterrupted one byte for byte, with running statistics and the loss
-// scale of fp16 among it. Multi-layer perceptrons are in test_e2e_kill.c.
+// A convnet on augmented images, killed with SIGKILL between checkpoints and resumed: all files equal those of the
+// uninterrupted run byte for byte, with running statistics and fp16's loss scale. Multi-layer perceptrons are in
+// test_e2e_kill.c.
 #include "e2e/e2e.h"
 
 #include <signal.h>
@@ -15,11 +15,10 @@ typedef struct variant {
   bool skips;         // the loss scale starts too high: some steps are skipped
 } variant;
 
-// Two samples a batch: their gradients are large enough to overflow fp16 at the first loss scale. They
-// are also the degenerate case of batch norm: the last stage is 1x1, so that two values are
-// normalised to -1 and 1 whatever they were, the exact gradient is zero, and what 16 bits leave of it
-// is rounding error. Whether such a run stays finite depends on the order of every sum, thus on the
-// CPU. Eight samples train alike on all of them.
+// Two samples per batch: their gradients are large enough to overflow fp16 at the first loss scale. They are also the
+// degenerate case of batch norm: in the last stage, which is 1x1, two values always become -1 and 1, the exact gradient
+// is zero, and in 16 bits only rounding error remains. Whether such a run stays finite depends on the order of every
+// sum, and so on the CPU. Eight samples train alike on all CPUs.
 #define BATCH_OF_2 "data.batch_size=2", 160
 #define BATCH_OF_8 "data.batch_size=8", 40
 
@@ -60,7 +59,7 @@ static void remove_folder(const char *folder) {
   assert_int_equal(system(command), 0);
 }
 
-// A number of the last checkpoint's metadata, "brim.step" and others; -1 when there is none yet.
+// A number from the last checkpoint's metadata, "brim.step" and others; -1 if there is none yet.
 static long long last_number(const char *folder, const char *key) {
   char path[128], text[64], *data = NULL;
   size_t size = 0;
@@ -69,7 +68,7 @@ static long long last_number(const char *folder, const char *key) {
     brim_status_clear();
     return -1;
   }
-  // The header is JSON after eight bytes of its length; what is read ends in a zero.
+  // The header is JSON behind its length in eight bytes; the copy ends in a zero.
   int n = snprintf(text, sizeof text, "\"%s\":\"", key);
   const char *found = size > 8 ? strstr(data + 8, text) : NULL;
   long long value = found ? strtoll(found + n, NULL, 10) : -1;
@@ -77,8 +76,8 @@ static long long last_number(const char *folder, const char *key) {
   return value;
 }
 
-// Start it and kill it once a checkpoint of `step` or later is there, and a moment later, so that
-// steps are lost. False when it ended before.
+// Starts the run and kills it a moment after a checkpoint of `step` or later exists, so that steps are lost. False if
+// the run ended first.
 static bool start_and_kill(const variant *v, const char *folder, int kill_number, long long step) {
   const char *args[E2E_MAX_ARGS] = {BRIM_BINARY};
   arguments(args + 1, v, folder, kill_number > 0);
@@ -130,7 +129,7 @@ static void kill_and_compare(const variant *v) {
   if (v->skips) assert_true(last_number(whole, "brim.skipped_steps") > 0);
   int kills = 0;
   for (int i = 0; i < KILLS; i++) {
-    // never in the last epoch's last part: there would be nothing left to kill
+    // never in the last part of the last epoch: the run might end first
     if (!start_and_kill(v, cut, i, 6 + (long long)i * v->steps / 4)) break;
     kills++;
   }

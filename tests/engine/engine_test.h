@@ -5,7 +5,7 @@
 #include "engine/engine_int.h"
 #include "test.h"
 
-// A component under construction; `c` is what the engine takes.
+// A component under construction; pass `c` to the engine.
 typedef struct test_component {
   brim_component c;
   brim_argument args[8];
@@ -17,8 +17,8 @@ void test_component_float(test_component *t, const char *name, double value);
 void test_component_bool(test_component *t, const char *name, bool value);
 void test_component_string(test_component *t, const char *name, const char *value);
 
-// A whole spec with its components. Defaults: mlp of two hidden layers of 7, 6 float inputs, 3
-// classes, batch 5, cross-entropy, sgd, seed 1.
+// A whole spec with its components. Defaults: mlp of two hidden layers of 7, 6 float inputs, 3 classes, batch 5,
+// cross-entropy, sgd, seed 1.
 typedef struct test_spec {
   test_component model, loss, optimizer;
   brim_net_spec spec;
@@ -33,11 +33,11 @@ typedef struct test_batch {
 } test_batch;
 void test_batch_make(const brim_net_spec *spec, int64_t rows, uint64_t seed, test_batch *out);
 void test_batch_free(test_batch *b);
-// Row `row` of both as a brim_batch.
+// Both tensors from row `row` on, as a brim_batch.
 brim_batch test_batch_at(const brim_net_spec *spec, const test_batch *b, int64_t row, int64_t rows);
 
 brim_device *test_device_ref(void);  // fails the test when it does not open
-// NULL with the reason in brim_status_detail when the plug-in is not built or declines.
+// NULL with the reason in brim_status_detail if the plug-in is not built or declines.
 brim_device *test_device_cpu(void);
 brim_device *test_device_cpu_capped(uint64_t workspace);  // bytes of workspace per op; 0 = its own
 brim_device *test_device_cuda(void);

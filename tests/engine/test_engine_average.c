@@ -1,5 +1,5 @@
-// The average of weights (training.ema_decay): its values against the rule computed here, evaluation
-// and saved weights by it, planned bytes, and resuming bit for bit; on every device that is here.
+// The average of weights (training.ema_decay): its values against the rule computed here, evaluation and saved weights
+// with it, planned bytes, and resuming bit for bit; on every device here.
 #include <math.h>
 
 #include "engine_test.h"
@@ -13,7 +13,7 @@ static void average_spec(test_spec *t, double ema) {
   t->spec.ema_decay = ema;
 }
 
-// The average lies as the parameters do: read as if it were them.
+// Reads the average, which has the layout of the parameters.
 static float *read_average(brim_net *net, size_t count) {
   unsigned char *own = net->blocks[BRIM_BLOCK_PARAMS].data;
   size_t read;
@@ -40,7 +40,7 @@ static void evaluate(brim_net *net, const test_spec *t, float *out) {
   test_batch_free(&b);
 }
 
-// After every step, by the weights that the step left.
+// Checks the average after every step, from the weights of that step.
 static void check_values(brim_device *device, brim_precision precision) {
   test_spec t;
   average_spec(&t, decay);
@@ -107,7 +107,7 @@ static void check_evaluation(brim_device *device, brim_precision precision) {
   brim_net_destroy(other);
 }
 
-// Weights are those of a run without an average: it only looks on.
+// Weights equal those of a run without an average, which only observes them.
 static void check_weights(brim_device *device) {
   test_spec t, plain;
   average_spec(&t, decay);
@@ -187,7 +187,7 @@ static void check_files(brim_device *device) {
   assert_ok(brim_net_save(a, "full.safetensors", NULL, false));
   float *weights = test_params(a, &n), *average = read_average(a, n);
   assert_memory_not_equal(weights, average, n * sizeof *weights);
-  assert_ok(brim_net_load(b, "full.safetensors", false, NULL));  // continues without
+  assert_ok(brim_net_load(b, "full.safetensors", false, NULL));  // continues without an average
   float *got = test_params(b, &n);
   assert_memory_equal(weights, got, n * sizeof *got);
   free(got);
@@ -197,7 +197,7 @@ static void check_files(brim_device *device) {
   free(got);
   free(weights);
   free(average);
-  // one without an average starts it from its weights
+  // a file without an average starts it from its weights
   assert_ok(brim_net_save(b, "plain.safetensors", NULL, false));
   steps(a, &t, 6, 7);
   assert_ok(brim_net_load(a, "plain.safetensors", false, NULL));

@@ -23,7 +23,7 @@ static void recompute(brim_device *device) {
     test_outcome_same(test_models[i].name, &a, &b);
     test_outcome_same(test_models[i].name, &a, &c);
     test_outcome_same(test_models[i].name, &a, &d);
-    // Workspaces larger than all activations may place worse with more nodes between them.
+    // More nodes between large workspaces may place them worse. So workspaces are small here.
     if (device->info.host_memory) assert_true(b.arena <= a.arena);
     test_outcome_free(&a);
     test_outcome_free(&b);
@@ -34,7 +34,7 @@ static void recompute(brim_device *device) {
 
 //---------------------------------- nothing read unwritten ----------------------------------
 
-// A memory checker does not see what a library's kernels write by bulk copies; NaNs see everything.
+// NaN fills the gaps, because a memory checker does not see the bulk copies of a library's kernels.
 static void unwritten(brim_device *device) {
   static const brim_precision precisions[] = {BRIM_PRECISION_FP32, BRIM_PRECISION_BF16};
   for (int i = 0; i < TEST_MODELS; i++) {
@@ -56,7 +56,7 @@ static void unwritten(brim_device *device) {
 
 //---------------------------------- accumulation ----------------------------------
 
-// Three micro-batches against the sum of three steps that each normalise themselves.
+// Three micro-batches against the sum of three steps, each with its own normalisation.
 static void accumulation(brim_device *device) {
   for (int i = 0; i < TEST_MODELS; i++) {
     test_spec t;
@@ -118,7 +118,7 @@ static void checkpoint(brim_device *device) {
     for (int64_t step = 1; step <= 3; step++) test_step(net, &t.spec, &b, 1, step, 0.05);
     assert_ok(brim_net_save(net, path, NULL, false));
     t.spec.seed = 77;
-    // Other channels of padding are no other numbers, but may be another algorithm.
+    // Padding channels do not change the numbers, but may change the algorithm.
     brim_net_hooks hooks = {.channel_pad = device->info.host_memory ? 4 : 0};
     assert_ok(brim_net_create_hooked(device, &t.spec, &hooks, &other));
     assert_ok(brim_net_load(other, path, false, NULL));
@@ -149,8 +149,8 @@ static void checkpoint(brim_device *device) {
 
 //---------------------------------- fp16 ----------------------------------
 
-// A loss too steep for the first scale: steps are skipped and counted until the scale fits, weights
-// untouched; the scale goes along in checkpoints and snapshots.
+// A loss too steep for the first scale: steps are skipped and counted until the scale fits, and weights do not change.
+// Checkpoints and snapshots contain the scale.
 static void loss_scale(brim_device *device) {
   static const char path[] = "test_engine_devices_fp16.safetensors";
   test_spec t;
@@ -189,7 +189,7 @@ static void loss_scale(brim_device *device) {
   assert_ok(brim_net_load(other, path, false, NULL));
   assert_ok(brim_net_read_metrics(other, true, &m));
   assert_true(m.loss_scale == scale);
-  // A run in another precision takes the file too.
+  // A run in another precision loads the file too.
   t.spec.precision = BRIM_PRECISION_FP32;
   brim_net *wide;
   assert_ok(brim_net_create(device, &t.spec, &wide));

@@ -1,7 +1,6 @@
-// A loss outside the engine: forward to device outputs, the caller's own work, backward from the
-// gradient it wrote. Against the built-in loss: the same bits, op by op and recorded, with
-// micro-batches, on ref, on a device that is as late as it may be, and on cpu and CUDA where they
-// are.
+// A loss outside the engine: forward to device outputs, the caller's own work, backward from the gradient it wrote.
+// Against the built-in loss: the same bits, op by op and recorded, with micro-batches, on ref, on a device that is as
+// late as it may be, and on cpu and CUDA if they are here.
 #include "engine_lazy.h"
 #include "engine_on.h"
 
@@ -31,7 +30,7 @@ static void make_spec(test_spec *t, const setting *s) {
   t->spec.precision = s->precision;
 }
 
-// The same network, whose loss the caller takes.
+// The same network; the caller computes its loss.
 static void make_external(test_spec *t, const setting *s) {
   make_spec(t, s);
   t->spec.external_loss = true;
@@ -158,7 +157,7 @@ static void run_built_in(brim_device *device, const setting *s, result *r) {
   test_batch_free(&b);
 }
 
-// parts: the update is a call of its own.
+// parts: the update is a separate call.
 static void run_outside(brim_device *device, const setting *s, bool parts, result *r) {
   test_spec t, data;
   brim_net *net;
@@ -189,7 +188,7 @@ static void run_outside(brim_device *device, const setting *s, bool parts, resul
   assert_int_equal(brim_net_loss_metrics(net), 0);
   evaluate(net, &data, &b, r);
   bool graphs = brim_device_has_graphs(device) && s->recorded;
-  assert_true(net->exec.capture.on == graphs);  // recording did not fail
+  assert_true(net->exec.capture.on == graphs);  // recording succeeded
   if (graphs) assert_non_null(net->exec.pieces[BRIM_EXEC_FORWARD][0].graph);
   outside_close(&o);
   leave(net, r);
@@ -238,7 +237,7 @@ static void test_late(void **state) {
   lazy_close(device);
 }
 
-// A loss in plain C on outputs that lie in host memory: the engine knows nothing of it.
+// A loss in plain C on outputs in host memory: the engine does not know it.
 static void squared_error(const brim_net_external *e, const float *target) {
   const double *state = e->state.data;
   const float *y = e->output.data;
@@ -300,7 +299,7 @@ static brim_alloc_stats stats(void) {
   return s;
 }
 
-// Planned is allocated, a step allocates nothing, and the caller's loss costs the arena nothing.
+// Allocated bytes equal planned bytes, a step allocates nothing, and the caller's loss needs no room in the arena.
 static void planned(brim_device *device) {
   setting s = {.mse = true, .accumulation = 2};
   test_spec t, data;
@@ -342,7 +341,7 @@ static void expect(brim_status status, const char *text) {
   assert_non_null(strstr(brim_status_detail(), text));
 }
 
-// Passes in another order are refused, and what is computed in between ends the forward pass.
+// Passes in another order are refused, and any computation in between ends the forward pass.
 static void test_order(void **state) {
   (void)state;
   brim_device *device = test_device_ref();
@@ -380,7 +379,7 @@ static void test_order(void **state) {
   assert_ok(brim_net_undo(net));
   expect(brim_net_backward(net, NULL), "no forward pass");
   assert_ok(brim_net_forward(net, &micro, NULL));
-  assert_ok(brim_net_forward(net, &micro, NULL));  // the first is given up
+  assert_ok(brim_net_forward(net, &micro, NULL));  // replaces the first one
   squared_error(&e, micro.batch.target);
   assert_ok(brim_net_backward(net, NULL));
   expect(brim_net_backward(net, NULL), "no forward pass");

@@ -1,5 +1,5 @@
-// The gradient of whole networks against finite differences, in double on ref: every activation,
-// layer norm, dropout, residuals, both losses, fused and not.
+// The gradient of whole networks against finite differences, in double on ref: every activation, layer norm, dropout,
+// residuals, both losses, fused and not.
 #include <math.h>
 
 #include "engine_test.h"
@@ -32,7 +32,7 @@ static const gradient_case cases[] = {
     {"residual tanh mse unfused", "resmlp", "tanh", NULL, 0, 0, true, true, false},
 };
 
-// Mean loss of the step in double, with gradients left in the net.
+// Mean loss of the step in double; leaves gradients in the net.
 static double loss_of(brim_net *net, const brim_net_micro *micro) {
   double *metrics = brim_net_metrics_ptr(net);
   memset(metrics, 0, BRIM_METRIC_COUNT * sizeof *metrics);
@@ -66,12 +66,12 @@ static void check_param(brim_net *net, const brim_net_micro *micro, const gradie
   if (vanished && !c->may_vanish) fail_msg("%s: all gradients of %s vanish", c->name, p->name);
 }
 
-// Create, one step on a batch with a row of padding, every gradient against differences.
+// Makes a net, runs one step on a batch with a row of padding, and compares every gradient with differences.
 static void check_net(brim_device *device, const test_spec *t, const brim_net_hooks *hooks,
                       const gradient_case *c) {
   brim_net *net;
   assert_ok(brim_net_create_hooked(device, &t->spec, hooks, &net));
-  // Biases of exactly 0 would put relu on its kink wherever a row is constant.
+  // Biases of exactly 0 would put relu on its kink if a row is constant.
   double *values = (double *)(void *)net->blocks[BRIM_BLOCK_PARAMS].data;
   for (size_t i = 0; i < net->params.count; i++) {
     const brim_param *p = &net->params.items[i];
@@ -81,7 +81,7 @@ static void check_net(brim_device *device, const test_spec *t, const brim_net_ho
   }
   test_batch b;
   test_batch_make(&t->spec, t->spec.batch, 7, &b);
-  // One row of padding: it must not show.
+  // One row of padding, which must have no effect.
   brim_net_micro micro = {
       .batch = test_batch_at(&t->spec, &b, 0, t->spec.batch - 1), .step = 3, .first = true};
   micro.batch.row_offset = 11;
@@ -123,15 +123,15 @@ static void test_gradients(void **state) {
 
 //---------------------------------- networks of random shapes ----------------------------------
 
-// Every value may be read by any later layer, some layers share their parameters: fan-in, fusing
-// and in-place reuse in combinations the models do not have.
+// Any later layer may read a value, and some layers share their parameters: combinations of fan-in, fusing and in-place
+// reuse that the models do not have.
 static int32_t random_model(void *ctx, brim_graph *g, int32_t x, int64_t outputs) {
   uint64_t seed = *(const uint64_t *)ctx, at = 0;
   int32_t values[16], count = 0;
   const int64_t width = 4;
   values[count++] = brim_graph_linear(g, x, width, true, "first");
   while (count < 12 && !g->status) {
-    // The newest more often than others, so that there are chains to fuse.
+    // Takes the newest value more often than others, so that there are chains to fuse.
     bool newest = test_random(seed, at++) < 0.6;
     int32_t a = values[newest ? count - 1 : (int32_t)(test_random(seed, at++) * count)];
     int32_t b = values[(int32_t)(test_random(seed, at++) * count)];
@@ -175,7 +175,7 @@ static void test_random_networks(void **state) {
     uint64_t ctx = seed;
     char name[32];
     snprintf(name, sizeof name, "random %d", (int)seed);
-    gradient_case c = {.name = name, .may_vanish = true};  // behind relus that are all off
+    gradient_case c = {.name = name, .may_vanish = true};  // behind relus that are all 0
     brim_net_hooks hooks = {
         .f64 = true, .no_fusion = seed % 4 == 0, .model = random_model, .model_ctx = &ctx};
     check_net(device, &t, &hooks, &c);

@@ -1,6 +1,5 @@
-// Whole models on ref: gradients against finite differences in double, names and shapes as PyTorch
-// has them, channel padding that changes no bit, memory limits, and models that are refused. What
-// every device promises is in test_engine_devices.c.
+// Whole models on ref: gradients against finite differences in double, PyTorch's names and shapes, channel padding that
+// changes no bit, memory limits, and models that are refused. test_engine_devices.c has the promises of every device.
 #include <math.h>
 #include <string.h>
 
@@ -15,7 +14,7 @@ static double loss_of(brim_net *net, const brim_net_micro *micro) {
   return metrics[BRIM_METRIC_LOSS] / metrics[BRIM_METRIC_ROWS];
 }
 
-// Away from the symmetric points of the initial values.
+// Moves weights away from the symmetric points of the initial values.
 static void shake(brim_net *net) {
   double *values = (double *)(void *)net->blocks[BRIM_BLOCK_PARAMS].data;
   for (size_t i = 0; i < net->params.count; i++) {
@@ -27,8 +26,8 @@ static void shake(brim_net *net) {
   }
 }
 
-// One value of one in `of` parameters by finite differences, of the first and the last one always.
-// BRIM_TEST_FULL: two of every parameter.
+// Checks one value of every `of`th parameter by finite differences, and always of the first and the last one.
+// BRIM_TEST_FULL: two values of every parameter.
 static void check_gradients(brim_device *device, const test_model *c, const test_spec *t,
                             const brim_net_hooks *hooks, int64_t rows, uint64_t of) {
   brim_net *net;
@@ -85,7 +84,7 @@ static void test_gradients(void **state) {
         {.f64 = true, .no_fusion = true},
         {.f64 = true, .recompute = INT32_MAX, .channel_pad = 4},
     };
-    // A row of padding must not show, in statistics neither.
+    // A row of padding must have no effect, not even in the statistics.
     for (int k = 0; k < 3; k++) {
       check_gradients(device, &test_models[i], &t, &hooks[k], 4 - k % 2, k > 0 ? 15 : 5);
     }
@@ -126,7 +125,7 @@ static void test_contrastive(void **state) {
   assert_status(brim_net_train(net, &micro, NULL), BRIM_EINVAL);  // half a sample
   test_batch_free(&b);
   brim_net_destroy(net);
-  // with batch norm in the head
+  // and batch norm in the head
   t.model.args[t.model.c.arg_count++] =
       (brim_argument){.name = "batch_norm", .value = {.kind = BRIM_VALUE_BOOL, .boolean = true}};
   check_gradients(device, &c, &t, &hooks, 6, 2);
@@ -147,7 +146,7 @@ static void test_contrastive(void **state) {
 
 //---------------------------------- padding ----------------------------------
 
-// Channels of padding are zero and stay so: PyTorch's view of the weights is the same with them.
+// Padding channels are zero and stay zero: PyTorch's view of the weights is the same with them.
 static void test_padding(void **state) {
   (void)state;
   brim_device *device = test_device_ref();
@@ -193,7 +192,7 @@ static void test_memory_limit(void **state) {
   most = planned(device, &t);
   assert_true(least < most);
   t.spec.recompute = BRIM_RECOMPUTE_AUTO;
-  assert_int_equal(planned(device, &t), most);  // no limit, nothing to do
+  assert_int_equal(planned(device, &t), most);  // no limit, so no recomputation
   t.spec.memory_limit = most;
   assert_int_equal(planned(device, &t), most);
   uint64_t before = most + 1;
@@ -203,14 +202,14 @@ static void test_memory_limit(void **state) {
     assert_true(got <= t.spec.memory_limit && got < before);
     before = got;
   }
-  t.spec.memory_limit = 1;  // cannot be: as little as possible
+  t.spec.memory_limit = 1;  // impossible: as little memory as possible
   assert_true(planned(device, &t) <= least);
   brim_net_destroy(full);
   brim_net_destroy(all);
   test_device_close(device);
 }
 
-// Whatever is recomputed is read by a node.
+// Every recomputed tensor has a node that reads it.
 static void test_nothing_in_vain(void **state) {
   (void)state;
   brim_device *device = test_device_ref();
@@ -245,7 +244,8 @@ static void test_nothing_in_vain(void **state) {
 
 //---------------------------------- initial values ----------------------------------
 
-// torchvision's: normal with deviation sqrt(2 / (outputs * kernel^2)).
+// torchvision's initial values: normal with deviation sqrt(2
+// (outputs * kernel^2)).
 static void test_normal_weights(void **state) {
   (void)state;
   brim_device *device = test_device_ref();
@@ -269,7 +269,7 @@ static void test_normal_weights(void **state) {
       fourth += v * v * v * v;
       if (e > 0) next += v * (double)values[e - 1] / p->bound;
     }
-    // Within five deviations of what n normal numbers give.
+    // Within five standard errors of n normal numbers.
     assert_true(fabs(sum / n) < 5 / sqrt(n));
     assert_true(fabs(squares / n - 1) < 5 * sqrt(2 / n));
     assert_true(fabs(fourth / n - 3) < 5 * sqrt(96 / n));
@@ -293,7 +293,7 @@ static bool has_param(const brim_net *net, const char *name, const int64_t *dim,
   return false;
 }
 
-// Counts are those of torchvision's state dicts.
+// Parameter counts equal those of torchvision's state dicts.
 static void test_names(void **state) {
   (void)state;
   static const struct {

@@ -1,5 +1,5 @@
-// Safetensors files: what is written is read back, its bytes are as specified, and every way a file
-// can be wrong gives a message with the file and the byte or the entry.
+// Safetensors files: they read back as written, their bytes are as specified, and every kind of damage gives a message
+// with the file and the byte or the entry.
 #include <math.h>
 #include <unistd.h>
 
@@ -49,7 +49,7 @@ static void test_round_trip(void **state) {
   (void)unlink("round.safetensors");
 }
 
-// Length, JSON padded with spaces to 8, data: to the byte.
+// The exact bytes: length, JSON padded with spaces to 8, data.
 static void test_layout(void **state) {
   (void)state;
   const float a[1] = {1.5f};
@@ -204,7 +204,7 @@ static void test_lying_lengths(void **state) {
   expect_bad(bytes, size, "byte 8");
 }
 
-// A header of some megabytes may be small values alone: they would take gigabytes.
+// A header of some megabytes may consist of small values, which would take gigabytes.
 static void test_large_headers(void **state) {
   (void)state;
   const size_t length = 12 << 20;
@@ -232,13 +232,13 @@ static void test_open_refuses(void **state) {
   (void)unlink("empty.safetensors");
 }
 
-// Weights that are no numbers are found, whichever they are and wherever they stand.
+// Weights that are not finite are found, in any tensor and at any place.
 static void test_not_finite(void **state) {
   (void)state;
   static const float bad[] = {NAN, INFINITY, -INFINITY};
   for (int i = 0; i < 3; i++) {
     const float values[4] = {1, 2, 3, bad[i]};
-    const double other = INFINITY;  // of another type: not weights
+    const double other = INFINITY;  // of another type, so not weights
     const brim_safetensors_entry entries[] = {
         {.name = "a", .dtype = BRIM_F64, .rank = 0, .data = &other, .bytes = 8},
         {.name = "w", .dtype = BRIM_F32, .rank = 1, .dim = {4}, .data = values, .bytes = 16}};
@@ -257,7 +257,7 @@ static void test_not_finite(void **state) {
 //---------------------------------- cut short while it is read ----------------------------------
 
 static const char *cut_path;  // cut to 64 bytes after the first part was read
-static size_t most_at_once;   // bytes a read gives; 0 = as many as asked for
+static size_t most_at_once;   // bytes of a read; 0 = all requested
 ssize_t __real_pread(int fd, void *to, size_t size, off_t offset);
 ssize_t __wrap_pread(int fd, void *to, size_t size, off_t offset);
 ssize_t __wrap_pread(int fd, void *to, size_t size, off_t offset) {
@@ -280,7 +280,7 @@ static void test_cut_short(void **state) {
                                     .bytes = sizeof values};
   const char *path = "cut.safetensors";
   brim_safetensors *file = NULL;
-  // while it is being read: an error that says so
+  // while it is being read: an error with that reason
   assert_ok(brim_safetensors_write(path, &e, 1, NULL));
   cut_path = path;
   most_at_once = 4096;
@@ -289,11 +289,11 @@ static void test_cut_short(void **state) {
   assert_non_null(
       strstr(brim_status_detail(), "cut.safetensors: byte 4096: the file became shorter"));
   cut_path = NULL;
-  // in pieces, but whole
+  // in pieces, but complete
   assert_ok(brim_safetensors_write(path, &e, 1, NULL));
   assert_ok(brim_safetensors_open(path, &file));
   most_at_once = 0;
-  // after it was opened: what was read stays, where a mapped page would be a signal
+  // after it was opened: the copy stays valid, while a mapped page would raise a signal
   assert_int_equal(truncate(path, 64), 0);
   assert_ok(brim_safetensors_finite(file, NULL));
   assert_ok(brim_safetensors_verify(file));

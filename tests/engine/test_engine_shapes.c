@@ -1,8 +1,7 @@
-// Every shipped model at 8 to 512 pixels, batches of 1 to 8,192, in every precision, on every backend:
-// that each plan ends, with sizes alone and no data. A sample of them, with every case under
-// BRIM_TEST_NIGHT; BRIM_TEST_SEED repeats a sample. Under BRIM_TEST_NIGHT also one training step of every
-// model at its usual sizes, whose loss in 16 bits is that in fp32. Run once for each way the cpu backend
-// dispatches (tests/engine/CMakeLists.txt).
+// Every shipped model at 8 to 512 pixels, batches of 1 to 8,192, in every precision, on every backend: every plan must
+// end, with sizes alone and no data. A sample of them; every case with BRIM_TEST_NIGHT; BRIM_TEST_SEED repeats a
+// sample. BRIM_TEST_NIGHT also makes one training step of every model at its usual sizes, where the loss in 16 bits
+// must equal the loss in fp32. Runs once for each dispatch of the cpu backend (tests/engine/CMakeLists.txt).
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -73,7 +72,7 @@ static void spec_of(const shape *s, test_spec *t) {
   }
 }
 
-// A model that is not in the list above is planned nowhere.
+// A model that is missing in the list above would never be planned.
 static void test_list(void **state) {
   (void)state;
   for (const brim_model_row *row = brim_models; row->name; row++) {
@@ -149,7 +148,7 @@ static void test_plans_cuda(void **state) {
   plan_on(test_device_cuda(), 40);
 }
 
-// The case of which version 0.2 never made a plan, and its neighbours: on every run, whatever is sampled.
+// The case that version 0.2 could not plan, and its neighbours: in every run, whatever is sampled.
 static void test_plans_known_cpu(void **state) {
   (void)state;
   static const char *const names[] = {"resnet18", "resnet50", "wideresnet"};
@@ -170,17 +169,16 @@ static void test_plans_known_cpu(void **state) {
 
 //---------------------------------- steps ----------------------------------
 
-// More is left to smaller batches: wide networks on large images.
+// True for shapes tested only with smaller batches: wide networks on large images.
 static const double MOST_FLOPS = 2e11;
 
-// The loss of a first step, and that the step leaves numbers behind; NaN where the precision is not
-// supported, or the memory too small.
+// The loss of a first step that leaves finite weights; NaN if the precision is not supported, or the memory too small.
 static double step_of(brim_device *device, shape *s) {
   test_spec t;
   test_batch b;
   brim_plan planned = {0};
   brim_net *net;
-  // AMX tiles take blocks of 32 images that are full to three quarters
+  // AMX tiles take blocks of 32 images if they are at least three quarters full
   for (s->batch = 24; s->batch > 2; s->batch = 2) {
     spec_of(s, &t);
     memset(&planned, 0, sizeof planned);
@@ -224,7 +222,7 @@ static void step_on(brim_device *device) {
         if (isnan(got)) continue;
         printf("%s of %d, batch %d, %s: %g, in fp32 %g\n", models[s.model].name, (int)s.size,
                (int)s.batch, brim_precision_name(s.precision), got, expected);
-        // over two images the statistics of 152 layers carry a rounding far
+        // over two images, the statistics of 152 layers amplify a rounding error
         assert_true(fabs(got - expected) <= 0.2 * fabs(expected));
       }
     }

@@ -1,6 +1,6 @@
-// An environment that exists in the tests alone: agents on a line of cells, each on its way to a goal of its
-// own, while wind blows all of them to the right. Several agents, as many as an argument says, discrete
-// actions with a mask, random events, episodes that are terminated, a figure. All numbers are exact.
+// An environment that exists only in the tests: agents on a line of cells, each on its way to its own goal, while wind
+// blows all of them to the right. It has several agents (their number is an argument), discrete actions with a mask,
+// random events, episodes that terminate, and a figure. All numbers are exact.
 #ifndef BRIM_TESTS_ENV_DRIFT_H_
 #define BRIM_TESTS_ENV_DRIFT_H_
 
@@ -8,14 +8,14 @@
 
 enum {
   drift_CELLS = 16,
-  drift_OBS = 3,     // how far the goal is, the cell, 1
+  drift_OBS = 3,     // distance to the goal, the cell, 1
   drift_ACT = 3,     // stay, left, right
-  drift_AGENTS = 4,  // at most
+  drift_AGENTS = 4,  // the most
   drift_FIGURES = 1  // moves
 };
 
 typedef struct drift_values {
-  int32_t far;     // task: goals are at the other end
+  int32_t far;     // task: goals are at the far end
   int32_t agents;  // 1 to drift_AGENTS
   float wind;      // probability of a gust in a step
   int32_t own;     // 1: each agent has a reward of its own
@@ -23,8 +23,8 @@ typedef struct drift_values {
 
 typedef struct drift_state {
   int32_t moves;
-  int32_t arrived;               // all are where they want to be
-  int32_t at[3 * drift_AGENTS];  // `agents` cells, as many goals, as many ways that are left
+  int32_t arrived;               // all agents are at their goals
+  int32_t at[3 * drift_AGENTS];  // for each agent its cell, its goal, and the remaining distance
 } drift_state;
 
 typedef int32_t drift_action;

@@ -1,5 +1,5 @@
-// The cart-pole: one step against the equations of motion, solved another way; bounds, starts and rewards
-// of CartPole-v1; and ARS, which solves it.
+// The cart-pole: one step against the equations of motion, solved in another way; bounds, starts and rewards of
+// CartPole-v1; and ARS, which solves it.
 #include "rl/rollout_test.h"
 
 #include "env/cartpole/cartpole.h"
@@ -38,7 +38,7 @@ static void steps_as_the_equations_say(void **unused) {
   uint32_t seed = 1;
   double worst = 0;
   for (int i = 0; i < STATES; i++) {
-    // one in ten beyond all bounds: any angle
+    // one in ten states is beyond all bounds: any angle
     const double wider = i % 10 ? 1 : 14;
     double from[4], want[4];
     for (int k = 0; k < 4; k++) from[k] = wider * range[k] * uniform(&seed);
@@ -62,7 +62,7 @@ static brim_env_outcome step_from(double x, double angle, int32_t right) {
   return brim_cartpole_step(&v, &t, &s, &right);
 }
 
-// A step from rest moves nothing yet: Euler takes the speeds before it.
+// A step from rest does not move anything yet: Euler uses the speeds before the step.
 static void ends_beyond_the_bounds(void **unused) {
   (void)unused;
   const double tilt = 12 * 2 * 3.141592653589793 / 360;
@@ -107,8 +107,8 @@ static void starts_are_uniform(void **unused) {
 static void the_largest_output_is_chosen(void **unused) {
   (void)unused;
   const float y[3] = {1, 2, 2}, bad[3] = {1, NAN, 2};
-  assert_int_equal(brim_rollout_choose(y, 3, 7), 1);  // the first of equal ones
-  assert_int_equal(brim_rollout_choose(y, 3, 5), 2);  // among those that are allowed
+  assert_int_equal(brim_rollout_choose(y, 3, 7), 1);  // the first of equal outputs
+  assert_int_equal(brim_rollout_choose(y, 3, 5), 2);  // among the allowed actions
   assert_int_equal(brim_rollout_choose(y, 3, 1), 0);
   assert_int_equal(brim_rollout_choose(y, 3, 0), -1);
   assert_int_equal(brim_rollout_choose(bad, 3, 1), -1);
@@ -128,7 +128,7 @@ static brim_rollout_shape cartpole_shape(void) {
   return s;
 }
 
-// All actions 0 push to the left, and the pole falls within a dozen steps.
+// With action 0 only, every push goes to the left, and the pole falls within a dozen steps.
 static void an_episode_earns_its_length(void **state) {
   EACH_PLACE(g) {
     brim_rollout_episode e[100];
@@ -140,7 +140,7 @@ static void an_episode_earns_its_length(void **state) {
       assert_true(e[i].reward == (float)e[i].length);
       assert_in_range(e[i].length, 7, 13);
     }
-    // cut off before it falls
+    // truncated before it falls
     shape.episode_length = 5;
     ground_prepare(g, &shape);
     ground_episodes(g, 100, 1, 0, e);
@@ -181,7 +181,7 @@ static void a_policy_of_no_numbers_diverges(void **state) {
   }
 }
 
-// The dynamics have no operation that machines round differently.
+// The dynamics contain no operation that machines round differently.
 static void cpu_and_cuda_have_the_same_bits(void **state) {
   places *p = *state;
   if (p->count < 2) BRIM_SKIP("no GPU here");

@@ -1,6 +1,6 @@
-// The quadruped against mechanics itself: what a free body keeps, and how fast what an integrator
-// loses of it vanishes with the timestep. Energy and momentum are computed here from the links'
-// geometry alone, not from the step's own matrices.
+// The quadruped against mechanics itself: the conserved quantities of a free body, and how fast an integrator's errors
+// vanish with the timestep. Energy and momentum are computed here from the links' geometry alone, not from the step's
+// own matrices.
 #include <math.h>
 
 #include "env/quadruped/quadruped_f64.h"
@@ -17,7 +17,7 @@ static vec cross(vec a, vec b) {
   return (vec){a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x};
 }
 
-// v turned by a unit quaternion.
+// Rotates v by a unit quaternion.
 static vec rotate(const double q[4], vec v) {
   vec u = {q[1], q[2], q[3]}, t = times(2, cross(u, v));
   return add(v, add(times(q[0], t), cross(u, t)));
@@ -36,7 +36,7 @@ static const body torso_body = {QUAD_TORSO_MASS, QUAD_TORSO_INERTIA, QUAD_TORSO_
 static const body hip_body = {QUAD_HIP_MASS, QUAD_HIP_ALONG, QUAD_HIP_ACROSS};
 static const body ankle_body = {QUAD_ANKLE_MASS, QUAD_ANKLE_ALONG, QUAD_ANKLE_ACROSS};
 
-// A link: everything in the world's frame.
+// The state of a link, in the world's frame.
 static void add_link(tally *t, const body *b, vec axis, vec at, vec v, vec w, double gravity) {
   double mass = b->mass;
   vec h = add(times(b->across, w), times((b->along - b->across) * dot(axis, w), axis));
@@ -60,7 +60,7 @@ static tally count(const brim_quad_f64_state *s, double gravity) {
     vec along = {c * mount.x - d * mount.y, d * mount.x + c * mount.y, 0};
     vec axis = {r * bend[k], r, 0};
     axis = (vec){c * axis.x - d * axis.y, d * axis.x + c * axis.y, 0};
-    // Rodrigues: the ankle link, turned about an axis it is square to
+    // Rodrigues' formula: the ankle link, turned about an axis perpendicular to it
     double e = cos(s->q[k][1]), f = sin(s->q[k][1]);
     vec down = add(times(e, along), times(f, cross(axis, along)));
     mount = rotate(q, mount), along = rotate(q, along);
@@ -81,7 +81,7 @@ static tally count(const brim_quad_f64_state *s, double gravity) {
   return t;
 }
 
-// High above the floor, joints within their limits, everything in motion.
+// High above the floor, joints within their limits, every part moving.
 static brim_quad_f64_state thrown(void) {
   static const double sign[4] = {1, -1, -1, 1};
   brim_quad_f64_state s = {.pos = {0.3, -0.2, 50},
@@ -98,7 +98,7 @@ static brim_quad_f64_state thrown(void) {
 }
 
 typedef struct drift {
-  double energy, momentum, spin;  // how far each went from where it should be
+  double energy, momentum, spin;  // largest drift of each
 } drift;
 
 static double length(vec a) { return sqrt(dot(a, a)); }
@@ -133,8 +133,8 @@ static void masses_add_up(void **state) {
   assert_true(fabs(t.mass - 0.9108800827073915) < 1e-15);
 }
 
-// Undamped, in flight: energy, momentum and spin are kept; errors fall by a factor between low and
-// high when the timestep is halved.
+// Undamped, in flight: energy, momentum and spin are kept. Their errors fall by a factor between low and high when the
+// timestep is halved.
 static void check_order(int rk4, double timestep, double gravity, double low, double high) {
   drift a = fly(timestep, rk4, gravity, 0.2), b = fly(timestep / 2, rk4, gravity, 0.2);
   print_message("  energy %.3g -> %.3g, momentum %.3g -> %.3g, spin %.3g -> %.3g\n", a.energy,
@@ -151,15 +151,15 @@ static void euler_first_order(void **state) {
   check_order(0, 0.001, QUAD_GRAVITY, 1.8, 2.2);
 }
 
-// MuJoCo's RK4 turns the torso by the mean of the stages' angular velocities, which is right to
-// second order only where the axis moves.
+// MuJoCo's RK4 turns the torso by the mean angular velocity of the stages, which is exact only to second order if the
+// axis moves.
 static void rk4_second_order_turning(void **state) {
   (void)state;
   check_order(1, 0.02, 0, 3.5, 4.5);
   check_order(1, 0.02, QUAD_GRAVITY, 3.5, 4.5);
 }
 
-// Without rotation the order is four: all ankles swing alike, and the torso goes up and down.
+// The order is four without rotation: all ankles swing alike, and the torso goes up and down.
 static double swing(double timestep) {
   static const double sign[4] = {1, -1, -1, 1};
   brim_quad_f64_state s = {.pos = {0, 0, 50}, .quat = {1, 0, 0, 0}};

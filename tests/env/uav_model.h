@@ -1,5 +1,5 @@
-// The grid world once more, written for the tests alone and plainly: arrays of cells and sets of UAVs instead
-// of bits, nothing shared with src/env/uav but the layout of a state, which model_read takes apart by hand.
+// The grid world again, written plainly for the tests alone: arrays of cells and sets of UAVs instead of bits. It
+// shares nothing with src/env/uav except the layout of a state, which model_read parses by hand.
 #ifndef BRIM_TESTS_ENV_UAV_MODEL_H_
 #define BRIM_TESTS_ENV_UAV_MODEL_H_
 
@@ -19,10 +19,10 @@ typedef struct model {
   int hundredths[32];  // rewards of the last step
   bool blocked[32], stopped[32], found[32];
   int time, total_found, sum, collisions, overlap;
-  bool complete;  // coverage: all cells
+  bool complete;  // coverage: all cells are covered
 } model;
 
-// Settings with the defaults of the others.
+// Default settings for these rules and this task.
 static inline brim_uav_values uav_values(int32_t rules, int32_t task) {
   brim_uav_values v = {.rules = rules, .task = task};
   unsigned char bytes[BRIM_ENV_VALUES] = {0};
@@ -54,14 +54,14 @@ static inline int model_below(uint64_t *state, int count) {
   return (int)(model_random(state) % (uint32_t)count);
 }
 
-// One bit of the words of a state behind its five counters.
+// One bit from the words of a state behind its five counters.
 static inline bool model_map_bit(const brim_uav_state *s, int word, int cell) {
   return s->rest[word + cell / 32] >> (cell % 32) & 1;
 }
 
 static inline int model_words(const model *m) { return (m->size * m->size + 31) / 32; }
 
-// A state of rules=brim taken apart; false where its map of UAVs is not where its UAVs are.
+// Parses a state of rules=brim; false if its map of UAVs disagrees with its list of UAVs.
 static inline bool model_read(const brim_uav_values *v, const brim_uav_state *s, model *m) {
   memset(m, 0, sizeof *m);
   m->size = v->size;
@@ -101,7 +101,7 @@ static inline bool model_read(const brim_uav_values *v, const brim_uav_state *s,
   return true;
 }
 
-// The other way round.
+// The reverse: writes a model as a state.
 static inline void model_write(const model *m, brim_uav_state *s) {
   memset(s, 0, sizeof *s);
   s->time = m->time;
@@ -136,7 +136,7 @@ static inline int model_uav_at(const model *m, int x, int y) {
   return -1;
 }
 
-// The UAVs that stay: a set that grows, one round of all rules after the other, until a round adds none.
+// The UAVs that stay: a set that grows by rounds of all rules, until a round adds none.
 static inline void model_stayers(const model *m, const int *to_x, const int *to_y, bool *stays) {
   for (bool grown = true; grown;) {
     bool add[32] = {0};
@@ -145,9 +145,9 @@ static inline void model_stayers(const model *m, const int *to_x, const int *to_
       const int other = model_uav_at(m, to_x[i], to_y[i]);
       // the cell of a UAV that stays
       if (other >= 0 && stays[other]) add[i] = true;
-      // each other's cells
+      // two UAVs swap cells
       if (other >= 0 && to_x[other] == m->x[i] && to_y[other] == m->y[i]) add[i] = true;
-      // not the first that heads for the cell
+      // another UAV heads for the same cell, and comes first
       for (int j = 0; j < i; j++) {
         if (!stays[j] && to_x[j] == to_x[i] && to_y[j] == to_y[i]) add[i] = true;
       }
@@ -164,7 +164,7 @@ static inline int model_way(const model *m, int i) {
   return abs(m->goal_x[i] - m->x[i]) + abs(m->goal_y[i] - m->y[i]);
 }
 
-// New goals are drawn, so they are not the model's: an arrived UAV keeps the old one here.
+// New goals are drawn, so the model does not have them: an arrived UAV keeps its old goal here.
 static inline void model_step(model *m, const int32_t *action) {
   static const int dx[5] = {0, 0, 1, 0, -1}, dy[5] = {0, -1, 0, 1, 0};
   int to_x[32], to_y[32], way[32];
@@ -212,7 +212,7 @@ static inline void model_step(model *m, const int32_t *action) {
   for (int i = 0; i < m->uavs && m->complete; i++) m->hundredths[i] += 1000;
 }
 
-// Free cells within reach of the first one, by a queue.
+// Counts free cells within reach of the first one, with a queue.
 static inline int model_reach(const model *m) {
   static int queue[64 * 64];
   static bool seen[64][64];

@@ -1,7 +1,7 @@
-// Fuzz: any bytes as what a client sends. The first byte chooses: the functions that read paths, queries,
-// addresses and bodies; a request of lines; or bytes of a connection as they are. A server in this process
-// answers, which needs no token: every row of its table can be reached. It must stay usable, its replies must
-// be well-formed, and none of them is a failure of the server itself.
+// Fuzz: any bytes as the input of a client. The first byte chooses: the functions that read paths, queries, addresses
+// and bodies; a request made of lines; or raw bytes of a connection. A server in this process answers without asking
+// for a token, so every row of its table can be reached. It must stay usable, its replies must be well-formed, and none
+// of them may be a failure of the server itself.
 #include <arpa/inet.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -43,7 +43,7 @@ static void close_all(void) {
   nftw(folder, drop, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-// Three experiments, of which the first is claimed by worker "w": the corpus names them.
+// Three experiments, the first one claimed by worker "w": the corpus names them.
 static void open_all(void) {
   bool memory = access("/dev/shm", W_OK) == 0;
   static char files[80];
@@ -127,14 +127,14 @@ static int dial(void) {
   struct sockaddr_in a = {.sin_family = AF_INET,
                           .sin_port = htons((uint16_t)brim_lab_pool_port(pool)),
                           .sin_addr = {htonl(INADDR_LOOPBACK)}};
-  struct linger now = {.l_onoff = 1};  // no port waits for the end of its time
+  struct linger now = {.l_onoff = 1};  // the port is free at once
   int fd = socket(AF_INET, SOCK_STREAM, 0);
   must(connect(fd, (struct sockaddr *)&a, sizeof a) == 0);
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof now);
   return fd;
 }
 
-// Lines of the head of the first reply: a status that is no failure of the server, then names and values.
+// Checks the head of the first reply: a status that is no failure of the server, then names and values.
 static void check_head(const char *head) {
   if (!*head) return;
   must(strncmp(head, "HTTP/1.", 7) == 0);
@@ -152,7 +152,7 @@ static void check_head(const char *head) {
 static void send_bytes(const char *text, size_t size) {
   static char reply[1 << 16];
   size_t n = 0;
-  if (memmem(text, size, "events", 6)) return;  // it has no end
+  if (memmem(text, size, "events", 6)) return;  // the reply has no end
   int fd = dial();
   while (size > 0) {
     ssize_t sent = send(fd, text, size, MSG_NOSIGNAL);
@@ -170,7 +170,7 @@ static void send_bytes(const char *text, size_t size) {
   if (strlen(reply) == n) check_head(reply);
 }
 
-// "POST /v1/want\nX: y\n\n{}": a line, headers, and a body whose length is put in.
+// "POST /v1/want\nX: y\n\n{}": a request line, headers, and a body; its length is inserted.
 static void send_lines(const char *text) {
   const char *gap = strstr(text, "\n\n"), *body = gap ? gap + 2 : NULL;
   size_t head = gap ? (size_t)(gap - text) : strlen(text);
@@ -195,7 +195,7 @@ static brim_status take_id(void *ctx, const brim_store_token *token) {
   return BRIM_OK;
 }
 
-// A request may have made a token; without one, every request is allowed again.
+// A request may have created a token; without one, every request is allowed again.
 static void tend(void) {
   for (;;) {
     char id[65] = "";

@@ -19,7 +19,7 @@ lib=$(dirname "$(find "$prefix" -name libbrim.so | head -n 1)")
 [ -e "$lib/libbrim.so.0" ] || fail "no libbrim.so.0 under the prefix"
 [ -e "$prefix/include/brim/status.h" ] || fail "no public header under the prefix"
 [ -e "$prefix/share/brim/configs/demo.yaml" ] || fail "no configs under the prefix"
-# A workload's name stands for its config, wherever brim lies.
+# A workload's name selects its config, wherever brim is installed.
 (cd "$work" && "$prefix/bin/brim" config show contrastive) >"$work/contrastive" 2>&1 ||
   fail "brim config show contrastive: $(cat "$work/contrastive")"
 grep -q 'gradient_accumulation' "$work/contrastive" || fail "contrastive is not stl10_config.yaml"
@@ -28,11 +28,11 @@ for file in bash-completion/completions/brim zsh/site-functions/_brim man/man1/b
   [ -s "$prefix/share/$file" ] || fail "no share/$file under the prefix"
 done
 
-# Only the API leaves the library, and all of it: every BRIM_API name in the headers is there.
+# The library exports exactly the API: every BRIM_API name in the headers, and no other.
 nm -D --defined-only "$lib/libbrim.so" | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }' |
   sort -u >"$work/exported"
 if grep -v '^brim_' "$work/exported"; then fail "libbrim.so exports names that are not brim's"; fi
-# (brim_plugin_query is the plug-ins' to define.)
+# (plug-ins define brim_plugin_query.)
 cat "$prefix"/include/brim/*.h | sed 's|//.*||' | tr '\n' ' ' | grep -oE 'BRIM_API [^;{}]*' |
   sed -n 's/^[^(]*[ *]\(brim_[a-z0-9_]*\)(.*/\1/p' | grep -vx brim_plugin_query |
   sort -u >"$work/declared"
@@ -53,7 +53,7 @@ if [ -x "$prefix/bin/brim" ]; then
     fail "the installed brim does not run"
 fi
 
-# A sweep starts the program itself for each experiment, from wherever it lies.
+# A sweep starts the installed program for each experiment, wherever it is installed.
 cat >"$work/grid.yaml" <<END
 backend: ref
 device: cpu
@@ -130,13 +130,13 @@ for how in pc cm; do
   done
 done
 
-# A program that lies outside the prefix still finds the plug-ins beside the library. The runs above hide
-# GPUs, so that it takes the cpu plug-in.
+# A program outside of the prefix still finds the plug-ins beside the library. The runs above hide GPUs, so that it
+# takes the cpu plug-in.
 if [ -e "$lib/brim/libbrim_cpu.so" ] && [ -e "$work/pc-run/train.log" ]; then
   grep -q ' on cpu' "$work/pc-run/train.log" || fail "the train example did not find the cpu plug-in"
 fi
 
-# The users' plug-ins load through the same door, and the spiral can be trained on.
+# A user's plug-ins load the same way, and the spiral can be used for training.
 brim() { env -u LD_LIBRARY_PATH "$prefix/bin/brim" "$@" >"$work/plugin.log" 2>&1; }
 for plugin in "$work"/pc/plugin_*.so "$work"/cm/plugin_*.so; do
   [ -e "$plugin" ] || continue

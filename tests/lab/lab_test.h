@@ -10,14 +10,14 @@
 
 enum { LAB_LEASE_MS = 60000, LAB_BACKOFF_MS = 1000, LAB_INFRA = 3 };
 
-// Takes "sqlite" or "postgres" from the command line; skips where there is no server.
+// Takes "sqlite" or "postgres" from the command line; skips if there is no server.
 void lab_choose(int argc, char **argv);
 bool lab_is_postgres(void);
 
 extern int64_t lab_clock_ms;  // the clock of stores that lab_open opens
-extern int lab_infra;         // infra_tries that lab_check expects; LAB_INFRA by default
+extern int lab_infra;         // infra_tries that lab_check expects; LAB_INFRA at the start
 
-// A store of its own, empty: a place to be opened as often as wanted.
+// An empty place for a store, which may be opened repeatedly.
 typedef struct lab_place {
   char place[512];
   char schema[32];
@@ -28,23 +28,23 @@ brim_store *lab_open(const lab_place *place);
 // Opens a new place with the clock at its start, as most tests begin.
 brim_store *lab_fresh(lab_place *out);
 
-// The SQLite file of a place with something behind its name.
+// The name of a place's SQLite file with a suffix.
 char *lab_file(const lab_place *place, const char *suffix, char out[600]);
-// Experiments in a store that no process has open.
+// Counts the experiments in a store that no process has open.
 int lab_count(const char *where, const char *schema);
 
 // The id of experiment n.
 const char *lab_id(int n, char out[BRIM_EXP_ID]);
-// Points `from` to `from` + count - 1 of grid `grid`.
+// Submits points `from` to `from` + count - 1 of grid `grid`.
 void lab_submit(brim_store *store, const char *grid, int from, int count);
-// Claims experiment n; asserts that it is got.
+// Claims experiment n, and asserts that the claim succeeds.
 brim_store_ref lab_claim(brim_store *store, int n);
 brim_store_ref lab_run(brim_store *store, int n);  // claimed and started
 brim_exp_state lab_state(brim_store *store, int n);
-// Finishes and returns what the experiment became.
+// Finishes the attempt; returns the experiment's new state.
 brim_exp_state lab_finish(brim_store *store, const brim_store_ref *ref,
                           brim_attempt_outcome outcome, brim_failure failure);
-// Every rule that holds in a store at any time: states against attempts, leases, members, events.
+// Checks every rule that holds in a store at any time: states against attempts, leases, members, events.
 void lab_check(brim_store *store);
 
 #endif  // BRIM_TESTS_LAB_TEST_H_

@@ -1,5 +1,5 @@
-// kill -9 at random moments of processes that write to a store: it opens again, every rule holds, and
-// nothing that a call had acknowledged is lost. On PostgreSQL several processes write at once.
+// kill -9 at random moments of processes that write to a store: it opens again, every rule holds, and no acknowledged
+// change is lost. On PostgreSQL several processes write at once.
 // BRIM_TEST_SEED repeats the choices, not the moments.
 #include "lab_test.h"
 
@@ -48,7 +48,7 @@ static brim_store *open_patiently(void) {
   _exit(2);
 }
 
-// Runs one experiment to its end, or leaves it at some step.
+// Runs one experiment to its end, or abandons it at some step.
 static bool work(brim_store *store, int fd) {
   char claim_id[64];
   snprintf(claim_id, sizeof claim_id, "%ld-%u", (long)getpid(), random_bits());
@@ -61,7 +61,7 @@ static bool work(brim_store *store, int fd) {
   brim_store_exp_free(c.exp);
   if (brim_store_start(store, &c.ref, getpid(), -1)) return true;
   for (int64_t step = from; step < 5; step++) {
-    // The value is a function of the step, as training that resumes exactly would give.
+    // The value is a function of the step, like that of a training that resumes exactly.
     brim_store_metric rows[2] = {{"loss", step, (double)(exp * 100 + step)},
                                  {"acc", step, (double)step}};
     brim_store_beat_reply reply;
@@ -124,7 +124,7 @@ static brim_status check_value(void *ctx, const brim_store_metric *m, int64_t at
   return BRIM_OK;
 }
 
-// PostgreSQL's processes outlive the writers that they served, for a moment in which they may still commit.
+// PostgreSQL's processes outlive the clients they served, and may still commit for a moment.
 static void wait_for_servers(brim_store *store) {
   int64_t others = lab_is_postgres();
   for (int waited = 0; others > 0; waited++) {
@@ -175,7 +175,7 @@ static void start_store(void) {
   brim_store_close(store);
 }
 
-// Without kills the rest ends too: everything has exactly one result.
+// The rest runs without kills: every experiment has exactly one result.
 static void finish_rest(void) {
   brim_store *store = open_patiently();
   assert_ok(brim_store_reap(store, NULL));
@@ -211,7 +211,7 @@ static void test_killed_writers_lose_nothing(void **state) {
     if (done == EXPS) start_store();
     kill_round(writers);
     done = check();
-    lab_clock_ms += LAB_LEASE_MS;  // the leases of the dead end
+    lab_clock_ms += LAB_LEASE_MS;  // leases of killed writers end
   }
   printf("%d kills, then %d of %d done\n", rounds * writers, done, EXPS);
   finish_rest();

@@ -55,7 +55,7 @@ static void test_metrics_by_key_and_step(void **state) {
   assert_true(s->rows[0].value == third);
   assert_string_equal(s->rows[1].key, "loss");
   assert_int_equal(s->rows[1].step, 1);
-  assert_true(s->rows[2].value == 0.25);  // the last of a batch
+  assert_true(s->rows[2].value == 0.25);  // the last value of a batch
   assert_true(isnan(s->rows[3].value));
   assert_true(s->rows[4].value == (double)INFINITY);
   assert_true(s->rows[5].value == -(double)INFINITY);
@@ -77,7 +77,7 @@ static void test_batches_may_be_repeated(void **state) {
   brim_store_metric first = {"loss", 1, 1}, second = {"loss", 1, 2};
   assert_ok(brim_store_metrics(store, &ref, 1, &first, 1));
   assert_ok(brim_store_metrics(store, &ref, 2, &second, 1));
-  assert_ok(brim_store_metrics(store, &ref, 1, &first, 1));  // late: ignored
+  assert_ok(brim_store_metrics(store, &ref, 1, &first, 1));  // a late write is ignored
   assert_true(read_series(ref.exp, "loss")->rows[0].value == 2);
   assert_ok(brim_store_metrics(store, &ref, 3, NULL, 0));
   assert_status(brim_store_metrics(store, &ref, 0, &first, 1), BRIM_EINVAL);
@@ -101,8 +101,8 @@ static void test_large_batches(void **state) {
   }
 }
 
-// Steps that a killed attempt logged after its last checkpoint, and that the next one never reaches,
-// are not part of the result.
+// A killed attempt logged steps after its last checkpoint. If the next attempt never reaches them, they do not belong
+// to the result.
 static void test_discarded_steps_leave_the_result(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 1);
@@ -115,7 +115,7 @@ static void test_discarded_steps_leave_the_result(void **state) {
   assert_ok(brim_store_reap(store, NULL));
 
   brim_store_ref next = lab_run(store, 1);
-  assert_int_equal(read_series(ref.exp, "loss")->count, 10);  // still shown while it runs
+  assert_int_equal(read_series(ref.exp, "loss")->count, 10);  // still shown while the attempt runs
   for (int i = 5; i < 8; i++) rows[i] = (brim_store_metric){"loss", i, 200 + i};
   assert_ok(brim_store_metrics(store, &next, 1, rows + 5, 3));
   lab_finish(store, &next, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE);
@@ -186,7 +186,7 @@ static void test_lists(void **state) {
   } rows[] = {{"a", 0, 3}, {"b,ab", 5, 1}, {"a,b", 1, NAN}, {NULL, 0, 2}, {"A", 0, NAN}};
   for (int i = 0; i < 5; i++) {
     char id[BRIM_EXP_ID];
-    brim_store_point p = {.id = lab_id(5 - i, id),  // the order is the index's
+    brim_store_point p = {.id = lab_id(5 - i, id),  // the index decides the order
                           .idx = i,
                           .config = "{\"x\": 1}",
                           .tags = rows[i].tags,
@@ -233,7 +233,7 @@ static void expect_shown(int n, const char *key, double value) {
   brim_store_exp_free(exp);
 }
 
-// A regression records no accuracy: its result is the best-ranked metric that is recorded.
+// A regression has no accuracy: its result is the best-ranked metric that it has.
 static void test_the_metric_is_what_was_recorded(void **state) {
   (void)state;
   static const char names_by_rank[] = "acc acc loss train_loss";
@@ -252,7 +252,7 @@ static void test_the_metric_is_what_was_recorded(void **state) {
   const brim_store_metric more[] = {{"train_loss", 10, 0.5}};
   assert_ok(brim_store_metrics(store, &ref, 2, more, 1));
   expect_shown(1, "loss", 1);
-  // training comes first, its evaluation later
+  // a training metric comes first, the evaluation later
   ref = lab_run(store, 2);
   const brim_store_metric training[] = {{"train_loss", 1, 3}, {"other", 1, 4}};
   assert_ok(brim_store_metrics(store, &ref, 1, training, 2));
@@ -275,7 +275,7 @@ static void test_list_texts_and_stop(void **state) {
   n = (names){0};
   assert_ok(brim_store_list(store, &(brim_store_filter){.texts = true}, put_name, &n));
   assert_string_equal(n.config, "{\"lr\": 0.1}");
-  // A callback that has enough ends the list, and the store continues to work.
+  // A callback that stops early ends the list, and the store continues to work.
   n = (names){.stop_after = 3};
   assert_status(brim_store_list(store, NULL, put_name, &n), BRIM_EINTERRUPTED);
   assert_int_equal(n.count, 3);
@@ -370,7 +370,7 @@ static void test_events_tell_what_happened(void **state) {
   lab_submit(store, "g", 1, 1);
   brim_store_ref ref = lab_run(store, 1);
   brim_store_beat_reply reply;
-  assert_ok(brim_store_beat(store, &ref, NULL, &reply));  // no event
+  assert_ok(brim_store_beat(store, &ref, NULL, &reply));  // causes no event
   lab_clock_ms += LAB_LEASE_MS;
   assert_ok(brim_store_reap(store, NULL));
   assert_ok(brim_store_beat(store, &ref, NULL, &reply));
@@ -382,7 +382,7 @@ static void test_events_tell_what_happened(void **state) {
   // Reading continues where the last reading ended.
   int64_t last = s.last;
   assert_ok(brim_store_want(store, id, BRIM_WANT_RUN));
-  assert_ok(brim_store_want(store, id, BRIM_WANT_RUN));  // nothing happens
+  assert_ok(brim_store_want(store, id, BRIM_WANT_RUN));  // already so: no event
   ref = lab_run(store, 1);
   lab_finish(store, &ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE);
   s = (seen){.last = last};
@@ -393,7 +393,7 @@ static void test_events_tell_what_happened(void **state) {
   assert_string_equal(s.kinds, "queued claimed ");
 }
 
-// A call that fails leaves no event behind, and the numbers have no holes (lab_check).
+// A failing call leaves no event, and event numbers have no holes (lab_check).
 static void test_refused_calls_leave_no_event(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 1);

@@ -1,4 +1,4 @@
-// Changes of several callers in one transaction: of the store, and of requests to a server at once.
+// Changes of several callers in one transaction: in the store, and in simultaneous requests to a server.
 #include "store_test.h"
 
 #include <pthread.h>
@@ -35,7 +35,7 @@ static brim_status count_event(void *ctx, const brim_store_event *e) {
   return BRIM_OK;
 }
 
-// One that is refused leaves nothing, and the others stay.
+// A refused change leaves nothing, and the others of its group stay.
 static void test_one_fails(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 3);
@@ -99,7 +99,7 @@ static void wait_for(pid_t child) {
   assert_int_equal(WEXITSTATUS(status), 0);
 }
 
-// A process that dies before the end of a group has changed nothing; after it, all.
+// A process that dies before the end of a group has changed nothing; after the end, everything.
 static void test_killed(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 2);
@@ -145,8 +145,9 @@ static void fill_disk(const brim_store_ref *ref) {
   if (brim_store_group_begin(store) || log_value(ref, 1, 1)) _exit(2);
   setrlimit(RLIMIT_FSIZE, &limit);
   if (submit_much() != BRIM_EIO) _exit(3);
-  if (!strstr(brim_status_detail(), "disk is full")) _exit(9);  // not some I/O error
-  // the database has undone the whole transaction: what follows must not begin another one
+  // the message must be about the full disk, not some I/O error
+  if (!strstr(brim_status_detail(), "disk is full")) _exit(9);
+  // the database has rolled the whole transaction back: later calls must not begin another one
   if (log_value(ref, 2, 1) != BRIM_EIO) _exit(4);
   setrlimit(RLIMIT_FSIZE, &all);
   if (brim_store_group_end(store) != BRIM_EIO) _exit(5);
@@ -184,7 +185,7 @@ static void write_some(const brim_store_ref *ref, int64_t *seq) {
   for (int i = 0; i < 20; i++) assert_ok(log_value(ref, ++*seq, 1));
 }
 
-// The log starts again after it was moved, while a reader is open; and is not moved before.
+// The log restarts after it was copied while a reader is open; it is not copied earlier.
 static void test_log(void **state) {
   (void)state;
   if (lab_is_postgres()) return;
@@ -195,7 +196,8 @@ static void test_log(void **state) {
   assert_ok(brim_store_open_reader(store, &reader));
   assert_ok(brim_store_open_reader(store, &keeper));
   assert_ok(brim_store_keep_log(store));
-  while (log_bytes() < 6 << 20) write_some(&ref, &seq);  // SQLite would have moved it at 4 MiB
+  // SQLite alone would have copied it at 4 MiB
+  while (log_bytes() < 6 << 20) write_some(&ref, &seq);
   assert_ok(brim_store_move_log(keeper, &pages));
   assert_true(pages > 1000);
   before = log_bytes();
@@ -212,7 +214,7 @@ static void test_log(void **state) {
   assert_true(sum_of(&ref) == (double)seq);
 }
 
-// A reader sees what is committed, at once, and nothing of a group before its end; it cannot write.
+// A reader sees committed changes at once, and nothing of a group before its end; it cannot write.
 static void test_reader(void **state) {
   (void)state;
   brim_store *reader;
@@ -260,7 +262,7 @@ static int send_batch(brim_http_client *c, const sender *s, int seq, int64_t fen
   return status;
 }
 
-// Every third batch comes with a fence that another attempt has.
+// Every third batch has the fence of another attempt.
 static void *send_batches(void *arg) {
   sender *s = arg;
   char url[64];
@@ -278,7 +280,7 @@ static void *send_batches(void *arg) {
   return NULL;
 }
 
-// Looks meanwhile.
+// Reads while others write.
 static void *look(void *arg) {
   sender *s = arg;
   char url[64];

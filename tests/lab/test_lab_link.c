@@ -1,5 +1,4 @@
-// Every call through a link gives what the store itself gives: in this process, and through the
-// socket of another one.
+// Every call through a link gives the same as a call of the store: in this process, and through the socket of another.
 #include "lab_served.h"
 
 #include <math.h>
@@ -40,7 +39,7 @@ static int teardown(void **state) {
   return 0;
 }
 
-// A link to the place, whose store this process must not have open.
+// A link to the place. This process must not have its store open.
 static brim_lab_link *open_link(void) {
   brim_store_options o = lab_options(&place);
   brim_lab_link_options options = {.store = &o, .timeout_ms = 60000};
@@ -52,7 +51,7 @@ static brim_lab_link *open_link(void) {
   return link;
 }
 
-// The store itself again, with everything that uses it closed.
+// Opens the store itself again, after closing everything that uses it.
 static brim_store *direct(brim_lab_link *link) {
   brim_lab_link_close(link);
   if (served.pid) lab_serve_end(&served, SIGTERM);
@@ -113,7 +112,7 @@ static brim_status keep_line(void *ctx, const char *line) {
   return BRIM_OK;
 }
 
-// Ten experiments in all states, with everything that has unusual values.
+// Ten experiments in all states, with unusual values in every field.
 static void fill(void) {
   brim_store *store = lab_open(&place);
   lab_submit(store, "g", 1, 10);
@@ -263,7 +262,7 @@ static void test_an_attempt(void **state) {
   assert_ok(brim_lab_finish(link, &ref, &ok, &became));
   assert_int_equal(became, BRIM_EXP_DONE);
   assert_ok(brim_lab_finish(link, &ref, &ok, NULL));
-  // A stale write, and arguments that are wrong, come back as the store's own failures.
+  // Stale writes and wrong arguments come back as the store's own failures.
   brim_store_ref stale = ref;
   stale.fence++;
   assert_status(brim_lab_beat(link, &stale, NULL, &reply), BRIM_ESTATE);
@@ -320,7 +319,7 @@ static void test_what_users_ask(void **state) {
   brim_store_close(store);
 }
 
-// Many at once: what the state does not allow is left out, and nothing else.
+// A change of many experiments leaves out those whose state does not allow it, and no others.
 static void test_changing_many(void **state) {
   (void)state;
   enum { MANY = 450 };
@@ -336,9 +335,9 @@ static void test_changing_many(void **state) {
   const char(*all)[BRIM_EXP_ID] = (const char(*)[BRIM_EXP_ID])ids;
   int64_t count = 0;
   assert_ok(brim_lab_want_each(link, all, MANY, BRIM_WANT_CANCEL, &count));
-  assert_int_equal(count, MANY - 1);  // one is done
+  assert_int_equal(count, MANY - 1);  // one of them is done
   assert_ok(brim_lab_want_each(link, all, MANY, BRIM_WANT_CANCEL, &count));
-  assert_int_equal(count, MANY - 1);  // again is fine
+  assert_int_equal(count, MANY - 1);  // repeating it is fine
   brim_store_beat_reply reply;
   assert_ok(brim_lab_beat(link, &ref, NULL, &reply));
   assert_int_equal(reply.want, BRIM_WANT_CANCEL);
@@ -358,7 +357,8 @@ static void test_changing_many(void **state) {
   assert_int_equal(lab_state(store, 1), BRIM_EXP_DONE);
   assert_int_equal(lab_state(store, 2), BRIM_EXP_RUNNING);
   assert_int_equal(lab_state(store, 3), BRIM_EXP_CANCELLED);
-  assert_int_equal(lab_state(store, 11), BRIM_EXP_PAUSED);  // all or none of a portion
+  // all or none of one portion of experiments
+  assert_int_equal(lab_state(store, 11), BRIM_EXP_PAUSED);
   assert_int_equal(lab_state(store, MANY), BRIM_EXP_PAUSED);
   assert_status(brim_store_want_each(store, all, BRIM_STORE_EACH + 1, BRIM_WANT_RUN, NULL),
                 BRIM_EINVAL);
@@ -415,7 +415,7 @@ static brim_status count_metric(void *ctx, const brim_store_metric *m, int64_t a
   return BRIM_OK;
 }
 
-// Long replies come in pieces, and curves can be thinned out.
+// Long replies come in pieces, and curves can be thinned.
 static void test_long_replies(void **state) {
   (void)state;
   enum { ROWS = 20000 };
@@ -456,7 +456,7 @@ static brim_status stop_at_once(void *ctx, const brim_store_exp *exp) {
   return BRIM_EINTERRUPTED;
 }
 
-// A reader that has seen enough leaves the link usable.
+// A reader that stops early leaves the link usable.
 static void test_stopping_a_reply(void **state) {
   (void)state;
   brim_store *store = lab_open(&place);
@@ -510,7 +510,7 @@ static void test_a_sweep_that_restarts(void **state) {
   brim_lab_link_close(link);
 }
 
-// A command's link finds the store where the sweep ended, and the sweep where one began.
+// When the sweep has ended, a command's link opens the store; when one has begun, it finds that sweep.
 static void test_a_command_goes_where_the_store_is(void **state) {
   (void)state;
   brim_store *store = lab_open(&place);

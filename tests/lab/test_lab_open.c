@@ -1,5 +1,4 @@
-// Opening stores: creating, locking, versions and upgrades, files that are none, places that cannot
-// have one.
+// Opening stores: creating, locking, versions and upgrades, files that are no stores, places that cannot have one.
 #include "lab_test.h"
 
 #include <fcntl.h>
@@ -92,11 +91,11 @@ static void test_upgrade_backs_up_first(void **state) {
   assert_ok(brim_db_get_one(store->db, "SELECT COUNT(*) FROM exp WHERE colour='blue'",
                             BRIM_DB_NO_ARGS, &blue));
   assert_int_equal(blue, 1);
-  // Once is enough.
+  // A second upgrade changes nothing.
   assert_ok(brim_store_migrate(store, steps, BRIM_STORE_VERSION + 1));
   brim_store_close(store);
 
-  // This brim is now too old for it, and says so.
+  // This brim is now too old for the store, and reports it.
   brim_store_options options = lab_options(&place);
   assert_status(open_with(&options, &store), BRIM_EUNSUPPORTED);
   char version[32];
@@ -105,7 +104,7 @@ static void test_upgrade_backs_up_first(void **state) {
   options.readonly = true;
   assert_status(open_with(&options, &store), BRIM_EUNSUPPORTED);
 
-  // The backup has the old version and everything that was there.
+  // The backup has the old version and all of its data.
   char backup[96], file[600], folder[600], copy[700];
   if (lab_is_postgres()) {
     snprintf(backup, sizeof backup, "%s_v%d_backup", place.schema, BRIM_STORE_VERSION);
@@ -137,7 +136,7 @@ static void test_upgrade_is_all_or_nothing(void **state) {
   brim_store_close(store);
 }
 
-// The list that copies go by names the columns that are there.
+// The list of columns for a copy names exactly the existing columns.
 static void test_tables_have_the_listed_columns(void **state) {
   (void)state;
   brim_store *store = lab_open(&place);
@@ -248,7 +247,7 @@ static void test_stored_versions_open(void **state) {
     snprintf(stored.place, sizeof stored.place, "%.500s", folder);
     brim_store *store = lab_open(&stored);
     check_filled(store);
-    lab_run(store, 3);  // and it works
+    lab_run(store, 3);  // and the upgraded store works
     brim_store_close(store);
     brim_str_clear(&got);
     put_schema(lab_file(&stored, "", file), &got);
@@ -364,7 +363,7 @@ static void test_files_that_are_no_store(void **state) {
   assert_null(store);
 
   assert_ok(brim_fs_remove(file));
-  assert_int_equal(mkfifo(file, 0600), 0);  // opening it would wait
+  assert_int_equal(mkfifo(file, 0600), 0);  // opening it would block
   assert_status(open_with(&o, &store), BRIM_EINVAL);
   o.readonly = true;
   assert_status(open_with(&o, &store), BRIM_EINVAL);
@@ -399,7 +398,7 @@ static void test_bad_places_and_options(void **state) {
     brim_store_options o = {.schema = schemas[i]};
     assert_status(open_with(&o, &store), BRIM_EINVAL);
   }
-  // A folder that cannot be made: a file stands there.
+  // A folder that cannot be created, because a file has its name.
   if (lab_is_postgres()) return;
   assert_ok(brim_fs_mkdirs(place.place));
   char file[600], inside[700];
@@ -415,7 +414,7 @@ static void test_unreachable_server(void **state) {
   brim_status status = brim_store_open(
       "postgres://me:secret@/db?host=/nowhere/at/all&password=secret&port=1", NULL, &store);
   assert_null(store);
-  // Without libpq the message is another one.
+  // Without libpq the message is different.
   assert_true(status == BRIM_EIO || (status == BRIM_EUNSUPPORTED && !lab_is_postgres()));
   assert_null(strstr(brim_status_detail(), "secret"));
   assert_non_null(strstr(brim_status_detail(), "postgres://me@/db?host=/nowhere/at/all"));
@@ -439,11 +438,11 @@ static brim_status ignore_outcome(void *ctx, const brim_store_outcome *row) {
   return BRIM_OK;
 }
 
-// Values that no brim wrote: every reader fails, and looks up nothing by them.
+// Values that brim never writes: every reader fails, and none uses them as an index.
 static void test_values_outside_of_their_enum(void **state) {
   static const struct {
     const char *column;
-    bool of_exp;  // else of the attempt
+    bool of_exp;  // in the experiment, otherwise in the attempt
   } columns[] = {{"state", true}, {"want", true}, {"outcome", false}};
   static const char *const values[] = {"-1000000", "-1", "99", "4294967296", "9223372036854775807"};
   (void)state;
@@ -490,7 +489,7 @@ static void test_clock_never_goes_back(void **state) {
   assert_ok(brim_store_now(store, &now));
   assert_true(now > INT64_C(1600000000000));
   brim_store_close(store);
-  // The file was last written by a machine whose date is an hour ahead.
+  // The file was last written by a machine whose clock is an hour ahead.
   char file[600], sql[128];
   sqlite3 *db;
   assert_int_equal(sqlite3_open(lab_file(&place, "", file), &db), SQLITE_OK);
@@ -509,7 +508,7 @@ static void test_clock_never_goes_back(void **state) {
   brim_store_close(store);
 }
 
-// test_lab_open write FOLDER: what a stored file of this version has.
+// test_lab_open write FOLDER: writes the stored file of this version.
 static int write_stored(const char *folder) {
   lab_place p = {.schema = "brim"};
   snprintf(p.place, sizeof p.place, "%s", folder);

@@ -1,4 +1,4 @@
-// Slots: the CPU's, one experiment per GPU, several GPUs for one, which devices a text names.
+// Slots: the CPU's, one experiment per GPU, several GPUs for one, and the devices that a text names.
 #include "lab/place/lab_place_int.h"
 #include "place_test.h"
 
@@ -36,7 +36,7 @@ static void test_cpu_slots(void **state) {
   assert_int_equal(taken, 2);
   pt_end("a", BRIM_LAB_PLACE_FAILED, BRIM_FAILURE_CRASH);
   assert_int_equal(pt_choose(&C, 1), 0);
-  // one that was never started gives its slot back, an unknown one changes nothing
+  // an experiment that was never started gives its slot back, an unknown one changes nothing
   pt_end("b", BRIM_LAB_PLACE_UNUSED, BRIM_FAILURE_NONE);
   pt_end("zzz", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   brim_lab_place_cpu(pt.place, &slots, &taken);
@@ -104,7 +104,7 @@ static void test_one_experiment_per_gpu(void **state) {
   pt_assert_state(0, BUSY);
   pt_end("a", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   pt_assert_state(0, RETURNING);
-  assert_int_equal(pt_choose(queue + 2, 1), -1);  // before a reading has shown the memory
+  assert_int_equal(pt_choose(queue + 2, 1), -1);  // no reading has shown the memory yet
   pt_pass(300);
   pt_assert_state(0, FREE);
   assert_int_equal(pt_choose(queue + 2, 1), 0);
@@ -142,7 +142,7 @@ static void test_an_experiment_names_its_devices(void **state) {
   assert_int_equal(pt_choose(&W(.exp = "b", .device = "3"), 1), -1);
   assert_true(brim_lab_place_never(pt.place, &W(.exp = "b", .device = "3"), NULL, 0));
   assert_true(brim_lab_place_never(pt.place, &W(.exp = "b", .device = "nonsense"), NULL, 0));
-  // one that waits for its device does not stop the others
+  // an experiment that waits for its device does not stop the others
   const brim_lab_place_want queue[] = {{.exp = "b", .device = "2"}, {.exp = "c"}};
   assert_int_equal(pt_choose(queue, 2), 1);
 }
@@ -188,7 +188,7 @@ static void test_no_gpu_here(void **state) {
   assert_true(pt.slot.cpu);
 }
 
-// A driver that answers, but gives no list: as without GPUs.
+// A driver that answers, but has no list: as without GPUs.
 static void test_no_list(void **state) {
   (void)state;
   fake_reset(2);
@@ -208,7 +208,7 @@ static void test_visible_devices(void **state) {
     size_t count;
   } rows[] = {{"2,0", {2, 0}, 2},
               {" 1 , 3", {1, 3}, 2},
-              {"1,9,2", {1}, 1},  // CUDA stops at the first that is not here
+              {"1,9,2", {1}, 1},  // CUDA stops at the first one that is missing
               {"GPU-000000a3,1", {3, 1}, 2},
               {"1,1", {1}, 1},
               {"", {0}, 0},
@@ -236,7 +236,7 @@ static void test_slices(void **state) {
   assert_int_equal(brim_lab_place_count(pt.place), 3);
   assert_string_equal(pt_gpu(1).uuid, "MIG-22222222-bbbb");
   assert_string_equal(pt_gpu(2).uuid, fake.gpu[1].uuid);
-  // by the slice's memory
+  // the memory of the slice counts
   assert_int_equal(pt_choose(&W(.exp = "a", .need_bytes = 15.0 * FAKE_GIB), 1), 0);
   assert_string_equal(pt.slot.devices, "MIG-22222222-bbbb");
 }
@@ -285,7 +285,7 @@ static void test_several_gpus(void **state) {
   assert_int_equal(pt_choose(&W(.exp = "b", .gpus = 4), 1), 0);
 }
 
-// One that waits for several GPUs gets them: later ones of one GPU do not take what comes free.
+// An experiment that waits for several GPUs gets them: later ones of one GPU do not take GPUs that become free.
 static void test_waiting_for_several_reserves(void **state) {
   (void)state;
   fake_reset(2);
@@ -306,7 +306,7 @@ static void test_waiting_for_several_reserves(void **state) {
   pt_end("b", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   pt_pass(1000);
   assert_int_equal(pt_choose(queue, 3), 0);
-  // behind another one of higher priority it waits, and reserves nothing that this one needs
+  // behind one of higher priority it waits, and does not reserve a GPU that this one needs
   pt_end("wide", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   pt_pass(1000);
   const brim_lab_place_want first[] = {{.exp = "c"}, {.exp = "wide2", .gpus = 2}};
@@ -324,7 +324,7 @@ static void test_impossible_ones_reserve_nothing(void **state) {
       {.exp = "x", .gpus = 9}, {.exp = "y", .gpus = 3}, {.exp = "c"}, {.exp = "d"}};
   assert_int_equal(pt_choose(queue, 4), 2);
   assert_int_equal(pt_choose(queue + 3, 1), 0);
-  // the foreign process ends: now it can be had by waiting
+  // the foreign process ends: now waiting helps
   fake_unuse(&fake.gpu[2], 4711);
   pt_pass(1000);
   const brim_lab_place_want rest[] = {{.exp = "y", .gpus = 3}, {.exp = "e"}};
@@ -359,7 +359,7 @@ static void test_too_large_for_a_gpu(void **state) {
   assert_int_equal(pt_choose(&huge, 1), -1);
   assert_true(brim_lab_place_never(pt.place, &huge, why, sizeof why));
   assert_string_equal(why, "needs 100.0 GiB on each GPU, and the largest has 80.0 GiB");
-  // the small one beside it runs
+  // the small experiment runs beside it
   const brim_lab_place_want queue[] = {huge, {.exp = "d", .need_bytes = 1.0 * FAKE_GIB}};
   assert_int_equal(pt_choose(queue, 2), 1);
 }
@@ -404,7 +404,7 @@ static void test_out_of_memory(void **state) {
     if (status) assert_int_equal(status, BRIM_ENOMEM);
     brim_alloc_get_stats(&after);
     assert_memory_equal(before.live_bytes, after.live_bytes, sizeof before.live_bytes);
-    // no lock stays behind
+    // no lock is left
     brim_lab_place_holder holder;
     for (int i = 0; i < 3; i++) {
       assert_ok(brim_lab_place_lock_probe("locks", fake.gpu[i].uuid, &holder));

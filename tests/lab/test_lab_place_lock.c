@@ -1,5 +1,5 @@
-// The lock of a GPU: between processes and sweeps, in a folder where others can put anything, and for
-// as long as an executor lives.
+// The lock of a GPU: between processes and sweeps, in a folder where other users can put anything, and for as long as
+// an executor lives.
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -38,11 +38,11 @@ static void test_one_holder(void **state) {
   close(a);
   assert_ok(brim_lab_place_lock_probe("locks", UUID, &holder));
   assert_ok(brim_lab_place_lock("locks", UUID, "x", &b, &holder));
-  // what it wrote is whole: nothing of the longer text before is left
+  // the file has only the new text: nothing of the longer text before is left
   assert_status(brim_lab_place_lock("locks", UUID, "y", &a, &holder), BRIM_EEXIST);
   assert_string_equal(holder.store, "x");
   close(b);
-  assert_true(brim_fs_exists(FILE_OF));  // removing it would let two hold "the" lock
+  assert_true(brim_fs_exists(FILE_OF));  // removing it would let two processes hold "the" lock
 }
 
 static void test_all_users_may_use_it(void **state) {
@@ -91,7 +91,7 @@ static void assert_refused_and_same(const char *path, const char *text) {
   brim_free(now);
 }
 
-// Anything another user could put there is neither written to nor waited for.
+// Anything another user may put there: brim neither writes to it nor waits for it.
 static void test_planted_files(void **state) {
   (void)state;
   int fd = -1;
@@ -102,7 +102,7 @@ static void test_planted_files(void **state) {
   assert_ok(brim_fs_read("victim", 0, &now, NULL));
   assert_string_equal(now, "precious");
   brim_free(now);
-  // a second name of another file, with content of ours even
+  // a hard link to another file, even with valid contents
   assert_ok(brim_fs_write("victim", "brim-gpu 1 1 x\n", 15));
   assert_int_equal(unlink(FILE_OF), 0);
   assert_int_equal(link("victim", FILE_OF), 0);
@@ -167,7 +167,7 @@ static void test_another_sweep(void **state) {
   assert_ok(brim_lab_place_tick(other, 1000));
   assert_ok(brim_lab_place_choose(other, 1000, &W(.exp = "theirs"), 1, &chosen, &slot));
   assert_int_equal(chosen, 0);
-  // before our next reading: the lock is what counts
+  // before our next reading: the lock alone decides
   assert_int_equal(pt_choose(&W(.exp = "ours"), 1), -1);
   pt_assert_state(0, LOCKED);
   char expected[256], why[256];
@@ -177,7 +177,7 @@ static void test_another_sweep(void **state) {
   assert_true(brim_str_starts(why, expected));
   pt_pass(1000);
   pt_assert_state(0, LOCKED);
-  // given back, it is ours at the next reading
+  // unlocked, it is ours at the next reading
   brim_lab_place_ended(other, 2000, "theirs", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   assert_ok(brim_lab_place_tick(other, 2300));
   pt_pass(1000);
@@ -207,16 +207,16 @@ static void test_all_locks_or_none(void **state) {
   pt_assert_state(1, FREE);
 }
 
-// The sweep is killed; its executor lives on with the lock; the sweep starts again.
+// The sweep is killed, its executor keeps the lock, and the sweep starts again.
 static void test_adopted_after_a_restart(void **state) {
   (void)state;
   pt_open((brim_lab_place_options){0});
   assert_int_equal(pt_choose(&W(.exp = "a"), 1), 0);
-  int executor = dup(pt.slot.fds[0]);  // shares the lock as an inherited one does
+  int executor = dup(pt.slot.fds[0]);  // shares the lock like an inherited descriptor
   char devices[BRIM_LAB_PLACE_DEVICES];
   memcpy(devices, pt.slot.devices, sizeof devices);
   pt_close();
-  // started again, before it knows of the executor
+  // the new sweep does not know the executor yet
   pt_open((brim_lab_place_options){0});
   pt_assert_state(0, LOCKED);
   pt_assert_why(W(.exp = "b"),
@@ -226,7 +226,7 @@ static void test_adopted_after_a_restart(void **state) {
   assert_status(brim_lab_place_adopt(pt.place, pt.now, &W(.exp = "a"), devices, 1001), BRIM_EINVAL);
   assert_status(brim_lab_place_adopt(pt.place, pt.now, &W(.exp = "z"), "GPU-gone", 5), BRIM_ENOENT);
   assert_int_equal(pt_choose(&W(.exp = "b"), 1), -1);
-  // it ends: the lock is taken over, then the memory looked at
+  // the executor ends: the sweep takes the lock over, then looks at the memory
   pt_end("a", BRIM_LAB_PLACE_OK, BRIM_FAILURE_NONE);
   pt_pass(1000);
   pt_assert_state(0, RETURNING);

@@ -1,4 +1,4 @@
-// The server of a pool, over HTTP: reading, attempts, roles, events as they come.
+// The server of a pool over HTTP: reading, attempts, roles, events as they happen.
 #include "pool_test.h"
 
 #include <pthread.h>
@@ -42,9 +42,9 @@ static void test_an_attempt(void **state) {
   assert_int_equal(int_of("attempt"), 1);
   assert_int_equal(int_of("fence"), 1);
   assert_int_equal(post("/v1/workers/w1/claim", "{\"claim_id\": \"c1\", \"free_gpus\": 1}"), 200);
-  assert_int_equal(int_of("attempt"), 1);  // the reply was lost
+  assert_int_equal(int_of("attempt"), 1);  // the reply was lost, so it is the same attempt
   assert_int_equal(post("/v1/workers/w1/claim", "{\"claim_id\": \"c2\", \"free_gpus\": 1}"), 200);
-  assert_null(json_object_get(reply, "exp"));  // nothing is left
+  assert_null(json_object_get(reply, "exp"));  // the queue is empty
   write_attempt("start", "{\"fence\": 1, \"pid\": 7}", 200);
   write_attempt("beat", "{\"fence\": 1, \"step\": 3}", 200);
   assert_string_equal(text_of("want"), "run");
@@ -52,7 +52,7 @@ static void test_an_attempt(void **state) {
       "metrics",
       "{\"fence\": 1, \"seq\": 1, \"rows\": [[\"loss\", 1, 0.5], [\"loss\", 2, \"nan\"]]}", 200);
   write_attempt("findings", "{\"fence\": 1, \"findings\": \"[]\"}", 200);
-  // The page's reader chooses the language: what the catalogue has is there in Korean too.
+  // The page's reader chooses the language: texts of the catalogue come in Korean too.
   write_attempt("findings",
                 "{\"fence\": 1, \"findings\": \"[{\\\"code\\\": \\\"io_wait\\\", \\\"text\\\": "
                 "\\\"waiting for data takes 42 % of a step\\\", \\\"text_words\\\": "
@@ -66,7 +66,7 @@ static void test_an_attempt(void **state) {
   assert_null(strstr(answer.body.data, "forged"));
   write_attempt("beat", "{\"fence\": 0}", 409);
   write_attempt("beat", "{}", 400);
-  // the path says which attempt it is, whatever the body says
+  // the path names the attempt, whatever the body contains
   write_attempt("beat", "{\"fence\": 1, \"attempt\": 9, \"op\": \"finish\"}", 200);
   write_attempt("finish", "{\"fence\": 1, \"outcome\": \"ok\"}", 200);
   assert_string_equal(text_of("state"), "done");
@@ -140,14 +140,14 @@ static void test_workers_write_their_own(void **state) {
       as(one, "POST", "/v1/workers/one.a/claim", "{\"claim_id\": \"c\", \"free_gpus\": 1}"), 200);
   snprintf(path, sizeof path, "/v1/attempts/%s/1/start", lab_id(1, id));
   assert_int_equal(as(other, "POST", path, "{\"fence\": 1, \"pid\": 1}"), 400);
-  // a name in the body is none of the path
+  // a name in the body does not replace the path's
   assert_int_equal(as(other, "POST", path, "{\"fence\": 1, \"pid\": 1, \"worker\": \"other\"}"),
                    400);
   assert_int_equal(as(one, "POST", path, "{\"fence\": 1, \"pid\": 1}"), 200);
   assert_int_equal(as(one, "POST", "/v1/workers/other/claim", "{\"claim_id\": \"d\"}"), 400);
 }
 
-// A page of another site has our cookie or our address, and neither Origin nor Host.
+// A page of another site may have our cookie or reach our address, but its Origin or Host differs.
 static void test_pages(void **state) {
   (void)state;
   char token[BRIM_TOKEN], body[128], host[64], origin[64], cookie[256];
@@ -212,7 +212,7 @@ static void *listening(void *ctx) {
   return NULL;
 }
 
-// Between two beats that are heard there is one that the store refuses.
+// Between two accepted beats the store refuses one.
 static void test_refused_beats_are_no_news(void **state) {
   (void)state;
   pthread_t thread;
@@ -273,8 +273,7 @@ static int64_t count_running(void) {
   return counts.states[BRIM_EXP_RUNNING];
 }
 
-// A server that did not run for a while, as one on a machine that slept, ends no lease before workers could
-// renew it.
+// A server that did not run for a while, as on a machine that slept, ends no lease before workers could renew it.
 static void test_a_server_that_slept(void **state) {
   (void)state;
   lab_submit(store, "g1", 1, 2);
@@ -289,7 +288,7 @@ static void test_a_server_that_slept(void **state) {
     lab_clock_ms += 2000;
     assert_ok(brim_lab_pool_tend(pool));
   }
-  assert_int_equal(count_running(), 1);  // the other worker is gone
+  assert_int_equal(count_running(), 1);  // the other worker's experiment is lost
 }
 
 // Replies that do not fit one piece.

@@ -1,5 +1,4 @@
-// Messages to a webhook: what they say, when they are sent again, and when not. The receiver is a server of
-// this program.
+// Messages to a webhook: their contents, and when they are sent again or not. The receiver is a server in this program.
 #include <pthread.h>
 #include <unistd.h>
 
@@ -12,11 +11,11 @@ typedef struct receiver {
   brim_http_server *server;
   pthread_mutex_t mutex;
   char *taken[KEPT];
-  int count;     // of `taken`
-  int calls;     // with those that were refused
-  int refuse;    // the next so many calls; < 0: all of them
-  int code;      // with which they are refused
-  bool strange;  // something else than a POST of JSON to the right path came
+  int count;     // messages in `taken`
+  int calls;     // including refused calls
+  int refuse;    // the next calls to refuse; < 0: all
+  int code;      // status of a refusal
+  bool strange;  // something other than a POST of JSON to the right path arrived
 } receiver;
 
 static receiver got;
@@ -88,7 +87,7 @@ static void wait_for(const int *what, int at_least) {
   fail_msg("fewer than %d messages for too long", at_least);
 }
 
-// Message i; for json_decref.
+// Returns message i; free it with json_decref.
 static json_t *message(int i) {
   json_t *m = NULL;
   wait_for(&got.count, i + 1);
@@ -128,7 +127,7 @@ static void test_a_failure(void **state) {
   char id[BRIM_EXP_ID], link[128];
   set_refusal(1, 503);
   lab_submit(store, "g1", 1, 3);
-  finish(2, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH);  // has retries left
+  finish(2, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH);  // it has retries left
   fail_with(1, "CUDA out of memory <!channel> @all\nmore");
   assert_ok(brim_lab_pool_tend(pool));
   json_t *m = message(0);
@@ -149,14 +148,14 @@ static void test_a_failure(void **state) {
   json_decref(m);
   fail_with(3, "");
   assert_ok(brim_lab_pool_tend(pool));
-  is_about(1, "failed", 3);  // messages keep their order: there was no other before
+  is_about(1, "failed", 3);  // messages keep their order: no other came before
   assert_int_equal(got.calls, 3);
 }
 
 static void test_the_end_of_a_grid(void **state) {
   (void)state;
   lab_submit(store, "g1", 1, 3);
-  lab_submit(store, "g2", 3, 2);  // 3 belongs to both
+  lab_submit(store, "g2", 3, 2);  // 3 belongs to both grids
   char id[BRIM_EXP_ID];
   finish(1, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE);
   assert_ok(brim_lab_pool_tend(pool));
@@ -177,7 +176,7 @@ static void test_the_end_of_a_grid(void **state) {
   m = message(2);
   assert_string_equal(field(json_object_get(m, "grid"), "id"), "g2");
   json_decref(m);
-  // once more after a retry
+  // sent again after a retry
   assert_ok(brim_store_retry(store, lab_id(3, id)));
   finish(3, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE);
   assert_ok(brim_lab_pool_tend(pool));
@@ -186,7 +185,7 @@ static void test_the_end_of_a_grid(void **state) {
   lab_submit(store, "g3", 5, 2);
   fail_with(5, "why");
   assert_ok(brim_lab_pool_tend(pool));
-  is_about(5, "failed", 5);  // nothing was sent twice
+  is_about(5, "failed", 5);  // no message was sent twice
 }
 
 static void test_a_restart(void **state) {
@@ -233,11 +232,11 @@ static void test_a_receiver_that_is_away(void **state) {
 static void test_refusals(void **state) {
   (void)state;
   lab_submit(store, "g1", 1, 4);
-  set_refusal(1, 404);  // final
+  set_refusal(1, 404);  // a status that allows no retry
   fail_with(1, "why");
   assert_ok(brim_lab_pool_tend(pool));
   wait_for(&got.calls, 1);
-  set_refusal(5, 500);  // all its tries
+  set_refusal(5, 500);  // as often as it is tried
   fail_with(2, "why");
   assert_ok(brim_lab_pool_tend(pool));
   wait_for(&got.calls, 6);

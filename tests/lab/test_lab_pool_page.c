@@ -6,7 +6,7 @@
 #include "lab/grid/lab_grid.h"
 #include "workload/workload.h"
 
-// The list of workloads adds their keys before main. This reference links it.
+// The list of workloads adds their keys before main. This reference makes the linker keep it.
 static const brim_workload_table *(*const workload_list)(size_t)
     __attribute__((used)) = brim_workload_at;
 
@@ -66,7 +66,7 @@ static void test_a_grid_is_expanded(void **state) {
   assert_int_equal(json_array_size(first), 6);
   const char *label = json_string_value(json_object_get(json_array_get(first, 1), "name"));
   assert_string_equal(label, "lr=0.0001 seed=2");
-  assert_int_equal(total(), 0);  // dry
+  assert_int_equal(total(), 0);  // a dry run
   assert_int_equal(post_grid(guide, "it's a guide", false), 200);
   assert_int_equal(int_of("added"), 6);
   assert_int_equal(post_grid(guide, "another", true), 200);
@@ -76,7 +76,7 @@ static void test_a_grid_is_expanded(void **state) {
   assert_int_equal(total(), 6);
 }
 
-// The same ids, texts and needs as a program that expands the file itself.
+// The same ids, texts and needs as in a program that expands the file itself.
 static void test_a_grid_is_what_sweep_submits(void **state) {
   (void)state;
   const char *const overrides[] = {"name=guide", "priority=7"};
@@ -243,7 +243,7 @@ static void test_bests(void **state) {
   write_values(2, "loss", (double[]){(double)NAN}, 1, 1);
   snprintf(body, sizeof body, "{\"exps\": [\"%s\", \"%s\", \"ff\"], \"key\": \"loss\"}",
            lab_id(1, one), lab_id(2, two));
-  assert_int_equal(post("/v1/bests", body), 200);  // one without a number has no best
+  assert_int_equal(post("/v1/bests", body), 200);  // an experiment without values has no best
   assert_int_equal(json_array_size(json_object_get(reply, "bests")), 1);
   assert_best(0, one, 1, 1);
   snprintf(body, sizeof body, "{\"exps\": [\"%s\"], \"key\": \"acc\"}", one);
@@ -255,7 +255,7 @@ static void test_bests(void **state) {
   assert_int_equal(post("/v1/bests", "{\"exps\": [], \"key\": \"acc\"}"), 200);
 }
 
-// Into the store as a grid whose experiments have one metric each. The first ones are done, the others run.
+// Writes a grid into the store whose experiments have one metric each. The first ones are done, the others run.
 static void run_grid(const char *yaml, const char *key, const double (*values)[2], size_t count,
                      size_t done) {
   char(*ids)[BRIM_EXP_ID];
@@ -304,7 +304,7 @@ static void test_groups(void **state) {
   assert_int_equal(json_integer_value(json_object_get(json_object_get(g, "states"), "done")), 2);
   g = group(1);
   assert_int_equal(json_integer_value(json_object_get(g, "measured")), 1);
-  // The best value of a run counts; a group that lacks a result ranks behind those that lack none.
+  // The best value of a run counts; a group with a missing result ranks behind complete ones.
   assert_true(real_of(g, "mean") == 1 && json_is_null(json_object_get(g, "std")));
   assert_true(json_is_false(json_object_get(g, "complete")));
   assert_true(json_is_true(json_object_get(group(0), "complete")));
@@ -389,13 +389,13 @@ static void test_why_experiments_wait(void **state) {
   assert_string_equal(code_of(1, &ahead), "");
   lab_finish(store, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_CRASH);
   assert_string_equal(code_of(1, &ahead), "backoff");
-  seen("w1", "");  // the worker of lab_run
+  seen("w1", "");  // lab_run's worker
   ref = lab_run(store, 3);
   lab_finish(store, &ref, BRIM_ATTEMPT_ERROR, BRIM_FAILURE_DATA);
   assert_string_equal(code_of(3, &ahead), "lacks");
   lab_clock_ms += 60000;
   seen("w", "");
-  assert_string_equal(code_of(3, &ahead), "behind");  // the worker that lacked it is gone
+  assert_string_equal(code_of(3, &ahead), "behind");  // the worker that lacked it has gone
   seen("two", "");
   seen("silent", "");
   assert_ok(brim_store_drain(store, "w", true));
@@ -405,7 +405,7 @@ static void test_why_experiments_wait(void **state) {
   assert_int_equal(get("/v1/exps?states=queued"), 200);
   assert_non_null(strstr(answer.body.data, "\"waits\":{\"code\":\"drain\""));
   assert_int_equal(post("/v1/call", "{\"op\": \"list\"}"), 200);
-  assert_null(strstr(answer.body.data, "\"waits\""));  // links do not ask for it
+  assert_null(strstr(answer.body.data, "\"waits\""));  // links do not request it
 }
 
 static void test_workers_that_lack_something(void **state) {

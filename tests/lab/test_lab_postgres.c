@@ -8,7 +8,7 @@
 
 #include "lab/store/lab_store_int.h"
 
-// Ends every connection but that of `but`.
+// Ends every connection except that of `but`.
 static void break_connections(brim_store *but) {
   assert_ok(brim_db_script(but->db,
                            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -34,7 +34,7 @@ static void test_lost_connections_are_opened_again(void **state) {
   brim_store_close(other);
 }
 
-// A connection that breaks in the middle of a list: rows never come twice.
+// A connection breaks in the middle of a list: no row comes twice.
 typedef struct breaking {
   brim_store *other;
   int count;
@@ -56,7 +56,7 @@ static void test_lists_that_break_are_reported(void **state) {
   breaking b = {.other = lab_open(&place)};
   brim_status status =
       brim_store_list(store, &(brim_store_filter){.texts = true}, break_at_second, &b);
-  // Rows that had arrived already are no loss; a part of them is never taken for all.
+  // Rows that had already arrived are kept; an incomplete list is never taken for a complete one.
   assert_true(status == BRIM_EIO || (status == BRIM_OK && b.count == COUNT));
   brim_store_counts counts;
   assert_ok(brim_store_count(store, NULL, &counts));
@@ -76,7 +76,7 @@ static void test_server_crashes_and_comes_back(void **state) {
   brim_store_ref ref = lab_run(store, 1);
   lab_clock_ms += 10 * LAB_LEASE_MS;
   assert_int_equal(system(restart), 0);
-  // No worker could beat while the server was away, so no lease ends at once.
+  // While the server was away no worker could beat, so no lease ends at once.
   int64_t expired = -1;
   brim_status status = BRIM_EIO;
   for (int i = 0; i < 600 && status == BRIM_EIO; i++) {
@@ -88,8 +88,8 @@ static void test_server_crashes_and_comes_back(void **state) {
   assert_int_equal(lab_finish(store, &ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE), BRIM_EXP_DONE);
 }
 
-// Another process is stopped while it has rows locked: claims and reaping pass them by, and others wait
-// only until the server ends its session.
+// A stopped process holds locks on rows: claims and reaping skip these rows, and other calls wait only until the server
+// ends its session.
 static void test_stopped_process_blocks_nobody(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 3);
@@ -110,9 +110,9 @@ static void test_stopped_process_blocks_nobody(void **state) {
   assert_int_equal(expired, 1);
   assert_int_equal(lab_state(store, 3), BRIM_EXP_QUEUED);
   (void)third;
-  // This one waits, and gets through.
+  // This call waits, and succeeds.
   assert_int_equal(lab_finish(store, &second, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE), BRIM_EXP_DONE);
-  // The stopped one continues in a new session.
+  // The process that was stopped continues in a new session.
   brim_db_rollback(stopped->db);
   assert_int_equal(lab_state(stopped, 2), BRIM_EXP_DONE);
   brim_store_close(stopped);
@@ -120,7 +120,7 @@ static void test_stopped_process_blocks_nobody(void **state) {
 
 enum { WORKERS = 6, EXPS = 60 };
 
-// Claims with ids that all workers share: each id is one attempt for all of them.
+// Claims with ids that all workers share: each id is the same attempt for all of them.
 static void claim_all(int worker) {
   brim_store *own = NULL;
   brim_store_options o = lab_options(&place);
@@ -130,7 +130,7 @@ static void claim_all(int worker) {
     snprintf(claim_id, sizeof claim_id, "shared-%d", (i + worker) % EXPS);
     brim_store_request r = {.worker = "w", .claim_id = claim_id, .free_gpus = 8, .free_bytes = -1};
     brim_store_claimed c;
-    // All that are queued may be locked for a moment by claims that will be taken back.
+    // All queued experiments may be locked for a moment by claims that will be rolled back.
     do {
       if (brim_store_claim(own, &r, &c)) {
         fprintf(stderr, "claim: %s\n", brim_status_detail());
@@ -212,7 +212,8 @@ static void submit_overlapping(int worker) {
   snprintf(grid, sizeof grid, "g%d", worker);
   brim_store_point points[EXPS];
   char ids[EXPS][BRIM_EXP_ID];
-  for (int i = 0; i < EXPS; i++) {  // half of them backwards: deadlocks, unless rows are sorted
+  // half of the lists are reversed: deadlocks, unless the store sorts the rows
+  for (int i = 0; i < EXPS; i++) {
     int n = worker % 2 ? EXPS - i : i + 1;
     points[i] = (brim_store_point){.id = lab_id(n, ids[i]), .idx = i, .config = "a"};
   }
@@ -263,7 +264,7 @@ static void test_created_by_several_at_once(void **state) {
   brim_store_close(own);
 }
 
-// Events of one process while others write: the reader sees each one, in its order.
+// One process reads events while others write: it sees each event, in order.
 typedef struct following {
   int64_t last;
   int count;

@@ -22,7 +22,7 @@ static void test_submit_adds_only_what_is_missing(void **state) {
   brim_store_ref ref = lab_run(store, 1);
   assert_int_equal(lab_finish(store, &ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE), BRIM_EXP_DONE);
 
-  // A later edit of the file changes nothing that is there.
+  // A later edit of the file changes nothing that was submitted.
   points[0].config = "lr: 7";
   points[0].priority = 9;
   assert_ok(brim_store_submit(store, &g, points, 3, &out));
@@ -35,7 +35,7 @@ static void test_submit_adds_only_what_is_missing(void **state) {
   brim_store_exp_free(exp);
 }
 
-// Plans may come later than the points: only what was unknown is filled in.
+// Plans may arrive after the points: they fill in only unknown values.
 static void test_submit_fills_in_needs(void **state) {
   (void)state;
   brim_store_point points[3];
@@ -187,7 +187,7 @@ static void test_repeated_claim_gets_the_same_attempt(void **state) {
   assert_memory_equal(&a, &b, sizeof a);
   assert_int_equal(lab_state(store, 1), BRIM_EXP_LEASED);
   assert_int_equal(lab_state(store, 2), BRIM_EXP_QUEUED);
-  // Replaced in between: the old attempt is what the claim got, and it learns that it is stale.
+  // Replaced in between: the claim still returns the old attempt, which then learns that it is stale.
   lab_clock_ms += LAB_LEASE_MS;
   assert_ok(brim_store_reap(store, NULL));
   brim_store_ref other = lab_claim(store, 1);
@@ -258,7 +258,7 @@ static void test_stale_attempts_change_nothing(void **state) {
   assert_ok(brim_store_beat(store, &new, NULL, &reply));
 }
 
-// The number of the attempt and the fence both have to be the experiment's.
+// Both the attempt's number and the fence have to match the experiment.
 static void test_half_of_a_reference_is_not_enough(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 1);
@@ -271,7 +271,7 @@ static void test_half_of_a_reference_is_not_enough(void **state) {
   assert_status(brim_store_beat(store, &forged, NULL, &reply), BRIM_ESTATE);
   forged.fence = second.fence + 1;
   assert_status(brim_store_beat(store, &forged, NULL, &reply), BRIM_ESTATE);
-  // Both leases have ended, and the second alone can come back.
+  // Both leases have ended, but only the second worker can come back.
   lab_clock_ms += LAB_LEASE_MS;
   assert_ok(brim_store_reap(store, NULL));
   forged = first;
@@ -335,9 +335,9 @@ static void test_attempt_is_adopted_again(void **state) {
   assert_string_equal(exp->worker, "w1");
   assert_string_equal(exp->failure, "none");
   brim_store_exp_free(exp);
-  // A result counts too: the work is done.
+  // A result also counts after the lease has ended: the work is done.
   assert_int_equal(lab_finish(store, &refs[1], BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE), BRIM_EXP_DONE);
-  // Not when the user decided otherwise in between.
+  // But not if the user decided otherwise in between.
   char id[BRIM_EXP_ID];
   assert_ok(brim_store_want(store, lab_id(3, id), BRIM_WANT_CANCEL));
   assert_status(brim_store_beat(store, &refs[2], NULL, &reply), BRIM_ESTATE);
@@ -352,7 +352,7 @@ static void test_grace_after_opening(void **state) {
   brim_store_close(store);
   lab_clock_ms += 10 * LAB_LEASE_MS;
   brim_store_options options = lab_options(&place);
-  options.grace_ms = 0;  // the lease
+  options.grace_ms = 0;  // the lease ends
   store = NULL;
   assert_ok(brim_store_open(place.place, &options, &store));
   int64_t expired;
@@ -438,7 +438,7 @@ static void test_infrastructure_is_free_but_bounded(void **state) {
     lab_clock_ms = exp->not_before;
     brim_store_exp_free(exp);
   }
-  // A new checkpoint is progress: all of them again. An old one is none.
+  // A new checkpoint is progress: all retries are available again. An old one is no progress.
   brim_store_ref ref = lab_run(store, 1);
   assert_ok(brim_store_checkpoint(store, &ref, 10));
   brim_store_exp *exp = stored(1);
@@ -460,7 +460,7 @@ static void test_infrastructure_is_free_but_bounded(void **state) {
   assert_non_null(strstr(exp->reason, "without a new checkpoint"));
   assert_int_equal(exp->tries_left, 2);
   brim_store_exp_free(exp);
-  // Its last worker learns it.
+  // Its last worker learns that.
   brim_store_beat_reply reply;
   assert_status(brim_store_beat(store, &ref, NULL, &reply), BRIM_ESTATE);
 }
@@ -480,7 +480,7 @@ static void test_clean_stop_costs_nothing(void **state) {
   brim_store_exp_free(exp);
 }
 
-// Neither pauses nor waits before a retry are time that it ran.
+// Pauses and waits before a retry do not count as running time.
 static void test_time_is_that_of_attempts(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 1);
@@ -492,7 +492,7 @@ static void test_time_is_that_of_attempts(void **state) {
   lab_clock_ms += 30;
   lab_finish(store, &ref, BRIM_ATTEMPT_STOPPED, BRIM_FAILURE_NONE);
   lab_clock_ms += 5000;
-  ref = lab_claim(store, 1);  // it is a while before this one starts
+  ref = lab_claim(store, 1);  // some time passes before this one starts
   lab_clock_ms += 4;
   exp = stored(1);
   assert_int_equal(exp->since, lab_clock_ms - 4);
@@ -529,7 +529,7 @@ static void test_finish_may_be_repeated(void **state) {
   lab_clock_ms = exp->not_before;
   brim_store_exp_free(exp);
   assert_status(brim_store_finish(store, &ref, &ok, &became), BRIM_ESTATE);
-  // Also after the next attempt began.
+  // Also after the next attempt has begun.
   brim_store_ref next = lab_run(store, 1);
   assert_ok(brim_store_finish(store, &ref, &error, &became));
   assert_int_equal(became, BRIM_EXP_RUNNING);

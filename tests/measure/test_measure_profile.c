@@ -1,5 +1,5 @@
-// Profiles of workloads: rows that add up to the step, layers and transforms by name, what lies
-// in memory at the peak; on a device that runs on its own, ops by its events. Times are no criteria.
+// Profiles of workloads: rows that add up to the step, layers and transforms by name, memory blocks at the peak; on a
+// device that runs on its own, ops by its events. Times are not compared.
 #include <math.h>
 
 #include "engine/engine_lazy.h"
@@ -43,7 +43,7 @@ static const brim_profile_row *row(const brim_profile *p, brim_profile_list list
   return NULL;
 }
 
-// One step time: all lists add up to it, the result's total and rate are of it, its phases are the list's.
+// One step time: all lists add up to it, the result's total and rate belong to it, its phases are the list's.
 static void check_sums(const brim_profile *p) {
   const brim_profile_list lists[] = {BRIM_PROFILE_OPS, BRIM_PROFILE_LAYERS, BRIM_PROFILE_PHASES};
   const brim_result *r = &p->result;
@@ -77,7 +77,7 @@ static void check_memory(const brim_profile *p) {
   for (size_t i = 0; i < count; i++) alive += m->blocks[at[i]].bytes;
   near(alive, m->peak_bytes, 1e-12);
   for (size_t i = 0; i < m->point_count; i++) assert_true(m->points[i].bytes <= m->peak_bytes);
-  // two that are alive at once do not lie upon each other
+  // two blocks that are alive at once do not overlap
   for (size_t i = 0; i + 1 < count; i++) {
     for (size_t k = i + 1; k < count; k++) {
       const brim_profile_block *a = &m->blocks[at[i]], *b = &m->blocks[at[k]];
@@ -133,7 +133,7 @@ static void test_a_perceptron_by_the_clock(void **state) {
   assert_non_null(row(&p, BRIM_PROFILE_PHASES, "io"));
   assert_false(p.has_gaps);
   assert_true(p.seconds > 0 && p.window_s > 0 && !isnan(p.run_percent));
-  // the trace has the same: a step event each, ops within
+  // the trace agrees: one event for each step, ops inside it
   int steps = 0, ops = 0;
   for (size_t i = 0; i < t.count; i++) {
     steps += t.events[i].kind == BRIM_TRACE_STEP;
@@ -146,7 +146,7 @@ static void test_a_perceptron_by_the_clock(void **state) {
   fixture_close(&f);
 }
 
-// A block has the name of the layer whose op makes it.
+// A block is named after the layer whose op writes it.
 static void check_owners(const brim_profile *p) {
   const brim_profile_memory *m = &p->memory;
   int norms = 0;
@@ -161,7 +161,7 @@ static void check_owners(const brim_profile *p) {
   assert_true(norms > 0);
 }
 
-// FLOPs by op are those of the plan.
+// FLOPs by op equal the plan's.
 static void test_a_convnet_with_transforms(void **state) {
   (void)state;
   fixture f;
@@ -179,7 +179,7 @@ static void test_a_convnet_with_transforms(void **state) {
   assert_non_null(crop);
   assert_true(crop->total_ms > 0 && crop->share > 0);
   assert_true(p.worker_io_ms > 0);
-  // findings speak of the same transforms
+  // findings name the same transforms
   assert_true(p.result.worker_io_ms == p.worker_io_ms);
   assert_true(p.result.worker_transform_ms == p.worker_transform_ms);
   assert_int_equal(p.result.stage_count, p.lists[BRIM_PROFILE_TRANSFORMS].count);
@@ -198,7 +198,7 @@ static void test_a_convnet_with_transforms(void **state) {
   fixture_close(&f);
 }
 
-// Without workers the step waits for reading and transforms: the parts are no more than the whole.
+// Without workers the step waits for reading and transforms: these parts do not exceed the whole.
 static void test_loading_is_in_the_wait(void **state) {
   (void)state;
   static const char *const none[] = {"data.num_workers=0"};
@@ -218,7 +218,7 @@ static void test_loading_is_in_the_wait(void **state) {
   fixture_close(&f);
 }
 
-// Layers of several networks that have the same names stay apart.
+// Layers of the same name in several networks stay apart.
 static void test_layers_of_two_networks(void **state) {
   (void)state;
   fixture f;
@@ -258,7 +258,7 @@ static void test_rollouts_have_phases(void **state) {
   fixture_close(&f);
 }
 
-// More steps than asked for make the rows of a host; the trace has the usual window.
+// Extra steps improve the rows of a host; the trace keeps its usual window.
 static void test_the_trace_is_a_window(void **state) {
   (void)state;
   fixture f;
@@ -289,7 +289,7 @@ static void open_lazy(fixture *f) {
   assert_ok(brim_work_open(&context, f->config, &f->work));
 }
 
-// The device is not the registry's.
+// The device is not one of the registry's.
 static void close_lazy(fixture *f) {
   brim_work_close(f->work);
   lazy_close(f->device);
@@ -313,7 +313,7 @@ static void test_a_device_by_its_events(void **state) {
   assert_non_null(row(&p, BRIM_PROFILE_LAYERS, "layers.0"));
   check_memory(&p);
   check_json(&p);
-  // what was recorded is still there, and nothing of the profile's is
+  // recordings of the training are still there, and none of the profile's
   int launches = lazy_count(f.device)->launches, ops = lazy_count(f.device)->ops;
   brim_step_info info;
   assert_ok(f.work->table->step(f.work->state, NULL, &info));
@@ -371,7 +371,7 @@ static void test_sources_that_are_not_there(void **state) {
   fixture_close(&f);
 }
 
-// A step that is measured again: rates, epoch and phases follow.
+// A result whose step is measured again: rates, epoch and phases follow.
 static void test_retimed(void **state) {
   (void)state;
   const double slow[] = {9, 10, 11}, quick[] = {4, 5, 5, 6};

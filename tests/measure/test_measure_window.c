@@ -1,5 +1,5 @@
-// Trials on a device that runs on its own: what is measured are the steps that training runs, in
-// windows that never let the device drain; a few exact steps only divide what was computed.
+// Trials on a device that runs on its own: the measured steps are those of a training, in windows that never let the
+// device drain. A few exact steps only divide the computing time.
 #include <math.h>
 
 #include "engine/engine_lazy.h"
@@ -17,7 +17,7 @@ static struct {
   int exact, loose, samples;
   int stop_at;                // set `stop` in this loose step; 0 = never
   int starved;                // steps in windows that found the device without work
-  int captures_first_window;  // recordings when the first sample was taken
+  int captures_first_window;  // recordings before the first sample
 } seen;
 
 static brim_status watched_step(void *work, const brim_spans *spans, brim_step_info *out) {
@@ -87,13 +87,13 @@ static void test_the_steps_of_training_are_measured(void **state) {
   assert_int_equal(r.failure, BRIM_FAILURE_NONE);
   assert_int_equal(seen.samples, 6);
   assert_true(r.steps >= 6 && r.steps % 6 == 0);
-  // four to record, three to divide
+  // four steps to record, three to divide
   assert_int_equal(seen.exact, 7);
-  // besides warm-up: the measured ones, and one that leads in to each window
+  // apart from warm-up: the measured steps, and one that leads into each window
   int lead = r.steps > 6 ? 6 : 1;
   assert_int_equal(seen.loose, r.warmup_steps - 4 + r.steps + lead);
   assert_int_equal(seen.starved, 0);
-  // nothing is recorded once the memory was measured
+  // no recording follows the measurement of memory
   assert_int_equal(seen.captures_first_window, RECORDED);
   assert_int_equal(lazy_count(f.device)->captures, RECORDED);
   assert_true(r.samples_per_s > 0 && r.samples_per_s_low <= r.samples_per_s);
@@ -114,7 +114,7 @@ static void test_what_was_computed_is_divided(void **state) {
   assert_true(r.phase_used[BRIM_PHASE_IO] && r.phase_used[BRIM_PHASE_H2D]);
   assert_true(r.phase_used[BRIM_PHASE_FORWARD] && r.phase_used[BRIM_PHASE_BACKWARD]);
   assert_true(r.phase_used[BRIM_PHASE_OPTIMIZER] && !r.phase_used[BRIM_PHASE_COMPUTE]);
-  // one proportion for all windows
+  // one proportion holds for all windows
   const brim_stats_summary *forward = &r.phase_ms[BRIM_PHASE_FORWARD];
   const brim_stats_summary *backward = &r.phase_ms[BRIM_PHASE_BACKWARD];
   assert_true(forward->median > 0 && backward->median > 0);
@@ -134,7 +134,7 @@ static void test_a_trial_leaves_no_trace(void **state) {
     for (int i = 0; i < 3; i++) assert_ok(f.work->table->step(f.work->state, NULL, &info));
     assert_ok(f.work->table->save(f.work->state, "a.safetensors", NULL, false));
     watch(f.work, f.device);
-    // in the second round out of the middle of the windows
+    // in the second round, from the middle of the windows
     if (stopped) seen.stop_at = 5 + 20 + 3;
     brim_setting setting = brim_work_setting(f.work);
     brim_trial_options options = {.steps = 1000, .configured = true, .stop = &seen.stop};
@@ -161,7 +161,7 @@ static void test_time_runs_out(void **state) {
   brim_result r;
   assert_ok(brim_trial_run(f.work, f.config, f.device, &setting, &options, &r));
   assert_int_equal(r.failure, BRIM_FAILURE_NONE);
-  // the least that gives an interval, one exact step before and one after
+  // the fewest that give an interval, one exact step before and one after
   assert_int_equal(seen.samples, 3);
   assert_int_equal(seen.exact, 2);
   assert_phases_sum(&r);

@@ -1,4 +1,4 @@
-// Publishing a running job: its file, its owner, files of killed jobs, and failures that do no harm.
+// Publishing a running job: its file, its owner, files of killed jobs, and failures without effect on the job.
 #include "monitor/monitor_job.h"
 
 #include <errno.h>
@@ -31,7 +31,7 @@ static int tear_down(void **state) {
   (void)state;
   char **names = NULL;
   size_t count = 0;
-  (void)unlink(folder);  // a link goes before anything is listed through it
+  (void)unlink(folder);  // a link must go before anything is listed through it
   if (!brim_fs_list(folder, &names, &count)) {
     for (size_t i = 0; i < count; i++) {
       char path[1024];
@@ -49,12 +49,12 @@ static int tear_down(void **state) {
 typedef struct seen {
   int count;
   brim_job last;
-  const char *name;  // of the jobs that are counted
+  const char *name;  // of the jobs to count
 } seen;
 
 static brim_status on_job(void *ctx, const brim_job *job) {
   seen *s = ctx;
-  if (strcmp(job->name, s->name) != 0) return BRIM_OK;  // of another program on this machine
+  if (strcmp(job->name, s->name) != 0) return BRIM_OK;  // another program's job on this machine
   s->count++;
   s->last = *job;
   return BRIM_OK;
@@ -130,7 +130,7 @@ static void test_remains_go(void **state) {
   assert_int_equal(posix_spawnp(&child, "sleep", NULL, NULL, arguments, environ), 0);
   brim_job job = sample("killed");
   brim_job_identify(&job);
-  // the job of that process: when it started is field 22 of its line, with the name in brackets as field 2
+  // the job's process with field 22 of /proc/PID/stat, its start, where the name in brackets is field 2
   job.pid = child;
   snprintf(path, sizeof path, "/proc/%d/stat", (int)child);
   FILE *file = fopen(path, "r");
@@ -162,7 +162,7 @@ static void test_remains_go(void **state) {
   assert_false(brim_fs_exists(path));
 }
 
-// A PID that another process has now is not the job. A PID of another container counts while its file is young.
+// A PID that another process has now is not the job. A PID from another container counts while its file is young.
 static void test_other_processes(void **state) {
   (void)state;
   brim_job job = sample("reused");
@@ -180,7 +180,7 @@ static void test_other_processes(void **state) {
   assert_int_equal(look("reused").count, 0);
   char path[1024];
   snprintf(path, sizeof path, "%s/job-%d-2.json", folder, (int)getpid());
-  assert_true(brim_fs_exists(path));  // it may run: not ours to remove
+  assert_true(brim_fs_exists(path));  // the job may still run: not ours to remove
 }
 
 static void test_garbage_is_skipped(void **state) {
@@ -230,7 +230,7 @@ static pid_t dead_pid(void) {
   return child;
 }
 
-// A job that was killed while it wrote leaves half a file.
+// A job that was killed while writing leaves half a file.
 static void test_half_written_files_go(void **state) {
   (void)state;
   char dead[1024], alive[1024];
@@ -243,7 +243,7 @@ static void test_half_written_files_go(void **state) {
   assert_ok(brim_fs_write(alive, "{", 1));
   seen s = {.name = "none"};
   assert_ok(brim_jobs_each(now_s, on_job, &s, NULL));
-  assert_true(brim_fs_exists(dead));  // a container may write it just now
+  assert_true(brim_fs_exists(dead));  // another container may be writing it
   assert_ok(brim_jobs_each(now_s + 120, on_job, &s, NULL));
   assert_false(brim_fs_exists(dead));
   assert_true(brim_fs_exists(alive));
@@ -275,7 +275,7 @@ static void test_a_bound_on_files(void **state) {
   assert_int_equal(s.count, READ);
   assert_int_equal(more, FILES - READ);
   assert_int_equal(s.last.step, FILES - 1);
-  // old ones of a process that is gone
+  // old files of a process that has ended
   job.pid = dead_pid();
   for (int i = 0; i < 50; i++) {
     job.number = i;

@@ -1,5 +1,5 @@
-// NVML by a fake library: processes, unknown sizes, lists longer than the buffer, failing and missing calls; and by the real
-// one if it is installed.
+// NVML as a fake library: processes, unknown sizes, lists longer than the buffer, failing and missing calls; and the
+// real library if it is installed.
 #include <math.h>
 #include <pwd.h>
 #include <sys/stat.h>
@@ -13,7 +13,7 @@
 #define GIB (1ULL << 30)
 #define UUID "GPU-00112233-4455-6677-8899-aabbccddeeff"
 
-// The state of the library: answers of the next calls.
+// Answers of the library to the next calls.
 static struct {
   int init_code, uuid_code, memory_code, compute_code, graphics_code;
   int inits, shutdowns, memory_calls, compute_calls;
@@ -21,7 +21,7 @@ static struct {
   const char *known_uuid;
   brim_nvml_process compute[100], graphics[8];
   unsigned compute_count, graphics_count;
-  bool grows;  // one process more at every question
+  bool grows;  // one more process at every call
 } lib;
 
 static int fake_init(void) {
@@ -122,7 +122,7 @@ static void test_memory(void **state) {
   assert_true(memory.free == 46.0 * GIB && memory.used == 93.0 * GIB);
   brim_gpu_driver(m, driver, sizeof driver);
   assert_string_equal(driver, "580.65.06");
-  // an older driver: the first form of the call, without the reserve
+  // an older driver: the first version of the call, without the reserve
   lib.memory_code = BRIM_NVML_NOT_SUPPORTED;
   assert_ok(brim_gpu_read_memory(m, UUID, &memory));
   assert_true(isnan(memory.reserved) && memory.used == 94.0 * GIB);
@@ -177,7 +177,7 @@ static void test_processes(void **state) {
   brim_gpu_process_text(&list[0], text, sizeof text);
   snprintf(expected, sizeof expected, "pid 4711 python3 train.py --x (%s)", list[0].user);
   assert_string_equal(text, expected);
-  // not in our /proc
+  // a process that our /proc does not have
   assert_int_equal(list[1].pid, 99999);
   assert_true(list[1].elsewhere);
   brim_gpu_process_text(&list[1], text, sizeof text);
@@ -185,7 +185,7 @@ static void test_processes(void **state) {
   assert_true(list[2].self && !list[2].elsewhere);
   brim_gpu_process_text(&list[2], text, sizeof text);
   assert_string_equal(text, "this process");
-  // without a command line: the short name
+  // a process without a command line: its short name
   assert_string_equal(list[3].command, "compositor");
   // unknown sizes come last; control characters are replaced
   assert_int_equal(list[4].pid, 4713);
@@ -206,12 +206,12 @@ static void test_more_than_the_buffer(void **state) {
   brim_gpu_process *list = NULL;
   size_t count = 0;
   assert_ok(brim_gpu_read_processes(m, UUID, &list, &count));
-  assert_int_equal(count, 61);  // 60 when it was asked how many, 61 when it was asked which
+  assert_int_equal(count, 61);  // 60 at the question of how many, 61 when they are read
   assert_int_equal(lib.compute_calls, 2);
   assert_int_equal(list[0].pid, 70060);
   assert_int_equal(list[60].pid, 70000);
   brim_free(list);
-  // none at all
+  // no processes
   lib.compute_count = 0;
   lib.grows = false;
   assert_ok(brim_gpu_read_processes(m, UUID, &list, &count));
@@ -230,7 +230,7 @@ static void test_failures(void **state) {
   assert_non_null(strstr(brim_status_detail(), "Insufficient Permissions"));
   assert_null(list);
   assert_int_equal(count, 0);
-  // without the graphics list the other one still counts
+  // if the graphics list fails, the other one still counts
   lib.compute_code = 0;
   lib.graphics_code = BRIM_NVML_NOT_SUPPORTED;
   lib.compute[0] = (brim_nvml_process){.pid = 99999, .used_bytes = GIB};
@@ -238,7 +238,7 @@ static void test_failures(void **state) {
   assert_ok(brim_gpu_read_processes(m, UUID, &list, &count));
   assert_int_equal(count, 1);
   brim_free(list);
-  // out of memory at every allocation
+  // each allocation fails in turn
   for (uint64_t n = 1; n < 5; n++) {
     brim_alloc_fail_nth(n, 0);
     brim_status status = brim_gpu_read_processes(m, UUID, &list, &count);
@@ -248,7 +248,7 @@ static void test_failures(void **state) {
     brim_free(list);
   }
   brim_gpu_monitor_close(m);
-  // a library that does not start
+  // a library whose init fails
   memset(&lib, 0, sizeof lib);
   lib.init_code = BRIM_NVML_DRIVER_NOT_LOADED;
   assert_status(brim_gpu_monitor_open_api(&api, "", &m), BRIM_EUNSUPPORTED);
@@ -256,7 +256,7 @@ static void test_failures(void **state) {
   assert_int_equal(lib.shutdowns, 0);
 }
 
-// A driver too old for everything but the required calls.
+// A driver so old that it has only the required calls.
 static void test_missing_calls(void **state) {
   (void)state;
   const brim_nvml_api bare = {.init = fake_init, .shutdown = fake_shutdown, .by_uuid = fake_uuid};
@@ -371,7 +371,7 @@ static void test_the_real_library(void **state) {
   brim_gpu_monitor_close(m);
 }
 
-// The first GPU's id, by calls of NVML that nothing else needs.
+// The first GPU's id, by NVML calls that only this test needs.
 static bool first_gpu(char *uuid, unsigned size) {
   static const char *const names[] = {"libnvidia-ml.so.1", NULL};
   int (*by_index)(unsigned, void **) = NULL;

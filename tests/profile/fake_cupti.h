@@ -1,5 +1,5 @@
-// A CUPTI of the tests' own: records are queued by hand and handed out at a flush, in buffers of the
-// size and order that a test asks for, with an error code for any call. One per test program.
+// A fake CUPTI: tests queue records, and a flush hands them out, in buffers of the size and order that a test asks for,
+// with an error code for any call. One per test program.
 #ifndef BRIM_TESTS_PROFILE_FAKE_CUPTI_H_
 #define BRIM_TESTS_PROFILE_FAKE_CUPTI_H_
 
@@ -26,17 +26,17 @@ typedef enum fake_call {
 enum { FAKE_RECORDS = 4096, FAKE_RECORD_BYTES = 216, FAKE_KINDS = 64 };
 
 typedef struct fake_record {
-  size_t size;  // as long as the library's own
+  size_t size;  // the same size as the library's own record
   uint8_t bytes[FAKE_RECORD_BYTES];
 } fake_record;
 
 static struct {
   uint32_t version;
   uint64_t now;
-  int code[FAKE_CALLS];   // what a call answers; 0 = success
-  int skip[FAKE_CALLS];   // so many calls go well first
-  int calls[FAKE_CALLS];  // so many there were
-  const char *other;      // which tool is in the way, for the second way of subscribing
+  int code[FAKE_CALLS];   // status of a call; 0 = success
+  int skip[FAKE_CALLS];   // this many calls succeed first
+  int calls[FAKE_CALLS];  // calls so far
+  const char *other;      // name of the tool that holds the subscription, for the newer call
   bool subscribed;
   bool enabled[FAKE_KINDS];
   size_t pool_limit, dropped;
@@ -44,9 +44,9 @@ static struct {
   brim_cupti_complete complete;
   fake_record records[FAKE_RECORDS];
   size_t count;
-  size_t per_buffer;  // records in a buffer; 0 = all in one
-  bool backwards;     // buffers come last first
-  bool threads;       // each buffer comes on a thread of its own
+  size_t per_buffer;  // records per buffer; 0 = all in one
+  bool backwards;     // buffers arrive in reverse order
+  bool threads;       // each buffer arrives on its own thread
   bool incomplete;    // the last buffer ends in a record without a kind
 } fake;
 
@@ -64,7 +64,7 @@ static inline int fake_answer(fake_call call) {
 static inline fake_record *fake_add(int32_t kind, size_t size) {
   assert_true(fake.count < FAKE_RECORDS);
   fake_record *r = &fake.records[fake.count++];
-  memset(r->bytes, 0xa5, sizeof r->bytes);  // what is not a leading field is noise
+  memset(r->bytes, 0xa5, sizeof r->bytes);  // bytes behind the leading fields are noise
   memcpy(r->bytes, &kind, sizeof kind);
   r->size = size;
   return r;
@@ -273,7 +273,7 @@ static inline int fake_timestamp(uint64_t *ns) {
   return fake_answer(FAKE_TIMESTAMP);
 }
 
-// Everything as new, at time 1000.
+// Resets everything; the time is 1000.
 static inline brim_cupti_api fake_reset(void) {
   memset(&fake, 0, sizeof fake);
   fake.version = 130001;

@@ -1,5 +1,5 @@
-// Event files against published checksums and bytes, and read back by a reader of their own; given a
-// folder it writes one there for read_events.py.
+// Event files against published checksums and bytes, and read back by an independent reader. With a folder as argument
+// it writes one there for read_events.py.
 #include <math.h>
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ static uint64_t varint(const unsigned char **p) {
   return v;
 }
 
-// Bit by bit, from the polynomial: not how it is written.
+// Bit by bit from the polynomial, unlike the tested code.
 static uint32_t slow_crc(const unsigned char *p, size_t n) {
   uint32_t crc = ~0u;
   for (size_t i = 0; i < n; i++) {
@@ -205,11 +205,11 @@ static void test_written_and_read(void **state) {
   assert_ok(brim_tensorboard_open("plain", 0, 0, &t));
   reading r;
   read_folder("plain", &r);
-  assert_int_equal(r.files, 0);  // a run that has nothing to say leaves no file
+  assert_int_equal(r.files, 0);  // a run without scalars leaves no file
   assert_ok(brim_tensorboard_scalar(t, "loss", 5, (double)NAN));
   assert_ok(brim_tensorboard_scalar(t, "loss", (int64_t)1 << 40, 0.25));
   assert_ok(brim_tensorboard_flush(t));
-  read_folder("plain", &r);  // while it is open: what a live reader sees
+  read_folder("plain", &r);  // while it is open, as a live reader sees it
   assert_int_equal(r.count, 2);
   assert_true(isnan(r.items[0].value));
   assert_int_equal(r.items[1].step, (int64_t)1 << 40);
@@ -219,7 +219,7 @@ static void test_written_and_read(void **state) {
   assert_steps("steps", 1000, 1, 0);
 }
 
-// Steps after the checkpoint are there once, and a reader that saw them is notified.
+// Steps after the checkpoint appear once, and a reader that saw them is notified.
 static void test_resumed(void **state) {
   (void)state;
   fresh("cut");
@@ -232,7 +232,7 @@ static void test_resumed(void **state) {
   // nothing to drop: the last file continues
   write_steps("cut", 1000, 0, 1100, 1200);
   assert_steps("cut", 1200, 2, 1);
-  // from the start: the files of before go
+  // from the start: earlier files are removed
   write_steps("cut", 0, 0, 100, 300);
   assert_steps("cut", 300, 1, 1);
 }
@@ -259,7 +259,7 @@ static void test_torn_tail(void **state) {
   assert_steps("torn", 500, 1, 0);
 }
 
-// Files of others in the folder are not ours to cut.
+// Files of other programs in the folder are not truncated.
 static void test_files_of_others_stay(void **state) {
   (void)state;
   fresh("others");
@@ -284,7 +284,7 @@ static void test_rotation(void **state) {
   read_folder("many", &r);
   assert_true(r.files > files);
   assert_steps("many", 1500, r.files, 0);
-  write_steps("many", 250, 300, 300, 1200);  // whole files go
+  write_steps("many", 250, 300, 300, 1200);  // removes whole files
   read_folder("many", &r);
   assert_steps("many", 1200, r.files, 1);
 }

@@ -88,7 +88,7 @@ static void same_summary(const brim_stats_summary *a, const brim_stats_summary *
   assert_true(a->ci_low == b->ci_low && a->ci_high == b->ci_high);
 }
 
-// Through text, as a file would hold it.
+// Writes a record as JSON text and reads it back, as through a file.
 static void through_text(const brim_result *from, brim_result *to) {
   json_t *json, *again;
   char *text;
@@ -163,8 +163,8 @@ static void reads_as(const brim_result *r, const char *language, const char *tex
   brim_str_deinit(&out);
 }
 
-// A record has the English of a finding in every writer's language, and what makes the sentence in other languages.
-// Where the two disagree the text stands; old records have it alone.
+// A record has a finding's English text in every language of its writer, and the parts that make the sentence in other
+// languages. If the two disagree the text counts; old records have only the text.
 static void test_findings_in_every_language(void **state) {
   (void)state;
   static const char english[] = "waiting for data takes 40 % of a step";
@@ -195,7 +195,7 @@ static void test_findings_in_every_language(void **state) {
       json_string_value(json_object_get(json_object_get(json, "sharing"), "processes")),
       "another container's process (pid 7)");
   brim_result_deinit(&b);
-  // for pages, whose reader chooses the language; what a sender wrote there is dropped
+  // pages have the parts, because their reader chooses the language; parts that a sender wrote there are dropped
   json_t *page = json_deep_copy(finding_of(json));
   json_object_set_new(page, "ko", json_string("forged"));
   assert_ok(brim_finding_add_language(page, brim_msg_catalogue_of("ko")));
@@ -209,7 +209,7 @@ static void test_findings_in_every_language(void **state) {
   assert_ok(brim_result_from_json(json, "x", 1, &b));
   reads_as(&b, "ko", "edited", korean_remedy);
   brim_result_deinit(&b);
-  // a message of another version has no translation; a value is text whatever it holds
+  // a message of another version has no translation; a value stays text, whatever it contains
   json_object_set_new(finding_of(json), "text", json_string("5 %s of it %n"));
   json_object_set_new(finding_of(json), "text_words",
                       json_string("\x01%.0f %%s of it %s\x02"
@@ -228,7 +228,7 @@ static void test_findings_in_every_language(void **state) {
   brim_result_deinit(&a);
 }
 
-// A record says what it is and by which brim; one that says nothing is a trial of this version.
+// A record names its kind and its version of brim. One without these is a trial of this version.
 static void test_kind_and_version(void **state) {
   (void)state;
   brim_result a, b;
@@ -292,7 +292,7 @@ static void test_text_that_is_cut(void **state) {
   brim_result a, b;
   json_t *json;
   brim_result_init(&a);
-  a.host[0] = (char)0xED;  // half a character: written as '?', not refused
+  a.host[0] = (char)0xED;  // half a character: written as '?'
   assert_ok(brim_result_to_json(&a, &json));
   assert_string_equal(json_string_value(json_object_get(json_object_get(json, "where"), "host")),
                       "?");
@@ -401,21 +401,22 @@ static void test_broken_files(void **state) {
   brim_free(read);
 }
 
-// A run that was killed while it wrote a line: what is whole is read, if one asks for that.
+// A writer was killed in the middle of a line: a caller may ask for the complete lines.
 static void test_torn_file(void **state) {
   (void)state;
   static const char good[] = "{\"schema\":\"brim.result/1\"}";
   static const struct {
-    const char *end;  // behind two good lines
+    const char *end;  // appended to two good lines
     bool torn;
     size_t count;
     brim_status status;
   } rows[] = {{"", false, 2, BRIM_OK},
               {"{\"schema\":\"brim.res", true, 2, BRIM_OK},
               {"{", true, 2, BRIM_OK},
-              {"{\"schema\":\"brim.result/1\"}", false, 3, BRIM_OK},  // all but its newline
+              // complete except for the newline
+              {"{\"schema\":\"brim.result/1\"}", false, 3, BRIM_OK},
               {"  ", false, 2, BRIM_OK},
-              {"{\"schema\":\n", false, 0, BRIM_EPARSE},  // was written so
+              {"{\"schema\":\n", false, 0, BRIM_EPARSE},  // a complete line, but broken JSON
               {"{\"schema\":\"other\"}", false, 0, BRIM_EPARSE}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     char text[256];
@@ -434,7 +435,7 @@ static void test_torn_file(void **state) {
   }
 }
 
-// Every allocation of a write and a read fails once: an error each time, nothing left behind.
+// Each allocation of a write and a read fails once: an error each time, and nothing is left behind.
 static void test_out_of_memory(void **state) {
   (void)state;
   brim_result a, *read;
@@ -465,7 +466,7 @@ static void test_out_of_memory(void **state) {
   fail_msg("still failing after 5000 allocations");
 }
 
-// Every class has a name of its own that leads back to it, and a rule for retries.
+// Every failure class has its own name, found again by it, and a rule for retries.
 static void test_classes_of_failure(void **state) {
   (void)state;
   for (int i = 0; i < BRIM_FAILURE_COUNT; i++) {

@@ -1,5 +1,5 @@
-// Curves out of logs: which rows they are of, logs that are cut, damaged, rotated or taken back, and long
-// ones, of which the extremes have to stay.
+// Curves from logs: the rows they take, logs that are cut, damaged, rotated or taken back, and long ones, where the
+// extremes have to stay.
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -85,7 +85,7 @@ static void test_rows(void **state) {
   check_steps(&c.list[1], (int64_t[]){2}, 1);
   assert_true(isnan(c.list[1].baseline));
   brim_curves_deinit(&c);
-  // what is shown above 0 alone
+  // shown only above 0
   write_log("log.jsonl",
             "{\"event\":\"epoch\",\"step\":2,\"eval_lost\":0}\n"
             "{\"event\":\"epoch\",\"step\":3,\"eval_lost\":1}\n");
@@ -108,7 +108,7 @@ static void test_none(void **state) {
   read_log(3, &c);
   assert_int_equal(c.count, 0);
   brim_curves_deinit(&c);
-  // no evaluation: what training has
+  // no evaluation: the training's rows
   write_log("log.jsonl",
             "{\"event\":\"epoch\",\"step\":2,\"train_score\":4,\"baseline_score\":1}\n");
   read_log(3, &c);
@@ -117,7 +117,7 @@ static void test_none(void **state) {
   brim_curves_deinit(&c);
 }
 
-// A line that is torn, no JSON, of another form or with impossible numbers is skipped; the others stay.
+// A line that is torn, no JSON, of another form or with impossible numbers is skipped; the others count.
 static void test_damaged(void **state) {
   (void)state;
   static const char bad[] =
@@ -166,7 +166,7 @@ static void put_line(brim_str *text, int64_t step, double value) {
                   (long long)step, value);
 }
 
-// Files in their order; a run that began again at an earlier step replaces what followed.
+// Files in order; a run that restarted at an earlier step replaces the later rows.
 static void test_rotated_and_taken_back(void **state) {
   (void)state;
   brim_str text;
@@ -188,7 +188,7 @@ static void test_rotated_and_taken_back(void **state) {
   check_steps(&c.list[0], (int64_t[]){2, 4, 6, 7}, 4);
   assert_true(c.list[0].points[2].value == -1);
   brim_curves_deinit(&c);
-  put_line(&text, 1, 9);  // from the beginning
+  put_line(&text, 1, 9);  // from the beginning again
   write_log("log.2.jsonl", text.data);
   read_log(8, &c);
   check_steps(&c.list[0], (int64_t[]){1}, 1);
@@ -205,7 +205,7 @@ static bool has_point(const brim_curve *c, int64_t step, double value) {
 
 static double wave(int64_t i) { return sin((double)i * 0.01); }
 
-// Few points are left, each of the log, in order: the first, the last, the marked one and the extremes.
+// Thinning keeps few points, all from the log and in order: the first, the last, the marked one and the extremes.
 static void test_long(void **state) {
   (void)state;
   enum { LINES = 40000, HIGH = 12345, LOW = 30001, MARKED = 7777, AGAIN = 20000 };
@@ -239,7 +239,7 @@ static void test_long(void **state) {
   brim_str_deinit(&text);
 }
 
-// Without memory: a status, and nothing is left behind.
+// Each allocation fails: a status, and nothing is left behind.
 static void test_memory(void **state) {
   (void)state;
   brim_str text;

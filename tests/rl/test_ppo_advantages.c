@@ -42,7 +42,8 @@ static rollout rollout_make(int32_t steps, int32_t envs, int32_t agents, int32_t
     if (u > 0.97) r.end[i] = BRIM_ENV_DIVERGED;
     if (u > 0.5 && u < 0.6) {
       r.end[i] = BRIM_ENV_TRUNCATED;
-      if (used[env] < FINALS) r.final[i] = used[env]++;  // the others have no value behind them
+      // episodes beyond these have no value of a final state
+      if (used[env] < FINALS) r.final[i] = used[env]++;
     }
   }
   return r;
@@ -116,7 +117,7 @@ static double value_of(const rollout *r, const setting *s, int64_t state, int64_
   return s->norm && s->has.weight > 0 ? x * (double)s->has.std + (double)s->has.mean : x;
 }
 
-// Advantages by their definition: a sum over all later steps of the episode, not a recursion.
+// Advantages by definition: a sum over all later steps of the episode, not a recursion.
 static double advantage_of(const rollout *r, const setting *s, int64_t t, int64_t column) {
   const int64_t steps = r->shape.steps, envs = r->shape.envs, env = column / r->shape.rewards;
   double sum = 0, weight = 1;
@@ -173,7 +174,7 @@ static void test_reference(void **state) {
   }
 }
 
-// Worked out by hand: two steps, gamma = lambda = 1/2, values 1 and 2, then 4; 8 in the final state.
+// Computed by hand: two steps, gamma = lambda = 1/2, values 1 and 2, then 4; 8 in the final state.
 static void test_ends_by_hand(void **state) {
   static const struct {
     int8_t end[2];
@@ -239,7 +240,7 @@ static void test_moments(void **state) {
   rollout_free(&r);
 }
 
-// Rewards that do not vary leave nothing to normalise by.
+// Constant rewards have no spread to normalise by.
 static void test_equal_advantages(void **state) {
   rollout r = rollout_make(1, 200, 1, 1);
   for (int64_t i = 0; i < r.states; i++) r.outputs[i] = 0;
@@ -249,7 +250,7 @@ static void test_equal_advantages(void **state) {
     result got = estimate(p, &r, &s);
     assert_true(got.moments.scale == 0.0f);
     assert_close(got.moments.adv_mean, (double)0.1f, 1e-9);
-    assert_close(got.norm.std, 0.01, 1e-9);  // the least
+    assert_close(got.norm.std, 0.01, 1e-9);  // the smallest allowed
     result_free(&got);
   }
   rollout_free(&r);
@@ -265,7 +266,7 @@ static void test_value_norm(void **state) {
       rollout r = rollout_make(7, 29, 1, 1);
       for (int64_t i = 0; i < r.numbers; i++) r.reward[i] += (float)(k * k);
       result got = estimate(p, &r, &s);
-      check_against_reference(&r, &s, &got);  // with the statistics from before
+      check_against_reference(&r, &s, &got);  // with the earlier statistics
       means[k] = squares[k] = 0;
       for (int64_t i = 0; i < r.numbers; i++) {
         means[k] += (double)got.ret[i] / (double)r.numbers;
@@ -283,7 +284,7 @@ static void test_value_norm(void **state) {
       assert_close(got.norm.mean, mean, 1e-6 * (1 + fabs(mean)));
       assert_close(got.norm.std, std, 1e-6 * std);
       assert_close(got.norm.inverse, 1 / std, 1e-6 / std);
-      if (k == 0) assert_close(got.norm.mean, means[0], 1e-6);  // no trace of the zeros
+      if (k == 0) assert_close(got.norm.mean, means[0], 1e-6);  // the initial zeros leave no trace
       s.has = got.norm;
       result_free(&got);
       rollout_free(&r);
@@ -314,7 +315,7 @@ static void test_bad_values(void **state) {
   rollout_free(&r);
 }
 
-// Any number of threads, and CUDA.
+// Any number of threads, and CUDA, give the same bits.
 static void test_places_agree(void **state) {
   static const int32_t shapes[][4] = {{5, 700, 3, 1}, {21, 300, 4, 4}, {64, 129, 1, 1}};
   for (int i = 0; i < 3; i++) {
@@ -355,7 +356,8 @@ static void test_shapes_are_checked(void **state) {
     const brim_ppo_shape shape = {.steps = 4, .envs = 4, .agents = 1, .act = 5, .rewards = 1};
     float outputs[20] = {0};
     brim_ppo_advantages w = {.values = ppo_give_tensor(p, BRIM_F32, 19, 1, outputs)};
-    assert_status(p->table->advantages(&p->where, &shape, &w), BRIM_EINVAL);  // no state T
+    // the outputs lack state T
+    assert_status(p->table->advantages(&p->where, &shape, &w), BRIM_EINVAL);
     w.values = ppo_give_tensor(p, BRIM_F32, 20, 1, outputs);
     w.beta = 1;
     assert_status(p->table->advantages(&p->where, &shape, &w), BRIM_EINVAL);

@@ -1,5 +1,5 @@
-// Losses and gradients of PPO against a reference in double precision and its finite differences, on both
-// sides of every clip; masks, padding, scales; and the order of rows between actor, critic and rollout.
+// Losses and gradients of PPO against a reference in double precision and its finite differences, on both sides of
+// every clip; masks, padding, scales; and the order of rows between actor, critic and rollout.
 #include "ppo_test.h"
 
 enum { STEPS = 5, ENVS = 7, AGENTS = 3, ROWS = STEPS * ENVS, BATCH = 16, VALID = 13, MAX_ACT = 64 };
@@ -42,7 +42,7 @@ static brim_ppo_net net_of(ppo_place *p, const scene *s, int64_t rows, int64_t w
                         .state = ppo_give(p, state, BRIM_STATE_COUNT * sizeof(double))};
 }
 
-// Twice, with metrics that begin at 1: they are added to.
+// Runs twice, with metrics that begin at 1, because losses add to them.
 static void run(ppo_place *p, const scene *s, outcome *out) {
   const brim_ppo_shape shape = shape_of(s);
   const size_t per_agent = sizeof s->logp, per_reward = (size_t)(ROWS * s->rewards) * 4;
@@ -157,7 +157,7 @@ static double scale_of(const double *state) {
   return state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE];
 }
 
-// The error of a gradient that is rounded to its type.
+// The rounding error of a gradient in its type.
 static double within(const scene *s, double want, double scale) {
   const double unit = s->type == BRIM_F32 ? 2e-6 : s->type == BRIM_BF16 ? 4e-3 : 6e-4;
   return unit * fabs(want) + 5e-6 * scale + (s->type == BRIM_F16 ? 3e-8 : 0);
@@ -227,8 +227,8 @@ static void log_probabilities(const scene *s, int64_t row, double *out) {
   log_softmax(x, s->act, mask_of(s, row), out);
 }
 
-// Rows of the rollout that the minibatch does not name are NaN, and so is padding. Ratios and values are
-// put well to either side of every clip: finite differences have no meaning on an edge.
+// Rows of the rollout outside of the minibatch are NaN, and so is padding. Ratios and values are well to either side of
+// every clip, because finite differences mean nothing on an edge.
 static void scene_fill(scene *s, uint64_t n) {
   static const double ratios[] = {0.5, 0.93, 1.08, 1.6, 0.72, 1.31};
   static const double moves[] = {-0.5, -0.1, 0.12, 0.4}, errors[] = {-3.2, -0.7, 0.55, 2.9};
@@ -307,7 +307,7 @@ static void test_reference(void **state) {
   }
 }
 
-// Each setting on its own and all of them together.
+// Each setting alone, and all of them together.
 static void test_settings(void **state) {
   EACH_PPO_PLACE(p) {
     for (int i = 0; i < 64; i++) {
@@ -315,7 +315,7 @@ static void test_settings(void **state) {
       s.masked = i & 2;
       s.has_norm = i & 4;
       s.has_moments = i & 8;
-      if (i & 16) s.huber = 1.5f;  // errors lie on both sides of it
+      if (i & 16) s.huber = 1.5f;  // errors are on both sides of it
       if (i & 32) {
         s.width += 3;  // columns that are not read
         s.critic_width += 2;
@@ -339,8 +339,8 @@ static void test_scales(void **state) {
   }
 }
 
-// Both sides of the clip, by hand: a gradient where the objective pulls the ratio back, none where it is
-// pushed further out.
+// Both sides of the clip, by hand: a gradient where the objective pulls the ratio back, none where it pushes the ratio
+// further out.
 static void test_clip_sides(void **state) {
   static const struct {
     double ratio;
@@ -376,8 +376,8 @@ static void test_clip_sides(void **state) {
   }
 }
 
-// No action, a masked action: counted, gradient 0. Outputs or advantages that are no numbers: counted, and
-// the gradient says so, for the step to be skipped.
+// No action or a masked action: counted, with gradient 0. NaN outputs or advantages: counted, and the gradient is NaN
+// so that the step is skipped.
 static void test_bad_rows(void **state) {
   EACH_PPO_PLACE(p) {
     static outcome got, good;
@@ -392,7 +392,7 @@ static void test_bad_rows(void **state) {
     s.actor[7 * 5 + 2] = INFINITY;
     s.adv[s.rows[8 / AGENTS] * AGENTS + 8 % AGENTS] = NAN;
     s.mask[10] = 31;
-    s.actor[10 * 5] = 3e38f;  // each is a number, their difference is none
+    s.actor[10 * 5] = 3e38f;  // each is finite, their difference is not
     s.actor[10 * 5 + 1] = -3e38f;
     s.critic[2 * AGENTS + 1] = NAN;
     run(p, &s, &got);

@@ -1,6 +1,6 @@
-// One iteration from actions to losses with networks that are plain functions of (step, env, agent): the
-// orders of rollout, actor and critic have to agree, or ratios are not 1 and old values are not the
-// critic's. Large enough for several chunks, with the same bits in every place.
+// One iteration from actions to losses with networks that are plain functions of (step, env, agent). The orders of
+// rollout, actor and critic have to agree, or ratios are not 1 and old values are not the critic's. Large enough for
+// several chunks, with the same bits on every device.
 #include "ppo_test.h"
 
 enum {
@@ -115,7 +115,7 @@ static void estimate(ppo_place *p, const memory *m) {
   for (int64_t i = 0; i < ROWS; i++) {
     end[i] = i % 23 == 5 ? BRIM_ENV_TERMINATED : BRIM_ENV_RUNNING;
     final[i] = -1;
-    if (i / ENVS != i % ENVS % STEPS) continue;  // each environment is cut off once
+    if (i / ENVS != i % ENVS % STEPS) continue;  // each environment is truncated once
     end[i] = BRIM_ENV_TRUNCATED;
     final[i] = 0;
   }
@@ -147,7 +147,8 @@ static brim_ppo_net net_make(ppo_place *p, int64_t rows, int64_t width, const fl
                         .state = ppo_give(p, state, sizeof state)};
 }
 
-// The critic outputs what is normalised by the new statistics: its values are the old ones.
+// Learns from a minibatch. The critic's outputs are normalised with the new statistics, so its values equal the old
+// ones.
 static void learn(ppo_place *p, const memory *m, mix how, int64_t first, iteration *out) {
   static float actor[BATCH * AGENTS * ACT], critic[BATCH * AGENTS];
   static uint64_t mask[BATCH * AGENTS];
@@ -240,7 +241,7 @@ static void test_orders_agree(void **state) {
   }
 }
 
-// The test above notices a network in another order.
+// The test above detects a network in another order.
 static void test_orders_that_disagree(void **state) {
   static iteration it;
   EACH_PPO_PLACE(p) {

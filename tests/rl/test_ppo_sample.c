@@ -1,5 +1,5 @@
-// Actions drawn from an actor's outputs: how often, what never, log probabilities, bad rows; and the
-// exponential and logarithm beneath.
+// Actions drawn from an actor's outputs: frequencies, actions that are never drawn, log probabilities, bad rows; and
+// the exponential and logarithm below them.
 #include "ppo_test.h"
 
 typedef struct drawn {
@@ -58,7 +58,7 @@ static void drawn_free(drawn *d) {
   free(d->logp);
 }
 
-// log softmax over what is allowed, in double.
+// log softmax over the allowed actions, in double.
 static void log_softmax(const float *x, int32_t act, uint64_t mask, double *out) {
   double top = -INFINITY, sum = 0;
   for (int32_t a = 0; a < act; a++) {
@@ -91,7 +91,7 @@ static void test_exp_and_log(void **state) {
   assert_true(isfinite(brim_hd_exp(88.7f)) && isnan(brim_hd_exp(NAN)));
   worst = 0;
   for (int i = 0; i < 400000; i++) {
-    // the sums of up to 64 exponentials, and all of the range
+    // the sums of up to 64 exponentials, and the whole range
     const float x = i % 2 ? 1.0f + (float)i * 1.6e-4f
                           : ldexpf(1.0f + (float)ppo_uniform((uint64_t)i), i % 250 - 125);
     const double want = log((double)x);
@@ -106,7 +106,7 @@ static void test_exp_and_log(void **state) {
 static void test_frequencies(void **state) {
   enum { ROWS = 40000, ACT = 6 };
   static const float logits[ACT] = {0.3f, -1.2f, 9.0f, 1.7f, 0.0f, -2.5f};
-  const uint64_t allowed = 0x3b;  // not 2, the most probable
+  const uint64_t allowed = 0x3b;  // without 2, the most probable
   static float outputs[ROWS * ACT];
   static uint64_t mask[ROWS];
   for (int i = 0; i < ROWS; i++) {
@@ -142,7 +142,7 @@ static void test_frequencies(void **state) {
   }
 }
 
-// Draws of other steps, rows, seeds and streams have nothing to do with each other.
+// Draws of different steps, rows, seeds and streams are independent.
 static void test_draws_are_independent(void **state) {
   enum { ROWS = 4000, ACT = 4 };
   static float outputs[ROWS * ACT];
@@ -170,7 +170,7 @@ static void test_draws_are_independent(void **state) {
   }
 }
 
-// Step t of clock c draws what step 0 of clock c + t does.
+// Step t of clock c draws the same as step 0 of clock c + t.
 static void test_clock_and_step_add_up(void **state) {
   enum { ROWS = 500, ACT = 5 };
   float outputs[ROWS * ACT] = {0};
@@ -186,8 +186,8 @@ static void test_clock_and_step_add_up(void **state) {
   }
 }
 
-// All types, widths with columns behind the actions, masks; and the same bits in every place and for
-// every way to cut the rows.
+// All types, widths with columns behind the actions, masks; and the same bits on every device and for every division of
+// the rows.
 static void test_places_agree(void **state) {
   static const brim_dtype types[] = {BRIM_F32, BRIM_BF16, BRIM_F16};
   static const int32_t sizes[][2] = {{1, 1}, {2, 2}, {5, 5}, {5, 8}, {9, 9}, {18, 18}, {64, 64}};
@@ -263,7 +263,7 @@ static void test_bad_rows(void **state) {
   enum { ACT = 3 };
   const float outputs[][ACT] = {{0, 0, 0},         {NAN, 0, 0}, {0, INFINITY, 0},
                                 {0, -INFINITY, 0}, {0, NAN, 0}, {1e30f, -1e30f, 0}};
-  const uint64_t mask[] = {0, 7, 7, 7, 5, 7};  // the fifth has its NaN where nothing is allowed
+  const uint64_t mask[] = {0, 7, 7, 7, 5, 7};  // row 4 has its NaN in a forbidden action
   EACH_PPO_PLACE(p) {
     question q = {.rows = 6, .width = ACT, .act = ACT, .outputs = outputs[0], .mask = mask};
     drawn d = draw(p, &q);
@@ -298,10 +298,10 @@ static void test_shapes_are_checked(void **state) {
     assert_status(p->table->scratch(&bad, &bytes), BRIM_EINVAL);
     const float outputs[10] = {0};
     brim_ppo_sample w = {.outputs = ppo_give_tensor(p, BRIM_F32, 2, 5, outputs), .rows = 3};
-    assert_status(p->table->sample(&p->where, &good, &w), BRIM_EINVAL);  // more than there are
+    assert_status(p->table->sample(&p->where, &good, &w), BRIM_EINVAL);  // more rows than there are
     w.rows = 2;
     w.first = 7;
-    assert_status(p->table->sample(&p->where, &good, &w), BRIM_EINVAL);  // past the step's
+    assert_status(p->table->sample(&p->where, &good, &w), BRIM_EINVAL);  // beyond the step's rows
     w.first = 0;
     w.outputs.dim[1] = 4;
     assert_status(p->table->sample(&p->where, &good, &w), BRIM_EINVAL);  // too few columns

@@ -1,11 +1,11 @@
-// Rollouts and the update of ARS: the same bits however directions are cut into chunks, threads or
-// runs; the update and the filter against plain computations; starts, ends and what is no number.
-// Every test runs on the CPU, and again on CUDA where there is a GPU.
+// Rollouts and the update of ARS: the same bits for every division of directions into chunks and threads, and in every
+// run; the update and the filter against plain computations; starts, ends and NaN. Every test runs on the CPU, and
+// again on CUDA if there is a GPU.
 #include "rollout_test.h"
 
 #include "env/quadruped/quadruped_episode.h"
 
-// Everything a few iterations leave behind.
+// All results of a few iterations.
 typedef struct snapshot {
   float theta[40 * BRIM_QUADRUPED_OBS * 4], returns[64], normal[2 * BRIM_QUADRUPED_OBS];
   double filter[FILTER];
@@ -48,7 +48,7 @@ static void same_for_every_chunk(void **state) {
         learn(g, &shape, 3, i ? &other : &first);
         if (i) assert_memory_equal(&first, &other, sizeof first);
       }
-      // And once more, from a block that held another run.
+      // Repeats them, in a block that held another run.
       learn(g, &shape, 3, &other);
       assert_memory_equal(&first, &other, sizeof first);
       assert_int_equal(first.update.skipped, 0);
@@ -57,8 +57,8 @@ static void same_for_every_chunk(void **state) {
   }
 }
 
-// Several parts to a sign, an odd number of them and the last one not full; parts smaller than a warp;
-// chunks that do not divide the directions; rollouts of one episode.
+// Several parts for each sign, an odd number of them, the last one not full; parts smaller than a warp; chunks that do
+// not divide the directions; rollouts of one episode.
 static void same_for_every_chunk_of_parts(void **state) {
   static const struct {
     int32_t envs, dirs, chunks[3], once;
@@ -102,7 +102,7 @@ static void same_for_every_number_of_threads(void **state) {
   ground *g = &((places *)*state)->at[0];
   static snapshot first, other;
   brim_rollout_shape shape = small_shape();
-  // More than one part to a sign, the last one not full.
+  // More than one part for each sign, the last one not full.
   shape.num_envs = 2 * (BRIM_ROLLOUT_PART + 7);
   shape.num_dirs = shape.dir_chunk = 3;
   for (int threads = 1; threads <= 4; threads++) {
@@ -111,7 +111,7 @@ static void same_for_every_number_of_threads(void **state) {
     if (threads > 1) assert_memory_equal(&first, &other, sizeof first);
   }
   g->where.threads = 2;
-  // The caller's threads.
+  // With the caller's threads.
   assert_ok(brim_pool_create(3, &g->where.pool));
   learn(g, &shape, 2, &other);
   assert_memory_equal(&first, &other, sizeof first);
@@ -227,7 +227,7 @@ static void check_update(ground *g, const float *returns, int top) {
 }
 
 static void update_is_the_papers(void **state) {
-  // Dirs 1 and 4 are equally good: the first of them is kept.
+  // Directions 1 and 4 are equally good: the first of them is kept.
   static const float returns[12] = {1, 2, -3, 9, 5, 4, 0.5f, 0.25f, 9, 1, 7, -20};
   float bad[12];
   memcpy(bad, returns, sizeof bad);

@@ -1,5 +1,5 @@
-// The limits of rollouts: one episode to an environment, states that no body reaches, policies around the
-// shared memory that a GPU's block has by default, and policies that it cannot hold.
+// The limits of rollouts: one episode per environment, states that no body reaches, policies around the default shared
+// memory of a GPU's block, and policies that do not fit it.
 #define BRIM_QUADRUPED_TASK
 #include "rollout_test.h"
 
@@ -9,7 +9,7 @@
 
 //---------------------------------- one episode each ----------------------------------
 
-// Pushes that fell most of them, each at its own time.
+// Pushes that overturn most robots, each at its own time.
 static brim_rollout_shape falling_shape(void) {
   brim_rollout_shape s = small_shape();
   robot_set(&s, push_speed, 9);
@@ -25,8 +25,8 @@ static void get_tally(ground *g, brim_rollout_tally t[4]) {
   ground_get(g, g->at.tally, t, 4 * sizeof *t);
 }
 
-// Random numbers do not depend on episode_length: a longer rollout has as many steps more as there are
-// environments still in their episode.
+// Random numbers do not depend on episode_length: a longer rollout adds only the steps of environments that are still
+// in their episode.
 static void once_counts_first_episodes(void **state) {
   EACH_PLACE(g) {
     brim_rollout_tally before[4] = {{0}}, t[4];
@@ -51,7 +51,7 @@ static void once_counts_first_episodes(void **state) {
     double count;
     ground_get(g, g->at.filter, &count, sizeof count);
     assert_true(count == (double)(t[0].steps + t[1].steps + t[2].steps + t[3].steps));
-    // Without: all steps, and second episodes.
+    // With restarts: all steps, and second episodes.
     shape.episode_length = 40;
     shape.once = 0;
     ground_prepare(g, &shape);
@@ -62,7 +62,7 @@ static void once_counts_first_episodes(void **state) {
   }
 }
 
-// The CPU's evaluation of the very episodes that training starts with.
+// The CPU's evaluation of exactly the episodes that training starts with.
 static void once_is_the_first_episode(void **state) {
   ground *g = &((places *)*state)->at[0];
   brim_rollout_shape shape = falling_shape();
@@ -191,8 +191,8 @@ static void what_no_body_reaches_is_diverged(void **state) {
   }
 }
 
-// Steps of 0.1 s are too long for this body: it blows up. What that earns or shows must not outweigh
-// all there is else.
+// Steps of 0.1 s are too long for this body: its state diverges. Its rewards and observations must not outweigh all
+// others.
 static brim_rollout_shape long_steps(void) {
   brim_rollout_shape shape = small_shape();
   robot_defaults(&shape, BRIM_QUADRUPED_WALK);
@@ -268,7 +268,7 @@ static void run_size(ground *g, int32_t hidden, int32_t filter) {
   assert_true(isfinite(returns[0]) && isfinite(returns[1]) && returns[0] != returns[1]);
 }
 
-// 48 KiB of shared memory end within these, with a filter and without.
+// The default 48 KiB of shared memory end within these sizes, with a filter and without.
 static void sizes_around_a_blocks_memory(void **state) {
   EACH_PLACE(g) {
     for (int32_t filter = 0; filter < 2; filter++) {
@@ -314,7 +314,7 @@ static void policies_a_block_cannot_hold(void **state) {
   // a linear policy that is too large does not fit: there is no smaller one
   assert_true(brim_rollout_block_bytes(wide, NORMAL, 0) > 227 * KIB);
   assert_int_equal(brim_rollout_block_hidden(wide, NORMAL, 0, 227 * KIB), -1);
-  // of a hidden layer the most units that fit, and one more does not
+  // the largest hidden layer that fits; one more unit does not
   const int32_t most = brim_rollout_block_hidden(mlp, NORMAL, 1, 8 * KIB);
   assert_true(most > 0 && most < mlp.hidden);
   mlp.hidden = most;
@@ -322,7 +322,7 @@ static void policies_a_block_cannot_hold(void **state) {
   mlp.hidden = most + 1;
   assert_true(brim_rollout_block_bytes(mlp, NORMAL, 1) > 8 * KIB);
   assert_int_equal(brim_rollout_block_hidden(mlp, NORMAL, 1, 227 * KIB), most + 1);
-  // not even one
+  // not even one unit
   wide.hidden = 32;
   assert_int_equal(brim_rollout_block_hidden(wide, NORMAL, 1, 227 * KIB), -1);
 }

@@ -1,5 +1,5 @@
-// Collected rollouts of the grid world: what its own functions give, and the same bits on CPU and CUDA, of
-// states, rewards, actions and of what networks read.
+// Collected rollouts of the grid world: the results of its own functions, and the same bits on CPU and CUDA: of states,
+// rewards, actions and the networks' inputs.
 #include <math.h>
 
 #include "collect_test.h"
@@ -12,8 +12,8 @@
 
 enum { FORMS = 6 };
 
-// Coverage with rewards of each UAV and of the team, goals, rules=peer; a grid that is covered soon; the
-// largest grid.
+// Coverage with rewards for each UAV and for the team, goals, rules=peer; a grid that is covered soon; the largest
+// grid.
 static brim_collect_shape form_of(int form, int32_t envs, int32_t steps) {
   brim_collect_shape s = {.row = &brim_uav_row, .num_envs = envs, .steps = steps, .seed = 3};
   brim_uav_values v = {.rules = form == 3 ? BRIM_UAV_PEER : BRIM_UAV_BRIM,
@@ -52,8 +52,8 @@ static void rollouts_are_the_contract(void **state) {
   }
 }
 
-// The flags of an agent are the first numbers of what it observes, and nothing is behind them. The copy of
-// a state has no byte more than is stored: address checks see a read behind it.
+// The flags of an agent are the first numbers of its observation, and nothing follows them. The copy of a state has
+// exactly the stored bytes, so that address checks see a read behind it.
 static void flags_are_what_agents_observe(void **state) {
   (void)state;
   enum { WORDS = brim_uav_OBS / 32 + 2 };
@@ -89,7 +89,7 @@ static void flags_are_what_agents_observe(void **state) {
   camp_clear(&g);
 }
 
-// Rules peer in every size and window, at the edges too, with any map.
+// rules=peer in every size and window, at the edges too, with any map.
 static void flags_of_peers_are_what_they_observe(void **state) {
   (void)state;
   enum { UAVS = 5, WORDS = BRIM_UAV_MAX_CROP * BRIM_UAV_MAX_CROP / 32 + 1 };
@@ -202,7 +202,7 @@ static void cpu_and_cuda_have_the_same_bits(void **state) {
   }
 }
 
-// The tally has the figures: greedy covers more than random, and 5 x 5 cells in time.
+// The tally has the figures: a greedy policy covers more than random actions, and all of 5 x 5 cells in time.
 static void tallies_have_the_figures(void **state) {
   (void)state;
   camp g[2];
@@ -238,8 +238,8 @@ static brim_status continues(const camp *g, char *states, char *carried, char *a
   return status;
 }
 
-// A rollout continues from every state it leaves, but not from a file with UAVs outside the grid or in no
-// cell of the map of UAVs: a step would index by them.
+// A rollout continues from every state it leaves, but not from a file with UAVs outside the grid or missing from the
+// map of UAVs: a step would use them as indices.
 static void saved_states_are_checked(void **state) {
   (void)state;
   camp g = camp_cpu(1);
@@ -260,7 +260,7 @@ static void saved_states_are_checked(void **state) {
     assert_int_equal(continues(&g, states, carried, (char *)&track->step + 3, (char)0x80),
                      BRIM_EPARSE);
     assert_int_equal(continues(&g, states, carried, (char *)&track->step, (char)23), BRIM_EPARSE);
-    if (form != 3) {  // its last map is that of UAVs
+    if (form != 3) {  // only its last map is that of UAVs
       char *map = third + brim_uav_row.collect()->stored(shape.env.bytes) - 1;
       assert_int_equal(continues(&g, states, carried, map, (char)~*map), BRIM_EPARSE);
     }

@@ -17,9 +17,9 @@
 // The result of a rank, in memory that it shares with the test.
 typedef struct outcome {
   volatile int pid;     // set once all ranks have come
-  volatile int ended;   // the rest is there
-  volatile int go;      // set by the test: the rank does what is its part
-  volatile int asleep;  // it does not come to its next exchange
+  volatile int ended;   // the other members are set
+  volatile int go;      // set by the test: the rank continues with its part
+  volatile int asleep;  // the rank does not come to its next exchange
   brim_status status;
   bool reports, stuck;
   char detail[1400];
@@ -99,7 +99,7 @@ static void start(const part parts[RANKS], bool over_tcp) {
   }
 }
 
-// Waits for every rank; `lost` does not come. Prints how long the slowest took.
+// Waits for every rank except `lost`. Prints how long the slowest took.
 static void finish(int lost) {
   brim_time begin = brim_clock_now();
   for (int r = 0; r < RANKS; r++) {
@@ -195,7 +195,7 @@ static void test_fails_first(void **state) {
   fails(0);
 }
 
-// A rank that does not come to its next exchange in time is ended by its watch.
+// A rank that misses its next exchange is ended by its watch.
 static void test_stuck(void **state) {
   (void)state;
   start((const part[RANKS]){SLEEPS, WORKS, WORKS}, false);
@@ -210,7 +210,7 @@ static void test_stuck(void **state) {
   end();
 }
 
-// All stop because one wants to; none takes the others' end for a failure.
+// One rank requests a stop and all stop; none takes the others' end for a failure.
 static void test_agreed_stop(void **state) {
   (void)state;
   start((const part[RANKS]){WORKS, LEAVES, WORKS}, false);
@@ -298,7 +298,7 @@ static const struct {
     {{"PMI_SIZE", "9999", "PMI_RANK", "1"}, BRIM_EINVAL, 0, 0, 0, 0, 0},
 };
 
-// Rank 1, behind strangers that connect and say nothing, or what is not a greeting.
+// Rank 1 connects after strangers that send nothing, or something other than a greeting.
 static int come_late(const brim_ranks_address *address) {
   struct sockaddr_in6 at = {.sin6_family = AF_INET6,
                             .sin6_addr = IN6ADDR_LOOPBACK_INIT,
@@ -323,7 +323,7 @@ static int come_late(const brim_ranks_address *address) {
   return 0;
 }
 
-// Whom rank 0 takes for a rank is one, and is still there.
+// Every process that rank 0 accepted is a rank, and is still there.
 static void test_strangers(void **state) {
   (void)state;
   brim_ranks_address address;
@@ -383,7 +383,7 @@ static void test_shares(void **state) {
                            *const cpu[] = {"cpu"};
   expect_device(&third, any, 1, 8, "cuda:2");
   expect_device(&third, cuda, 1, 8, "cuda:2");
-  expect_device(&third, cuda, 1, 2, "cuda:0");  // shared
+  expect_device(&third, cuda, 1, 2, "cuda:0");  // shared with another rank
   expect_device(&third, any, 1, 0, "auto");
   expect_device(&third, one, 1, 8, "cuda:1");
   expect_device(&third, cpu, 1, 8, "cpu");
@@ -395,7 +395,7 @@ static void test_shares(void **state) {
   assert_int_equal(brim_ranks_threads(NULL, 16), 16);
 }
 
-// A process without ranks is one rank.
+// A process without ranks counts as one rank.
 static void test_alone(void **state) {
   (void)state;
   const brim_ranks_place place = {.size = 1};

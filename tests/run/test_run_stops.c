@@ -1,5 +1,5 @@
-// Stopped where a run takes its time without making steps, in an evaluation and in the linear probe: it
-// ends there, nothing is lost, and what is left is made up when it continues.
+// Stops while a run makes no steps, in an evaluation and in the linear probe: the run ends there, nothing is lost, and
+// the resumed run makes up the rest.
 #include <math.h>
 
 #include "base/base_thread.h"
@@ -23,10 +23,10 @@ static const char pairs_yaml[] = PAIRS("32", "", "probe_epochs: 5");
 static struct {
   const brim_workload_table *real;
   brim_workload_table table;
-  int evaluation, probe;  // in this one, from 1, a stop is asked for; 0 = never
+  int evaluation, probe;  // a stop is requested in this one, from 1; 0 = never
   int evaluations, probes;
   volatile sig_atomic_t stop;
-  bool breaks;  // it cannot be evaluated, instead of being stopped
+  bool breaks;  // the evaluation fails instead of being stopped
 } ask;
 
 static brim_status asking_evaluate(void *work, brim_work_metrics *out) {
@@ -88,18 +88,18 @@ static void check_evaluation(const char *yaml, const char *whole, const char *cu
   assert_int_equal(ask.evaluations, 2);
   assert_true(exists(cut, "last.safetensors"));
   assert_int_equal(rows_of(cut, "epoch"), 1);
-  // and once more, before it comes to anything else
+  // and stopped again, before anything else happens
   assert_status(go(cut, yaml, true, 1, 0, &r), BRIM_EINTERRUPTED);
   assert_int_equal(r.steps_run, 0);
   assert_int_equal(rows_of(cut, "epoch"), 1);
   assert_ok(go(cut, yaml, true, 0, 0, &r));
   assert_int_equal(r.steps_run, plain.steps / 3);
-  assert_int_equal(ask.evaluations, 2);  // that of the second epoch, and the third's
+  assert_int_equal(ask.evaluations, 2);  // of the second and the third epoch
   assert_true(evaluated(&r) == evaluated(&plain));
   assert_int_equal(r.best_epoch, plain.best_epoch);
   assert_int_equal(rows_of(cut, "epoch"), 3);
   char *log = slurp(cut, "log.jsonl");
-  assert_int_equal(count_of(log, "\"seconds\":null"), 1);  // steps of another process
+  assert_int_equal(count_of(log, "\"seconds\":null"), 1);  // an earlier process made the steps
   brim_free(log);
   assert_same(whole, cut, "model.safetensors");
   assert_same(whole, cut, "last.safetensors");
@@ -111,7 +111,7 @@ static void test_in_an_evaluation(void **state) {
   check_evaluation(fixture_yaml, "whole", "cut");
 }
 
-// An evaluation that fails costs nothing but itself.
+// A failing evaluation costs only itself.
 static void test_not_evaluated(void **state) {
   (void)state;
   brim_run_result plain, r;
@@ -138,8 +138,8 @@ static void test_among_neighbours(void **state) {
   check_evaluation(pairs_yaml, "pairs", "pairs_cut");
 }
 
-// Averaged weights take their statistics from batches before they are evaluated: that is begun
-// again, and training's place in the data is what it was.
+// Averaged weights take their statistics from batches before they are evaluated. A stopped recalibration begins again,
+// and training's place in the data does not change.
 static void test_before_an_average_is_evaluated(void **state) {
   (void)state;
   static const char images_yaml[] =
@@ -168,7 +168,7 @@ static void test_in_the_probe(void **state) {
   assert_true(r.interrupted);
   assert_int_equal(r.steps, plain.steps);
   assert_int_equal(rows_of("probe_cut", "probe"), 0);
-  assert_false(exists("probe_cut", "model.safetensors"));  // nothing says that it is done
+  assert_false(exists("probe_cut", "model.safetensors"));  // the run does not count as done
   assert_ok(go("probe_cut", pairs_yaml, true, 0, 0, &r));
   assert_int_equal(r.steps_run, 0);
   assert_true(metric_value(r.metrics, r.probe, "probe") ==
@@ -176,7 +176,7 @@ static void test_in_the_probe(void **state) {
   assert_int_equal(rows_of("probe_cut", "probe"), 1);
   assert_int_equal(rows_of("probe_cut", "epoch"), 3);
   assert_same("probed", "probe_cut", "model.safetensors");
-  // once is enough; what the best figure is a run knows that evaluated nothing
+  // once is enough; a resumed run knows the best figure without evaluating
   assert_ok(go("probe_cut", pairs_yaml, true, 0, 0, &r));
   assert_int_equal(brim_metric_deciding(r.metrics, BRIM_METRIC_EVAL, r.eval, true),
                    brim_metric_find(r.metrics, "knn"));
@@ -222,7 +222,7 @@ static void test_in_the_baseline(void **state) {
   fixture_close(&f);
 }
 
-// A stop while ops are planned or prepared, which takes minutes for some networks, is heard there.
+// A stop is obeyed while ops are planned or prepared, which takes minutes for some networks.
 static void test_in_the_plan(void **state) {
   (void)state;
   const volatile sig_atomic_t stop = 1;

@@ -60,17 +60,17 @@ static void test_what_is_lost(void **state) {
   made_up(&two, 2, 1, 2, 3, 5);
   brim_scale_compare(&two, &one);
   assert_string_equal(two.lost_to, "h2d");
-  // computing is one thing, however it is told apart
+  // computing is one phase, however it is divided
   made_up(&two, 2, 2.5, 1, 4, 6);
   brim_scale_compare(&two, &one);
   assert_string_equal(two.lost_to, "compute");
   assert_float_equal(two.lost_ms, 2, 1e-9);
-  // within the noise
+  // differences within the noise
   made_up(&two, 2, 1.05, 1, 3, 5);
   brim_scale_compare(&two, &one);
   assert_string_equal(two.lost_to, "");
   assert_true(isnan(two.lost_ms));
-  // the same steps with fewer samples in them
+  // the same number of steps with fewer samples in each
   made_up(&two, 2, 1, 1, 3, 5);
   two.effective_batch = 160;
   two.result.samples_per_s = 16000;
@@ -78,12 +78,12 @@ static void test_what_is_lost(void **state) {
   assert_float_equal(two.efficiency, 0.8, 1e-9);
   assert_string_equal(two.lost_to, "short_batch");
   assert_float_equal(two.lost_ms, 2, 1e-9);
-  // of four, three ran: against three
+  // three of four ran: the figures are those of three
   made_up(&two, 3, 1, 1, 3, 5);
   two.devices = 4;
   brim_scale_compare(&two, &one);
   assert_float_equal(two.efficiency, 1, 1e-9);
-  // one alone did not run
+  // the run on one device failed
   one.result.samples_per_s = (double)NAN;
   brim_scale_compare(&two, &one);
   assert_true(isnan(two.efficiency));
@@ -107,7 +107,7 @@ static void assert_near(double value, double expected) {
   assert_true(fabs(value - expected) <= 1e-12 * fabs(expected));
 }
 
-// 10 ms of one device with 100 samples; 4 sums of 1,000,256 bytes each: 0.1 ms and 1 ms more per MB.
+// 10 ms for one device with 100 samples; 4 sums of 1,000,256 bytes each: 0.1 ms, and 1 ms more per MB.
 static brim_scale_model model_of(int measured) {
   brim_scaling s;
   brim_scaling_init(&s);
@@ -130,11 +130,11 @@ static void test_predicted(void **state) {
   assert_int_equal(f.ranks, 2);
   assert_false(f.beyond || f.network);
   assert_near(f.exchange_ms, 4.4);
-  assert_near(f.waited_ms, 4.4);  // nothing hides it
+  assert_near(f.waited_ms, 4.4);  // no computation hides it
   assert_near(f.step_ms, 14.4);
   assert_near(f.samples_per_s, 200 / 14.4e-3);
   assert_near(f.efficiency, 10 / 14.4);
-  // a part is hidden, or all but the last sum
+  // part of it is hidden, or all but the last sum
   m.hidden_ms = 2;
   brim_scale_predict(&m, 2, &f);
   assert_near(f.exchange_ms, 4.4);
@@ -142,7 +142,7 @@ static void test_predicted(void **state) {
   m.hidden_ms = 100;
   brim_scale_predict(&m, 2, &f);
   assert_near(f.waited_ms, 1.1);
-  // exchanges that stand in the way are waited for, by latency and size
+  // steps wait for exchanges that cannot overlap, by latency and size
   m.exchange.calls = 10;
   m.exchange.call_bytes = 10 * (256 + 100000.0);
   brim_scale_predict(&m, 2, &f);
@@ -159,7 +159,7 @@ static void test_predicted_beyond(void **state) {
   assert_true(f.beyond);
   assert_near(f.exchange_ms, 4 * (0.3 + 1.5));
   assert_near(f.samples_per_s, 400 / 17.2e-3);
-  // the same from four measured ranks is no extrapolation
+  // the same from four measured ranks needs no extrapolation
   m.measured = 4;
   brim_scale_predict(&m, 4, &f);
   assert_false(f.beyond);
@@ -297,7 +297,7 @@ static void test_two_settings(void **state) {
     assert_int_equal(all[i].exchange.samples_per_s > 0, several);
     assert_int_equal(all[i].predicted.ranks, several ? 2 : 0);
     assert_int_equal(all[i].predicted.samples_per_s > 0, several);
-    assert_int_equal(all[i].further_count, i % 3 == 2 ? 4 : 0);  // beside all devices alone
+    assert_int_equal(all[i].further_count, i % 3 == 2 ? 4 : 0);  // only beside all devices
     if (!several) continue;
     assert_true(all[i].exchange.efficiency ==
                 all[i].exchange.samples_per_s / (2 * all[i / 3 * 3].result.samples_per_s));

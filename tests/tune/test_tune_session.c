@@ -1,5 +1,5 @@
-// A session over a made-up program: knobs, run(setting), and nothing else. Race, recommendation, records and
-// resume are those of a workload; what a setting fails with steers the session and never stops it.
+// A session over a simulated program: knobs, run(setting), and nothing else. Race, recommendation, records and resume
+// are those of a workload. A setting that fails steers the session and never stops it.
 #include <math.h>
 #include <unistd.h>
 
@@ -33,8 +33,8 @@ typedef struct program {
   bool broken;  // no setting runs
 } program;
 
-// Launch-bound up to a batch of 256, decode-bound without workers; the largest batch does not fit with fp32,
-// four workers hang, and bf16 at a batch of 64 prints no figure.
+// Launch-bound up to a batch of 256, decode-bound without workers. The largest batch does not fit with fp32, four
+// workers hang, and bf16 at a batch of 64 prints no figure.
 static brim_status program_run(void *state, const brim_setting *setting,
                                const brim_trial_options *how, brim_result *out) {
   program *p = state;
@@ -174,7 +174,7 @@ static void remove_files(void) {
   unlink("session.html");
 }
 
-// The whole of a session: failures are results, the fastest setting that works is recommended.
+// A complete session: failures are results, and the fastest working setting is recommended.
 static void test_a_program_is_tuned(void **state) {
   (void)state;
   program p = {0};
@@ -190,7 +190,7 @@ static void test_a_program_is_tuned(void **state) {
   assert_int_equal(failed(&s, BRIM_FAILURE_DATA), 2);
   assert_int_equal(failed(&s, BRIM_FAILURE_CRASH), 1);
   assert_int_equal(p.recovered, 1);
-  // two workers decode fast enough for bf16 at each large batch: the smallest of them that is as good
+  // two workers decode fast enough for bf16 at each large batch: the smallest equally good one wins
   assert_true(s.picks.recommended >= 0);
   const brim_result *best = &s.results[s.picks.recommended];
   assert_string_equal(brim_result_knob_find(best, "j")->value, "2");
@@ -202,7 +202,7 @@ static void test_a_program_is_tuned(void **state) {
   brim_tuning_close(&s);
 }
 
-// An interruption keeps what was measured; --resume measures the rest alone and concludes the same.
+// An interruption keeps the measured settings; --resume measures only the rest and has the same result.
 static void test_a_session_resumes(void **state) {
   (void)state;
   told t = {0};
@@ -213,7 +213,7 @@ static void test_a_session_resumes(void **state) {
   how.repeats = 1;
   assert_status(run_session(&first, &t, &how, &a), BRIM_EINTERRUPTED);
   assert_true(a.measured && a.interrupted);
-  assert_int_equal(a.count, 10);  // the one that was stopped stands behind
+  assert_int_equal(a.count, 10);  // the stopped setting comes behind them
   assert_true(a.picks.provisional);
   brim_tuning_close(&a);
   how = options_of(&rest, &t);
@@ -223,7 +223,7 @@ static void test_a_session_resumes(void **state) {
   assert_ok(run_session(&rest, &t, &how, &a));
   assert_non_null(strstr(t.notes, "settings of session.jsonl are known"));
   assert_non_null(strstr(t.notes, "did not run then and are tried again"));
-  assert_int_equal(t.kept, 1);  // by the first session; resuming adds to what is there
+  assert_int_equal(t.kept, 1);  // from the first session; resuming adds to it
   assert_true(rest.runs < 24);
   const size_t count = a.count;
   const int recommended = a.picks.recommended;
@@ -269,7 +269,7 @@ static void test_figures_are_of_the_named_setting(void **state) {
   assert_string_equal(job.name, "setting 1/2: batch_size=32");
   assert_true(job.samples_per_s == 1000);
   assert_int_equal(job.finding_count, 1);
-  // the same setting keeps them, another has none yet
+  // the same setting keeps its figures, another has none yet
   brim_tuning_job_progress(&job, &p);
   assert_true(job.samples_per_s == 1000);
   p.title = "setting 2/2: batch_size=64";
@@ -279,7 +279,7 @@ static void test_figures_are_of_the_named_setting(void **state) {
   assert_true(isnan(job.samples_per_s));
   assert_int_equal(job.finding_count, 0);
   assert_true(job.eta_s == 9);
-  // settings are no steps
+  // settings do not count as steps
   assert_int_equal(job.step, -1);
   assert_int_equal(job.steps, -1);
   brim_result_deinit(&r);

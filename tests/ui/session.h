@@ -1,4 +1,4 @@
-// A program in a pseudo-terminal: a test starts it, reads what it shows, types and resizes.
+// A program in a pseudo-terminal: a test starts it, reads its output, types and resizes.
 #ifndef BRIM_TESTS_UI_SESSION_H_
 #define BRIM_TESTS_UI_SESSION_H_
 
@@ -14,7 +14,7 @@
 #include "test.h"
 #include "ui/terminal.h"
 
-enum { SESSION_PATIENCE_MS = 60000 };  // of a loaded machine; nothing waits that long
+enum { SESSION_PATIENCE_MS = 60000 };  // for a loaded machine; usually no wait takes that long
 
 typedef struct session {
   int master, slave;
@@ -52,13 +52,13 @@ static inline void session_take(int slave) {
   struct rlimit none = {0, 0};
   (void)setrlimit(RLIMIT_CORE, &none);
   if (setsid() < 0 || ioctl(slave, TIOCSCTTY, 0)) _exit(90);
-  int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);  // what sanitizers print
+  int quiet = open("/dev/null", O_WRONLY | O_CLOEXEC);  // output of sanitizers
   if (dup2(slave, 0) < 0 || dup2(slave, 1) < 0 || dup2(quiet, 2) < 0) _exit(91);
   setenv("TERM", "xterm", 1);
   setenv("LC_ALL", "C.UTF-8", 1);
   unsetenv("COLUMNS");
   unsetenv("NO_COLOR");
-  // Sanitizers have handlers of their own for some; a shell ignores others in what it runs in the background.
+  // Sanitizers handle some signals themselves; a shell ignores others in its background jobs.
   static const int usual[] = {SIGSEGV, SIGBUS,  SIGABRT, SIGILL, SIGFPE,
                               SIGINT,  SIGQUIT, SIGTERM, SIGHUP};
   for (size_t i = 0; i < sizeof usual / sizeof *usual; i++) (void)signal(usual[i], SIG_DFL);
@@ -72,7 +72,7 @@ static inline void session_start(session *s, session_program run) {
   s->child = fork();
   assert_true(s->child >= 0);
   if (s->child == 0) {
-    close(s->master);  // the other end hangs up when the test's is the last
+    close(s->master);  // hangs up if the test has the last descriptor
     session_take(s->slave);
     run(pipe_fds[1]);
     _exit(0);
@@ -81,7 +81,7 @@ static inline void session_start(session *s, session_program run) {
   s->report = pipe_fds[0];
 }
 
-// Reads the terminal for at most this long; false: nothing came.
+// Reads the terminal for at most this long; false if nothing came.
 static inline bool session_read(session *s, int wait_ms) {
   char bytes[4096];
   struct pollfd ready = {.fd = s->master, .events = POLLIN};
@@ -92,7 +92,7 @@ static inline bool session_read(session *s, int wait_ms) {
   return true;
 }
 
-// One line of the child's report, reading the terminal meanwhile; "" at its end.
+// Reads one line of the child's report, and the terminal meanwhile; "" at its end.
 static inline const char *session_report(session *s, char out[256]) {
   size_t used = 0;
   for (int waited = 0; waited < SESSION_PATIENCE_MS;) {
@@ -127,7 +127,7 @@ static inline void session_type(session *s, const char *keys) {
   assert_int_equal(write(s->master, keys, strlen(keys)), (ssize_t)strlen(keys));
 }
 
-// Ends the child and reads what is left; returns its wait status.
+// Ends the child and reads the rest; returns its wait status.
 static inline int session_finish(session *s) {
   int status = 0;
   for (int waited = 0;; waited += 10) {

@@ -1,5 +1,5 @@
-// The replay page from made-up episodes: what is in it without a script, that texts are escaped,
-// that it needs nothing from outside and stays small. A browser plays it in test_ui_replay_chromium.c.
+// The replay page from made-up episodes: the parts that it has without a script, escaped texts, nothing fetched from
+// outside, and a small size. A browser plays it in test_ui_replay_chromium.c.
 #include "replay_trajectories.h"
 
 static void contains(const char *text, const char *part) {
@@ -77,7 +77,7 @@ static void test_pictures(void **state) {
   }
 }
 
-// Several episodes: as many views and curves, and a choice.
+// Several episodes: equally many views and curves, and a selector.
 static void test_episodes(void **state) {
   (void)state;
   static const char *const names[] = {"3", "<7>"};
@@ -108,7 +108,7 @@ static void test_episodes(void **state) {
   for (int i = 0; i < 4; i++) brim_trajectory_deinit(&list[i]);
 }
 
-// Up to four beside each other, told apart by colour and line; no more.
+// Up to four curves beside each other, distinguished by colour and line style.
 static void test_beside(void **state) {
   (void)state;
   brim_trajectory list[5];
@@ -150,7 +150,7 @@ static void test_walk(void **state) {
   brim_str_deinit(&page);
 }
 
-// Nothing is fetched, no number that is none was printed, and it is small.
+// Nothing is fetched, no NaN was printed, and the page is small.
 static void test_self_contained(void **state) {
   (void)state;
   brim_str page;
@@ -160,7 +160,7 @@ static void test_self_contained(void **state) {
                                         "@import", "\"nan",    ">nan", " nan",
                                         "inf\"",   ">inf",     "%zu",  "(null)"};
   for (size_t i = 0; i < sizeof outside / sizeof *outside; i++) lacks(page.data, outside[i]);
-  // the assets are in it, whole
+  // the page contains the complete assets
   contains(page.data, "var brimScene = (function () {");
   contains(page.data, "brim.trajectory/1: base64");
   contains(page.data, "prefers-color-scheme: dark");
@@ -170,19 +170,19 @@ static void test_self_contained(void **state) {
   brim_str_deinit(&page);
 }
 
-// Very long: the lines keep their extremes and not every point.
+// Very long episodes: the lines keep their extremes, but not every point.
 static void test_long(void **state) {
   (void)state;
   brim_trajectory t;
   brim_str page;
   make_episode(&t, "long", 12001, false);
-  t.reward[6001] = -50;  // one step alone
+  t.reward[6001] = -50;  // a single step
   brim_str_init(&page);
   assert_ok(brim_ui_replay(&replay_options, &t, 1, &page));
   const char *reward = strstr(page.data, "data-key=\"reward\"");
   assert_non_null(reward);
-  contains(reward, " 87.5L");        // of 20 to -60
-  contains(reward, "L500.2 87.5L");  // at the frame behind the step: 6,002 of 12,000
+  contains(reward, " 87.5L");        // on a scale from 20 to -60
+  contains(reward, "L500.2 87.5L");  // at the frame after the step: 6,002 of 12,000
   contains(reward, ">-60</span>");
   contains(page.data, "stood for 600.00 s");
   assert_true(page.len < 1 << 20);
@@ -207,7 +207,7 @@ static void test_fall_cost(void **state) {
   brim_trajectory_deinit(&t);
 }
 
-// One state: no time passes, and nothing is divided by it.
+// A single state: no time passes, and nothing is divided by it.
 static void test_short(void **state) {
   (void)state;
   brim_trajectory t;
@@ -230,7 +230,7 @@ static void test_short(void **state) {
   t.scene = &other;
   assert_status(brim_ui_replay(&replay_options, &t, 1, &page), BRIM_EUNSUPPORTED);
   assert_non_null(strstr(brim_status_detail(), "no picture for scenes of kind unknown"));
-  // what the picture needs of a scene: a part or a number less would leave it empty
+  // every part and number of a scene that the picture needs: without one of them it is left out
   other = *own;
   other.parts[1].key = "other";
   assert_status(brim_ui_replay(&replay_options, &t, 1, &page), BRIM_EUNSUPPORTED);

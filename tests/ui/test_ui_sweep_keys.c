@@ -50,7 +50,7 @@ static void change_state(brim_sweep_view *view, const char *id, brim_sweep_state
   assert_ok(brim_sweep_view_put(view, &row));
 }
 
-// The cursor goes with its experiment on the screen and does not leave the screen with it.
+// The cursor follows its experiment on the screen, but does not leave the screen with it.
 static void test_the_cursor_and_its_experiment(void **unused) {
   (void)unused;
   char selected[33];
@@ -75,7 +75,7 @@ static void test_the_cursor_and_its_experiment(void **unused) {
   draw(&state, &view, 80, 24, &out);
   assert_int_equal(state.at, at);
   assert_string_not_equal(state.selected, selected);
-  // Another order takes it along.
+  // Sorting differently keeps the cursor on its experiment.
   memcpy(selected, state.selected, sizeof selected);
   for (int i = 0; i < BRIM_UI_SWEEP_ORDER_COUNT; i++) {
     type(&state, &view, 's');
@@ -93,7 +93,7 @@ static void test_the_cursor_and_its_experiment(void **unused) {
   brim_str_deinit(&out);
 }
 
-// A key acts on what the screen showed, not on what took its place since.
+// A key acts on the experiment that the screen showed, not on the one that has replaced it since.
 static void test_keys_act_on_what_was_shown(void **unused) {
   (void)unused;
   char shown[33];
@@ -106,7 +106,8 @@ static void test_keys_act_on_what_was_shown(void **unused) {
   draw(&state, &view, 80, 24, &out);
   memcpy(shown, state.selected, sizeof shown);
   change_state(&view, shown, BRIM_SWEEP_DONE);
-  assert_int_equal(type(&state, &view, 'p'), BRIM_UI_SWEEP_NOTHING);  // it is done
+  // the experiment is done meanwhile
+  assert_int_equal(type(&state, &view, 'p'), BRIM_UI_SWEEP_NOTHING);
   change_state(&view, shown, BRIM_SWEEP_QUEUED);
   change_state(&view, id_at(&view, BRIM_SWEEP_QUEUED, 9), BRIM_SWEEP_RUNNING);
   assert_int_equal(type(&state, &view, 'p'), BRIM_UI_SWEEP_PAUSE);
@@ -195,7 +196,7 @@ static void test_questions(void **unused) {
   assert_int_equal(type(&state, &view, 'y'), BRIM_UI_SWEEP_RETURN_GPUS);
   view.gpus[5].state = BRIM_SWEEP_GPU_FREE;
   assert_int_equal(type(&state, &view, 'u'), BRIM_UI_SWEEP_NOTHING);
-  // A view of another process is closed at once.
+  // A view of another process closes at once.
   state.watching = true;
   assert_int_equal(type(&state, &view, 'q'), BRIM_UI_SWEEP_LEAVE);
   brim_sweep_view_deinit(&view);
@@ -221,7 +222,7 @@ static void test_lists_and_search(void **unused) {
   press(&state, &view, BRIM_KEY_TAB);
   assert_int_equal(state.list, BRIM_UI_SWEEP_ALL);
   type(&state, &view, '/');
-  type(&state, &view, 0xD559);  // a letter of the label, not a command
+  type(&state, &view, 0xD559);  // a letter of the filter, not a command
   type(&state, &view, 0xC2B5);
   type(&state, &view, 'q');
   assert_string_equal(state.search, "학습q");
@@ -261,7 +262,7 @@ static void test_orders(void **unused) {
   view.metrics[0].better = BRIM_BETTER_LOWER;
   draw(&state, &view, 200, 24, &out);
   assert_non_null(strstr(line_of(out.data, 5, line), "82.30 %"));
-  // Values that are unknown come last.
+  // Unknown values sort last.
   press(&state, &view, BRIM_KEY_END);
   draw(&state, &view, 200, 24, &out);
   assert_non_null(strstr(line_of(out.data, 5, line), "queued"));
@@ -286,7 +287,7 @@ static void test_pages(void **unused) {
   assert_string_equal(line_of(out.data, 0, line), "lr=0.1 batch_size=64 width=64 seed=4");
   assert_non_null(strstr(out.data, "failed, attempt 1, 2 retries left"));
   assert_non_null(strstr(out.data, "step 1,234 of 5,000, epoch 2 of 10"));
-  // A long message continues below itself.
+  // A long message continues on the next lines.
   assert_non_null(strstr(out.data,
                          "  Failure     NaN: the loss is not finite at step 1234;\n"
                          "              lower the learning rate\n"));
@@ -299,7 +300,7 @@ static void test_pages(void **unused) {
   press(&state, &view, BRIM_KEY_UP);
   draw(&state, &view, 60, 6, &out);
   assert_string_equal(line_of(out.data, 2, line), "epoch 1/10");
-  press(&state, &view, BRIM_KEY_HOME);  // no further than the first line
+  press(&state, &view, BRIM_KEY_HOME);  // not beyond the first line
   draw(&state, &view, 60, 6, &out);
   assert_int_equal(state.scroll, 1);
   assert_int_equal(type(&state, &view, 'r'), BRIM_UI_SWEEP_RETRY);
@@ -313,7 +314,7 @@ static void test_pages(void **unused) {
   brim_str_deinit(&out);
 }
 
-// Events of a training are shown for people; lines that only look like one stay.
+// Events of a training are rewritten for people; lines that only resemble one stay.
 static void test_events_in_a_log(void **unused) {
   (void)unused;
   char line[FRAME_LINE];

@@ -34,7 +34,7 @@ static void test_status(void **unused) {
   assert_ok(brim_ui_sweep_status(&view, &plain, NULL, &out));
   assert_int_equal(count_lines(out.data), 3 + 1 + 2 + 1 + 2 + 600);
   assert_null(strstr(out.data, "--all"));
-  // Every row begins with the id that cancel, pause, retry and log take.
+  // Every row begins with the id that cancel, pause, retry and log accept.
   for (size_t i = 0; i < view.row_count; i++) {
     char id[16];
     snprintf(id, sizeof id, "\n%.12s ", view.rows[i].id);
@@ -74,10 +74,10 @@ static void test_status_fits_a_terminal(void **unused) {
       assert_true(brim_utf8_width(line_of(out.data, i, line)) <= 80);
     }
     assert_non_null(strstr(out.data, "0.1  128        65    1"));
-    // Why one failed stays longer than how far it came.
+    // The reason of a failure stays longer than its progress when space is short.
     assert_non_null(strstr(out.data, brim_tr("Note")));
     assert_null(strstr(out.data, brim_tr("Epoch")));
-    // The result is the last to go.
+    // The result is the last column to go.
     assert_non_null(strstr(out.data, "91.40 %"));
   }
   korean(false);
@@ -144,7 +144,7 @@ static void test_summary_of_seeds(void **unused) {
   put_result(&view, 2, "lr=1", 3, BRIM_SWEEP_DONE);
   put_result(&view, 3, "lr=2", 5, BRIM_SWEEP_DONE);
   put_result(&view, 4, "lr=2", 9, BRIM_SWEEP_DONE);
-  put_result(&view, 5, "lr=2", 100, BRIM_SWEEP_FAILED);  // no result
+  put_result(&view, 5, "lr=2", 100, BRIM_SWEEP_FAILED);  // without a result
   put_result(&view, 6, "lr=3", INFINITY, BRIM_SWEEP_DONE);
   put_result(&view, 7, "lr=4", 2, BRIM_SWEEP_QUEUED);
   brim_sweep_view_count(&view);
@@ -154,7 +154,7 @@ static void test_summary_of_seeds(void **unused) {
   // (4 + 5 + 9) / 3 = 6, sqrt((4 + 1 + 9) / 2) = 2.646; 2 and sqrt(2)
   assert_non_null(strstr(out.data, "6.0 ± 2.6  lr=2  3 of 4 seeds\n"));
   assert_non_null(strstr(out.data, "2.0 ± 1.4  lr=1  2 seeds\n"));
-  // A group that lacks a result does not outrank one that has all.
+  // A group with a missing result does not rank above a complete one.
   assert_true(strstr(out.data, "lr=2  3 of") > strstr(out.data, "lr=1  2 seeds"));
   assert_non_null(strstr(out.data,
                          "Last score of each run\n           9  lr=2 seed=4  000000000000\n"
@@ -177,7 +177,7 @@ static void test_summary_of_seeds(void **unused) {
   brim_str_deinit(&out);
 }
 
-// A grid whose only axis is the seed: its group has no other name than the grid's.
+// A grid whose only axis is the seed: its group has the grid's name.
 static void test_summary_of_seeds_alone(void **unused) {
   (void)unused;
   brim_term plain = {.unicode = true};
@@ -230,7 +230,7 @@ static void test_summary_without_labels(void **unused) {
   brim_str_deinit(&out);
 }
 
-// Last and best values never stand in one list.
+// Last and best values are never in the same list.
 static void test_best_values_need_all(void **unused) {
   (void)unused;
   brim_term plain = {0};
@@ -252,7 +252,7 @@ static void test_best_values_need_all(void **unused) {
   brim_str_clear(&out);
   assert_ok(brim_ui_sweep_summary(&view, &plain, NULL, &out));
   assert_non_null(strstr(out.data, " 10  lr=1"));
-  assert_null(strstr(out.data, "seeds"));  // one each
+  assert_null(strstr(out.data, "seeds"));  // one seed each
   brim_sweep_view_deinit(&view);
   brim_str_deinit(&out);
 }
@@ -291,14 +291,14 @@ static void test_summary_of_failures(void **unused) {
                          "  fix the cause, then retry them: brim sweep rerun-failed --store a\n"));
   assert_null(strstr(out.data, "continue"));
   assert_null(strstr(out.data, "attempt"));
-  // a crash may pass the next time
+  // a crash may not happen again
   brim_sweep_row oom = view.rows[3];
   oom.failure = BRIM_FAILURE_CRASH;
   assert_ok(brim_sweep_view_put(&view, &oom));
   brim_str_clear(&out);
   assert_ok(brim_ui_sweep_summary(&view, &plain, &options, &out));
   assert_non_null(strstr(out.data, "  retry them: brim sweep rerun-failed --store a\n"));
-  // After a night: when it ended, what was repeated, what is broken.
+  // The morning after: when the sweep ended, what was repeated, what failed.
   sweep_view_gpus(&view, 6);
   put_result(&view, 7, "lr=1", 1, BRIM_SWEEP_DONE);
   put_result(&view, 8, "lr=1", 1, BRIM_SWEEP_DONE);

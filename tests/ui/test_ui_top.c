@@ -15,7 +15,7 @@ static brim_term screen_term(int width, bool colour) {
 
 static void korean(bool on) { assert_true(brim_msg_set_language(on ? "ko" : "en")); }
 
-// The first line that has this text; fails where there is none.
+// Finds the first line that contains this text; fails if there is none.
 static const char *line_with(const char *text, const char *part, char out[FRAME_LINE]) {
   for (int i = 0, lines = count_lines(text); i < lines; i++) {
     if (strstr(line_of(text, i, out), part)) return out;
@@ -182,7 +182,7 @@ static void test_no_gpu_shows_the_host(void **unused) {
   (void)line_with(out.data, "no NVIDIA driver found", line);
   assert_null(strstr(out.data, "tensor"));
   assert_null(strstr(out.data, "processes"));
-  // what the panel has rows for stands there once
+  // values that the panel has rows for appear there once
   const char *shm = strstr(out.data, "/dev/shm");
   assert_non_null(shm);
   assert_null(strstr(shm + 1, "/dev/shm"));
@@ -200,7 +200,7 @@ static void test_no_gpu_shows_the_host(void **unused) {
   brim_str_deinit(&out);
 }
 
-// Unknown values are "-", and no bar or word claims anything of them.
+// Unknown values are "-", and no bar or word is based on them.
 static void test_unknown_is_a_dash(void **unused) {
   (void)unused;
   char line[FRAME_LINE];
@@ -245,7 +245,7 @@ static void test_trouble_is_said_in_words(void **unused) {
   draw(&state, &view, 80, 24, &out);
   (void)line_with(out.data, "row remap pending: reset the GPU", line);
   (void)line_with(out.data, "not held down", line);
-  // power held it down in the interval, and not now; a reason of a later driver
+  // power limited it during the interval, but not now; a reason that only a later driver knows
   gpu->power_violation_percent = 38;
   draw(&state, &view, 80, 24, &out);
   (void)line_with(out.data, "MHz: power cap 38 %", line);
@@ -256,7 +256,7 @@ static void test_trouble_is_said_in_words(void **unused) {
   brim_str_deinit(&out);
 }
 
-// A driver that answers slowly: how slowly, and how old that makes what is shown.
+// A slow driver: the screen shows how slow, and the age of its values.
 static void test_slow_drivers_are_reported(void **unused) {
   (void)unused;
   char line[FRAME_LINE];
@@ -273,7 +273,7 @@ static void test_slow_drivers_are_reported(void **unused) {
   draw(&state, &view, 80, 24, &out);
   (void)line_with(out.data, "slowly (5 s): these readings are 1 min 05 s old", line);
   brim_top_view_deinit(&view);
-  // before the first reading nothing is claimed of the machine
+  // before the first reading nothing is shown about the machine
   brim_top_view_init(&view);
   state.empty = true;
   draw(&state, &view, 80, 24, &out);
@@ -287,7 +287,7 @@ static void test_slow_drivers_are_reported(void **unused) {
   brim_str_deinit(&out);
 }
 
-// A job that has published nothing for a while is marked.
+// A job without new values for a while is marked.
 static void test_silent_jobs_are_marked(void **unused) {
   (void)unused;
   char line[FRAME_LINE];
@@ -322,7 +322,7 @@ static void test_sparklines_keep_the_last_readings(void **unused) {
   }
   assert_ok(brim_ui_top_frame(&state, &view, &history, &term, 24, &out));
   assert_non_null(strstr(line_with(out.data, "utilisation", line), "▁█▁█▁█▁█▁█▁█▁█▁█▁█"));
-  // Another set of GPUs has no past.
+  // A changed set of GPUs starts without history.
   brim_top_view other;
   top_view_make(&other, 2);
   assert_ok(brim_ui_top_history_add(&history, &other));
@@ -344,7 +344,7 @@ static brim_ui_top_action press(brim_ui_top *state, const brim_top_view *view, b
   return brim_ui_top_key(state, view, (brim_key){code, 0});
 }
 
-// The pids of the processes in a frame, in their order: "23000 23001 ".
+// Lists the pids of the processes in a frame, in order: "23000 23001 ".
 static void pids_of(const char *frame, brim_str *out) {
   char line[FRAME_LINE];
   brim_str_clear(out);
@@ -411,7 +411,7 @@ static void test_filtering(void **unused) {
   draw(&state, &view, 80, 24, &out);
   pids_of(out.data, &pids);
   assert_string_equal(pids.data, "23002 ");
-  // Hangul goes in and out whole.
+  // Hangul is added and removed by whole syllables.
   state.filter[0] = '\0';
   type(&state, &view, '/');
   type(&state, &view, 0xD55C);
@@ -434,7 +434,7 @@ static void test_pages_and_leaving(void **unused) {
   type(&state, &view, '?');
   draw(&state, &view, 80, 24, &out);
   assert_non_null(strstr(out.data, "filter processes by command"));
-  assert_int_equal(type(&state, &view, 'q'), BRIM_UI_TOP_DRAW);  // the page, not the program
+  assert_int_equal(type(&state, &view, 'q'), BRIM_UI_TOP_DRAW);  // closes the page, not the program
   type(&state, &view, 'g');
   press(&state, &view, BRIM_KEY_RIGHT);
   draw(&state, &view, 80, 50, &out);
@@ -455,7 +455,8 @@ static void test_pages_and_leaving(void **unused) {
   assert_int_equal(type(&state, &view, '+'), BRIM_UI_TOP_FASTER);
   assert_int_equal(type(&state, &view, '-'), BRIM_UI_TOP_SLOWER);
   assert_int_equal(type(&state, &view, 'z'), BRIM_UI_TOP_NOTHING);
-  assert_int_equal(type(&state, &view, 0x3142), BRIM_UI_TOP_QUIT);  // q of the Korean keyboard
+  // the key q of the Korean keyboard
+  assert_int_equal(type(&state, &view, 0x3142), BRIM_UI_TOP_QUIT);
   // Without a GPU there are no details.
   brim_top_view none;
   top_view_make(&none, 0);

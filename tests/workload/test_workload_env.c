@@ -1,5 +1,5 @@
-// The ars workload on environments that only a plug-in has: trained, evaluated, saved and resumed, on the CPU
-// and, where there is a GPU, on CUDA; and what is refused.
+// The ars workload on environments that only a plug-in has: trained, evaluated, saved and resumed, on the CPU and, if
+// there is a GPU, on CUDA; and its refusals.
 #include "workload/ars_fixture.h"
 
 #define PLUGIN BRIM_BUILD_DIR "/tests/plugins/libbrim_test_env.so"
@@ -85,10 +85,10 @@ static void test_resume(void **state) {
     brim_work_metrics m;
     assert_ok(brim_work_evaluate(f.work, &m));
     assert_int_equal(m.samples, 20);
-    // its own figures are rows like any other, its ends have its own names
+    // the environment's own figures are rows like any other, and its ends have their own names
     const double share = figure(m, "arrivals"), moves = figure(m, "moves");
     assert_true(share >= 0 && share <= 1);
-    assert_true(moves > 0 && moves <= 3);  // of three agents
+    assert_true(moves > 0 && moves <= 3);  // sums over three agents
     assert_true(isnan(figure(m, "falls")));
     assert_true(isfinite(metric_value(m.set, m.baseline, "moves")));
     int row = brim_metric_find(m.set, "arrivals");
@@ -100,7 +100,7 @@ static void test_resume(void **state) {
     assert_string_equal(name, "arrival_rate");
     fixture_close(&f);
     assert_same_file("through", "resumed");
-    // other stages and arguments of the same environment take the policy; another task resumes nothing
+    // other stages and arguments of the same environment accept the policy; resuming with another task is refused
     assert_ok(open_on(&f, devices[d], "training.weights=half", "ars.phase=phase2"));
     fixture_close(&f);
     assert_ok(open_on(&f, devices[d], "env=plugin:drift(task=far)", NULL));
@@ -129,7 +129,7 @@ static void test_refused(void **state) {
   refused("env=plugin:drift(num_agents=9)", "agents has to be from 1 to 4");
   refused("env=plugin:drift(agents=2, num_agents=2)",
           "agents and num_agents are the same argument; specify it once");
-  // config knows no argument of a plug-in's environment: all of it is checked where the row is known
+  // config does not know the arguments of a plug-in's environment: they are checked once its row is known
   refused("env=plugin:drift(agent=2)", "drift has no argument 'agent'; did you mean 'agents'?");
   refused("env=plugin:drift(speed=2)", "drift has no argument 'speed'");
   refused("env=plugin:drift(agents=two)", "drift: 'agents' expects int");
@@ -140,10 +140,10 @@ static void test_refused(void **state) {
   refused("env=plugin:drift(wind=10)", "drift: 'wind' must be between -9 and 9");
   refused("env=plugin:drift(wind=-9.5)", "drift: 'wind' must be between -9 and 9");
   refused("env=plugin:drift(task=[near])", "drift: 'task' expects word");
-  refused("training.weights=whole", "whole");  // no checkpoint at all
+  refused("training.weights=whole", "whole");  // not a checkpoint
 }
 
-// A whole number may be written with an exponent, and a word may look like another kind of value.
+// An integer may be written with an exponent, and a word may look like another type.
 static void test_arguments(void **state) {
   (void)state;
   fixture f;
@@ -154,7 +154,7 @@ static void test_arguments(void **state) {
   fixture_close(&f);
 }
 
-// A value an argument may have: the default.
+// A value of this argument: its default.
 static void usual_word(const brim_env_row *row, const brim_env_arg *arg, char *out, size_t size) {
   brim_env_values values = {0};
   float number;
@@ -171,7 +171,7 @@ static void usual_word(const brim_env_row *row, const brim_env_arg *arg, char *o
   }
 }
 
-// The catalogue of components knows every argument of every environment, by its alias too.
+// The catalogue of components has every argument of every environment, by its alias too.
 static void test_catalogue(void **state) {
   (void)state;
   const brim_env_row *row;
@@ -198,7 +198,7 @@ static void test_catalogue(void **state) {
   }
 }
 
-// Defaults that a row writes out for a config are those that the environment has.
+// The defaults that a row writes into a config are those that the environment uses.
 static void test_defaults(void **state) {
   (void)state;
   const brim_env_row *row;
@@ -219,7 +219,7 @@ static void test_defaults(void **state) {
   }
 }
 
-// A word past the last choice is none, and each is found by its name.
+// No word exists past the last choice, and each word is found by its name.
 static void test_choices(void **state) {
   (void)state;
   char word[8];

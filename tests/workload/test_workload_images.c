@@ -1,6 +1,5 @@
-// The supervised workload on images: transforms for training and evaluation, what they do to shapes,
-// planned bytes and resuming; CIFAR files through a convnet; settings of the device and of the engine
-// that come from a config; chosen algorithms in checkpoints.
+// The supervised workload on images: transforms for training and evaluation, their shapes, planned bytes and resuming;
+// CIFAR files through a convnet; the config's settings for device and engine; chosen algorithms in checkpoints.
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -30,8 +29,7 @@ static void open_images(fixture *f, const char *device, const char *const *overr
   assert_ok(fixture_configure(f));
 }
 
-// Weights after eleven steps are the same for any number of workers, and not those without
-// augmentation.
+// Weights after eleven steps are the same for any number of workers, and differ from those without augmentation.
 static void test_workers_do_not_matter(void **state) {
   (void)state;
   static const char *const workers[] = {"data.num_workers=0", "data.num_workers=1",
@@ -89,7 +87,7 @@ static void test_resume_is_exact_on_cuda(void **state) {
   resume_equals("cuda");
 }
 
-// Scratch of the workers is planned, and counted as such.
+// The workers' scratch is in the plan, and counted as planned.
 static void test_planned_bytes_are_real(void **state) {
   (void)state;
   fixture f;
@@ -123,7 +121,7 @@ static void evaluate(const char *transform, brim_work_metrics *out) {
   fixture_close(&f);
 }
 
-// Evaluation sees its samples as they are unless an argument says otherwise.
+// Evaluation takes its samples unchanged unless an argument asks otherwise.
 static void test_evaluation(void **state) {
   (void)state;
   brim_work_metrics bare, plain, train, val, test;
@@ -138,7 +136,7 @@ static void test_evaluation(void **state) {
   assert_true(figure(val, "loss") == figure(test, "loss"));
 }
 
-// A crop changes what the network gets; both sides have to end in the same shape.
+// A crop changes the network's input; training and evaluation have to end in the same shape.
 static void test_shapes(void **state) {
   (void)state;
   static const struct {
@@ -188,7 +186,7 @@ static void write_cifar(const char *path, int records) {
   assert_int_equal(fclose(file), 0);
 }
 
-// The files of the shipped config's shape through a narrow ResNet, with its augmentation.
+// Files of the shipped config's shape through a narrow ResNet, with its augmentation.
 static void test_cifar_through_a_resnet(void **state) {
   (void)state;
   assert_ok(brim_fs_mkdirs("cifar-10-batches-bin"));
@@ -229,7 +227,7 @@ static void remember(void *ctx, brim_log_level level, const char *module, const 
   warnings++;
 }
 
-// Without a test set training continues, and says so.
+// Without a test set training continues, with a message.
 static void test_a_missing_test_set_is_said(void **state) {
   (void)state;
   assert_ok(brim_fs_mkdirs("untested"));
@@ -251,7 +249,7 @@ static void test_a_missing_test_set_is_said(void **state) {
   fixture_close(&f);
 }
 
-// A precision the device has no code for is named as the user wrote it.
+// A precision that the device lacks is named as the user wrote it.
 static void test_fp16_on_the_cpu(void **state) {
   (void)state;
   fixture f;
@@ -308,7 +306,7 @@ static void check_knob(const fixture *f, const char *name, const char *text) {
   assert_string_equal(got, text);
 }
 
-// compile and checkpointing are knobs whose words the config takes back.
+// compile and checkpointing are knobs, and the config accepts their printed words.
 static void test_knobs(void **state) {
   (void)state;
   fixture f;
@@ -392,7 +390,7 @@ static void test_algorithms_travel_with_checkpoints(void **state) {
   assert_ok(f.work->table->save(f.work->state, "weights.safetensors", NULL, true));
   assert_ok(brim_work_take_algorithms(f.work, "with.safetensors"));
   assert_string_equal(taken, "conv:8x8 algorithm-3\n");
-  // weights alone carry none, and neither does a device that chooses nothing
+  // a file of weights alone has none, and neither has a device that chooses nothing
   taken[0] = 0;
   assert_ok(brim_work_take_algorithms(f.work, "weights.safetensors"));
   assert_string_equal(taken, "");
@@ -401,11 +399,11 @@ static void test_algorithms_travel_with_checkpoints(void **state) {
   f.device->backend = &fake;
   assert_ok(brim_work_take_algorithms(f.work, "without.safetensors"));
   assert_string_equal(taken, "");
-  // another library's are left alone
+  // those of another library are ignored
   snprintf(f.device->info.library, sizeof f.device->info.library, "another");
   assert_ok(brim_work_take_algorithms(f.work, "with.safetensors"));
   assert_string_equal(taken, "");
-  // what the device cannot read costs a warning
+  // entries that the device cannot read cost a warning
   fake.algorithms_get = refuse_get;
   assert_ok(f.work->table->save(f.work->state, "nonsense.safetensors", NULL, false));
   assert_ok(brim_work_take_algorithms(f.work, "nonsense.safetensors"));

@@ -1,6 +1,5 @@
-// The GPU reads a mapped HDF5 file on its own: when that is chosen, what is planned and reported,
-// and that training is the same as with loader threads. On a device made of ref's loops, with a
-// plug-in that locks pages in name only.
+// The GPU reads a mapped HDF5 file itself: when this path is chosen, its plan and its report, and that the training
+// equals one with loader threads. On a device made of ref's loops, with a plug-in that only pretends to lock pages.
 #include <hdf5.h>
 #include <math.h>
 
@@ -52,7 +51,7 @@ static int make_file(void **state) {
 
 static test_locks *locks;
 
-// `refuse`: locks of so many bytes; 0 = none are refused.
+// `refuse`: locks of this many bytes fail; 0 = none.
 static void open_on_gpu(fixture *f, uint64_t total, size_t refuse, const char *const *overrides,
                         size_t count) {
   brim_config_options options = {.text = mapped_yaml,
@@ -117,8 +116,8 @@ static void train_with(fixture *f, int64_t cache, bool pin, const char *path, br
   assert_ok(f->work->table->save(f->work->state, path, NULL, false));
 }
 
-// Read by the GPU, by loader threads, or kept: the same bits; planned to the byte; given back when a
-// setting does without.
+// Read by the GPU, by loader threads, or cached: the same bits; memory is as planned, and freed when a setting does
+// without.
 static void test_mapped_equals_others(void **state) {
   (void)state;
   fixture f;
@@ -174,7 +173,7 @@ static void test_choice(void **state) {
   (void)state;
   static const struct {
     const char *overrides[3];
-    uint64_t total, host;  // host 0: what the machine has
+    uint64_t total, host;  // host 0: this machine's own memory
     size_t refuse;
     const char *cache, *why;
   } rows[] = {
@@ -184,7 +183,7 @@ static void test_choice(void **state) {
       {{"data.cache=none"}, 8192 * MIB, 0, 0, "mapped", NULL},
       {{"data.cache=none"}, 1024 * MIB, 0, 0, "none", "the GPU has no"},
       {{"data.cache=none"}, 8192 * MIB, 15 * MIB, 0, "none", "it would page-lock"},
-      {{"data.cache=none"}, 8192 * MIB, 17 * MIB, 0, "mapped", NULL},  // not both sets
+      {{"data.cache=none"}, 8192 * MIB, 17 * MIB, 0, "mapped", NULL},  // too small for both sets
       {{"data.cache=none", "data.pin_memory=false"}, 8192 * MIB, 0, 0, "none", NULL},
       {{"data.cache=none", "data.num_workers=0"}, 8192 * MIB, 0, 0, "mapped", NULL},
       {{"data.cache=none", "data.path=doubles.h5"}, 8192 * MIB, 0, 0, "none", NULL},
@@ -219,7 +218,7 @@ static void test_choice(void **state) {
         (rows[i].why && !strstr(info.not_mapped, rows[i].why))) {
       fail_msg("row %zu: %s", i, info.not_mapped ? info.not_mapped : "no reason");
     }
-    // Refused after all, it is planned as it is from then on.
+    // A mapping that is refused when it is built: later plans are made without it.
     assert_ok(f.work->table->plan(f.work->state, &setting, &plan));
     assert_int_equal(row_bytes(&plan, ROW, BRIM_PLACE_HOST), locks->bytes);
     assert_int_equal(gpu.allocated, plan.bytes[BRIM_PLACE_DEVICE]);
@@ -246,7 +245,7 @@ static void test_failure_unlocks(void **state) {
   close_on_gpu(&f);
 }
 
-// data.limit and data.on_error=skip: as with threads.
+// data.limit and data.on_error=skip give the same as with threads.
 static void test_limit(void **state) {
   (void)state;
   const char *const overrides[] = {"data.limit=50", "data.drop_last=false", "data.on_error=skip"};
