@@ -11,7 +11,7 @@ typedef struct cuda_extension {
   const void *table;  // begins with its ABI version
 } cuda_extension;
 
-// False where there is no GPU.
+// False if there is no GPU.
 static inline bool cuda_extension_open(cuda_extension *e, const char *name, uint32_t abi) {
   assert_ok(brim_registry_create(&e->registry));
   assert_ok(brim_registry_load_folder(e->registry, BRIM_BUILD_DIR "/lib/brim"));

@@ -1,4 +1,4 @@
-// A whole file as JSON, for tests that look into what brim wrote.
+// A whole file as JSON, for tests that inspect brim's files.
 #ifndef BRIM_TESTS_JSON_FILE_H_
 #define BRIM_TESTS_JSON_FILE_H_
 

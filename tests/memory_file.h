@@ -1,5 +1,5 @@
-// Bytes as a file without a name, for code that opens files: a path under /proc. Without cmocka, so
-// that fuzz targets use it too.
+// Bytes as a file without a name, for code that opens files: a path under /proc. Without cmocka, so that fuzz targets
+// can use it too.
 #ifndef BRIM_TESTS_MEMORY_FILE_H_
 #define BRIM_TESTS_MEMORY_FILE_H_
 
@@ -10,7 +10,7 @@
 
 enum { MEMORY_FILE_PATH = 32 };
 
-// Its descriptor, for close; `path` may be NULL.
+// Returns the descriptor, to be closed by the caller; `path` may be NULL.
 static inline int memory_file(const void *data, size_t size, char path[MEMORY_FILE_PATH]) {
   int fd = memfd_create("brim_test", MFD_CLOEXEC);
   if (fd < 0) abort();

@@ -1,4 +1,4 @@
-// Runs a program under mpirun on this machine alone: a tool of the tests of ranks over MPI.
+// Runs a program under mpirun on this machine alone, for the tests of ranks over MPI.
 #ifndef BRIM_TESTS_MPI_RUN_H_
 #define BRIM_TESTS_MPI_RUN_H_
 
@@ -36,7 +36,7 @@ static inline size_t mpi_arguments(const char *ranks, const char **argv) {
   if (geteuid() == 0) argv[n++] = "--allow-run-as-root";
   setenv("OMPI_MCA_btl", "self,vader", 0);
   setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
-  setenv("OMPI_MCA_plm_rsh_agent", "", 0);  // no ssh is needed, nor looked for
+  setenv("OMPI_MCA_plm_rsh_agent", "", 0);  // ssh is neither needed nor searched
   setenv("OMPI_MCA_oob_tcp_if_include", "lo", 0);
   setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
   setenv("PMIX_MCA_gds", "hash", 0);

@@ -1,4 +1,4 @@
-// Runs a program to its end, without a shell, and keeps what it writes: a tool of the tests.
+// Runs a program to its end, without a shell, and keeps its output.
 #ifndef BRIM_TESTS_PROCESS_RUN_H_
 #define BRIM_TESTS_PROCESS_RUN_H_
 
@@ -7,9 +7,9 @@
 #include "test.h"
 
 typedef struct process_result {
-  int exit_code;  // -1 when a signal ended it
-  int signal;     // 0 when it exited
-  char *output;   // stdout and stderr, for brim_free
+  int exit_code;  // -1 if a signal ended it
+  int signal;     // 0 if it exited
+  char *output;   // stdout and stderr; free it with brim_free
 } process_result;
 
 static inline brim_status process_keep(void *ctx, brim_child_stream stream, const char *data,

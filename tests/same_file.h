@@ -1,4 +1,4 @@
-// Two files hold the same bytes: how "resumed equals uninterrupted" is checked.
+// Asserts that two files hold the same bytes, for checks that a resumed run equals an uninterrupted one.
 #ifndef BRIM_TESTS_SAME_FILE_H_
 #define BRIM_TESTS_SAME_FILE_H_
 

@@ -1,5 +1,5 @@
-// Keeps the threads of a name from running, as a busy machine would: a signal handler holds each until it
-// is released. For tests of teams and pools, whose work has to continue meanwhile.
+// Keeps the threads with a name from running, like a busy machine: a signal handler holds each of them until it is
+// released. For tests of teams and pools, which have to continue meanwhile.
 #ifndef BRIM_TESTS_STUCK_THREADS_H_
 #define BRIM_TESTS_STUCK_THREADS_H_
 
@@ -23,7 +23,7 @@ static void stuck_handler(int signal) {
   atomic_fetch_sub(&stuck_now, 1);
 }
 
-// Threads of this process whose name begins so, and what to do with each.
+// Calls a function for each thread of this process whose name begins with this.
 static inline int stuck_each(const char *name, void (*fn)(pid_t thread)) {
   DIR *folder = opendir("/proc/self/task");
   int count = 0;

@@ -1,5 +1,5 @@
-// fsync and rename as the code under test calls them, in order. The linker puts these in their place
-// (-Wl,--wrap=fsync,--wrap=rename); they do what they stand for, or fail when told to.
+// Records fsync and rename as the code under test calls them, in order. The linker puts these functions in their place
+// (-Wl,--wrap=fsync,--wrap=rename). They do the real work, or fail when a test asks for it.
 #ifndef BRIM_TESTS_SYNC_CALLS_H_
 #define BRIM_TESTS_SYNC_CALLS_H_
 
@@ -11,15 +11,15 @@
 #include "test.h"
 
 typedef struct sync_call {
-  char what;        // 's' of a file, 'd' of a folder, 'r' a rename
-  char path[1024];  // of a rename the new name, as it was given; else the absolute path
+  char what;        // 's' sync of a file, 'd' of a folder, 'r' a rename
+  char path[1024];  // of a rename the new name, as given; otherwise the absolute path
 } sync_call;
 
 enum { SYNC_CALLS = 4096 };
 static sync_call sync_calls[SYNC_CALLS];
 static size_t sync_count;
-static int sync_errno;                       // of the next fsync of a file; 0 = it works
-static void (*sync_hook)(const char *path);  // before the fsync of a file; may be NULL
+static int sync_errno;                       // errno of the next fsync of a file; 0 = success
+static void (*sync_hook)(const char *path);  // called before the fsync of a file; may be NULL
 static pthread_mutex_t sync_lock = PTHREAD_MUTEX_INITIALIZER;
 
 int __real_fsync(int fd);
@@ -67,8 +67,8 @@ static inline bool sync_ends(const char *path, const char *end) {
   return n >= m && strcmp(path + n - m, end) == 0;
 }
 
-// Was the folder `name` (the last part of its path) synced after call `at`, before the next rename of
-// the same file?
+// True if the folder `name` (the last part of its path) was synced after call `at`, before the next rename of the same
+// file.
 static inline bool sync_folder_after(size_t at, const char *name) {
   for (size_t i = at + 1; i < sync_count; i++) {
     if (sync_calls[i].what == 'd' && sync_ends(sync_calls[i].path, name)) return true;
@@ -76,7 +76,7 @@ static inline bool sync_folder_after(size_t at, const char *name) {
   return false;
 }
 
-// Was a temporary of the file (BASE.tmp.) synced before call `at`?
+// True if a temporary of the file (BASE.tmp.) was synced before call `at`.
 static inline bool sync_file_before(size_t at, const char *base) {
   char mark[1024];
   snprintf(mark, sizeof mark, "/%s.tmp.", base);

@@ -1,5 +1,5 @@
-// `test_cost NAME COMMAND...` runs a test as ctest would. Where BRIM_TEST_COSTS names a file, a line is added to it:
-// processor seconds of the test and of all that it started and waited for, seconds of the clock, name.
+// `test_cost NAME COMMAND...` runs a test as ctest would. If BRIM_TEST_COSTS names a file, it adds a line: processor
+// seconds of the test and of all its finished children, seconds of the clock, name.
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -38,7 +38,7 @@ int main(int argc, char **argv) {
   }
   if (child == 0) {
     unsetenv("BRIM_TEST_COSTS");
-    prctl(PR_SET_PDEATHSIG, SIGKILL);  // ctest ends this program alone when time is up
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // on a timeout ctest ends only this program
     if (getppid() != parent) _exit(127);
     execvp(argv[2], argv + 2);
     perror(argv[2]);

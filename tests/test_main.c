@@ -1,5 +1,5 @@
-// The program of a folder's tests: its name, or the link it was started through, says which main runs. A test that
-// starts itself by /proc/self/exe has lost that name; the environment still has it.
+// The program of a folder's tests: its name, or the link it was started through, selects the main that runs. A test
+// that starts itself by /proc/self/exe has lost that name, so the environment keeps it.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

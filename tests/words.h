@@ -1,11 +1,11 @@
-// The English of a text that is kept with its values (base_words.h), for comparisons.
+// The English form of a text that is kept with its values (base_words.h), for comparisons.
 #ifndef BRIM_TESTS_WORDS_H_
 #define BRIM_TESTS_WORDS_H_
 
 #include "base/base_words.h"
 #include "test.h"
 
-// Good until the eighth call after this one.
+// Valid until the eighth call after this one.
 static inline const char *english(const char *words) {
   static char texts[8][2048];
   static int at;

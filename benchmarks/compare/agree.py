@@ -24,7 +24,7 @@ import torch.nn.functional as F
 
 import tensors, torch_models
 
-# name: model in brim's words, kind and arguments in torch_models, sample, outputs, batch
+# name: model in brim's syntax, kind and arguments in torch_models, sample, outputs, batch
 TOKENS = "transformer(depth=%d, hidden=%d, heads=%d, patch=30)"
 CASES = {
     "resnet18-cifar": ("resnet18", "resnet", dict(name="resnet18", stem="cifar", classes=10), (32, 32, 3), 10, 8),
@@ -36,7 +36,7 @@ CASES = {
     "transformer-6-64": (TOKENS % (6, 64, 4), "transformer", dict(depth=6, hidden=64, heads=4, outputs=4), (5160, 2), None, 8),
     "simclr-96": ("simclr(backbone=resnet18(stem=imagenet), hidden=512, dim=128)", "simclr",
                   dict(stem="imagenet", hidden=512, dim=128), (96, 96, 3), 128, 8),
-    # Small models that train within the time of a test on a machine without a fast device.
+    # Small models that train quickly on a machine without a fast device.
     "resnet18-tiny": ("resnet18(width=8)", "resnet", dict(name="resnet18", stem="cifar", classes=10, width=8), (16, 16, 3), 10, 8),
     "resnet50-tiny": ("resnet50(width=4, stem=imagenet)", "resnet",
                       dict(name="resnet50", stem="imagenet", classes=10, width=4), (64, 64, 3), 10, 32),

@@ -11,7 +11,7 @@ SGD = dict(name="sgd", lr=0.01, momentum=0.9, weight_decay=5e-4)
 ADAMW = dict(name="adamw", lr=3e-4, weight_decay=0.01)
 TOKENS = "transformer(depth=%d, hidden=%d, heads=%d, patch=30)"
 
-# name: model in brim's words, torch model and its arguments, one sample (HWC or length and channels)
+# name: model in brim's syntax, torch model and its arguments, one sample (HWC or length and channels)
 MODELS = {
     "resnet18-cifar": dict(model="resnet18", torch=("resnet", dict(name="resnet18", stem="cifar", classes=10)),
                            input=(32, 32, 3), classes=10, optimizer=SGD),
@@ -30,7 +30,7 @@ MODELS = {
                              input=(5160, 2), targets=4, optimizer=ADAMW),
     "transformer-12-128": dict(model=TOKENS % (12, 128, 8), torch=("transformer", dict(depth=12, hidden=128, heads=8, outputs=4)),
                                input=(5160, 2), targets=4, optimizer=ADAMW),
-    # Small enough for any machine: to try the scripts themselves.
+    # Small enough for any machine, to try the scripts themselves.
     "tiny": dict(model="wideresnet(depth=10, width=1)", torch=("wideresnet", dict(depth=10, width=1, classes=10)),
                  input=(8, 8, 3), classes=10, optimizer=SGD),
 }

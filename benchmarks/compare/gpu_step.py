@@ -67,7 +67,7 @@ def main():
     extra += ["--no-measure"] if a.no_measure else []
     started, results, limit = time.monotonic(), {}, a.limit
     out = open(a.output, "w") if a.output else None
-    # brim and eager of all cases first: when time runs out, it is compiling that is left out.
+    # brim and eager of all cases first: if time runs out, only compiling is left out.
     order = [(c, v) for group in (VARIANTS[:2], VARIANTS[2:]) for c in cases for v in group if v not in a.skip]
     for c, v in order:
         a.limit = min(limit, a.total - (time.monotonic() - started))

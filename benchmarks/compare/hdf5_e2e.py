@@ -111,7 +111,7 @@ def run_brim(a, workers, pin, cache, limit, scratch):
     ring = e2e.ring_batches(workers)
     r = e2e.brim_train(argv, folder, rows, a.batch, ring, seconds=a.brim_seconds, limit=limit)
     shutil.rmtree(folder, ignore_errors=True)
-    # `cache` is what was asked for; which way the samples came stands in the log.
+    # `cache` is the requested value; the log has the path that the samples took.
     return dict(r, who="brim", workers=workers, pin=pin, cache=cache, way=(r.get("loader") or {}).get("cache"))
 
 

@@ -22,7 +22,7 @@ CHUNK_ROWS = 64  # 256 KiB
 CASES = {"rows": 10.0, "chunks": 1.6, "chunks-random": 1.6, "chunks-kept": 1.6, "jpeg": 3.0}
 
 
-# ---- the PIL reader: a process of its own with two below it
+# ---- the PIL reader: its own process with two workers
 
 def pil_worker(files, seconds, barrier, queue):
     from PIL import Image

@@ -130,7 +130,7 @@ def race(t, a):
                         str(ms)) as holder:
             code, message, seconds = t.train(a.race_batch)
             took = holder.line(0.5)
-        # without a word of batches the device could not even be opened: nothing was planned yet
+        # without a message about batches the device could not even be opened: nothing was planned yet
         told = largest(message) is not None or "no batch_size fits" in message
         kind = {0: "ran", EXIT_MEMORY: "message" if told else "message without batch"}.get(code, "exit %s" % code)
         good = code in (0, EXIT_MEMORY)

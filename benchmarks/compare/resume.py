@@ -90,7 +90,7 @@ def compare(a, precision, scratch):
     killed = []
     for k in range(a.kills):
         at = max(1, total * (k + 1) // (a.kills + 1))
-        # the first part has the cache of the uninterrupted run: what is timed may come out otherwise
+        # the first part uses the cache of the uninterrupted run, because a new timing may choose other algorithms
         now = cache if k == 0 else cache + str(k)
         child = start(a, precision, cut, k > 0, now)
         if not kill_at(a, child, cut, at, 0.002 * (k % 3)):

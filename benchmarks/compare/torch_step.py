@@ -59,7 +59,7 @@ def main():
     if a.threads:
         torch.set_num_threads(a.threads)
     torch.backends.cudnn.benchmark = True
-    # tf32 is what "high" allows; fp32 means fp32.
+    # tf32 is what torch's "high" allows; fp32 means real fp32.
     torch.set_float32_matmul_precision("highest" if a.precision == "fp32" else "high")
     torch.backends.cudnn.allow_tf32 = a.precision != "fp32"
     _, m, batch = common.case(a.case)

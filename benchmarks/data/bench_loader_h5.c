@@ -1,5 +1,5 @@
-// The peer of the hdf5 source: one thread that calls H5Dread, as programs without a loader of their
-// own do. libhdf5 has one lock for the whole process, so that more threads gain nothing.
+// The peer of the hdf5 source: one thread that calls H5Dread, like programs without a loader. libhdf5 has one lock for
+// the whole process, so more threads gain nothing.
 #include <hdf5.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,9 +15,9 @@ struct bench_h5 {
   int rank;
   hsize_t dim[MAX_RANK];
   size_t row_bytes;
-  uint64_t chunk_rows;  // rows of a call in order
+  uint64_t chunk_rows;  // rows per call when reading in order
   uint64_t per_call;
-  uint8_t *buffer;  // per_call or chunk_rows rows, the larger
+  uint8_t *buffer;  // per_call or chunk_rows rows, whichever is more
   uint64_t seed, epoch, position;
   brim_shuffle order;
 };
@@ -79,7 +79,7 @@ static brim_status open_all(bench_h5 *h, const char *path, const char *dataset) 
   uint64_t room = h->per_call > h->chunk_rows ? h->per_call : h->chunk_rows;
   h->buffer = brim_alloc((size_t)room * h->row_bytes);
   if (!h->buffer) return brim_fail(BRIM_ENOMEM, "out of memory for %s", dataset);
-  memset(h->buffer, 0, (size_t)room * h->row_bytes);  // its pages are there before the clock runs
+  memset(h->buffer, 0, (size_t)room * h->row_bytes);  // touch its pages before the measurement
   h->order = brim_shuffle_make(h->seed, 0, h->dim[0]);
   return BRIM_OK;
 }
@@ -115,7 +115,7 @@ uint64_t bench_h5_rows(const bench_h5 *h) { return h->dim[0]; }
 size_t bench_h5_row_bytes(const bench_h5 *h) { return h->row_bytes; }
 uint64_t bench_h5_rows_per_call(const bench_h5 *h) { return h->per_call; }
 
-// About ROWS_PER_STEP rows by as many calls as that takes; an epoch's end ends a step.
+// Reads about ROWS_PER_STEP rows in as many calls as needed; the end of an epoch ends a step.
 brim_status bench_h5_step(void *ctx, uint64_t *samples) {
   bench_h5 *h = ctx;
   *samples = 0;

@@ -1,5 +1,4 @@
-// Windows of time over batches, their JSON, and the hash that tells whether two programs read the
-// same rows.
+// Windows of time over batches, their JSON, and the hash that shows whether two programs read the same rows.
 #include <string.h>
 
 #include "bench_loader.h"

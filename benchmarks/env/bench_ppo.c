@@ -1,5 +1,5 @@
-// Time of PPO's calls between a rollout and the networks, with the bytes they have to move: actions of a
-// step, advantages of a rollout, rows and losses of a minibatch. Not a test: it asserts nothing.
+// Time of PPO's calls between a rollout and the networks, with the bytes they have to move: actions of a step,
+// advantages of a rollout, rows and losses of a minibatch. Not a test: it asserts nothing.
 //   bench_ppo [--device cpu|cuda] [--envs N] [--agents N] [--steps N] [--act N] [--rewards N]
 //             [--minibatches N] [--type f32|bf16|f16] [--mask] [--threads N] [--repeats N] [--calls N]
 // The median of --repeats, each of --calls calls in a row.
@@ -68,7 +68,7 @@ static void bench_close(bench *b) {
   if (b->registry) brim_registry_destroy(b->registry);
 }
 
-// Memory of the device, a copy of `from` or zeros.
+// Memory on the device: a copy of `from`, or zeros.
 static brim_status give(bench *b, const void *from, size_t bytes, void *out) {
   void *to = NULL;
   if (b->device) {
@@ -90,7 +90,7 @@ static brim_status give(bench *b, const void *from, size_t bytes, void *out) {
   return BRIM_OK;
 }
 
-// Small numbers of the type: their high bytes are random, exponents moderate.
+// Small numbers of the type: random high bytes with moderate exponents.
 static brim_status give_numbers(bench *b, brim_dtype type, int64_t rows, int64_t width,
                                 brim_tensor *out) {
   const size_t count = (size_t)(rows * width), size = brim_dtype_size(type);

@@ -1,7 +1,6 @@
-// Physics steps per second of one core, every CPU form of the quadruped beside MuJoCo: standing
-// with no control, and under random control held for five steps. Environments that end up anywhere
-// are reset every RESET steps, all forms alike. `bench_quadruped [steps]`; median of seven runs and
-// their spread.
+// Physics steps per second of one core, every CPU form of the quadruped beside MuJoCo: standing with no control, and
+// under random control held for five steps. Environments are reset every RESET steps, whatever their state, in all
+// forms alike. `bench_quadruped [steps]`; median of seven runs and their spread.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,6 @@
-// Speed of ARS rollouts on the quadruped: environment steps a second (not physics steps), robots
-// pushed, falling and starting again, for sizes from few environments to many, linear and MLP; and
-// the whole iteration, rollouts and update, against the rollouts alone. Not a test: it asserts
-// nothing.
+// Speed of ARS rollouts on the quadruped: environment steps per second (not physics steps), with robots that are
+// pushed, fall and restart, from few environments to many, linear and MLP; and a whole iteration, rollouts and update,
+// against the rollouts alone. Not a test: it asserts nothing.
 //   bench_rollout [--device cpu|cuda] [--envs N] [--dirs N] [--chunk N] [--steps N] [--hidden H]
 //                 [--task stand|walk] [--rk4] [--threads N] [--repeats N] [--json]
 // Without --envs and --dirs: a list of sizes. --json: one object to a line.
@@ -64,7 +63,7 @@ static void bench_close(bench *b) {
   if (b->registry) brim_registry_destroy(b->registry);
 }
 
-// Seconds of an iteration: rollouts, and with `update` the update behind them.
+// Seconds of an iteration: rollouts, and with `update` the update after them.
 static brim_status iterate(bench *b, const brim_rollout_shape *s, void *block, int64_t iteration,
                            bool update, double *seconds) {
   brim_time from = brim_clock_now();
@@ -131,7 +130,7 @@ static brim_status measure(bench *b, int32_t envs, int32_t dirs, int32_t hidden)
   }
   double run[MAX_REPEATS], whole[MAX_REPEATS], seconds;
   brim_status status = b->table->init(&b->where, &s, block);
-  // Two iterations first: clocks rise, and the filter has seen something.
+  // Two iterations first, so that clocks rise and the filter has data.
   for (int i = 0; !status && i < 2; i++) status = iterate(b, &s, block, i, true, &seconds);
   for (int i = 0; !status && i < o->repeats; i++) {
     status = iterate(b, &s, block, 2 + i, false, &run[i]);

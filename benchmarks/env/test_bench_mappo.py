@@ -46,7 +46,7 @@ def test_program(program, config):
     flops = {w: l["flops"] for w, l in lines.items()}
     check("FLOPs of the actor", actor <= flops["collect"] < 1.3 * actor)
     check("FLOPs of the critic", critic <= flops["rollout"] - flops["collect"] < 1.6 * critic)
-    # a pass back is twice a pass forward, less the gradient of the inputs
+    # a backward pass is twice a forward pass, less the gradient of the inputs
     updates = EPOCHS * (3 * actor - 2 * HIDDEN * 32 * ENVS * AGENTS * STEPS)
     check("FLOPs of the updates", updates < flops["iteration"] - flops["rollout"] < 1.7 * updates)
     check("bytes grow", lines["collect"]["bytes"] < lines["rollout"]["bytes"] < lines["iteration"]["bytes"])
@@ -76,7 +76,7 @@ def test_script(program, root):
             check("the ratio of " + what, ratio["best"] == "jax" and abs(ratio["ratio"] * peer / ours - 1) < 1e-9)
         check("the peer's hash", "sha256" in lines["jax", "training"]["source"])
         check("no paths of this machine", folder not in json.dumps(list(lines.values())))
-        # a peer that fails is a failure that is recorded, and brim's own figures stay
+        # the failure of a peer is recorded, and brim's own figures stay
         r = run(0, "--what", "training")
         with open(out) as f:
             lines = {(l["who"], l["what"]): l for l in map(json.loads, f)}

@@ -36,7 +36,7 @@ typedef struct grid {
   char *config;
 } grid;
 
-// Configs as resolved ones are: about 1.5 KB.
+// Configs like resolved ones: about 1.5 KB.
 static brim_status make_grid(size_t count, grid *g) {
   g->points = calloc(count, sizeof *g->points);
   g->ids = calloc(count, sizeof *g->ids);

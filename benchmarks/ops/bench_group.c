@@ -1,8 +1,7 @@
-// An actor and a critic as multi-agent training uses them: the actor's forward pass over all agents
-// of a step, the critic's over a rollout, and updates of both over minibatches, each recorded and
-// launched as one. Every line has the time beside that of the fewest bytes and FLOPs at the
-// machine's ceilings. Inputs lie on the device, losses cost nothing: what is measured is the
-// networks' share. Not a test: it asserts nothing.
+// An actor and a critic as multi-agent training uses them: the actor's forward pass over all agents of a step, the
+// critic's over a rollout, and updates of both over minibatches, each recorded and launched as one. Every line has its
+// time beside that of the least bytes and FLOPs at the machine's ceilings. Inputs are on the device and losses cost
+// nothing: only the networks' share is measured. Not a test: it asserts nothing.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -81,7 +80,7 @@ static brim_status parse_specs(bench *b) {
   return BRIM_OK;
 }
 
-// Once, from the host; they stay.
+// Uploaded once; the data stay on the device.
 static brim_status fill_input(bench *b, const brim_tensor *t) {
   size_t bytes = brim_tensor_bytes(t);
   void *values = brim_alloc(bytes);
@@ -112,7 +111,7 @@ static brim_status collect(void *ctx) { return brim_net_enqueue_outputs(((bench 
 
 static brim_status evaluate(void *ctx) { return brim_net_enqueue_outputs(((bench *)ctx)->net[1]); }
 
-// Zeros: a kernel that writes the gradient and reads nothing.
+// Zeros: a kernel that writes the gradient without reading anything.
 static brim_status no_losses(void *ctx) {
   bench *b = ctx;
   for (int i = 0; i < NETS; i++) {
@@ -168,7 +167,7 @@ static double ideal_update(const bench *b) {
   return sum;
 }
 
-// Seconds of one piece of work, which is done `parts` times in a launch.
+// Seconds of one piece of work, which a launch does `parts` times.
 static brim_status measure(bench *b, brim_status (*work)(void *), bool steps, int64_t parts,
                            double *seconds) {
   brim_record *record = NULL;

@@ -38,7 +38,7 @@ static brim_status run(const bench_program *program, const brim_option_parse *pa
 }
 
 int bench_main(const bench_program *program, int argc, char **argv) {
-  brim_json_setup();  // before jansson's first allocation
+  brim_json_setup();  // must come before jansson's first allocation
   brim_option_parse parse;
   brim_status status =
       brim_option_parse_args(program->tables, argc - 1, (const char *const *)(argv + 1), &parse);

@@ -1,6 +1,6 @@
-// The calls of a training step timed one by one (src/measure/measure_machine.c), beside what the machine
-// can do at most. Calls run in their order, so each finds the inputs it would have in a step.
-// Repeats find small tensors in the caches: times of small calls are a lower bound.
+// The calls of a training step timed one by one (src/measure/measure_machine.c), beside the machine's limits. Calls run
+// in order, so each finds the inputs it would have in a step. Repeats find small tensors in the caches: times of small
+// calls are a lower bound.
 #include <stdio.h>
 #include <string.h>
 
@@ -22,7 +22,7 @@ static void shape_append(char *out, size_t size, const brim_tensor *t, const cha
   }
 }
 
-// Matrices and images only: vectors of a channel each say nothing that these do not.
+// Prints only matrices and images: vectors with one value per channel add nothing to these.
 static void shape_text(const brim_op_call *call, char *out, size_t size) {
   const brim_tensor *main_input = &call->in[call->op == BRIM_OP_OPTIMIZER ? 2 : 0];
   snprintf(out, size, "%s", brim_dtype_name(main_input->dtype));
@@ -41,7 +41,7 @@ static void shape_text(const brim_op_call *call, char *out, size_t size) {
   }
 }
 
-// The input that a call writes over, or NULL.
+// The input that a call overwrites, or NULL.
 static const brim_tensor *overwritten(const brim_op_call *call) {
   for (int i = 0; i < call->in_count; i++) {
     for (int o = 0; o < call->out_count; o++) {
@@ -51,8 +51,8 @@ static const brim_tensor *overwritten(const brim_op_call *call) {
   return NULL;
 }
 
-// A call that works in place is put back and run once more, so that those after it find what they
-// would in a step.
+// A call that works in place: its input is restored and the call run once more, so that later calls find the same data
+// as in a step.
 static brim_status time_in_place(brim_device_timer *t, const brim_device_work *w, double ms,
                                  double *seconds) {
   const brim_tensor *x = overwritten(w->call);
@@ -202,7 +202,7 @@ brim_status bench_model_ops(brim_net *net, const bench_ceilings *ceilings, doubl
   brim_device_timer t;
   brim_status status = brim_device_timer_init(&t, net->device, NULL);
   for (int32_t i = 0; !status && i < p->prepared; i++) {
-    if (!brim_gnode_is_call(&p->graph.nodes[i])) continue;  // a loss outside
+    if (!brim_gnode_is_call(&p->graph.nodes[i])) continue;  // an external loss
     const char *phase = i < p->forward_count ? "forward" : "backward";
     status = time_row(&t, &p->calls[i], phase, ceilings, ms, &rows[n++]);
   }

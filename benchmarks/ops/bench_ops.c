@@ -1,5 +1,5 @@
-// Speed of every op of the case list on every backend that loads: FLOPs and bytes of the case,
-// median time and spread, one JSON object per line. Not a test: it asserts nothing.
+// Speed of every op of the case list on every backend that loads: FLOPs and bytes of the case, median time and spread,
+// one JSON object per line. Not a test: it asserts nothing.
 //   bench_ops [--device ref|cpu|cuda] [--op NAME] [--type f32] [--threads N] [--ms PER_CASE]
 #include <stdio.h>
 #include <stdlib.h>
@@ -94,7 +94,7 @@ static brim_status bench_device(const brim_registry *registry, const char *name,
       brim_case_speed_get(i, &c);
       if (c.nonfinite || (o->op && strcmp(o->op, brim_op_name(c.op)) != 0)) continue;
       if (o->type != BRIM_DTYPE_COUNT && o->type != types[t]) continue;
-      if (c.attr.tf32 && types[t] != BRIM_F32) continue;  // the same case again without it
+      if (c.attr.tf32 && types[t] != BRIM_F32) continue;  // would repeat the case without tf32
       brim_case_set_type(&c, types[t]);
       status = measure(device, &c, o);
     }
@@ -136,7 +136,7 @@ int main(int argc, char **argv) {
             "[--threads N] [--ms PER_CASE]\n");
     return 2;
   }
-  brim_json_setup();  // before jansson's first allocation
+  brim_json_setup();  // must come before jansson's first allocation
   brim_registry *registry;
   brim_status status = brim_registry_create(&registry);
   if (!status) status = brim_registry_load_default(registry);

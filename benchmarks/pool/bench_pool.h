@@ -12,38 +12,38 @@
 typedef struct bench_conn {
   int fd;
   brim_str out, in;
-  size_t sent;  // of `out`
+  size_t sent;  // bytes of `out` that are sent
 } bench_conn;
 
-// rcvbuf 0 = the system's. Ends the program where there is no server.
+// rcvbuf 0 = the system's. Ends the program if there is no server.
 void bench_conn_open(bench_conn *c, int port, int rcvbuf);
 void bench_conn_close(bench_conn *c);
-// Puts a request into `out`; `body` NULL: a GET. `token` NULL: none.
+// Writes a request into `out`; `body` NULL: a GET. `token` NULL: none.
 void bench_conn_put(bench_conn *c, const char *path, const char *token, const char *body);
-// Sends what it can. false: some is left.
+// Sends as much as the socket takes; false if some is left.
 bool bench_conn_send(bench_conn *c);
-// Reads what is there. The HTTP status when a whole reply is in `in` (*body: where it begins), 0 when it is
-// not, -1 when the connection ended.
+// Reads the available bytes. Returns the HTTP status if `in` has a complete reply (*body: its start), 0 if not, -1 if
+// the connection ended.
 int bench_conn_receive(bench_conn *c, const char **body);
-// A request, and its reply; waits. Ends the program when the status is not 200.
+// Sends a request and waits for its reply. Ends the program if the status is not 200.
 const char *bench_conn_ask(bench_conn *c, const char *path, const char *token, const char *body);
 
-// Durations in us, all of them.
+// All measured durations, in us.
 typedef struct bench_times {
   uint32_t *us;
   size_t count, capacity;
 } bench_times;
 
 void bench_times_add(bench_times *t, int64_t ns);
-// Sorts samples from `from` on, and gives one of them: share 0.99, or 1 for the greatest. In ms.
+// Sorts the samples from `from` on, and returns one of them: share 0.99, or 1 for the largest. In ms.
 double bench_times_at(bench_times *t, size_t from, double share);
 
-// A process as the system sees it.
+// A process's figures from /proc.
 typedef struct bench_process {
   double cpu_s, rss_mb, peak_mb, written_mb;
 } bench_process;
 
-bench_process bench_process_read(long pid);  // zeros where there is none
+bench_process bench_process_read(long pid);  // zeros if there is no such process
 
 void bench_fail(const char *what) __attribute__((noreturn));
 

@@ -1,5 +1,5 @@
-// Fills a new store for timing pages: many experiments that are done, one of them with a very long curve and
-// some with long ones.
+// Fills a new store for timing pages: many finished experiments, one of them with a very long curve and some with long
+// ones.
 //   bench_pool_fill FOLDER [--experiments 10000] [--points 10000000] [--curves 10] [--each 100000]
 // Prints the id of the experiment with the longest curve, then those of the others, one a line.
 #include <getopt.h>
@@ -25,7 +25,7 @@ static void id_of(long n, char out[BRIM_EXP_ID]) {
   out[BRIM_EXP_ID - 1] = '\0';
 }
 
-// Configs as resolved ones are, by their size.
+// Configs as large as resolved ones.
 static brim_status submit(brim_store *store) {
   size_t count = (size_t)opt.experiments;
   brim_store_point *points = calloc(count, sizeof *points);

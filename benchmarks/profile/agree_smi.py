@@ -47,7 +47,7 @@ DMON = {
     "rxpci": ("pcie_rx", 1 / MIB, 10, 0.35, "median"),
     "txpci": ("pcie_tx", 1 / MIB, 10, 0.35, "median"),
 }
-# GPM of two programs over intervals that begin at different times
+# GPM figures of two programs over intervals that begin at different times
 GPM = {
     "smutil": ("sm_percent", 1, 3, 0.1, "near"),
     "smocc": ("occupancy_percent", 1, 2, 0.1, "near"),
@@ -160,7 +160,7 @@ def compare(report, source, column, rule, views, rows, gpu, period):
             ours.append((view["when_s"], value * factor))
     theirs = [v for v in (number(r[column]) for r in rows) if v is not None]
     if not ours or not theirs:
-        # what nvidia-smi does not print cannot be compared; what only brim lacks is a fault
+        # a value that nvidia-smi does not print cannot be compared; a value that only brim lacks is a fault
         good = True if not ours and not theirs else None if ours else False
         report.add(source, "%s %s" % (column, key), None if not ours else ours[-1][1], None if not theirs else theirs[-1],
                    None, "", good)

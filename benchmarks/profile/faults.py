@@ -59,7 +59,7 @@ class Bench:
         shutil.rmtree(out, ignore_errors=True)
         if steps_alone:
             return rows[-1]["seconds"]
-        # wall_s counts from where the training began
+        # wall_s counts from the start of the training
         return rows[-1]["wall_s"] - (rows[-2]["wall_s"] if len(rows) > 1 else 0)
 
     def config(self, name, text):

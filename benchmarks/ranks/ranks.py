@@ -94,7 +94,7 @@ class Bench:
             out[name] = distance("one", name)
         self.train("e.yaml", "local", *weights, *steps, "sync_batchnorm=false", ranks=2)
         out["own_statistics"] = distance("one", "local")
-        # from random weights: the first weights are those of a run of one step without a learning rate
+        # from random weights: the first weights come from a run of one step with a learning rate of 0
         self.train("e.yaml", "start", "--max-steps", "1", "lr=1e-30")
         nudge("start/model.safetensors", "nudged.safetensors")
         self.train("e.yaml", "random1", "--weights", "start/model.safetensors", *steps)

@@ -1,7 +1,7 @@
-// Are recommendations true? Sweeps over made-up timings whose truth is known (tests/tune/truth.h), by the
-// race that `brim bench` runs. A table for reading, and with --record FILE one JSON line per noise level.
+// Are recommendations right? Sweeps over simulated timings with a known truth (tests/tune/truth.h), by the race of
+// `brim bench`. Prints a table, and with --record FILE one JSON line per noise level.
 //   bench_recommend [--sweeps 1000] [--seed 700000] [--record FILE]
-// Seeds below 100,000 are for building.
+// Seeds below 100,000 are for development.
 #include <stdio.h>
 #include <stdlib.h>
 

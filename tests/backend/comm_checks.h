@@ -28,7 +28,7 @@ static inline double comm_value(int rank, int64_t i) {
   return h >> 63 ? value * 4096.0 : value;
 }
 
-// Fills `count` values of `rank`, or adds them to what is there.
+// Writes `count` values of `rank`, or adds them to existing ones.
 static inline void comm_fill(void *data, int64_t count, brim_dtype dtype, int rank, bool add) {
   for (int64_t i = 0; i < count; i++) {
     double value = comm_value(rank, i);
@@ -129,7 +129,7 @@ static inline int comm_check_moves(brim_comm *comm) {
   return 0;
 }
 
-// Posted requests, more than fit, with a blocking call among them that needs the result of those before.
+// Posted requests, more than fit, with a blocking call among them that needs earlier results.
 static inline int comm_check_posted(brim_comm *comm) {
   enum { REQUESTS = 600, VALUES = 900 };
   const int size = brim_comm_size(comm), rank = brim_comm_rank(comm);
@@ -145,7 +145,7 @@ static inline int comm_check_posted(brim_comm *comm) {
     int64_t mine = rank == q ? 0 : 1000 + rank;
     COMM_CHECK(!brim_comm_all_gather(comm, &mine, first, sizeof mine));
     for (int r = 0; r < size; r++) COMM_CHECK(first[r] == 1000 + r);
-    // All before it is done: its sum is there without a wait.
+    // Every request before it is complete: its sum is there without a wait.
     for (int r = 0; r < size; r++) comm_fill(expected, q + 1, BRIM_F32, r + q, r > 0);
     COMM_CHECK(memcmp(values, expected, (size_t)(q + 1) * sizeof(float)) == 0);
   }
@@ -178,7 +178,7 @@ static inline int comm_check_stats(brim_comm *comm) {
   return 0;
 }
 
-// 0 = all is as it should be.
+// Returns 0 if every check passed.
 static inline int comm_checks(brim_comm *comm) {
   if (comm_check_sums(comm)) return 1;
   if (comm_check_moves(comm)) return 1;

@@ -1,5 +1,5 @@
-// A small plug-in for the tests of the registry: a backend with the one op ADD, a data source and a
-// table of counters. Macros make it wrong in one way each (CMakeLists.txt). Links nothing of brim.
+// A small plug-in for the tests of the registry: a backend with the single op ADD, a data source and a table of
+// counters. Macros make it wrong in one way each (CMakeLists.txt). Links nothing of brim.
 #include "backend/plugin_toy.h"
 
 #include <string.h>
@@ -119,7 +119,7 @@ static void event_destroy(void *impl, void *event) {
   host->free(event);
 }
 
-// Time passes by 1000 ns per record.
+// Its clock advances by 1000 ns per record.
 static brim_status event_record(void *impl, void *stream, void *event) {
   (void)impl;
   (void)stream;

@@ -14,10 +14,11 @@ static int run_rank(const char *what) {
   int failed = 0;
   if (strcmp(what, "checks") == 0) {
     failed = comm_checks(comm);
-    if (!failed) failed = comm_check_sum(comm, 2500001, BRIM_F32);  // in chunks
+    // large enough for several chunks
+    if (!failed) failed = comm_check_sum(comm, 2500001, BRIM_F32);
     if (!failed) printf("rank %d of %d is fine\n", brim_comm_rank(comm), brim_comm_size(comm));
   } else if (brim_comm_rank(comm) == 0) {
-    // The other rank makes no call: only abandoning ends this one.
+    // The other rank makes no call, so only abandoning can end this call.
     float values[3] = {0};
     COMM_CHECK(!brim_comm_post_all_reduce(comm, values, 3, BRIM_F32));
     brim_clock_sleep_ns(50 * 1000000);
@@ -28,7 +29,7 @@ static int run_rank(const char *what) {
     printf("rank 0 is awake\n");
     failed = 1;
   } else {
-    for (;;) brim_clock_sleep_ns(1000000000);  // until mpirun ends it
+    for (;;) brim_clock_sleep_ns(1000000000);  // until mpirun ends this rank
   }
   fflush(stdout);
   brim_comm_destroy(comm);
@@ -74,7 +75,7 @@ static void test_4_ranks(void **state) {
   check_ranks("4");
 }
 
-// mpirun ends the other rank when one exits with a failure.
+// mpirun ends the other rank if one exits with a failure.
 static void test_abandon(void **state) {
   (void)state;
   process_result result = run_ranks("2", "abandon");
@@ -84,7 +85,7 @@ static void test_abandon(void **state) {
   brim_free(result.output);
 }
 
-// Without the plug-in: the reason, and what to do.
+// Without the plug-in the message has the reason and a remedy.
 static void test_missing(void **state) {
   (void)state;
   setenv("BRIM_PLUGIN_PATH", "/nowhere:/nor/here", 1);
@@ -101,7 +102,7 @@ int main(int argc, char **argv) {
   self = argv[0];
   const char *why;
   if (!mpi_is_here(BRIM_BUILD_DIR "/lib/brim/ranks/libbrim_mpi.so", &why)) BRIM_SKIP_ALL(why);
-  setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI keeps memory of its own
+  setenv("ASAN_OPTIONS", "detect_leaks=0", 1);  // MPI leaks its own memory
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_1_rank),  cmocka_unit_test(test_2_ranks),
       cmocka_unit_test(test_3_ranks), cmocka_unit_test(test_4_ranks),

@@ -105,7 +105,7 @@ static void test_host_call(void **state) {
 
 //---------------------------------- nccl ----------------------------------
 
-// One rank's communicator; NULL with the reason in the detail where there is no NCCL.
+// A communicator of one rank; NULL with the reason in the detail if there is no NCCL.
 static void *open_one(brim_device *d) {
   const brim_comm_table *nccl = d->backend->comm;
   char id[BRIM_COMM_ID_BYTES];
@@ -122,7 +122,7 @@ static void *open_one(brim_device *d) {
   return comm;
 }
 
-// 1, 2, 3, ... in a type.
+// Values 1, 2, 3, ... of a type.
 static void fill(brim_dtype type, void *data) {
   for (int i = 0; i < VALUES; i++) {
     int v = i % 200 + 1;  // exact in every type
@@ -224,11 +224,11 @@ static void test_nccl_abandoned(void **state) {
   assert_ok(nccl->all_reduce(comm, d->stream, data, VALUES, BRIM_F32));
   assert_ok(brim_device_sync(d));
   nccl->abandon(comm);
-  nccl->abandon(comm);  // once is enough
+  nccl->abandon(comm);  // abandoning once must be enough
   assert_status(nccl->all_reduce(comm, d->stream, data, VALUES, BRIM_F32), BRIM_EIO);
   assert_status(nccl->all_gather(comm, d->stream, data, data, 4), BRIM_EIO);
   nccl->close(comm);
-  void *again = open_one(d);  // the device is as good as before
+  void *again = open_one(d);  // the device still works
   assert_ok(nccl->all_reduce(again, d->stream, data, VALUES, BRIM_F32));
   assert_ok(brim_device_sync(d));
   nccl->close(again);

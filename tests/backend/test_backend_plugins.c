@@ -1,5 +1,5 @@
-// The plug-ins of this build open: other tests skip a backend that is not there, and would stay
-// green where a plug-in was built but cannot be loaded. Only a missing GPU excuses cuda.
+// The plug-ins of this build open. Other tests skip a backend that is absent, and would still pass if a plug-in was
+// built but cannot be loaded. Only a missing GPU excuses cuda.
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -7,14 +7,14 @@
 #include "base/base.h"
 #include "test.h"
 
-// BRIM_BUILT_CPU and BRIM_BUILT_CUDA are 1 where CMake has the plug-in as a target.
+// BRIM_BUILT_CPU and BRIM_BUILT_CUDA are 1 if CMake has the plug-in as a target.
 #define FOLDER BRIM_BUILD_DIR "/lib/brim"
 
 static bool gpu_is_here(void) {
   return access("/dev/nvidiactl", R_OK) == 0 || access("/dev/dxg", R_OK) == 0;
 }
 
-// Every symbol resolved now, as a missing one would otherwise show only when it is called.
+// Resolves every symbol now, because a missing one would otherwise show only at its first call.
 static void assert_links(const char *path) {
   void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!library) fail_msg("%s", dlerror());

@@ -1,4 +1,4 @@
-// The plug-in door: good plug-ins, wrong ones of every kind, and what is kept of each.
+// Loading plug-ins: good ones, wrong ones of every kind, and the state kept for each.
 #include "backend/backend.h"
 #include "backend/plugin_toy.h"
 #include "base/base.h"
@@ -53,11 +53,11 @@ static void test_good(void **state) {
   assert_ok(source->read(s, 2, input, &label));
   assert_int_equal(label, 2);
   source->close(s);
-  // A failure inside the plug-in has its detail here.
+  // The detail of a failure inside the plug-in arrives here.
   assert_status(source->open(&(brim_source_how){.path = "x"}, &s), BRIM_EINVAL);
   assert_detail("dummy source: takes no path");
 
-  // The same again is refused and leaves the first in place.
+  // Loading the same one again is refused, and the first stays.
   assert_status(brim_registry_load(r, PLUGINS "/good/libbrim_toy.so"), BRIM_EEXIST);
   assert_detail("already loaded from");
   assert_non_null(brim_registry_backend(r, "toy"));
@@ -119,7 +119,7 @@ static void test_not_a_library(void **state) {
   brim_registry_destroy(r);
 }
 
-// A folder with good ones and one that declines is no error.
+// A folder with good plug-ins and one that declines is no error.
 static void test_folder(void **state) {
   (void)state;
   brim_registry *r;
@@ -215,7 +215,7 @@ static brim_status whole_life(void) {
   return status;
 }
 
-// Every allocation fails once: a clean status each time and nothing is left behind.
+// Each allocation fails once: a clean status each time, and nothing is left behind.
 static void test_allocation_failures(void **state) {
   (void)state;
   assert_ok(whole_life());

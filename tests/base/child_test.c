@@ -1,4 +1,4 @@
-// This program as a child of its own tests, and what the tests have in common.
+// This program as a child of its own tests, and the tests' common helpers.
 #include "child_test.h"
 
 #include <fcntl.h>
@@ -31,7 +31,7 @@ static void print_signals(void) {
   printf("group %d\n", getpgrp() == getpid());
 }
 
-// Both streams at once, each far beyond what a pipe holds.
+// Fills both streams at once, each far beyond the size of a pipe.
 static void flood(void) {
   for (int i = 0; i < FLOOD_LINES; i++) {
     fprintf(stderr, "err %d of the stream that a careless reader leaves full\n", i);
@@ -52,7 +52,7 @@ static void use_time(void) {
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
 }
 
-// Starts a child that is to end with this process, in a thread that ends at once.
+// Starts a child that has to end with this process, from a thread that ends at once.
 static void start_kept(void *ctx) {
   const char *argv[] = {"sleep", "1000", NULL};
   (void)brim_child_start(&(brim_child_options){.argv = argv, .die_with_parent = true}, ctx);

@@ -9,11 +9,11 @@
 enum { FLOOD_LINES = 40000, FORTY_MS = 40000000 };
 #define SELF "/proc/self/exe"
 
-// Runs the child that the words name, and exits directly: the leak check of so short a program takes seconds, and tests start
-// it ten times.
+// Runs the child that the arguments select, and exits directly: the leak check of such a short program takes seconds,
+// and tests start it ten times.
 _Noreturn void as_child(int argc, char **argv);
 
-// Lines as text: "o:" or "e:" before each, "+" after a piece, "|" after a line without newline.
+// Collects lines as text: "o:" or "e:" before each, "+" after a piece, "|" after a line without newline.
 typedef struct heard {
   brim_str text;
   int lines[BRIM_CHILD_STREAM_COUNT];

@@ -97,7 +97,7 @@ static void realloc_keeps_tag_and_content(void **state) {
   assert_int_equal(now.live_bytes[BRIM_MEM_PLANNED] - before.live_bytes[BRIM_MEM_PLANNED], 5000);
   assert_int_equal(now.live_bytes[BRIM_MEM_OVERHEAD], before.live_bytes[BRIM_MEM_OVERHEAD]);
   assert_int_equal(now.calls - before.calls, 2);
-  p = brim_realloc(p, 4);  // shrinking is no call and cannot fail
+  p = brim_realloc(p, 4);  // shrinking counts as no call and cannot fail
   assert_int_equal(brim_alloc_size(p), 4);
   assert_memory_equal(p, "1234", 4);
   now = stats();
@@ -115,10 +115,10 @@ static void realloc_keeps_tag_and_content(void **state) {
 
 static void large_counts(void **state) {
   (void)state;
-  // products that begin again at a small number
+  // products that overflow to a small number
   assert_null(brim_calloc(SIZE_MAX / 2 + 2, 2));
   assert_null(brim_calloc(SIZE_MAX / 16 + 2, 16));
-  // the peak stays when less is taken later
+  // the peak stays after smaller allocations
   void *p = brim_alloc(1 << 20);
   uint64_t peak = stats().peak_bytes;
   brim_free(p);

@@ -1,5 +1,5 @@
-// Child processes: lines, several in one loop, and their end. test_base_child_start.c has the start. This program is its own
-// child where exact behaviour matters (see main).
+// Child processes: lines, several children in one loop, and their end. test_base_child_start.c has the start. Where
+// exact behaviour matters, this program is its own child (see main).
 #include "base/base_child.h"
 
 #include <signal.h>
@@ -97,10 +97,10 @@ static void callback_that_fails(void **state) {
   assert_false(ended);
   assert_string_equal(h.text.data, "o:a\n");
   brim_str_deinit(&h.text);
-  brim_child_close(c);  // and the child with it
+  brim_child_close(c);  // and ends the child
 }
 
-// A process left behind keeps the pipe open and continues to write; its output is not waited for.
+// A process that stays behind keeps the pipe open and continues to write; brim does not wait for its output.
 static void background_writer_does_not_hold_us(void **state) {
   (void)state;
   heard h;
@@ -137,7 +137,7 @@ static void many_in_one_loop(void **state) {
       running -= ended[i];
     }
   }
-  brim_child_wait_any(children, COUNT + 1, -1);  // all have ended: at once
+  brim_child_wait_any(children, COUNT + 1, -1);  // all have ended, so it returns at once
   for (int i = 0; i < COUNT; i++) {
     char lines[64];
     snprintf(lines, sizeof lines, "o:%d\n", i);
@@ -259,7 +259,7 @@ static void child_dies_with_its_parent(void **state) {
   until_lines(c, &h, 1);
   long pid = strtol(h.text.data + 2, NULL, 10);
   assert_true(pid > 1);
-  brim_clock_sleep_ns(20000000);  // the thread that started it has ended
+  brim_clock_sleep_ns(20000000);  // the thread that started the child has ended
   assert_false(is_gone(pid));
   assert_ok(brim_child_signal(c, SIGKILL));
   until_gone(pid);

@@ -84,7 +84,7 @@ static void what_cannot_be_run(void **state) {
     o.argv = (const char *[]){"/no/such/program", NULL};
     expect_refused(&o, BRIM_ENOENT, "/no/such/program");
     assert_ok(brim_fs_write("plain.txt", "text\n", 5));
-    o.argv = (const char *[]){"./plain.txt", NULL};  // root, too, needs an x
+    o.argv = (const char *[]){"./plain.txt", NULL};  // root needs an x as well
     expect_refused(&o, brim_errno_status(EACCES), "plain.txt");
     assert_int_equal(chmod("plain.txt", 0755), 0);
     expect_refused(&o, brim_errno_status(ENOEXEC), "plain.txt");
@@ -101,7 +101,8 @@ static void what_cannot_be_run(void **state) {
   }
 }
 
-// Runs in a separate process as another user, since root may start any number. 0: the limit was reported; 2: no such limit.
+// Runs in a separate process as another user, because root may start any number. 0: the limit was reported; 2: no such
+// limit.
 static int without_processes(void) {
   const struct rlimit none = {0};
   brim_child *c = NULL;
@@ -223,7 +224,7 @@ static void input_through_a_pipe(void **state) {
   assert_int_equal(h.lines[BRIM_CHILD_OUT], SIZE / 100 + 1);
   expect(c, &h, 0, NULL);
   free(data);
-  // One that closes its input: no SIGPIPE comes here.
+  // A child that closes its input: this process gets no SIGPIPE.
   c = shell((brim_child_options){.in = BRIM_CHILD_PIPE}, &h, "exec <&-; echo closed; sleep 1000");
   until_lines(c, &h, 1);
   assert_status(brim_child_write(c, "x", 1, &n), BRIM_EEND);
@@ -267,7 +268,7 @@ static void memory_and_time_of_a_child(void **state) {
   c = start((brim_child_options){0}, &h, seconds);
   assert_ok(brim_child_wait(c, -1, &ended));
   const brim_child_result *r = brim_child_get_result(c);
-  assert_true(r->user_ns + r->system_ns >= FORTY_MS / 2);  // of ticks, on some kernels
+  assert_true(r->user_ns + r->system_ns >= FORTY_MS / 2);  // some kernels count in ticks
   assert_true(r->elapsed_ns > 0);
   expect(c, &h, 0, NULL);
 }
@@ -307,7 +308,7 @@ static void start_many(void *ctx) {
                             .on_line = count_line,
                             .die_with_parent = i % 2,
                             .ctx = &lines};
-    void *block = malloc(1000 + (size_t)i);  // the allocator is busy in all threads
+    void *block = malloc(1000 + (size_t)i);  // every thread uses the allocator
     s->bad += brim_child_start(&o, &c) != BRIM_OK;
     if (c) s->bad += brim_child_wait(c, -1, &ended) != BRIM_OK || lines != 1;
     brim_child_close(c);
@@ -345,7 +346,7 @@ static void on_alarm(int number) {
 
 static void interrupted_calls(void **state) {
   (void)state;
-  struct sigaction handler = {.sa_handler = on_alarm}, before;  // no SA_RESTART
+  struct sigaction handler = {.sa_handler = on_alarm}, before;  // without SA_RESTART
   const struct itimerval often = {{0, 2000}, {0, 2000}}, never = {{0, 0}, {0, 0}};
   sigaction(SIGALRM, &handler, &before);
   assert_int_equal(setitimer(ITIMER_REAL, &often, NULL), 0);

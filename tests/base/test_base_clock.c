@@ -23,7 +23,7 @@ static void dates(void **state) {
   char text[32];
   brim_clock_iso8601(0, text);
   assert_string_equal(text, "1970-01-01T00:00:00Z");
-  brim_clock_iso8601(951782399.9, text);  // a leap day
+  brim_clock_iso8601(951782399.9, text);  // on a leap day
   assert_string_equal(text, "2000-02-28T23:59:59Z");
   brim_clock_iso8601(951782400, text);
   assert_string_equal(text, "2000-02-29T00:00:00Z");
@@ -50,7 +50,7 @@ static void on_end(void *ctx, brim_phase phase, const char *name) {
 
 static void spans(void **state) {
   (void)state;
-  brim_span_begin(NULL, BRIM_PHASE_IO, "x");  // not measured
+  brim_span_begin(NULL, BRIM_PHASE_IO, "x");  // NULL: not measured
   brim_span_end(NULL, BRIM_PHASE_IO, "x");
   brim_spans hook = {.ctx = &depth, .begin = on_begin, .end = on_end};
   brim_span_begin(&hook, BRIM_PHASE_FORWARD, "conv1");

@@ -1,4 +1,4 @@
-// Streaming copies: every length around lines and pages, from every place in a line to every other.
+// Streaming copies: every length around lines and pages, from every offset in a line to every other.
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +8,7 @@
 enum { ROOM = 3 * 4096 + 512, EDGE = 128, LINE = 64 };
 
 typedef struct buffers {
-  unsigned char *from, *to;  // ROOM, at the start of a line
+  unsigned char *from, *to;  // ROOM bytes, at the start of a cache line
 } buffers;
 
 static int setup(void **state) {

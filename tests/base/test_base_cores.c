@@ -1,4 +1,5 @@
-// The cores of a team's workers: not the caller's, each with its own share, and the whole mask if there are too few cores.
+// The cores of a team's workers: not the caller's, each with its own share, or the whole mask if there are too few
+// cores.
 #include "base/base_machine.h"
 
 #include <pthread.h>
@@ -32,7 +33,7 @@ static void shares_are_apart(void **state) {
         assert_int_equal(CPU_COUNT(&both), 0);
         CPU_OR(&all, &all, &share);
       }
-      assert_int_equal(CPU_COUNT(&all), total - 1);  // no core is left out
+      assert_int_equal(CPU_COUNT(&all), total - 1);  // every core is used
     }
   }
 }
@@ -79,7 +80,8 @@ static void worker_keeps_off(void **state) {
   sem_init(&s.begun, 0, 0);
   sem_init(&s.end, 0, 0);
   const pid_t none = 0;
-  brim_cores_place(&place, &none, 1);  // a worker that has not begun: not the caller in its place
+  // a worker that has not begun: the caller must not be placed instead
+  brim_cores_place(&place, &none, 1);
   cpu_set_t now = mask_of(0);
   assert_true(CPU_EQUAL(&now, &before));
   assert_int_equal(pthread_create(&s.handle, NULL, sleep_on, &s), 0);
@@ -104,7 +106,7 @@ static void worker_keeps_off(void **state) {
     for (int i = 0; i < 1000; i++) brim_cores_place(&place, &s.id, 1);
   }
   now = mask_of(0);
-  assert_true(CPU_EQUAL(&now, &before));  // the caller itself is never pinned
+  assert_true(CPU_EQUAL(&now, &before));  // the caller is never pinned
   sem_post(&s.end);
   pthread_join(s.handle, NULL);
 }

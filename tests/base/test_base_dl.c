@@ -30,7 +30,7 @@ static void missing_required(void **state) {
   brim_dl *dl;
   assert_status(brim_dl_open(names, symbols, 2, true, &dl), BRIM_ENOENT);
   assert_null(dl);
-  assert_null(cosine);  // all or nothing
+  assert_null(cosine);  // all symbols or none
   assert_non_null(strstr(brim_status_detail(), "libbrim-none.so.9"));
   assert_non_null(strstr(brim_status_detail(), "libm.so.6 has no symbol brim_no_such"));
 }

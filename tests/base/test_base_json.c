@@ -14,7 +14,7 @@ static json_t *parse(const char *text) {
   return value;
 }
 
-// Written again, compact.
+// Parses a text and writes it again, compact.
 static void same(const char *text, const char *expected) {
   json_t *value = parse(text);
   char *out;
@@ -160,7 +160,7 @@ static void values_are_bounded(void **state) {
   assert_ok(brim_json_parse_within("{\"a\": [1, 2, null]}", 19, "in", &left, &value));
   assert_int_equal(left, 1000 - 8 - 4 - 3);
   json_decref(value);
-  // by default a document takes some 50 MiB at most
+  // by default a document is limited to some 50 MiB
   brim_alloc_stats before, after;
   brim_alloc_get_stats(&before);
   left = BRIM_JSON_VALUES;
@@ -211,7 +211,7 @@ static void errors_name_the_place(void **state) {
   assert_int_equal(strncmp(brim_status_detail(), "bad.json:2:5: ", 14), 0);
 }
 
-// Every allocation fails once: always ENOMEM, never a wrong value, no leak.
+// Each allocation fails once: always ENOMEM, never a wrong value, no leak.
 static void out_of_memory(void **state) {
   (void)state;
   const char *text =
@@ -219,7 +219,7 @@ static void out_of_memory(void **state) {
       "[1,2.5,\"x\",{\"k\":null}],\"b\":{\"c\":[[],[]],\"d\":true},\"e\":\"\\u00e9\"}";
   brim_alloc_stats before, after;
   brim_alloc_get_stats(&before);
-  assert_true(before.calls > 0);  // jansson does come through our allocator
+  assert_true(before.calls > 0);  // jansson really uses brim's allocator
   brim_status status = BRIM_ENOMEM;
   int tries = 0;
   for (uint64_t n = 1; status == BRIM_ENOMEM; n++, tries++) {
@@ -258,7 +258,7 @@ static void test_numbers(void **state) {
 }
 
 int main(void) {
-  brim_json_own_memory();  // as the program does, so that its allocations can be made to fail
+  brim_json_own_memory();  // as in the program, so that its allocations can be made to fail
   brim_json_setup();
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_numbers),     cmocka_unit_test(reads_and_writes),

@@ -1,4 +1,4 @@
-// The logger: levels, no sink, and both ready sinks.
+// The logger: levels, no sink, and both ready-made sinks.
 #include "base/base_log.h"
 
 #include "base/base_json.h"
@@ -76,7 +76,7 @@ static void json_sink(void **state) {
   free(text);
 }
 
-// Names of files and classes come from anywhere: no sink lets them steer a terminal.
+// Names of files and classes are untrusted: no sink passes their terminal codes on.
 static void no_escapes(void **state) {
   (void)state;
   const char *name =
@@ -91,7 +91,8 @@ static void no_escapes(void **state) {
   assert_null(strstr(text, "\xe2\x80\xae"));
   json_t *value;
   assert_ok(brim_json_parse(text, strlen(text), "log", &value));
-  assert_string_equal(json_string_value(json_object_get(value, "text")), name);  // for programs
+  // unchanged in JSON
+  assert_string_equal(json_string_value(json_object_get(value, "text")), name);
   json_decref(value);
   free(text);
   text = written(brim_log_sink_json, BRIM_LOG_WARN, "not UTF-8: \xff");

@@ -1,4 +1,4 @@
-// Names and memory of made-up machines, control groups included.
+// Names and memory of fake machines, including control groups.
 #include <sys/resource.h>
 
 #include "base/base.h"
@@ -34,7 +34,7 @@ static void test_cpu_names(void **state) {
   assert_string_equal(name, "");
 }
 
-// A process at its limit of open files still knows how much memory there is.
+// A process at its limit of open files can still read the memory size.
 static void test_memory_without_files(void **state) {
   (void)state;
   uint64_t available = 0, total = 0;
@@ -56,7 +56,7 @@ static void test_memory_and_groups(void **state) {
   brim_machine_free_memory("plain", &available, &total);
   assert_int_equal(available, 600 * 1024);
   assert_int_equal(total, 1000 * 1024);
-  // a group two levels down: its own limit is "max", its parent's counts, droppable cache is free
+  // a group two levels down: its own limit is "max", its parent's counts, and cache that can be dropped is free
   put("box/proc/meminfo", "MemTotal: 1000 kB\nMemAvailable: 600 kB\n");
   put("box/proc/self/cgroup", "0::/a/b\n");
   put("box/sys/fs/cgroup/a/b/memory.max", "max\n");

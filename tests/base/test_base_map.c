@@ -91,7 +91,7 @@ static void test_cut_short(void **state) {
   assert_int_equal(truncate("map_cut", (off_t)(5 * page)), 0);
   char where[64];
   snprintf(where, sizeof where, "map_cut: offset %zu", 5 * page);
-  for (int i = 0; i < 3; i++) {  // again and again: no signal stays blocked
+  for (int i = 0; i < 3; i++) {  // repeatedly, because no signal may stay blocked
     assert_status(brim_map_copy(&map, 4 * page, buffer, 3 * page), BRIM_EIO);
     assert_detail(where);
     assert_ok(brim_map_copy(&map, 3 * page, buffer, 2 * page));
@@ -174,7 +174,7 @@ static int child_exit(bool handler) {
     if (truncate("map_chain", 1)) _exit(3);
     if (brim_map_copy(&map, page_bytes(), &b, 1) != BRIM_EIO) _exit(4);
     volatile const uint8_t *data = map.data;
-    _exit(data[page_bytes()] ? 5 : 6);  // not guarded
+    _exit(data[page_bytes()] ? 5 : 6);  // read without the guard
   }
   int status = 0;
   assert_true(child > 0);

@@ -56,7 +56,7 @@ static void reads(const brim_msg_catalogue *language, const char *words, const c
   brim_str_deinit(&text);
 }
 
-// Values that are messages themselves, another order of the values, particles, texts without values.
+// Values that are messages themselves, reordered values, particles, texts without values.
 static void sentences_are_read_in_every_language(void **state) {
   (void)state;
   char words[256] = "", stage[32] = "", text[64];
@@ -122,7 +122,7 @@ static void sentences_may_be_cut_off(void **state) {
   }
 }
 
-// Texts of foreign files: marks without order, values that are missing, formats as values, depth.
+// Texts from foreign files: marks out of order, missing values, formats as values, depth.
 static void foreign_sentences_are_no_formats(void **state) {
   (void)state;
   char deep[4096] = "";

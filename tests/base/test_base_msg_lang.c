@@ -1,5 +1,5 @@
-// The built-in catalogues: every message of the list is there, every pair takes the same arguments,
-// the table is in the order the search needs; and which language a locale asks for.
+// The built-in catalogues: every message of the list is there, every pair takes the same arguments, the table is in the
+// order that the search needs; and the language that a locale selects.
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +9,8 @@
 
 enum { MAX_ARGS = 16 };
 
-// The conversions of a format by argument: args[n] is "lld" of the nth. Returns how many, -1 when
-// positions are used for some of them only, twice, or with a gap. `percents` counts "%%".
+// The conversions of a format by argument: args[n] is "lld" for the nth. Returns how many, -1 if only some of them use
+// positions, or positions repeat or have a gap. `percents` counts "%%".
 static int conversions(const char *text, char args[MAX_ARGS][16], int *percents) {
   int count = 0, placed = 0;
   bool used[MAX_ARGS] = {false};
@@ -35,7 +35,7 @@ static int conversions(const char *text, char args[MAX_ARGS][16], int *percents)
     q += strspn(q, "0123456789*");
     if (*q == '.') q += 1 + strspn(q + 1, "0123456789*");
     q += strspn(q, "hlzjtL");
-    if (!*q || !strchr("diouxXeEfFgGaAcsp", *q)) continue;  // a percent sign on its own
+    if (!*q || !strchr("diouxXeEfFgGaAcsp", *q)) continue;  // a single percent sign
     if (at < 0 || at >= MAX_ARGS || used[at] || q - start > 14) return -1;
     used[at] = true;
     memcpy(args[at], start, (size_t)(q - start + 1));
@@ -92,7 +92,7 @@ static void a_language_is_chosen(void **state) {
   assert_string_equal(brim_tr("warning"), "warning");
 }
 
-// Arguments in another order come out at their places.
+// Arguments in another order appear at their own places.
 static void arguments_may_change_places(void **state) {
   (void)state;
   assert_true(brim_msg_set_language("ko"));

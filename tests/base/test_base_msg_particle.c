@@ -1,4 +1,4 @@
-// Korean particles: the form follows how the word before is read; unknown words keep both.
+// Korean particles: the form depends on how the word before is read; unknown words keep both forms.
 #include <stdio.h>
 #include <string.h>
 
@@ -86,7 +86,7 @@ static void fixed_texts_choose(void **state) {
   assert_int_equal(brim_msg_format(out, sizeof out, "%s을(를) %d(으)로", "model", 64),
                    strlen("model을 64로"));
   assert_string_equal(out, "model을 64로");
-  // data that looks like one stays where the message has none
+  // data that look like a particle stay if the message has none there
   brim_msg_format(out, sizeof out, "%s", "a이(가)");
   assert_string_equal(out, "a이(가)");
   assert_int_equal(brim_msg_format(out, 4, "%s", "abcdef"), 3);

@@ -248,7 +248,7 @@ static void locale_does_not_matter(void **state) {
   setlocale(LC_ALL, "C");
 }
 
-// Values read the same in brim's texts as on its pages (tests/web/test_functions.js has the same list).
+// Values look the same in brim's texts as on its pages (tests/web/test_functions.js has the same list).
 static void shown_values(void **state) {
   (void)state;
   FILE *file = fopen(BRIM_SOURCE_DIR "/tests/web/rounding.txt", "r");

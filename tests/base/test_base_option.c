@@ -1,4 +1,4 @@
-// Option tables: every form an option can take on a command line, refusals, and help.
+// Option tables: every form of an option on a command line, refusals, and help.
 #include "base/base_option.h"
 
 #include "base/base_alloc.h"
@@ -131,7 +131,7 @@ static const brim_option *const loose_tables[] = {loose, NULL};
                          (int)(sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *)), \
                          (const char *const[]){__VA_ARGS__}, parse)
 
-// One option, what it holds, and how many words are left for others.
+// Parses one option; compares its value and the number of positional words.
 static void holds(const brim_option_parse *p, const char *name, const char *value, size_t others) {
   const brim_option_value *v = brim_option_find(p, name);
   assert_non_null(v);
@@ -154,7 +154,7 @@ static void optional_values(void **state) {
       {{"--report="}, "report", "", 0},
       {{"--report", "a.html"}, "report", "a.html", 0},
       {{"--report", "a.html", "b"}, "report", "a.html", 1},
-      {{"--report", "lr=0.1"}, "report", NULL, 1},  // an override
+      {{"--report", "lr=0.1"}, "report", NULL, 1},  // lr=0.1 is an override
       {{"--report", "-"}, "report", NULL, 1},
       {{"--report", "--limit"}, "report", NULL, 0},
       {{"--report", "--"}, "report", NULL, 0},
@@ -183,7 +183,7 @@ static void optional_values(void **state) {
   assert_ok(LOOSE(&p, "--sizes", "1GB", "2GB"));
   assert_int_equal(brim_option_find(&p, "sizes")->count, 2);
   brim_option_parse_deinit(&p);
-  assert_ok(brim_fs_write("odd=name", "x", 1));  // a file of that name is meant
+  assert_ok(brim_fs_write("odd=name", "x", 1));  // a file of that name exists
   assert_ok(LOOSE(&p, "--report", "odd=name"));
   holds(&p, "report", "odd=name", 0);
   brim_option_parse_deinit(&p);
@@ -226,7 +226,7 @@ static void negative_numbers_are_values(void **state) {
 static void rest_after_dashes(void **state) {
   (void)state;
   brim_option_parse p;
-  // `rest` points into argv itself, so that must outlive the parse.
+  // `rest` points into argv itself, so argv must outlive the parse.
   const char *const argv[] = {"--batch-sizes", "1", "--", "python", "--bs", "{batch_size}"};
   assert_ok(brim_option_parse_args(tables, 6, argv, &p));
   values_are(brim_option_find(&p, "batch-sizes"), 1, (const char *const[]){"1"});

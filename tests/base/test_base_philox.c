@@ -1,4 +1,4 @@
-// Philox4x32-10 against the known-answer vectors of its paper's library, and what is built on it.
+// Philox4x32-10 against the known-answer vectors of its paper's library, and the functions based on it.
 #include "hd/hd_philox.h"
 
 #include "test.h"
@@ -15,7 +15,7 @@ static void known_answers(void **state) {
   const uint32_t pi[4] = {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1};
   check(0, 0, 0, zero);
   check(UINT64_MAX, UINT64_MAX, UINT64_MAX, ones);
-  // Words go low to high: counter 243f6a88 85a308d3 13198a2e 03707344, key a4093822 299f31d0.
+  // Words from low to high: counter 243f6a88 85a308d3 13198a2e 03707344, key a4093822 299f31d0.
   check(0x299f31d0a4093822u, 0x0370734413198a2eu, 0x85a308d3243f6a88u, pi);
 }
 

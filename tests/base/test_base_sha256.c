@@ -1,4 +1,4 @@
-// SHA-256 against the vectors of FIPS 180-4 and the NIST examples, in one go and in pieces.
+// SHA-256 against the vectors of FIPS 180-4 and the NIST examples, at once and in pieces.
 #include "base/base_sha256.h"
 
 #include "test.h"

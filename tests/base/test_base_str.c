@@ -39,7 +39,7 @@ static void growth(void **state) {
   large[sizeof large - 1] = '\0';
   brim_str_clear(&s);
   brim_str_deinit(&s);
-  brim_str_printf(&s, "<%s>", large);  // larger than the first guess
+  brim_str_printf(&s, "<%s>", large);  // longer than the first allocation
   assert_int_equal(s.len, 3001);
   assert_int_equal(s.data[3000], '>');
   brim_str_deinit(&s);
@@ -96,8 +96,9 @@ static void edit_distances(void **state) {
   assert_int_equal(brim_edit_distance("abc", ""), 3);
   assert_int_equal(brim_edit_distance("", "abc"), 3);
   assert_int_equal(brim_edit_distance("kitten", "sitting"), 3);
-  assert_int_equal(brim_edit_distance("batch", "bacth"), 1);  // a transposition is one
-  assert_int_equal(brim_edit_distance("ca", "abc"), 2);       // with a letter between
+  assert_int_equal(brim_edit_distance("batch", "bacth"), 1);  // a transposition counts as one
+  // a transposition with a letter in between
+  assert_int_equal(brim_edit_distance("ca", "abc"), 2);
   assert_int_equal(brim_edit_distance("a cat", "an abct"), 3);
   char a[200], b[200];
   memset(a, 'a', 199);

@@ -1,11 +1,11 @@
-// Atomic writes: a file is synced before the rename, and its folder after it. And live processes, by kill()'s errno. The
-// linker wraps the calls.
+// Atomic writes: a file is synced before the rename, and its folder after it. And live processes, recognised by
+// kill()'s errno. The linker wraps the calls.
 #include <signal.h>
 
 #include "base/base.h"
 #include "sync_calls.h"
 
-static int kill_errno = -1;  // -1: the real one
+static int kill_errno = -1;  // -1: call the real kill()
 int __real_kill(pid_t pid, int number);
 int __wrap_kill(pid_t pid, int number);
 int __wrap_kill(pid_t pid, int number) {
@@ -14,7 +14,7 @@ int __wrap_kill(pid_t pid, int number) {
   return kill_errno ? -1 : 0;
 }
 
-// The calls since sync_begin are exactly these ("srd"), and the rename is to `name`.
+// Asserts that the calls since sync_begin are exactly these ("srd"), and that the rename is to `name`.
 static void expect_calls(const char *order, const char *name, const char *folder) {
   char got[SYNC_CALLS + 1];
   for (size_t i = 0; i < sync_count; i++) got[i] = sync_calls[i].what;
@@ -34,14 +34,14 @@ static void test_write_and_copy(void **state) {
   assert_ok(brim_fs_write("folder/a", "one", 3));
   expect_calls("srd", "folder/a", "/folder");
   sync_begin();
-  assert_ok(brim_fs_write("folder/a", "two", 3));  // and where there is one to replace
+  assert_ok(brim_fs_write("folder/a", "two", 3));  // and over an existing file
   expect_calls("srd", "folder/a", "/folder");
   sync_begin();
   assert_ok(brim_fs_copy("folder/a", "folder/b"));
   expect_calls("srd", "folder/b", "/folder");
   (void)remove("folder/c");
   sync_begin();
-  assert_ok(brim_fs_link("folder/a", "folder/c"));  // its bytes are on the disk already
+  assert_ok(brim_fs_link("folder/a", "folder/c"));  // the bytes are already on the disk
   expect_calls("rd", "folder/c", "/folder");
 }
 
@@ -60,11 +60,11 @@ static void test_failed_sync(void **state) {
   assert_ok(brim_fs_list("failing", &names, &size));
   assert_int_equal(size, 1);  // no temporary is left
   brim_fs_list_free(names, size);
-  sync_errno = EINVAL;  // a file system that cannot sync is no failure
+  sync_errno = EINVAL;  // a file system without sync is no failure
   assert_ok(brim_fs_write("failing/a", "new", 3));
 }
 
-// Only brim's names are temporary files; all others belong to the user.
+// Only brim's own names count as temporaries; all other files belong to the user.
 static void test_temporary_names(void **state) {
   (void)state;
   static const char *const none[] = {"x.tmp.1234.",   "x.tmp.1234", "x.tmp..0",
@@ -85,7 +85,7 @@ static void test_alive(void **state) {
   (void)state;
   kill_errno = 0;
   assert_false(brim_fs_writer_gone(1234));
-  kill_errno = EPERM;  // another user's process, and alive
+  kill_errno = EPERM;  // another user's process, which is alive
   assert_false(brim_fs_writer_gone(1234));
   kill_errno = ESRCH;
   assert_true(brim_fs_writer_gone(1234));

@@ -29,7 +29,7 @@ static void test_plain(void **state) {
   check_plain(
       "\xc2\x9b"
       "31m\xc2\x80\xc2\xa0",
-      "\\u009b31m\\u0080\xc2\xa0");  // C1; U+00A0 is none
+      "\\u009b31m\\u0080\xc2\xa0");  // C1; U+00A0 is not one
   check_plain(
       "a\xe2\x80\xae"
       "b\xe2\x80\xaa",
@@ -38,7 +38,7 @@ static void test_plain(void **state) {
               "\\u2066\\u2069\\u200e\\u200f\\u061c");
   check_plain("\xe2\x80\xa8\xe2\x80\xa9", "\\u2028\\u2029");
   check_plain("\xe2\x80\xa9x\xe2\x80\xa5\xe2\x80\xaf", "\\u2029x\xe2\x80\xa5\xe2\x80\xaf");
-  // no UTF-8: a stray byte, one that is cut off, an overlong form
+  // not UTF-8: a stray byte, a truncated sequence, an overlong form
   check_plain("\xff\x9b", "\\xff\\x9b");
   check_plain("a\xe2\x80", "a\\xe2\\x80");
   check_plain("\xc0\xaf", "\\xc0\\xaf");
@@ -53,10 +53,10 @@ static void test_bytes_and_kept(void **state) {
   brim_text_append_plain(&out, text, sizeof text - 1, keep);
   assert_string_equal(out.data, "\033[31mred\033[0m \\x1b[2J\\x1b[3");
   brim_str_clear(&out);
-  brim_text_append_plain(&out, "a\0b", 3, NULL);  // a zero byte is one more control character
+  brim_text_append_plain(&out, "a\0b", 3, NULL);  // a zero byte is another control character
   assert_string_equal(out.data, "a\\x00b");
   assert_false(brim_text_is_plain("a\0b", 3));
-  // a kept sequence at the end: no byte after the text is read
+  // an allowed sequence at the end: no byte after the text is read
   brim_str_clear(&out);
   brim_text_append_plain(&out, "\033[0m", 3, keep);
   assert_string_equal(out.data, "\\x1b[0");
@@ -66,7 +66,7 @@ static void test_bytes_and_kept(void **state) {
 static void test_small_buffers(void **state) {
   (void)state;
   char out[8];
-  brim_text_plain("\x1b\x1b", out, sizeof out);  // whole escapes only
+  brim_text_plain("\x1b\x1b", out, sizeof out);  // escapes are never cut
   assert_string_equal(out, "\\x1b");
   brim_text_plain("1234567890", out, sizeof out);
   assert_string_equal(out, "1234567");

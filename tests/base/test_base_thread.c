@@ -1,5 +1,4 @@
-// Threads and the pool's fixed split. Also run under
-// ThreadSanitizer.
+// Threads and the pool's fixed split. Also run under ThreadSanitizer.
 #include "base/base_thread.h"
 
 #include <pthread.h>
@@ -74,7 +73,7 @@ static void every_index_once(void **state) {
       int owner = 1;
       for (int64_t i = 0; i < count; i++) {
         int now = atomic_load(&s.owner[i]);
-        assert_true(now == owner || now == owner + 1);  // contiguous, in order, exactly one
+        assert_true(now == owner || now == owner + 1);  // contiguous and in order, without gaps
         owner = now;
       }
       for (int64_t i = count; i < 1000; i++) assert_int_equal(atomic_load(&s.owner[i]), 0);
@@ -84,7 +83,7 @@ static void every_index_once(void **state) {
   brim_pool_destroy(NULL);
 }
 
-// The caller takes the range of a worker that does not run.
+// The caller takes over the range of a worker that does not run.
 static void stuck_workers_cost_nothing(void **state) {
   (void)state;
 #ifdef BRIM_TSAN

@@ -6,16 +6,16 @@ static void widths(void **state) {
   (void)state;
   assert_int_equal(brim_utf8_width(""), 0);
   assert_int_equal(brim_utf8_width("batch"), 5);
-  assert_int_equal(brim_utf8_width("배치 크기"), 9);  // four wide, one space
+  assert_int_equal(brim_utf8_width("배치 크기"), 9);  // four wide characters, one space
   assert_int_equal(brim_utf8_width("日本"), 4);
   assert_int_equal(brim_utf8_width("é"), 1);
-  assert_int_equal(brim_utf8_width("e\xCC\x81"), 1);                 // a combining accent
-  assert_int_equal(brim_utf8_width("\xE1\x84\x92\xE1\x85\xA1"), 2);  // Hangul in two parts
+  assert_int_equal(brim_utf8_width("e\xCC\x81"), 1);                 // with a combining accent
+  assert_int_equal(brim_utf8_width("\xE1\x84\x92\xE1\x85\xA1"), 2);  // Hangul from two jamo
   assert_int_equal(brim_utf8_width("│█▏"), 3);
   assert_int_equal(brim_utf8_width("😀"), 2);
   assert_int_equal(brim_utf8_width("ｗ"), 2);
   assert_int_equal(brim_utf8_width("\x1b[1;31m빨강\x1b[0m!"), 5);
-  assert_int_equal(brim_utf8_width("\x1b[31"), 0);  // never ends
+  assert_int_equal(brim_utf8_width("\x1b[31"), 0);  // a sequence without an end
   assert_int_equal(brim_utf8_width("a\xff"
                                    "b\xED"),
                    4);

@@ -1,4 +1,4 @@
-// XXH64 against values of the reference program (xxhsum), in one go and in pieces.
+// XXH64 against values of the reference program (xxhsum), at once and in pieces.
 #include "base/base_xxh64.h"
 
 #include "test.h"
@@ -27,13 +27,13 @@ static void every_split_is_the_same(void **state) {
     brim_xxh64 h;
     brim_xxh64_init(&h);
     brim_xxh64_update(&h, text, cut);
-    assert_true(brim_xxh64_value(&h) == whole(text, cut));  // asking changes nothing
+    assert_true(brim_xxh64_value(&h) == whole(text, cut));  // reading the value changes nothing
     brim_xxh64_update(&h, text + cut, sizeof text - cut);
     assert_true(brim_xxh64_value(&h) == whole(text, sizeof text));
   }
 }
 
-// One flipped bit anywhere is another value: what it is for.
+// One flipped bit anywhere gives another value, which is the purpose of the hash.
 static void every_bit_counts(void **state) {
   (void)state;
   uint8_t bytes[77];

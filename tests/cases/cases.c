@@ -1,4 +1,4 @@
-// Cases made of the list: the n-th of all, the n-th of those for speed, a random one; their names.
+// Cases made from the list: the n-th of all, the n-th of those for speed, a random one; their names.
 #include "cases/cases.h"
 
 #include <stdio.h>
@@ -99,7 +99,7 @@ static void make_case(const case_group *g, const case_shape *s, const case_varia
 
 //---------------------------------- counting ----------------------------------
 
-// The variants of a group that are in a list: all, or those that say something about speed.
+// The variants of a group in a list: all, or those that matter for speed.
 static size_t variants_in(const case_group *g, bool speed) {
   size_t count = 0;
   for (size_t i = 0; i < g->variant_count; i++) count += !speed || !g->variants[i].rare;
@@ -139,13 +139,13 @@ void brim_case_speed_get(size_t index, brim_case *out) { get_case(true, index, o
 
 //---------------------------------- random shapes ----------------------------------
 
-// 1 .. limit, small ones more often.
+// A size from 1 to limit, small ones more often.
 static int64_t draw_size(uint32_t bits, int64_t limit) {
   double u = (double)brim_rng_uniform(bits);
   return 1 + (int64_t)(u * u * (double)limit);
 }
 
-// A window that fits: the image is never smaller than the window less its padding.
+// A window that fits: the image is at least as large as the window less its padding.
 static void draw_window(brim_philox4 bits, case_shape *s) {
   s->r = draw_size(bits.v[0], 5);
   s->s = draw_size(bits.v[1], 5);
@@ -164,7 +164,7 @@ static case_shape draw_image(brim_philox4 a, brim_philox4 b) {
                       .w = draw_size(b.v[0], 12)};
 }
 
-// Pooling needs a square window and padding smaller than it.
+// Pooling needs a square window, padding smaller than it, and an image that holds it.
 static void draw_pool(brim_philox4 c, case_shape *s) {
   draw_window(c, s);
   s->s = s->r;
@@ -247,7 +247,7 @@ void brim_case_fuzz(uint64_t seed, uint64_t index, brim_case *out) {
   const case_group *groups = brim_case_groups(&count, &fuzz);
   const case_group *g = &groups[brim_rng_below(r.v[0], q.v[0], fuzz)];
   const case_variant *v = &g->variants[brim_rng_below(r.v[1], q.v[1], g->variant_count)];
-  // The words that chose the op do not choose the shape.
+  // Random bits that chose the op are not used again for the shape.
   case_shape s = draw_shape(g->kind, r, brim_philox(key, 3, index), brim_philox(key, 4, index));
   make_case(g, &s, v, out);
   out->seed = index + 2;

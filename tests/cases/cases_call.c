@@ -17,7 +17,7 @@ static brim_tensor tensor4(brim_dtype type, int64_t n, int64_t h, int64_t w, int
   return brim_tensor_make(NULL, type, 4, (const int64_t[]){n, h, w, c});
 }
 
-// (n, columns), (n, l, columns) or (n, h, w, columns), as the case has it.
+// (n, columns), (n, l, columns) or (n, h, w, columns), depending on the case.
 static brim_tensor rows(const brim_case *c, brim_dtype type, int64_t columns) {
   if (c->h) return tensor4(type, c->n, c->h, c->w, columns);
   return c->l ? tensor3(type, c->n, c->l, columns) : tensor2(type, c->n, columns);
@@ -78,7 +78,7 @@ static void loss_call(const brim_case *c, brim_op_call *call, brim_dtype t, brim
   if (c->optional) put_out(call, tensor2(t, c->n, c->k));
 }
 
-// The image, its other side and the weights in the order of the op.
+// The image, the output's side and the weights, in the order of the op.
 static void conv_call(const brim_case *c, brim_op_call *call, brim_dtype t, brim_dtype p) {
   int64_t high = (c->h + 2 * c->attr.pad - c->r) / c->attr.stride + 1;
   int64_t wide = (c->w + 2 * c->attr.pad - c->s) / c->attr.stride + 1;
@@ -180,7 +180,7 @@ static void attention_call(const brim_case *c, brim_op_call *call, brim_dtype t,
   }
 }
 
-// Ops over tokens, means and rows laid side by side.
+// Ops over tokens, means, and rows that are concatenated.
 static void token_call(const brim_case *c, brim_op_call *call, brim_dtype t, brim_dtype p) {
   brim_tensor x = rows(c, t, c->k);
   switch (c->op) {
@@ -252,7 +252,7 @@ static void knn_call(const brim_case *c, brim_op_call *call, brim_dtype p) {
   if (c->optional) put_out(call, tensor1(BRIM_I32, c->n));
 }
 
-// Ops of a step's end, and those over flat lists of numbers. False where it is another.
+// Ops at the end of a step, and ops over flat lists of numbers. False if it is none of these.
 static bool list_call(const brim_case *c, brim_op_call *call, brim_dtype t, brim_dtype p) {
   switch (c->op) {
     case BRIM_OP_UNIT:
@@ -340,7 +340,7 @@ void brim_case_call(const brim_case *c, brim_op_call *call) {
     case BRIM_OP_INPUT:
       input_call(c, call, t, t2);
       break;
-    default:  // else ACT, ACT_BWD, DROPOUT, ADD, CAST: all of one shape
+    default:  // ACT, ACT_BWD, DROPOUT, ADD, CAST: all tensors of one shape
       if (!list_call(c, call, t, p)) flat_call(c, call, t, t2);
       break;
   }

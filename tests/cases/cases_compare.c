@@ -1,4 +1,4 @@
-// Compares two results of a case: norms of differences, and exactly where the rules are exact.
+// Compares two results of a case: norms of differences, and exact equality where rules are exact.
 #include <math.h>
 #include <stdio.h>
 
@@ -64,8 +64,7 @@ static double relative_norm(const double *got, const double *want, int64_t count
   return size > 0 ? sqrt(difference / size) : INFINITY;
 }
 
-// Counts are exact whatever the type; values the op does not own stay as they were. BCE adds shares of
-// rows, in float.
+// Counts are exact for every type; values that the op does not own stay unchanged. BCE adds shares of rows, in float.
 static brim_status compare_metrics(const brim_case *c, const double *got, const double *want,
                                    double *error, char why[160]) {
   for (int i = 0; i < BRIM_METRIC_COUNT; i++) {
@@ -79,7 +78,7 @@ static brim_status compare_metrics(const brim_case *c, const double *got, const 
   return BRIM_OK;
 }
 
-// Row i of the batch is padding. NT-Xent has two rows of every sample.
+// True if row i of the batch is padding. NT-Xent has two rows for each sample.
 static bool is_padding(const brim_case *c, int64_t row) {
   if (c->op != BRIM_OP_NTXENT) return (double)row >= c->state[BRIM_STATE_ROWS];
   return (double)(row % (c->n / 2)) >= c->state[BRIM_STATE_SAMPLES];
@@ -105,7 +104,8 @@ static brim_status compare_exact(const double *got, const double *want, int64_t 
   return BRIM_OK;
 }
 
-// Rows of figures of one kind each: the norm of one must not hide another's. Counts are exact.
+// Rows of figures, each of one kind: compared separately, because a large norm would hide the errors of another row.
+// Counts are exact.
 static brim_status compare_figures(const brim_case *c, const double *got, const double *want,
                                    int64_t rows, double *error, char why[160]) {
   bool counts = c->op == BRIM_OP_BATCHNORM_PART;
@@ -140,7 +140,7 @@ static brim_status compare_output(const brim_case *c, const brim_tensor *t, int 
                 (c->op == BRIM_OP_BATCHNORM_BWD && (index == 0 || index == 3));
   if (loss || normed) BRIM_TRY(compare_padding(c, got, count / c->n, why));
   *error = relative_norm(got, want, count, expected_nonfinite(c));
-  // The low-precision copy of the parameters is one rounding away from the oracle's.
+  // The low-precision copy of the parameters differs from the oracle's by one rounding at most.
   if (c->op == BRIM_OP_OPTIMIZER && index == 3) *error *= type_tolerance(c->type) / 1e-2;
   return BRIM_OK;
 }

@@ -18,7 +18,7 @@ static brim_status upload(brim_device *device, const double *values, brim_tensor
   return status;
 }
 
-// Fetch a buffer and look at the guard behind it; values may be NULL.
+// Fetches a buffer and checks the guard behind it; values may be NULL.
 static brim_status download(brim_device *device, const brim_tensor *t, double *values) {
   size_t bytes = brim_tensor_bytes(t);
   char *host = brim_alloc(bytes + GUARD);

@@ -1,5 +1,5 @@
-// Values of the ops over images and tokens: statistics, places and softmaxes that fit the data, and
-// data that keeps clear of the kinks of the ReLU, where rounding would decide.
+// Values of the ops over images and tokens: statistics, places and softmaxes that fit the data, and data away from the
+// kinks of the ReLU, where rounding would decide.
 #include <math.h>
 #include <string.h>
 
@@ -28,8 +28,7 @@ static void channel_moments(const brim_case *c, norm_slots *s) {
   }
 }
 
-// Moves every x whose result is close to 0 away from it; the statistics move a little with it, so
-// it takes a few rounds.
+// Moves every x away from results close to 0. The statistics move a little too, so it takes a few rounds.
 static void keep_clear(const brim_case *c, brim_dtype type, norm_slots *s) {
   int64_t count = brim_case_rows(c) * c->k;
   bool moved = true;
@@ -48,7 +47,7 @@ static void keep_clear(const brim_case *c, brim_dtype type, norm_slots *s) {
   }
 }
 
-// The forward output that the gradient gets: what the op gave, or 0 where the ReLU cut.
+// The forward output that the gradient reads: the op's result, or 0 where the ReLU cuts.
 static void fill_result(const brim_case *c, const norm_slots *s, double *y) {
   int64_t count = brim_case_rows(c) * c->k;
   for (int64_t i = 0; i < count; i++) {
@@ -58,7 +57,7 @@ static void fill_result(const brim_case *c, const norm_slots *s, double *y) {
   }
 }
 
-// Sums over twice the rows: as if another rank had as many.
+// Sums over twice the rows, as if another rank had equally many.
 static void fill_joined(const brim_case *c, brim_case_data *d) {
   double total = 2 * c->state[BRIM_STATE_ROWS] * (double)(c->h * c->w);
   for (int64_t i = 0; i < 2 * c->k; i++) d->in[6][i] *= 0.3 * total;
@@ -101,7 +100,7 @@ static void fill_part(const brim_case *c, brim_case_data *d) {
   memcpy(d->in[1], c->state, sizeof(c->state));
 }
 
-// Parts of ranks of various sizes; those of padding have no value and come first.
+// Figures of ranks with parts of various sizes; parts of padding alone have no values and come first.
 static void fill_parts(const brim_case *c, double *parts) {
   for (int64_t part = 0; part < c->n; part++) {
     double *count = parts + part * 3 * c->k, *mean = count + c->k, *squares = mean + c->k;
@@ -119,7 +118,7 @@ static void fill_parts(const brim_case *c, double *parts) {
 
 //---------------------------------- pooling ----------------------------------
 
-// Any place of the window that lies on the image.
+// A random place of the window inside the image.
 static int64_t draw_place(uint32_t bits, int64_t at, int64_t size, int64_t window) {
   int64_t low = at < 0 ? -at : 0, high = size - at < window ? size - at : window;
   return low + (int64_t)(bits % (uint32_t)(high - low));
@@ -167,7 +166,7 @@ void brim_case_fill_image(const brim_case *c, const brim_op_call *call, brim_cas
 
 //---------------------------------- attention ----------------------------------
 
-// One query of one head: its scores' lse and its output. q, k, v are columns of qkv (L, 3C).
+// One query of one head: the lse of its scores, and its output. q, k, v are columns of qkv (L, 3C).
 static void attend(const brim_case *c, const double *qkv, int64_t i, int64_t head, double *y,
                    double *lse) {
   int64_t d = c->k / c->attr.heads, at = head * d;

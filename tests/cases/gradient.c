@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "test.h"
 
-// Coordinates tried per tensor; one in four of them where an evaluation costs something.
+// Coordinates tried per tensor; one in four of them if an evaluation is expensive.
 enum { SAMPLES = 12 };
 
 static brim_registry *registry;
@@ -93,14 +93,14 @@ void gradient_check(const gradient_scalar *s, const char *what, double *x, const
                     int64_t count, int *checked) {
   static uint64_t index;
   double scale = 0, flops = 0, bytes;
-  // other values are chains of ops, whose first call is not whole here
+  // other values are chains of ops, of which this test has only the first call
   if (s->value == gradient_weighted_output || s->value == gradient_scaled_loss) {
     brim_op_cost(&s->call, &flops, &bytes);
   }
   const uint64_t of = flops > 1e5 ? 4 : 1;
   for (int64_t i = 0; i < count; i++) scale = fmax(scale, fabs(gradient[i]));
   for (int k = 0; k < SAMPLES && k < count; k++) {
-    ++*checked;  // or left to another sample
+    ++*checked;  // or another sample takes it
     if (!test_is_sampled(index++, of)) continue;
     int64_t i = count <= SAMPLES ? k : (int64_t)((uint64_t)k * 2654435761u % (uint64_t)count);
     double old = x[i], h = 1e-5;
@@ -117,7 +117,7 @@ void gradient_check(const gradient_scalar *s, const char *what, double *x, const
   }
 }
 
-// The case in f64 with its values; false when it is too large to be differentiated here.
+// Makes the case in f64 with its values; false if it is too large for differences.
 bool gradient_open(size_t index, brim_op op, gradient_scalar *s, brim_case_data *data) {
   brim_case_get(index, &s->c);
   brim_case_set_type(&s->c, BRIM_F64);

@@ -17,7 +17,7 @@ static void check_op(brim_op op, gradient_of gradient, int least) {
   assert_true(checked > least);
 }
 
-// A backward call of one input and one output, with what it gives.
+// Runs a backward call with one input and one output.
 static double *run_back(brim_op_call *back, const brim_tensor *out) {
   double *d = gradient_numbers(brim_tensor_count(out));
   back->out[back->out_count++] = gradient_like(out, d);
@@ -77,7 +77,7 @@ static void batchnorm_gradient(gradient_scalar *s, int *checked) {
   const brim_tensor *x = &s->call.in[0];
   int64_t count = brim_tensor_count(x), c = s->c.k, row = count / s->c.n;
   bool with_z = s->c.with & BRIM_WITH_Z, relu = s->c.attr.act == BRIM_ACT_RELU;
-  // Padding rows have no gradient, so the scalar must not look at them.
+  // Padding rows have no gradient, so the scalar must not include them.
   for (int64_t i = (int64_t)s->c.state[BRIM_STATE_ROWS] * row; i < count; i++) s->r[i] = 0;
   brim_op_call forward = s->call;
   gradient_run(&forward);
@@ -93,7 +93,7 @@ static void batchnorm_gradient(gradient_scalar *s, int *checked) {
   for (int64_t i = 0; i < count; i++) a.second[i] = s->r[i] - a.first[i];
   for (int way = 0; way < 4; way++) {
     bool with_y = way & 1, two = way & 2;
-    if (relu && with_z && !with_y) continue;  // the sign depends on z, which y alone knows
+    if (relu && with_z && !with_y) continue;  // the sign depends on z, and only y contains it
     batchnorm_back(s, &a, with_y, two);
     gradient_check(s, "x", x->data, a.dx, count, checked);
     gradient_check(s, "g", s->call.in[1].data, a.dg, c, checked);

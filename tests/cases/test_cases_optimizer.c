@@ -49,7 +49,7 @@ static void gradient(const double *x, double *g) {
 static void run_ref_step(problem *p, int step, double *grads) {
   double scaled[P], norm[2], state[BRIM_STATE_COUNT] = {0};
   for (int i = 0; i < P; i++) scaled[i] = grads[i] * p->loss_scale;
-  state[BRIM_STATE_STEP] = step + 7;  // counts skipped ones too
+  state[BRIM_STATE_STEP] = step + 7;  // also counts skipped steps
   state[BRIM_STATE_UPDATES] = step - 1;
   state[BRIM_STATE_LR] = p->lr;
   state[BRIM_STATE_CLIP] = p->clip;
@@ -200,8 +200,7 @@ static void test_skip(void **state) {
   assert_memory_not_equal(&p, &before, sizeof(p));
 }
 
-// Five steps, the third of which overflows, with a ring of three: what is noted, and how the scale
-// moves.
+// Five steps, and the third overflows, with a ring of three: its entries, and the moves of the scale.
 static void test_step_end(void **state) {
   (void)state;
   double step[BRIM_STATE_COUNT] = {[BRIM_STATE_LOSS_SCALE] = 8}, ring[3][4], norm[2];
@@ -232,7 +231,7 @@ static void test_step_end(void **state) {
   step[BRIM_STATE_LOSS_SCALE] = 1;
   norm[1] = 1;
   assert_ok(brim_op_run(ref, &call));
-  assert_true(step[BRIM_STATE_LOSS_SCALE] == 1);  // not below
+  assert_true(step[BRIM_STATE_LOSS_SCALE] == 1);  // not below 1
   step[BRIM_STATE_LOSS_SCALE] = 16777216;
   step[BRIM_STATE_GOOD_STEPS] = 1;
   norm[1] = 0;
@@ -245,8 +244,8 @@ static void test_step_end(void **state) {
   assert_true(step[BRIM_STATE_LOSS_SCALE] == 64);
 }
 
-// The average of weights: avg = d * avg + (1 - d) * w with d = min(decay, (1 + n) / (10 + n)) after n
-// updates. Weights themselves do not depend on it, and a skipped step moves neither.
+// The average of weights: avg = d * avg + (1 - d) * w with d = min(decay, (1 + n)
+// (10 + n)) after n updates. It does not affect the weights, and a skipped step moves neither.
 static void test_average(void **state) {
   (void)state;
   for (int k = 0; k < 2; k++) {

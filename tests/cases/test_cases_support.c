@@ -1,5 +1,5 @@
-// Prints which backend can do which op in which type, asked through the same door as the engine
-// does. ref must be able to do everything; a backend that refuses must say why.
+// Prints which backend supports which op in which type, asked through the same call as the engine uses. ref must
+// support everything; a backend that refuses must give a reason.
 #include "base/base.h"
 #include "cases/cases.h"
 #include "test.h"

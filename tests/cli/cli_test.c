@@ -103,7 +103,7 @@ static const char *measured(const char *c, size_t *length) {
     *length = (size_t)(unit + 3 - c);
     return "#";
   }
-  // up to three words per second; "m" would mean minutes, so it cannot begin a rate
+  // up to three words per second; a unit of one letter is no rate (m/s is a speed)
   for (int word = 0; word < 3 && *unit; word++) {
     size_t letters = 0;
     while (isalpha((unsigned char)unit[letters]) || unit[letters] == '-') letters++;

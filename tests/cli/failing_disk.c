@@ -1,6 +1,6 @@
-// A disk that fails now and then: preloaded, it lets one write or fsync in FAILING_DISK_ONE_IN end with EIO,
-// for files below FAILING_DISK, and adds a byte to FAILING_DISK/failed. It begins with the first round of
-// `brim sweep chaos`, and leaves the undisturbed trainings of that test, and its own process, alone.
+// A disk that fails now and then: when preloaded, it ends one write or fsync in FAILING_DISK_ONE_IN with EIO, for files
+// below FAILING_DISK, and adds a byte to FAILING_DISK/failed. It begins with the first round of `brim sweep chaos`, and
+// spares that test's undisturbed trainings and its own process.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>

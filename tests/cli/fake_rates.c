@@ -20,7 +20,7 @@ void fake_rates(const char *path, size_t count, const double *rates) {
     one->stable = true;
     one->throttled = false;
     one->repeats = 3;
-    one->visit_count = 0;  // its visits say something else
+    one->visit_count = 0;  // the visits have other rates
     one->others_cpu_percent = NAN;
   }
   assert_ok(brim_results_write(path, results, count));

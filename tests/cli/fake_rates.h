@@ -1,4 +1,4 @@
-// Records of a sweep with given rates, so that what it recommends does not depend on the machine.
+// Records of a sweep with given rates, so that its recommendation does not depend on the machine.
 #ifndef BRIM_TESTS_CLI_FAKE_RATES_H_
 #define BRIM_TESTS_CLI_FAKE_RATES_H_
 

@@ -8,7 +8,7 @@
 typedef struct lab_result {
   const char *rate;
   int seed;
-  double value;  // NaN: it fails
+  double value;  // NaN: the experiment fails
 } lab_result;
 
 static inline void lab_store_run(brim_store *store, const char *id, const lab_result *row) {
@@ -38,7 +38,7 @@ static inline void lab_store_run(brim_store *store, const char *id, const lab_re
   assert_ok(brim_store_finish(store, &claimed.ref, &result, NULL));
 }
 
-// A store in a new folder with one experiment for each row.
+// Makes a store in a new folder with one experiment for each row.
 static inline void lab_store_make(const char *folder, const lab_result *rows, size_t count) {
   brim_store *store = NULL;
   const brim_store_options options = {.grace_ms = -1};

@@ -1,5 +1,5 @@
-// Ceilings of the machine that are known, so that no command measures them: what is measured beside other programs is
-// not remembered, and costs every command of a test a second or two again.
+// Known ceilings of the machine, so that no command measures them: figures measured beside other programs are not
+// remembered, and would cost every command of a test a second or two again.
 #ifndef BRIM_TESTS_CLI_QUIET_MACHINE_H_
 #define BRIM_TESTS_CLI_QUIET_MACHINE_H_
 
@@ -35,7 +35,7 @@ static inline void quiet_machine_measure(const char *folder, const char *device)
   brim_registry_destroy(registry);
 }
 
-// Every rate in FOLDER/brim/ceilings.json is `rate`, measured while nothing else ran.
+// Sets every rate in FOLDER/brim/ceilings.json to `rate`, as measured while nothing else ran.
 static inline void quiet_machine_set(const char *folder, double rate) {
   char path[4096], *text = NULL;
   snprintf(path, sizeof path, "%s/brim/ceilings.json", folder);
@@ -55,7 +55,7 @@ static inline void quiet_machine_set(const char *folder, double rate) {
   json_decref(root);
 }
 
-// The commands of this program know the ceilings of the device, and are far below them.
+// Gives the commands of this program ceilings of the device that are far above their speed.
 static inline void quiet_machine(const char *device) {
   char here[4096], folder[4096 + 8];
   assert_non_null(getcwd(here, sizeof here));

@@ -94,7 +94,7 @@ static inline int end(brim_child *child) {
   return code;
 }
 
-// A key and a certificate that no authority signed, for another name; false without openssl.
+// Makes a key and a certificate that no authority signed, for another name; false without openssl.
 static inline bool make_certificate(const char *days) {
   shell_result r = shell(
       "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout key.pem -out "
@@ -108,7 +108,7 @@ static inline bool make_certificate(const char *days) {
 
 //---------------------------------- grids ----------------------------------
 
-// Four experiments.
+// A grid of four experiments.
 static inline void write_grid(const char *path, const char *name, int epochs) {
   char text[1024];
   snprintf(text, sizeof text,
@@ -120,7 +120,7 @@ static inline void write_grid(const char *path, const char *name, int epochs) {
   write_file(path, text);
 }
 
-// Fails the test unless the server takes it; what brim printed.
+// Submits it; fails the test unless the server accepts. Returns brim's output.
 static inline shell_result submit_grid(const pool *p, const char *grid) {
   shell_result r = shell("brim sweep %s --store %s", grid, p->url);
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
@@ -129,7 +129,7 @@ static inline shell_result submit_grid(const pool *p, const char *grid) {
 
 //---------------------------------- what the server says ----------------------------------
 
-// json_decref.
+// Free it with json_decref.
 static inline json_t *status_of(const pool *p, const char *options) {
   shell_result r = shell("brim sweep status %s %s --json", p->url, options);
   json_t *view = NULL;
@@ -148,7 +148,7 @@ static inline int64_t count_state(const pool *p, const char *state) {
   return count;
 }
 
-// Asks in this process: a hundred programs that ask would cost more than what they wait for.
+// Asks from this process: a hundred processes for asking would take longer than the wait itself.
 static inline void wait_until(const pool *p, const char *state, int64_t at_least) {
   brim_lab_link *link = NULL;
   int wanted = 0;
@@ -182,13 +182,14 @@ static inline size_t folders_in(const char *path) {
   return count;
 }
 
-// The worker and what it runs, with no chance to say anything.
+// Kills the worker and its children, so that they cannot report anything.
 static inline void kill_whole(brim_child *worker) {
   char path[96], *text = NULL;
   pid_t pid = brim_child_pid(worker);
   assert_ok(brim_child_signal(worker, SIGSTOP));
   snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", (long)pid, (long)pid);
-  if (brim_fs_read(path, 4096, &text, NULL)) {  // not of every kernel: its executors then live on
+  // not every kernel lists children: executors live on there
+  if (brim_fs_read(path, 4096, &text, NULL)) {
     brim_status_clear();
   } else {
     for (char *at = text, *next; *at; at = next) {

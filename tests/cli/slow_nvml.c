@@ -1,5 +1,5 @@
-// An NVML whose driver stops answering: at the start (FAKE_NVML=init), or from the third reading of a GPU
-// on. For `brim top`, which loads it in place of NVIDIA's.
+// An NVML whose driver stops answering: at the start (FAKE_NVML=init), or from the third reading of a GPU on. `brim
+// top` loads it in place of NVIDIA's.
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@ int nvmlShutdown(void) { return 0; }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **device) {
   (void)uuid;
   *device = NULL;
-  return 6;  // not found
+  return 6;  // NVML's "not found"
 }
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
@@ -47,7 +47,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device) {
 int nvmlDeviceGetName(void *device, char *name, unsigned size) {
   static const char text[] = "A slow GPU";
   (void)device;
-  if (size < sizeof text) return 7;  // too small
+  if (size < sizeof text) return 7;  // NVML's "insufficient size"
   memcpy(name, text, sizeof text);
   return 0;
 }

@@ -95,8 +95,8 @@ static void expect_whole(uint64_t n, const char *path, const char *want, size_t 
 enum { SAMPLED_FROM = 60 };
 
 // `prepare` restores the state before the first run.
-// Behind the first `all` allocations one in `every` is made to fail. `written`: a file that the command writes
-// identically each time, or NULL.
+// Allocations 1 to `every` are made to fail one by one, later ones are sampled. `written`: a file that the command
+// writes identically each time, or NULL.
 static void inject_into(void (*prepare)(void), uint64_t every, const char *written, int argc,
                         const char *const *argv) {
   brim_alloc_stats before, after;

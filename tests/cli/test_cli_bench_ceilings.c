@@ -1,5 +1,5 @@
-// `brim bench` and the ceilings of the machine: in every record and in the summary, remembered, left
-// out when asked, and never measured for plans alone.
+// `brim bench` and the ceilings of the machine: in every record and in the summary, remembered, left out on request,
+// and never measured for plans alone.
 #include <math.h>
 
 #include "cli_test.h"
@@ -25,7 +25,7 @@ static void check_records(bool known) {
     assert_int_equal(known, c->gemm_fp32_flops > 0 && isfinite(c->gemm_fp32_flops));
     assert_int_equal(known, c->copy_bytes_per_s > 0 && isfinite(c->copy_bytes_per_s));
     assert_int_equal(known, results[i].compute_samples_per_s > 0);
-    // on a device that is the host there is no other memory, and no tf32
+    // a device that uses host memory has no copies to measure, and no tf32
     assert_true(isnan(c->h2d_pinned_bytes_per_s) && isnan(c->gemm_tf32_flops));
     brim_result_deinit(&results[i]);
   }
@@ -42,7 +42,7 @@ static void test_ceilings(void **state) {
   check_records(false);
   expect(0, NULL, BENCH);
   check_records(true);
-  // a place where nothing can be kept is none of the sweep's business
+  // a place where nothing can be stored does not disturb the sweep
   write_file("file", "");
   expect(0, NULL, BENCH_IN("file"));
   check_records(true);
@@ -64,8 +64,8 @@ static void test_remembered(void **state) {
   brim_free(results);
 }
 
-// Ceilings that a step beats were measured in a bad moment: measured again in the same sweep, and never
-// left as nulls.
+// Ceilings that a step exceeds were measured at a bad moment: they are measured again in the same sweep, and never left
+// as nulls.
 static void test_exceeded(void **state) {
   (void)state;
   json_t *root = NULL;
@@ -91,7 +91,7 @@ static void test_exceeded(void **state) {
     brim_result_deinit(&results[i]);
   }
   brim_free(results);
-  // beside others the new ones may not be kept; then the old ones are known to be no good
+  // on a busy machine the new ones may not be stored; then the old ones are marked as unreliable
   root = json_file("cache/brim/ceilings.json");
   json_object_foreach(json_object_get(root, "entries"), key, entry) {
     brim_machine_ceilings left = {.load = json_number_value(json_object_get(entry, "load"))};

@@ -1,5 +1,5 @@
-// `brim bench` on a CPU with planted faults: findings of the config's own setting in the text and in the
-// records. What is compared lies in one record: a busy machine slows all of it.
+// `brim bench` on a CPU with planted faults: findings about the config's own setting in the text and in the records.
+// All compared values come from one record, because a busy machine slows all of them.
 #include <math.h>
 
 #include "cli_test.h"
@@ -27,7 +27,7 @@ static const brim_finding *find(const brim_result *r, const char *code) {
   return NULL;
 }
 
-// A step takes microseconds, a file that reaches the disk takes more.
+// A step takes microseconds, while syncing a file to the disk takes longer.
 static void test_checkpoints(void **state) {
   (void)state;
   expect(0, "checkpoint.interval 1 -> ", BENCH "checkpoint.interval=1");
@@ -38,12 +38,12 @@ static void test_checkpoints(void **state) {
   assert_true(atoi(f->value) > 1);
   assert_true(r.checkpoint_steps == 1);
   assert_true(f->cost_ms > 0 && f->cost_ms <= r.checkpoint_ms);
-  for (size_t i = 1; i < r.finding_count; i++) {  // the dearest first
+  for (size_t i = 1; i < r.finding_count; i++) {  // by price, the highest first
     const brim_finding *a = &r.findings[i - 1], *b = &r.findings[i];
     assert_true(a->note || b->note || isnan(b->cost_ms) || a->cost_ms >= b->cost_ms);
   }
   brim_result_deinit(&r);
-  // without the fault there is nothing to say of it, and no file is left
+  // without the fault there is no such finding, and no file is left
   expect(0, "FINDINGS ABOUT THE CONFIG'S OWN SETTING", BENCH);
   r = own_record();
   assert_null(find(&r, "checkpoint"));
@@ -63,7 +63,7 @@ static void test_nothing_is_measured_twice(void **state) {
   brim_result_deinit(&r);
 }
 
-// A made-up control group: the quota is in the record with the cores that there are.
+// A fake control group: the record has its quota and the machine's cores.
 static void test_quota(void **state) {
   (void)state;
   assert_ok(brim_fs_mkdirs("box/proc/self"));
@@ -74,7 +74,7 @@ static void test_quota(void **state) {
   brim_result r = own_record();
   assert_true(r.quota_cpus == 0.5 && r.quota_cores >= 1);
   assert_int_equal(r.cores, 1);
-  assert_true(isnan(r.quota_throttled_ms));  // it has no cpu.stat
+  assert_true(isnan(r.quota_throttled_ms));  // the group has no cpu.stat
   assert_true(r.quota_cpu_ms >= 0);
   brim_result_deinit(&r);
 }

@@ -1,12 +1,13 @@
-// `device: [..]` of bench: what is reported and written of several devices at once, and what a
-// device that is not here, Ctrl-C and training make of it. On CPUs, which share their threads.
+// `device: [..]` of bench: the report and the files for several devices at once, and absent devices, Ctrl-C and
+// training. On CPUs, which share their threads.
 #include <math.h>
 #include <unistd.h>
 
 #include "cli_test.h"
 #include "record/scaling_read.h"
 
-// A budget shortens the measurement of each number of devices. The sweep has one setting, so it ends no earlier.
+// A budget shortens the measurement of each number of devices. This sweep has one setting, so its own measurement does
+// not get shorter.
 #define SHORT "--steps 3 --repeats 1 --budget 2 --no-price --no-ceilings --output-dir out "
 #define SWEEP                                                                 \
   "brim bench small.yaml --batch-sizes 16 --num-workers 1 --precisions fp32 " \
@@ -21,7 +22,7 @@ static void fresh(void) {
   write_file("small.yaml", small);
 }
 
-// The lines of kind "scaling", in order; returns how many.
+// Reads the lines of kind "scaling", in order; returns how many.
 static size_t read_scaling(const char *path, brim_scaling *out, size_t most) {
   char *text = NULL;
   size_t size, count = 0;
@@ -92,7 +93,7 @@ static void test_two(void **state) {
   says_lines(0, "out/results.jsonl", SWEEP "--device ref,ref --resume");
   assert_false(has_file("out/results-1.jsonl"));
   expect(0, NULL, "test $(grep -c '\"kind\":\"scaling\"' out/results.jsonl) = 2");
-  // the sweep itself is the first device's, and so continues with a list of others
+  // the sweep itself runs on the first device, so it continues with another list behind it
   says_lines(0, "out/results.jsonl", SWEEP "--device ref,cpu --resume");
 }
 
@@ -108,14 +109,14 @@ static void test_events_and_best(void **state) {
   assert_non_null(strstr(r.out, "\"gradient_exchange\":false"));  // one device
   assert_non_null(strstr(r.out, "\"gradient_exchange\":true"));
   shell_free(&r);
-  // what is recommended can be trained, on one device
+  // the recommended config can be trained, on one device
   if (has_file("out/best.yaml")) {
     assert_has("out/best.yaml", "device: ref\n");
     expect(0, NULL, "brim train out/best.yaml --output-dir run -q");
   }
 }
 
-// Predictions reach as far as a run is asked for; what they cannot know is reported.
+// Predictions reach as far as the command asks; missing facts are reported.
 static void test_further(void **state) {
   (void)state;
   fresh();
@@ -201,7 +202,7 @@ static void test_bad_lists(void **state) {
   says(2, SWEEP "device=[$(seq -s, 0 32)]");
 }
 
-// Plans need one device alone.
+// A plan needs only one device.
 static void test_plan(void **state) {
   (void)state;
   fresh();

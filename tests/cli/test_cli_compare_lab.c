@@ -1,4 +1,4 @@
-// `brim compare` of stores: made-up results, so that every figure is known.
+// `brim compare` of stores with made-up results, so that every figure is known.
 #include <math.h>
 
 #include "cli_test.h"

@@ -1,5 +1,5 @@
-// Completion scripts: bash sources its own and is asked; zsh's is parsed by zsh where it is there,
-// and held to its structure everywhere. Everything they offer comes from the tables.
+// Completion scripts: bash sources its own and is asked; zsh parses its own if it is here, and its structure is checked
+// everywhere. Everything they offer comes from the tables.
 #include "cli/cli.h"
 #include "cli_test.h"
 #include "config/config.h"
@@ -59,7 +59,7 @@ static void test_bash_commands(void **state) {
   offers("brim completion ", "zsh", true);
 }
 
-// Every option of every command, and the choices of those that have some.
+// Every option of every command, and the choices of options that have some.
 static void test_bash_options(void **state) {
   (void)state;
   if (skip_without_bash()) BRIM_SKIP("bash is not installed");
@@ -157,7 +157,7 @@ static void test_usage(void **state) {
   (void)state;
   says(2, "brim completion");
   says(2, "brim completion fish");
-  // A script that is written by a Korean shell is as good.
+  // A script printed with Korean messages works too.
   expect(0, "complete -F _brim brim", "brim --lang ko completion bash");
 }
 

@@ -1,5 +1,5 @@
-// Data that an HDF5 file keeps in other files: every command refuses them unless the user allows it,
-// and none calls data sound that are missing.
+// Data that an HDF5 file keeps in other files: every command refuses them unless the user allows it, and no command
+// reports missing data as valid.
 #include <hdf5.h>
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 
 enum { ROWS = 24, WIDTH = 4 };
 
-// x (ROWS, WIDTH) of bytes in `other`, y of 2 classes in the file itself.
+// Writes x (ROWS, WIDTH) with its bytes in `other`, and y of 2 classes in the file itself.
 static void external_file(const char *path, const char *other) {
   const hsize_t dim[2] = {ROWS, WIDTH};
   uint8_t y[ROWS];
@@ -28,7 +28,7 @@ static void external_file(const char *path, const char *other) {
   assert_true(H5Fclose(file) >= 0);
 }
 
-// The file's x and y as virtual datasets over those of `other`.
+// Makes the file's x and y virtual datasets over those of `other`.
 static void virtual_file(const char *path, const char *other) {
   const hsize_t dim[2] = {ROWS, WIDTH};
   hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
@@ -45,7 +45,7 @@ static void virtual_file(const char *path, const char *other) {
   assert_true(H5Fclose(file) >= 0);
 }
 
-// The first bytes of x of a packed file.
+// Reads the first bytes of x in a packed file.
 static void assert_first_row(const char *path, const char *expected) {
   uint8_t all[ROWS * WIDTH];
   hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
@@ -91,7 +91,7 @@ static void test_external(void **state) {
   expect(0, NULL,
          "brim train --data-path set/e.h5 data.allow_external=true model=linear --epochs 1 "
          "--device ref --output-dir run");
-  // Consent is not in a checkpoint: it may come from elsewhere.
+  // A checkpoint does not contain the consent, because it may come from another machine.
   expect(2, "--allow-external",
          "brim predict --force run/last.safetensors --data-path set/e.h5 -o p.csv --device ref");
   expect(0, NULL,

@@ -203,8 +203,7 @@ static void test_mistakes(void **state) {
          "cmp en.txt ko.txt");
 }
 
-// No GPU: the config and the training are the same on every machine, with or without the cpu plug-in.
-// A length without a good divisor is cut: train and bench report that as init does.
+// A length without a good divisor: train and bench warn of it, init cuts the length.
 static void test_prime_length(void **state) {
   (void)state;
   expect(0, NULL,

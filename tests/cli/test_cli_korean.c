@@ -1,5 +1,5 @@
-// The program in Korean: chosen by the environment or --lang, everything in place, columns by what
-// Hangul takes on a terminal, and nothing that programs read translated.
+// The program in Korean: selected by the environment or --lang, every text translated, columns that fit the width of
+// Hangul, and no translation in files for programs.
 #include "cli/cli.h"
 #include "cli_test.h"
 
@@ -44,7 +44,7 @@ static void test_help_fits(void **state) {
   }
 }
 
-// Without their texts the two are the same.
+// Without their texts the two outputs are the same.
 static void strip_texts(json_t *value) {
   const char *key;
   json_t *item;
@@ -77,7 +77,7 @@ static const char small[] =
     "model: mlp(depth=2, hidden=16)\ndataset: synthetic(samples=256, shape=(8, 8))\n"
     "data:\n  batch_size: 64\ntraining:\n  epochs: 1\n";
 
-// The table below its rule: every row is as wide as the heading says, in columns of the terminal.
+// The table below its rule: every row is as wide as its heading, in columns of the terminal.
 static void test_bench(void **state) {
   (void)state;
   write_file("ko.yaml", small);
@@ -133,7 +133,7 @@ static void test_train_and_resume(void **state) {
        "printf 'data:\\n  batch_sise: 3\\n' > wrong.yaml; brim --lang ko config check wrong.yaml");
 }
 
-// Labels stand whole, a particle fits the word before it, and tables have Korean headings.
+// Labels are complete, a particle fits the word before it, and tables have Korean headings.
 static void test_wording(void **state) {
   (void)state;
   write_file("ko.yaml", small);
@@ -147,7 +147,7 @@ static void test_wording(void **state) {
   assert_null(strstr(r.out, "(으)"));
   shell_free(&r);
   says_rows(0, "  정밀도  ", "brim --lang ko eval kowords/best.safetensors --device ref");
-  // a row whose name the run knows too (BRIM_PLAN_STATISTICS)
+  // a row whose name is also known to the run (BRIM_PLAN_STATISTICS)
   expect(0, "이동 통계 ",
          "brim --lang ko bench 'dataset=synthetic(shape=(8, 8, 3), samples=64)' "
          "'model=resnet18(width=2)' --device ref --plan --batch-sizes 4 8");
@@ -166,7 +166,7 @@ static void test_wording(void **state) {
   assert_ok(brim_fs_read("kowordsbench/report.html", 0, &page, &size));
   assert_non_null(strstr(page, "<title>mlp, 샘플 256개 (8x8 u8)</title>"));
   brim_free(page);
-  // what programs read stays English
+  // files for programs stay English
   expect(0, NULL, "grep -q 'mlp on 256 samples of 8x8 u8' kowordsbench/*.jsonl");
 }
 

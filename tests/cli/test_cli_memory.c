@@ -25,7 +25,7 @@ static void open_job(brim_cli_job *job, const char *uuid) {
   assert_ok(brim_work_open(&context, job->config, &job->work));
 }
 
-// Before a run of the config's own setting.
+// Checks the plan before a run of the config's own setting.
 static brim_status check(brim_cli_memory *m) {
   brim_work *work = m->job->work;
   brim_setting own = brim_work_setting(work);
@@ -67,7 +67,7 @@ static void test_told_after_warm_up(void **state) {
   assert_non_null(strstr(text, "+ overhead 5.0 MiB = "));
   brim_cli_overhead_text(brim_cli_memory_known(&m), text, sizeof text);
   assert_string_equal(text, "5.0 MiB (CUDA context, libraries)");
-  // told once; the end of an epoch measures again
+  // reported once; the end of an epoch measures again
   gpu.modules += 7 * MIB;
   brim_cli_memory_tick(&m);
   assert_true(job.memory.overhead == 5.0 * MIB);
@@ -91,7 +91,7 @@ static void test_explained(void **state) {
   assert_status(check(&m), BRIM_EOOM);
   assert_non_null(strstr(brim_status_detail(), "pid 4711 python train.py ("));
   assert_int_equal(brim_cli_exit_code(BRIM_EOOM), BRIM_CLI_EXIT_MEMORY);
-  // met after all
+  // the allocation fails after all
   gpu.others = 0;
   assert_ok(check(&m));
   gpu.others_at_alloc = gpu.total - gpu.context - 100000;
@@ -101,7 +101,7 @@ static void test_explained(void **state) {
   assert_non_null(strstr(brim_status_detail(), "fakeMalloc"));
   assert_non_null(strstr(brim_status_detail(), "pid 4711 python train.py ("));
   assert_non_null(strstr(brim_status_detail(), "97.7 KiB of 1.0 GiB are free"));
-  // other failures stay what they are
+  // other failures stay unchanged
   brim_fail(BRIM_EIO, "disk full");
   assert_status(brim_cli_memory_failed(&m, BRIM_EIO), BRIM_EIO);
   assert_string_equal(brim_status_detail(), "disk full");

@@ -1,6 +1,5 @@
-// The same mistake is answered the same way by every command: exit code 2, one line of cause, nothing
-// written. And what a user meets at the edges: read-only places, folders instead of checkpoints, a build
-// without plug-ins.
+// Every command answers the same mistake the same way: exit code 2, one line with the cause, nothing written. And edge
+// cases: read-only places, folders instead of checkpoints, a build without plug-ins.
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,7 +25,7 @@ static int prepare(void **state) {
   return 0;
 }
 
-// Command lines behind "brim ".
+// Command lines after "brim ".
 static void expect_all(const char *const *commands, size_t count) {
   for (size_t i = 0; i < count; i++) {
     char line[256];
@@ -102,7 +101,7 @@ static void test_malformed(void **state) {
       "bench set.yaml dataset=hdf5 --data-path torn.h5 output_dir=out",
   };
   EXPECT_ALL(rows);
-  // the one command whose answer this is
+  // only this command has this answer
   expect(1, "torn.h5", "brim data verify torn.h5");
 }
 
@@ -176,7 +175,7 @@ static void test_places(void **state) {
   EXPECT_ALL(rows);
 }
 
-// Files that are there and may not be read: as those that are not there.
+// Files that exist but may not be read are reported like missing ones.
 static void test_unreadable(void **state) {
   (void)state;
   const char *user = "";
@@ -254,7 +253,7 @@ static void test_read_only(void **state) {
   }
 }
 
-// A page on the standard output is a page and nothing else.
+// A page on stdout is not mixed with other output.
 static void test_render_to_stdout(void **state) {
   (void)state;
   shell_result r = shell("brim render pole/last.safetensors --out - --episode 0");
@@ -271,7 +270,7 @@ static void test_render_to_stdout(void **state) {
   }
 }
 
-// Without plug-ins brim computes with slow loops, and says so; where they were asked for, it does not.
+// Without plug-ins brim computes with slow loops, and reports it; if the command asks for a plug-in, it fails.
 static void test_without_plugins(void **state) {
   (void)state;
   says_lines(0, "libbrim_cpu.so",

@@ -1,5 +1,5 @@
-// One rule for every command that writes: an output that cannot be made where it was asked for is
-// found checks its output path before it starts, exit 2, and nothing is left behind.
+// One rule for every command that writes: it checks its output path before it starts. If the output cannot be created,
+// the exit code is 2 and nothing is left behind.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -7,7 +7,7 @@
 
 #define CONFIG "model='mlp(depth=1, hidden=8)' --data-path d.h5 --device ref "
 
-// $W is the folder that is no use.
+// $W is a folder that cannot be written.
 static const char *const commands[] = {
     "brim train " CONFIG "--batch-size 8 --max-steps 2 --output-dir $W/run",
     "brim bench " CONFIG "--steps 2 --batch-sizes 8 --output-dir $W/run",
@@ -37,7 +37,7 @@ static int setup(void **state) {
   return 0;
 }
 
-// One command in `of`, another one of each place.
+// Runs one command in `of`, different ones for each folder.
 static void refused_at(const char *place, size_t from, uint64_t of) {
   for (size_t i = from; i < COMMANDS; i++) {
     if (!test_is_sampled(i * 2 + strlen(place) % 2, of)) continue;
@@ -55,14 +55,14 @@ static void test_a_file_in_the_way(void **state) {
   expect(0, NULL, "test \"$(cat blocked)\" = file");
 }
 
-// train and bench make their folders.
+// train and bench create their folders.
 static void test_no_such_folder(void **state) {
   (void)state;
   refused_at("none/such", 4, 1);
   assert_false(has_file("none"));
 }
 
-// These refuse even root, the one with ENOENT, the other with EPERM.
+// These two refuse even root, with ENOENT and with EPERM.
 static void test_pseudo_file_systems(void **state) {
   (void)state;
   if (!has_file("/proc/self") || !has_file("/sys/kernel")) BRIM_SKIP("no /proc or /sys here");
@@ -84,8 +84,7 @@ static void test_apply_to_a_file_that_nobody_may_write(void **state) {
   expect(2, "cannot edit", "brim bench fixed.yaml --device ref --steps 2 --batch-sizes 8 --apply");
 }
 
-// One rule for a file that is there: --force replaces it. A command that people repeat renews what it wrote
-// itself.
+// One rule for existing files: --force replaces them. A command that people repeat renews its own earlier files.
 static void test_files_that_are_there(void **state) {
   static const struct {
     const char *command, *file;
@@ -132,7 +131,7 @@ static void test_files_that_are_there(void **state) {
       fail_msg("%s again: exit %d: %s", command, r.code, r.err);
     shell_free(&r);
   }
-  // a sweep needs its name, whatever is there
+  // a sweep needs its name, even with files there
   expect(0, NULL, "mkdir -p runs/two && echo '{\"mine\": 1}' > runs/two/sweep.json");
   expect(2, "sweep.json", "brim sweep one.yaml --output-dir runs/two");
   expect(0, NULL, "grep -q mine runs/two/sweep.json");
@@ -174,7 +173,7 @@ static void test_no_input_is_an_output(void **state) {
          "diff -r kept/run run && rm -rf kept");
 }
 
-// Temporaries of its own targets, left by a process that was killed, go; other files stay.
+// Temporaries of the command's own targets, left by a killed process, are removed; other files stay.
 static void test_left_temporaries(void **state) {
   (void)state;
   expect(0, NULL,

@@ -1,12 +1,10 @@
-// k ranks with a part of the batch each make the training that one rank makes with all of it: ResNet-18
-// (width 4) on 16x16, batch norm of all ranks, fp32, SGD 0.1, 60 steps, for 2 ranks of brim's launcher and 2 or 4
-// of MPI.
+// k ranks with a part of the batch each give the same training as one rank with the whole batch: ResNet-18 (width 4) on
+// 16x16, batch norm over all ranks, fp32, SGD 0.1, 60 steps, for 2 ranks of brim's launcher and 2 or 4 of MPI.
 //
-// The steps begin at weights that have learned their data. At random weights training is chaotic: a change
-// in the last bit of one weight grows by an order of magnitude every few steps, on one rank as on several,
-// and after 100 of them says nothing (test_engine_ranks compares those steps in double). Here roundings
-// stay roundings, while weights move by hundreds of times the bound, and batch norm of each rank's own rows
-// would miss it by as much.
+// The steps begin at weights that have learned their data. At random weights training is chaotic: a change in the last
+// bit of one weight grows by an order of magnitude every few steps, on one rank as on several, so weights after 100
+// steps cannot be compared (test_engine_ranks compares those steps in double). Here rounding errors stay small, while
+// weights move by hundreds of times the bound, and batch norm over each rank's own rows would miss it by as much.
 #include <math.h>
 
 #include "cli_test.h"
@@ -29,7 +27,7 @@ static int learn(void **state) {
   return 0;
 }
 
-// Relative L2 distance of the weights of two models; running statistics are none.
+// Relative L2 distance between the weights of two models, without running statistics.
 static double distance(const char *a, const char *b) {
   char path[256];
   brim_safetensors *x = NULL, *y = NULL;

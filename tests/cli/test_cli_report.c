@@ -1,4 +1,4 @@
-// `brim report`: pages of stores, of exports and of other folders; what it prints, and mistakes.
+// `brim report`: pages of stores, of exports and of other folders; its output, and mistakes.
 #include <math.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ static void test_page_of_a_store(void **state) {
   says(0, "brim report runs/rates");
   char *page = read_text("runs/rates/report.html");
   has(page, "<h1>rates</h1>");
-  has(page, "learning_rate <b>0.01</b>");  // the workload says that more accuracy is better
+  has(page, "learning_rate <b>0.01</b>");  // the workload declares that higher accuracy is better
   has(page, "93.00 \xc2\xb1 1.41 %");
   has(page, "best value of a run");
   has(page, "the loss is nan");
@@ -117,7 +117,7 @@ static void test_folders_of_other_commands(void **state) {
   write_file("bench/report.html", "<p>page</p>");
   says(0, "brim report bench");
   char *page = read_text("bench/report.html");
-  assert_string_equal(page, "<p>page</p>");  // and left it alone
+  assert_string_equal(page, "<p>page</p>");  // and did not change it
   brim_free(page);
   says(2, "brim report train");
 }
@@ -139,7 +139,7 @@ static void test_mistakes(void **state) {
   expect(2, "name a store", "rm -rf runs && brim report");
 }
 
-// Reading must not create a store, nor change one.
+// Reading must neither create nor change a store.
 static void test_nothing_else_changes(void **state) {
   (void)state;
   struct stat before, after;

@@ -1,5 +1,5 @@
-// Files of experiments on a server: an experiment that one worker began and another one ends gives the same
-// bits as an undisturbed training, over kills of worker and server; its files can be fetched.
+// Files of experiments on a server: one worker begins an experiment and another one ends it, with the same bits as an
+// undisturbed training, over kills of worker and server. Its files can be fetched.
 #include "same_file.h"
 #include "serve_test.h"
 
@@ -22,7 +22,7 @@ static pool serve_files(const char *port) {
                                           NULL});
 }
 
-// The one file of a kind that the server has whole: its name; "" = none.
+// The only complete file of a kind on the server: its name; "" = none.
 static void whole_of(const char *exp, const char *kind, char out[256]) {
   char folder[96], **names = NULL;
   size_t count = 0;
@@ -39,7 +39,7 @@ static void whole_of(const char *exp, const char *kind, char out[256]) {
   brim_fs_list_free(names, count);
 }
 
-// Until the server has another one than `old`.
+// Waits until the server has another file than `old`.
 static void wait_for_checkpoint(const char *exp, const char *old, char out[256]) {
   for (int i = 0; i < TRIES; i++) {
     whole_of(exp, "checkpoint.", out);
@@ -72,7 +72,7 @@ static void same_as_plain(const char *exp) {
     snprintf(plain, sizeof plain, "plain/%s.safetensors", names[i]);
     assert_same_file(mine, plain);
   }
-  // one row for each epoch, also of those that the first worker trained
+  // one row for each epoch, including those of the first worker
   r = shell("grep -c '\"event\":\"epoch\"' plain/log.jsonl w2/exp/%.12s/log.jsonl", exp);
   has(r.out, "plain/log.jsonl:600\n");
   has(r.out, "/log.jsonl:600\n");
@@ -83,7 +83,7 @@ static void same_as_plain(const char *exp) {
 }
 
 typedef struct resumed {
-  int64_t attempts, from_step;  // of the last one
+  int64_t attempts, from_step;  // from_step is the last one's
 } resumed;
 
 static resumed last_attempt(const pool *p) {
@@ -133,7 +133,7 @@ static void test_another_machine_ends_it(void **state) {
   submit_one(&p, exp);
   brim_child *one = work(&p, "w1");
   wait_for_checkpoint(exp, "", first);
-  // a server that is killed and comes back gets the next ones
+  // a killed server that comes back gets the next files
   char port[16];
   snprintf(port, sizeof port, "%s", strrchr(p.url, ':') + 1);
   brim_child_close(p.server);  // SIGKILL
@@ -149,13 +149,13 @@ static void test_another_machine_ends_it(void **state) {
   assert_true(r.from_step > 0);
   same_as_plain(exp);
   check_fetched(&p, exp);
-  // older ones are gone
+  // older files are gone
   whole_of(exp, "checkpoint.", first);
   assert_same_file(first, "plain/last.safetensors");
   assert_int_equal(end(p.server), 0);
 }
 
-// The same words with a folder.
+// The same commands with a folder.
 static void test_from_a_folder(void **state) {
   (void)state;
   write_file("slow.yaml", grid);

@@ -66,7 +66,6 @@ static void test_token_of_no_store(void **state) {
   assert_false(brim_fs_exists("typo"));
 }
 
-// A worker that drains claims nothing more.
 // A file with a secret is always created new, so that no other user has it open, owns it, or put a link there.
 static void test_private_files(void **state) {
   (void)state;

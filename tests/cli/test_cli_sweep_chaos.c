@@ -1,8 +1,8 @@
-// `brim sweep chaos`: 16 executors of real trainings, killed and stopped with their sweep at random
-// moments, on the kind of store the program is called with; or, with "pool", 16 workers and their server over
-// a network that fails. With "disk" one write in 400 fails, too. That takes two minutes and is for `make test-night`.
-// Another run has one of the kinds, by its seed: 16 experiments and four executors or workers, disturbed for three
-// seconds. BRIM_CHAOS_SEED repeats a run.
+// `brim sweep chaos`: 16 executors of real trainings, killed and stopped with their sweep at random moments, on the
+// kind of store that the program's argument names; or, with "pool", 16 workers and their server over a network that
+// fails. With "disk" one write in 400 fails, too. That takes two minutes and is for `make test-night`.
+// Other runs take one of the kinds, chosen by the seed: 16 experiments and four executors or workers, disturbed for
+// three seconds. BRIM_CHAOS_SEED repeats a run.
 #include <time.h>
 #include <unistd.h>
 
@@ -17,7 +17,7 @@ static int64_t number(const json_t *report, const char *key) {
   return json_integer_value(value);
 }
 
-// The PostgreSQL server is the test's own, and so is its database.
+// The PostgreSQL server belongs to the test, and so does its database.
 static void store_words(char *out, size_t size) {
   const char *url = getenv("BRIM_TEST_POSTGRES");
   out[0] = '\0';
@@ -26,7 +26,7 @@ static void store_words(char *out, size_t size) {
   snprintf(out, size, "--store '%s'", url);
 }
 
-// All that disturbed a run: what was killed, stopped or interrupted, and requests that the network failed.
+// Counts all disturbances of a run: kills, stops, interrupts, and requests that the network failed.
 static int64_t disturbances(const json_t *report) {
   static const char *const keys[] = {
       "executors_killed",    "executors_stopped",   "trainings_killed", "sweeps_killed",
@@ -70,7 +70,7 @@ static void test_nothing_is_lost(void **state) {
   assert_ok(brim_json_parse(line, strcspn(line, "\n"), "report", &report));
   if (r.code != 0 || number(report, "violations") != 0)
     fail_msg("exit %d\n%s\n%s", r.code, line, r.err);
-  // it did something: in two minutes of everything, and experiments were interrupted and ran again
+  // the test did disturb: every kind in two minutes, and interrupted experiments ran again
   assert_true(number(report, "experiments") >= (full ? 48 : 16));
   assert_true(disturbances(report) > 0);
   if (full) {

@@ -43,7 +43,7 @@ static void points_memory_and_steps(void **state) {
   const json_t *plan = json_array_get(json_object_get(first, "plans"), 0);
   const json_t *other = json_array_get(json_object_get(last, "plans"), 0);
   assert_string_equal(json_string_value(json_object_get(plan, "failure")), "none");
-  assert_true(number(plan, "steps") == 12);  // 100 of 32: 4 steps an epoch
+  assert_true(number(plan, "steps") == 12);  // 100 samples in batches of 32: 4 steps an epoch
   assert_true(number(other, "steps") == 6);
   assert_true(number(plan, "planned_device") > 0);
   assert_true(number(plan, "planned_device") < number(other, "planned_device"));
@@ -54,7 +54,7 @@ static void points_memory_and_steps(void **state) {
   json_decref(last);
   json_decref(sums);
   shell_free(&r);
-  // --threads is the config's threads of every experiment, as it is for brim train.
+  // --threads sets the config's threads in every experiment, as in brim train.
   r = shell("brim sweep grid.yaml --threads 1 --dry-run");
   assert_int_equal(r.code, 0);
   said_rows(&r, "experiments  ");
@@ -92,7 +92,7 @@ static void times_by_measuring_and_by_results(void **state) {
   assert_true(number(sums, "time_unknown") == 0 && number(sums, "run_s") > 0);
   json_decref(sums);
   shell_free(&r);
-  // One point of each batch size is run: the others have its time.
+  // One point of each batch size is run: the others take its time.
   expect(0, NULL, "brim sweep grid.yaml lr=0.1 --quiet");
   r = shell("brim sweep grid.yaml --dry-run --json");
   assert_int_equal(r.code, 0);
@@ -107,7 +107,7 @@ static void times_by_measuring_and_by_results(void **state) {
   shell_free(&r);
 }
 
-// The child answers every line, whatever it is.
+// The child answers every line, even an invalid one.
 static void the_child_answers(void **state) {
   (void)state;
   write_file(
@@ -141,7 +141,7 @@ static void the_child_needs_device_and_consent(void **state) {
              "\"dataset: synthetic\\nplugins: [not-here.so]\"}\n");
   expect(0, "--allow-plugins", "brim sweep plan < q");
   expect(0, "not-here.so", "brim sweep plan --allow-plugins < q");
-  // The dry run passes on what its user has agreed to.
+  // The dry run passes the user's consent on to its child.
   write_grid("plugins: [not-here.so]\nlr: [0.1, 0.2]\n");
   expect(0, "--allow-plugins", "brim sweep grid.yaml --dry-run --json");
   shell_result r = shell("brim sweep grid.yaml --dry-run --json --allow-plugins");

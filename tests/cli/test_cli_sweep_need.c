@@ -1,5 +1,5 @@
-// Memory of a grid's points before they are submitted: by plans of a child, for each kind of GPU. The
-// program is its own planning child.
+// Memory of a grid's points before they are submitted: from plans of a child, for each kind of GPU. The program is its
+// own planning child.
 #include "cli/sweep/cli_sweep.h"
 #include "lab/fake_gpus.h"
 #include "lab/grid/lab_grid.h"
@@ -9,7 +9,7 @@
 static const brim_workload_table *(*const workload_list)(size_t)
     __attribute__((used)) = brim_workload_at;
 
-// 1 GB a sample on the first GPU, 2 on others, and 3 besides; 5000 does not fit, 66 is not known.
+// 1 GB a sample on the first GPU, 2 on others, and 3 besides; 5000 does not fit, and 66 has no answer.
 static int plan_lines(void) {
   char *line = NULL;
   size_t cap = 0;
@@ -80,7 +80,7 @@ static void test_the_largest_of_several_kinds(void **state) {
   assert_int_equal(points[1].need_bytes, 7000000000);
 }
 
-// One at a time and no GPU: no plans, and no program that makes them.
+// One experiment at a time and no GPU: no plans, and no planning child.
 static void test_not_needed(void **state) {
   (void)state;
   fake_reset(1);
@@ -91,7 +91,7 @@ static void test_not_needed(void **state) {
   assert_ok(needs("batch_size: [1, 2]\nper_gpu: 4\n", true, "/no/such/program"));
 }
 
-// Plans that cannot be made are no reason not to run.
+// Experiments run even if plans cannot be made.
 static void test_no_plans(void **state) {
   (void)state;
   fake_reset(1);
@@ -100,7 +100,7 @@ static void test_no_plans(void **state) {
   assert_int_equal(points[1].need_bytes, 0);
 }
 
-// CUDA does not count slices: with one in the list, GPUs are named by their UUIDs.
+// CUDA does not number slices: if the list has one, GPUs are named by their UUIDs.
 static void test_gpus_and_slices_are_named(void **state) {
   (void)state;
   brim_gpu_listed gpus[2] = {{.uuid = "GPU-1"}, {.uuid = "GPU-2"}};
@@ -126,8 +126,8 @@ static void expect_metric(const char *yaml, const char *key) {
   brim_config_close(config);
 }
 
-// A regression has no accuracy. Where the loss follows the data, the store decides by what is recorded:
-// the names behind the first are the candidates by rank.
+// A regression has no accuracy. If the loss depends on the data, the store chooses among the recorded metrics: the
+// names after the first are the candidates by rank.
 static void test_the_metric_of_an_experiment(void **state) {
   (void)state;
   expect_metric("", "eval_accuracy eval_accuracy eval_loss train_accuracy train_loss");

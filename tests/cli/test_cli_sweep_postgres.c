@@ -1,5 +1,5 @@
-// `brim sweep` on PostgreSQL, as several machines use it: two sweeps share one queue, one of them is
-// killed, and a store moves from a file into the database. The server is with_postgres's.
+// `brim sweep` on PostgreSQL, as several machines use it: two sweeps share one queue, one of them is killed, and a
+// store moves from a file into the database. with_postgres starts the server.
 #include <signal.h>
 #include <unistd.h>
 
@@ -28,7 +28,7 @@ static const char *url(void) {
 static int64_t count_state(const char *state) {
   shell_result r = shell("brim sweep status --json --store '%s'", url());
   json_t *view = NULL;
-  if (strstr(r.err, "has no store")) {  // not yet
+  if (strstr(r.err, "has no store")) {  // not created yet
     shell_free(&r);
     return 0;
   }
@@ -75,18 +75,18 @@ static void test_two_sweeps_share_a_queue(void **state) {
   write_file("grid.yaml", grid);
   brim_child *a = start("machine-a"), *b = start("machine-b");
   for (int i = 0; i < 1500 && count_state("running") < 2; i++) usleep(50 * 1000);
-  // a second sweep in a folder that has one hands its grid over
+  // a second sweep command in the folder of a running sweep hands its grid over
   shell_result r = shell("brim sweep grid.yaml --store '%s' --output-dir machine-b 2>&1", url());
   assert_int_equal(r.code, 0);
   said(&r);
   shell_free(&r);
-  // one machine is gone; the other one ends what it had
+  // one machine is gone; the other one finishes its experiments
   assert_ok(brim_child_signal(a, SIGKILL));
   (void)end(a);
   assert_int_equal(end(b), 0);
   assert_int_equal(count_state("done"), 8);
   assert_true(count_folders("machine-b") > 0);
-  // nothing is left for the first, and its folder has no result that the database lacks
+  // the first machine has nothing left to do, and its folder has no result that the database lacks
   expect(1, NULL, "ls machine-*/exp/*/*.spool 2>/dev/null | grep -q .");
   a = start("machine-a");
   assert_int_equal(end(a), 0);
@@ -100,14 +100,14 @@ static void test_two_sweeps_share_a_queue(void **state) {
   has(r.err, "--output-dir");
   shell_free(&r);
   says(1, "brim sweep stop --output-dir machine-a");
-  // a database has its own experiments: the chaos test refuses it
+  // a database has experiments of its own, so the chaos test refuses it
   r = shell("brim sweep chaos --minutes 0.01 --store '%s' --output-dir refused", url());
   assert_int_equal(r.code, 2);
   said(&r);
   shell_free(&r);
 }
 
-// A password in a config is in no list of processes, and in nothing that is printed.
+// A password in a config appears in no list of processes and in no output.
 static void test_a_password_stays_secret(void **state) {
   (void)state;
   char text[2048];
@@ -137,7 +137,7 @@ static void test_a_store_moves_out_of_the_database(void **state) {
   said(&r);
   shell_free(&r);
   expect(0, "12 of 12 done", "brim sweep status moved");
-  // what was moved is no longer used
+  // the old store is no longer used
   r = shell("brim sweep status --store '%s'", url());
   assert_true(r.code != 0);
   shell_free(&r);

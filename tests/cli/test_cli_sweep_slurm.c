@@ -1,5 +1,5 @@
-// `brim sweep --engine slurm` and `brim sweep element` where there is no Slurm: mistakes on the command line, and
-// elements that have nothing to do.
+// `brim sweep --engine slurm` and `brim sweep element` without Slurm: mistakes on the command line, and elements that
+// have nothing to do.
 #include "cli_test.h"
 
 static const char grid[] =
@@ -51,7 +51,7 @@ static void element(int code, const char *part, const char *env) {
   expect(code, part, line);
 }
 
-// The store is not even asked: there is none.
+// There is no store, and the check comes before it is opened.
 static void test_elements_with_nothing_to_do(void **state) {
   (void)state;
   char text[512];
@@ -60,21 +60,21 @@ static void test_elements_with_nothing_to_do(void **state) {
   says(2, "brim sweep element else=1");
   element(2, "Slurm starts this command", "");
   const char *mine = "SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=0";
-  element(0, NULL, mine);  // the array is gone: its submission was taken for lost
+  element(0, NULL, mine);  // the array is gone: its submission was considered lost
   shell_result r = shell("mkdir -p runs/a/slurm");
   shell_free(&r);
   snprintf(text, sizeof text, array, "false", "false");
   write_file("runs/a/slurm/brim-a.json", text);
-  element(0, NULL, "SLURM_ARRAY_JOB_ID=8 SLURM_ARRAY_TASK_ID=0");  // a duplicate
+  element(0, NULL, "SLURM_ARRAY_JOB_ID=8 SLURM_ARRAY_TASK_ID=0");  // a duplicate array
   element(2, "has no element 1", "SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=1");
   element(2, "has no element x", "SLURM_ARRAY_JOB_ID=7 SLURM_ARRAY_TASK_ID=x");
   element(1, "no sweep answers", mine);
   snprintf(text, sizeof text, array, "true", "false");
   write_file("runs/a/slurm/brim-a.json", text);
-  element(0, NULL, mine);  // the sweep stops
+  element(0, NULL, mine);  // the sweep is stopping
   snprintf(text, sizeof text, array, "false", "true");
   write_file("runs/a/slurm/brim-a.json", text);
-  element(0, NULL, mine);  // it ended before
+  element(0, NULL, mine);  // the array ended before
   write_file("runs/a/slurm/brim-a.json", "{");
   element(2, "brim-a.json", mine);
 }

@@ -1,5 +1,5 @@
-// says and said (cli_test.h) fail where a command prints other words than the kept ones, and tools/words renews
-// those. Started with an argument, this program is a test that keeps its words in the folder of BRIM_WORDS.
+// says and said (cli_test.h) fail if a command prints other words than the kept ones, and tools/words renews these.
+// With an argument this program is a test that keeps its words in the folder of BRIM_WORDS.
 #include <unistd.h>
 
 #include "cli_test.h"
@@ -65,7 +65,7 @@ static void test_kept(void **state) {
   (void)state;
   expect(1, "nothing is kept yet", SPEAK);
   record();
-  // what a failed test did not come to stays
+  // blocks that a failed test did not reach stay
   expect(0, NULL, MERGE "test_cli_words");
   expect(0, "[test_speaks] false", "cat tests/cli/words/test_cli_words.txt");
 }
@@ -99,7 +99,7 @@ static void test_renewed(void **state) {
   expect(1, NULL, SPEAK);
   write_file("spoken", "one line\nkey: two\n");
   expect(0, NULL, SPEAK);
-  // a line too few or too many
+  // one line too few, and one too many
   expect(0, NULL, "sed -i '/^> one line/d' tests/cli/words/test_cli_words.txt");
   expect(1, "\n+ > one line\n", SPEAK);
 }

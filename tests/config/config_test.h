@@ -6,7 +6,7 @@
 #include "test.h"
 #include "workload/workload.h"
 
-// The list of workloads adds their keys before main. This reference links it.
+// The list of workloads adds their keys before main. This reference makes the linker keep it.
 static const brim_workload_table *(*const workload_list)(size_t)
     __attribute__((used)) = brim_workload_at;
 
@@ -22,7 +22,7 @@ static inline brim_config *must_load(brim_config_mode mode, const char *text) {
   return config;
 }
 
-// The load fails with `status` and every word of the NULL-terminated list is in the detail.
+// Asserts that loading fails with `status`, and that the detail has every word of the NULL-terminated list.
 static inline void assert_refused(brim_config_mode mode, const char *text, brim_status status,
                                   const char *const *words) {
   brim_config *config = NULL;

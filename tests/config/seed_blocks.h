@@ -1,6 +1,5 @@
-// Every yaml block of the five guides, verbatim, with the guide's number and the line of its fence.
-// test_seeds.c says what each must mean. A check there holds these against the guides' own files
-// where those are present.
+// Every yaml block of the five guides, unchanged, with the guide's number and the line of its fence. test_seeds.c has
+// the meaning of each. A check there compares them with the guides' own files if those are present.
 #ifndef BRIM_TESTS_SEED_BLOCKS_H_
 #define BRIM_TESTS_SEED_BLOCKS_H_
 

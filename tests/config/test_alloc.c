@@ -1,5 +1,5 @@
-// Every allocation of loading, walking and printing a config fails once: a clean error each time,
-// nothing left behind. libyaml's own allocations are its own and are not touched.
+// Each allocation of loading, walking and printing a config fails once: a clean error each time, nothing left behind.
+// libyaml's own allocations do not go through brim and are not failed.
 #include "base/base.h"
 #include "config_test.h"
 
@@ -14,7 +14,7 @@ static const char *const grid_text =
     "seeds: 2\nsamples: 2\nweight_decay: uniform(0, 1)\nwarmup_steps: range(1, 3)\n"
     "momentum: 0.4\nzip: [lr, batch_size]\nexclude: [{lr: 0.1, model.depth: 2}]\n";
 
-// The whole life of a config; whatever fails is handed up.
+// The whole life of a config; returns the first failure.
 static brim_status live(void) {
   const char *overrides[] = {"epochs=2", "model.hidden=16"};
   brim_config_facts facts = {"Some GPU", 1, 2};

@@ -1,5 +1,5 @@
-// Editing a config file in place: a table of small files, each with what must stand there after, and
-// what is refused. Random files are in test_edit_random.c.
+// Editing a config file in place: a table of small files, each with the expected file after it, and the refusals.
+// Random files are in test_edit_random.c.
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,7 +12,7 @@ typedef struct edit_case {
   const char *name, *before;
   brim_config_edit edits[MAX_EDITS];
   const char *after;  // NULL: refused
-  const char *words;  // of the refusal
+  const char *words;  // in the refusal
 } edit_case;
 
 static size_t edits_of(const edit_case *c) {
@@ -49,7 +49,7 @@ static void run_cases(const edit_case *cases, size_t count) {
       if (strcmp(text, c->after)) {
         fail_msg("%s:\n--- is\n%s\n--- should be\n%s", c->name, text, c->after);
       }
-      // A second time there is nothing left to do.
+      // A second edit has nothing left to do.
       brim_config_edit_result again;
       assert_ok(brim_config_edit_file("edit.yaml", c->edits, edits_of(c), &again));
       if (again.changed) fail_msg("%s: changed twice:\n%s", c->name, again.after);
@@ -314,7 +314,7 @@ static void test_precision_and_amp(void **state) {
   RUN(cases);
 }
 
-// A comment that names the value before goes with it; what else it says stays.
+// A comment that names the old value is removed with it; its other text stays.
 static void test_stale_comments(void **state) {
   (void)state;
   static const edit_case cases[] = {
@@ -516,7 +516,7 @@ static void test_file(void **state) {
   assert_true(S_ISLNK(st.st_mode));
   assert_int_equal(stat("real.yaml", &st), 0);
   assert_int_equal(st.st_mode & 07777, 0640);
-  // nothing to change: not even the time
+  // no change: even the file's time stays
   ino_t before = st.st_ino;
   assert_ok(brim_config_edit_file("link.yaml", &edit, 1, NULL));
   assert_int_equal(stat("real.yaml", &st), 0);

@@ -1,5 +1,5 @@
-// Editing random config files: they mean what was asked for, and only the touched lines differ. And
-// with every allocation failing in turn.
+// Editing random config files: the result has the requested meaning, and only the touched lines differ. Also with every
+// allocation failing in turn.
 #include "config/config.h"
 #include "config_test.h"
 
@@ -108,7 +108,7 @@ static void random_file(generator *g, unsigned given) {
   if (roll(g, 5) == 0 && g->length && g->text[g->length - 1] == '\n') g->text[--g->length] = '\0';
 }
 
-// Lines of `a` that are not in `b` in the same order.
+// Counts the lines of `a` that `b` lacks, in order.
 static size_t lost_lines(const char *a, const char *b) {
   size_t lost = 0;
   while (*a) {
@@ -162,7 +162,7 @@ static void test_random_files(void **state) {
     }
     json_t *got = resolve("random.yaml", NULL);
     if (!json_equal(wanted, got)) fail_msg("round %d, %s:\n%s", round, override, result.after);
-    // at most one line of the old text is gone, and at most a section and a blank line are new
+    // at most one old line is gone, and at most a section and a blank line are new
     if (lost_lines(result.before, result.after) > 1 ||
         lost_lines(result.after, result.before) > 3) {
       fail_msg("round %d, %s:\n--- before\n%s\n--- after\n%s", round, override, result.before,
@@ -174,7 +174,7 @@ static void test_random_files(void **state) {
   }
 }
 
-// Every allocation in turn fails: the file stays as it was, nothing leaks.
+// Each allocation fails in turn: the file stays as it was, nothing leaks.
 static void test_out_of_memory(void **state) {
   (void)state;
   static const char text[] = "data:\n  batch_size: 1\noptimizer: sgd(lr=0.1)\n";

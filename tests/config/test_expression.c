@@ -1,5 +1,5 @@
-// Component expressions: every form parses to what it says, prints back to itself, and the
-// catalogue fills in defaults. Links between keys and arguments are here too.
+// Component expressions: every form parses to its meaning and prints back to itself, and the catalogue fills in
+// defaults. Links between keys and arguments are here too.
 #include "base/base.h"
 #include "config_test.h"
 
@@ -42,7 +42,7 @@ static void names_and_arguments(void **state) {
   assert_string_equal(brim_component_string(c, "r", ""), "x");
 }
 
-// The spellings of YAML 1.2's core schema, and none besides.
+// Exactly the spellings of YAML 1.2's core schema.
 static void words(void **state) {
   (void)state;
   static const char *const trues[] = {"true", "True", "TRUE"};
@@ -170,13 +170,13 @@ static void all_forms_are_one(void **state) {
     assert_string_equal(model->name, "mlp");
     assert_int_equal(brim_component_int(model, "depth", 0), 2);
     assert_int_equal(brim_component_int(model, "hidden", 0), 64);
-    // defaults of the catalogue
+    // defaults from the catalogue
     assert_string_equal(brim_component_string(model, "activation", ""), "relu");
     assert_true(brim_component_float(model, "dropout", -1) == 0);
     assert_string_equal(brim_component_string(model, "norm", ""), "none");
     assert_null(brim_component_arg(model, "num_classes"));
     char hash[33];
-    if (i < 2) {  // the order of arguments is the order written
+    if (i < 2) {  // the order of arguments is kept
       assert_ok(brim_config_hash(config, BRIM_CONFIG_EXPERIMENT, i ? hash : first));
       if (i) assert_string_equal(hash, first);
     }
@@ -252,7 +252,7 @@ static void keys_and_arguments_agree(void **state) {
   brim_config_close(config);
 }
 
-// null is as if the key were not set: nothing to warn of, and an argument keeps what it says.
+// null equals an unset key: no warning, and a component's argument keeps its value.
 static void null_is_unset(void **state) {
   (void)state;
   static const char *const keys[] = {"training.nesterov", "training.momentum", "ars.restart",
@@ -285,7 +285,7 @@ static void null_is_unset(void **state) {
   brim_config_close(config);
 }
 
-// An argument by its other name, in every form; the name it is asked for by is its own.
+// An argument may be written under its other name in every form; it is read under its own.
 static void arguments_have_aliases(void **state) {
   (void)state;
   static const char *const forms[] = {

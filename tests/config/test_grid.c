@@ -1,5 +1,5 @@
-// Grids: what is an axis and what is a value, the order of points, zip, exclude, labels, and that a
-// point outlives its grid.
+// Grids: the difference between an axis and a value, the order of points, zip, exclude, labels, and that a point
+// outlives its grid.
 #include "base/base.h"
 #include "config_test.h"
 
@@ -23,7 +23,7 @@ static void last_key_is_fastest(void **state) {
   brim_config *point;
   assert_status(brim_config_grid_point(config, 12, &point), BRIM_EINVAL);
   assert_ok(brim_config_grid_point(config, 9, &point));
-  brim_config_close(config);  // the point stands on its own
+  brim_config_close(config);  // the point does not need the grid
   assert_key(point, "batch_size", "128");
   assert_key(point, "seed", "1");
   assert_key(point, "lr", "0.01");
@@ -131,7 +131,7 @@ static void exclude_drops_points(void **state) {
   assert_key(point, "batch_size", "64");
   brim_config_close(point);
   brim_config_close(config);
-  // A key that does not vary is compared with its value.
+  // A key that does not vary is compared with its own value.
   config =
       must_load(BRIM_CONFIG_RUN,
                 "lr: [0.1, 0.01]\nseed: 3\nexclude: [{lr: 0.1, seed: 4}, {lr: 0.1, seed: 3}]\n");

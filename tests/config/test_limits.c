@@ -1,4 +1,4 @@
-// Hostile input stays cheap and ends in BRIM_ELIMIT with a place.
+// Hostile input stays cheap, and ends in BRIM_ELIMIT with a place.
 #include "base/base.h"
 #include "config_test.h"
 
@@ -89,7 +89,7 @@ static void sizes(void **state) {
   brim_str_append(&text, "model: ");
   brim_str_repeat(&text, 'm', 70000);
   assert_limit("65536 bytes");
-  // A chain of placeholders that doubles.
+  // A chain of placeholders that doubles at each step.
   brim_str_append(&text, "data.path: ");
   brim_str_repeat(&text, 'd', 20000);
   brim_str_append(&text, "\nname: \"{{data.path}}{{data.path}}\"\n");
@@ -110,7 +110,7 @@ static void grids(void **state) {
   for (int i = 0; i < 100001; i++) brim_str_append(&text, "1, ");
   brim_str_append(&text, "]\n");
   assert_limit("more than 100000 points");
-  // The largest grid that is allowed, and its last point.
+  // The largest allowed grid, and its last point.
   brim_str_append(&text, "seed: [");
   for (int i = 0; i < 1000; i++) brim_str_printf(&text, "%d, ", i);
   brim_str_append(&text, "]\nepochs: [");

@@ -10,7 +10,7 @@ static brim_status load_with(const char *text, const char *override, brim_config
   return brim_config_load(&options, out);
 }
 
-// A file may be called anything: what gave a value is told apart from what its place is called.
+// A file may have any name: the kind of an origin does not depend on it.
 static void layers_go_by_source(void **state) {
   (void)state;
   static const char *const names[] = {"override.yaml", "preset a100-80g", "default"};
@@ -36,7 +36,7 @@ static void layers_go_by_source(void **state) {
   }
 }
 
-// brim writes every key into config.yaml: the user did not ask for a default there.
+// brim writes every key into config.yaml, so a default there does not count as the user's choice.
 static void defaults_in_files_are_not_asked_for(void **state) {
   (void)state;
   static const char *const usual[] = {"training.precision", "data.num_workers", "data.pin_memory",
@@ -60,7 +60,7 @@ static void defaults_in_files_are_not_asked_for(void **state) {
     if (!brim_config_is_asked(config, other[i])) fail_msg("%s is not asked for", other[i]);
   }
   brim_config_close(config);
-  // those of a component that an override replaced: sgd's
+  // arguments of the component that an override replaced: sgd's
   overrides[0] = "optimizer=adam";
   options.text = "optimizer: sgd\nmomentum: 0.9\nnesterov: false\n";
   options.override_count = 1;
@@ -115,7 +115,8 @@ static void overrides_reach_components(void **state) {
   assert_ok(
       load_with("model: {_type: mlp, depth: 9}\n", "model=mlp(hidden=2, norm=layer)", &config));
   model = brim_config_component(config, "model", NULL);
-  assert_int_equal(brim_component_int(model, "depth", 0), 4);  // the file's argument went with it
+  // the file's argument is replaced too
+  assert_int_equal(brim_component_int(model, "depth", 0), 4);
   assert_int_equal(brim_component_int(model, "hidden", 0), 2);
   brim_config_close(config);
   assert_ok(
@@ -176,7 +177,7 @@ static void includes(void **state) {
   brim_config *config;
   const char *overrides[] = {"seed=4"};
   assert_ok(brim_config_open("inc/top.yaml", overrides, 1, &config));
-  assert_key(config, "batch_size", "1");  // an include stands above the preset
+  assert_key(config, "batch_size", "1");  // an include takes precedence over the preset
   assert_key(config, "num_workers", "2");
   assert_key(config, "epochs", "3");
   assert_key(config, "seed", "4");

@@ -6,7 +6,7 @@ typedef struct row {
   const char *batch, *workers, *accumulation, *lr, *fraction, *level;
 } row;
 
-// Values the guides give themselves.
+// Values that the guides state.
 static const row rows[] = {
     {"a100-80g", "small", "4096", "12", "1", "0.0003", "0.95", "3"},
     {"a100-80g", "medium", "1024", "12", "1", "0.0002", "0.95", "3"},
@@ -138,7 +138,7 @@ static void what_is_written_wins(void **state) {
   brim_config_close(config);
 }
 
-// A preset on the command line is an override: above the file, below the overrides beside it.
+// A preset on the command line is an override: above the file, below the other overrides.
 static void on_the_command_line_it_wins(void **state) {
   (void)state;
   const char *overrides[] = {"num_workers=1", "preset=h200"};
@@ -171,7 +171,7 @@ static void on_the_command_line_it_wins(void **state) {
   brim_config_close(config);
 }
 
-// The rate is for Adam: another optimizer keeps what the file says.
+// The preset's rate is for Adam: another optimizer keeps the file's rate.
 static void on_the_command_line_rates(void **state) {
   (void)state;
   static const struct {
@@ -194,7 +194,7 @@ static void on_the_command_line_rates(void **state) {
   }
 }
 
-// The presets' learning rates were found for Adam.
+// The presets' learning rates are tuned for Adam.
 static void sgd_keeps_its_own_rate(void **state) {
   (void)state;
   brim_config *config = must_load(BRIM_CONFIG_RUN, "preset: a100-80g\noptimizer: sgd\n");

@@ -1,5 +1,5 @@
-// A program of libbrim reads configs with keys of every workload: the first thing it calls is
-// brim_config_open, and nothing registers them for it.
+// A program with libbrim can read configs with keys of every workload: brim_config_open is the first call it makes, and
+// nothing registers the workloads for it.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-// Rows that a workload adds: they are the same as those of brim, and a section that is wrong adds nothing.
+// Rows that a workload adds work like brim's own, and a faulty section adds nothing.
 #include "config/config_rows.h"
 
 #include "config_test.h"
@@ -117,7 +117,7 @@ static void a_section_is_known(void **state) {
                  WORDS("mappo", "shep", "command"));
 }
 
-// Each flag of a row does what it does for a key of brim.
+// Each flag of a row has the same effect as for a key of brim.
 static void flags_of_a_row(void **state) {
   (void)state;
   const brim_config_key *wool = brim_config_key_find("shep.wool");
@@ -140,8 +140,7 @@ static size_t place_of(const char *key) {
   return 0;
 }
 
-// `config explain` lists sections in the order of the workloads, what is no value last; models behind
-// models.
+// `config explain` lists sections in the order of the workloads, keys without effect last, and models after models.
 static void places(void **state) {
   (void)state;
   assert_true(place_of("benchmark.test_pin_memory") < place_of("contrastive.accumulation"));
@@ -162,8 +161,8 @@ static void places(void **state) {
   brim_str_deinit(&text);
 }
 
-// num_envs and iterations are short for keys of ars; with another workload that has such keys they mean
-// its own, wherever they stand.
+// num_envs and iterations are short for keys of ars. With another workload that has such keys they mean that
+// workload's, wherever they are written.
 static void short_names(void **state) {
   (void)state;
   brim_config *config = must_load(BRIM_CONFIG_RUN, "num_envs: 64\niterations: 7\n");
@@ -174,7 +173,7 @@ static void short_names(void **state) {
   assert_key(config, "mappo.iterations", "7");
   assert_key(config, "ars.num_envs", "128");
   brim_config_close(config);
-  // a key that is written out is what it says; one that the workload lacks stays
+  // a full key name is never redirected; a short name that the workload lacks keeps its meaning
   config = must_load(BRIM_CONFIG_RUN, "workload: mappo\nars.num_envs: 64\nnum_dirs: 4\n");
   assert_key(config, "ars.num_envs", "64");
   assert_key(config, "ars.num_dirs", "4");

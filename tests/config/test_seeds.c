@@ -1,5 +1,5 @@
-// Every yaml block of the five guides: accepted by `config check`, means what its text says, and
-// where it repeats a key or ends a pipeline with `...`.
+// Every yaml block of the five guides: `config check` accepts it, it has the meaning that the guide gives, and every
+// repeated key or trailing `...` in a pipeline is known.
 #include "base/base.h"
 #include "config_test.h"
 #include "seed_blocks.h"
@@ -13,7 +13,7 @@ typedef struct pair {
 typedef struct expectation {
   int seed, line;
   pair values[8];
-  const char *warnings[4];  // text that must stand in the warning of this index
+  const char *warnings[4];  // parts of the warning with this index
   const char *refused;      // NULL: RUN accepts it too
   void (*check)(const brim_config *config);
 } expectation;
@@ -66,7 +66,7 @@ static void four_gpus(const brim_config *config) {
   assert_int_equal(brim_config_axis_count(config), 0);
 }
 
-// 3 x 2 experiments over four GPUs: six points, the device list never an axis.
+// 3 x 2 experiments over four GPUs: six points, and the device list is never an axis.
 static void six_points(const brim_config *config) {
   static const char *const lr[] = {"0.0001", "0.001", "0.01"};
   static const char *const batch[] = {"64", "128"};
@@ -250,7 +250,7 @@ static void every_block_means_what_it_says(void **state) {
   }
 }
 
-// Every item of an axis that ends in `...` is warned of, each once.
+// Each item of an axis that ends in `...` gets one warning.
 static void tails_of_axes(void **state) {
   (void)state;
   brim_config *config =
@@ -274,7 +274,7 @@ static void what_runs_refuses_the_sloppy_ones(void **state) {
     for (size_t v = 0; v < 8 && e->values[v].key; v++) {
       assert_key(config, e->values[v].key, e->values[v].text);
     }
-    size_t warnings = 0;  // the same as when it is checked
+    size_t warnings = 0;  // the same as in check
     for (; warnings < 4 && e->warnings[warnings]; warnings++) {
       assert_non_null(strstr(brim_config_warning(config, warnings), e->warnings[warnings]));
     }
@@ -284,7 +284,7 @@ static void what_runs_refuses_the_sloppy_ones(void **state) {
   }
 }
 
-// The blocks above are still those of the guides.
+// The blocks above still equal those of the guides.
 static void blocks_are_the_files(void **state) {
   (void)state;
   const char *dir = BRIM_SOURCE_DIR "/tests/data/guides";

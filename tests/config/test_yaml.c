@@ -1,5 +1,5 @@
-// YAML as brim reads it: the 1.2 core schema, anchors, merge keys, tags, repeated keys; and a table
-// of malformed files, each answered with file, line and column.
+// YAML as brim reads it: the 1.2 core schema, anchors, merge keys, tags, repeated keys; and a table of malformed files,
+// each with file, line and column of its error.
 #include "config_test.h"
 
 static void core_schema_numbers(void **state) {
@@ -37,7 +37,7 @@ static void core_schema_numbers(void **state) {
 
 static void core_schema_is_not_yaml_1_1(void **state) {
   (void)state;
-  // yes is a string in 1.2; only keys of type bool take it as one.
+  // yes is a string in 1.2; only keys of type bool accept it as a truth value.
   brim_config *config = must_load(BRIM_CONFIG_RUN,
                                   "name: yes\nproject: 1_000\ndata.path: 12:30:45\n"
                                   "pin_memory: no\nshuffle: On\ncompile: OFF\ndrop_last: True\n");

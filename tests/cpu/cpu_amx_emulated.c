@@ -1,12 +1,12 @@
-// Stands in for cpu_amx_tiles.c in a second build of the cpu plug-in, so that everything around the
-// AMX instructions is tested on machines without them. Follows Intel's definition of TDPBF16PS but
-// for numbers below 2^-126, which the tiles take as 0.
+// Replaces cpu_amx_tiles.c in a second build of the cpu plug-in, so that machines without AMX test everything around
+// its instructions. Follows Intel's definition of TDPBF16PS, except for numbers below 2^-126, which the tiles take as
+// 0.
 #include <string.h>
 
 #include "backend/cpu/cpu_amx.h"
 #include "backend/cpu/cpu_vec.h"
 
-// Every batch: the case list's are small.
+// Takes every batch size, because the case list's are small.
 const int brim_cpu_amx_least_images = 1;
 
 bool brim_cpu_amx_permitted(void) { return true; }
@@ -19,8 +19,8 @@ static float wide(const char *at, int i) {
   return brim_cpu_from_bf16(h);
 }
 
-// TDPBF16PS on the 16 x 16 quarter of C at (row, col): sums of even and of odd k apart, then
-// together, then added to C.
+// TDPBF16PS on the 16 x 16 quarter of C at (row, col): sums of even and of odd k separately, then together, then added
+// to C.
 static void emulate_dp(const char *a, const char *b, int row, int col, float *c) {
   const char *half = b + (col >= 16) * (BRIM_AMX_BLOCK / 2);
   for (int m = 0; m < 16; m++) {

@@ -1,5 +1,5 @@
-// Called where the cpu plug-in did not open. These programs are only built where the plug-in is, so
-// that is a failure, unless the provider asked for is one that was left out of the build.
+// Called if the cpu plug-in did not open. These programs exist only if the plug-in was built, so that is a failure,
+// unless the build left out the requested provider.
 #ifndef BRIM_TESTS_CPU_CLOSED_H_
 #define BRIM_TESTS_CPU_CLOSED_H_
 
@@ -7,7 +7,7 @@
 #include "test.h"
 
 #ifndef BRIM_TEST_ONEDNN
-#define BRIM_TEST_ONEDNN 1  // CMake defines 0 where the plug-in is built without oneDNN
+#define BRIM_TEST_ONEDNN 1  // CMake defines 0 if the plug-in is built without oneDNN
 #endif
 
 static inline int cpu_closed(void) {

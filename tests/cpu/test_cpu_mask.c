@@ -27,7 +27,7 @@ static void hidden_features_are_not_claimed(void **state) {
   const char *name = device->info.name, *library = device->info.library;
   bool bf16 = device->info.fast_types & 1u << BRIM_BF16;
   if (!masks("")) {
-    // Unmasked, the claim follows the CPU's own words.
+    // Unmasked, the claim agrees with the CPU's name.
 #if defined(__aarch64__)
     assert_int_equal(bf16, strstr(name, " bf16") != NULL);
 #endif
@@ -47,7 +47,7 @@ static void hidden_features_are_not_claimed(void **state) {
   if (masks("avx")) assert_null(strstr(library, "avx512"));
   if (masks("avx2")) assert_null(strstr(name, "avx"));
   if (masks("neon")) assert_null(strstr(name, "neon"));
-  // fp16 is never fast here: it is not supported at all.
+  // fp16 is never fast here, because it is not supported.
   assert_false(device->info.fast_types & 1u << BRIM_F16);
   brim_device_close(device);
   brim_registry_destroy(registry);

@@ -1,11 +1,11 @@
-// The thread team alone: every rank of every region runs once, barriers hold, regions of changing size and
-// a region within a region. Also run under ThreadSanitizer.
+// The thread team alone: every rank of every region runs once, barriers hold, regions of changing size and a region
+// within a region. Also run under ThreadSanitizer.
 #include <stdatomic.h>
 
 #include "backend/cpu/cpu_int.h"
 #include "test.h"
 
-void GOMP_barrier(void);  // inside a region, by every rank
+void GOMP_barrier(void);  // called inside a region, by every rank
 
 enum { THREADS = 4, ROUNDS = 1000 };
 
@@ -34,7 +34,7 @@ static void add_up(void *arg, int rank, int size) {
   GOMP_barrier();
   int sum = 0;
   for (int i = 0; i < size; i++) sum += part[i];
-  GOMP_barrier();  // the next round writes what this one has read
+  GOMP_barrier();  // the next round overwrites data that this one reads
   total[rank] = sum;
 }
 
@@ -51,7 +51,7 @@ static void barriers_hold(void **state) {
 
 static void inner(void *arg, int rank, int size) {
   atomic_fetch_add((atomic_int *)arg, 100 * size + rank);
-  GOMP_barrier();  // alone: returns at once
+  GOMP_barrier();  // without a team: returns at once
 }
 
 static void outer(void *arg, int rank, int size) {

@@ -30,7 +30,7 @@ static inline void write_bytes(const char *path, const void *data, size_t n) {
   assert_int_equal(fclose(f), 0);
 }
 
-// The gzip form of some bytes, one member.
+// Bytes as gzip, in one member.
 static inline void gzip(const bytes *in, bytes *out) {
   z_stream z;
   memset(&z, 0, sizeof z);
@@ -69,7 +69,7 @@ static inline void make_labels(uint32_t n, bytes *out) {
   }
 }
 
-// Arguments and components as config makes them. Assigned member by member: this is C++ too.
+// Arguments and components as config makes them. Assigned member by member, because this is C++ too.
 static inline brim_argument arg_int(const char *name, int64_t value) {
   brim_argument a;
   memset(&a, 0, sizeof a);

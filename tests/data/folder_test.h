@@ -1,5 +1,4 @@
-// Image folders for tests: files that are made, a folder that is opened, one image that is compared with its
-// file's bytes.
+// Image folders for tests: makes files, opens a folder, compares one image with its file's bytes.
 #ifndef BRIM_TESTS_DATA_FOLDER_TEST_H_
 #define BRIM_TESTS_DATA_FOLDER_TEST_H_
 

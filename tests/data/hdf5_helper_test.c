@@ -1,5 +1,4 @@
-// The helper program with a filter of the tests' own and a job that ends as a test asks: by=N
-// raises signal N, or exits with -N.
+// The helper program with a test filter and a job that ends as a test asks: by=N raises signal N, or exits with -N.
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -25,7 +24,7 @@ int main(int argc, char **argv) {
       {0},
   };
   const char *version = getenv("BRIM_TEST_HELPER_VERSION");
-  if (version) {  // of another brim
+  if (version) {  // plays another version of brim
     const off_t at = (off_t)offsetof(brim_hdf5_probe_room, version);
     return pwrite(3, version, strlen(version) + 1, at) > 0;
   }

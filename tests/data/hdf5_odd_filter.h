@@ -1,5 +1,5 @@
-// A filter of libhdf5 that stands for the library's faults: what the first number of a chunk makes of
-// it. The helper of the tests has it too.
+// A filter of libhdf5 that plays the library's faults: the first number of a chunk selects the fault. The helper of the
+// tests has it too.
 #ifndef BRIM_TESTS_HDF5_ODD_FILTER_H_
 #define BRIM_TESTS_HDF5_ODD_FILTER_H_
 
@@ -20,7 +20,8 @@ static inline size_t odd_filter(unsigned flags, size_t n, const unsigned values[
   if (*first == ODD_CRASH) (void)raise(SIGSEGV);
   while (*first == ODD_SPIN) {
   }
-  while (*first == ODD_HANG && access("hangs", F_OK) == 0) (void)pause();  // the drive is gone
+  // like a drive that is gone
+  while (*first == ODD_HANG && access("hangs", F_OK) == 0) (void)pause();
   return *first == ODD_FAIL ? 0 : used;
 }
 

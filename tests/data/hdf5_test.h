@@ -21,7 +21,7 @@ typedef struct set {
   hsize_t dim[5], chunk[5];  // chunk[0] 0: contiguous
   bool shuffle, deflate, fletcher, fletcher_first, compact;
   bool grows;       // unlimited rows
-  hsize_t written;  // rows, from the start; 0 = all
+  hsize_t written;  // written rows, from the start; 0 = all
   double fill;
 } set;
 
@@ -42,7 +42,7 @@ static inline hsize_t elements(const set *s) {
   return n;
 }
 
-// Values every type but i8 and u8 holds as they are; those wrap.
+// Values that every type except i8 and u8 can hold exactly; those two wrap.
 static inline double value_at(hsize_t i) { return (double)((i * 7 + i / 13) % 120); }
 
 static inline hid_t properties(const set *s) {
@@ -57,7 +57,7 @@ static inline hid_t properties(const set *s) {
   return p;
 }
 
-// values NULL: those of value_at.
+// values NULL: takes those of value_at.
 static inline void put_set(hid_t file, const set *s, const double *values) {
   hsize_t most[5];
   for (int d = 0; d < s->rank; d++) most[d] = d == 0 && s->grows ? H5S_UNLIMITED : s->dim[d];
@@ -105,7 +105,7 @@ static inline void put_labels(hid_t file, const char *name, hsize_t rows, int cl
   put_set(file, &s, values);
 }
 
-// Text, one a row: of any length where `size` is 0, else packed into so many bytes, as `pad` says.
+// Text, one per row: of any length if `size` is 0, otherwise padded to `size` bytes as `pad` asks.
 static inline void put_names(hid_t file, const char *name, const char *const *values, hsize_t rows,
                              size_t size, H5T_str_t pad) {
   hid_t type = H5Tcopy(H5T_C_S1), links = H5Pcreate(H5P_LINK_CREATE);
@@ -130,7 +130,7 @@ static inline void put_names(hid_t file, const char *name, const char *const *va
   H5Tclose(type);
 }
 
-// Inputs x (ROWS, COLS) f32 and labels y of 5 classes.
+// Writes inputs x (ROWS, COLS) f32 and labels y of 5 classes.
 static inline void plain_file(const char *path) {
   hid_t file = create(path, 0, false);
   set x = floats("x", ROWS, COLS);
@@ -179,11 +179,11 @@ typedef struct reader {
 static inline void *read_rows(void *ctx) {
   reader *r = ctx;
   size_t n = r->o->input_bytes / (r->o->info.type == BRIM_SAMPLE_U8 ? 1 : sizeof(float));
-  void *row = malloc(r->o->input_bytes);  // of exact size, for ASan
+  void *row = malloc(r->o->input_bytes);  // of exact size, so that ASan finds any overrun
   float target[8];
   for (uint64_t k = 0; k < 2 * r->o->info.count; k++) {
     uint64_t i = k * (uint64_t)r->step % r->o->info.count;
-    // one thread reads past the caches, told of any next row
+    // one thread reads past the caches, with any next row announced
     brim_status status = r->step == 5 ? brim_builtin_hdf5.stream(r->o->state, i, k * 3, row, target)
                                       : brim_source_hdf5.read(r->o->state, i, row, target);
     if (status) {
@@ -200,7 +200,7 @@ static inline void *read_rows(void *ctx) {
   return NULL;
 }
 
-// Every row of the source by several threads, against what libhdf5 says the dataset holds.
+// Reads every row of the source with several threads, and compares with libhdf5's values.
 static inline void compare(opened *o, const float *expected) {
   static const int steps[THREADS] = {1, 5, 11};
   pthread_t threads[THREADS];

@@ -9,13 +9,12 @@
 
 enum { SIDE = 6, IMAGE = SIDE * SIDE * 3 };
 
-// Images of SIDE x SIDE x 3 (where they vary: SIDE + i % 3 high, SIDE + i % 2 wide) whose bytes are
-// a function of the sample; the label is its number. Every sample with i % broken_every ==
-// broken_rest cannot be read.
+// Images of SIDE x SIDE x 3 (varying ones: SIDE + i % 3 high, SIDE + i % 2 wide) whose bytes are a function of the
+// sample; the label is its number. Samples with i % broken_every == broken_rest cannot be read.
 typedef struct image_state {
   uint64_t broken_every, broken_rest;
   bool slow;
-  unsigned reads;  // by image_reads: workers count
+  unsigned reads;  // read by image_reads; workers add to it
 } image_state;
 
 static inline uint8_t image_byte(uint64_t index, size_t e) {
@@ -55,7 +54,8 @@ static inline brim_status image_size(void *state, uint64_t index, int64_t *heigh
 
 static inline brim_status image_decode(void *state, uint64_t index, brim_source_image *image,
                                        void *target) {
-  image_size(state, index, &image->height, &image->width);  // whole is always allowed
+  // decoding at full size is always allowed
+  image_size(state, index, &image->height, &image->width);
   size_t each = (size_t)(image->height * image->width) * 3;
   assert_true(each <= image->capacity);
   return image_fill((image_state *)state, index, each, image->pixels, target);
@@ -119,7 +119,7 @@ static inline brim_transforms *make_transforms(const brim_source *source, int64_
   return t;
 }
 
-// One row of the stream: the sample, and a digest of what came out of it, all views.
+// One row of the stream: the sample, and a digest of its pixels in all views.
 typedef struct row {
   uint64_t index, digest;
 } row;
@@ -129,7 +129,7 @@ static inline uint64_t digest(uint64_t start, const uint8_t *p, size_t n) {
   return start;
 }
 
-// The next batch as rows; every target is the sample's number. Returns how many.
+// Takes the next batch as rows; every target must be the sample's number. Returns how many.
 static inline int64_t take_rows(brim_loader *l, const brim_loader_options *o, size_t each,
                                 int32_t views, row *out) {
   const brim_loaded *b;

@@ -1,5 +1,5 @@
-// A plug-in for the tests of data: one source that works (it echoes its arguments), and others that
-// are wrong in one way each.
+// A plug-in for the tests of data: one source that works (it echoes its arguments), and others that are wrong in one
+// way each.
 #include <string.h>
 
 #include "brim/plugin.h"

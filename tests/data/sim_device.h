@@ -1,7 +1,6 @@
-// A device of two streams that run when they like: what is enqueued waits in a list, and runs when
-// a caller waits for it, or at once where its stream is in a hurry and nothing it waits for is
-// missing. What only works because streams happen to be in step fails here. Memory is the host's.
-// One per test program.
+// A device with two streams out of step: enqueued work waits in a list, and runs when a caller waits for it, or at once
+// if its stream is set to hurry and nothing it waits for is missing. Code that works only because streams happen to be
+// in step fails here. Memory is the host's. One per test program.
 #ifndef BRIM_TESTS_DATA_SIM_DEVICE_H_
 #define BRIM_TESTS_DATA_SIM_DEVICE_H_
 
@@ -18,10 +17,10 @@ typedef enum sim_hurry {
 } sim_hurry;
 
 typedef struct sim_op {
-  void (*fn)(void *ctx);  // NULL: waits
-  void *ctx;              // malloc'ed
-  int stream;             // wait until this one has done
-  size_t at;              // so many
+  void (*fn)(void *ctx);  // NULL: the item waits
+  void *ctx;              // allocated with malloc
+  int stream;             // waits until this stream
+  size_t at;              // has run this many items
 } sim_op;
 
 typedef struct sim_stream {
@@ -74,7 +73,7 @@ static inline void sim_push(void *stream, sim_op op) {
   }
 }
 
-// A call with a copy of its arguments, later.
+// Enqueues a call with a copy of its arguments.
 static inline void sim_call(void *stream, void (*fn)(void *ctx), const void *args, size_t size) {
   sim_op op = {.fn = fn, .ctx = malloc(size)};
   assert_non_null(op.ctx);

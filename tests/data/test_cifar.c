@@ -1,5 +1,5 @@
-// CIFAR-10 and CIFAR-100 files: pixels and labels at their place, over several files and both
-// layouts of folders; every broken file an error that names it; no allocation failure leaks.
+// CIFAR-10 and CIFAR-100 files: pixels and labels in the right place, over several files and both layouts of folders;
+// every broken file is an error that names it; no failing allocation leaks.
 #include <unistd.h>
 
 #include "data/data_int.h"
@@ -141,7 +141,7 @@ static void test_broken(void **state) {
   assert_detail("no argument 'fine'");
 }
 
-// A coarse label out of range is found too.
+// A coarse label out of range is detected too.
 static void test_coarse_label(void **state) {
   (void)state;
   assert_ok(brim_fs_mkdirs("coarse"));

@@ -1,5 +1,5 @@
-// Tables with one row a sample: the same rows as CSV, JSON lines and HDF5; names that need care,
-// values that are not known, failures that leave nothing behind.
+// Tables with one row per sample: the same rows as CSV, JSON lines and HDF5; names that need escaping, unknown values,
+// failures that leave no files.
 #include <math.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -25,7 +25,7 @@ static const brim_column columns[] = {
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
-// All three rows, in two pieces.
+// Writes all three rows, in two pieces.
 static void write_table(const char *path) {
   brim_columns_format format;
   brim_columns *c;
@@ -72,7 +72,7 @@ static void test_jsonl(void **state) {
   expect_text("t.jsonl", jsonl);
 }
 
-// Read back by the source that reads HDF5 for training.
+// Reads the table with the source that training uses for HDF5.
 static void test_hdf5(void **state) {
   (void)state;
   write_table("t.h5");
@@ -132,7 +132,7 @@ static void test_failures(void **state) {
     assert_true(brim_columns_format_of(paths[i], &format));
     snprintf(path, sizeof path, "no/such/%s", paths[i]);
     assert_status(brim_columns_create(path, true, format, columns, COLUMNS, 3, &c), BRIM_ENOENT);
-    // too many rows, too few, and none at all: no file
+    // too many rows, too few, or none: no file
     assert_ok(brim_columns_create(paths[i], false, format, columns, COLUMNS, 2, &c));
     assert_status(brim_columns_put(c, data, 3), BRIM_ESTATE);
     assert_ok(brim_columns_put(c, data, 1));
@@ -144,7 +144,7 @@ static void test_failures(void **state) {
   assert_int_equal(entries(), before);
 }
 
-// Without memory there is no table, and no half of one.
+// Out of memory: there is no table, not even half of one.
 static void test_no_memory(void **state) {
   (void)state;
   static const char *const paths[] = {"m.csv", "m.jsonl"}, *const want[] = {csv, jsonl};
@@ -167,7 +167,7 @@ static void test_no_memory(void **state) {
       }
       brim_alloc_fail_nth(0, 0);
       failed = brim_alloc_failures() > failures;
-      // once the file is whole, telling the disk so is no more than a try
+      // syncing the folder behind a finished file is best effort
       if (status) assert_int_equal(status, BRIM_ENOMEM);
       assert_true(brim_fs_exists(paths[i]) == !status);
       if (!status) expect_text(paths[i], want[i]);
@@ -176,7 +176,7 @@ static void test_no_memory(void **state) {
   }
 }
 
-// Two names that are no UTF-8 stay two.
+// Two different names that are not UTF-8 stay different.
 static void test_odd_names(void **state) {
   (void)state;
   static const char *const odd[] = {"latin\xe9.jpg", "latin\xe8.jpg", "caf\xc3\xa9\t.jpg"};
@@ -191,7 +191,7 @@ static void test_odd_names(void **state) {
               "{\"file\": \"caf\xc3\xa9\\u0009.jpg\"}\n");
 }
 
-// A table that is there stays unless it is to be replaced, also where it comes while rows are written.
+// An existing table stays unless it is to be replaced, even if it appears while rows are written.
 static void test_existing(void **state) {
   (void)state;
   static const char *const paths[] = {"e.h5", "e.csv", "e.jsonl"};
@@ -215,7 +215,7 @@ static void test_existing(void **state) {
     assert_int_equal(chmod(paths[i], 0640), 0);
     assert_ok(brim_columns_create(paths[i], true, format, columns, COLUMNS, 3, &c));
     assert_ok(brim_columns_put(c, data, 3));
-    expect_text(paths[i], "mine");  // until it is whole
+    expect_text(paths[i], "mine");  // until the new one is complete
     assert_ok(brim_columns_commit(c));
     assert_int_equal(stat(paths[i], &st), 0);
     assert_int_equal(st.st_mode & 07777, 0640);
@@ -225,7 +225,7 @@ static void test_existing(void **state) {
   }
 }
 
-// Killed while rows are written: nothing is left, or the next one removes it.
+// A writer killed in the middle leaves nothing, or the next writer removes it.
 static void test_killed(void **state) {
   (void)state;
   static const char *const paths[] = {"k.h5", "k.csv"};
@@ -246,7 +246,7 @@ static void test_killed(void **state) {
     assert_int_equal(waitpid(pid, &code, 0), pid);
     assert_int_equal(code, 0);
     assert_false(brim_fs_exists(paths[i]));
-    // as a file system without nameless files leaves it
+    // as on a file system without nameless files
     char left[64];
     snprintf(left, sizeof left, "%s.tmp.%ld.0", paths[i], (long)pid);
     assert_ok(brim_fs_write(left, "half", 4));

@@ -1,4 +1,4 @@
-// Image folders: classes, order and splits; sizes that agree and that vary.
+// Image folders: classes, order and splits; equal and varying sizes.
 #include "folder_test.h"
 
 //---------------------------------- order ----------------------------------
@@ -94,7 +94,7 @@ static void test_splits(void **state) {
   check_file(s, &info, 1, "sp", "train/dog/2.jpg", 1);
   table->close(s);
   assert_string_equal(warnings, "");
-  // An empty class keeps its number, so that dog is 1 here too.
+  // An empty class keeps its number, so dog is 1 here too.
   static const char *const tests[] = {"test", "val"};
   for (int i = 0; i < 2; i++) {
     listen();
@@ -115,7 +115,7 @@ static void test_splits(void **state) {
   check_file(s, &info, 3, "sp", "train/emu/2.jpg", 2);
   check_file(s, &info, 4, "sp", "test/emu/3.jpg", 2);
   table->close(s);
-  // The training set numbers the classes: a split that lacks some has the same numbers.
+  // The training set numbers the classes: a split without some of them has the same numbers.
   put_jpeg("sp/val/dog/4.jpg", SIDE, SIDE, 4);
   assert_ok(brim_fs_mkdirs("sp/val/bee"));
   listen();
@@ -127,7 +127,7 @@ static void test_splits(void **state) {
   put_jpeg("sp/val/bee/deep/5.jpg", SIDE, SIDE, 4);
   assert_status(open_folder("sp", "val", NULL, &s, &info), BRIM_EPARSE);
   assert_detail("sp: class 'bee' is in 'val' but not in 'train'");
-  // Images right in the folder of a split have no class.
+  // Images directly in a split's folder have no class.
   put_jpeg("sp/unlabeled/5.jpg", SIDE, SIDE, 5);
   assert_ok(open_folder("sp", "unlabeled", NULL, &s, &info));
   assert_int_equal(info.classes, 0);
@@ -145,7 +145,7 @@ static const char *const *names_of(brim_arena *arena, const char *path, int64_t 
   return names;
 }
 
-// Folders beside those of the classes that hold no images: a user's runs, notes and scripts.
+// Folders beside the classes that hold no images: a user's runs, notes and scripts.
 static void test_working_folder(void **state) {
   (void)state;
   void *s;
@@ -186,7 +186,7 @@ static void test_working_folder(void **state) {
   names = names_of(arena, "kept", 2);
   assert_non_null(names);
   assert_string_equal(names[0], "cat");
-  // Without an image in any of them, those beside them count.
+  // If no folder has an image, the images beside them count.
   put_jpeg("loose/1.jpg", SIDE, SIDE, 1);
   assert_ok(brim_fs_mkdirs("loose/runs"));
   listen();
@@ -228,7 +228,7 @@ static void check_count(const char *root, const char *split, uint64_t count, int
   table->close(s);
 }
 
-// Other names and other cases of the splits; a class of such a name beside other classes stays one.
+// Other names and other cases of the splits. A class with the name of a split, beside other classes, stays a class.
 static void test_split_spellings(void **state) {
   (void)state;
   static const char *const names[][3] = {{"Train", "Val", "Test"},
@@ -310,7 +310,7 @@ static void test_varies(void **state) {
     assert_int_equal(h, sizes[i][0]);
     assert_int_equal(w, sizes[i][1]);
     for (int scale = 1; scale <= 8; scale *= 2) {
-      int by = i < 2 ? scale : 1;  // PNG comes whole
+      int by = i < 2 ? scale : 1;  // PNG is decoded at full size
       brim_source_image out = {.scale = scale, .pixels = pixels, .capacity = sizeof pixels};
       assert_ok(table->decode(s, i, &out, &label));
       assert_int_equal(out.height, (sizes[i][0] + by - 1) / by);
@@ -330,7 +330,7 @@ static void test_varies(void **state) {
   table->close(s);
 }
 
-// More than fits the stack.
+// Paths too long for the stack.
 static void test_large_file(void **state) {
   (void)state;
   void *s;

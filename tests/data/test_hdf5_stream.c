@@ -1,14 +1,15 @@
-// Rows that are written past the caches: large ones, by the source and through the loader, are the
-// bytes that plain reading gives.
+// Large rows that are written past the caches, by the source and through the loader: the same bytes as by plain
+// reading.
 #include "hdf5_test.h"
 
-enum { LONG = 1503 };  // floats of a row: more than a page, no multiple of a line
+enum { LONG = 1503 };  // floats per row: more than a page, no multiple of a cache line
 
 static void test_long_rows(void **state) {
   (void)state;
   const hid_t types[] = {H5T_IEEE_F32LE, H5T_IEEE_F32BE, H5T_STD_U8LE, H5T_STD_I16LE};
   for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
-    for (int layout = 0; layout < 4; layout++) {  // in one piece, whole rows, parts of rows, packed
+    // contiguous; chunks of whole rows, of parts of rows; packed
+    for (int layout = 0; layout < 4; layout++) {
       set x = floats("x", ROWS, LONG * 4);
       x.type = types[t];
       if (layout) x.chunk[0] = 5;
@@ -24,7 +25,7 @@ static void test_long_rows(void **state) {
   }
 }
 
-// Two inputs side by side in one sample: the second starts at no line's start.
+// Two inputs side by side in one sample: the second does not start on a cache line.
 static void test_two_inputs(void **state) {
   (void)state;
   hid_t file = create("two.h5", 0, false);
@@ -95,7 +96,7 @@ static void test_loader(void **state) {
   (void)state;
   float row[LONG];
   big_file("big.h5");
-  FILE *list = fopen("part.txt", "w");  // the last number is also the file's last row
+  FILE *list = fopen("part.txt", "w");  // the last sample is also the file's last row
   assert_non_null(list);
   for (int i = 1; i < SAMPLES; i += 2) fprintf(list, "%d\n", i);
   fclose(list);
@@ -116,7 +117,7 @@ static void test_loader(void **state) {
   }
 }
 
-// Cut short while it is in use: the batch fails and says where, the process continues.
+// The file is cut short while it is in use: the batch fails with the place, and the process continues.
 static void test_cut(void **state) {
   (void)state;
   for (int workers = 0; workers < 3; workers += 2) {

@@ -1,6 +1,6 @@
-// A GPU reads rows out of a page-locked file: a loader with workers, one over a set copied to the GPU
-// and one over a mapped set give the same batches, byte for byte (within 1/255 where workers transform
-// and the GPU does), whatever the size of a row and its place in the file.
+// A GPU reads rows from a page-locked file. A loader with workers, one over a set copied to the GPU and one over a
+// mapped set give the same batches, byte for byte (within 1/255 where workers and GPU both transform), for every size
+// of a row and every place in the file.
 #include "base/base.h"
 #include "config/config.h"
 #include "mapped_test.h"
@@ -23,7 +23,7 @@ static void gpu_close(gpu *g) {
   brim_registry_destroy(g->registry);
 }
 
-// Workers, a set copied to the GPU and a mapped one; `step` as in same_stream, for the workers.
+// Compares workers, a copied set and a mapped one; `step` as in same_stream, for the workers.
 static void check_three(gpu *g, brim_source *s, brim_loader_options o, int step) {
   brim_loader *host, *copied, *mapped;
   brim_resident *sets[2];
@@ -107,7 +107,7 @@ static void test_cuda_transforms(void **state) {
   gpu_close(&g);
 }
 
-// Large batches of large rows, as fast as the caller can ask, with nothing between them but copies.
+// Large batches of large rows as fast as the caller can request them, with only copies in between.
 static void test_cuda_many(void **state) {
   (void)state;
   const shape *shapes;
@@ -156,8 +156,8 @@ static void test_cuda_many(void **state) {
   gpu_close(&g);
 }
 
-// A file that is cut short while its pages are locked: the GPU has them still. Last, because what is
-// wrong here would spoil the device.
+// A file is cut short while its pages are locked: the GPU still has them. Runs last, because a fault here would spoil
+// the device.
 static void test_cuda_cut(void **state) {
   (void)state;
   const shape *shapes;
@@ -186,7 +186,7 @@ static void test_cuda_cut(void **state) {
   brim_loader_release(l, b);
   brim_loader_destroy(l);
   brim_resident_destroy(o.resident);
-  // Pages that are gone cannot be locked: that is an answer, not a crash.
+  // Pages that are gone cannot be locked: an error, not a crash.
   assert_status(brim_mapped_create(g.registry, g.device, s, 0, 2, &o.resident), BRIM_EUNSUPPORTED);
   free(want);
   free(got);

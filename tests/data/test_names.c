@@ -24,7 +24,7 @@ static void names_of(brim_arena *arena, const char *path, const char *split, int
   brim_source_close(source);
 }
 
-// A class without images keeps its name, as it keeps its label; other splits go by train.
+// A class without images keeps its name and its label; other splits follow train.
 static void test_folder(void **state) {
   (void)state;
   brim_arena *arena;
@@ -95,8 +95,8 @@ static void test_one_image(void **state) {
   assert_non_null(strstr(brim_status_detail(), "broken.png"));
 }
 
-// Images right in `train` beside class folders: a class of that name. With class folders in it, or
-// nothing beside it, it is the training set.
+// Images directly in `train` beside class folders make it a class of that name. With class folders inside, or nothing
+// beside it, it is the training set.
 static void test_a_class_called_train(void **state) {
   (void)state;
   brim_arena *arena;
@@ -135,7 +135,7 @@ static void test_a_class_called_train(void **state) {
   brim_arena_destroy(arena);
 }
 
-// Bytes that are no UTF-8 are written as \xNN, so that reports and checkpoints can hold the name.
+// Bytes that are not UTF-8 are written as \xNN, so that reports and checkpoints can contain the name.
 static void test_names_are_text(void **state) {
   (void)state;
   brim_arena *arena;

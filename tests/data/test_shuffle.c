@@ -1,5 +1,5 @@
-// The permutation behind the sample order: a bijection for every n, spread evenly, and pinned to
-// known values because a checkpoint's data cursor means the same order in every later version.
+// The permutation behind the sample order: a bijection for every n, uniform, and pinned to known values because a
+// checkpoint's data cursor must mean the same order in every later version.
 #include <math.h>
 
 #include "base/base.h"
@@ -26,7 +26,7 @@ static void test_bijection(void **state) {
   for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) check_bijection(42, i, sizes[i]);
 }
 
-// Very large n: not enumerable, but walking must end and stay inside.
+// Very large n cannot be enumerated, but the walk must end and stay inside.
 static void test_large(void **state) {
   (void)state;
   static const uint64_t sizes[] = {1ull << 32, (1ull << 32) + 1, (1ull << 40) - 87, 1ull << 60,
@@ -68,7 +68,7 @@ static void test_uniform(void **state) {
   }
 }
 
-// All orders of three and of four come up, none rare.
+// All orders of three and of four elements occur, none of them rarely.
 static void test_small_orders(void **state) {
   (void)state;
   int three[27] = {0}, four[256] = {0};
@@ -87,8 +87,8 @@ static void test_small_orders(void **state) {
   assert_int_equal(orders4, 24);
 }
 
-// No trace of the original order: neighbours land a third of n apart on average, and two epochs
-// agree in about one place.
+// No trace of the original order: neighbours are on average a third of n apart, and two epochs agree in about one
+// place.
 static void test_mixing(void **state) {
   (void)state;
   enum { N = 60000 };

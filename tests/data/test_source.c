@@ -14,7 +14,7 @@ static void test_synthetic_defaults(void **state) {
   assert_int_equal(s->host_bytes, 0);
   assert_ok(open_source("synthetic", NULL, 0, NULL, "val", &t));
   assert_int_equal(t->info.count, 2000);
-  // Splits are different samples, the same sample is always the same.
+  // Splits have different samples, and a sample is always the same.
   uint8_t a[784], b[784];
   int32_t la, lb;
   assert_ok(s->table->read(s->state, 17, a, &la));
@@ -27,8 +27,8 @@ static void test_synthetic_defaults(void **state) {
   brim_source_close(s);
 }
 
-// Learnable: the class whose mean (over the first samples) is nearest is the right one for nearly
-// all samples of the other split. And the suggested normalisation is what the data show.
+// Learnable: the class with the nearest mean (over the first samples) is right for nearly all samples of the other
+// split. And the suggested normalisation agrees with the data.
 static void test_synthetic_learnable(void **state) {
   (void)state;
   enum { F = 48, CLASSES = 4, TRAIN = 400, TEST = 200 };
@@ -106,7 +106,7 @@ static void test_synthetic_floats(void **state) {
   brim_source_close(s);
 }
 
-// A known value: the data of a seed stay what they are.
+// A known value: the data of a seed must not change between versions.
 static void test_synthetic_pinned(void **state) {
   (void)state;
   brim_source *s;

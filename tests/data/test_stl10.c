@@ -1,5 +1,5 @@
-// STL-10's files: planes of columns come out as rows of pixels, labels from 0; sizes off by a byte,
-// labels out of range and bad folds are errors that name the file; no allocation failure leaks.
+// STL-10's files: planes of columns become rows of pixels, labels start at 0; sizes off by a byte, labels out of range
+// and bad folds are errors that name the file; no failing allocation leaks.
 #include <unistd.h>
 
 #include "data/data_int.h"
@@ -215,7 +215,7 @@ static void test_broken(void **state) {
   assert_detail("bad: train_y.bin exists, but train_X.bin is missing");
   assert_int_equal(unlink("bad/train_y.bin"), 0);
   assert_status(open_stl10("bad", "train", NULL, &s, &info), BRIM_ENOENT);
-  // Cut short while in use: an error that names it, not a crash.
+  // A file that is cut short while in use: an error that names it, not a crash.
   assert_ok(open_stl10("bad", "unlabeled", NULL, &s, &info));
   assert_int_equal(truncate("bad/unlabeled_X.bin", BRIM_STL10_IMAGE + 5), 0);
   check_sample(s, 0, 200, -1);

@@ -77,7 +77,7 @@ static void test_quota(void **state) {
   assert_line("host.cpu_throttling", NULL, BRIM_DOCTOR_WARN, "5 %");
 }
 
-// A sandbox shows the top folder of the groups, but not this process's group.
+// A sandbox shows the top control group, but not this process's group.
 static void test_hidden_group(void **state) {
   (void)state;
   fake_good();
@@ -117,7 +117,7 @@ static void test_processors(void **state) {
   assert_line("host.cores", NULL, BRIM_DOCTOR_WARN, "2 of 16");
   assert_line("host.load", NULL, BRIM_DOCTOR_WARN, "40 runnable on 16 cores");
   assert_line("host.governor", NULL, BRIM_DOCTOR_WARN, "powersave on 1 of 2 cores");
-  // under this driver the word means another thing
+  // this driver gives the setting another meaning
   fake_file("/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "intel_pstate\n");
   fake_examine();
   assert_line("host.governor", NULL, BRIM_DOCTOR_GOOD, "powersave");
@@ -199,7 +199,7 @@ static void test_wsl(void **state) {
   assert_line("wsl.version", NULL, BRIM_DOCTOR_GOOD, "WSL2");
   assert_line("wsl.gpu", NULL, BRIM_DOCTOR_GOOD, NULL);
   assert_line("wsl.memory", NULL, BRIM_DOCTOR_GOOD, "memory=20GB");
-  assert_null(fake_line("gpu.persistence", NULL));  // Windows' affair
+  assert_null(fake_line("gpu.persistence", NULL));  // Windows controls it
 }
 
 static void test_wsl_without_gpu(void **state) {
@@ -209,7 +209,7 @@ static void test_wsl_without_gpu(void **state) {
   fake_examine();
   assert_line("wsl.gpu", NULL, BRIM_DOCTOR_BAD, "/dev/dxg");
   assert_line("software.driver", NULL, BRIM_DOCTOR_BAD, NULL);
-  // half of 24 GB: what guide 004 pastes
+  // half of 24 GB: the values that guide 004 pastes
   assert_line("wsl.memory", NULL, BRIM_DOCTOR_WARN, "12.0 GiB");
   assert_non_null(strstr(fake_line("wsl.memory", NULL)->fix, "[wsl2]\nmemory=20GB\nswap=8GB\n"));
   fake_file("/dev/dxg", "");
@@ -259,7 +259,7 @@ static void test_file_systems(void **state) {
     assert_line("data.filesystem", NULL, BRIM_DOCTOR_WARN, slow[i]);
     assert_non_null(strstr(fake_line("data.filesystem", NULL)->fix, "brim data convert SRC "));
   }
-  // the command names the data that were given
+  // the command contains the given data
   assert_ok(brim_fs_mkdirs("some data"));
   fake_data = "some data";
   mount_as("nfs4");
@@ -284,14 +284,14 @@ static void test_data(void **state) {
   assert_line("data.speed", NULL, BRIM_DOCTOR_UNKNOWN, NULL);
   assert_line("data.space", NULL, BRIM_DOCTOR_BAD, "512.0 MiB free");
   assert_ok(brim_fs_mkdirs("doctor-data"));
-  unlink("doctor-data/b");  // of an earlier time
+  unlink("doctor-data/b");  // left by an earlier run
   assert_ok(brim_fs_write("doctor-data/a", "abc", 3));
   fake_data = "doctor-data";
   fake.disk.free = 5.0 * (double)GIB_U;
   fake_examine();
   assert_line("data.speed", NULL, BRIM_DOCTOR_UNKNOWN, "too little");
   assert_line("data.space", NULL, BRIM_DOCTOR_WARN, NULL);
-  // the source (disk or cache) and the amount depend on the machine
+  // the kind (disk or cache) and the amount depend on the machine
   size_t size = 8 << 20;
   char *block = brim_calloc(1, size);
   assert_non_null(block);
@@ -304,7 +304,7 @@ static void test_data(void **state) {
   fake_data = NULL;
 }
 
-// The median of the passes; hidden files are not read.
+// The rate is the median of the passes; hidden files are not read.
 static void test_speed(void **state) {
   (void)state;
   fake_good();
@@ -332,7 +332,7 @@ static void test_speed(void **state) {
   fake_data = NULL;
 }
 
-// The run creates its folder, so the disk is that of the nearest existing folder above it.
+// The output folder does not exist yet, so the disk is that of its nearest existing parent.
 static void test_output(void **state) {
   (void)state;
   char there[64];
@@ -351,7 +351,7 @@ static void test_output(void **state) {
   }
 }
 
-// Almost nothing is readable: lines are unknown with the reason, or left out.
+// Almost nothing is readable: lines are unknown with a reason, or left out.
 static void test_bare_container(void **state) {
   (void)state;
   static const char *const keys[] = {

@@ -9,8 +9,8 @@
 #define BRIM_BINARY BRIM_BUILD_DIR "/bin/brim"
 #define E2E_MAX_ARGS 40
 
-// Run brim with the given arguments (NULL-terminated); returns its exit code, -signal when killed.
-// *output (may be NULL) is freed by the caller.
+// Runs brim with these arguments (NULL-terminated); returns its exit code, or -signal. The caller frees *output (may be
+// NULL).
 static inline int e2e_run(const char *const *args, const char *const *env, char **output) {
   const char *argv[E2E_MAX_ARGS] = {BRIM_BINARY};
   for (int i = 0; args[i] && i < E2E_MAX_ARGS - 2; i++) argv[i + 1] = args[i];

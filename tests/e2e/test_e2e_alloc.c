@@ -1,6 +1,5 @@
-// Allocations of `brim train` for two steps are made to fail in turn: a clean error each time (exit
-// code 4 and a message), never a crash, never a half-written checkpoint. One in twelve of them, or
-// with BRIM_TEST_FULL every one.
+// Allocations of `brim train` for two steps fail in turn: a clean error each time (exit code 4 and a message), never a
+// crash, never a half-written checkpoint. One in twelve of them, or with BRIM_TEST_FULL every one.
 #include "e2e/e2e.h"
 
 extern char **environ;
@@ -28,16 +27,16 @@ static int train_with_failure(uint64_t nth, char **output) {
   char setting[64];
   snprintf(setting, sizeof setting, "BRIM_ALLOC_FAIL=%llu", (unsigned long long)nth);
   env[n++] = setting;
-  // a thousand leak checks of seconds each; test_cli_alloc looks for leaks in one process
+  // a thousand leak checks would take seconds each; test_cli_alloc looks for leaks in one process
   env[n++] = "ASAN_OPTIONS=detect_leaks=0";
-  env[n++] = "BRIM_PLUGIN_PATH=none";  // ref alone: opening a GPU each time would take minutes
+  env[n++] = "BRIM_PLUGIN_PATH=none";  // only ref: opening a GPU each time would take minutes
   env[n] = NULL;
   assert_int_equal(system("rm -rf starved"), 0);
   return e2e_run(args, env, output);
 }
 
-// Some allocations may fail without harm (a best-effort sync of a folder), so one success does not
-// mean that the end is reached: so many in a row do.
+// Some allocations may fail without harm (the best-effort sync of a folder), so one success does not mean that the last
+// allocation is passed: this many in a row do.
 enum { CLEAN_RUNS = 50, STRIDE = 12 };
 
 static void check_failure(uint64_t nth, int code, const char *output) {

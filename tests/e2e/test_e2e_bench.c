@@ -1,4 +1,4 @@
-// A sweep of the sweep's own best.yaml, and two sweeps that want one folder.
+// A sweep of the sweep's own best.yaml, and two sweeps that use the same folder.
 #include "e2e/e2e.h"
 
 static const char *const sweep[] = {"bench",
@@ -65,7 +65,7 @@ static void test_one_sweep_per_folder(void **state) {
   brim_fs_unlock(lock);
 }
 
-// A sweep goes past a batch that the set cannot fill; alone it is bad input.
+// A sweep skips a batch that the set cannot fill; on its own such a batch is bad input.
 static void test_batches_beyond_the_set(void **state) {
   (void)state;
   static const struct {
@@ -96,7 +96,7 @@ static void test_batches_beyond_the_set(void **state) {
     if (!strstr(output, cases[i].said)) fail_msg("'%s' is not in: %s", cases[i].said, output);
     brim_free(output);
   }
-  // no size is named: what a small set fills is tried
+  // no size is given: sizes that a small set can fill are tried
   const char *const small[] = {"bench",
                                "dataset=synthetic(shape=(4, 4), samples=20)",
                                "model=mlp(depth=1, hidden=8)",

@@ -1,5 +1,4 @@
-// Data as a user gives it: a file alone, a folder with broken images, two views; what is printed and
-// what stands in the logs.
+// Data as a user gives it: a file alone, a folder with broken images, two views; the output and the logs.
 #include "e2e/e2e.h"
 
 #include <hdf5.h>
@@ -47,7 +46,7 @@ static void has(const char *text, const char *words) {
 
 enum { MOST_ARGS = 32 };
 
-// brim train on signals.h5 with a model for signals, and what else is given; its output in *out.
+// Runs brim train on signals.h5 with a model for signals and further arguments; *out gets its output.
 static void train_signals(const char *const *more, char **out) {
   static const char *const common[] = {"train",        "--data-path",
                                        "signals.h5",   "--device",
@@ -69,17 +68,17 @@ static void test_a_file_alone(void **state) {
   train_signals((const char *const[]){"--epochs", "1", NULL}, &out);
   has(out, "300 samples to train on");
   has(out, "epoch 1/1");
-  has(out, "data.val_fraction=0.1");  // there is no validation set, and this is how to have one
+  has(out, "data.val_fraction=0.1");  // there is no validation set, and the message has a remedy
   has(out, "  loading    read ");
   brim_free(out);
   assert_true(brim_fs_exists("h5/model.safetensors"));
-  // resumed, as if nothing had happened
+  // resumed without a difference
   train_signals((const char *const[]){"--epochs", "2", "--resume", "--json", NULL}, &out);
   has(out, "\"read_ms\"");
   has(out, "\"cache\"");
   assert_null(strstr(out, "was written with samples"));
   brim_free(out);
-  // other data under the same name is reported
+  // other data under the same name are reported
   train_signals(
       (const char *const[]){"dataset=hdf5(part=(0, 0.5))", "--epochs", "3", "--resume", NULL},
       &out);
@@ -162,7 +161,7 @@ static void test_two_views(void **state) {
   assert_null(strstr(out, " acc "));
   assert_null(strstr(out, "val"));
   brim_free(out);
-  // its encoder is what a network for labels begins with
+  // its encoder can start a network with labels
   remove_folder("tuned");
   const char *const tune[] = {"train",
                               "dataset=synthetic(shape=(8, 8, 3), samples=40)",
@@ -182,7 +181,7 @@ static void test_two_views(void **state) {
   brim_free(out);
 }
 
-// The cache is a setting like others: swept when asked for, and not on its own.
+// The cache is a knob that is swept only if the user asks for it.
 static void test_bench_sweeps_the_cache(void **state) {
   (void)state;
   char *out = NULL;

@@ -1,5 +1,5 @@
-// Killed with SIGKILL in the middle of an epoch and resumed, as often as it takes: the final
-// checkpoint equals the uninterrupted one byte for byte.
+// Killed with SIGKILL in the middle of an epoch and resumed, as often as needed: the final checkpoint equals the
+// uninterrupted one byte for byte.
 #include "e2e/e2e.h"
 
 #include <signal.h>
@@ -39,8 +39,8 @@ static void remove_folder(const char *folder) {
   assert_int_equal(system(command), 0);
 }
 
-// Start brim, kill it when last.safetensors has changed `wait` times or after a while; returns true
-// when it was killed, false when it had already finished.
+// Starts brim, and kills it when last.safetensors has changed `wait` times or after a while. Returns true if it was
+// killed, false if it had already finished.
 static bool start_and_kill(const char *backend, const char *folder, bool resume, int delay_ms) {
   const char *args[E2E_MAX_ARGS] = {BRIM_BINARY};
   arguments(args + 1, backend, folder, resume);
@@ -85,7 +85,7 @@ static void kill_and_compare(const char *backend) {
   }
   if (code) fail_msg("brim train: exit %d: %s", code, output);
   brim_free(output);
-  // kill at points spread over the run's own length; resume each time from what is there
+  // kill at points spread over the run's length; resume each time from the files there
   int kills = 0;
   bool resume = false;
   for (int i = 0; i < 12; i++) {

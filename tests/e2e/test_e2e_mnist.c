@@ -1,10 +1,10 @@
-// Learning on real images, from the files as users have them: configs/mnist-mlp.yaml on 2000 digits
-// of MNIST, and a small convnet on 200 JPEG files of CIFAR-10, both on the best CPU backend.
+// Learning on real images, from files as users have them: configs/mnist-mlp.yaml on 2000 digits of MNIST, and a small
+// convnet on 200 JPEG files of CIFAR-10, both on the best CPU backend.
 #include "e2e/e2e.h"
 
 #define DATA BRIM_SOURCE_DIR "/tests/data"
 
-// A column of log.csv's last row.
+// Reads a column of log.csv's last row.
 static double last_value(const char *path, const char *column) {
   char *csv = NULL;
   size_t size;
@@ -36,7 +36,7 @@ static void train(const char *const *args, const char *folder) {
   brim_free(output);
 }
 
-// One of the two by each seed.
+// The seed selects one of the two.
 static bool is_digits_turn(void) { return test_is_sampled(0, 2); }
 
 static void test_mnist(void **state) {

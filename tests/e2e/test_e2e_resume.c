@@ -1,5 +1,4 @@
-// --resume-from: inside its own folder it continues; into a folder that holds another run it is
-// refused and changes nothing.
+// --resume-from: inside its own folder it continues; into a folder with another run it is refused and changes nothing.
 #include "e2e/e2e.h"
 
 static int train(const char *folder, const char *from, const char *steps) {
@@ -59,7 +58,7 @@ static void test_other_classes(void **state) {
                                    : "6",
                           i ? "--resume" : NULL,
                           NULL};
-    // the second time as it was, the third under other names, in another order
+    // the second time as it was, the third time under other names, in another order
     if (i == 2) assert_int_equal(system("for s in train test; do mv set/$s/0 set/$s/2; done"), 0);
     assert_int_equal(e2e_run(args, NULL, &text), 0);
     assert_int_equal(strstr(text, said) != NULL, i == 2);

@@ -1,4 +1,4 @@
-// Small examples of all models: sizes that run in no time and still reach every layer.
+// Small examples of all models: sizes that run quickly and still reach every layer.
 #include "engine_models_test.h"
 
 const test_model test_models[TEST_MODELS] = {

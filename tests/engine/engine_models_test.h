@@ -1,4 +1,4 @@
-// Small examples of all models, and what three steps make of one; for the tests of whole models.
+// Small examples of all models, and their state after three steps, for the tests of whole models.
 #ifndef BRIM_TESTS_ENGINE_MODELS_TEST_H_
 #define BRIM_TESTS_ENGINE_MODELS_TEST_H_
 
@@ -31,10 +31,10 @@ typedef struct test_outcome {
 
 test_outcome test_train_three(brim_device *device, const test_spec *t, const brim_net_hooks *hooks);
 void test_outcome_free(test_outcome *o);
-// The same bits, or the test fails.
+// Fails the test unless both have the same bits.
 void test_outcome_same(const char *name, const test_outcome *a, const test_outcome *b);
 
-// A block of the net on the host, whatever memory it lies in; free with free().
+// Copies a block of the net to the host, whatever memory it is in; free with free().
 unsigned char *test_block(const brim_net *net, int block);
 
 #endif  // BRIM_TESTS_ENGINE_MODELS_TEST_H_

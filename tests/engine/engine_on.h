@@ -1,4 +1,4 @@
-// One check on each device that is there: rows of a table of tests, ON(check, cuda).
+// One check on each device that is here: rows of a table of tests, ON(check, cuda).
 #ifndef BRIM_TESTS_ENGINE_ON_H_
 #define BRIM_TESTS_ENGINE_ON_H_
 

@@ -121,7 +121,7 @@ static struct {
   brim_registry *registry;
 } opened[MOST_DEVICES];
 
-// plugin: NULL = none is loaded. NULL where the device cannot be opened.
+// plugin: NULL = load none. Returns NULL if the device cannot be opened.
 static brim_device *open_device(const char *plugin, const char *spec, uint64_t cap) {
   const brim_device_options options = {.threads = 2, .workspace_cap = cap};
   brim_registry *registry = NULL;

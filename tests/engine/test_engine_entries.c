@@ -1,5 +1,5 @@
-// Several networks in one checkpoint (brim_net_entries_*): each behind its prefix, what brim_net_save would
-// write, beside entries of the caller; taken out again to the bit, and a file that does not fit changes nothing.
+// Several networks in one checkpoint (brim_net_entries_*): each with the bytes of brim_net_save behind its prefix,
+// beside entries of the caller. Reading restores every bit, and a file that does not fit changes nothing.
 #include "engine_test.h"
 #include "same_file.h"
 
@@ -42,7 +42,7 @@ static void pair_close(pair *p) {
   test_device_close(p->device);
 }
 
-// Both, and an entry of the caller's own.
+// Writes both networks, and an entry of the caller.
 static void write_pair(brim_net_entries *const copy[PAIR], const char *path) {
   static const double mine[2] = {0.5, 7};
   brim_safetensors_entry all[MOST];
@@ -77,7 +77,7 @@ static brim_net_part part_of(const brim_safetensors *file, int index, bool weigh
       .path = "pair", .file = file, .prefix = prefixes[index], .weights_only = weights_only};
 }
 
-// Every entry of a checkpoint of the network alone stands in the file, behind the prefix, with its bytes.
+// Every entry of a network's own checkpoint is in the file, behind the prefix, with the same bytes.
 static void test_names(void **state) {
   (void)state;
   for (int weights_only = 0; weights_only < 2; weights_only++) {
@@ -111,7 +111,7 @@ static void test_names(void **state) {
   }
 }
 
-// A copy is of when it was made; taken by other networks, training continues to the same bits.
+// A copy keeps the state of its making; other networks that load it continue the training to the same bits.
 static void test_taken(void **state) {
   (void)state;
   pair p, q;
@@ -142,7 +142,7 @@ static void test_taken(void **state) {
   pair_close(&q);
 }
 
-// Weights alone: the optimizer's state stays that of the network.
+// Weights alone: loading them keeps the network's own optimizer state.
 static void test_weights_only(void **state) {
   (void)state;
   pair p, q;
@@ -194,16 +194,16 @@ static void test_refused(void **state) {
   save_pair(&p, true, "weights.safetensors");
   assert_ok(brim_safetensors_open("weights.safetensors", &file));
   brim_net_part part = part_of(file, 0, false);
-  refused(&p, 0, &part, "one.optimizer");  // it has weights alone
+  refused(&p, 0, &part, "one.optimizer");  // the file has only weights
   part = part_of(file, 1, true);
   refused(&p, 0, &part, "two.");  // another width
   part.prefix = "three.";
-  refused(&p, 0, &part, "three.");  // not there
+  refused(&p, 0, &part, "three.");  // missing in the file
   brim_safetensors_close(file);
   pair_close(&p);
 }
 
-// Without memory: an error, nothing leaks, and the networks are as they were.
+// Out of memory: an error, nothing leaks, and the networks are unchanged.
 static void test_memory(void **state) {
   (void)state;
   pair p;

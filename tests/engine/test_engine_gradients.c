@@ -1,6 +1,5 @@
-// Steps of a group whose gradients the caller computes: linear networks by the same ops that the engine would
-// use, against the engine's own passes. The same bits on every device, op by op and launched; and what is
-// refused.
+// Steps of a group whose gradients the caller computes: linear networks with the engine's own ops, against the engine's
+// passes. The same bits on every device, op by op and launched; and the refusals.
 #include "backend/backend_half.h"
 #include "engine_lazy.h"
 #include "engine_on.h"
@@ -8,7 +7,7 @@
 enum { ITERATIONS = 4, STEPS = 3, BATCH = 8, NETS = 2, WIDTH = 3 };
 static const int64_t features[NETS] = {16, 24};
 
-// A network's three ops, with tensors of their own between them.
+// A network's three ops, called by the test with tensors of its own.
 typedef struct by_hand {
   brim_op_call forward, loss, backward;
   void *outputs, *gradient, *workspace[3];
@@ -19,12 +18,12 @@ typedef struct outside {
   brim_group *group;
   brim_record *record;
   brim_net *net[NETS];
-  brim_op_call loss[NETS];  // of the engine's outputs
+  brim_op_call loss[NETS];  // on the engine's outputs
   by_hand hand[NETS];
   void *targets, *workspace[NETS];
-  void *data[NETS];  // of all steps
+  void *data[NETS];  // for all steps
   brim_tensor input[NETS];
-  bool own;  // gradients are the caller's
+  bool own;  // the caller computes the gradients
   int calls;
 } outside;
 
@@ -53,7 +52,7 @@ static brim_op_call loss_of(const outside *o, brim_tensor output, brim_tensor gr
   return c;
 }
 
-// Names, shapes and types of what a caller gets are those of the parameters.
+// A caller gets the parameters' names, shapes and types.
 static void find_weights(outside *o, int i, brim_net_weight w[2]) {
   size_t count = 0;
   assert_ok(brim_net_weights(o->net[i], w, 2, &count));
@@ -69,7 +68,7 @@ static void find_weights(outside *o, int i, brim_net_weight w[2]) {
   }
   assert_int_equal(w[0].value.dim[0], WIDTH);
   assert_int_equal(w[0].value.dim[1], features[i]);
-  // less room than there are: those that fit
+  // room for fewer weights than there are: those that fit
   brim_net_weight one = {0};
   assert_ok(brim_net_weights(o->net[i], &one, 1, &count));
   assert_int_equal(count, 2);
@@ -189,7 +188,7 @@ static brim_status take_losses(void *ctx) {
 static brim_status take_gradients(void *ctx) {
   outside *o = ctx;
   o->calls++;
-  // no network reads activations meanwhile
+  // no network reads activations in between
   size_t bytes = 0;
   void *memory = brim_group_memory(o->group, &bytes);
   BRIM_TRY(brim_device_fill(o->device, memory, 0xFF, bytes));
@@ -308,7 +307,7 @@ static void test_misuse(void **state) {
   assert_non_null(strstr(brim_status_detail(), "cannot be added to earlier ones"));
   assert_int_equal(o.calls, 0);
   close_outside(&o);
-  // a network with a loss of its own has no caller to tell
+  // a network with its own loss has no caller's gradients
   test_spec t;
   brim_net *net;
   brim_net_weight w[8];

@@ -1,5 +1,5 @@
-// Graphs as models make them: parameter names and shapes, fusing, the nodes of the way back, and
-// the messages for components that do not fit.
+// Graphs as models make them: names and shapes of parameters, fusing, the nodes of the backward pass, and the messages
+// for components that do not fit.
 #include "engine_test.h"
 
 static int count_nodes(const brim_graph *g, brim_op op, brim_act act) {
@@ -76,7 +76,7 @@ static void test_shapes(void **state) {
   assert_ok(brim_net_plan(device, &t.spec, &plan));
   assert_int_equal(plan.parameter_count, 784 * 512 + 512 + 3 * (512 * 512 + 512) + 5130);
   assert_true(plan.samples_per_step == 512);
-  // Two multiply-adds forward, and twice that backward but for the gradient of the input.
+  // Two FLOPs per weight forward, and twice that backward, except for the gradient of the input.
   double mults = 784.0 * 512 + 3 * 512.0 * 512 + 5120;
   double least = 512 * 2 * (3 * mults - 784.0 * 512);
   assert_true(plan.flops_per_step >= least && plan.flops_per_step < 1.02 * least);
@@ -108,7 +108,7 @@ static void test_fusion(void **state) {
   assert_int_equal(count_nodes(g, BRIM_OP_LINEAR_BWD_DATA, BRIM_ACT_RELU), 2);
   assert_int_equal(count_nodes(g, BRIM_OP_ACT_BWD, BRIM_ACT_RELU), 0);
   assert_int_equal(count_nodes(g, BRIM_OP_LINEAR_BWD_WEIGHT, BRIM_ACT_NONE), 3);
-  // f32 in, nothing to scale: the batch is read as it is.
+  // f32 input without scaling: the batch is read directly.
   assert_int_equal(count_nodes(g, BRIM_OP_INPUT, BRIM_ACT_NONE), 0);
   assert_int_equal(count_nodes(&net->eval.graph, BRIM_OP_LINEAR, BRIM_ACT_RELU), 2);
   assert_int_equal(net->eval.graph.node_count, 4);
@@ -120,7 +120,8 @@ static void test_fusion(void **state) {
   assert_int_equal(count_nodes(g, BRIM_OP_ACT_BWD, BRIM_ACT_RELU), 2);
   brim_net_destroy(net);
 
-  // gelu needs what went in: never fused. Dropout stands between, so no way back is fused either.
+  // gelu's gradient needs its input, so it is never fused. Dropout is in between, so the backward pass is not fused
+  // either.
   test_component_string(&t.model, "activation", "gelu");
   test_component_float(&t.model, "dropout", 0.5);
   t.spec.scale[0] = 0.5f;
@@ -130,7 +131,8 @@ static void test_fusion(void **state) {
   assert_int_equal(count_nodes(g, BRIM_OP_ACT_BWD, BRIM_ACT_GELU), 2);
   assert_int_equal(count_nodes(g, BRIM_OP_DROPOUT, BRIM_ACT_NONE), 4);
   static const uint32_t numbers[] = {0, 1, 1,
-                                     0};  // each layer its own mask, the same on the way back
+                                     // each layer has its own mask, the same in the backward pass
+                                     0};
   for (int32_t i = 0, k = 0; i < g->node_count; i++) {
     if (g->nodes[i].op == BRIM_OP_DROPOUT) assert_int_equal(g->nodes[i].attr.layer, numbers[k++]);
   }
@@ -138,7 +140,7 @@ static void test_fusion(void **state) {
   assert_int_equal(count_nodes(&net->eval.graph, BRIM_OP_DROPOUT, BRIM_ACT_NONE), 0);
   brim_net_destroy(net);
 
-  // Two readers of a residual: their gradients meet in an ADD.
+  // Two ops read a residual: their gradients meet in an ADD.
   test_component_init(&t.model, "resmlp");
   test_component_int(&t.model, "depth", 3);
   build(device, &t, false, &net);
@@ -191,7 +193,7 @@ static void test_refusals(void **state) {
   FRESH, t.spec.seed = UINT64_C(1) << 53, refuse(&t, BRIM_EINVAL, "seed");
   FRESH, t.spec.clip_norm = -1, refuse(&t, BRIM_EINVAL, "clipping");
   FRESH, t.spec.precision = BRIM_PRECISION_TF32, refuse(&t, BRIM_EUNSUPPORTED, "use fp32");
-  // Sizes whose product no memory has are refused, not overflowed.
+  // Sizes whose product exceeds any memory are refused without an overflow.
   FRESH, t.spec.batch = 1 << 28, t.spec.input_dim[0] = t.spec.input_dim[1] = 1 << 15;
   refuse(&t, BRIM_ELIMIT, "smaller batch");
 #undef FRESH

@@ -1,6 +1,5 @@
-// Evaluation by neighbours: what the device counts against plain loops over the features it
-// outputs, on every device that is here and on one that is as late as it may be; and that training
-// continues as if it had not happened.
+// Evaluation by neighbours: the device's counts against plain loops over the network's features, on every device here
+// and on one that is as late as it may be. Training continues as if it had not happened.
 #include <math.h>
 
 #include "engine_lazy.h"
@@ -14,7 +13,7 @@ static const double temperature = 0.1;
 typedef struct task {
   test_spec t;
   test_component backbone;
-  uint8_t *images;  // of the bank, then of the queries, then padding
+  uint8_t *images;  // the bank, then the queries, then padding
   int32_t labels[BANK + QUERIES + EVAL];
 } task;
 
@@ -52,7 +51,7 @@ static void make_task(task *k) {
   for (size_t r = 0; r < rows; r++) {
     int label = (int)(test_random(1, r) * CLASSES);
     k->labels[r] = label;
-    for (size_t i = 0; i < row; i++) {  // a pattern of its class, and some noise
+    for (size_t i = 0; i < row; i++) {  // the pattern of its class, with some noise
       double pattern = test_random(100 + (uint64_t)label, i), noise = test_random(2, r * row + i);
       k->images[r * row + i] = (uint8_t)(255 * (0.85 * pattern + 0.15 * noise));
     }
@@ -150,7 +149,7 @@ static void votes(brim_device *device) {
     assert_true(m.correct > QUERIES * 0.6 && again.correct == m.correct);
     free(f);
   }
-  // The bank is gone once training continued.
+  // The bank is gone once training continues.
   brim_batch b = batch_at(&k, BANK, BANK + QUERIES);
   train(net, &k, 4);
   assert_status(brim_net_evaluate_features(net, &b), BRIM_ESTATE);

@@ -1,10 +1,9 @@
-// Weights of convolutions between their two layouts, and what a checkpoint makes of them: compared
-// with plain loops over the network's own memory, on a device whose memory is the host's and on one
-// where everything has to be copied.
+// Weights of convolutions in their two layouts, and their conversion in checkpoints: compared with plain loops over the
+// network's memory, on a device that uses host memory and on one where everything has to be copied.
 #include "engine_lazy.h"
 #include "engine_test.h"
 
-// A convolution's parameter that belongs to no network.
+// A convolution's parameter without a network.
 static brim_param made_param(int64_t m, int64_t c, int64_t r, int64_t s, int64_t padded) {
   const int64_t outside[] = {m, c, r, s}, inside[] = {m, r, s, padded};
   brim_param p = {.conv = true, .count = m * r * s * padded, .outside_count = m * c * r * s};
@@ -40,7 +39,7 @@ static void check_layout(int64_t m, int64_t c, int64_t side, int64_t padded) {
               memcmp(inside, outside, outside_count * sizeof *inside) == 0);
   brim_param_import(&p, outside, back);
   assert_memory_equal(back, inside, count * sizeof *inside);
-  // the last row alone
+  // only the last row
   size_t row = outside_count / (size_t)m;
   memset(outside, 0, outside_count * sizeof *outside);
   brim_param_export_rows(&p, 1, inside + (size_t)(m - 1) * (count / (size_t)m), outside);
@@ -70,7 +69,7 @@ static void test_layouts(void **state) {
 
 //---------------------------------- checkpoints ----------------------------------
 
-// Rows of the first convolution are larger than a piece, all of it is larger than a window.
+// Rows of the first convolution are larger than a piece, and the whole is larger than a window.
 static void spec_make(test_spec *t) {
   test_spec_init(t);
   test_component_init(&t->model, "resnet18");
@@ -164,7 +163,7 @@ static void test_a_checkpoint_holds_the_memory(void **state) {
   test_device_close(ref);
 }
 
-// Whichever allocation fails, the file stays as it was and nothing is left beside it.
+// If any allocation fails, the file stays as it was and there is no temporary beside it.
 static void test_a_save_without_memory(void **state) {
   (void)state;
   test_spec t;

@@ -1,5 +1,5 @@
-// Losses are rows: one that exists only here trains, is checked against its data and proposed for a
-// mistyped name, without a line of the engine knowing it.
+// Losses are rows: one that exists only here trains, is checked against its data and proposed for a mistyped name,
+// although the engine has no line about it.
 #include "engine_test.h"
 
 static brim_status read_firm(const brim_component *c, brim_op_attr *attr) {
@@ -53,7 +53,7 @@ static float *trained(brim_device *device, const test_spec *t, brim_net_metrics 
   return params;
 }
 
-// `t` with the row `name` of this file is `t` as it stands.
+// The row `name` of this file equals `t`.
 static void same_as(brim_device *device, test_spec *t, const char *name, const char *arg,
                     double value) {
   brim_net_metrics own, other;
@@ -148,7 +148,7 @@ static void test_refused(void **state) {
   test_spec_mse(&t, 4);
   test_component_init(&t.loss, "firm_entropy");
   refused(device, &t, "firm_entropy needs labels, but the data has float targets; use mse, or");
-  // a row whose op takes other targets than the row says
+  // a row whose op takes other targets than the row declares
   test_component_init(&t.loss, "mistaken");
   refused(device, &t, "xent: labels is f32, expected i32");
   test_device_close(device);

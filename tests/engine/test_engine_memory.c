@@ -1,6 +1,5 @@
-// Planned bytes are real: what the allocator counts is what the plan said, on ref and cpu; a step
-// allocates nothing; and an allocation that fails anywhere is a clean error without a leak (a sample of
-// them; with BRIM_TEST_FULL every one).
+// Planned bytes are real: the allocator counts exactly the plan's bytes, on ref and cpu; a step allocates nothing; and
+// any failing allocation is a clean error without a leak (a sample of them; with BRIM_TEST_FULL every one).
 #include <unistd.h>
 
 #include "engine_test.h"
@@ -153,7 +152,7 @@ static void test_rows(void **state) {
 
 static const char file_name[] = "injected.safetensors";
 
-// Everything a run does with a network up to the first failure, but for loading.
+// The life of a network up to the first failure, except for loading.
 static brim_status whole_life(brim_device *device, const test_spec *t, const test_batch *b,
                               bool hold) {
   brim_plan plan = {0};
@@ -197,7 +196,7 @@ typedef struct injection {
   uint64_t n, failures, of;
 } injection;
 
-// Fails one in `of` allocations, others in each run.
+// Fails one in `of` allocations, different ones in each run.
 static void arm(injection *i) {
   do {
     i->n++;
@@ -207,7 +206,7 @@ static void arm(injection *i) {
   brim_alloc_fail_nth(i->n, 0);
 }
 
-// True when this was past the last allocation. A failure is a status, a message and nothing left.
+// True if this was past the last allocation. A failure must give a status and a message, and leave nothing allocated.
 static bool disarm(const injection *i, brim_status status, bool may_absorb) {
   brim_alloc_fail_nth(0, 0);
   bool injected = brim_alloc_failures() != i->failures;
@@ -278,13 +277,13 @@ static void inject_life(brim_device *device, bool hold) {
   if (brim_net_plan(device, &t.spec, &plan)) t.spec.precision = BRIM_PRECISION_FP32;
   test_batch b;
   test_batch_make(&t.spec, t.spec.batch, 9, &b);
-  assert_ok(whole_life(device, &t, &b, hold));  // what is set up once, is
+  assert_ok(whole_life(device, &t, &b, hold));  // allocations that happen only once happen here
   uint64_t absorbed = 0;
   for (injection i = {.of = 5};;) {
     (void)unlink(file_name);
     arm(&i);
     brim_status status = whole_life(device, &t, &b, hold);
-    // Syncing the folder after the file is in its place is best effort: one may pass unseen.
+    // The sync of the folder behind a finished file is best effort: one failure there may go unnoticed.
     bool whole = status == BRIM_OK && brim_fs_exists(file_name);
     if (disarm(&i, status, whole && absorbed++ == 0)) {
       assert_true(i.n > 100);
@@ -303,7 +302,7 @@ static void inject_life(brim_device *device, bool hold) {
   brim_fs_list_free(names, count);
 }
 
-// Saved as it lies, and held first.
+// Saved directly, and through a held copy.
 static void inject(brim_device *device) {
   inject_life(device, false);
   inject_life(device, true);

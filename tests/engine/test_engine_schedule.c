@@ -1,4 +1,4 @@
-// Learning-rate schedules against values worked out by hand.
+// Learning-rate schedules against values computed by hand.
 #include <math.h>
 
 #include "engine_test.h"
@@ -23,7 +23,7 @@ static void test_constant(void **state) {
   expect(&s, 2, 0.05);
   expect(&s, 4, 0.1);
   expect(&s, 5, 0.1);
-  // The component's own warm-up wins over the caller's.
+  // The component's own warm-up takes precedence over the caller's.
   test_component_int(&c, "warmup", 2);
   assert_ok(brim_schedule_init(&s, &c.c, 0.1, 4, 100));
   expect(&s, 1, 0.05);
@@ -65,7 +65,7 @@ static void test_cosine(void **state) {
   expect(&s, 3, 1);
   expect(&s, 5, 0.6);
   expect(&s, 7, 0.2);
-  // A warm-up as long as the training leaves nothing to anneal.
+  // A warm-up as long as the training leaves no steps to anneal.
   assert_ok(brim_schedule_init(&s, &c.c, 1, 6, 6));
   expect(&s, 6, 1);
   expect(&s, 7, 1);

@@ -51,7 +51,7 @@ static void test_outputs(void **state) {
         if (bf16) assert_true(out[r * 3 + c] == as_bf16(out[r * 3 + c]));
       }
     }
-    // A training step uses the same memory, so the outputs are gone.
+    // A training step reuses the memory, so the outputs are gone.
     test_step(net, &t.spec, &b, 1, 1, 0.1);
     assert_status(brim_net_outputs(net, out, 1), BRIM_ESTATE);
     brim_net_destroy(net);
@@ -130,7 +130,7 @@ static void test_init(void **state) {
   }
   assert_memory_equal(params[0], params[1], n * sizeof(float));
   assert_memory_not_equal(params[0], params[2], n * sizeof(float));
-  // The stream is specified: element 5 of parameter 0 of seed 1.
+  // The random stream is specified: element 5 of parameter 0 with seed 1.
   brim_philox4 r = brim_philox(brim_rng_key(1, BRIM_RNG_INIT), 0, 1);
   float u = brim_rng_uniform(r.v[1]);
   assert_true(fabs((double)params[0][5] - (2 * (double)u - 1) / sqrt(6)) < 1e-7);
@@ -138,7 +138,7 @@ static void test_init(void **state) {
   test_device_close(device);
 }
 
-// The normal matrix an orthogonal one is made from: element e of parameter `index`.
+// Element e of the normal matrix from which the orthogonal parameter `index` is made.
 static double normal_at(uint64_t seed, uint64_t index, uint64_t e) {
   brim_philox4 r = brim_philox(brim_rng_key(seed, BRIM_RNG_INIT), index, e / 4);
   uint64_t pair = e % 4 / 2 * 2;
@@ -147,8 +147,8 @@ static double normal_at(uint64_t seed, uint64_t index, uint64_t e) {
   return (double)(float)(sqrt(-2.0 * log(u)) * (e % 2 ? sin(angle) : cos(angle)));
 }
 
-// Rows or columns, whichever are fewer, are orthogonal and as long as the gain; and R = Q' A has a
-// positive diagonal with nothing below it.
+// Rows or columns, whichever are fewer, are orthogonal, with a length of `gain`; and R = Q' A is upper triangular with
+// a positive diagonal.
 static void check_orthogonal(const float *w, const brim_net_param *p, uint64_t index, double gain) {
   int64_t rows = p->dim[0], columns = p->dim[1];
   bool wide = rows < columns;
@@ -346,7 +346,7 @@ static void run_on(brim_device *device, const char *path, run_result *r) {
     if (strcmp(plan.rows[i].name, "inputs") == 0) inputs = plan.rows[i].bytes;
     sum += plan.rows[i].bytes;
   }
-  // Two slots of 6 rows of 6 and of 4 bytes.
+  // Two slots for 6 rows with 6 floats and a label of 4 bytes each.
   assert_int_equal(inputs, device->info.host_memory ? 0 : 2 * (64 + 64));
   brim_alloc_stats with, without;
   brim_alloc_get_stats(&with);
@@ -356,7 +356,7 @@ static void run_on(brim_device *device, const char *path, run_result *r) {
   test_batch_free(&b);
 }
 
-// ref that says its memory is not the host's takes every copy a GPU would take.
+// ref, reported as a device with separate memory, takes every copy that a GPU takes.
 static void test_separate_memory(void **state) {
   (void)state;
   brim_device *device = test_device_ref();

@@ -1,5 +1,5 @@
-// Steps: accumulation, padding, optimisers against formulas written here, clipping, skipped steps,
-// agreement of precisions and backends, and real learning.
+// Training steps: accumulation, padding, optimizers against formulas written here, clipping, skipped steps, agreement
+// of precisions and backends, and real learning.
 #include <math.h>
 
 #include "engine_test.h"
@@ -27,7 +27,7 @@ static void accumulation_spec(test_spec *t, int64_t batch, int64_t accumulation)
   t->spec.clip_norm = 0.5;
 }
 
-// Three steps of `rows` rows, split into micro-batches of the spec's size; the last may be short.
+// Makes three steps of `rows` rows, split into micro-batches of the spec's size; the last may be short.
 static float *accumulate(brim_device *device, const test_spec *t, const test_batch *b, int64_t rows,
                          size_t *count) {
   brim_net *net;
@@ -105,7 +105,7 @@ static void test_padding(void **state) {
     t.spec.batch = padded ? 9 : 5;
     test_batch b;
     test_batch_make(&t.spec, 9, 4, &b);
-    for (int row = 5; row < 9; row++) ((int32_t *)b.target)[row] = 77;  // no class
+    for (int row = 5; row < 9; row++) ((int32_t *)b.target)[row] = 77;  // labels out of range
     brim_net *net;
     assert_ok(brim_net_create(device, &t.spec, &net));
     brim_net_micro micro = {
@@ -145,7 +145,7 @@ static const rule rules[] = {
     {.name = "adamw", .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-6, .weight_decay = 0.05, .clip = 0.01},
 };
 
-// n values in double, and an optimiser's state of them.
+// n values in double, and the optimizer's state for them.
 typedef struct tracked {
   double *p, *m, *v;
   size_t n;
@@ -218,7 +218,8 @@ static void check_rule(brim_device *device, const rule *r) {
     brim_net_metrics metrics;
     assert_ok(brim_net_read_metrics(net, true, &metrics));
     assert_true(fabs(metrics.grad_norm - sqrt(norm)) <= 1e-5 * sqrt(norm));
-    if (r->clip > 0) assert_true(sqrt(norm) > r->clip);  // or the case would say nothing
+    // otherwise the case would not test clipping
+    if (r->clip > 0) assert_true(sqrt(norm) > r->clip);
     free(grads);
     free(now);
   }
@@ -262,7 +263,7 @@ static void test_skipped(void **state) {
   assert_int_equal(m.skipped_steps, 1);
   assert_true(m.bad_rows == 1);
   free(after);
-  // More updates than the ring of norms holds, without a look in between.
+  // More updates than the ring of norms holds, without reading it in between.
   for (int64_t step = 3; step < 3 + BRIM_NORM_RING + 10; step++) {
     test_step(net, &t.spec, step % 100 == 0 ? &bad : &good, 1, step, 1e-3);
   }
@@ -338,7 +339,7 @@ static void test_cpu_agrees(void **state) {
   free(expected);
 }
 
-// Points of a ring around others: no linear model can tell them apart.
+// Points of a ring around others: no linear model can separate them.
 static void test_learns(void **state) {
   (void)state;
   brim_device *device = test_device_ref();

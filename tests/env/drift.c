@@ -1,4 +1,4 @@
-// The row of the tests' environment. It needs nothing of brim but headers, as a plug-in has to.
+// The row of the tests' environment. Like a plug-in, it needs only headers of brim.
 #include "env/drift.h"
 
 #include <math.h>

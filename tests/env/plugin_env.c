@@ -1,5 +1,5 @@
-// A plug-in of the tests: two environments that exist nowhere else, with their kernels where there is CUDA
-// (BRIM_TEST_CUDA), and a row that brim has to refuse.
+// A plug-in of the tests: two environments that exist only here, with their kernels if there is CUDA (BRIM_TEST_CUDA),
+// and a row that brim has to refuse.
 #include "brim/plugin.h"
 #include "rl/rl_collect.h"
 

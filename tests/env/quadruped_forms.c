@@ -1,5 +1,5 @@
-// The forms of the quadruped in their own file: all of them in one translation unit also shows that
-// the template takes back what it defines.
+// The forms of the quadruped in their own file: including all of them in one translation unit also shows that the
+// template undefines its macros.
 #include "quadruped_forms.h"
 
 #include <math.h>
@@ -101,7 +101,7 @@ static void step_four(const setting *set, int n, sample *s) {
     }
     brim_quad_four_substep(&env, &state, ctrl, &info);
     for (int l = 0; l < 4; l++) brim_quad_four_store(&state, l, out.qpos, out.qvel);
-    // all four lanes have the same torso, to the bit
+    // all four lanes have the same torso, bit for bit
     sample32 one = out;
     brim_quad_four_store(&state, 0, one.qpos, one.qvel);
     assert_memory_equal(&one, &out, sizeof(one));
@@ -117,7 +117,7 @@ const form forms[FORM_COUNT] = {[FORM_F64] = {"f64", step_f64},
                                 [FORM_SIMD] = {"simd", step_simd},
                                 [FORM_FOUR] = {"four lanes", step_four}};
 
-// Distances of a leg's spots from the floor; *torso is the torso's own.
+// Distances of a leg's contact points from the floor; *torso gets the torso's.
 static void distances(const sample *from, int leg, double dist[4], double *torso) {
   brim_quad_f64_state s;
   brim_quad_f64_base b;
@@ -140,7 +140,7 @@ double lowest(const sample *s) {
   return low;
 }
 
-// The largest |distance - margin| of the points of a leg whose bits are in `bits`.
+// The largest |distance - margin| of those contact points of a leg whose bits are set in `bits`.
 static double farthest(const sample *from, int leg, int bits, double margin) {
   const int spot[6] = {0, 1, 1, 2, 2, 3};
   double dist[4], torso, far = 0;

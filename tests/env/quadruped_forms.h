@@ -1,8 +1,8 @@
-// Every form of the quadruped behind one signature, and the measure of errors that the tests share.
+// Every form of the quadruped behind one signature, and the common measure of errors.
 #ifndef BRIM_TESTS_ENV_QUADRUPED_FORMS_H_
 #define BRIM_TESTS_ENV_QUADRUPED_FORMS_H_
 
-// A state and an action in MuJoCo's order, and after a step what touched, by legs.
+// A state and an action in MuJoCo's order, and after a step the contacts of each leg.
 typedef struct sample {
   double qpos[15], qvel[14], act[8];
   int touch[4];
@@ -29,17 +29,18 @@ double lowest(const sample *s);
 // Errors of one form against a reference.
 typedef struct errors {
   int n;
-  double *qvel;        // largest of a step, absolute; sorted by errors_sort
+  double *qvel;        // largest of each step, absolute; sorted by errors_sort
   double qvel_scaled;  // largest over max(1, |qvel|)
   double qpos_scaled;
   int newton, open, flips;  // flips: contact sets other than the reference's
 } errors;
 
-// `got` against `want`: after the step; `from` is before it, and touch of `want` is what touched then.
+// Adds the errors of `got` against `want`, both after the step; `from` is the state before it, and `want` has the
+// step's contacts.
 void errors_add(errors *e, const sample *got, const sample *want, const sample *from,
                 double margin);
-double errors_at(errors *e, double part);  // a quantile, 1 the largest
-// Holds the limits of single precision, or of double.
+double errors_at(errors *e, double part);  // a quantile; 1 is the largest
+// Asserts the error bounds of single precision, or of double.
 void errors_check(errors *e, const char *name, int is_f64);
 
 #endif  // BRIM_TESTS_ENV_QUADRUPED_FORMS_H_

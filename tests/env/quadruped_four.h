@@ -1,6 +1,5 @@
-// The GPU's form of the quadruped on the CPU: a vector of four is the four lanes of one
-// environment, a leg each, so that quadruped_lanes.cuh's way through the template is tested without
-// a GPU.
+// The GPU's form of the quadruped on the CPU: a vector of four stands for the four lanes of one environment, one leg
+// each. So quadruped_lanes.cuh's path through the template is tested without a GPU.
 #ifndef BRIM_TESTS_ENV_QUADRUPED_FOUR_H_
 #define BRIM_TESTS_ENV_QUADRUPED_FOUR_H_
 

@@ -12,7 +12,7 @@ struct quadruped_oracle {
   mjData *data;
 };
 
-// A leg: where it points, the ankle's axis and range.
+// A leg: its direction, the ankle's axis and range.
 typedef struct leg {
   int x, y, axis_x, low, high;
 } leg;
@@ -98,13 +98,13 @@ void quadruped_oracle_step(quadruped_oracle *o, double *qpos, double *qvel, cons
   memcpy(qvel, d->qvel, 14 * sizeof(*qvel));
 }
 
-// The end of a capsule that touches the floor: 0 at its body's origin, or 1.
+// The end of a capsule that touches the floor: 0 is at its body's origin, 1 the other.
 static int end_of(const quadruped_oracle *o, const mjContact *c, int geom) {
   const mjtNum *near = o->data->xpos + 3 * o->model->geom_bodyid[geom];
   const mjtNum *middle = o->data->geom_xpos + 3 * geom;
   double apart[2] = {0, 0};
   for (int i = 0; i < 3; i++) {
-    // A contact is halfway between the surfaces; the floor's normal is z.
+    // A contact lies halfway between the surfaces; the floor's normal is z.
     double up = i == 2 ? o->model->geom_size[3 * geom] + c->dist / 2 : 0;
     double centre = c->pos[i] + up, far = 2 * middle[i] - near[i];
     apart[0] += (centre - near[i]) * (centre - near[i]);

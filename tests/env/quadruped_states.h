@@ -1,4 +1,4 @@
-// States that the tests of the quadruped start from: recorded ones, and random ones.
+// Start states for the tests of the quadruped: recorded ones, and random ones.
 #ifndef BRIM_TESTS_ENV_QUADRUPED_STATES_H_
 #define BRIM_TESTS_ENV_QUADRUPED_STATES_H_
 
@@ -23,7 +23,7 @@ static const trace traces[] = {
     {"w_tumble_1.txt.gz", 0, 0.02},
 };
 
-// qpos15 qvel14 ctrl8 qacc14 nefc ncon niter per line; the next line is what a step made of it.
+// Each line: qpos15 qvel14 ctrl8 qacc14 nefc ncon niter; the next line is the state after one step.
 static inline int read_trace(const char *name, sample *s, int *contacts) {
   char path[1024];
   snprintf(path, sizeof(path), BRIM_SOURCE_DIR "/tests/data/quadruped/%s", name);
@@ -73,7 +73,7 @@ static inline void draw_state(uint64_t *seed, int kind, sample *s) {
     s->qvel[6 + 2 * k] = turn[kind] * draw(seed);
     s->qvel[7 + 2 * k] = turn[kind] * draw(seed);
   }
-  // Up to 5 cm in the floor, or as much above it; one in 64 of those that tumble is deep in it.
+  // Up to 5 cm in the floor, or as much above it; one in 64 of the tumbling ones is deep in it.
   double deep = kind == 2 && draw(seed) > 0.96875 ? -0.3 : 0.05 * draw(seed);
   s->qpos[2] = deep - lowest(s);
   for (int i = 0; i < 8; i++) s->act[i] = kind == 0 ? 0 : 1.5 * draw(seed);

@@ -1,5 +1,5 @@
-// A second environment of the tests alone, with continuous actions: two agents that push one weight along a
-// line with friction towards 0, one along each of two axes.
+// A second environment for the tests alone, with continuous actions: two agents push one weight towards 0, along a line
+// with friction, each along one of two axes.
 #ifndef BRIM_TESTS_ENV_SLIDE_H_
 #define BRIM_TESTS_ENV_SLIDE_H_
 

@@ -1,5 +1,5 @@
-// Scenes of the environments: they fit their frames, curves and figures say what a state is, and a scene
-// that does not fit is refused.
+// Scenes of the environments: they fit their frames, curves and figures describe a state, and a scene that does not fit
+// is refused.
 #include <math.h>
 
 #include "base/base.h"
@@ -57,11 +57,11 @@ static void test_quadruped_tilt(void **state) {
   assert_true(fabs(tilt->value(frame) - 90) < 1e-3);
   q[0] = 0, q[1] = 0, q[2] = 2;  // upside down, not normalised
   assert_true(fabs(tilt->value(frame) - 180) < 1e-3);
-  q[2] = 0, q[3] = 1;  // turned about the upright
+  q[2] = 0, q[3] = 1;  // turned about the vertical axis
   assert_true(fabs(tilt->value(frame)) < 1e-3);
   q[3] = 0;
   assert_true(isnan(tilt->value(frame)));
-  // 72.5 degrees: where a robot that stands has fallen; one that walks may lean
+  // 72.5 degrees: a standing robot has fallen; a walking one may lean this far
   assert_true(tilt->limit_count == 1 && fabs(tilt->limits[0] - 72.542) < 1e-3);
   brim_env_values walking = values;
   brim_quadruped robot = brim_quadruped_of(values.bytes);
@@ -156,7 +156,8 @@ static void test_uav_words(void **state) {
     episode.end = BRIM_SCENE_ENDED;
     scene.outcome(&episode, text, sizeof text);
     assert_string_equal(text, goals ? "5 goals in 2 steps" : "covered all cells in 2 steps");
-    // complete from then on, until step 200: (50 + 50 + 198 x 100) / 200
+    // complete from there to step 200: (50 + 50 + 198 x 100)
+    // 200
     (void)scene.figures(&episode, figures);
     if (!goals) assert_string_equal(figures[1].text, "99.5 %");
     assert_true(scene.plain[BRIM_SCENE_LASTED] && !scene.plain[BRIM_SCENE_ENDED]);

@@ -1,4 +1,4 @@
-// Functions of environments' headers that say the same thing in two ways agree: views_each.h says what.
+// Functions of environments' headers that compute the same in two ways agree; views_each.h lists them.
 #include "rl/rollout_test.h"
 
 #include "env/cartpole/cartpole.h"
@@ -39,7 +39,7 @@ static void slide(void **state) {
   slide_views(&v, 0, 500);
 }
 
-// Sizes that fill words of a map and that do not, the smallest and the largest.
+// Sizes that fill the words of a map and sizes that do not, the smallest and the largest.
 static void uav(void **state) {
   (void)state;
   static const brim_uav_values all[] = {
@@ -60,7 +60,7 @@ static void uav(void **state) {
   }
 }
 
-// Each allowed action is as likely, and no other is taken.
+// Each allowed action is equally likely, and no other is taken.
 static void any_action_is_allowed(void **state) {
   (void)state;
   static const uint64_t masks[] = {

@@ -1,6 +1,6 @@
-// The form of the quadruped that rollouts on a GPU run, one step from every recorded state and from
-// random ones, held against MuJoCo's record and against the fp64 form, which is MuJoCo's to 1e-12
-// (test_quadruped_mujoco). Skipped where there is no GPU.
+// The form of the quadruped that rollouts use on a GPU, one step from every recorded state and from random ones:
+// compared with MuJoCo's record and with the fp64 form, which agrees with MuJoCo to 1e-12 (test_quadruped_mujoco).
+// Skipped without a GPU.
 #include "base/base.h"
 #include "cuda_extension.h"
 #include "env/quadruped/quadruped_physics.h"
@@ -35,7 +35,7 @@ static void gpu_step(const cuda_extension *g, const setting *set, int n, sample 
   free(host);
 }
 
-// want: what MuJoCo made of `from`, or NULL: what the fp64 form makes of it.
+// want: MuJoCo's state after `from`, or NULL: the fp64 form's.
 static void hold(const cuda_extension *g, const setting *set, int n, const sample *from,
                  const sample *want) {
   sample *got = calloc((size_t)n, sizeof(*got)), *f64 = calloc((size_t)n, sizeof(*f64));

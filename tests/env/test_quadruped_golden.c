@@ -23,7 +23,7 @@ static void from_every_state(void **state) {
   for (int i = 0; i < n; i++) {
     int points = 0;
     for (int k = 0; k < 4; k++) points += bits_of(want[i].touch[k] = got[i].touch[k]);
-    if (!t->rk4) assert_int_equal(points, contacts[i]);  // RK4 leaves those of its last evaluation
+    if (!t->rk4) assert_int_equal(points, contacts[i]);  // RK4 reports those of its last evaluation
   }
   for (int f = 0; f < FORM_COUNT; f++) {
     errors e = {.qvel = worst};

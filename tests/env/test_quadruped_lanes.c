@@ -1,5 +1,5 @@
-// Vectors of the quadruped: an environment's numbers do not depend on its neighbours', and a state
-// that is not finite ends and stays where it is.
+// Vectors of the quadruped: an environment's numbers do not depend on its neighbours', and a state that is not finite
+// ends and stays unchanged.
 #include <math.h>
 
 #include "env/quadruped/quadruped_simd.h"
@@ -28,7 +28,7 @@ static void start(env *e, uint64_t seed) {
   for (int i = 0; i < 8; i++) e->act[i] = draw(&seed);
 }
 
-// Steps of all environments, `order[i]` being the one at place i.
+// Steps all environments; `order[i]` is the one at place i.
 static void run(env *envs, const int *order, int rk4, int steps) {
   brim_quadruped world = {.rk4 = rk4, .timestep = 0.01f, .margin = 0.01f};
   for (int i = 0; i < ENVS; i += QUAD_LANES) {
@@ -77,7 +77,7 @@ static void not_finite_ends(void **state) {
     start(&a[i], (uint64_t)i);
     b[i] = a[i];
   }
-  // The second of every vector is spoilt, each in another number.
+  // The second environment of every vector is spoilt, each in another number.
   for (int i = 1, k = 0; i < ENVS; i += QUAD_LANES, k++) {
     float *number = k % 29 < 15 ? &b[i].qpos[k % 29] : &b[i].qvel[k % 29 - 15];
     *number = bad[k % 4];
@@ -93,7 +93,7 @@ static void not_finite_ends(void **state) {
     }
   }
   assert_true(spoilt > 0);
-  // And one at a time, in every form.
+  // The same one environment at a time, in every form.
   for (int f = 0; f < FORM_COUNT; f++) {
     for (int i = 0; i < 29; i++) {
       sample s = {.qpos = {0, 0, 0.3, 1}};

@@ -1,5 +1,5 @@
-// Every form of the quadruped against MuJoCo itself, one step from random states: standing, pushed,
-// tumbling, joints beyond their limits. With BRIM_TEST_FULL more than three times as many.
+// Every form of the quadruped against MuJoCo itself, one step from random states: standing, pushed, tumbling, joints
+// beyond their limits. With BRIM_TEST_FULL more than three times as many.
 #include "quadruped_oracle.h"
 #include "quadruped_states.h"
 
@@ -26,11 +26,11 @@ static void check_setting(int rk4, double margin) {
     for (int k = 0; k < 4; k++) {
       for (int x = want[i].touch[k]; x; x &= x - 1) points++;
     }
-    assert_int_equal(points, contacts);  // each is a point of its own
+    assert_int_equal(points, contacts);  // each contact is a separate point
     touching += contacts;
     quadruped_oracle_step(o, want[i].qpos, want[i].qvel, from[i].act);
   }
-  assert_true(touching > states / 2);  // the floor plays a part
+  assert_true(touching > states / 2);  // contacts matter in this test
   for (int f = 0; f < FORM_COUNT; f++) {
     errors e = {.qvel = worst};
     memcpy(got, from, (size_t)states * sizeof(*from));

@@ -1,4 +1,4 @@
-// The grid world's baseline `greedy`: its ways against a search by a queue, and what it covers.
+// The grid world's baseline `greedy`: its paths against a search with a queue, and its coverage.
 #include "rl/rollout_test.h"
 
 #include "env/uav_model.h"
@@ -64,7 +64,7 @@ static void check_move(const brim_uav_values *v, const model *m, int uav, int32_
     assert_int_equal(move, heading);
     return;
   }
-  // the first of the four behind which the way is one shorter
+  // the first of the four neighbours from which the path is one shorter
   int first = 0;
   for (int k = 1; k <= 4 && !first; k++) {
     if (!open_move(m, uav, k)) continue;
@@ -102,8 +102,8 @@ static void greedy_takes_shortest_ways(void **state) {
   assert_true(counts.ways > 5000 && counts.none > 1000 && counts.kept > 500);
 }
 
-// Towards the goal: of the open moves that bring it nearer, one along the longer axis. One in four is random,
-// so that obstacles hold it for a while only.
+// Towards the goal: of the free moves that bring the UAV nearer, one along the longer axis. One move in four is random,
+// so that obstacles hold it only for a while.
 static void greedy_goes_to_goals(void **state) {
   (void)state;
   brim_uav_values v = uav_grid(12, 4, 20, 5);

@@ -1,6 +1,6 @@
-// Checks that the functions of an environment's header agree with each other, a template over the header like
-// rl_rollout_each.h: a test includes the header, defines BRIM_ENV(x), includes this, undefines BRIM_ENV and
-// calls brim_NAME_views with some settings. Without BRIM_ENV this is empty.
+// Checks that the functions of an environment's header agree with each other. A template over the header, like
+// rl_rollout_each.h: a test includes the header, defines BRIM_ENV(x), includes this, undefines BRIM_ENV and calls
+// brim_NAME_views with some settings. Empty without BRIM_ENV.
 #ifdef BRIM_ENV
 #include "env/env_step.h"
 #include "rl/rl_rollout_plan.h"
@@ -12,7 +12,7 @@ static uint32_t BRIM_ENV(views_random)(uint32_t *state) {
   return *state >> 8;
 }
 
-// Single numbers are those of the whole, bit for bit, in memory that ends with what is stored.
+// Compares single numbers with those of the whole, bit for bit, in memory that ends with the stored bytes.
 static void BRIM_ENV(views_numbers)(const BRIM_ENV(values) * v, const BRIM_ENV(state) * full) {
   const brim_env_sizes z = BRIM_ENV(sizes)(v);
   const size_t stored = (size_t)BRIM_ENV(stored)(v),
@@ -20,7 +20,7 @@ static void BRIM_ENV(views_numbers)(const BRIM_ENV(values) * v, const BRIM_ENV(s
   assert_in_range(stored, 4, sizeof *full);
   assert_int_equal(stored % 4, 0);
   assert_int_equal(stored % _Alignof(BRIM_ENV(state)), 0);
-  // a copy in memory of its own: AddressSanitizer sees what is read behind it
+  // a separate copy: AddressSanitizer detects reads behind it
   BRIM_ENV(state) *s = malloc(stored);
   float *out = malloc((all + 1) * sizeof *out);
   assert_non_null(s);
@@ -56,7 +56,7 @@ static void BRIM_ENV(views_numbers)(const BRIM_ENV(values) * v, const BRIM_ENV(s
   free(out);
 }
 
-// `rules` are the baselines of the row.
+// `rules` is the number of baselines in the row.
 static void BRIM_ENV(views)(const BRIM_ENV(values) * v, int32_t rules, int32_t steps) {
   const brim_env_sizes z = BRIM_ENV(sizes)(v);
   const size_t stored = (size_t)BRIM_ENV(stored)(v);
@@ -70,7 +70,7 @@ static void BRIM_ENV(views)(const BRIM_ENV(values) * v, int32_t rules, int32_t s
   for (int32_t step = 0; step < steps; step++) {
     BRIM_ENV(action) action[BRIM_ENV(AGENTS) * BRIM_ENV(ACT)];
     BRIM_ENV(views_numbers)(v, &s);
-    // what is stored decides everything, and nothing behind it is touched
+    // the stored bytes decide everything, and nothing behind them is changed
     assert_memory_equal(&s, &poisoned, stored);
     for (size_t i = stored; i < sizeof s; i++) {
       assert_int_equal(((unsigned char *)&poisoned)[i], VIEWS_POISON);

@@ -320,7 +320,7 @@ def flatten(attributes, x, _):
     return x[0].reshape(int(np.prod(x[0].shape[:axis])), -1)
 
 
-# operator: function, attributes it may have, first opset with it (13 is the lowest of brim's)
+# operator: function, its possible attributes, first opset with it (brim's lowest is 13)
 OPS = {
     "Add": (binary(np.add), set(), 13),
     "BatchNormalization": (batch_norm, {"epsilon"}, 13),

@@ -27,7 +27,7 @@ OPSETS = ("13", "17", "18", "21")
 FULL = "BRIM_TEST_FULL" in os.environ
 DRAW = random.Random(int(os.environ.get("BRIM_TEST_SEED", "1")))
 
-# model, data it is trained on, more words for train
+# model, its training data, more arguments for train
 CASES = [
     ("linear", "digits", []),
     ("linear(bias=false)", "digits", []),

@@ -33,7 +33,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   brim_image_want want = {.channels = data[size - 1] & 1 ? 1 : 3, .scale = 1};
   size_t n, again;
   uint8_t *a = decode(data, size, &want, 0x5a, &n), *b = decode(data, size, &want, 0xa5, &again);
-  if (a && b && (n != again || memcmp(a, b, n) != 0)) abort();  // a pixel was left as it was
+  if (a && b && (n != again || memcmp(a, b, n) != 0)) abort();  // an untouched pixel keeps its fill
   free(a);
   free(b);
   return 0;

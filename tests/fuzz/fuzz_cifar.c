@@ -1,5 +1,4 @@
-// Any bytes as a CIFAR-10 or CIFAR-100 file: an error, or records whose labels are in range and whose
-// pixels come out where they belong.
+// Any bytes as a CIFAR-10 or CIFAR-100 file: an error, or records with labels in range and pixels in the right place.
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +7,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void check_pixels(const uint8_t *planes) {
-  uint8_t *pixels = malloc(BRIM_CIFAR_PIXELS);  // of exact size, for ASan
+  uint8_t *pixels = malloc(BRIM_CIFAR_PIXELS);  // of exact size, so that ASan finds any overrun
   if (!pixels) return;
   brim_cifar_interleave(planes, pixels);
   for (size_t i = 0; i < BRIM_CIFAR_PIXELS; i++) {
@@ -38,7 +37,7 @@ static void one_format(const brim_cifar_format *format, const uint8_t *data, siz
   free(labels);
 }
 
-// Most inputs are not a whole number of records: the same bytes are tried cut to one as well.
+// Most inputs are not a whole number of records, so the same bytes are also tried cut to one.
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   static const brim_cifar_format *const formats[] = {&brim_cifar10_format, &brim_cifar100_format};
   for (size_t i = 0; i < 2; i++) {

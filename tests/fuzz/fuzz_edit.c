@@ -1,5 +1,5 @@
-// Fuzz: any text as a config file in which keys are set. What is not refused must load, say what was
-// asked for, and have nothing left to change. The first byte chooses the keys.
+// Fuzz: any text as a config file in which keys are set. A file that is not refused must load, have the new values, and
+// have nothing left to change. The first byte chooses the keys.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "config/config.h"
 #include "workload/workload.h"
 
-// The list of workloads adds their keys and components before main. This reference links it.
+// The list of workloads adds their keys and components before main. This reference makes the linker keep it.
 static const brim_workload_table *(*const workload_list)(size_t)
     __attribute__((used)) = brim_workload_at;
 

@@ -1,5 +1,5 @@
-// Lines of an export as a user may have edited them: any bytes become records or an error, and what
-// becomes a page is one whose data is JSON again.
+// Lines of an export as a user may have edited them: any bytes become records or an error, and a page made from the
+// records has valid JSON as its data.
 #include <stdlib.h>
 #include <string.h>
 

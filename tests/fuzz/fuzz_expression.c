@@ -1,5 +1,4 @@
-// Fuzz: any text as a component expression. Whatever parses must print to text that parses to the
-// same again.
+// Fuzz: any text as a component expression. An expression that parses must print to text that parses to the same again.
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +6,7 @@
 #include "config/config_int.h"
 #include "workload/workload.h"
 
-// The list of workloads adds their keys and components before main. This reference links it.
+// The list of workloads adds their keys and components before main. This reference makes the linker keep it.
 static const brim_workload_table *(*const workload_list)(size_t)
     __attribute__((used)) = brim_workload_at;
 
@@ -33,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   brim_str_init(&twice);
   if (!brim_config_parse_expression(arena, text, "fuzz", &first)) {
     brim_config_pipeline_print(&once, &first);
-    // Quoting may make it longer than an expression may be.
+    // Quoting may make it longer than the limit of an expression.
     if (once.len <= BRIM_CONFIG_MAX_EXPRESSION) {
       must(!brim_config_parse_expression(arena, once.data, "fuzz", &second));
       must(first.count == second.count && first.tail == second.tail);

@@ -1,5 +1,5 @@
-// Any bytes as the layout of an HDF5 dataset over a small file: an error, or rows whose every byte
-// comes from the file or the fill value. Not whole files: those are parsed by libhdf5, not by us.
+// Any bytes as the layout of an HDF5 dataset over a small file: an error, or rows whose every byte comes from the file
+// or the fill value. Not complete files, because libhdf5 parses those.
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,13 +47,13 @@ static void take_layout(input *in, brim_hdf5_array *a) {
 
 static void read_rows(brim_hdf5_array *a) {
   size_t bytes = (size_t)a->row_elements * (a->bytes ? 1 : sizeof(float));
-  uint8_t *row = malloc(bytes);  // of exact size, for ASan
+  uint8_t *row = malloc(bytes);  // of exact size, so that ASan finds any overrun
   for (uint64_t i = 0; row && i < a->dim[0] + 1 && i < MAX_READ; i++) {
     brim_status_clear();
     brim_status status = brim_hdf5_array_row(a, i, row);
     if (status && !brim_status_detail()[0]) abort();
     if (!status && i >= a->dim[0]) abort();
-    if (status && i < a->dim[0] && a->where != BRIM_HDF5_PACKED) abort();  // it was checked
+    if (status && i < a->dim[0] && a->where != BRIM_HDF5_PACKED) abort();  // the layout was checked
     volatile uint8_t sink = 0;
     for (size_t k = 0; k < bytes && !status; k++) sink = sink ^ row[k];
   }
@@ -76,7 +76,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (chunked) a.chunks = brim_calloc(a.chunk_count, sizeof *a.chunks);
     for (uint64_t i = 0; a.chunks && i < a.chunk_count; i++) {
       uint32_t address = take(&in, 2);
-      // Some far beyond any file, some so that the sum with the size overflows.
+      // Some offsets are far beyond any file, some overflow when the size is added.
       a.chunks[i].address = address >> 12 == 15 ? UINT64_MAX - (address & 0xfff) : address;
       a.chunks[i].bytes = take(&in, 2);
       a.chunks[i].mask = take(&in, 1);

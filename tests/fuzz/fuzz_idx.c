@@ -1,6 +1,6 @@
-// Any bytes as an IDX file, plain or gzip: an error, or an array whose sizes agree with the bytes.
-// The same bytes packed into gzip by hand must fare the same, so that inputs which no mutation
-// gives a right checksum still get through to the parser.
+// Any bytes as an IDX file, plain or gzip: an error, or an array whose sizes agree with the bytes. The same bytes
+// packed into gzip by hand must give the same result, so that the parser also sees inputs for which no mutation finds
+// the checksum.
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>
@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   brim_status loaded = load(data, size);
   if (!brim_data_is_gz(data, size) && loaded != parsed) abort();
   if (size > 0 && size <= MAX_WRAPPED) {
-    uint8_t *packed = malloc(size + 23);  // of exact size, for ASan
+    uint8_t *packed = malloc(size + 23);  // of exact size, so that ASan finds any overrun
     if (!packed) return 0;
     if (!load(packed, wrap(data, size, packed)) != !parsed) abort();
     free(packed);

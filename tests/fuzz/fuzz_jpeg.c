@@ -1,5 +1,5 @@
-// Any bytes as a JPEG: an error with a reason, or pixels inside a buffer of exact size, of the size
-// the header says, the same each time.
+// Any bytes as a JPEG: an error with a reason, or pixels inside a buffer of exact size, of the size that the header
+// states, the same each time.
 #include <stdlib.h>
 #include <string.h>
 
@@ -32,7 +32,7 @@ static void one_way(const uint8_t *data, size_t size, const brim_image_want *wan
   brim_image_head head;
   uint64_t least;
   size_t at = 2;
-  // A file that decodes strictly has a header that can be found without the library.
+  // If a file decodes strictly, brim finds its header without the library.
   if (!first && !want->lenient) {
     if (brim_jpeg_find_frame(data, size, &at, "fuzz", &head, &least)) abort();
     if ((uint64_t)a.height != size_at(head.height, want->scale) ||
@@ -46,7 +46,7 @@ static void one_way(const uint8_t *data, size_t size, const brim_image_want *wan
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   if (size < 4) return 0;
-  // The last byte chooses how, so that it does not shift the file.
+  // The last byte chooses the mode, so that it does not shift the file.
   uint8_t how = data[size - 1];
   brim_image_want want = {
       .channels = how & 1 ? 1 : 3, .scale = 1 << (how >> 1 & 3), .lenient = (how & 8) != 0};

@@ -1,5 +1,5 @@
-// Fuzz: any bytes as lines that come through a sweep's socket. Each gets a reply: lines of JSON with
-// its id, of which all but the last have "more". The store stays usable whatever was asked.
+// Fuzz: any bytes as lines through a sweep's socket. Each gets a reply: lines of JSON with its id, all but the last
+// with "more". The store stays usable after any request.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +28,7 @@ static void remove_store(void) {
   rmdir(folder);
 }
 
-// Three experiments, of which the first is claimed: the corpus names them.
+// Three experiments, the first one claimed: the corpus names them.
 static void make_store(void) {
   bool memory = access("/dev/shm", W_OK) == 0;
   snprintf(folder, sizeof folder, "%s/brim-fuzz-%ld", memory ? "/dev/shm" : "/tmp", (long)getpid());

@@ -1,5 +1,5 @@
-// Fuzz: any bytes as calls on a store: submit, claim, start, beat, metrics, checkpoint, finish, want, retry,
-// ends of leases. After each call the store is compared with the model of tests/lab/lab_model.h.
+// Fuzz: any bytes as calls on a store: submit, claim, start, beat, metrics, checkpoint, finish, want, retry, ends of
+// leases. After each call the store is compared with the model of tests/lab/lab_model.h.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Any bytes as a .npy header and as a .npz file: an error that says something, or arrays whose sizes
-// agree with the bytes and whose samples can all be read.
+// Any bytes as a .npy header and as a .npz file: an error with a message, or arrays whose sizes agree with the bytes
+// and whose samples can all be read.
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,14 +23,14 @@ static void check_array(const char *path, const brim_npz_member *member) {
     if (a.memory || !brim_status_detail()[0]) abort();
     return;
   }
-  uint8_t *body = malloc(a.header.body_bytes);  // of exact size, for ASan
+  uint8_t *body = malloc(a.header.body_bytes);  // of exact size, so that ASan finds any overrun
   if (body && brim_npy_array_read(&a, 0, body, a.header.body_bytes)) abort();
   free(body);
   if (brim_npy_array_keep(&a)) abort();
   brim_npy_array_unload(&a);
 }
 
-// The source itself, which takes an archive whatever its name.
+// The source itself, which reads an archive whatever its name.
 static void read_source(const char *path, const char *args) {
   brim_source_how how = {.path = path, .split = "train", .args_json = args};
   void *state;

@@ -1,6 +1,5 @@
-// Any bytes as a PNG: an error with a reason, or pixels inside a buffer of exact size. Checksums are
-// set right on the way to the library, since no mutation would get past them; the bytes as they came
-// are tried as well.
+// Any bytes as a PNG: an error with a reason, or pixels inside a buffer of exact size. Checksums are corrected first,
+// because no mutation would match them; the original bytes are tried as well.
 #include <stdlib.h>
 #include <string.h>
 #include <zlib.h>

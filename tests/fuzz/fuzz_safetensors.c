@@ -1,5 +1,4 @@
-// Any bytes as a safetensors file: refused with a message, or read with every byte of every entry
-// within the input.
+// Any bytes as a safetensors file: refused with a message, or read with every byte of every entry inside the input.
 #include <stdlib.h>
 #include <string.h>
 

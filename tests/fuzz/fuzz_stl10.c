@@ -8,7 +8,7 @@
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void as_labels(const uint8_t *data, size_t size) {
-  uint8_t *labels = malloc(size ? size : 1);  // of exact size, for ASan
+  uint8_t *labels = malloc(size ? size : 1);  // of exact size, so that ASan finds any overrun
   if (!labels) return;
   memcpy(labels, data, size);
   brim_status status = brim_stl10_check_labels(labels, size, "fuzz", 0);

@@ -1,5 +1,5 @@
-// Any bytes as a WebP: an error with a reason, or pixels inside a buffer of exact size. What is probed
-// are the first bytes alone, as of a file.
+// Any bytes as a WebP: an error with a reason, or pixels inside a buffer of exact size. Probing gets only the first
+// bytes, as from a file.
 #include <stdlib.h>
 
 #include "data/image/data_image.h"

@@ -1,5 +1,5 @@
-// Fuzz: any text as a config, in both modes. Whatever is accepted must resolve, print, load back
-// from what was printed, and keep its hash; what RUN accepts CHECK must accept too.
+// Fuzz: any text as a config, in both modes. Every accepted config must resolve, print, load back from the printed
+// text, and keep its hash; CHECK must accept every config that RUN accepts.
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,7 +7,7 @@
 #include "config/config.h"
 #include "workload/workload.h"
 
-// The list of workloads adds their keys and components before main. This reference links it.
+// The list of workloads adds their keys and components before main. This reference makes the linker keep it.
 static const brim_workload_table *(*const workload_list)(size_t)
     __attribute__((used)) = brim_workload_at;
 
@@ -32,7 +32,7 @@ static void load_back(const brim_config *config) {
   brim_str_init(&text);
   brim_str_init(&again);
   must(!brim_config_to_yaml(config, false, &text));
-  if (!strstr(text.data, "{{")) {  // a placeholder made of placeholders would be filled in again
+  if (!strstr(text.data, "{{")) {  // a placeholder that yields placeholders would be expanded again
     brim_config *second = load(text.data, BRIM_CONFIG_CHECK);
     must(second != NULL);
     must(!brim_config_to_yaml(second, false, &again));
@@ -43,7 +43,7 @@ static void load_back(const brim_config *config) {
   brim_str_deinit(&again);
 }
 
-// An experiment as it is stored is the same experiment.
+// A stored experiment loads back as the same experiment.
 static void store_and_load(const brim_config *point) {
   brim_str text;
   brim_str_init(&text);
@@ -77,10 +77,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     size_t last = brim_config_grid_count(check) - 1;
     must(!brim_config_hash(check, BRIM_CONFIG_EXPERIMENT, hash));
     must(!brim_config_grid_label(check, last, &label));
-    // Printing and loading back is the dear part: for one text in eight.
+    // Printing and loading back is expensive: only for one text in eight.
     unsigned sum = 0;
     for (size_t i = 0; i < size; i++) sum += data[i];
-    // A placeholder may make a point that the first one did not show to be wrong.
+    // A placeholder may cause an error in this point that the first point did not have.
     if (!brim_config_grid_point(check, last, &point)) {
       if (sum % 8 == 0) load_back(point);
       if (sum % 8 == 0) store_and_load(point);

@@ -18,14 +18,14 @@ static const char exec_config[] = "name: one\nseed: 7\n";
 typedef struct fixture {
   char place[64], folder[128];
   brim_store *store;
-  brim_lab_ops ops, plain;  // the second one answers without faults
+  brim_lab_ops ops, plain;  // `plain` answers without faults
   brim_lab_link *link;
   brim_store_ref ref;
   int calls;               // so far
-  int down_from, down_to;  // these are not carried out
-  int lost_every;          // every so many are carried out, and their reply is lost; 0 = none
+  int down_from, down_to;  // calls in this range are not carried out
+  int lost_every;          // one in this many is carried out, and its reply is lost; 0 = none
   volatile sig_atomic_t stop;
-  // Before the nth beat (from 1), and how many there were.
+  // Called before the nth beat (from 1); and the number of beats.
   void (*on_beat)(struct fixture *f, int n);
   int beats;
   const char *remove;  // a file that another process removes before a result arrives; NULL = none
@@ -119,7 +119,7 @@ static inline brim_status exec_run(fixture *f, const char *script, brim_lab_exec
 
 typedef struct metric_rows {
   int count;
-  double sum;  // of step * value
+  double sum;  // sum of step * value
 } metric_rows;
 
 static inline brim_status count_metric(void *ctx, const brim_store_metric *row, int64_t attempt) {

@@ -1,5 +1,5 @@
-// A machine by script: up to eight GPUs of an NVML of its own, with their memory and processes, and a
-// /proc in a folder of the test. One per test program.
+// A scripted machine: up to eight GPUs of its own NVML, with their memory and processes, and a /proc in a folder of the
+// test. One per test program.
 #ifndef BRIM_TESTS_LAB_FAKE_GPUS_H_
 #define BRIM_TESTS_LAB_FAKE_GPUS_H_
 
@@ -19,14 +19,14 @@ enum { FAKE_GPUS = 8, FAKE_SLICES = 4, FAKE_PROCESSES = 16 };
 typedef struct fake_gpu {
   char uuid[64];
   const char *name;                          // NULL = "NVIDIA Fake"
-  unsigned long long total, reserved, used;  // beside what processes use
+  unsigned long long total, reserved, used;  // `used`: besides the processes' memory
   brim_nvml_process process[FAKE_PROCESSES];
   unsigned process_count;
-  unsigned graphics;  // the last of them only draw
+  unsigned graphics;  // how many of the last processes only draw
   int memory_code, list_code, uuid_code;
-  bool lies;  // more free memory than there is
+  bool lies;  // reports more free memory than it has
   unsigned percent, milliwatts, celsius;
-  int usage_code;  // of the three
+  int usage_code;  // status of the three usage calls
   bool mig;
   unsigned slice_count;
   struct fake_gpu *slices;
@@ -35,7 +35,7 @@ typedef struct fake_gpu {
 static struct {
   unsigned count;
   int count_code;
-  int64_t now_ns;  // of samplers; 0 = the machine's clock
+  int64_t now_ns;  // the samplers' clock; 0 = the machine's
   fake_gpu gpu[FAKE_GPUS];
   fake_gpu slice[FAKE_SLICES];
 } fake;
@@ -57,7 +57,7 @@ static inline void fake_gpu_init(fake_gpu *g, const char *uuid, unsigned long lo
   snprintf(g->uuid, sizeof g->uuid, "%s", uuid);
 }
 
-// Everything as new: GPUs of 80 GiB, nothing on them.
+// Resets everything: GPUs of 80 GiB, nothing on them.
 static inline void fake_reset(unsigned count) {
   memset(&fake, 0, sizeof fake);
   fake.count = count;
@@ -76,7 +76,7 @@ static inline void fake_write(const char *path, const char *text, size_t size) {
   assert_int_equal(fclose(f), 0);
 }
 
-// A process that is in /proc, a child of another.
+// Adds a process to /proc, as a child of another.
 static inline void fake_process(int pid, int parent, const char *command) {
   char path[256], text[256];
   snprintf(path, sizeof path, FAKE_ROOT "/proc/%d", pid);
@@ -173,7 +173,7 @@ static inline int fake_gpus_mig_mode(void *device, unsigned *now, unsigned *pend
 }
 static inline int fake_gpus_mig_count(void *device, unsigned *count) {
   (void)device;
-  *count = 7;  // places, most of them empty
+  *count = 7;  // entries, most of them empty
   return 0;
 }
 static inline int fake_gpus_mig_by_index(void *device, unsigned index, void **slice) {

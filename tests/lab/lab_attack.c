@@ -6,7 +6,7 @@
 
 static lab_place place;
 
-// The list of workloads adds their keys before main. This reference links it.
+// The list of workloads adds their keys before main. This reference makes the linker keep it.
 static const brim_workload_table *(*const workload_list)(size_t)
     __attribute__((used)) = brim_workload_at;
 
@@ -62,7 +62,7 @@ static void add_token(const char *id, const char *role, char token[BRIM_TOKEN]) 
                                  &(brim_store_token){.id = id, .role = role, .sha256 = sha}));
 }
 
-// A token of each role, named after it, and one that has ended. Experiment 1 runs at a worker of the token.
+// A token for each role, named after it, and one that has expired. A worker with the token runs experiment 1.
 int attack_setup_tokens(void **state) {
   attack_setup(state);
   for (int i = 0; i < BRIM_ROLE_COUNT; i++) {
@@ -118,7 +118,7 @@ bool takes_a_token(const brim_pool_route *r) {
   return strcmp(r->path, "v1/session") != 0 && strcmp(r->path, "healthz") != 0;
 }
 
-// Its body is bytes, not JSON.
+// The body is bytes, not JSON.
 bool is_raw(const brim_pool_route *r) { return strstr(r->path, "/files/") != NULL; }
 
 // A plain value for a part ":name" of a path.
@@ -131,7 +131,7 @@ static const char *plain_part(const char *name, size_t n) {
   return "nothing";
 }
 
-// The path of a row. `at`: the parameter, from 0, that `instead` stands for; false: it has fewer.
+// Makes the path of a route. `at`: number of the parameter, from 0, that `instead` replaces; false: it has fewer.
 bool spell_path(const brim_pool_route *r, int at, const char *instead, char *out, size_t size) {
   int count = 0;
   size_t used = 0;

@@ -12,13 +12,12 @@ extern brim_lab_pool *attack_pool;
 extern raw_reply got;  // the last reply
 extern char attack_tokens[BRIM_ROLE_COUNT][BRIM_TOKEN], attack_ended[BRIM_TOKEN];
 
-void attack_open(const brim_lab_pool_options *limits);  // store and version are filled in
+void attack_open(const brim_lab_pool_options *limits);  // fills in store and version
 int attack_setup(void **state);                         // without a token
-// A token of each role, named after it, and one that has ended. Experiment 1 is claimed by a worker of the
-// token.
+// A token for each role, named after it, and one that has expired. A worker with the token has claimed experiment 1.
 int attack_setup_tokens(void **state);
 int attack_teardown(void **state);
-int attack_teardown_large(void **state);  // of stores that lab_check does not take
+int attack_teardown_large(void **state);  // for stores that lab_check cannot check
 
 const char *bearer(const char *token);
 int ask(const char *method, const char *path, const char *headers, const char *body);
@@ -26,8 +25,8 @@ int ask_as(brim_role role, const char *method, const char *path, const char *bod
 int ask_bytes(const char *text);
 
 bool takes_a_token(const brim_pool_route *r);
-bool is_raw(const brim_pool_route *r);  // its body is bytes, not JSON
-// The path of a row. `at`: the parameter, from 0, that `instead` stands for; false: it has fewer.
+bool is_raw(const brim_pool_route *r);  // the body is bytes, not JSON
+// Makes the path of a route. `at`: number of the parameter, from 0, that `instead` replaces; false: it has fewer.
 bool spell_path(const brim_pool_route *r, int at, const char *instead, char *out, size_t size);
 const char *path_of(const brim_pool_route *r);
 const char *body_of(const brim_pool_route *r);

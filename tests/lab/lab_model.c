@@ -29,7 +29,7 @@ int model_submit(model *m, unsigned set) {
 
 static bool before(const model_exp *a, const model_exp *b) {
   if (a->priority != b->priority) return a->priority > b->priority;
-  return a->created < b->created;  // equal: the lower index, which is found first
+  return a->created < b->created;  // equal: the lower index, which the search finds first
 }
 
 int model_claim(model *m, const char *claim_id, int64_t free_gpus) {
@@ -60,7 +60,7 @@ static bool is_live(const model_exp *e) {
   return e->state == BRIM_EXP_LEASED || e->state == BRIM_EXP_RUNNING;
 }
 
-// NULL: the attempt may not write. Else its experiment, adopted again where its lease had ended.
+// NULL: the attempt may not write. Otherwise its experiment, adopted again if its lease had ended.
 static model_exp *writable(model *m, int index, int64_t fence) {
   model_attempt *a = &m->attempts[index];
   model_exp *e = &m->exps[a->exp];

@@ -1,5 +1,5 @@
-// The store as a few arrays and plain ifs: what test_lab_model holds a real one against. Written from
-// the contract in lab_store.h, not from its code.
+// The store as a few arrays and plain ifs: the reference for test_lab_model. Written from the contract in lab_store.h,
+// not from its code.
 #ifndef BRIM_TESTS_LAB_MODEL_H_
 #define BRIM_TESTS_LAB_MODEL_H_
 
@@ -24,7 +24,7 @@ typedef struct model_exp {
   int64_t fence, attempt, tries_left, infra_left, not_before, lease_until, ckpt_step, step;
   double metric;               // last reported
   double values[MODEL_STEPS];  // NaN: none
-  int64_t by[MODEL_STEPS];     // attempt of it
+  int64_t by[MODEL_STEPS];     // the attempt that wrote it
 } model_exp;
 
 typedef struct model {
@@ -38,8 +38,8 @@ typedef struct model {
 enum { MODEL_TRIES = 2 };
 
 void model_init(model *m, int64_t now);
-int model_submit(model *m, unsigned set);  // how many are new
-// -1: nothing; else the index of the attempt, new or the one of an earlier claim.
+int model_submit(model *m, unsigned set);  // returns how many are new
+// -1: nothing; otherwise the index of the attempt, a new one or that of an earlier claim.
 int model_claim(model *m, const char *claim_id, int64_t free_gpus);
 brim_status model_start(model *m, int a, int64_t fence, int64_t from_step);
 brim_status model_beat(model *m, int a, int64_t fence, int64_t step, brim_exp_want *want);

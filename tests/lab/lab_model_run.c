@@ -13,13 +13,13 @@ bool model_over_http;
 static lab_place place;
 static brim_store *store;
 static brim_lab_pool *pool;
-static brim_lab_link *served;  // to it; NULL: the store is called
+static brim_lab_link *served;  // link to the server; NULL: call the store directly
 static model m;
 static char last_call[160];
 
 static int below(int n) { return model_below(n); }
 
-// A call of the store, or the same through the server.
+// Makes a call of the store, or the same through the server.
 #define VIA(name, ...) \
   (served ? brim_lab_##name(served, __VA_ARGS__) : brim_store_##name(store, __VA_ARGS__))
 
@@ -132,7 +132,7 @@ static void do_submit(void) {
   }
   CALL("submit %x", set);
   brim_store_submitted out;
-  // into the store itself: a server refuses points whose ids are not those of their configs
+  // into the store directly, because a server refuses ids that do not match their configs
   assert_ok(brim_store_submit(store, &(brim_store_grid){.id = "g"}, points, count, &out));
   expect(out.added == model_submit(&m, set), "the number added");
 }
@@ -140,7 +140,7 @@ static void do_submit(void) {
 static void do_claim(void) {
   char claim_id[32];
   int64_t gpus = below(4);
-  if (m.attempt_count > 0 && below(5) == 0) {  // repeated
+  if (m.attempt_count > 0 && below(5) == 0) {  // a repeated claim
     snprintf(claim_id, sizeof claim_id, "%s", m.attempts[below(m.attempt_count)].claim_id);
   } else {
     snprintf(claim_id, sizeof claim_id, "c%d-%d", m.attempt_count, below(1 << 30));
@@ -163,7 +163,7 @@ static void do_claim(void) {
   brim_store_exp_free(c.exp);
 }
 
-// Mostly one of the last attempts, sometimes any; sometimes with a fence that is not its own.
+// Chooses mostly one of the last attempts, sometimes any; sometimes with another one's fence.
 static int pick_attempt(brim_store_ref *ref) {
   int a = below(3) ? m.attempt_count - 1 - below(m.attempt_count < 6 ? m.attempt_count : 6)
                    : below(m.attempt_count);

@@ -1,18 +1,19 @@
-// Calls, legal and not, on a real store and on its model (lab_model.h): their answers are compared with each
-// call. `model_below` makes every choice: from a random number, or from the bytes of a fuzzer.
+// Calls, legal and not, on a real store and on its model (lab_model.h), which must answer alike. `model_below` makes
+// every choice: from a random number, or from the bytes of a fuzzer.
 #ifndef BRIM_TESTS_LAB_MODEL_RUN_H_
 #define BRIM_TESTS_LAB_MODEL_RUN_H_
 
 #include "lab_test.h"
 
 extern int (*model_below)(int n);  // 0 to n - 1
-extern bool model_over_http;       // the calls go to a server of the store
+extern bool model_over_http;       // calls go through a server of the store
 
 void model_begin(const lab_place *at);  // an empty store
 void model_step(void);                  // one call
-bool model_full(void);                  // the model has no room for another attempt
-void model_compare(void);               // every experiment
-void model_compare_all(void);           // also attempts, metrics, logs and the rules of lab_check
+bool model_full(void);                  // the model is full of attempts
+void model_compare(void);               // compares every experiment
+// compares also attempts, metrics, logs and the rules of lab_check
+void model_compare_all(void);
 void model_end(void);
 
 #endif  // BRIM_TESTS_LAB_MODEL_RUN_H_

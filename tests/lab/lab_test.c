@@ -1,4 +1,4 @@
-// Stores for tests, and the invariants that hold in every store at any time.
+// Stores for tests, and the invariants of every store at any time.
 #include "lab_test.h"
 
 #include <sys/stat.h>
@@ -161,7 +161,7 @@ static brim_status collect(void *ctx, const brim_store_exp *exp) {
   check *c = ctx;
   assert_true(c->count < MAX_CHECKED);
   snprintf(c->ids[c->count], BRIM_EXP_ID, "%s", exp->id);
-  c->exps[c->count++] = *exp;  // numbers alone; the texts end with the call
+  c->exps[c->count++] = *exp;  // only its numbers, because the texts end with the call
   return BRIM_OK;
 }
 

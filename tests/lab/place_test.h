@@ -9,10 +9,10 @@ static struct {
   brim_gpu_monitor *monitor;
   brim_lab_place *place;
   int64_t now;
-  brim_lab_place_slot slot;  // of the last experiment that got one
+  brim_lab_place_slot slot;  // slot of the last experiment that got one
 } pt;
 
-// `o` as the test wants it; what it leaves open is the fake machine's.
+// Opens a place with options `o`; unset ones are the fake machine's.
 static inline brim_status pt_try_open(brim_lab_place_options o) {
   if (fake.count > 0 && !pt.monitor) pt.monitor = fake_monitor();
   o.monitor = pt.monitor;
@@ -20,7 +20,8 @@ static inline brim_status pt_try_open(brim_lab_place_options o) {
   if (!o.lock_dir) o.lock_dir = "locks";
   if (!o.store) o.store = "runs/a";
   if (!o.cores) o.cores = 16;
-  if (!o.mps_program) o.mps_program = "/not/installed";  // the machine's own would start
+  // otherwise the machine's own daemon would start
+  if (!o.mps_program) o.mps_program = "/not/installed";
   pt.now = 1000;
   return brim_lab_place_open(&o, &pt.place);
 }

@@ -11,7 +11,7 @@ extern brim_store *store;
 extern brim_lab_pool *pool;
 extern brim_http_answer answer;
 extern json_t *reply;                      // the last line of the answer
-extern brim_lab_pool_options pool_extras;  // what setup passes beside the store
+extern brim_lab_pool_options pool_extras;  // options for setup, besides the store
 
 int pool_setup(void **state);
 int pool_teardown(void **state);
@@ -27,10 +27,10 @@ int as(const char *token, const char *method, const char *path, const char *body
 const char *text_of(const char *key);
 int64_t int_of(const char *key);
 
-// Into the store; brim_lab_pool_tend makes the server know it.
+// Writes into the store; brim_lab_pool_tend makes the server read it.
 void add_token(const char *id, const char *role, char token[BRIM_TOKEN]);
 
-// A stream, until it has the text.
+// Reads a stream until it contains the text.
 typedef struct heard {
   brim_str text;
   const char *until;

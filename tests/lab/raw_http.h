@@ -1,5 +1,5 @@
-// Requests byte by byte, for tests that send what no client would. Replies are read until the server
-// closes, or to the end of the head where the body is a stream.
+// Requests byte by byte, for tests that send what no client would send. Replies are read until the server closes, or to
+// the end of the head if the body is a stream.
 #ifndef BRIM_TESTS_LAB_RAW_HTTP_H_
 #define BRIM_TESTS_LAB_RAW_HTTP_H_
 
@@ -13,8 +13,8 @@
 #include "base/base_str.h"
 
 typedef struct raw_reply {
-  int status;  // of the first reply; 0: none came
-  int count;   // replies
+  int status;  // of the first reply; 0: none
+  int count;   // number of replies
   char text[16384];
 } raw_reply;
 
@@ -29,7 +29,7 @@ static inline int raw_dial(int port) {
   return fd;
 }
 
-// A server that has refused the head may have closed while the body was sent.
+// A server that refused the head may close while the body is being sent.
 static inline bool raw_send(int fd, const char *data, size_t size) {
   while (size > 0) {
     ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
@@ -65,7 +65,7 @@ static inline int raw_bytes(int port, const char *data, size_t size, raw_reply *
   return r->status;
 }
 
-// `headers`: lines with their "\r\n"; NULL: none. A body brings its Content-Length.
+// `headers`: lines with their "\r\n"; NULL: none. A body adds its Content-Length.
 static inline int raw_ask(int port, const char *method, const char *path, const char *headers,
                           const char *body, raw_reply *r) {
   brim_str text;

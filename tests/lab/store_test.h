@@ -10,7 +10,7 @@ extern brim_store *store;  // a test that closes it sets NULL or opens another o
 int setup(void **state);
 int teardown(void **state);
 
-// Experiment n; brim_store_exp_free.
+// Gets experiment n; free it with brim_store_exp_free.
 brim_store_exp *stored(int n);
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)

@@ -1,5 +1,4 @@
-// The checks of the chaos test find what they are for: each violation is made once, in a store that
-// is right otherwise.
+// The checks of the chaos test find every violation: each is made once, in an otherwise correct store.
 #include "lab_test.h"
 
 #include <math.h>
@@ -56,7 +55,7 @@ static void end(brim_store *store, const brim_store_ref *ref) {
   lab_finish(store, ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE);
 }
 
-// A reference of one training, and the same training after one failed attempt, not yet ended.
+// Makes a reference with one training, and a store with the same training after one failed attempt, not ended yet.
 static brim_store_ref begin(void) {
   static int count;
   static char folder[64], undisturbed[80];
@@ -124,7 +123,7 @@ static void test_states(void **state) {
   assert_int_equal(report.violations, 1);
 }
 
-// Changes one row of the store by hand.
+// Changes one row of the store directly.
 static void change(const char *sql) {
   char file[600];
   sqlite3 *db;
@@ -227,7 +226,7 @@ static void test_models(void **state) {
   }
 }
 
-// A process and its child that has not begun its program yet are one executor.
+// A process and its forked child before exec count as one executor.
 static void test_a_child_before_its_program(void **state) {
   (void)state;
   static const char *const argv[] = {

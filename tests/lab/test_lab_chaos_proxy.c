@@ -1,4 +1,4 @@
-// The network of the chaos test does what it counts: each fault alone, between a client and a server.
+// The network of the chaos test makes the faults that it counts: each fault alone, between a client and a server.
 #include "test.h"
 
 #include <stdatomic.h>
@@ -73,7 +73,7 @@ static int64_t end(int fault) {
 static void test_messages(void **state) {
   static const struct {
     const char *text;
-    int size;  // -1: not whole
+    int size;  // -1: incomplete
   } rows[] = {
       {"GET / HTTP/1.1\r\nHost: a\r\n\r\n", 27},
       {"GET / HTTP/1.1\r\nHost: a\r\n", -1},
@@ -104,7 +104,7 @@ static void test_no_fault(void **state) {
     assert_string_equal(answer.body.data, text);
   }
   assert_int_equal(end(-1), 20);
-  // the server is gone
+  // the server has ended
   begin(-1, 0);
   brim_http_server_close(server);
   assert_status(post("a"), BRIM_EIO);
@@ -112,7 +112,7 @@ static void test_no_fault(void **state) {
   open_server(NULL);
 }
 
-// The client hears nothing, whether the server did it or not.
+// The client gets no reply, whether the server ran the request or not.
 static void test_dropped(void **state) {
   static const struct {
     int fault, served;
@@ -120,7 +120,7 @@ static void test_dropped(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     begin(rows[i].fault, 100);
-    for (int k = 1; k <= 20; k++) {  // cut at any place
+    for (int k = 1; k <= 20; k++) {  // cut at any byte
       assert_status(post("hello"), BRIM_EIO);
       assert_int_equal(served, k * rows[i].served);
     }
@@ -140,7 +140,7 @@ static void test_twice(void **state) {
     assert_int_equal(served, 2 * (i + 1));
     first += strtol(answer.body.data, NULL, 10) == 2 * i + 1;
   }
-  assert_in_range(first, 1, 39);  // the reply to either
+  assert_in_range(first, 1, 39);  // the reply to one of the two
   assert_int_equal(end(BRIM_CHAOS_TWICE), 40);
 }
 

@@ -34,6 +34,7 @@ static brim_store_ref reach(brim_exp_state to) {
 }
 
 // State before, call (0 to 2: a want, 3: retry) -> state after, or -1: refused.
+//    run pause cancel retry
 static void test_wants_in_every_state(void **state) {
   enum {
     RETRY = 3,
@@ -71,7 +72,7 @@ static void test_wants_in_every_state(void **state) {
   }
 }
 
-// Waiting for another attempt is no time that an experiment took.
+// Waiting for another attempt does not count as an experiment's time.
 static void test_cancelled_after_a_failure(void **state) {
   (void)state;
   char id[BRIM_EXP_ID];
@@ -192,7 +193,7 @@ static void test_draining_workers_get_nothing(void **state) {
   assert_status(brim_store_drain(store, "w1", true), BRIM_ENOENT);
   assert_ok(brim_store_worker_seen(store, &w));
   assert_ok(brim_store_drain(store, "w1", true));
-  assert_ok(brim_store_worker_seen(store, &w));  // stays so
+  assert_ok(brim_store_worker_seen(store, &w));  // the wish stays
   brim_store_ref ref = claim("d1");
   assert_string_equal(ref.exp, "");
   assert_ok(brim_store_drain(store, "w1", false));

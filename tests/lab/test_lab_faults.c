@@ -44,7 +44,7 @@ static brim_status short_life(int n) {
   return status;
 }
 
-// Every allocation fails once; what the failed call left is sound.
+// Each allocation fails once; the store stays consistent after the failed call.
 static void test_memory_runs_out(void **state) {
   (void)state;
   int failed = 0, last = 0;
@@ -90,7 +90,7 @@ static void fill_disk(void) {
   }
   if (refused < 3) _exit(3);
   setrlimit(RLIMIT_FSIZE, &all);
-  // There is space again: the same store works on.
+  // There is space again: the same store continues.
   brim_store_ref ref = lab_run(store, 1);
   lab_finish(store, &ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE);
   lab_submit(store, "g", n, 5);
@@ -114,7 +114,7 @@ static void test_disk_runs_full(void **state) {
   brim_store_close(store);
 }
 
-// A process that was killed leaves its log beside the file: a reader sees what it committed.
+// A killed process leaves its log beside the file: a reader sees the committed changes.
 static void test_reading_after_a_kill(void **state) {
   (void)state;
   int ready[2];
@@ -151,7 +151,7 @@ static brim_status read_event(void *ctx, const brim_store_event *event) {
   return BRIM_OK;
 }
 
-// Every call on a damaged file ends, with a status.
+// Every call on a damaged file returns, with a status.
 static void use_damaged(const char *folder) {
   brim_store *store = NULL;
   brim_store_options o = lab_options(&place);

@@ -1,6 +1,6 @@
-// Grids as experiments: what a sweep submits. The findings about other tools that the sweep answers are
-// tests here: devices are no axis, 1e-4 is a number, placeholders are filled in, ids do not collide,
-// a grid is expanded at submit, and nothing later changes what is queued.
+// Grids as experiments: the points that a sweep submits. The sweep avoids faults found in other tools, and these tests
+// hold that: devices are no axis, 1e-4 is a number, placeholders are filled in, ids do not collide, a grid is expanded
+// at submit, and later edits do not change queued points.
 #include "base/base.h"
 #include "lab/grid/lab_grid.h"
 #include "lab/store/lab_store.h"
@@ -8,7 +8,7 @@
 #include "test.h"
 #include "workload/workload.h"
 
-// The list of workloads adds their keys before main. This reference links it.
+// The list of workloads adds their keys before main. This reference makes the linker keep it.
 static const brim_workload_table *(*const workload_list)(size_t)
     __attribute__((used)) = brim_workload_at;
 
@@ -23,7 +23,7 @@ static brim_lab_grid expand(const char *text) {
   brim_config *config = load(text);
   brim_lab_grid grid;
   assert_ok(brim_lab_grid_expand(config, NULL, &grid));
-  brim_config_close(config);  // the grid stands on its own
+  brim_config_close(config);  // the expanded grid does not need it
   return grid;
 }
 
@@ -103,7 +103,7 @@ static void a_stored_config_is_its_experiment(void **state) {
     char cost[BRIM_LAB_ID];
     brim_lab_config_mark(p->config, "cost", cost);
     assert_string_equal(cost, p->cost);
-    // learning rate and seed cost nothing
+    // learning rates and seeds do not change the cost
     assert_string_equal(cost, grid.points[i - i % 6].cost);
     if (i >= 6) assert_string_not_equal(cost, grid.points[i - 6].cost);
     assert_string_equal(group, grid.points[i - i % 3].group);
@@ -141,7 +141,7 @@ static void the_same_grid_has_the_same_ids(void **state) {
   assert_string_equal(a.id, b.id);
   for (size_t i = 0; i < 6; i++) assert_string_equal(a.points[i].id, b.points[i].id);
   brim_lab_grid_free(&b);
-  // One more learning rate adds its points alone.
+  // One more learning rate adds only its own points.
   b = expand(
       "name: guide\nmodel: mlp(depth=2)\nlr: [0.5, 1e-4, 1e-3, 1e-2]\nbatch_size: [64, 128]\n");
   assert_int_equal(b.count, 8);
@@ -170,7 +170,7 @@ static void duplicates_collapse(void **state) {
   brim_lab_grid_free(&grid);
 }
 
-// An edit of the file, or of one that it includes, changes nothing that was submitted.
+// An edit of the file, or of one that it includes, does not change submitted points.
 static void a_later_edit_changes_nothing(void **state) {
   (void)state;
   static const char base[] = "lab-grid-base.yaml", file[] = "lab-grid.yaml";

@@ -1,4 +1,4 @@
-// Paths and queries: what is taken, and every way around it that is known.
+// Paths and queries: accepted ones, and every known way around the rules.
 #include "test.h"
 
 #include "base/base_alloc.h"
@@ -99,7 +99,7 @@ static void test_pins(void **state) {
   assert_string_equal(pin, "sha256//jrLsRjEvlFH7VFyA3tXIrRY2L1nFIZF17drc9oGJi30=");
   assert_status(brim_http_pin("", pin), BRIM_EPARSE);
   assert_status(brim_http_pin("-----BEGIN CERTIFICATE-----\n", pin), BRIM_EPARSE);
-  // cut off at any letter: the lengths in it do not fit any more
+  // truncated at any byte: the lengths inside no longer fit
   const char *first = strchr(certificate, '\n') + 1, *last = strstr(certificate, "-----END");
   for (const char *end = first; end < last - 2; end++) {
     snprintf(cut, sizeof cut, "%.*s\n%s", (int)(end - certificate), certificate, last);

@@ -1,4 +1,4 @@
-// Workers that lack what an experiment needs, on SQLite and on PostgreSQL alike: the others get it.
+// Workers that lack something an experiment needs, on SQLite and on PostgreSQL alike: other workers get the experiment.
 #include "store_test.h"
 
 static void see(const char *worker) {
@@ -26,7 +26,7 @@ static int claim(const char *worker, brim_store_ref *ref) {
   return 0;
 }
 
-// Claims, and fails with a class; what the experiment became. It must be this one.
+// Claims experiment n and fails with this class; returns the experiment's new state. Asserts that the claim gets n.
 static brim_exp_state end_in(const char *worker, int n, brim_failure failure) {
   brim_store_ref ref;
   assert_int_equal(claim(worker, &ref), n);
@@ -46,7 +46,7 @@ static void test_another_worker_gets_it(void **state) {
     brim_store_exp *exp = NULL;
     char id[BRIM_EXP_ID];
     assert_ok(brim_store_get(store, lab_id(i + 1, id), &exp));
-    assert_int_equal(exp->tries_left, 2);  // cost nothing
+    assert_int_equal(exp->tries_left, 2);  // no try was used up
     assert_int_equal(exp->not_before, 0);
     assert_string_equal(exp->reason, "why");
     brim_store_exp_free(exp);
@@ -61,11 +61,12 @@ static void test_it_fails_when_all_lack_it(void **state) {
   see("a");
   see("b");
   see("c");
-  assert_ok(brim_store_drain(store, "c", true));  // takes none, so that it is no hope
+  // a draining worker claims nothing, so the experiment cannot wait for it
+  assert_ok(brim_store_drain(store, "c", true));
   lab_submit(store, "g", 1, 2);
   assert_int_equal(end_in("a", 1, BRIM_FAILURE_DATA), BRIM_EXP_QUEUED);
   assert_int_equal(end_in("b", 1, BRIM_FAILURE_DATA), BRIM_EXP_FAILED);
-  // Other failures are the experiment's own.
+  // Other failures belong to the experiment.
   assert_int_equal(end_in("a", 2, BRIM_FAILURE_NAN), BRIM_EXP_FAILED);
 }
 
@@ -77,14 +78,14 @@ static void test_one_worker_alone_fails_it(void **state) {
   lab_submit(store, "g", 1, 1);
   assert_int_equal(end_in("a", 1, BRIM_FAILURE_DATA), BRIM_EXP_QUEUED);
   assert_int_equal(claim("a", &ref), 0);
-  for (int i = 0; i < 3; i++) {  // b is gone; a stays
+  for (int i = 0; i < 3; i++) {  // b disappears; a stays
     lab_clock_ms += BRIM_WORKER_GONE_MS / 2;
     see("a");
   }
   assert_int_equal(end_in("a", 1, BRIM_FAILURE_DATA), BRIM_EXP_FAILED);
 }
 
-// One that says that it leaves is no hope either, at once; when it comes back it is.
+// An experiment stops waiting for a worker at once when that worker leaves, and waits for it again when it is back.
 static void test_one_that_left_is_no_hope(void **state) {
   (void)state;
   brim_store_ref ref;
@@ -151,7 +152,7 @@ static void test_three_of_a_grid_are_enough(void **state) {
   assert_int_equal(lacking("a", true), 1);
   assert_int_equal(lacking("a", false), 3);
   assert_int_equal(lacking("b", true), 0);
-  assert_int_equal(claim("a", &ref), 0);  // 4 to 10 too
+  assert_int_equal(claim("a", &ref), 0);  // and 4 to 10
   lab_submit(store, "other", 11, 1);
   assert_int_equal(claim("a", &ref), 11);
   assert_int_equal(lab_finish(store, &ref, BRIM_ATTEMPT_OK, BRIM_FAILURE_NONE), BRIM_EXP_DONE);

@@ -54,7 +54,7 @@ static brim_lab_link *open_link(void) {
   return link;
 }
 
-// The next reply.
+// Sends the next reply.
 static void BRIM_PRINTF(1, 2) tell(const char *format, ...) {
   char text[512];
   va_list args;
@@ -77,7 +77,7 @@ static brim_status list_some(int64_t limit, int64_t *rows) {
 
 static brim_status list(int64_t *rows) { return list_some(0, rows); }
 
-// More rows than were asked for, in one line or in several: callers have no room for them.
+// More rows than requested, in one line or in several: callers have no room for them.
 static void test_more_rows_than_asked_for(void **state) {
   (void)state;
   static const char row[] = "{\"id\":\"00112233445566778899aabbccddeeff\"}";
@@ -99,7 +99,7 @@ static void test_more_rows_than_asked_for(void **state) {
   }
 }
 
-// Several experiments in place of one: callers keep a copy of what they get.
+// Several experiments in place of one: callers keep a copy of every one they get.
 static void test_more_than_the_one(void **state) {
   (void)state;
   static const char line[] =
@@ -113,7 +113,7 @@ static void test_more_than_the_one(void **state) {
   brim_lab_link_close(link);
 }
 
-// Ids become folders of a worker: one that leads elsewhere ends where it comes in.
+// Ids become folders of a worker, so a bad one is refused when it arrives.
 static void test_ids_of_a_lying_server(void **state) {
   static const char *const ids[] = {"00112233445566778899aabbccddeeff",
                                     "../../../pwn45566778899aabbccddee",
@@ -124,7 +124,7 @@ static void test_ids_of_a_lying_server(void **state) {
                                     "/etc/passwd"};
   (void)state;
   for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
-    bool good = i == 0, nothing = !ids[i][0];  // a row without an id names no folder
+    bool good = i == 0, nothing = !ids[i][0];  // a row without an id does not name a folder
     const brim_store_request want = {.worker = "w", .claim_id = "c", .free_bytes = -1};
     brim_store_claimed claimed;
     brim_store_exp *exp = NULL;
@@ -154,7 +154,7 @@ static void test_ids_of_a_lying_server(void **state) {
   }
 }
 
-// A lease of which no time can be made.
+// A lease with an impossible time.
 static void test_leases_of_a_lying_server(void **state) {
   (void)state;
   static const int64_t leases[] = {60000, 0, -1, INT64_MAX, INT64_MIN, INT64_MAX / 1000000};
@@ -179,7 +179,7 @@ static void test_a_line_of_small_values(void **state) {
   assert_int_equal(rows, 0);
 }
 
-// Many lines: so have those of all of them, since callers keep what comes.
+// Many lines: their values have a common limit, because callers keep them.
 static void test_lines_of_small_values(void **state) {
   (void)state;
   int64_t rows;
@@ -193,7 +193,7 @@ static void test_lines_of_small_values(void **state) {
   assert_in_range(rows, 100000, 600000);
 }
 
-// A reply without an end.
+// A reply that never ends.
 static void test_a_long_reply(void **state) {
   (void)state;
   int64_t rows;

@@ -1,5 +1,5 @@
-// Random calls, legal and not, against the reference model: equal answers, and equal contents after
-// each of them. With "http" the calls go to a server of the store. BRIM_TEST_SEED repeats a run.
+// Random calls, legal and not, against the reference model: equal replies, and equal contents after each of them. With
+// "http" the calls go through a server of the store. BRIM_TEST_SEED repeats a run.
 #include "lab_model_run.h"
 
 #include <time.h>
@@ -31,7 +31,7 @@ static void run(uint64_t seed, int steps) {
   model_end();
 }
 
-// One seed that stays, and one that is new each time.
+// A fixed seed, and one that each run chooses.
 static void test_random_calls(void **state) {
   (void)state;
   const char *given = getenv("BRIM_TEST_SEED");

@@ -1,5 +1,5 @@
-// Moving stores between places and kinds: every row arrives, the old place points to the new one, and
-// an interrupted move can be repeated.
+// Moving stores between places and kinds: every row arrives, the old place points to the new one, and an interrupted
+// move can be repeated.
 #include "lab_test.h"
 
 #include <math.h>
@@ -16,7 +16,7 @@ static int setup(void **state) {
   return 0;
 }
 
-// Places of the kinds that a test wants; the program's own kind is on one side at least.
+// Places of the kinds that a test needs; at least one has the program's own kind.
 static void to_sqlite(lab_place *p, int n) {
   snprintf(p->place, sizeof p->place, "stores/moved%d", n);
   snprintf(p->schema, sizeof p->schema, "brim");
@@ -44,7 +44,7 @@ static void fill(brim_store *store) {
   lab_run(store, 3);
 }
 
-// Every table as text, the times of leases apart: they start again.
+// Every table as text, except for the times of leases, which start again.
 static void dump(brim_store *store, brim_str *out) {
   for (int t = 0; t < BRIM_STORE_TABLES; t++) {
     const brim_store_table *table = &brim_store_tables[t];
@@ -102,7 +102,7 @@ static void move_and_compare(void) {
   brim_str_init(&after);
   dump(a, &before);
   assert_true(before.len > 10000);
-  // Not while an attempt runs.
+  // A move is refused while an attempt runs.
   assert_status(brim_store_move(a, b), BRIM_ESTATE);
   lab_clock_ms += LAB_LEASE_MS;
   assert_ok(brim_store_move(a, b));
@@ -110,7 +110,7 @@ static void move_and_compare(void) {
   assert_string_equal(before.data, after.data);
   lab_check(b);
 
-  // The running attempt continues where its store is now.
+  // The running attempt continues in the store's new place.
   assert_int_equal(lab_state(b, 3), BRIM_EXP_RUNNING);
   brim_store_ref ref = {.attempt = 1, .fence = 1};
   lab_id(3, ref.exp);
@@ -119,7 +119,7 @@ static void move_and_compare(void) {
   lab_run(b, 500);
   lab_check(b);
 
-  // The old place takes no work and says where to go, open or not.
+  // The old place accepts no work and names the new one, whether it is open or not.
   brim_store_claimed c;
   brim_store_request r = {.worker = "w2", .claim_id = "x", .free_gpus = 8, .free_bytes = -1};
   assert_status(brim_store_claim(a, &r, &c), BRIM_ESTATE);
@@ -159,12 +159,12 @@ static void test_move_refuses_a_used_place(void **state) {
   brim_store_counts counts;
   assert_ok(brim_store_count(b, NULL, &counts));
   assert_int_equal(counts.total, 1);
-  lab_run(a, 1);  // still the right one
+  lab_run(a, 1);  // it is still the right store
   brim_store_close(a);
   brim_store_close(b);
 }
 
-// The copy arrived, and the process died before the old store was marked.
+// The copy is complete, but the process died before it marked the old store.
 static void test_interrupted_move_is_repeated(void **state) {
   (void)state;
   brim_store *a = lab_open(&from), *b = lab_open(&to);

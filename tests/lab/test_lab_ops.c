@@ -1,9 +1,9 @@
-// The dispatcher alone: what it answers, in pieces of any size, and when memory runs out.
+// The dispatcher alone: its replies, in pieces of any size, and out of memory.
 #include "store_test.h"
 
 #include "lab/wire/lab_wire_int.h"
 
-// The whole reply, made in pieces of about `enough` bytes.
+// The complete reply, made in pieces of about `enough` bytes.
 static brim_status ask(const char *request, size_t enough, brim_str *out) {
   const brim_lab_ops ops = {.store = store, .version = "v"};
   brim_lab_answer *answer = NULL;
@@ -14,7 +14,7 @@ static brim_status ask(const char *request, size_t enough, brim_str *out) {
   for (int i = 0; !status && !done; i++) {
     size_t before = out->len;
     status = brim_lab_answer_more(answer, enough, out, &done);
-    // Whole lines, and something each time.
+    // Each piece has whole lines, and at least one.
     if (!status) assert_true(out->len > before || done);
     if (!status && out->len) assert_int_equal(out->data[out->len - 1], '\n');
     assert_true(i < 1000000);
@@ -80,7 +80,7 @@ static void test_the_form_of_replies(void **state) {
   brim_str_deinit(&out);
 }
 
-// Every row names fields that exist, and what it writes reads back.
+// Every row of the table names existing fields, and its output reads back.
 static void test_every_row(void **state) {
   (void)state;
   static const char id[] = "00000000000000000000000000000001";
@@ -130,7 +130,7 @@ static void test_every_row(void **state) {
   }
 }
 
-// Fields of another type are refused, whatever they are.
+// Fields of another type are refused, whatever the field.
 static void test_wrong_types(void **state) {
   (void)state;
   static const char *const ops[] = {"start",  "beat", "metrics",  "log",        "checkpoint",
@@ -173,7 +173,7 @@ static void test_no_store(void **state) {
   brim_str_deinit(&out);
 }
 
-// Texts and numbers that JSON has no form for.
+// Texts and numbers that JSON cannot represent.
 static void test_values_on_the_wire(void **state) {
   (void)state;
   static const double numbers[] = {0.1, -0.0, 5e-324, 1.7976931348623157e308, 1.0 / 3.0, 1e15, 3};
@@ -213,7 +213,7 @@ static void test_values_on_the_wire(void **state) {
   "{\"id\":1,\"op\":\"submit\",\"grid\":{\"id\":\"h\"},\"points\":[{\"id\":" \
   "\"000000000000000000000000000000ff\",\"config\":\"{}\"}]}"
 
-// Every allocation fails once: the reply says so or is not made, and what follows is right.
+// Each allocation fails once: the reply reports it or is not made, and later replies are right.
 static void test_memory_runs_out(void **state) {
   (void)state;
   static const char *const requests[] = {

@@ -1,4 +1,4 @@
-// The dashboard's page, script and style sheet as a browser gets them: headers, what is kept, no way out.
+// The dashboard's page, script and style sheet as a browser gets them: headers, caching, and no path out of its folder.
 #include "lab_test.h"
 
 #include <arpa/inet.h>
@@ -16,7 +16,7 @@ static int setup(void **state) {
   (void)state;
   lab_new_place(&place);
   store = lab_open(&place);
-  // A token in the store: everything but the page needs it.
+  // With a token in the store, every request except for the page needs one.
   char secret[BRIM_TOKEN], sha256[65];
   assert_ok(brim_token_make(secret));
   brim_token_hash(secret, sha256);
@@ -38,7 +38,7 @@ static int teardown(void **state) {
   return 0;
 }
 
-// Sends a request as it stands and returns the status; the head and the body are in `reply`.
+// Sends a request unchanged and returns the status; `reply` has head and body.
 static int ask(const char *method, const char *path, const char *headers) {
   char text[1024], block[4096];
   struct sockaddr_in to = {.sin_family = AF_INET,
@@ -66,7 +66,7 @@ static void head_has(const char *line) {
 }
 static const char *body(void) { return strstr(reply.data, "\r\n\r\n") + 4; }
 
-// The path in the page that ends so.
+// Finds the path in the page that ends with this.
 static void path_of(const char *ending, char out[128]) {
   for (const char *at = body(); (at = strstr(at, "\"/assets/")); at++) {
     int n = (int)strcspn(at + 1, "\"");
@@ -99,7 +99,7 @@ static void test_page(void **state) {
   head_has("Content-Type: text/html; charset=utf-8");
   head_has("Cache-Control: no-cache");
   assert_true(has("<!DOCTYPE html>"));
-  // the policy would refuse them
+  // the content policy would refuse inline scripts
   assert_false(has("<style") || has("<script>") || has("onload="));
   tag_of(tag);
   assert_int_equal(ask("GET", "/", tag), 304);
@@ -130,7 +130,7 @@ static void check_asset(const char *path, const char *type) {
   assert_true(reply.len < size);
   assert_memory_equal(body(), "\x1f\x8b", 2);
   tag_of(tag);
-  assert_string_not_equal(tag, plain);  // other bytes, another tag
+  assert_string_not_equal(tag, plain);  // other bytes have another tag
   char both[200];
   snprintf(both, sizeof both, "Accept-Encoding: gzip\r\n%s", tag);
   assert_int_equal(ask("GET", path, both), 304);
@@ -144,7 +144,7 @@ static void test_assets(void **state) {
   path_of(".css", css);
   check_asset(js, "Content-Type: text/javascript; charset=utf-8");
   assert_int_equal(ask("GET", js, ""), 200);
-  assert_true(has("Permission is hereby granted"));  // the licence of uPlot goes with it
+  assert_true(has("Permission is hereby granted"));  // uPlot's licence is in the file
   check_asset(css, "Content-Type: text/css; charset=utf-8");
 }
 

@@ -1,6 +1,6 @@
-// Forecasts of a grid: one question per cost and device, children that crash, hang, talk nonsense or are
-// not there, and times of runs that a store knows. The program is its own planning child: called with
-// a word, it answers questions in that way.
+// Forecasts of a grid: one question for each cost and device, children that crash, hang, answer nonsense or are
+// missing, and times of earlier runs from a store. The program is its own planning child: an argument makes it answer
+// questions in that way.
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@ static const brim_workload_table *(*const workload_list)(size_t)
 
 //---------------------------------- the child ----------------------------------
 
-// Plans by the batch size of the config: 1 MB a sample.
+// Memory by the batch size of the config: 1 MB a sample.
 static void reply(const json_t *question) {
   const char *config = json_string_value(json_object_get(question, "config"));
   const char *at = strstr(config, "data.batch_size: ");
@@ -119,7 +119,7 @@ static void one_question_per_cost_and_device(void **state) {
     options.ctx = &seen;
     brim_lab_forecast f;
     assert_ok(brim_lab_forecast_make(&grid, devices, 2, &options, &f));
-    assert_int_equal(f.costs, 5);  // learning rates and seeds cost the same
+    assert_int_equal(f.costs, 5);  // learning rates and seeds do not change the cost
     assert_int_equal(f.points, 30);
     assert_int_equal(seen, 10);
     for (size_t i = 0; i < 30; i++) {
@@ -155,7 +155,7 @@ static void measured_steps_give_a_time(void **state) {
   brim_lab_grid_free(&grid);
 }
 
-// CUDA shows a process one slice of a GPU: each has a child of its own.
+// CUDA shows a process only one slice of a GPU, so each slice has its own child.
 static void slices_have_children_of_their_own(void **state) {
   (void)state;
   static const char *const slices[] = {"cuda:0", "MIG-11111111-2222-3333-4444-555555555555",
@@ -170,7 +170,7 @@ static void slices_have_children_of_their_own(void **state) {
     for (size_t d = 0; d < 3; d++) {
       const brim_lab_plan *plan = &f.plans[cost * 3 + d];
       assert_string_equal(plan->device, slices[d]);
-      if (cost == 2) continue;  // it crashes
+      if (cost == 2) continue;  // this one crashes
       assert_string_equal(plan->name, d == 0 ? "pretend" : slices[d]);
       assert_true(plan->planned_device > 0);
     }

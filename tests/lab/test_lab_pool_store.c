@@ -28,7 +28,7 @@ static read_back *curve(const char *exp, const char *key, int64_t first, int64_t
 
 static double wave(int64_t step) { return sin((double)step * 0.01) + (double)(step % 7); }
 
-// The same by the values themselves.
+// The same, computed from the values themselves.
 static void check(const read_back *r, int64_t first, int64_t last, int64_t every) {
   int64_t covered = first - first % every;
   if (covered < first) covered += every;
@@ -71,13 +71,13 @@ static void test_curves(void **state) {
   read_back *r = curve(ref.exp, "dense", 0, 0, 10000);  // 32 rows for each point: the values
   assert_int_equal(r->count, 10000);
   check(r, 0, 19999, 1);
-  r = curve(ref.exp, "dense", 0, 0, 100);  // from the first level, merged
+  r = curve(ref.exp, "dense", 0, 0, 100);  // the first level, merged
   assert_true(r->count <= 100 && r->count > 50);
   check(r, 0, 19999, 1);
   r = curve(ref.exp, "dense", 0, 0, 5);
   assert_true(r->count <= 5 && r->count > 0);
   check(r, 0, 19999, 1);
-  r = curve(ref.exp, "dense", 6400, 12799, 100);  // a part of it, as when zooming in
+  r = curve(ref.exp, "dense", 6400, 12799, 100);  // a part of it, as for zooming in
   assert_true(r->count <= 100 && r->count > 50);
   check(r, 6400, 12799, 1);
   r = curve(ref.exp, "sparse", 0, 0, 1000);
@@ -91,7 +91,7 @@ static void test_curves(void **state) {
   }
 }
 
-// The least and the greatest of many values, wherever they lie, and the first step of equal ones.
+// The smallest and the largest of many values, wherever they are, and the first step of equal ones.
 static void test_best(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 1);
@@ -115,8 +115,7 @@ static void test_best(void **state) {
   assert_true(isnan(best.value) && best.step == -1);
 }
 
-// A value that takes the place of another takes its place in the bounds too, and what is no number is
-// counted apart.
+// A value that replaces another replaces it in the bounds too, and NaN is counted separately.
 static void test_replaced_values(void **state) {
   (void)state;
   lab_submit(store, "g", 1, 1);
@@ -232,7 +231,7 @@ static void test_tokens(void **state) {
   assert_ok(brim_store_events(store, 0, 0, last_event, event));
   assert_string_equal(event, "token rotated kim by kim");
   lab.sha256 = SHA2;
-  assert_ok(brim_store_token_add(store, &lab));  // the name is free again
+  assert_ok(brim_store_token_add(store, &lab));  // the name can be used again
   has_tokens("kim admin 7;lab worker f;");
   lab.sha256 = "secret";
   assert_status(brim_store_token_add(store, &lab), BRIM_EINVAL);

@@ -1,4 +1,4 @@
-// Tokens that change while a server runs, and what it tells monitors.
+// Tokens that change while a server runs, and its figures for monitors.
 #include "pool_test.h"
 
 static void test_tokens_change_while_it_serves(void **state) {
@@ -6,7 +6,7 @@ static void test_tokens_change_while_it_serves(void **state) {
   char admin[BRIM_TOKEN], bob[BRIM_TOKEN];
   assert_int_equal(post("/v1/tokens", "{\"id\": \"ann\", \"role\": \"admin\"}"), 200);
   snprintf(admin, sizeof admin, "%s", text_of("token"));
-  assert_int_equal(get("/v1/counts"), 401);  // from now on everybody needs one
+  assert_int_equal(get("/v1/counts"), 401);  // from now on every caller needs one
   assert_int_equal(as(admin, "POST", "/v1/tokens", "{\"id\": \"bob\"}"), 200);
   assert_string_equal(text_of("role"), "read");
   snprintf(bob, sizeof bob, "%s", text_of("token"));
@@ -43,7 +43,7 @@ static void reopen(void) {
   assert_ok(brim_lab_pool_open(&(brim_lab_pool_options){.store = store, .version = "9.9"}, &pool));
 }
 
-// The last token that ends leaves a server without callers, not one without a door: also after a restart.
+// When the last token ends, a server has no callers, but it does not become open: not even after a restart.
 static void test_ended_tokens_keep_it_closed(void **state) {
   (void)state;
   char admin[BRIM_TOKEN];
@@ -60,7 +60,7 @@ static void test_ended_tokens_keep_it_closed(void **state) {
   }
 }
 
-// A role of a newer version is no reason to let everybody in.
+// A role of a newer version does not open the server.
 static void test_unknown_roles_keep_it_closed(void **state) {
   (void)state;
   char king[BRIM_TOKEN];
@@ -73,7 +73,7 @@ static void test_unknown_roles_keep_it_closed(void **state) {
   assert_int_equal(get("/v1/counts"), 401);
 }
 
-// A page that began with a token is out when the token is replaced.
+// A page's session ends when its token is replaced.
 static void test_sessions_end_with_their_token(void **state) {
   (void)state;
   char token[BRIM_TOKEN], body[128], cookie[256];
@@ -126,12 +126,12 @@ static void test_metrics(void **state) {
   has_line("\nbrim_listeners 0\n");
   has_line("\nbrim_store_bytes ");
   assert_null(strstr(answer.body.data, "brim_store_bytes 0\n"));
-  assert_null(strstr(answer.body.data, "brim_gpu_power_watts{"));  // unknown
+  assert_null(strstr(answer.body.data, "brim_gpu_power_watts{"));  // unknown, so it has no line
   add_token("kim", "read", token);
   assert_ok(brim_lab_pool_tend(pool));
   assert_int_equal(get_text(NULL, "/metrics"), 401);
   assert_int_equal(get_text(token, "/metrics"), 200);
-  assert_int_equal(get("/healthz"), 200);  // without a token
+  assert_int_equal(get("/healthz"), 200);  // needs no token
   assert_true(json_is_true(json_object_get(reply, "ok")));
   assert_int_equal(post("/healthz", "{}"), 401);
 }

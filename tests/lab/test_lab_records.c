@@ -1,4 +1,4 @@
-// Experiments of a store, and of the file that it is exported to, become the same records.
+// Experiments of a store, and of a file that it was exported to, give the same records.
 #include <math.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -36,7 +36,7 @@ static const brim_lab_set *read_place(const char *where, brim_lab_reader **reade
   return set;
 }
 
-// Two learning rates x two seeds; the last fails.
+// Two learning rates x two seeds; the last one fails.
 static void fill(brim_store *store) {
   brim_store_point points[4];
   char ids[4][BRIM_EXP_ID], labels[4][64], configs[4][160];
@@ -121,7 +121,7 @@ static void test_store_and_export(void **state) {
   brim_str_deinit(&text);
 }
 
-// A sweep has the store open: its socket answers.
+// A sweep has the store open, so its socket answers.
 static void test_while_a_sweep_runs(void **state) {
   (void)state;
   brim_store *store = lab_open(&place);
@@ -163,7 +163,7 @@ static void test_places_without_experiments(void **state) {
   assert_int_equal(brim_lab_kind_of("not there"), BRIM_LAB_KIND_NONE);
   assert_int_equal(brim_lab_kind_of("postgres://h/d"), BRIM_LAB_KIND_STORE);
   if (access("pipe", F_OK) != 0) assert_int_equal(mkfifo("pipe", 0600), 0);
-  assert_int_equal(brim_lab_kind_of("pipe"), BRIM_LAB_KIND_NONE);  // and does not wait for it
+  assert_int_equal(brim_lab_kind_of("pipe"), BRIM_LAB_KIND_NONE);  // and does not block on a pipe
   assert_ok(brim_lab_reader_create(NULL, &reader));
   assert_status(brim_lab_records_read("empty", reader, NULL), BRIM_ENOENT);
   brim_lab_reader_destroy(reader);

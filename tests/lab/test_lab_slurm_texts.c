@@ -26,7 +26,7 @@ static void test_rows(void **state) {
   assert_int_equal(seen.last.index, 3);
   assert_string_equal(seen.last.reason, "a|b");
   seen = (rows_seen){0};
-  // no array; cut; no number; no state; too few fields
+  // not an array; truncated; not a number; no state; too few fields
   assert_int_equal(
       brim_slurm_rows("12|N/A|RUNNING|n1|name|\n12|3|RUNNING|n1|na", false, on_row, &seen), 1);
   assert_int_equal(brim_slurm_rows("x|3|RUNNING|n|n|\n1|-3|RUNNING|n|n|\n1|3|GOING|n|n|\n1|3\n",
@@ -115,7 +115,7 @@ static void test_broken_files(void **state) {
     assert_ok(brim_fs_write("broken/slurm/brim-a.json", texts[i], strlen(texts[i])));
     assert_status(brim_slurm_array_read("broken", "brim-a", &array), BRIM_EPARSE);
   }
-  // scancel --name takes a list, and every job of such a name
+  // scancel --name takes a list of names, and ends every job with one of them
   static const char *const names[] = {"train", "brim-a,train", "brim-a b", "brim-a*", "a-brim-"};
   char path[64], text[160];
   for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {

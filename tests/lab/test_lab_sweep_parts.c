@@ -1,5 +1,5 @@
-// Parts of a sweep: readings of its GPUs for its view, over a machine by script and a clock that the test
-// moves; texts that are cut.
+// Parts of a sweep: readings of its GPUs for its view, over a scripted machine and a clock that the test moves; texts
+// that are cut.
 #include <math.h>
 
 #include "lab/sweep/lab_sweep_int.h"
@@ -54,7 +54,7 @@ static void test_readings(void **state) {
   (void)state;
   assert_true(isnan(fill(0).gpu_percent));
   pass(0);
-  assert_true(isnan(fill(0).gpu_percent));  // of no time at all
+  assert_true(isnan(fill(0).gpu_percent));  // an interval of no length
   look();
   pass(1000);
   const brim_sweep_gpu first = fill(0);
@@ -65,7 +65,7 @@ static void test_readings(void **state) {
   assert_true(isnan(first.steps_per_s));
 }
 
-// Every second while a view is looked at, else every ten.
+// Every second while someone watches a view, otherwise every ten.
 static void test_how_often(void **state) {
   (void)state;
   pass(0);
@@ -76,7 +76,7 @@ static void test_how_often(void **state) {
   assert_true(fill(0).gpu_percent == 97);
   pass(100);
   assert_true(fill(0).gpu_percent < 97);
-  pass(6000);  // the first reading after the last look
+  pass(6000);  // the first reading after the last request for a view
   fake.gpu[0].percent = 50;
   pass(3900);
   assert_true(fill(0).gpu_percent == 10);
@@ -91,7 +91,7 @@ static void test_a_gpu_that_does_not_tell(void **state) {
   look();
   pass(1000);
   assert_true(isnan(fill(0).gpu_percent) && isnan(fill(0).power_w) && isnan(fill(0).temperature_c));
-  assert_true(fill(1).gpu_percent == 0);  // the other does
+  assert_true(fill(1).gpu_percent == 0);  // the other GPU has
   fake.gpu[1].usage_code = BRIM_NVML_GPU_IS_LOST;
   pass(1000);
   assert_true(isnan(fill(1).gpu_percent));
@@ -143,7 +143,7 @@ static void test_texts_are_cut_behind_a_word(void **state) {
   assert_string_equal(out, "");
 }
 
-// Two folders of a machine have two names, however long its own is; and so have two tokens.
+// Two folders of a machine give two different worker names, however long the host's name is; so do two tokens.
 static void test_names_of_workers(void **state) {
   (void)state;
   static const char host[] = "ip-172-31-200-114.eu-central-1.compute.internal";

@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/lab/with_postgres where there is no server: it skips, and fails where a server is asked for.
+# tests/lab/with_postgres without a server: it skips, and fails if the environment requires a server.
 set -u
 tool=$(cd "$(dirname "$0")" && pwd)/with_postgres
 fail() {

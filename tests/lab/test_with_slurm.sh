@@ -1,5 +1,5 @@
 #!/bin/sh
-# tests/lab/with_slurm where there is no Slurm: it skips, and fails where Slurm is asked for.
+# tests/lab/with_slurm without Slurm: it skips, and fails if the environment requires Slurm.
 set -u
 tool=$(cd "$(dirname "$0")" && pwd)/with_slurm
 fail() {

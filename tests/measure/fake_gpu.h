@@ -1,6 +1,5 @@
-// A GPU made of ref's loops and numbers: it counts what is allocated on it, refuses above a limit,
-// loads modules when something is copied to it, and shares its memory with others; and an NVML that
-// tells about it. One per test program.
+// A GPU made of ref's loops and numbers: it counts its allocations, refuses above a limit, loads modules at the first
+// copy, and shares its memory with other processes; and an NVML that reports it. One per test program.
 #ifndef BRIM_TESTS_MEASURE_FAKE_GPU_H_
 #define BRIM_TESTS_MEASURE_FAKE_GPU_H_
 
@@ -16,11 +15,11 @@
 
 static struct {
   uint64_t total, others;
-  uint64_t context, modules;  // overhead now: since opening, since the first copy
-  uint64_t modules_at_copy;   // what `modules` becomes
+  uint64_t context, modules;  // overhead now: since opening, and since the first copy
+  uint64_t modules_at_copy;   // `modules` after the first copy
   uint64_t allocated;         // device buffers
-  uint64_t others_at_alloc;   // what `others` becomes at the next allocation; 0 = stays
-  bool lists_nothing, half;   // NVML gives no processes; f16 is refused
+  uint64_t others_at_alloc;   // `others` after the next allocation; 0 = unchanged
+  bool lists_nothing, half;   // NVML lists no processes; f16 is refused
 } gpu;
 
 static inline uint64_t gpu_own(void) { return gpu.context + gpu.modules + gpu.allocated; }
@@ -70,7 +69,7 @@ static inline brim_status fake_validate(void *impl, const brim_op_call *call) {
   return brim_backend_ref()->ops[0].validate(impl, call);
 }
 
-// The device as brim_device_open would leave it.
+// The device in the state that brim_device_open leaves.
 static inline brim_device *fake_device_open(void) {
   static brim_op_row rows[BRIM_OP_COUNT];
   static brim_backend table;

@@ -10,7 +10,7 @@ static void test_turns_of_others(void **state) {
   double ms[400];
   for (size_t i = 0; i < 400; i++) ms[i] = 0.2;
   assert_true(brim_sharing_lost(ms, 400) < 1e-9);
-  // every tenth piece meets the end of a turn: the other process has 2 ms
+  // every tenth piece ends together with a turn: the other process has 2 ms
   for (size_t i = 0; i < 400; i += 10) ms[i] = 2.2;
   assert_true(fabs(brim_sharing_lost(ms, 400) - 0.5) < 1e-9);
   assert_true(isnan(brim_sharing_lost(ms, 0)));
@@ -47,7 +47,7 @@ static void test_checkpoints(void **state) {
     assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, (size_t)saves));
     assert_ok(fixture_configure(&f));
     assert_ok(brim_checkpoint_measure(f.work, f.config, f.device, NULL, &r));
-    assert_true(isnan(r.checkpoint_ms));  // nowhere to write one
+    assert_true(isnan(r.checkpoint_ms));  // no folder to write one to
     assert_ok(brim_checkpoint_measure(f.work, f.config, f.device, "beside", &r));
     assert_int_equal(files_in("beside"), 0);
     assert_true(saves ? r.checkpoint_ms >= 0 : isnan(r.checkpoint_ms));
@@ -60,7 +60,7 @@ static void test_checkpoints(void **state) {
   }
 }
 
-// A killed process left its files: they go. Files of others stay, also where they look alike.
+// Files of a killed process are removed. Other files stay, even with similar names.
 static void test_left_behind(void **state) {
   (void)state;
   fixture f;

@@ -1,5 +1,5 @@
-// Profiles on a real GPU: by CUPTI in recorded steps and by events op by op. What is checked holds on
-// any GPU; how well the two agree is benchmarks/profile/agree.py's. Skipped without a GPU.
+// Profiles on a real GPU: by CUPTI in recorded steps and by events op by op. The checks hold on any GPU;
+// benchmarks/profile/agree.py measures how well the two agree. Skipped without a GPU.
 #include <math.h>
 
 #include "measure/measure.h"
@@ -75,12 +75,12 @@ static void test_by_cupti(void **state) {
     }
     assert_ok(status);
     assert_string_equal(p.source, "cupti");
-    assert_string_equal(p.note, "");  // every kernel was found
+    assert_string_equal(p.note, "");  // every kernel was matched
     check(&p);
     double sum = p.sum_ms[BRIM_PROFILE_OPS];
     assert_true(fabs(sum - p.sum_ms[BRIM_PROFILE_KERNELS]) <= 1e-6 * sum);
     assert_true(p.has_gaps && p.gap_ms >= 0);
-    // Batches that were prefetched before the window are not copied in it: with 2 workers, 4 of 10.
+    // Batches prefetched before the window are not copied in it: with 2 workers, 4 of 10.
     assert_true(p.h2d_bytes >= 0.5 * 256 * 32 * 8);
     assert_true(count_kind(&p, BRIM_PROFILE_KERNELS, "kernel") >= 4);
     assert_true(has(&p, BRIM_PROFILE_PHASES, "backward"));

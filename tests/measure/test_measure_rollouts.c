@@ -1,6 +1,5 @@
-// Trials of mappo on a device that passes for a GPU: what its phases take where environments run beside it
-// and where they run on it, what it computes in each, and what moving them would take. Nothing of it changes
-// what is learned.
+// Trials of mappo on a fake GPU: the times of its phases with environments beside it and on it, the computations in
+// each, and the predicted times of a move. Measuring does not change the training.
 #include <math.h>
 
 #include "measure/measure.h"
@@ -27,7 +26,7 @@ typedef struct job {
   brim_work *work;
 } job;
 
-// Fused kernels take environments that an actor sees little of.
+// Fused kernels take only environments with small observations.
 static void open_job(job *j, const char *collect_on, bool fused) {
   char text[64];
   snprintf(text, sizeof text, "mappo.collect_on=%s", collect_on);
@@ -82,7 +81,7 @@ static void measure(const char *collect_on, bool fused, brim_result *r) {
   assert_true(fabs(sum - r->total_ms.mean) <= 1e-6 * r->total_ms.mean);
 }
 
-// The actor's outputs and the update are the GPU's, the rest is the host's.
+// The GPU computes the actor's outputs and the update, the host the rest.
 static void test_beside_a_gpu(void **state) {
   (void)state;
   brim_result r;
@@ -96,11 +95,11 @@ static void test_beside_a_gpu(void **state) {
   assert_false(r.phase_used[BRIM_PHASE_COMPUTE]);
   assert_true(r.phase_busy_ms[BRIM_PHASE_ENV] == 0 && r.phase_busy_ms[BRIM_PHASE_H2D] == 0);
   assert_true(r.phase_busy_ms[BRIM_PHASE_ACT] > 0 && r.phase_busy_ms[BRIM_PHASE_UPDATE] > 0);
-  // there, copies go
+  // on the GPU there are no copies
   assert_true(r.phase_moved_ms[BRIM_PHASE_ENV] > 0 && r.phase_moved_ms[BRIM_PHASE_ACT] > 0);
   assert_true(r.phase_moved_ms[BRIM_PHASE_H2D] == 0);
   assert_true(isnan(r.phase_moved_ms[BRIM_PHASE_UPDATE]));
-  // a record keeps both
+  // a record has both
   json_t *json = NULL;
   brim_result again;
   assert_ok(brim_result_to_json(&r, &json));
@@ -117,7 +116,7 @@ static void test_beside_a_gpu(void **state) {
   brim_result_deinit(&r);
 }
 
-// One launch for the whole rollout: environment and actor are told apart, and nothing is copied.
+// One launch for the whole rollout: environment and actor have separate times, and nothing is copied.
 static void measure_on_gpu(bool fused) {
   brim_result r;
   measure("gpu", fused, &r);
@@ -138,7 +137,7 @@ static void test_on_a_gpu(void **state) {
   measure_on_gpu(true);
 }
 
-// Pieces of a rollout are timed before the first one, whose states memory does not have yet.
+// Pieces of a rollout are timed before the first rollout, when its memory has no states yet.
 static void test_pieces_begin_with_states(void **state) {
   (void)state;
   static const char *const places[] = {"cpu", "gpu"};
@@ -180,13 +179,13 @@ static void train(const training *t) {
   run_job(&j, 4, t->measured ? &timer.spans : NULL);
   brim_work_metrics m;
   assert_ok(j.work->table->metrics(j.work->state, true, &m));
-  // 4 environments, 200 steps each, episodes of at most 20 of a drone
+  // 4 environments, 200 steps each, episodes of at most 20 for each of them
   assert_true(metric_value(m.set, m.values, "episodes") >= (t->fused ? 4 : 40));
   save(&j, t->path);
   close_job(&j);
 }
 
-// Measured or not, beside the GPU or on it: the same weights. Fused or not: measured or not.
+// Measuring changes no weight, with environments beside the GPU or on it. The same holds for fused kernels.
 static void test_measuring_changes_nothing(void **state) {
   (void)state;
   static const training runs[] = {{"cpu", "a.safetensors", false, false, false},

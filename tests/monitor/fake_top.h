@@ -21,9 +21,9 @@ typedef struct fake_top_gpu {
   char uuid[64];
   bool lost;
   bool slice;
-  unsigned instance;  // of a slice
-  unsigned mig;       // mode
-  unsigned slices;    // fake_top.slice
+  unsigned instance;  // id of a slice
+  unsigned mig;       // MIG mode
+  unsigned slices;    // number of fake_top.slice
   unsigned gpu, memory, encoder, decoder, jpeg, ofa, power_mw, limit_mw, temperature, state;
   unsigned clock[4], pcie_generation, pcie_width, replays, persistence, compute_mode;
   unsigned remapped[4], retired[2];
@@ -48,9 +48,9 @@ static struct {
   unsigned count;
   fake_top_gpu gpu[FAKE_TOP_GPUS], slice[FAKE_TOP_SLICES];
   int init_code;
-  size_t fail_at;  // this member of the table answers fail_code; 0 = none
+  size_t fail_at;  // this member of the table returns fail_code; 0 = none
   int fail_code;
-  bool fail_all;  // every one of a GPU's does
+  bool fail_all;  // every call about a GPU does
   int calls[sizeof(brim_nvml_api) / sizeof(void *)];
   brim_nvml_event events[100];
   int event_count, event_next, sets, registered;
@@ -131,7 +131,7 @@ static inline int fake_top_alive(void) {
 
 static inline int64_t fake_top_now(void) { return fake_top.now_ns; }
 
-// The answer of a call about a GPU.
+// The status of a call about a GPU.
 static inline int fake_top_enter(const void *device, size_t member) {
   const fake_top_gpu *g = (const fake_top_gpu *)device;
   fake_top.calls[member / sizeof(void *)]++;
@@ -420,7 +420,7 @@ static inline int fake_top_gpm_sample(void *device, void *sample) {
 }
 static inline int fake_top_gpm_mig_sample(void *device, unsigned instance, void *sample) {
   fake_top_sample *to = (fake_top_sample *)sample;
-  assert_false(((fake_top_gpu *)device)->slice);  // the whole GPU is asked
+  assert_false(((fake_top_gpu *)device)->slice);  // only the whole GPU can be asked
   int code = fake_top_enter(device, FAKE_TOP_AT(gpm_mig_sample));
   if (!code) *to = (fake_top_sample){true, true, device, instance, fake_top.now_ns};
   return code;

@@ -50,7 +50,7 @@ static void test_info_arm(void **state) {
   assert_true(info.memory_limit_bytes == 1048576);
 }
 
-// Without any file everything is unknown, not zero.
+// Without files everything is unknown, not zero.
 static void test_unknown(void **state) {
   (void)state;
   brim_host_info info;
@@ -62,7 +62,7 @@ static void test_unknown(void **state) {
   brim_host_sample s;
   assert_ok(brim_host_read_sample(&p, &s));
   for (int i = 0; i < BRIM_HOST_METRIC_COUNT; i++) {
-    if (i == BRIM_HOST_PROCESS_CPU_S) continue;  // from the kernel itself, not from a file
+    if (i == BRIM_HOST_PROCESS_CPU_S) continue;  // read by a system call, not from a file
     assert_true(isnan(s.value[i]));
   }
 }
@@ -94,7 +94,7 @@ static void test_sample(void **state) {
   assert_true(s.value[BRIM_HOST_CPU_FREQUENCY] == 2.5e9);
   assert_true(s.value[BRIM_HOST_CPU_MAX_FREQUENCY] == 3.5e9);
   assert_true(s.value[BRIM_HOST_CPU_THROTTLE_COUNT] == 8);
-  // garbage in the files is unknown too
+  // values from garbage in the files are unknown too
   write_file("m5/proc/stat", "cpu  a b c\n");
   write_file("m5/proc/self/status", "VmRSS:\tmuch kB\n");
   p = brim_host_provider_system("m5");
@@ -127,7 +127,7 @@ static void test_usage(void **state) {
   b.value[BRIM_HOST_PROCESS_CPU_S] += 2;  // the kernel's ticks lag behind the process's own clock
   assert_true(brim_host_usage_between(&a, &b).others_cpu_percent == 0);
   assert_true(isnan(u.throttle_events));
-  // two CPUs of eight: the share of others on those two
+  // two CPUs of eight: the other programs' share of those two
   b.value[BRIM_HOST_PROCESS_CPU_S] -= 2;
   a.value[BRIM_HOST_ALLOWED_BUSY_S] = a.value[BRIM_HOST_ALLOWED_TOTAL_S] = 0;
   b.value[BRIM_HOST_ALLOWED_BUSY_S] = b.value[BRIM_HOST_ALLOWED_TOTAL_S] = 4;
@@ -150,13 +150,13 @@ static void test_here(void **state) {
   assert_true(s.value[BRIM_HOST_PROCESS_RSS] > 4096);
   assert_true(s.value[BRIM_HOST_PROCESS_PEAK_RSS] >= s.value[BRIM_HOST_PROCESS_RSS] / 2);
   assert_true(s.value[BRIM_HOST_SYSTEM_TOTAL_S] > 0);
-  // of the CPUs that this process may use; the kernel counts each on its own
+  // only the CPUs that this process may use; the kernel counts each separately
   assert_true(s.value[BRIM_HOST_ALLOWED_TOTAL_S] > 0);
   assert_true(s.value[BRIM_HOST_ALLOWED_TOTAL_S] <= 1.01 * s.value[BRIM_HOST_SYSTEM_TOTAL_S] + 1);
   assert_true(s.value[BRIM_HOST_PROCESS_CPU_S] >= 0);
 }
 
-// The peak forgets memory that was freed.
+// The peak is of the interval: it does not include memory that was freed before.
 static void test_forget_peak(void **state) {
   (void)state;
   enum { HELD = 64 << 20 };

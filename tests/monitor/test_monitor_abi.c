@@ -1,4 +1,4 @@
-// brim's copy of NVML's ABI against nvml.h, where that is installed: layouts, ids, bits and versions, at compile time.
+// brim's copy of NVML's ABI against nvml.h, if that is installed: layouts, ids, bits and versions, at compile time.
 #include "monitor/monitor_nvml_abi.h"
 #include "test.h"
 

@@ -1,14 +1,14 @@
-// A source that is read in a thread: what a slow one keeps waiting, failures, and the end while it reads.
+// A source that is read in a thread: a slow one delays nothing else; failures, and an end while it reads.
 #include <poll.h>
 #include <semaphore.h>
 
 #include "monitor/monitor.h"
 #include "test.h"
 
-// Opening and reading wait until they are let go.
+// Opening and reading block until the test releases them.
 typedef struct gate {
-  sem_t open, read, closed;  // posted by the test, the test and the source
-  sem_t began;               // a reading
+  sem_t open, read, closed;  // posted by the test; by the test and the source
+  sem_t began;               // a reading has begun
   brim_status opens, reads;
   int readings;
 } gate;
@@ -54,7 +54,7 @@ static brim_top_reader *start(gate *g) {
   return reader;
 }
 
-// Until something has ended.
+// Waits until a reading has ended.
 static brim_top_reader_state await(brim_top_reader *reader) {
   struct pollfd done = {.fd = brim_top_reader_fd(reader), .events = POLLIN};
   assert_int_equal(poll(&done, 1, 60000), 1);
@@ -68,14 +68,14 @@ static void test_nothing_waits_for_a_reading(void **state) {
   brim_top_view_init(&view);
   brim_top_reader *reader = start(&g);
   assert_int_equal(brim_top_reader_look(reader), BRIM_TOP_READER_OPENING);
-  brim_top_reader_ask(reader, 1);  // too early: nothing
+  brim_top_reader_ask(reader, 1);  // too early, so it does nothing
   assert_true(brim_top_reader_busy_s(reader) >= 0);
   assert_status(brim_top_reader_take(reader, &view), BRIM_ESTATE);
   sem_post(&g.open);
   assert_int_equal(await(reader), BRIM_TOP_READER_IDLE);
   for (int i = 1; i <= 3; i++) {
     brim_top_reader_ask(reader, (unsigned)i);
-    brim_top_reader_ask(reader, 9);  // one is under way
+    brim_top_reader_ask(reader, 9);  // one is already under way
     assert_int_equal(brim_top_reader_look(reader), BRIM_TOP_READER_READING);
     assert_status(brim_top_reader_take(reader, &view), BRIM_ESTATE);
     sem_post(&g.read);
@@ -116,7 +116,7 @@ static void test_failures_are_handed_over(void **state) {
   brim_top_view_deinit(&view);
 }
 
-// A driver that does not answer keeps nothing waiting, opening or reading; the thread tidies up.
+// A driver that does not answer delays nothing, neither in opening nor in reading; the thread cleans up.
 static void test_it_ends_while_it_reads(void **state) {
   (void)state;
   gate g;

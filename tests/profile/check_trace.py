@@ -205,7 +205,7 @@ class Checker:
         kernels = sum(e["cat"] == "kernel" for s in self.slices.values() for e in s)
         if self.need_kernels and not kernels:
             self.say("there is no kernel")
-        # A call that launched work is in the trace, or no call is.
+        # Every call that launched work is in the trace, or none is.
         if of_calls and of_gpu - of_calls - {0}:
             self.say("work of a GPU whose call is not in the trace: %s" % sorted(of_gpu - of_calls)[:5])
 

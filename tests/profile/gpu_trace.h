@@ -9,7 +9,7 @@
 
 enum { WARM = 10, STEPS = 10, BATCH_BYTES = 256 * 32 * 8 };
 
-// 64 steps an epoch: no window reaches its end.
+// 64 steps an epoch: no window reaches the end.
 static const char gpu_yaml[] =
     "dataset: synthetic(shape=(32, 8), classes=4, samples=16384, noise=0.2)\n"
     "model: mlp(depth=3, hidden=128, dropout=0.1)\n"
@@ -31,7 +31,7 @@ static inline double ms_since(brim_time start) {
   return (double)brim_time_since_ns(start, brim_clock_now()) / 1e6;
 }
 
-// Closes the workload (which may be NULL) before skipping.
+// Closes the workload (which may be NULL), then skips.
 static inline void gpu_trace_open_or_skip(brim_gpu_trace **trace, fixture *f) {
   brim_time start = brim_clock_now();
   brim_status status = brim_gpu_trace_open(trace);
@@ -49,7 +49,7 @@ static inline void gpu_trace_end(brim_gpu_trace *trace) {
   print_message("detached in %.1f ms\n", ms_since(start));
 }
 
-// Steps until the device is done; microseconds for each.
+// Makes steps and waits for the device; returns microseconds per step.
 static inline double gpu_steps(fixture *f, int steps) {
   brim_step_info info;
   assert_ok(brim_device_sync(f->device));
@@ -61,18 +61,18 @@ static inline double gpu_steps(fixture *f, int steps) {
 
 static inline void gpu_check(const brim_gpu_trace_sum *s, int steps) {
   assert_int_equal(s->dropped, 0);
-  assert_true(s->kernels >= 5 * steps);  // layers forward and back, loss, optimiser
+  assert_true(s->kernels >= 5 * steps);  // layers forward and backward, loss, optimizer
   assert_true(s->kernel_ms > 0);
   assert_true(s->busy_ms >= s->kernel_ms);
   assert_true(s->busy_ms <= s->wall_ms);
-  // a batch for every step, sums for the metrics
+  // one batch for each step, and the sums of the metrics
   assert_true(s->h2d_bytes >= (uint64_t)steps * BATCH_BYTES);
   assert_true(s->d2h_bytes > 0);
   assert_true(s->copies > steps);
   assert_true(s->pageable_bytes <= s->h2d_bytes + s->d2h_bytes);
 }
 
-// Steps and a reading of the metrics; without a trace (NULL) the same, so that states agree.
+// Makes steps and reads the metrics. Without a trace (NULL) it does the same, so that the states agree.
 static inline brim_gpu_trace_sum gpu_window(brim_gpu_trace *trace, fixture *f, int steps,
                                             const char *what) {
   brim_gpu_trace_sum s = {0};
@@ -99,7 +99,7 @@ static inline brim_gpu_trace_sum gpu_window(brim_gpu_trace *trace, fixture *f, i
   return s;
 }
 
-// Kernels of a step in two windows, apart by at most a share of the first and two.
+// Kernels per step in two windows differ by at most a share of the first, plus two.
 static inline void assert_like(const brim_gpu_trace_sum *a, int a_steps,
                                const brim_gpu_trace_sum *b, int b_steps, double share) {
   double x = (double)a->kernels / a_steps, y = (double)b->kernels / b_steps;

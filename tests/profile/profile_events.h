@@ -1,6 +1,5 @@
-// A trace of two steps, made by hand: two streams of a GPU, a recorded graph (one correlation for many
-// kernels), kernels that overlap, copies of each kind, a memset, a wait, ops, phases, and transforms in
-// two workers.
+// A hand-made trace of two steps: two streams of a GPU, a recorded graph (one correlation for many kernels), kernels
+// that overlap, copies of each kind, a memset, a wait, ops, phases, and transforms in two workers.
 #ifndef BRIM_TESTS_PROFILE_EVENTS_H_
 #define BRIM_TESTS_PROFILE_EVENTS_H_
 
@@ -59,7 +58,7 @@ static inline void add_step(brim_trace *t, int32_t step) {
   first->grid[0] = 12;
   first->grid[1] = first->grid[2] = first->block[1] = first->block[2] = 1;
   first->block[0] = 256;
-  // Begins before the other has ended, on the same stream.
+  // Begins before the previous kernel has ended, on the same stream.
   add_work(t, BRIM_TRACE_KERNEL, "relu", at + 799000, at + 900000, graph)->op = "relu";
   brim_trace_event *back = add_work(t, BRIM_TRACE_COPY, "copy", at + 900000, at + 910000, graph);
   back->bytes = 16;

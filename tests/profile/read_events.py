@@ -114,8 +114,8 @@ def write_control(folder):
         writer.close()
 
 
-# Versions differ in what they install, need and keep. Whatever keeps this one from reading its own
-# files is not brim's fault; brim's files have to read like its own.
+# Versions differ in the modules they install, need and keep. If this one cannot read its own files, that is not brim's
+# fault; but if it can, it must read brim's files too.
 try:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.compat.proto.event_pb2 import Event

@@ -1,5 +1,5 @@
-// The Chrome trace of a few events: what stands in it, and that a file which cannot be written leaves
-// none. Given a path it writes the trace there, for check_trace.py.
+// The Chrome trace of a few events: its contents, and that a failed write leaves no file. With a path as argument the
+// program writes the trace there, for check_trace.py.
 #include <math.h>
 #include <unistd.h>
 
@@ -43,7 +43,7 @@ static void test_slices(void **state) {
   make_events(&trace);
   json_t *file = write_and_read(&trace, NULL);
   assert_string_equal(json_string_value(json_object_get(file, "displayTimeUnit")), "ms");
-  json_t *kernel = find(file, "X", "gemm<\"a\\b\", 4> ", 0);  // the tab became a space
+  json_t *kernel = find(file, "X", "gemm<\"a\\b\", 4> ", 0);  // the tab has become a space
   assert_float_equal(number(kernel, "ts"), 402, 1e-9);
   assert_float_equal(number(kernel, "dur"), 398, 1e-9);
   assert_int_equal(number(kernel, "pid"), 0);
@@ -53,7 +53,7 @@ static void test_slices(void **state) {
   assert_int_equal(json_integer_value(json_array_get(json_object_get(args, "block"), 0)), 256);
   assert_string_equal(json_string_value(json_object_get(args, "layer")), "encoder.0");
   assert_string_equal(json_string_value(json_object_get(args, "phase")), "forward");
-  // fractions of a microsecond stay
+  // fractions of a microsecond are kept
   json_t *call = find(file, "X", "cudaGraphLaunch", 1);
   assert_float_equal(number(call, "dur"), 15.678, 1e-9);
   assert_string_equal(json_string_value(json_object_get(call, "cat")), "cuda_runtime");
@@ -69,7 +69,7 @@ static void test_slices(void **state) {
   brim_trace_deinit(&trace);
 }
 
-// The kernel that begins before its neighbour has ended lies on a track beside it.
+// A kernel that begins before its neighbour has ended is on another track.
 static void test_overlap(void **state) {
   (void)state;
   brim_trace trace;
@@ -101,7 +101,7 @@ static void test_flows(void **state) {
   brim_trace_deinit(&trace);
 }
 
-// Work that a GPU's clock puts before its launch gets no arrow back in time.
+// Work that begins before its launch, by the GPU's clock, gets no arrow back in time.
 static void test_clocks_apart(void **state) {
   (void)state;
   brim_trace trace;
@@ -134,7 +134,7 @@ static void test_counters(void **state) {
   assert_float_equal(number(last, "ts"), 1.030, 1e-9);
   assert_int_equal(number(json_object_get(last, "args"), "bytes"), 250);
   json_decref(file);
-  // Other ops than the plan's: nothing is guessed.
+  // Ops other than the plan's: nothing is guessed.
   snprintf(points[0].op, sizeof points[0].op, "conv");
   file = write_and_read(&trace, &memory);
   assert_null(find(file, "C", "activations and workspace", 0));

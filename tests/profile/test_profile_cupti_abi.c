@@ -1,5 +1,5 @@
-// Our copy of CUPTI's ABI against NVIDIA's own header, where this machine has it: this program
-// compiles, or the copy is wrong. It links nothing of CUPTI's.
+// Our copy of CUPTI's ABI against NVIDIA's own header, if this machine has it: this program fails to compile if the
+// copy is wrong. It links nothing of CUPTI.
 #include "profile/cupti/cupti_abi.h"
 
 #include "test.h"
@@ -40,7 +40,7 @@ SAME(BRIM_CUPTI_MEMORY_PAGEABLE, CUPTI_ACTIVITY_MEMORY_KIND_PAGEABLE);
 SAME(BRIM_CUPTI_FLUSH_FORCED, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
 SAME(BRIM_CUPTI_ATTR_DEVICE_BUFFER_POOL_LIMIT, CUPTI_ACTIVITY_ATTR_DEVICE_BUFFER_POOL_LIMIT);
 
-// The calls take and give enums where ours have int.
+// The calls take and return enums where ours have int.
 SAME(sizeof(int), sizeof(CUptiResult));
 SAME(sizeof(int), sizeof(CUpti_ActivityKind));
 SAME(sizeof(int), sizeof(CUpti_ActivityAttribute));
@@ -93,7 +93,7 @@ SAME_FIELD(brim_cupti_sync, correlation, CUpti_ActivitySynchronization, correlat
 SAME_FIELD(brim_cupti_sync, stream, CUpti_ActivitySynchronization, streamId);
 _Static_assert(sizeof(brim_cupti_sync) <= sizeof(CUpti_ActivitySynchronization), "sync");
 
-// Struct versions from CUDA 11.8 on, as far as the header at hand has them.
+// Struct versions from CUDA 11.8 on, as far as this header has them.
 SAME_KERNEL(CUpti_ActivityKernel8);
 SAME_KERNEL(CUpti_ActivityMemset4);
 SAME_COPY(CUpti_ActivityMemcpy5);

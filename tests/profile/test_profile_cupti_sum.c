@@ -1,4 +1,4 @@
-// The union of intervals against counting every nanosecond, and where libcupti is looked for.
+// The union of intervals against counting every nanosecond, and the places where libcupti is searched.
 #include <unistd.h>
 
 #include "profile/cupti/cupti_int.h"
@@ -13,7 +13,7 @@ static uint32_t next_random(uint32_t *seed) {
   return *seed >> 8;
 }
 
-// Nanosecond by nanosecond.
+// Counts nanosecond by nanosecond.
 static void brute_force(const brim_cupti_record *records, size_t count, uint64_t begin,
                         uint64_t end, brim_gpu_trace_sum *out) {
   uint64_t busy = 0, kernel = 0, ns[BRIM_CUPTI_WORK_COUNT] = {0};
@@ -117,7 +117,7 @@ static int index_of(char *const *names, const char *root, const char *file) {
   return -1;
 }
 
-// Out of memory anywhere.
+// Each allocation fails once.
 static void names_without_memory(const brim_cupti_places *places) {
   for (uint64_t n = 1;; n++) {
     char **names = NULL;
@@ -172,7 +172,7 @@ static void test_where_it_is_looked_for(void **state) {
     if (at[i] < 0) fail_msg("%s is not found", files[i]);
   }
   while (names[count]) count++;
-  assert_int_equal(count, FILES + 3);  // and the three names for the loader
+  assert_int_equal(count, FILES + 3);  // and the loader's three names
   assert_string_equal(names[0], "libcupti.so.13");
   int twelve = index_of(names, "", "libcupti.so.12");
   int any = index_of(names, "", "libcupti.so");

@@ -1,4 +1,4 @@
-// CUPTI's records as events: names for people, streams, the host's waits, and times by the host's clock.
+// CUPTI's records as events: readable names, streams, the host's waits, and times by the host's clock.
 #include "fake_cupti.h"
 
 static void same_name(const char *plain, const char *expected) {
@@ -64,11 +64,11 @@ static void test_records_become_events(void **state) {
   fake_copy(BRIM_CUPTI_COPY_HTOD, 1, 3, 64, 1200, 1300);
   fake_memset(1350, 1360);
   fake_sync(3, 1400, 1900);
-  fake_sync(BRIM_CUPTI_SYNC_STREAM_WAIT_EVENT, 1400, 1900);  // no wait of the host's
-  fake_named_kernel(name, 7, 41, 500, 600);                  // before the start
+  fake_sync(BRIM_CUPTI_SYNC_STREAM_WAIT_EVENT, 1400, 1900);  // not a wait of the host
+  fake_named_kernel(name, 7, 41, 500, 600);                  // before the window
   fake.now = 2000;
   assert_ok(brim_gpu_trace_stop(trace, &sum));
-  memset(name, 'x', sizeof name - 1);  // names are the library's: what is kept is a copy
+  memset(name, 'x', sizeof name - 1);  // the library owns the name, so the trace must have a copy
   assert_int_equal(sum.kernels, 1);
   brim_trace_init(&t);
   assert_ok(brim_gpu_trace_events(trace, begin, &t));
@@ -76,7 +76,7 @@ static void test_records_become_events(void **state) {
   const brim_trace_kind kinds[] = {BRIM_TRACE_COPY, BRIM_TRACE_MEMSET, BRIM_TRACE_SYNC,
                                    BRIM_TRACE_KERNEL};
   const int64_t starts[] = {1200, 1350, 1400, 1500}, ends[] = {1300, 1360, 1900, 1800};
-  // the library's 1000 was the start, which came after `begin`
+  // the window starts at the library's 1000, after `begin` on the host
   int64_t shift = t.events[0].start_ns - 1200;
   assert_true(shift + 1000 >= 0);
   for (int i = 0; i < 4; i++) {
@@ -94,7 +94,7 @@ static void test_records_become_events(void **state) {
   assert_int_equal(kernel->stream, 7);
   assert_int_equal(kernel->correlation, 41);
   assert_int_equal(kernel->grid[0] * kernel->block[0], 512);
-  // the next window begins with nothing
+  // the next window begins empty
   assert_ok(brim_gpu_trace_start(trace));
   assert_status(brim_gpu_trace_events(trace, begin, &t), BRIM_ESTATE);
   assert_ok(brim_gpu_trace_stop(trace, &sum));
@@ -114,7 +114,7 @@ static void test_what_does_not_fit_is_counted(void **state) {
   brim_gpu_trace_keep_details(trace, true);
   assert_ok(brim_gpu_trace_start(trace));
   for (uint64_t i = 0; i < 3; i++) fake_named_kernel("k", 7, 1, 1100 + i, 1101 + i);
-  fake_sync(3, 1400, 1900);  // only details have it
+  fake_sync(3, 1400, 1900);  // only details contain it
   fake.now = 2000;
   assert_ok(brim_gpu_trace_stop(trace, &sum));
   assert_int_equal(sum.kernels, 3);
@@ -131,7 +131,7 @@ static void test_without_details_nothing_is_read(void **state) {
   brim_gpu_trace_keep_details(trace, false);
   assert_ok(brim_gpu_trace_start(trace));
   assert_false(fake.enabled[BRIM_CUPTI_KIND_SYNCHRONIZATION]);
-  fake_kernel(1100, 1200);  // whose name is noise
+  fake_kernel(1100, 1200);  // a record without details, whose name is noise
   fake.now = 2000;
   assert_ok(brim_gpu_trace_stop(trace, &sum));
   assert_int_equal(sum.kernels, 1);

@@ -1,6 +1,5 @@
-// A real GPU, CUPTI attached when the graphs are long recorded, which is how a measurement does it:
-// their kernels are seen, the steps after closing are the same steps, and it can be done again.
-// Skipped without a GPU or without CUPTI.
+// A real GPU, with CUPTI attached long after the graphs were recorded, as in a measurement: it sees their kernels, the
+// steps after closing are the same, and it can be attached again. Skipped without a GPU or without CUPTI.
 #include "gpu_trace.h"
 
 static void test_attached_after_recording(void **state) {
@@ -25,7 +24,7 @@ static void test_attached_after_recording(void **state) {
   gpu_trace_end(trace);
   double after = gpu_steps(&f, STEPS);
 
-  assert_ok(brim_gpu_trace_open(&trace));  // attached again, the same graphs
+  assert_ok(brim_gpu_trace_open(&trace));  // attached again, with the same graphs
   brim_gpu_trace_sum second = gpu_window(trace, &f, STEPS, "graphs again");
   gpu_trace_end(trace);
   assert_like(&first, STEPS, &second, STEPS, 0.01);
@@ -37,7 +36,7 @@ static void test_attached_after_recording(void **state) {
   fixture_close(&f);
   assert_same_file("plain.safetensors", "traced.safetensors");
 
-  // Op by op nothing is fused either: more kernels, not another order of magnitude.
+  // Op by op nothing is fused either: more kernels, but of the same order of magnitude.
   gpu_work_open(&f, false);
   gpu_steps(&f, WARM);
   assert_ok(brim_gpu_trace_open(&trace));

@@ -1,6 +1,6 @@
-// A real GPU, CUPTI attached before anything is recorded: kernels that are launched one by one and
-// those of recorded graphs are seen alike, and what was recorded while attached runs on afterwards
-// with the same bits. Skipped without a GPU or without CUPTI.
+// A real GPU, with CUPTI attached before anything is recorded: it sees kernels that are launched one by one and those
+// of recorded graphs alike. Graphs recorded while it was attached still run afterwards, with the same bits. Skipped
+// without a GPU or without CUPTI.
 #include "gpu_trace.h"
 
 static void test_attached_before_recording(void **state) {
@@ -9,12 +9,12 @@ static void test_attached_before_recording(void **state) {
   fixture f;
   gpu_trace_open_or_skip(&trace, NULL);
   gpu_work_open(&f, true);
-  // Each of two staging slots is run op by op the first time, and as a graph from then on.
+  // Each of the two staging slots runs op by op the first time, and as a graph from then on.
   brim_gpu_trace_sum single = gpu_window(trace, &f, 2, "op by op, fused");
   gpu_steps(&f, WARM);
   brim_gpu_trace_sum graph = gpu_window(trace, &f, STEPS, "graphs");
   assert_like(&single, 2, &graph, STEPS, 0.25);
-  double idle = gpu_steps(&f, STEPS);  // attached, nothing traced
+  double idle = gpu_steps(&f, STEPS);  // attached, but not tracing
   gpu_trace_end(trace);
   double after = gpu_steps(&f, STEPS);
   print_message("untraced steps: %.1f us while attached, %.1f us after closing\n", idle, after);

@@ -1,5 +1,5 @@
-// Scalars of traced steps: their values, and that a second trace replaces the first. Given a folder it
-// writes event files there and prints what is in them, for read_events.py.
+// Scalars of traced steps: their values, and that a second trace replaces the first. With a folder as argument it
+// writes event files there and prints their contents, for read_events.py.
 #include <math.h>
 
 #include "base/base.h"
@@ -36,7 +36,7 @@ static void test_added(void **state) {
   (void)state;
   brim_trace trace;
   char *text = NULL;
-  assert_int_equal(system("rm -rf scalars"), 0);  // of an earlier round
+  assert_int_equal(system("rm -rf scalars"), 0);  // left by an earlier round
   make_events(&trace);
   assert_ok(brim_scalars_write(&trace, "scalars/inner"));
   assert_int_equal(files_in("scalars/inner"), 1);

@@ -1,4 +1,4 @@
-// The trace model: texts are kept once and stay where they are, events come by start.
+// The trace model: texts are stored once and do not move, events are sorted by start.
 #include "profile/profile_trace.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-// Experiments for tests as lines of brim.experiment/1.
+// Experiments for tests, as lines of brim.experiment/1.
 #ifndef BRIM_TESTS_LAB_LINES_H_
 #define BRIM_TESTS_LAB_LINES_H_
 
@@ -9,7 +9,7 @@
 #include "test.h"
 
 typedef struct lab_line {
-  int n;              // its id
+  int n;              // determines the id
   const char *label;  // NULL = ""
   const char *config;
   const char *state;  // NULL = "done"
@@ -57,7 +57,7 @@ static inline brim_status lab_line_add(brim_lab_reader *reader, const lab_line *
   return status;
 }
 
-// Accuracies are percentages and losses numbers; no workload declares others.
+// Accuracies are percentages and losses are numbers; the workload declares no others.
 static inline bool lab_metric(void *ctx, const char *workload, const char *key,
                               brim_sweep_metric *out) {
   (void)ctx;
@@ -70,7 +70,7 @@ static inline bool lab_metric(void *ctx, const char *workload, const char *key,
   return accuracy || loss;
 }
 
-// A default of one setting is known.
+// One key's default is known.
 static inline const char *lab_default(void *ctx, const char *key) {
   (void)ctx;
   return strcmp(key, "seed") == 0 ? "0" : strcmp(key, "training.warmup") == 0 ? "1e1" : NULL;

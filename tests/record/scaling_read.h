@@ -1,4 +1,4 @@
-// A record of scaling as brim writes it, read back for tests: what is missing stays unknown.
+// A record of scaling as brim writes it, read back for tests: missing values stay unknown.
 #ifndef BRIM_TESTS_SCALING_READ_H_
 #define BRIM_TESTS_SCALING_READ_H_
 

@@ -14,7 +14,7 @@ static void test_find(void **state) {
   assert_null(brim_knob_find(NULL, "rows"));
   assert_ptr_equal(brim_knob_find_as(&set, BRIM_ROLE_WORKERS), &rows[2]);
   assert_null(brim_knob_find_as(&set, BRIM_ROLE_PRECISION));
-  assert_null(brim_knob_find_as(&set, BRIM_ROLE_NONE));  // many have none
+  assert_null(brim_knob_find_as(&set, BRIM_ROLE_NONE));  // many knobs have no role
   assert_null(brim_knob_find_as(NULL, BRIM_ROLE_BATCH));
 }
 

@@ -1,4 +1,4 @@
-// Names and lines that metric rows stand for, as exact text.
+// Names and lines of metric rows, as exact text.
 #include "record/record_metric.h"
 
 #include <math.h>
@@ -73,7 +73,7 @@ static void test_names(void **state) {
   (void)state;
   named(0, BRIM_METRIC_TRAIN, BRIM_METRIC_COLUMN, "train_score");
   named(0, BRIM_METRIC_TRAIN, BRIM_METRIC_TAG, "epoch_score");
-  named(0, BRIM_METRIC_TRAIN, BRIM_METRIC_EVENT, NULL);  // "" is none
+  named(0, BRIM_METRIC_TRAIN, BRIM_METRIC_EVENT, NULL);  // "" is no unit
   named(0, BRIM_METRIC_EVAL, BRIM_METRIC_COLUMN, "eval_score");
   named(0, BRIM_METRIC_EVAL, BRIM_METRIC_EVENT, "eval_score");
   named(0, BRIM_METRIC_EVAL, BRIM_METRIC_FIGURE, "score");
@@ -96,7 +96,7 @@ static void test_lines(void **state) {
   double values[BRIM_METRIC_MAX], zero[BRIM_METRIC_MAX];
   brim_metric_unknown(values);
   brim_metric_unknown(zero);
-  // what has to be finite is news where it is not; the progress line waits
+  // a value that should be finite is reported if it is not; the progress line waits
   line_is(BRIM_METRIC_LINE_TRAIN, values, NULL, "  error NaN");
   line_is(BRIM_METRIC_LINE_PROGRESS, values, NULL, "");
   line_is(BRIM_METRIC_LINE_EVAL, values, zero, "");

@@ -1,5 +1,5 @@
-// A profile: the same after JSON, refused where it is none, sums and shares, and what is alive at a
-// point of the memory timeline.
+// A profile: the same after JSON, refused if it is none, sums and shares, and the blocks that are alive at a point of
+// the memory timeline.
 #include "record/record_profile.h"
 
 #include <math.h>
@@ -31,7 +31,7 @@ static void sample(brim_profile *p) {
   p->step_mad_ms = 0.25;
   p->traced_ms = 10.5;
   p->traced_steps = 20;
-  for (int i = 0; i < 40; i++) {  // more than the first room of a list
+  for (int i = 0; i < 40; i++) {  // more than a list's first allocation
     char name[32];
     snprintf(name, sizeof name, "op %02d", i);
     add(p, BRIM_PROFILE_OPS, name, 0.25);

@@ -1,4 +1,4 @@
-// Records of scaling as JSON, and as results that other readers see.
+// Records of scaling as JSON, and as results for other readers.
 #include <math.h>
 
 #include "scaling_read.h"
@@ -31,7 +31,8 @@ static void fill(brim_scaling *s) {
   }
   s->replicas[2].failure = BRIM_FAILURE_OOM_DEVICE;
   s->replicas[2].failure_status = BRIM_EOOM;
-  snprintf(s->replicas[2].message, sizeof s->replicas[2].message, "no room\xc3");  // cut in half
+  // cut in the middle of a character
+  snprintf(s->replicas[2].message, sizeof s->replicas[2].message, "no room\xc3");
 }
 
 static void test_round_trip(void **state) {
@@ -64,7 +65,7 @@ static void test_round_trip(void **state) {
   assert_int_equal(b->replicas[2].failure, BRIM_FAILURE_OOM_DEVICE);
   assert_int_equal(b->replicas[2].failure_status, BRIM_EOOM);
   assert_string_equal(b->replicas[2].message, "no room?");
-  // readers that ignore scaling read a result
+  // readers that ignore scaling read a plain result
   brim_result r;
   assert_ok(brim_result_from_json(json, "x", 1, &r));
   assert_string_equal(r.kind, "scaling");
@@ -128,7 +129,7 @@ static void test_exchange(void **state) {
   assert_true(b->further[0].efficiency == 0.97 && b->further[0].step_ms == 5.1);
   assert_true(b->further[1].network && isnan(b->further[1].samples_per_s));
   json_decref(json);
-  // one that failed has a reason, and no figures
+  // a device that failed has a reason, and no figures
   a->exchange.samples_per_s = (double)NAN;
   a->exchange.failure = BRIM_FAILURE_CRASH;
   a->exchange.failure_status = BRIM_EDEVICE;

@@ -15,7 +15,7 @@ static brim_sweep_row sample_row(const char *id, brim_sweep_state state) {
   return row;
 }
 
-// Names and order are the store's, so that callers may cast.
+// Names and order equal the store's, so that callers may cast.
 static void test_states_are_the_stores(void **state) {
   (void)state;
   assert_int_equal(BRIM_SWEEP_STATE_COUNT, BRIM_EXP_STATE_COUNT);
@@ -92,7 +92,7 @@ static void test_the_oldest_message_goes(void **state) {
   assert_string_equal(view.messages[0].text, "message 5");
   assert_int_equal(view.messages[0].seq, 6);
   assert_int_equal(view.messages[BRIM_SWEEP_MESSAGES - 1].seq, BRIM_SWEEP_MESSAGES + 5);
-  char longer[600];  // Hangul, cut at a whole character
+  char longer[600];  // Hangul, cut at a character boundary
   for (size_t i = 0; i + 3 < sizeof longer; i += 3) memcpy(longer + i, "가", 4);
   brim_sweep_view_say(&view, BRIM_SWEEP_INFO, 0, "abc", longer);
   const brim_sweep_message *last = &view.messages[BRIM_SWEEP_MESSAGES - 1];
@@ -172,7 +172,7 @@ static void test_json_both_ways(void **state) {
   assert_int_equal(row->epoch, -1);
   assert_true(row->metric == 0.25 && isnan(row->best));
   assert_string_equal(row->message, "loss is not finite \"at step 7\"");
-  // Rows are lean: a queue of thousands goes over a socket.
+  // Rows are small, because a queue of thousands goes over a socket.
   json_t *lean = NULL;
   assert_ok(brim_sweep_row_to_json(brim_sweep_view_find(&back, "ff"), &lean));
   assert_int_equal(json_object_size(lean), 4);  // id, label, waiting, idx

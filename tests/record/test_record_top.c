@@ -1,5 +1,5 @@
-// The view of a machine and the record of a job: the same after JSON, unknown stays unknown, wrong
-// values are refused; targets, OFU and the hang flag follow from the readings.
+// The view of a machine and the record of a job: the same after JSON, unknown stays unknown, wrong values are refused;
+// targets, OFU and the hang flag follow from the readings.
 #include "record/record_top.h"
 
 #include <math.h>
@@ -107,7 +107,7 @@ static void test_cores(void **state) {
   assert_int_equal(read.host.core_count, 3);
   assert_true(read.host.core_percent[0] == 100 && read.host.core_percent[2] == 0);
   assert_true(isnan(read.host.core_percent[1]));
-  // more than there is room for, and a value of the wrong kind
+  // more cores than the view has room for, and a value of the wrong kind
   json_t *cores = json_object_get(json_object_get(json, "host"), "core_percent");
   for (int i = 0; i < 600; i++) assert_ok(brim_json_push(cores, json_integer(7)));
   assert_ok(brim_top_view_from_json(json, &read));
@@ -197,7 +197,7 @@ static void test_ofu_is_tensor_activity_times_clock(void **state) {
   brim_top_view_deinit(&view);
 }
 
-// Full utilisation at idle power for BRIM_TOP_HANG_S seconds; work or power ends it.
+// Full utilisation at idle power for BRIM_TOP_HANG_S seconds sets it; work or power clears it.
 static void test_hang_needs_time(void **state) {
   (void)state;
   brim_top_view view, previous;
@@ -293,7 +293,7 @@ static void test_findings_of_a_job_keep_their_values(void **state) {
   json_decref(json);
 }
 
-// Every number of an object becomes `value`, every whole number `whole`; or all must be null.
+// Sets every number of an object to `value` and every integer to `whole`; or asserts that all are null.
 static void set_numbers(json_t *object, double value, json_int_t whole) {
   const char *key;
   json_t *item;
@@ -330,7 +330,7 @@ static void test_impossible_numbers_are_unknown(void **state) {
     for (int i = 0; i < 4; i++) set_numbers(part_of(json, i), values[n], wholes[n]);
     assert_ok(brim_top_view_from_json(json, &back));
     json_decref(json);
-    assert_true(back.jobs[0].metric == values[n]);  // a loss may be anything
+    assert_true(back.jobs[0].metric == values[n]);  // a loss may have any value
     back.jobs[0].metric = NAN;
     assert_ok(brim_top_view_to_json(&back, &json));
     for (int i = 0; i < 4; i++) no_numbers(part_of(json, i));

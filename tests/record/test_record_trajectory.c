@@ -1,4 +1,4 @@
-// Trajectories: the compact JSON read back by a decoder of the test's own, and what is cut off.
+// Trajectories: the compact JSON read back by the test's own decoder, and the parts that are cut off.
 #include <math.h>
 
 #include "record/record_trajectory.h"
@@ -29,7 +29,7 @@ static void make(brim_trajectory *t, int64_t frames) {
   t->frames = frames;
   for (int64_t i = 0; i < frames; i++) {
     float *q = qpos_at(t, i);
-    q[0] = (float)i * 0.731f;  // walks further than 16 bits of 1e-4 reach
+    q[0] = (float)i * 0.731f;  // goes beyond 16 bits of 1e-4
     q[1] = -(float)i * 0.013f;
     q[2] = 0.55f + 0.01f * sinf((float)i);
     q[3] = 1;
@@ -57,7 +57,7 @@ static size_t base64(const char *text, unsigned char *out) {
   return n;
 }
 
-// All numbers of a text; checks that it holds exactly so many.
+// Reads all numbers of a text; asserts that there are exactly this many.
 static void decode(const char *text, int64_t rows, int columns, double *out) {
   unsigned char *bytes = brim_alloc(strlen(text) + 4);
   assert_non_null(bytes);
@@ -131,13 +131,13 @@ static void test_json(void **state) {
   brim_trajectory_deinit(&t);
 }
 
-// One state alone has no step and no reward.
+// A single state has no step and no reward.
 static void test_single(void **state) {
   (void)state;
   brim_trajectory t;
   json_t *root;
   make(&t, 1);
-  t.reward[0] = NAN;  // there is none of the last frame, whatever stands there
+  t.reward[0] = NAN;  // the last frame has none, whatever the array holds
   assert_ok(brim_trajectory_finish(&t));
   assert_int_equal(t.end, BRIM_SCENE_LASTED);
   assert_true(brim_trajectory_seconds(&t) == 0 && brim_trajectory_sum(&t) == 0);
@@ -181,7 +181,7 @@ static void test_figures(void **state) {
   brim_trajectory_deinit(&t);
 }
 
-// A curve that the scene computes; unknown values are distinguished from all others.
+// A curve that the scene computes; unknown values stay distinct from all others.
 static void test_curve(void **state) {
   (void)state;
   brim_trajectory t;
@@ -200,7 +200,7 @@ static void test_curve(void **state) {
   brim_trajectory_deinit(&t);
 }
 
-// A map of whole numbers that stays, and more columns than a robot has.
+// A map of integers that does not change, and more columns than a robot has.
 static void test_parts(void **state) {
   (void)state;
   enum { CELLS = 400, ALL = CELLS + 2 };

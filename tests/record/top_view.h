@@ -1,4 +1,4 @@
-// A machine of tests: every member known, several GPUs, for records and screens.
+// A machine for tests of records and screens: every member known, several GPUs.
 #ifndef BRIM_TESTS_TOP_VIEW_H_
 #define BRIM_TESTS_TOP_VIEW_H_
 

@@ -1,16 +1,16 @@
-// Collected rollouts against the functions of an environment's header called one by one, a template over
-// the header like views_each.h. Without BRIM_ENV this is empty.
+// Collected rollouts against direct calls of the functions in an environment's header. A template over the header, like
+// views_each.h; empty without BRIM_ENV.
 #ifdef BRIM_ENV
 #include "rl/rl_rollout_plan.h"
 
-// One environment as the contract describes it.
+// One environment, run as the contract describes it.
 typedef struct BRIM_ENV(plain) {
-  BRIM_ENV(state) s, last;  // last: of the episode that ended with the last step
+  BRIM_ENV(state) s, last;  // last: the final state of an episode that ended with the last step
   brim_env_track t;
-  int32_t finals;  // truncations of this rollout, and what they left behind
+  int32_t finals;  // truncations in this rollout, and their final states
   int32_t slot[16];
   BRIM_ENV(state) final[16];
-  double from;  // t.reward when the episode began
+  double from;  // t.reward at the start of the episode
   brim_rollout_episode episode;
 } BRIM_ENV(plain);
 
@@ -19,7 +19,7 @@ static void BRIM_ENV(plain_start)(const BRIM_ENV(values) * v, BRIM_ENV(plain) * 
   BRIM_ENV(reset)(v, &p->t, &p->s);
 }
 
-// The state of a row is that of p.
+// Asserts that the state of a row is `s`.
 static void BRIM_ENV(plain_state)(camp *g, const BRIM_ENV(values) * v, int64_t row,
                                   const BRIM_ENV(state) * s) {
   BRIM_ENV(state) has;
@@ -28,7 +28,7 @@ static void BRIM_ENV(plain_state)(camp *g, const BRIM_ENV(values) * v, int64_t r
   assert_memory_equal(&has, s, stored);
 }
 
-// Some action for each agent that the mask allows, the same in any place.
+// Chooses an allowed action for each agent, the same on every device.
 static void BRIM_ENV(plain_act)(const BRIM_ENV(values) * v, const BRIM_ENV(plain) * p,
                                 uint32_t seed, int32_t *action) {
   const brim_env_sizes z = BRIM_ENV(sizes)(v);
@@ -77,7 +77,7 @@ static void BRIM_ENV(plain_step)(camp *g, const BRIM_ENV(values) * v, BRIM_ENV(p
   BRIM_ENV(plain_state)(g, v, row + g->shape.num_envs, &p->s);
 }
 
-// The numbers of all rows of step t.
+// Compares the numbers of all rows of step t.
 static void BRIM_ENV(plain_look)(camp *g, const BRIM_ENV(values) * v, const BRIM_ENV(plain) * p,
                                  int32_t t) {
   const brim_env_sizes z = BRIM_ENV(sizes)(v);
@@ -120,7 +120,7 @@ static void BRIM_ENV(plain_look)(camp *g, const BRIM_ENV(values) * v, const BRIM
   free(out);
 }
 
-// The last episode of each environment.
+// Collects the figures of each environment's last episode.
 static void BRIM_ENV(plain_episodes)(camp *g, const BRIM_ENV(values) * v,
                                      const BRIM_ENV(plain) * p) {
   const int32_t figures = BRIM_ENV(sizes)(v).figures;
@@ -132,14 +132,14 @@ static void BRIM_ENV(plain_episodes)(camp *g, const BRIM_ENV(values) * v,
              (size_t)figures * sizeof *raw);
     assert_int_equal(has.length, p[e].episode.length);
     assert_int_equal(has.outcome, p[e].episode.outcome);
-    // sums of an episode, or differences of sums of all
+    // sums of an episode, or differences between sums of all
     assert_true(fabs((double)(has.reward - p[e].episode.reward)) <= 1e-4);
     if (has.outcome != BRIM_ENV_RUNNING) BRIM_ENV(figures)(v, &p[e].last, want);
     assert_memory_equal(raw, want, (size_t)figures * sizeof *raw);
   }
 }
 
-// Rollouts of a shape, every number of them. Returns how many episodes ended.
+// Compares every number of some rollouts of a shape. Returns how many episodes ended.
 static int BRIM_ENV(plain_agrees)(camp *g, const brim_collect_shape *shape, int rollouts) {
   BRIM_ENV(values) v;
   memcpy(&v, shape->env.bytes, sizeof v);
@@ -173,7 +173,7 @@ static int BRIM_ENV(plain_agrees)(camp *g, const brim_collect_shape *shape, int 
       }
     }
     BRIM_ENV(plain_look)(g, &v, p, shape->steps);
-    // final states are there when the rollout is over, each in its place
+    // after the rollout each final state is in its place
     for (int32_t e = 0; e < envs; e++) {
       for (int32_t f = 0; f < p[e].finals; f++) {
         BRIM_ENV(plain_state)

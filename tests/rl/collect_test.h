@@ -1,4 +1,4 @@
-// A block of memory for collected rollouts, here or on a GPU, and what tests ask of it.
+// A block of memory for collected rollouts, on the CPU or on a GPU, and the tests' helpers for it.
 #ifndef BRIM_TESTS_ENV_COLLECT_TEST_H_
 #define BRIM_TESTS_ENV_COLLECT_TEST_H_
 
@@ -10,7 +10,7 @@
 
 #define COLLECT_PLUGIN BRIM_BUILD_DIR "/tests/plugins/libbrim_test_env.so"
 
-// The environments of brim and of the tests' plug-in, and a GPU where there is one.
+// The environments of brim and of the tests' plug-in, and a GPU if there is one.
 static struct {
   brim_registry *registry;
   brim_device *device;  // NULL = no GPU
@@ -43,7 +43,7 @@ static inline const brim_env_row *row_of(const char *name) {
   return row;
 }
 
-// A place where rollouts are collected, and a block there.
+// A device that collects rollouts, and a block on it.
 typedef struct camp {
   const brim_collect_table *table;
   brim_device *device;  // NULL = the CPU
@@ -57,7 +57,7 @@ static inline camp camp_cpu(int threads) {
   return (camp){.table = brim_collect_cpu(), .where.threads = threads};
 }
 
-// The places an environment is collected at: one or two.
+// The devices that collect an environment: one or two.
 static inline int camps_of(const char *name, camp out[2]) {
   out[0] = camp_cpu(2);
   if (!world.device) return 1;
@@ -115,7 +115,7 @@ static inline void camp_clear(camp *g) {
   g->block = NULL;
 }
 
-// A fresh block, all ones before reset.
+// A fresh block, filled with ones before reset.
 static inline void camp_prepare(camp *g, const brim_collect_shape *shape) {
   camp_clear(g);
   g->shape = *shape;
@@ -140,7 +140,7 @@ static inline void camp_look(camp *g, const brim_collect_view *view) {
   assert_ok(g->table->look(&g->where, &g->shape, g->block, view));
 }
 
-// Whole rollouts by a rule.
+// Makes whole rollouts with a rule.
 static inline void camp_run(camp *g, int rollouts, int32_t rule) {
   for (int i = 0; i < rollouts; i++) {
     camp_begin(g);
@@ -173,7 +173,7 @@ static inline brim_collect_shape shape_of(const char *name, int32_t envs, int32_
   return s;
 }
 
-// A member of the environment's struct, which the test knows.
+// Sets a member of the environment's struct, which the test knows.
 #define set_value(shape, type, member, value)             \
   do {                                                    \
     type values_;                                         \

@@ -1,5 +1,5 @@
-// GPUs whose blocks can have 227 KB of shared memory take every network of rl_fused.h. Others take fewer, and
-// tests skip the rest.
+// GPUs whose blocks can have 227 KB of shared memory take every network of rl_fused.h. Others take fewer, and tests
+// skip the rest.
 #ifndef BRIM_TESTS_ENV_FUSED_ROOM_H_
 #define BRIM_TESTS_ENV_FUSED_ROOM_H_
 
@@ -11,7 +11,7 @@ static inline bool fused_has_room(const brim_device *device) {
   return major == 9 || major == 10;
 }
 
-// Says that a case is left out; it may not be on a GPU that has room for all.
+// Reports that a case is left out; fails on a GPU that has room for all.
 static inline void fused_leave_out(const brim_device *device) {
   assert_false(fused_has_room(device));
   printf("skipped: kernels need more shared memory than blocks of this GPU have\n");

@@ -30,7 +30,7 @@ typedef struct ppo_places {
   int count;
 } ppo_places;
 
-// Memory of the place, a copy of `from`; NULL = all bits set, so that what was not written is NaN.
+// Memory on the device, a copy of `from`; NULL = all bits set, so that unwritten values are NaN.
 static inline void *ppo_give(ppo_place *p, const void *from, size_t bytes) {
   assert_true(p->count < PPO_GIVEN);
   void *to;
@@ -63,7 +63,7 @@ static inline void ppo_take(ppo_place *p, void *to, const void *from, size_t byt
   assert_ok(brim_device_sync(p->device));
 }
 
-// Frees all that was given.
+// Frees all memory from ppo_give.
 static inline void ppo_clear(ppo_place *p) {
   while (p->count) {
     void *last = p->given[--p->count];
@@ -89,7 +89,7 @@ static inline bool ppo_open_cuda(ppo_place *p) {
   return true;
 }
 
-// One thread, three threads, and CUDA.
+// The places: one thread, three threads, and CUDA.
 static inline int ppo_open_places(void **state) {
   static ppo_places places;
   for (int i = 0; i < 2; i++) {
@@ -127,7 +127,7 @@ static inline void assert_close_at(double got, double want, double within, const
 #define assert_close(got, want, within) \
   assert_close_at((double)(got), (double)(want), within, #got, __LINE__)
 
-// Numbers for cases: [0, 1), and about normal.
+// Random numbers for cases: in [0, 1), and nearly normal.
 static inline double ppo_uniform(uint64_t n) {
   return (double)brim_rng_uniform(brim_philox(brim_rng_key(5, BRIM_RNG_TEST), 0, n).v[0]);
 }
@@ -138,7 +138,7 @@ static inline double ppo_normal(uint64_t n) {
   return sum;
 }
 
-// A float as a type of activations rounds it, and a matrix of them in that type.
+// A float rounded to a type of activations, and a matrix of them.
 static inline float ppo_rounded(brim_dtype type, float x) {
   if (type == BRIM_BF16) return brim_bf16_to_f32(brim_f32_to_bf16(x));
   return type == BRIM_F16 ? brim_f16_to_f32(brim_f32_to_f16(x)) : x;

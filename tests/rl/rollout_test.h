@@ -1,4 +1,4 @@
-// A block of memory for rollouts, here or on a GPU, and what tests ask of it.
+// A block of memory for rollouts, on the CPU or on a GPU, and the tests' helpers for it.
 #ifndef BRIM_TESTS_ENV_ROLLOUT_TEST_H_
 #define BRIM_TESTS_ENV_ROLLOUT_TEST_H_
 
@@ -76,7 +76,7 @@ static inline void ground_close(ground *g) {
   brim_registry_destroy(g->registry);
 }
 
-// A fresh block for a shape, everything in it NaN before init.
+// A fresh block for a shape, filled with NaN before init.
 static inline void ground_prepare(ground *g, const brim_rollout_shape *shape) {
   if (g->block) ground_clear(g);
   g->shape = *shape;
@@ -110,7 +110,7 @@ static inline void ground_put(ground *g, size_t to, const void *from, size_t byt
   assert_ok(brim_device_sync(g->device));
 }
 
-// All chunks of an iteration.
+// Runs all chunks of an iteration.
 static inline void ground_run(ground *g, int64_t iteration, float noise, float shift) {
   for (int32_t d = 0; d < g->shape.num_dirs; d += g->shape.dir_chunk) {
     int32_t left = g->shape.num_dirs - d;
@@ -127,7 +127,7 @@ static inline void ground_update(ground *g, int64_t iteration, int32_t top, floa
   assert_ok(g->table->update(&g->where, &g->shape, g->block, iteration, top, step_size));
 }
 
-// An evaluation's episodes.
+// Evaluates, and returns the means of the episodes.
 static inline void ground_episodes(ground *g, int32_t episodes, int32_t zero, uint64_t stream,
                                    brim_rollout_episode *list) {
   brim_rollout_eval j = {.episodes = episodes, .zero = zero, .stream = stream};
@@ -162,7 +162,7 @@ static inline outcome ground_evaluate(ground *g, int32_t episodes, int32_t zero,
   return o;
 }
 
-// The CPU, and CUDA where there is a GPU: a group's setup and teardown.
+// The CPU, and CUDA if there is a GPU: a group's setup and teardown.
 typedef struct places {
   ground at[2];
   int count;

@@ -1,5 +1,5 @@
-// Collected rollouts against the contract of environments, on the CPU and, where there is a GPU, on CUDA:
-// every state, reward and observation is the one that the environment's own functions give.
+// Collected rollouts against the contract of environments, on the CPU and, if there is a GPU, on CUDA: every state,
+// reward and observation equals the result of the environment's own functions.
 #include <math.h>
 
 #include "collect_test.h"
@@ -27,8 +27,8 @@ static void cartpole_is_the_contract(void **state) {
   }
 }
 
-// Rollouts that are shorter than an episode, as long, and longer; of one agent and of several; with one
-// reward and with one for each agent.
+// Rollouts shorter than an episode, as long, and longer; with one agent and several; with one reward and one for each
+// agent.
 static void drift_is_the_contract(void **state) {
   (void)state;
   static const int32_t steps[] = {1, 5, 12, 13, 30};
@@ -47,7 +47,7 @@ static void drift_is_the_contract(void **state) {
   }
 }
 
-// F is the most truncations that fit, and each has a place of its own.
+// F is the largest number of truncations, and each has its own place.
 static void truncations_have_their_places(void **state) {
   (void)state;
   static const struct {

@@ -19,7 +19,7 @@ static brim_collect_shape drift_shape(void) {
   return s;
 }
 
-// Numbers in host memory, whatever type they have.
+// Numbers of any type, as floats in host memory.
 static float number(const void *data, int32_t dtype, int64_t i) {
   if (dtype == BRIM_F32) return ((const float *)data)[i];
   const uint16_t half = ((const uint16_t *)data)[i];
@@ -41,7 +41,7 @@ static size_t output_bytes(const brim_collect_output *o, int64_t rows) {
   return (size_t)(rows * o->pitch) * (o->dtype == BRIM_F32 ? 4 : 2);
 }
 
-// Looks and brings back what was written; memory behind the outputs stays as it is.
+// Calls `look` and fetches its outputs; asserts that memory behind them is unchanged.
 static seen look(camp *g, brim_collect_view view) {
   enum { GUARD = 64 };
   const int64_t agents = brim_collect_sizes(&g->shape).agents;
@@ -78,7 +78,7 @@ static void seen_free(seen *s) {
   free(s->mask);
 }
 
-// Row `row` of the block as number i of what was looked at: against the header's functions.
+// Compares output i with row `row` of the block, by the header's functions.
 static void assert_seen(camp *g, const seen *s, const brim_collect_view *view, int64_t i,
                         int64_t row) {
   drift_values v;
@@ -102,7 +102,7 @@ static void assert_seen(camp *g, const seen *s, const brim_collect_view *view, i
   }
 }
 
-// Rows in a row and rows of a list, in every type, with and without room behind them.
+// Consecutive rows and rows of a list, in every type, with and without room behind them.
 static void looks_are_what_the_environment_shows(void **state) {
   (void)state;
   static const int32_t types[] = {BRIM_F32, BRIM_BF16, BRIM_F16};
@@ -133,7 +133,7 @@ static void looks_are_what_the_environment_shows(void **state) {
   }
 }
 
-// The final states of truncated episodes are rows like any other; those not yet used are first states.
+// The final states of truncated episodes are rows like any other; unused ones are first states.
 static void all_rows_are_numbers(void **state) {
   (void)state;
   static const char *const names[] = {"drift", "cartpole"};
@@ -157,7 +157,7 @@ static void all_rows_are_numbers(void **state) {
   }
 }
 
-// Rows that do not exist: zeros, and one action allowed.
+// Rows that do not exist give zeros, and allow one action.
 static void rows_that_do_not_exist_are_zeros(void **state) {
   (void)state;
   static const int32_t rows[] = {-1, 3, INT32_MAX, INT32_MIN, 4};
@@ -184,7 +184,7 @@ static void rows_that_do_not_exist_are_zeros(void **state) {
   }
 }
 
-// Any output may be left out; none at all is nothing to do.
+// Any output may be absent; with no output the call does nothing.
 static void outputs_may_be_left_out(void **state) {
   (void)state;
   EACH_CAMP(g, "drift") {
@@ -252,7 +252,7 @@ static void bad_views_are_refused(void **state) {
 
 //---------------------------------- rules ----------------------------------
 
-// Random: all that the mask allows and nothing else, each as often; agents and steps differ.
+// The random rule: each allowed action equally often and no other; agents and steps differ.
 static void random_actions_are_allowed(void **state) {
   (void)state;
   EACH_CAMP(g, "drift") {

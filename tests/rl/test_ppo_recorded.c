@@ -1,10 +1,10 @@
-// All calls of PPO in one recorded launch on a GPU: launched again after the clock moved, it computes the
-// next iteration, with the CPU's bits.
+// All calls of PPO in one recorded launch on a GPU: launched again after the clock advanced, it computes the next
+// iteration, with the CPU's bits.
 #include "ppo_test.h"
 
 enum { STEPS = 4, ENVS = 700, AGENTS = 3, ACT = 5, ROWS = STEPS * ENVS, BATCH = 1000, VALID = 990 };
 
-// The works of an iteration, in a place's memory.
+// The works of an iteration, in the memory of a place.
 typedef struct job {
   brim_ppo_shape shape;
   uint64_t *clock;

@@ -1,4 +1,4 @@
-// The rows of minibatches: each epoch visits every row once, in an order of its own, however it is cut.
+// The rows of minibatches: each epoch visits every row once, in its own order, however it is cut.
 #include "ppo_test.h"
 
 static void take_rows(ppo_place *p, uint64_t seed, uint64_t clock, int32_t epoch, int32_t total,

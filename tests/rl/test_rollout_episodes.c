@@ -1,5 +1,5 @@
-// Episodes of rollouts and evaluations: starts that differ, ends told apart, pushes, a state that is
-// no number, the trace, and the CPU against CUDA where there is a GPU.
+// Episodes of rollouts and evaluations: different starts, the kinds of ends, pushes, a state that is NaN, the trace,
+// and the CPU against CUDA if there is a GPU.
 #include "rollout_test.h"
 
 #include "env/quadruped/quadruped_episode.h"
@@ -27,7 +27,7 @@ static void normals_are_normal(void **state) {
   assert_near(square / n, 1, 0.015);
   assert_near(fourth / n, 3, 0.1);
   assert_near(next / n, 0, 0.01);
-  // The functions behind them, over all they are given.
+  // The functions below rollouts, over their whole range.
   for (uint32_t i = 1; i <= 1000; i++) {
     float u = (float)(i * 16777u) * (1.0f / 16777216.0f);
     if (u < 1) assert_near(brim_env_log(u), log((double)u), 3e-7);
@@ -110,12 +110,12 @@ static void ends_are_told_apart(void **state) {
     brim_rollout_shape shape = small_shape();
     robot_set(&shape, push_speed, 0);
     ground_prepare(g, &shape);
-    // Without pushes the zero policy stands until the time is over.
+    // Without pushes the zero policy stands until time is up.
     outcome o = ground_evaluate(g, 100, 1, 0, e);
     assert_int_equal(o.truncated, 100);
     for (int i = 0; i < 100; i++) assert_int_equal(e[i].length, shape.episode_length);
     assert_true(o.reward > 0.8 * shape.episode_length && o.reward <= shape.episode_length);
-    // Pushed over: terminated, before the end, at a cost.
+    // Pushed over: terminated, before the end, with a cost.
     robot_set(&shape, push_speed, 60);
     robot_set(&shape, push_every, 3);
     ground_prepare(g, &shape);
@@ -126,7 +126,7 @@ static void ends_are_told_apart(void **state) {
       if (e[i].outcome == 0) assert_int_equal(e[i].length, shape.episode_length);
     }
     assert_true(pushed.reward < o.reward - 10);
-    // A robot that falls in a rollout starts again at once: no step is lost.
+    // A robot that falls in a rollout restarts at once: no step is lost.
     ground_run(g, 0, 0.0f, 0.0f);
     brim_rollout_tally t;
     ground_get(g, g->at.tally, &t, sizeof t);
@@ -147,9 +147,9 @@ static void zero_is_the_policy_that_does_nothing(void **state) {
     outcome o = ground_evaluate(g, N, 1, 5, zero);
     ground_evaluate(g, N, 0, 5, policy);
     assert_memory_equal(zero, policy, sizeof zero);
-    // Pushes of the default strength fell it often, not always.
+    // Pushes of the default strength overturn it often, not always.
     assert_true(o.falls > N / 5 && o.falls < N * 3 / 4);
-    // Another stream: other episodes. Fewer of them: the same ones.
+    // Another stream has other episodes. A smaller number takes the first ones.
     ground_evaluate(g, N, 1, 6, other);
     assert_memory_not_equal(zero, other, sizeof zero);
     ground_evaluate(g, 7, 1, 5, other);
@@ -186,7 +186,7 @@ static void what_is_no_number_does_not_spread(void **state) {
         assert_int_equal(t[4].diverged, t[4].steps);
         assert_near(t[4].reward, -(double)BRIM_FALL_COST * (double)t[4].steps, 1e-6);
       }
-      // Nor into the filter.
+      // A state that is NaN does not enter the filter.
       ground_put(g, g->at.theta, theta, sizeof *theta);
       ground_update(g, 0, 0, 0.01f);
       double filter[FILTER];
@@ -232,7 +232,7 @@ static void the_trace_is_the_episode(void **state) {
     }
     assert_near(sum, e[i].reward, 1e-3);
     assert_near(frames[r.states - 1][0] - frames[0][0], far[i], 1e-6);
-    // Less room than states: as many as there is room for.
+    // Less room than states: the trace has as many as fit.
     r.capacity = 4;
     assert_ok(brim_rollout_trace(&shape, theta, normal, &eval, i, &r));
     assert_int_equal(r.states, 4);
@@ -241,7 +241,7 @@ static void the_trace_is_the_episode(void **state) {
   assert_true(pushes > N);
 }
 
-// Short, so that rounding has not grown; the largest difference is printed beside its bound.
+// Short episodes, so that rounding errors have not grown; prints the largest difference beside its bound.
 static void cpu_and_cuda_agree(void **state) {
   places *p = *state;
   if (p->count < 2) BRIM_SKIP("no GPU here");

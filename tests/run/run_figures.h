@@ -1,4 +1,4 @@
-// Figures and diagnoses of a run by their names.
+// Figures and diagnoses of a run by name.
 #ifndef BRIM_TESTS_RUN_FIGURES_H_
 #define BRIM_TESTS_RUN_FIGURES_H_
 
@@ -20,7 +20,7 @@ static inline double best_of(const brim_run_result *r, const char *key) {
   return metric_value(r->metrics, r->best, key);
 }
 
-// The metric by which evaluations are compared; NaN = unknown.
+// The metric that ranks evaluations; NaN = unknown.
 static inline double evaluated(const brim_run_result *r) {
   int row = brim_metric_deciding(r->metrics, BRIM_METRIC_EVAL, r->eval, false);
   return row < 0 ? (double)NAN : r->eval[row];

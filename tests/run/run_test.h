@@ -15,9 +15,9 @@ typedef struct job {
   const char *folder;
   const char *overrides[MAX_OVERRIDES];
   bool resume;
-  const char *resume_path;  // --resume-from
+  const char *resume_path;  // the --resume-from option
   int64_t max_steps;
-  const brim_workload_table *table;  // instead of the workload's; NULL = its own
+  const brim_workload_table *table;  // replaces the workload's; NULL = its own
   const volatile sig_atomic_t *stop;
   void (*on_steps)(void *ctx, const brim_run_steps *steps);
   void *ctx;
@@ -88,7 +88,7 @@ static inline void remember(void *ctx, brim_log_level level, const char *module,
   (void)ctx;
   (void)module;
   if (level != BRIM_LOG_WARN) return;
-  pthread_mutex_lock(&warned_lock);  // checkpoints are written by a thread
+  pthread_mutex_lock(&warned_lock);  // a thread writes checkpoints
   size_t n = strlen(warned);
   snprintf(warned + n, sizeof warned - n, "%s\n", text);
   pthread_mutex_unlock(&warned_lock);

@@ -41,7 +41,7 @@ static void test_named_plugins(void **state) {
   assert_non_null(strstr(brim_status_detail(), "./evil.so"));
   assert_non_null(strstr(brim_status_detail(), "brim_session_open"));
   assert_null(session);
-  // listed, by this or another spelling: it is opened, and that fails on its own
+  // listed, with this or another spelling: the file is opened, and fails for its own reason
   static const char *const spellings[] = {"./evil.so", "evil.so"};
   for (int i = 0; i < 2; i++) {
     const char *const plugins[] = {spellings[i], NULL};
@@ -52,7 +52,7 @@ static void test_named_plugins(void **state) {
   brim_config_close(config);
 }
 
-// Whatever the workload, its metrics come by their own keys.
+// Metrics of every workload have their own keys.
 static void test_metrics(void **state) {
   (void)state;
   static const struct {

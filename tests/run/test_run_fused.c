@@ -70,12 +70,12 @@ static void test_the_rollout_goes_first(void **state) {
   assert_ok(adapts(fused, NULL, &envs));
   assert_int_equal(envs, 6);
   assert_string_equal(said, "");
-  // one byte less
+  // one byte less than needed
   assert_ok(adapts(fused - 1, NULL, &envs));
   assert_int_equal(envs, 6);
   assert_non_null(strstr(said, "out of memory: brim stops fusing rollouts, which saves "));
   assert_null(strstr(said, "num_envs"));
-  // too little even then
+  // too little even for the smaller form
   assert_ok(adapts(update - 1, NULL, &envs));
   assert_int_equal(envs, 3);
   assert_non_null(strstr(said, "stops fusing rollouts"));

@@ -20,7 +20,7 @@ static void says(const char *override, const char *second, int64_t max_steps, co
 static void test_warmup(void **state) {
   (void)state;
   says("training.warmup_epochs=1", NULL, 0, NULL);
-  // in epochs it is for a run of usual length: a short run learns, with a fifth of its steps
+  // a warm-up in epochs suits a run of usual length: a short run takes a fifth of its steps
   says("training.warmup_epochs=10", NULL, 0,
        "training.warmup_epochs asks for 160 steps of warm-up, half of the run or more; the run is "
        "short, so brim takes 9");
@@ -34,11 +34,11 @@ static void test_warmup(void **state) {
   says("training.warmup_steps=20", "training.steps=20", 0, "20 steps, the run has 20");
   says("scheduler=cosine(warmup=60)", NULL, 0, "60 steps, the run has 48");
   says("scheduler=cosine(warmup=5)", "training.warmup_epochs=9", 0, NULL);
-  // stopped early to be continued: the run itself is longer
+  // stopped early, to be continued later: the run itself is longer
   says("training.warmup_epochs=1", NULL, 5, NULL);
 }
 
-// The schedule follows: after warm-up the learning rate no longer rises.
+// The schedule uses the shortened warm-up: after it the learning rate no longer rises.
 static void test_warmup_of_a_short_run(void **state) {
   (void)state;
   brim_config *config;
@@ -48,7 +48,7 @@ static void test_warmup_of_a_short_run(void **state) {
   brim_work_warmup w = brim_work_warmup_of(config, 18);
   assert_int_equal(w.asked, 36);
   assert_int_equal(w.steps, 7);
-  w = brim_work_warmup_of(config, 0);  // nothing to train on
+  w = brim_work_warmup_of(config, 0);  // no samples to train on
   assert_int_equal(w.steps, 0);
   brim_config_close(config);
 }

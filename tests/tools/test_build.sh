@@ -17,7 +17,7 @@ play() {  # name, then a script's body
   printf '#!/bin/sh\n%s\n' "$2" >"bin/$1"
   chmod +x "bin/$1"
 }
-# It notes its arguments, and keeps what -D gives as CMake would.
+# The script notes its arguments, and stores -D values like CMake.
 # shellcheck disable=SC2016  # for the played script to expand
 play cmake '
 echo "$*" >>"$CALLS"

@@ -62,7 +62,7 @@ ran test_base_use || fail "leaves out a test that calls the file's function"
 if ran test_base_far; then fail "runs a test that is not near"; fi
 grep -q '^ninja .*test_base_use' "$work/calls" || fail "does not build what it runs"
 
-# Past the budget only the nearest runs.
+# Beyond the budget only the nearest test runs.
 printf '%s\n' '6 6 test_base_str' '6 6 test_base_use' >build/costs-main.txt
 run 0 src/base/base_str.c
 ran test_base_str || fail "leaves out the nearest test"

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/check_dead finds functions that only tests call, and no others: a small tree in which every kind of
-# path reaches a function, then one dead function after the other, and the list of kept ones.
+# tools/check_dead finds functions that only tests call, and no others: a small tree in which every kind of path reaches
+# a function, then one dead function after the other, and the list of exceptions.
 set -eu
 tool=$(cd "$(dirname "$0")/../.." && pwd)/tools/check_dead
 tree=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/check_readme on pages of its own: it accepts a Korean page with the structure of the English one,
-# and refuses each thing that only one of them has, and links that lead nowhere or to the other language.
+# tools/check_readme on pages of its own: it accepts a Korean page with the structure of the English one, and refuses
+# any part that only one of them has, and links that lead nowhere or to the other language.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)

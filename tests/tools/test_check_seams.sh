@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/check_seams finds a workload's name and metric in every room above, and only there: a small tree
-# that has none, then one of each, and a known one that is no longer there.
+# tools/check_seams finds a workload's name and metric in every room above, and only there: a small tree without any,
+# then one of each, and a known one that has disappeared.
 set -eu
 tool=$(cd "$(dirname "$0")/../.." && pwd)/tools/check_seams
 tree=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/check_words on a tree of its own: it finds long sentences, phrases and long option help, in
-# documents, in messages and in comments, and leaves alone what is not prose.
+# tools/check_words on a tree of its own: it finds long sentences, phrases and long option help, in documents, in
+# messages and in comments, and ignores text that is no prose.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
@@ -22,7 +22,7 @@ refused() {  # what, why it is refused, part of the complaint
   grep -qF -- "$3" out || { cat out; fail "another complaint about $2"; }
 }
 
-# Documents: what is no prose, or counts as one word.
+# Documents: text that is no prose, or counts as one word.
 cat >README.md <<END
 # A title
 
@@ -86,7 +86,7 @@ printf 'static const row rows[] = {{.help = "%s"}};\n' \
   "a help text that is longer than the seventy characters that it may have" >src/cli/b.c
 refused messages "long help" "src/cli/b.c: help of 71 characters, at most 69"
 rm src/cli/b.c
-# Comments: of C, Python, shell and CMake; strings and code between backticks are none.
+# Comments of C, Python, shell and CMake; strings and code between backticks do not count.
 cat >src/cli/a.c <<'END'
 // The run continues. `goes on` is code, and a string below has words that no comment has.
 const char *text = "// nobody";  // the second line of the sentence that a worker is told to stop

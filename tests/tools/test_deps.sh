@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/deps in four situations, with dpkg-query, apt-get, id and sudo played by scripts: nothing
-# missing, something missing as root, with sudo, and with neither; and a system without dpkg.
+# tools/deps in four situations, with dpkg-query, apt-get, id and sudo played by scripts: nothing missing, something
+# missing as root, with sudo, and with neither; and a system without dpkg.
 set -eu
 tool=$(cd "$(dirname "$0")/../.." && pwd)/tools/deps
 work=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# tools/messages on a tree of its own: it finds messages, asks for every translation, and refuses one
-# that does not take the same arguments or loses what has to stay.
+# tools/messages on a tree of its own: it finds messages, asks for every translation, and refuses one that does not take
+# the same arguments or loses a required word.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)

@@ -5,7 +5,7 @@
 #include "tune/tune_int.h"
 #include "workload/fixture.h"
 
-// One at a time.
+// One fixture at a time.
 static inline brim_subject *subject_of(fixture *f) {
   static brim_work_subject work;
   static brim_subject subject;

@@ -1,5 +1,5 @@
-// A policy search in a sweep: combinations that do not go together are left out, and why a large card is
-// no faster than a laptop's is found, with its price.
+// A policy search in a sweep: impossible combinations are left out. A finding with a price names the reason if a large
+// card is no faster than a laptop's.
 #include <math.h>
 
 #include "subject.h"
@@ -44,7 +44,7 @@ __attribute__((noinline)) static const brim_finding *find(const brim_result *r, 
 
 static void test_few_threads(void **state) {
   (void)state;
-  // 128 x 8 x 4 threads of 221,184: so many a laptop GPU holds, too
+  // 128 x 8 x 4 threads of 221,184: a laptop GPU can hold that many too
   brim_result r[] = {on("NVIDIA A100-SXM4-80GB", 128, 16, 8, 10),
                      on("NVIDIA A100-SXM4-80GB", 1024, 16, 8, 20)};
   brim_diagnose(r, 2, 0);
@@ -54,12 +54,12 @@ static void test_few_threads(void **state) {
   assert_non_null(strstr(english(f->text), "a laptop GPU"));
   assert_non_null(strstr(english(f->remedy), "num_envs 128 -> 1024: measured, 7.50 ms less"));
   assert_float_equal(f->cost_ms, 7.5, 1e-9);
-  // more were not measured: a remedy without a price
+  // more were not measured: the remedy has no price
   brim_diagnose(r, 1, 0);
   f = find(&r[0], "few_threads");
   assert_true(isnan(f->cost_ms));
   assert_string_equal(english(f->remedy), "num_envs 128 -> 6912");
-  // more that is no faster: the threads are not what is missing
+  // more threads are no faster: they are not the limit
   r[1] = on("NVIDIA A100-SXM4-80GB", 1024, 16, 8, 80);
   brim_diagnose(r, 2, 0);
   assert_null(find(&r[0], "few_threads"));
@@ -89,7 +89,7 @@ static void test_serial_chunks(void **state) {
   assert_null(find(&r[1], "serial_chunks"));
   brim_diagnose(r, 1, 0);
   assert_string_equal(english(find(&r[0], "serial_chunks")->remedy), "dir_chunk 8 -> 64");
-  r[1] = on("NVIDIA H200", 1024, 64, 64, 99);  // measured: no matter
+  r[1] = on("NVIDIA H200", 1024, 64, 64, 99);  // measured, so it does not matter
   brim_diagnose(r, 2, 0);
   assert_null(find(&r[0], "serial_chunks"));
 }
@@ -135,7 +135,7 @@ static void test_sweep(void **state) {
   brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);
   assert_ok(brim_sweep_settings_make(subject_of(&f), axes, 3, false, &settings));
   brim_log_set_sink(NULL, NULL, BRIM_LOG_ERROR);
-  assert_int_equal(settings.count, 10);  // 4 of 2 directions are none
+  assert_int_equal(settings.count, 10);  // 4 of 2 directions are impossible
   brim_sweep_options how;
   memset(&how, 0, sizeof how);
   how.axes = axes;
@@ -146,7 +146,7 @@ static void test_sweep(void **state) {
   size_t count = 0;
   assert_ok(brim_sweep_run(subject_of(&f), &how, &results, &count));
   assert_int_equal(count, 10);
-  // what is left out is reported, once, and why
+  // settings left out are reported once, with the reason
   assert_non_null(strstr(said,
                          "2 of 12 combinations are left out; the first: ars.dir_chunk is 4, "
                          "more than the 2 directions"));

@@ -1,5 +1,5 @@
-// Pages read by a browser: headless Chromium opens a file of the test's folder, with a script of
-// the test's added that says what it saw.
+// Pages read by a browser: headless Chromium opens a file of the test's folder, with a test script in it that reports
+// its findings.
 #ifndef BRIM_TESTS_CHROMIUM_H_
 #define BRIM_TESTS_CHROMIUM_H_
 
@@ -22,7 +22,7 @@ static inline void write_text(const char *name, const char *text) {
   assert_ok(brim_fs_write(path, text, strlen(text)));
 }
 
-// The page with the probe before its end.
+// Inserts the probe before the end of the page.
 static inline void write_probe(const char *name, const char *page, const char *probe) {
   brim_str out;
   brim_str_init(&out);
@@ -71,7 +71,7 @@ static inline char *browse(const char *name_and_fragment, const char *does) {
   return result.output;
 }
 
-// The same with what the page has become.
+// The same, with the page's final content.
 static inline char *open_page(const char *name_and_fragment) {
   return browse(name_and_fragment, "--dump-dom");
 }
@@ -95,7 +95,7 @@ static inline const char *find_browser(void) {
   return NULL;
 }
 
-// Ends the program as skipped where there is none.
+// Ends the program as skipped if there is no browser.
 static inline void open_browser(void) {
   browser = find_browser();
   if (!browser) BRIM_SKIP_ALL("no Chromium here");

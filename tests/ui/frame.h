@@ -1,4 +1,4 @@
-// Lines of a frame, and what holds of every frame.
+// Lines of a frame, and properties of every frame.
 #ifndef BRIM_TESTS_UI_FRAME_H_
 #define BRIM_TESTS_UI_FRAME_H_
 
@@ -9,7 +9,7 @@
 
 enum { FRAME_LINE = 2048 };
 
-// Line `n` of a text, from 0; into a buffer.
+// Copies line `n` of a text, from 0, into a buffer.
 static inline const char *line_of(const char *text, int n, char out[FRAME_LINE]) {
   for (; n > 0 && *text; n--) {
     text += strcspn(text, "\n");
@@ -25,7 +25,7 @@ static inline int count_lines(const char *text) {
   return n;
 }
 
-// No line is wider than the screen, there are never more lines than it has, and nothing but styles
+// Asserts that no line is wider than the screen, that there are at most as many lines as it has, and that only styles
 // and line ends could move the cursor.
 static inline void check_frame(const char *text, int width, int rows) {
   char line[FRAME_LINE];

@@ -1,5 +1,5 @@
-// A store's worth of experiments for the page: learning rates x batch sizes x seeds with curves, some
-// that failed, one that runs.
+// A store of experiments for the page: learning rates x batch sizes x seeds with curves, some that failed, one that
+// runs.
 #ifndef BRIM_TESTS_LAB_EXPERIMENTS_H_
 #define BRIM_TESTS_LAB_EXPERIMENTS_H_
 
@@ -9,7 +9,7 @@
 
 enum { LAB_RATES = 4, LAB_BATCHES = 3, LAB_SEEDS = 3, LAB_EPOCHS = 20 };
 
-// Accuracy rises to a height that the rate decides.
+// Accuracy rises to a height that the learning rate determines.
 static inline double lab_accuracy(int rate, int batch, int seed, int epoch) {
   const double top = 0.95 - 0.08 * abs(rate - 2) - 0.02 * batch + 0.004 * ((seed * 7) % 3 - 1);
   return top * (1 - exp(-(epoch + 1) / (2.0 + rate)));

@@ -1,5 +1,5 @@
-// A profile for tests of its views: of a GPU with its own records, gaps, transforms and memory; or of a
-// CPU by the clock, without a finding.
+// A profile for tests of its views: of a GPU with its own records, gaps, transforms and memory; or of a CPU by the
+// clock, without a finding.
 #ifndef BRIM_TESTS_PROFILE_RECORD_H_
 #define BRIM_TESTS_PROFILE_RECORD_H_
 
@@ -33,7 +33,7 @@ static inline void set_ceiling(brim_profile_row *row, const char *op, const char
   row->bytes = 1e8;
 }
 
-// 24 ops: activations grow forwards and are given back backwards.
+// 24 ops: activations grow in the forward pass and are freed in the backward pass.
 static inline void make_profile_memory(brim_profile *p) {
   enum { OPS = 24, HALF = OPS / 2 };
   brim_profile_memory *m = &p->memory;

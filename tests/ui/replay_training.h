@@ -1,5 +1,5 @@
-// Made-up curves of a run for the tests of the replay page: a score with a baseline that the checkpoint is a
-// point of, a share without one, and a row with texts that a page has to escape.
+// Made-up curves of a run for the tests of the replay page: a score with a baseline, where the checkpoint is one point,
+// a share without a baseline, and a row with texts that a page has to escape.
 #ifndef BRIM_TESTS_REPLAY_TRAINING_H_
 #define BRIM_TESTS_REPLAY_TRAINING_H_
 

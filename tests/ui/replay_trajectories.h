@@ -1,4 +1,5 @@
-// Made-up episodes for the tests of the replay page: one that stands and is pushed, one that falls.
+// Made-up episodes for the tests of the replay page: one with a robot that stands and is pushed, one with a robot that
+// falls.
 #ifndef BRIM_TESTS_REPLAY_TRAJECTORIES_H_
 #define BRIM_TESTS_REPLAY_TRAJECTORIES_H_
 
@@ -8,7 +9,7 @@
 #include "test.h"
 #include "ui/pages/ui_pages.h"
 
-// The quadruped's scene, which stands or walks.
+// The quadruped's scene, for standing or walking.
 static inline const brim_scene *replay_scene(bool walk) {
   static brim_scene scenes[2];
   brim_quadruped robot = {.task = walk ? BRIM_QUADRUPED_WALK : BRIM_QUADRUPED_STAND};
@@ -22,8 +23,8 @@ static inline const brim_scene *replay_scene(bool walk) {
   return &scenes[walk];
 }
 
-// Stands at 0.55 m with its ankles bent by 1, rocks a little; with `fall` it sinks and tips over
-// until its last frame.
+// The robot stands at 0.55 m with its ankles bent by 1 and rocks a little; with `fall` it sinks and tips over until the
+// last frame.
 static inline void make_episode_in(const brim_scene *scene, brim_trajectory *t, const char *label,
                                    int64_t frames, bool fall) {
   static const float bend[4] = {1, -1, -1, 1};

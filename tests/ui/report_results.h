@@ -1,6 +1,6 @@
-// Results for the tests of the report, from a small model of a machine: a sweep on a GPU of the
-// size that brim bench makes (14 batch sizes x 3 worker counts x 2 precisions x pinned or not), and
-// one on a CPU. Values are of the order that such machines give.
+// Results for the tests of the report, from a small model of a machine: a sweep on a GPU as large as brim bench makes
+// it (14 batch sizes x 3 worker counts x 2 precisions x pinned or not), and one on a CPU. Values have the magnitude of
+// such machines.
 #ifndef BRIM_TESTS_UI_REPORT_RESULTS_H_
 #define BRIM_TESTS_UI_REPORT_RESULTS_H_
 
@@ -179,7 +179,7 @@ static inline void add_finding(brim_result *r, const char *code, double ms, cons
   snprintf(f->remedy, sizeof f->remedy, "%s", remedy);
 }
 
-// The picks by the rules of the recommendation, without its finer points.
+// The picks by the rules of the recommendation, simplified.
 static inline brim_recommendation pick(const brim_result *list, size_t count) {
   brim_recommendation p = picked(-1, -1, -1);
   for (size_t i = 0; i < count; i++) {

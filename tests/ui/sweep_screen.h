@@ -1,4 +1,4 @@
-// A screen for tests of a sweep: frames of it as lines, keys that are pressed.
+// A screen for tests of a sweep: its frames as lines, and pressed keys.
 #ifndef BRIM_TESTS_UI_SWEEP_SCREEN_H_
 #define BRIM_TESTS_UI_SWEEP_SCREEN_H_
 

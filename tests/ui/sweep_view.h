@@ -1,4 +1,4 @@
-// A sweep to look at: experiments in every state on four GPUs, the same on every machine.
+// A sweep to display: experiments in every state on four GPUs, the same on every machine.
 #ifndef BRIM_TESTS_UI_SWEEP_VIEW_H_
 #define BRIM_TESTS_UI_SWEEP_VIEW_H_
 

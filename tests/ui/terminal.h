@@ -1,5 +1,5 @@
-// A terminal for tests: it reads what a program writes and keeps what a person would see. As much of
-// VT100 as brim sends; anything else is counted as unknown.
+// A terminal for tests: it reads a program's output and keeps the screen that a person would see. It knows the part of
+// VT100 that brim sends; anything else counts as unknown.
 #ifndef BRIM_TESTS_UI_TERMINAL_H_
 #define BRIM_TESTS_UI_TERMINAL_H_
 
@@ -21,7 +21,7 @@ typedef struct terminal {
   int row, column;  // of the cursor, from 0
   bool alternate, cursor, wrap;
   terminal_page pages[2];
-  char held[64];  // a sequence or character that is not complete
+  char held[64];  // an incomplete sequence or character
   size_t held_size;
   int unknown;
   size_t bytes;
@@ -63,7 +63,7 @@ static inline void terminal_put(terminal *t, const char *one) {
       t->column = 0;
       terminal_newline(t);
     } else {
-      t->column = t->columns - wide;  // the last place is written over
+      t->column = t->columns - wide;  // the last place is overwritten
     }
   }
   terminal_page *page = &t->pages[t->alternate];
@@ -84,7 +84,7 @@ static inline void terminal_mode(terminal *t, const char *mode, bool on) {
   }
 }
 
-// Parameters and the last letter of a sequence behind "\033[".
+// Parameters and the last letter of a sequence after "\033[".
 static inline void terminal_control(terminal *t, const char *text, char last) {
   int a = 1, b = 1;
   (void)sscanf(text, "%d;%d", &a, &b);
@@ -92,7 +92,7 @@ static inline void terminal_control(terminal *t, const char *text, char last) {
     t->row = a < 1 ? 0 : a > t->rows ? t->rows - 1 : a - 1;
     t->column = b < 1 ? 0 : b > t->columns ? t->columns - 1 : b - 1;
   } else if (last == 'K') {
-    // Behind the last column the cursor stands on it.
+    // A cursor beyond the last column is shown on that column.
     terminal_erase(t, t->row, t->column < t->columns ? t->column : t->columns - 1);
   } else if (last == 'J') {
     int from = *text == '2' ? 0 : t->row;
@@ -105,7 +105,7 @@ static inline void terminal_control(terminal *t, const char *text, char last) {
   }
 }
 
-// One whole character or sequence from `held`; false while it is not complete.
+// Processes one complete character or sequence from `held`; false if it is incomplete.
 static inline bool terminal_step(terminal *t) {
   unsigned char c = (unsigned char)t->held[0];
   t->held[t->held_size] = '\0';
@@ -138,7 +138,7 @@ static inline bool terminal_step(terminal *t) {
 static inline void terminal_feed(terminal *t, const char *bytes, size_t n) {
   t->bytes += n;
   for (size_t i = 0; i < n; i++) {
-    if (bytes[i] == '\033') t->held_size = 0;  // it ends what was not complete
+    if (bytes[i] == '\033') t->held_size = 0;  // it ends an incomplete one
     if (t->held_size + 2 < sizeof t->held) t->held[t->held_size++] = bytes[i];
     (void)terminal_step(t);
   }

@@ -1,4 +1,4 @@
-// Ratios, verdicts and means of two records; what a diff shows.
+// Ratios, verdicts and means of two records; the printed difference.
 #include <math.h>
 
 #include "test.h"
@@ -19,7 +19,7 @@ static brim_result result_of(double rate, double low, double high) {
   return r;
 }
 
-// Row and lines as a terminal without limits shows them.
+// Row and lines as on a terminal without limits.
 static void expect_text(const brim_result *a, const brim_result *b, const char *row,
                         const char *overall) {
   brim_ui_pair p;
@@ -82,7 +82,7 @@ static void test_open(void **state) {
               "Provisional: A and B cannot be told apart (x1.01 [0.98, 1.04]; settings: 1)");
 }
 
-// Noise widens the interval and excludes nothing: a factor of two is certain through 40 % of it, 30 % is
+// Noise widens the interval and excludes nothing: a factor of two is certain despite noise of 40 %, a gain of 30 % is
 // not. Whether the steps were steady does not matter.
 static void test_noisy(void **state) {
   (void)state;
@@ -99,7 +99,7 @@ static void test_noisy(void **state) {
   assert_true(fabs(all.ratio.value - sqrt(2 * 1.3)) < 1e-12);
 }
 
-// Records without an interval, or with that of one visit, are compared, but nothing of them is certain.
+// Records without an interval, or with the interval of a single visit, are compared, but nothing about them is certain.
 static void test_old(void **state) {
   (void)state;
   brim_result a = result_of(100, 98, 102), bare = result_of(200, (double)NAN, (double)NAN),
@@ -112,7 +112,7 @@ static void test_old(void **state) {
   brim_result failed = result_of(NAN, NAN, NAN);
   failed.failure = BRIM_FAILURE_OOM_DEVICE;
   expect_text(&a, &failed, "B did not run", "Provisional: no setting ran in both");
-  // beside one that was measured well they do not count
+  // beside a well measured setting they do not count
   brim_result up = result_of(110, 108, 112);
   brim_ui_pair p[3], all;
   brim_ui_compare_pair(&a, &up, &p[0]);
@@ -125,7 +125,7 @@ static void test_old(void **state) {
   assert_true(fabs(all.ratio.value - 2) < 1e-12 && isnan(all.ratio.low));
 }
 
-// The errors of one sweep may go the same way: two settings are no more certain than one.
+// The errors of one sweep may point the same way: two settings give no more certainty than one.
 static void test_mean(void **state) {
   (void)state;
   const brim_ui_verdict open = BRIM_UI_VERDICT_OPEN;
@@ -140,7 +140,7 @@ static void test_mean(void **state) {
   assert_true(isnan(all.ratio.value) && isnan(all.ratio.low) && isnan(all.ratio.high));
 }
 
-// The lines below the table keep to the width too, and say the same.
+// The lines below the table fit the width too, with the same content.
 static void test_narrow(void **state) {
   (void)state;
   brim_result one = result_of(100, 98, 102), up = result_of(110, 108, 112),

@@ -1,4 +1,4 @@
-// The dry run of a sweep: what a forecast adds up to, and its table in wide and narrow terminals.
+// The dry run of a sweep: the sums of a forecast, and its table in wide and narrow terminals.
 #include <math.h>
 
 #include "base/base.h"
@@ -45,8 +45,8 @@ static void sums(void **state) {
   assert_int_equal(s.timeless, 1);
   assert_true(s.most_bytes == 2 * GB);
   assert_true(s.run_s == 3660 && isnan(s.wall_s));
-  assert_ptr_equal(brim_forecast_best(&f, &rows[0]), &needs[0][1]);  // the faster
-  assert_ptr_equal(brim_forecast_best(&f, &rows[1]), &needs[1][0]);  // what fits
+  assert_ptr_equal(brim_forecast_best(&f, &rows[0]), &needs[0][1]);  // the faster one
+  assert_ptr_equal(brim_forecast_best(&f, &rows[1]), &needs[1][0]);  // the one that fits
   assert_null(brim_forecast_best(&f, &rows[3]));
   const brim_forecast two = {.device_count = 2, .rows = rows, .row_count = 2, .slots = 3};
   brim_forecast_sum(&two, &s);

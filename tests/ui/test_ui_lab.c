@@ -1,5 +1,5 @@
-// The page of a store: what stands in it without a script, texts that must not become HTML, how numbers
-// are written, a store of 10,000 experiments, and memory that runs out.
+// The page of a store: its parts without a script, texts that must not become HTML, the form of numbers, a store of
+// 10,000 experiments, and memory that runs out.
 #include "lab_experiments.h"
 #include "ui/sweep/ui_sweep_int.h"
 
@@ -25,7 +25,7 @@ static void contains_not(const char *text, const char *part) {
   if (at) fail_msg("'%s' is in the page: %.80s", part, at);
 }
 
-// The JSON of the page, for json_decref.
+// The page's JSON; free it with json_decref.
 static json_t *data_of(const char *page) {
   static const char begin[] = "<script type=\"application/json\" id=\"data\">";
   const char *from = strstr(page, begin);
@@ -49,7 +49,7 @@ static void test_content(void **state) {
   contains(page.data, "<b>32</b> done");
   contains(page.data, "<b>3</b> failed");
   contains(page.data, "<b>1</b> running");
-  // 0.95, 0.946, 0.954 times what 20 epochs reach
+  // last values of 0.95, 0.946 and 0.954 times the height after 20 epochs
   contains(page.data, "learning_rate <b>0.01</b>");
   contains(page.data, "<dt>val acc, last value of a run</dt><dd>94.36 \xc2\xb1 0.40 %</dd>");
   contains(page.data, "<dt>mean, 95 % interval</dt><dd>93.37 \xe2\x80\x93 95.35 %</dd>");
@@ -61,7 +61,7 @@ static void test_content(void **state) {
   contains(page.data, "href=\"#exp=0000101b0000\"");
   contains(page.data, "<td class=\"s-running\">running</td>");
   contains(page.data, "<th title=\"training.learning_rate\">learning_rate</th>");
-  // A setting that differs, and those that do not.
+  // A setting that differs between experiments, and those that do not.
   contains(page.data,
            "<th scope=\"row\">data.batch_size</th><td><span class=\"value\"><b>32</b> "
            "\xc3\x97"
@@ -113,7 +113,7 @@ static void test_data(void **state) {
   assert_int_equal(json_integer_value(json_object_get(json_array_get(metrics, 0), "percent")), 2);
   assert_int_equal(json_integer_value(json_object_get(json_array_get(metrics, 1), "percent")), -1);
   assert_string_equal(json_string_value(json_object_get(json_array_get(metrics, 2), "label")),
-                      "lr");  // no workload declares it
+                      "lr");  // no workload declares this metric
   const json_t *curves = json_object_get(json_array_get(metrics, 0), "curves");
   assert_int_equal(json_array_size(curves), 36);
   const json_t *curve = json_array_get(curves, 0);
@@ -177,7 +177,7 @@ static void put_plain(brim_lab_reader *reader, int n, const char *metric) {
   assert_ok(lab_line_add(reader, &(lab_line){.n = n, .label = label, .metric = metric}));
 }
 
-// One result of each setting: nothing is certain, and there are no groups to show.
+// One result for each setting: nothing is certain, and there are no groups.
 static void test_one_seed(void **state) {
   (void)state;
   static const brim_lab_options how = {.metric = lab_metric};
@@ -245,7 +245,7 @@ static void test_korean(void **state) {
   brim_str_deinit(&page);
 }
 
-// The page stays small enough to be opened, whatever the number of experiments and curves.
+// The page stays small enough for a browser, whatever the number of experiments and curves.
 static void test_ten_thousand(void **state) {
   (void)state;
   enum { EXPERIMENTS = 10000 };

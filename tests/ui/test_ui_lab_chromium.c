@@ -1,6 +1,6 @@
-// The page of a store used by a browser, in a frame of a phone's width and on a screen: filters, sorting,
-// ranges on axes, curves, one experiment; a store of 10,000. The console must stay silent and nothing may be
-// fetched. Leaves pictures of both widths for people to look at.
+// The page of a store in a browser, in a frame as wide as a phone and on a screen: filters, sorting, ranges on axes,
+// curves, one experiment; a store of 10,000. The console must stay silent and nothing may be fetched. Leaves pictures
+// of both widths for people to look at.
 #include "chromium.h"
 #include "lab_experiments.h"
 #include "ui/sweep/ui_sweep.h"
@@ -8,7 +8,7 @@
 static const brim_ui_lab_options options = {
     .title = "rates", .place = "runs/rates", .command = "brim report", .now_s = 1790000100};
 
-// Runs after the page's own scripts; what it finds goes to the frame's parent, or into the page.
+// Runs after the page's own scripts; its findings go to the frame's parent, or into the page.
 static const char tools[] =
     "<script>\n"
     "var seen = {};\n"
@@ -172,7 +172,7 @@ static void check_seen(const char *text) {
   contains(text, "\"group\":\"0.01|32|&lt;cnn&gt;|94.36 \xc2\xb1 0.40 %|3 / 3|93.96 %|94.76 %\"");
   contains(text, "\"drawn\":true");
   contains(text, "\"up\":\"32 ascending\"");
-  contains(text, "\"down\":\"512\"");  // numbers, not texts
+  contains(text, "\"down\":\"512\"");  // sorted as numbers
   contains(text, "\"searched\":\"4 of 36 experiments 4\"");
   contains(text, "\"none\":\"No experiment passes the filters. 0\"");
   contains(text, "\"cleared\":\"36 of 36 experiments true\"");
@@ -229,7 +229,7 @@ static const char many_probe[] =
     "  seen.all = shown();\n"
     "  seen.few = document.querySelectorAll('tr').length < 400;\n"
     "  box.scrollTop = box.scrollHeight;\n"
-    "  (function look(tries) {\n"  // the browser scrolls when it has time
+    "  (function look(tries) {\n"  // the browser scrolls at some later time
     "    seen.end = rows('experiments-table').pop().split('|')[6] === '50.00 %';\n"
     "    if (!seen.end && tries > 0) { setTimeout(look, 100, tries - 1); return; }\n"
     "    search('seed=3');\n"
@@ -240,7 +240,7 @@ static const char many_probe[] =
     "});\n"
     "</script>\n";
 
-// Rows are made as they are scrolled to; everything is drawn.
+// Rows are made when the page is scrolled to them; all of them are drawn in the end.
 static void test_ten_thousand(void **state) {
   (void)state;
   const brim_lab_set *set = NULL;
@@ -259,7 +259,7 @@ static void test_ten_thousand(void **state) {
   brim_lab_reader_destroy(reader);
 }
 
-// Not a test of anything: pictures for people.
+// Tests nothing: it makes pictures for people.
 static void test_pictures(void **state) {
   (void)state;
   const brim_lab_set *set = NULL;

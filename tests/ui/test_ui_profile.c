@@ -1,4 +1,4 @@
-// The summary of a profile and its page. Given a folder it writes pages there for people to look at.
+// The summary of a profile and its page. With a folder as argument it writes pages there for people to look at.
 #include "profile_record.h"
 #include "ui/profile/ui_profile.h"
 
@@ -81,7 +81,7 @@ static void test_cpu(void **state) {
   text = summary(&wide, &p, brim_ui_profile_finest(&p), BRIM_UI_PROFILE_TIME, 10);
   has(text, "One loader worker reads for 6.00 ms per step and transforms for 3.00 ms.");
   brim_free(text);
-  // ops that are a small part of a step say nothing of it
+  // ops that are a small part of a step do not describe it
   brim_profile_rows *ops = &p.lists[BRIM_PROFILE_OPS];
   for (size_t i = 0; i < ops->count; i++) ops->items[i].ms /= 4;
   text = summary(&narrow, &p, brim_ui_profile_finest(&p), BRIM_UI_PROFILE_TIME, 10);
@@ -103,7 +103,7 @@ static void test_orders(void **state) {
   make_gpu_profile(&p);
   char *text = summary(&wide, &p, BRIM_PROFILE_KERNELS, BRIM_UI_PROFILE_CEILING, 0);
   assert_true(before(text, "brim_batchnorm_backward", "void cutlass"));
-  assert_true(before(text, "void cutlass", "Memcpy HtoD  "));  // unknown last
+  assert_true(before(text, "void cutlass", "Memcpy HtoD  "));  // unknown sorts last
   brim_free(text);
   text = summary(&wide, &p, BRIM_PROFILE_KERNELS, BRIM_UI_PROFILE_NAME, 0);
   assert_true(before(text, "brim_batchnorm_backward", "brim_elementwise_0"));
@@ -133,7 +133,7 @@ static void test_narrow(void **state) {
   brim_profile_deinit(&p);
 }
 
-// Nothing but the step is known.
+// Only the step time is known.
 static void test_empty(void **state) {
   (void)state;
   brim_profile p;

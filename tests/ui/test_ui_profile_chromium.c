@@ -1,6 +1,6 @@
-// The page of a profile used by a browser, on a screen and in a frame of a phone's width: choosing, sorting
-// and searching tables, memory under the pointer. The console must stay silent, nothing may be fetched
-// and the page must not scroll sideways.
+// The page of a profile in a browser, on a screen and in a frame as wide as a phone: choosing, sorting and searching
+// tables, memory under the pointer. The console must stay silent, nothing may be fetched and the page must not scroll
+// sideways.
 #include "chromium.h"
 #include "profile_record.h"
 #include "ui/profile/ui_profile.h"

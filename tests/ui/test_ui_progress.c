@@ -1,4 +1,4 @@
-// Progress lines as exact text, and when they are drawn, with the time given.
+// Progress lines as exact text, and the times at which they are drawn.
 #include <math.h>
 
 #include "test.h"
@@ -58,7 +58,7 @@ static void test_plain(void **state) {
   p.done = 145;
   p.total = 0;
   line_is(&term, &p, "epoch 2/10  145 steps");
-  p.done = -1;  // not counted
+  p.done = -1;  // without a count
   line_is(&term, &p, "epoch 2/10");
 }
 
@@ -122,7 +122,7 @@ static void test_when_on_a_terminal(void **state) {
   brim_ui_progress_clear(&s, &term, &out);
   assert_string_equal(out.data, "\r\033[2K");
   brim_str_clear(&out);
-  brim_ui_progress_clear(&s, &term, &out);  // nothing left to clear
+  brim_ui_progress_clear(&s, &term, &out);  // the line is already cleared
   assert_int_equal(out.len, 0);
   brim_str_deinit(&out);
 }
@@ -140,7 +140,7 @@ static void test_when_elsewhere(void **state) {
   assert_int_equal(out.data[out.len - 1], '\n');
   assert_null(strchr(out.data, '\033'));
   assert_int_equal(update(&s, &term, 15000, &out), 0);
-  assert_int_equal(update(&s, &term, 25000, &out), 0);  // it would say the same once more
+  assert_int_equal(update(&s, &term, 25000, &out), 0);  // the line would not change
   brim_progress p = sample();
   p.title = "another stage";
   brim_str_clear(&out);
@@ -149,7 +149,7 @@ static void test_when_elsewhere(void **state) {
   brim_str_deinit(&out);
 }
 
-// The line must stand still while its figures change: same parts, same columns.
+// The line must not move while its figures change: same parts, same columns.
 static void test_the_line_stands_still(void **state) {
   (void)state;
   brim_term term = {.tty = true, .redraw = true, .width = 110, .unicode = false};
@@ -172,7 +172,7 @@ static void test_the_line_stands_still(void **state) {
   }
 }
 
-// Progress of a training in the user's language: its title is for programs.
+// Progress of a training in the user's language; its internal title is not shown.
 static void test_language(void **state) {
   (void)state;
   const brim_term term = {.width = 200};

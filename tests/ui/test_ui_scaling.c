@@ -1,5 +1,5 @@
-// Scaling in the terminal and in the report: figures, what is lost, devices that did not run, and
-// gradients that are exchanged or not, beside what was predicted.
+// Scaling in the terminal and in the report: figures, losses, devices that did not run, and gradients that are
+// exchanged or not, beside the predictions.
 #include <math.h>
 
 #include "test.h"
@@ -153,7 +153,7 @@ static void test_exchange(void **state) {
   has(out.data, "without exchange of gradients: an upper bound");
   assert_null(strstr(out.data, "do not exchange gradients"));
   assert_null(strstr(out.data, "nan"));
-  // the setting without an exchange has no such table
+  // a setting without an exchange has no such table
   assert_int_equal(times(out.data, "Predicted wait(ms)"), 1);
   brim_str_clear(&out);
   brim_ui_report_options how = {.picks = &fastest, .scaling = all, .scaling_count = COUNT};
@@ -226,7 +226,7 @@ static void test_what_is_lost(void **state) {
   assert_string_equal(text, "");
 }
 
-// Replicas on the host share what it has; a GPU beside one is not told so.
+// Replicas on the host share cores and memory, and the report mentions it; a GPU's line does not.
 static void test_host(void **state) {
   (void)state;
   const brim_term term = {.width = 0};
@@ -243,7 +243,7 @@ static void test_host(void **state) {
     has(text, hosts == 2 ? "cores and memory bandwidth are shared" : "power, clocks, memory");
     brim_str_init(&out);
     assert_ok(brim_ui_scaling(&term, all, 2, NULL, &out));
-    // either way it is reported why the row of one device is not the summary's
+    // in both cases the report explains why the row of one device differs from the summary
     assert_int_equal(times(out.data, "which uses all threads"), hosts == 2);
     assert_int_equal(times(out.data, "is a new measurement"), hosts != 2);
     brim_str_clear(&out);

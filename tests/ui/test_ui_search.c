@@ -73,7 +73,7 @@ static void test_search(void **state) {
   brim_str_clear(&out);
   assert_ok(show(&term, r, 3, false, NULL, &out));
   assert_null(strstr(out.data, "6,912"));
-  // one setting has no before
+  // a single setting has nothing to compare with
   brim_str_clear(&out);
   assert_ok(show(&term, r, 1, false, NULL, &out));
   assert_null(strstr(out.data, "speedup"));
@@ -107,7 +107,7 @@ static void test_no_cards_on_a_cpu(void **state) {
   brim_str_deinit(&out);
 }
 
-// Before is what the config has; where that was not measured, or is what comes after, the smallest.
+// "Before" is the config's setting. If that was not measured, or is also "after", it is the smallest one.
 static void test_own(void **state) {
   (void)state;
   const brim_setting own = {{32, 64, 64}}, last = {{1024, 64, 64}}, other = {{64, 64, 64}};
@@ -133,7 +133,7 @@ static void test_own(void **state) {
     has(out.data, "16 x 64 = 1,024");
     has(out.data, "speedup 100.00x");
   }
-  // one that did not run was not measured
+  // a setting that failed does not count as measured
   r[1].failure = BRIM_FAILURE_OTHER;
   brim_str_clear(&out);
   assert_ok(show(&term, r, 3, false, &own, &out));
@@ -150,7 +150,7 @@ static void test_cards(void **state) {
   assert_null(brim_gpu_facts_find("Neoverse-V1"));
 }
 
-// A figure with its deviation and that of a baseline, and one that follows it.
+// A figure with its deviation and a baseline's, and a figure derived from it.
 static void test_progress(void **state) {
   (void)state;
   enum { LINE = BRIM_METRIC_AT(BRIM_METRIC_LINE_PROGRESS) };
@@ -194,7 +194,7 @@ static void test_progress(void **state) {
   brim_str_deinit(&out);
 }
 
-// The page has the workload's tables too, and what was found about the config's own setting.
+// The page has the workload's tables too, and the findings about the config's own setting.
 static void test_page(void **state) {
   (void)state;
   brim_result r[3];

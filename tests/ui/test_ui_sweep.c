@@ -1,5 +1,5 @@
-// A sweep on the screen: frames of every size, and memory that runs out. Keys are test_ui_sweep_keys.c's,
-// the status and the summary test_ui_sweep_text.c's.
+// A sweep on the screen: frames of every size, and memory that runs out. test_ui_sweep_keys.c has the keys,
+// test_ui_sweep_text.c the status and the summary.
 #include <math.h>
 
 #include "sweep_screen.h"
@@ -98,7 +98,7 @@ static void test_a_small_screen(void **unused) {
   assert_string_equal(
       line_of(out.data, 12, line),
       "  pausing     0.1  64         65    3      36 %   83.90 %   84.90 %     12:00");
-  // The best so far, and results above the queue.
+  // The best so far, and results listed above the queue.
   assert_string_equal(line_of(out.data, 3, line),
                       "best score so far: 91.40 %  lr=0.01 batch_size=64 width=64 seed=2");
   assert_non_null(strstr(out.data, "  done        0.01 64         64    0     100 %   91.00 %"));
@@ -124,7 +124,7 @@ static void test_a_large_screen(void **unused) {
   brim_str_deinit(&out);
 }
 
-// Columns stand below each other in any language, and while figures change.
+// Columns are aligned in any language, and while figures change.
 static void test_columns_stand_still(void **unused) {
   (void)unused;
   char line[FRAME_LINE];
@@ -164,7 +164,7 @@ static void test_columns_stand_still(void **unused) {
   brim_str_deinit(&out);
 }
 
-// Values stand below the keys of their label, and never below those of another.
+// Values are below the keys of their own label, never below those of another.
 static void test_labels_with_other_keys(void **unused) {
   (void)unused;
   char line[FRAME_LINE];
@@ -183,7 +183,7 @@ static void test_labels_with_other_keys(void **unused) {
   assert_non_null(strstr(line_of(out.data, 5, line), "running     0.1  "));
   assert_non_null(strstr(line_of(out.data, 6, line), "running     momentum=0.9 lr=a b c "));
   brim_sweep_view_deinit(&view);
-  // A value may have spaces.
+  // A value may contain spaces.
   sweep_view_fill(&view, 20, 0);
   for (size_t i = 0; i < view.row_count; i++) {
     row = view.rows[i];

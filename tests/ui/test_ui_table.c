@@ -1,4 +1,4 @@
-// Layout: every width from 20 to 220 is respected, columns line up, Korean text too.
+// Layout: every width from 20 to 220 holds, columns line up, Korean text too.
 #include "test.h"
 #include "ui/term/ui_term.h"
 
@@ -67,7 +67,7 @@ static void test_every_width(void **state) {
   brim_ui_table_deinit(&table);
 }
 
-// Between two columns every row has blanks at the same places.
+// Between two columns every row has blanks in the same places.
 static void test_columns_line_up(void **state) {
   (void)state;
   brim_ui_table table;
@@ -112,7 +112,7 @@ static void test_what_goes_first(void **state) {
   assert_true(use_short);
   assert_true(widths[1] < 30 && widths[1] >= 6 && widths[2] == 6);
   brim_ui_layout(columns, natural, COLUMNS, 35, 0, widths, &use_short);
-  assert_int_equal(widths[2], 0);  // the highest number went first
+  assert_int_equal(widths[2], 0);  // the one with the highest number was removed first
   assert_true(widths[3] > 0);
   brim_ui_layout(columns, natural, COLUMNS, 10, 0, widths, &use_short);
   assert_true(widths[0] > 0 && widths[4] > 0 && widths[1] == 0 && widths[3] == 0);

@@ -22,7 +22,7 @@ static void test_colour(void **state) {
   brim_term_facts none = {.tty = true, .term = "xterm", .no_color = "1", .clicolor_force = "1"};
   assert_false(decide(none, BRIM_UI_COLOUR_AUTO).colour);
   assert_true(decide(none, BRIM_UI_COLOUR_ALWAYS).colour);
-  none.no_color = "";  // empty does not count
+  none.no_color = "";  // empty counts as unset
   assert_true(decide(none, BRIM_UI_COLOUR_AUTO).colour);
   brim_term_facts forced = {.tty = false, .clicolor_force = "1"};
   assert_true(decide(forced, BRIM_UI_COLOUR_AUTO).colour);

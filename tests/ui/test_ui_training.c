@@ -1,5 +1,5 @@
-// The training curves of a replay page from made-up records: what is in the page without a script, that
-// texts are escaped, and what is left out.
+// The training curves of a replay page from made-up records: its parts without a script, escaped texts, and the curves
+// left out.
 #include "replay_training.h"
 #include "replay_trajectories.h"
 
@@ -38,7 +38,7 @@ static void test_content(void **state) {
            "<output>30.0 %</output></span></figcaption>");
   contains(page.data, "aria-label=\"score: iteration 30, 7.5\"");
   contains(page.data, "this checkpoint: iteration 30</li>");
-  // from -5 to 10, of 50 iterations: 7.5 is a sixth from the top
+  // from -5 to 10, over 50 iterations: 7.5 is a sixth from the top
   contains(page.data, "M200.0 80.0L400.0 63.3L600.0 16.7L800.0 46.7L1000.0 40.0\" />");
   contains(page.data, "<path class=\"base\" d=\"M0 58.3H1000\" />");
   contains(page.data, "<path class=\"here\" d=\"M600.0 0V100\" />");
@@ -49,7 +49,7 @@ static void test_content(void **state) {
   brim_str_deinit(&page);
 }
 
-// Texts of rows; a single point is seen; one that is not of the checkpoint has no dot.
+// Texts of rows; a single point is visible; a curve that the checkpoint is not part of has no dot.
 static void test_odd(void **state) {
   (void)state;
   const brim_curves one = {.list = &training_list[2], .count = 1, .marked = 30};
@@ -88,7 +88,7 @@ static void test_left_out(void **state) {
   brim_str_deinit(&page);
 }
 
-// Curves that are flat, tiny or huge have a scale with finite numbers.
+// Flat, tiny and huge curves have a scale with finite numbers.
 static void test_scales(void **state) {
   (void)state;
   static const double values[][2] = {{0, 0}, {1e100, -1e100},  {1e100, 1e100},  {-1e-30, 1e-30},

@@ -191,7 +191,7 @@ def test_submit(page):
 def test_watch(page):
     until_count(page, "running", 2)
     page.until("new Set(%s.filter(r => r.state === 'running').map(r => r.worker)).size === 2" % ROWS)
-    # values come without a reload, and the chart draws them
+    # values arrive without a reload, and the chart draws them
     page.run("window.row = document.querySelector('.list tbody tr[data-id]')")
     page.run("window.before = %s.map(r => r.step)" % ROWS)
     page.until(ROWS + ".every((r, i) => r.step > window.before[i])")
@@ -317,7 +317,7 @@ def test_compare(page):
     page.until("document.querySelectorAll('.compare .best').length >= 2")  # of the last values, and of the best ones
     rows = page.run("[...document.querySelectorAll('table.compare tr.result th')].map(e => e.textContent)")
     check("the results are %s" % rows, rows == ["val acc, last", "val acc, best"])
-    # the best value is that of the curve
+    # the best value is the curve's
     good = page.run("""Promise.all(brim.model.grids.length ? document.querySelector('main').view.rows.map(async (r) => {
       const points = (await brim.get('/v1/exps/' + r.id + '/curve?key=' + r.metric_key)).buckets, best = brim.model.best(r);
       const most = Math.max(...points.map(p => p[5]));
@@ -338,20 +338,20 @@ def test_groups(page):
     check("no deviation: %s" % texts, all("\u00b1" in text for text in texts))
     counts = "[...document.querySelectorAll('.list tbody td.c-runs')].map(e => e.textContent).join()"
     check("the runs", page.run(counts) == "n 2 of 2,n 2 of 2")
-    # all grids together, and the best value of each run
+    # all grids together, with the best value of each run
     page.run("location.hash = '#/exps?groups=1'")
     page.until("document.querySelectorAll('.list tbody tr[data-id]').length === 4")
     check("the grids are not named", page.run("document.querySelector('.shown').textContent.startsWith('all grids')"))
     check("the values are not the best", page.run("""brim.get('/v1/groups').then(r => r.take === 'best' && r.groups.every(g => g.measured < 2 ||
       Math.abs(g.mean - g.exps.reduce((a, id) => a + brim.model.best(brim.model.exps.get(id)).value, 0) / g.measured) < 1e-9))"""))
-    # the chart's figures of groups are those of the table
+    # the chart's group figures equal those of the table
     page.until("""(() => { const v = document.querySelector('main').view, shown = [...document.querySelectorAll('.side .legend li b')].map(e => e.textContent);
       return shown.length > 0 && shown.every((text, i) => text === brim.metric(v.groupsKey, v.panel.chart.shown()[i].mean)); })()""")
-    # filters hold for groups too
+    # filters apply to groups too
     page.run("document.querySelector('main').view.set({ q: 'lr=0.1' })")
     page.until("document.querySelectorAll('.list tbody tr[data-id]').length === 2")
     page.run("document.querySelector('main').view.set({ q: '' })")
-    # what was cancelled is in no mean
+    # cancelled experiments are in no mean
     grid = page.run("brim.model.grids.find(g => g.name === 'long').id")
     page.run("location.hash = '#/exps?groups=1&grid=%s'" % grid)
     page.until(counts + " === 'n 0 of 1,n 0 of 1'")
@@ -368,19 +368,19 @@ def test_filters(page):
     check("the address", page.run("location.hash.includes('lr%3D0.01')"))
     page.run("document.querySelector('.filters input').value = ''; document.querySelector('.filters input').dispatchEvent(new Event('input'))")
     page.until("document.querySelectorAll('.list tbody tr[data-id]').length === 6")
-    # a number is a whole one
+    # a count is an integer
     hits = page.run("['lr=0.01 seed=1', 'lr=0.0', 'lr=0.'].map(q => { const v = document.querySelector('main').view; v.set({ q }); return v.rows.length; }).join()")
     check("a search finds %s" % hits, hits == "1,0,6")
     page.run("document.querySelector('main').view.set({ q: '' })")
     page.until("document.querySelectorAll('.list tbody tr[data-id]').length === 6")
     check("a heading is cut off", page.run("[...document.querySelectorAll('th.c-result, th.c-best')].every(e => e.scrollWidth <= e.clientWidth)"))
-    # the chart shows the first rows of the table that have begun
+    # the chart shows the first rows of the table that have started
     for sort in ("", "label", "-label"):
         page.run("document.querySelector('main').view.set({ sort: '%s' })" % sort)
         page.until("""(() => { const v = document.querySelector('main').view, begun = v.rows.filter(r => r.step > 0 || r.state === 'done').slice(0, 8);
           return v.panel.chart.list.map(e => e.id).join() === begun.map(r => r.id).join(); })()""")
     page.run("document.querySelector('main').view.set({ sort: '' })")
-    # what a filter hides is not acted on
+    # actions leave out rows that a filter hides
     press(page, "a")
     page.until("document.querySelector('.actions b').textContent.startsWith('6')")
     page.run("document.querySelector('main').view.set({ q: 'seed=1' })")
@@ -421,7 +421,7 @@ def test_one(page):
     step = "[...document.querySelectorAll('.one dl.facts dt')].find(e => e.textContent === 'step').nextSibling.textContent"
     page.run("window.before = " + step)
     page.until(step + " !== window.before")
-    # the log of the attempt before
+    # the log of the previous attempt
     log = "document.querySelector('main').view.log"
     check("the attempt", page.run(log + ".attempt") == 2)
     page.click("[data-attempt='1']")

@@ -31,7 +31,7 @@ static inline void steps(fixture *f, int count) {
   }
 }
 
-// The sums that the figures are of.
+// The sums from which the figures are computed.
 static inline brim_ars_returns episodes_of(brim_work_metrics metrics) {
   return brim_returns_unpack(metrics.sums);
 }

@@ -28,7 +28,7 @@ static inline double figure(brim_work_metrics metrics, const char *key) {
   return metric_value(metrics.set, metrics.values, key);
 }
 
-// The figure that evaluations are compared by.
+// The figure that ranks evaluations.
 static inline double deciding(brim_work_metrics metrics) {
   int row = brim_metric_deciding(metrics.set, BRIM_METRIC_EVAL, metrics.values, false);
   return row < 0 ? (double)NAN : metrics.values[row];
@@ -71,8 +71,8 @@ static inline brim_status fixture_configure(fixture *f) {
   return f->work->table->configure(f->work->state, &setting);
 }
 
-// The first five steps of a run whose epochs are 2, 2 and 1 iterations, of so many samples each; `info` is
-// the last one's.
+// Makes the first five steps of a run whose epochs are 2, 2 and 1 iterations, with this many samples each; `info` is
+// the last step's.
 static inline void five_steps(const fixture *f, const char *unit, int64_t samples,
                               int64_t eval_samples, brim_step_info *info) {
   brim_work_info work;

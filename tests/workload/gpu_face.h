@@ -1,4 +1,4 @@
-// ref's loops with the face of a GPU: memory of its own, no streams. For workloads that ask what a device is.
+// ref's loops presented as a GPU: its own memory, no streams. For workloads that check the kind of device.
 #ifndef BRIM_TESTS_WORKLOAD_GPU_FACE_H_
 #define BRIM_TESTS_WORKLOAD_GPU_FACE_H_
 

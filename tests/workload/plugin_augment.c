@@ -1,6 +1,6 @@
-// A plug-in for the tests of workload: "data.augment" for a device whose memory the host can reach,
-// which only gathers; pipelines with stages are refused. Pages are locked in name only: what is locked
-// stands in the extension "test.locks", which also says what is refused.
+// A plug-in for the tests of workload: "data.augment" for a device whose memory the host can access. It only gathers;
+// pipelines with stages are refused. Pages are not really locked: the extension "test.locks" has the list of locked
+// ones, and decides which locks are refused.
 #include <string.h>
 
 #include "brim/plugin.h"
@@ -62,7 +62,7 @@ static void gather_unlock(const void *memory) {
     locks.bytes -= locks.size[i];
     return;
   }
-  locks.live = -1000;  // never locked: no test passes any more
+  locks.live = -1000;  // never locked: makes every later test fail
 }
 
 static brim_status gather_fetch(void *stream, const brim_augment_fetch *f) {

@@ -1,4 +1,4 @@
-// The plug-in of the workload's tests reports the pages it locked, and can be told to refuse.
+// The plug-in of the workload's tests reports the pages it locked, and refuses locks on request.
 #ifndef BRIM_TESTS_WORKLOAD_PLUGIN_AUGMENT_H_
 #define BRIM_TESTS_WORKLOAD_PLUGIN_AUGMENT_H_
 
@@ -8,7 +8,7 @@
 enum { TEST_LOCKS = 8 };
 
 typedef struct test_locks {
-  size_t refuse_above;  // so many bytes at once and more; 0 = nothing
+  size_t refuse_above;  // refuses locks of more bytes than this in total; 0 = refuses none
   int live;
   size_t bytes, made, fetches;
   const void *memory[TEST_LOCKS];

@@ -1,5 +1,4 @@
-// Fused kernels of mappo as a GPU's plug-in offers them, with the tests' loops and the CPU's tables beside them:
-// for a device of the tests that passes for a GPU.
+// Fused kernels of mappo as a GPU's plug-in offers them, made of the tests' loops and the CPU's tables, for a fake GPU.
 #include "brim/plugin.h"
 #include "rl/fused_plain.h"
 

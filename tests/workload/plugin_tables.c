@@ -1,5 +1,4 @@
-// Rollouts and losses of mappo as a GPU's plug-in offers them, with the CPU's tables: for a device of the
-// tests that passes for a GPU.
+// Rollouts and losses of mappo as a GPU's plug-in offers them, made of the CPU's tables, for a fake GPU.
 #include "brim/plugin.h"
 #include "rl/rl_collect.h"
 #include "rl/rl_ppo.h"

@@ -1,5 +1,5 @@
-// mappo learns: a pole stays up, UAVs cover more than random ones. It reports baselines in the same episodes,
-// troubles, and the findings of a sweep.
+// mappo learns: a pole stays up, UAVs cover more than random ones. It reports baselines in the same episodes, troubles,
+// and the findings of a sweep.
 #include <math.h>
 
 #include "record/record_findings.h"
@@ -38,7 +38,7 @@ static void steps(fixture *f, int count) {
   }
 }
 
-// One of the two that learn for seconds, by each seed.
+// Each of the two takes seconds to learn, so the seed selects one.
 static bool is_poles_turn(void) { return test_is_sampled(0, 2); }
 
 // 500 steps in all of 100 held-out episodes.
@@ -83,7 +83,7 @@ static void test_uav(void **state) {
   // the environment's rule is reported beside it
   assert_true(figure(after, "greedy_mean_coverage") > random);
   assert_true(isnan(figure(after, "greedy_arrivals")));
-  // the same episodes each time; with another policy's use other ones
+  // the same episodes each time; evaluating a saved policy takes other ones
   assert_ok(f.work->table->evaluation->evaluate(f.work->state, &again));
   assert_true(again.values[covered] == trained);
   assert_true(again.baseline[covered] == random);
@@ -96,7 +96,7 @@ static void test_uav(void **state) {
   fixture_close(&f);
 }
 
-// Recorded episodes are those of the evaluation of a checkpoint.
+// Recorded episodes equal those of the evaluation of a checkpoint.
 static void test_replay(void **state) {
   (void)state;
   fixture f;
@@ -125,14 +125,14 @@ static void test_replay(void **state) {
     }
     const bool is_random = strcmp(info.actors[actor].name, "random") == 0;
     const double random = m.baseline[BRIM_MAPPO_RETURN];
-    if (actor > 0 && !is_random) {  // the environment's rule, which this evaluation does not have
+    if (actor > 0 && !is_random) {  // the environment's rule, which this evaluation lacks
       if (!(sum / 40 > random)) fail_msg("%g by the rule, %g by chance", sum / 40, random);
       continue;
     }
     const double want = is_random ? random : figure(m, "return");
     if (!(fabs(sum / 40 / want - 1) < 1e-5)) fail_msg("%g, evaluated %g", sum / 40, want);
   }
-  // cut off
+  // a recording with too little room is cut off
   brim_work_recording few = {.capacity = 61, .frames = frames, .reward = reward};
   assert_ok(t->record(replay, 0, 130, 7, &few));
   assert_int_equal(few.states, 8);

@@ -1,5 +1,5 @@
-// The precision of `auto` and use_amp: 16 bits only if the device says they are fast, else a warning with the
-// reason. The tests set what the device says, so that every machine runs all of them.
+// The precision of `auto` and use_amp: 16 bits only if the device reports them as fast, otherwise a warning with the
+// reason. The tests set the device's report, so that every machine runs all of them.
 #include "fixture.h"
 
 static char said[4096];
@@ -9,7 +9,7 @@ static void keep(void *ctx, brim_log_level level, const char *module, const char
   strncat(said, text, sizeof said - strlen(said) - 1);
 }
 
-// The precision that `override` leads to on a device with these fast types.
+// The precision for `override` on a device with these fast types.
 static const char *taken(const char *backend, uint32_t fast_types, const char *override) {
   fixture f;
   const char *overrides[] = {override};
@@ -49,7 +49,7 @@ static void fast_types_are_taken(void **state) {
   assert_string_equal(said, "");
   assert_string_equal(taken("ref", 1u << BRIM_F16, "training.use_amp=true"), "fp16");
   assert_string_equal(taken("ref", 1u << BRIM_F16 | 1u << BRIM_BF16, "use_amp=true"), "bf16");
-  // Claimed and not there: the cpu backend has no fp16.
+  // The device claims fp16, but the cpu backend has none.
   assert_string_equal(taken("cpu", 1u << BRIM_F16, "training.use_amp=true"), "fp32");
 }
 

@@ -44,7 +44,7 @@ static brim_status open_with(const char *option) {
   return status;
 }
 
-// `bench` compares an option with what stands behind the dashes. Without them it was never found.
+// `bench` compares an option with the name after its dashes. An option without dashes would never be found.
 static void options_of_knobs_have_dashes(void **state) {
   (void)state;
   assert_ok(open_with(NULL));
@@ -56,7 +56,7 @@ static void options_of_knobs_have_dashes(void **state) {
   }
 }
 
-// Workloads of brim are registered as others are: a second one of the name is refused.
+// Workloads of brim are registered like others: a second one with the same name is refused.
 static void a_name_is_taken_once(void **state) {
   (void)state;
   brim_workload_table second = idle;
@@ -87,7 +87,8 @@ static void what_a_run_starts_from(void **state) {
   start_is("ars", "env=uav", "none", "uav-ars");
   start_is("ars", "env= uav (size=8)", "none", "uav-ars");
   start_is("ars", "env=plugin:drift(agents=2)", "none", "drift-ars");
-  start_is("ars", "env=plugin:cartpole", "none", "cartpole-ars");  // a plug-in's, of the same name
+  // a plug-in's environment of the same name
+  start_is("ars", "env=plugin:cartpole", "none", "cartpole-ars");
   start_is("ars", "env=cartpoles", "none", "cartpoles-ars");
   start_is("mappo", "env=cartpole", "cartpole-mappo.yaml", "cartpole-mappo");
   start_is("mappo", "env=uav(size=8)", "uav.yaml", "uav-mappo");
@@ -98,7 +99,7 @@ static void what_a_run_starts_from(void **state) {
   for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
     start_is("ars", others[i], NULL, NULL);
   }
-  start_is("supervised", "env=uav", NULL, NULL);  // it learns in none
+  start_is("supervised", "env=uav", NULL, NULL);  // the workload learns in no environment
   char far[160] = "env=";
   memset(far + 4, 'a', 100);
   start_is("ars", far, NULL, NULL);

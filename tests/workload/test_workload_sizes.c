@@ -1,6 +1,5 @@
-// Evaluation on images of another size than training's: the same as that of a network that was made
-// for the size, by accuracy and by neighbours; what it is planned with, what is refused, and what a
-// checkpoint says of it.
+// Evaluation on images of another size than training's: the same results as a network made for that size, by accuracy
+// and by neighbours; its plan, its refusals, and its description in a checkpoint.
 #include <math.h>
 
 #include "workload/fixture.h"
@@ -11,7 +10,7 @@ static const char yaml[] =
     "dataset: synthetic(shape=(20, 16, 3), classes=4, samples=96, val_samples=40, noise=0.3)\n"
     "transform: {train: 'random_crop(size=(20, 16), padding=2) | random_flip',\n"
     "            val: 'resize(size=(28, 70))'}\n"
-    "model: resnet18(width=4)\n"  // whose stem is another one from 65 pixels on
+    "model: resnet18(width=4)\n"  // its stem changes from 65 pixels on
     "optimizer: sgd(lr=0.05)\n"
     "data: {batch_size: 16, num_workers: 2, eval_batch_size: 11}\n"
     "training: {epochs: 3}\n"
@@ -42,8 +41,8 @@ static void train(fixture *f, int steps) {
   for (int i = 0; i < steps; i++) assert_ok(f->work->table->step(f->work->state, NULL, &info));
 }
 
-// Trained at its own size and evaluated at another, in turns; then the weights in a network that is
-// made for the other size.
+// Trains at its own size and evaluates at another, by turns; then loads the weights into a network made for the other
+// size.
 static void evaluated_on(const char *device, const char *text, const char *const *made, size_t n) {
   fixture f;
   brim_work_info info;
@@ -109,7 +108,7 @@ static void test_training_does_not_change(void **state) {
   assert_true(figure(m[0], "loss") == figure(m[1], "loss"));
 }
 
-// The larger images of evaluation have a place in the plan.
+// The plan includes the larger images of evaluation.
 static void test_planned(void **state) {
   (void)state;
   const char *const larger[] = {"transform.val=resize(size=200)", "data.eval_batch_size=64"};
@@ -170,7 +169,7 @@ static void test_smaller_ones_are_told_of(void **state) {
   }
 }
 
-// Every use of the checkpoint is on that size.
+// Every use of the checkpoint takes the size of evaluation.
 static void test_checkpoint(void **state) {
   (void)state;
   fixture f;
@@ -188,7 +187,7 @@ static void test_checkpoint(void **state) {
   fixture_close(&f);
 }
 
-// An evaluation batch is never larger than the set, and where memory is short it is the first to give way.
+// An evaluation batch is never larger than the set, and it is the first to shrink when memory is short.
 static void test_evaluation_batches(void **state) {
   (void)state;
   fixture f;

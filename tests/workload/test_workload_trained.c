@@ -1,4 +1,4 @@
-// Scores against values worked out by hand, and what a checkpoint says of its network.
+// Scores against values computed by hand, and a checkpoint's description of its network.
 #include <math.h>
 
 #include "engine/engine.h"
@@ -28,7 +28,7 @@ static void test_classes(void **state) {
   assert_near(sum.accuracy, 3.0 / 6, 1e-12);
   assert_true(isnan(sum.top5));
   assert_true(isnan(sum.mse) && isnan(sum.r2));
-  brim_scores_class(s, 1, &c);  // said of three, right of one
+  brim_scores_class(s, 1, &c);  // predicted three times, right once
   assert_int_equal(c.support, 1);
   assert_int_equal(c.predicted, 3);
   assert_near(c.precision, 1.0 / 3, 1e-12);
@@ -46,8 +46,8 @@ static void test_classes(void **state) {
   brim_scores_destroy(s);
 }
 
-// A class that no sample has and no prediction names is unknown and in no mean; one that is
-// predicted in vain is 0.
+// A class without samples and predictions is unknown and left out of every mean; one that is only predicted has a score
+// of 0.
 static void test_absent_classes(void **state) {
   (void)state;
   const float outputs[] = {1, 0, 0, 0, 0, 2, 0, 0};
@@ -80,7 +80,7 @@ static void test_absent_classes(void **state) {
 static void test_top5(void **state) {
   (void)state;
   const float outputs[] = {7, 6, 5, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0};
-  const int32_t label[] = {4, 5};  // the fifth of them; the sixth among equals
+  const int32_t label[] = {4, 5};  // the truth is fifth; sixth among equal outputs
   const brim_trained_rows rows = {.rows = 2, .outputs = outputs, .label = label};
   brim_scores *s;
   brim_scores_summary sum;
@@ -104,7 +104,7 @@ static void test_values(void **state) {
   assert_near(v.mse, 2.0 / 3, 1e-12);
   assert_near(v.mae, 2.0 / 3, 1e-12);
   assert_near(v.r2, 1 - 2.0 / 8, 1e-12);
-  brim_scores_value(s, 1, &v);  // targets that do not vary
+  brim_scores_value(s, 1, &v);  // constant targets
   assert_near(v.mse, 1, 1e-12);
   assert_true(isnan(v.r2));
   brim_scores_get(s, &sum);
@@ -113,7 +113,7 @@ static void test_values(void **state) {
   brim_scores_destroy(s);
 }
 
-// Each label counts on its own.
+// Each label counts separately.
 static void test_labels(void **state) {
   (void)state;
   const float outputs[] = {1, -1, 2, 3, -1, -2, 4, 5}, target[] = {1, 0, 1, 0, 0, 0, 1, 1};
@@ -125,7 +125,7 @@ static void test_labels(void **state) {
   brim_scores_add(s, &rows);
   brim_scores_get(s, &sum);
   assert_near(sum.accuracy, 7.0 / 8, 1e-12);
-  brim_scores_class(s, 1, &c);  // right once, and once where it is not
+  brim_scores_class(s, 1, &c);  // right once, wrong once
   assert_near(c.precision, 0.5, 1e-12);
   assert_near(c.recall, 1, 1e-12);
   assert_near(sum.macro_f1, (1 + 2.0 / 3) / 2, 1e-12);
@@ -200,7 +200,7 @@ static void test_round_trip(void **state) {
   brim_trained_close(t);
 }
 
-// Damaged metadata ends in a message, never in a network of that shape.
+// Damaged metadata gives a message, never a network of that shape.
 static void test_hostile(void **state) {
   (void)state;
   static const char *const networks[] = {

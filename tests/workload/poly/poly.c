@@ -89,7 +89,7 @@ static void poly_stops(void *work, const volatile sig_atomic_t *stop) {
   ((poly *)work)->stop = stop;
 }
 
-// The sums of a slice, added in the order of its points: a slice of another size changes no bit.
+// Adds the sums of a slice in the order of its points, so that the size of a slice changes no bit.
 static void add_slice(poly *p, int64_t first, int64_t last, double *gradient, double *squares) {
   uint64_t key = brim_rng_key((uint64_t)p->seed, 7);
   for (int64_t i = first; i < last; i++) {

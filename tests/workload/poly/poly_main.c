@@ -1,5 +1,5 @@
-// brim with a workload more: the registration is all that it takes. `bare` is the same one with nothing to
-// say of itself, for what brim says in its place.
+// brim with one more workload, which takes only the registration. `bare` is the same workload without texts of its own,
+// for the texts that brim prints instead.
 #include "cli/cli.h"
 #include "workload/poly/poly.h"
 

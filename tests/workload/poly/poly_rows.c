@@ -1,4 +1,4 @@
-// Declarations of the polynomial workload: metrics, knobs, keys, a diagnosis, and their Korean words.
+// Declarations of the polynomial workload: metrics, knobs, keys, a diagnosis, and their Korean texts.
 #include <math.h>
 #include <string.h>
 
@@ -41,7 +41,7 @@ static size_t points_axis(void *work, const brim_knob_sweep *sweep, int64_t *val
   return 2;
 }
 
-// No slice is larger than the points there are.
+// A slice is never larger than the number of points.
 static size_t slice_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   (void)work;
   values[0] = 16, values[1] = sweep->most.value[POLY_POINTS];

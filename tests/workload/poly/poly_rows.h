@@ -1,4 +1,4 @@
-// Inside the polynomial workload: its state, and what poly_rows.c declares of it.
+// Internals of the polynomial workload: its state, and the declarations of poly_rows.c.
 #ifndef BRIM_TESTS_POLY_ROWS_H_
 #define BRIM_TESTS_POLY_ROWS_H_
 
@@ -10,7 +10,7 @@ enum { POLY_SUM_SQUARES, POLY_SUM_POINTS, POLY_SUMS };
 enum { POLY_POINTS, POLY_SLICE, POLY_KNOBS };
 
 typedef struct poly_state {
-  double c[POLY_TERMS];  // coefficients, of x^0 on
+  double c[POLY_TERMS];  // coefficients, starting with x^0
   int64_t step;
   double sums[POLY_SUMS];  // since the last reading
   double slope;            // length of the last gradient
@@ -22,7 +22,7 @@ typedef struct poly {
   int64_t degree, points, slice, iterations, interval, grid, seed;
   double rate;
   poly_state now, kept;
-  double lowest;  // misfit of the evaluations so far; NaN = none
+  double lowest;  // smallest misfit of the evaluations so far; NaN = none
   const volatile sig_atomic_t *stop;
   char description[64];
 } poly;
