@@ -126,7 +126,7 @@ def run_all_brim(a, emit):
             emit(run_brim(a, workers, pin, cache, min(left, a.limit), scratch))
 
 
-# ---- what it comes to
+# ---- results
 
 def best_of(records, **wanted):
     good = [r for r in records if r.get("samples_per_s") and all(r.get(k) == v for k, v in wanted.items())]

@@ -175,7 +175,7 @@ static brim_status call(bench *b, phase p, int32_t t) {
   return b->table->look(&b->where, &b->shape, b->block, &v);
 }
 
-// How often a rollout calls a phase.
+// Calls of a phase in one rollout.
 static int32_t calls(const bench *b, phase p) {
   return p == BEGIN || p == TALLY ? 1 : p == LOOK_LIST ? 4 : b->at.steps;
 }

@@ -195,7 +195,7 @@ static void read_news(client *c, size_t most) {
   if (n > 0) news_bytes += n;
 }
 
-// How much a listener reads: 'n' nothing, 'a' all, 'd' a little each second.
+// Reading behaviour of a listener: 'n' nothing, 'a' all, 'd' a little each second.
 static char reads(int i) {
   int n = i - opt.workers - pages;
   if (n < opt.asleep) return 'n';

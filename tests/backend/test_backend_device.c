@@ -225,7 +225,7 @@ static void test_graphs(void **state) {
   brim_registry_destroy(r);
 }
 
-// By default device_memory returns device_info's values.
+// device_memory returns device_info's values by default.
 static void test_memory_default(void **state) {
   (void)state;
   brim_registry *r = load(PLUGINS "/good");

@@ -7,7 +7,7 @@
 
 #include "backend/backend.h"
 
-// Which optional tensors of BATCHNORM* a case has.
+// The optional tensors of a BATCHNORM* case.
 enum {
   BRIM_WITH_Z = 1,
   BRIM_WITH_RUNNING = 2,

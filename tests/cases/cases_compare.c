@@ -24,7 +24,7 @@ double brim_case_tolerance(const brim_case *c) {
   return other > tolerance ? other : tolerance;
 }
 
-// How two values that are not finite have to agree.
+// Rules of agreement between two values that are not finite.
 typedef enum nonfinite_rule {
   NONE_EXPECTED,
   SAME_KIND,  // a NaN for a NaN, an infinity for the same

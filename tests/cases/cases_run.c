@@ -35,7 +35,7 @@ static brim_status download(brim_device *device, const brim_tensor *t, double *v
   return status;
 }
 
-// On a host device the workspace starts at an odd multiple of 64 bytes, the worst alignment that a caller may give. A
+// The workspace on a host device starts at an odd multiple of 64 bytes, the worst alignment that a caller may give. A
 // library that assumes a larger one writes outside of it.
 static brim_status give_workspace(brim_case_loaded *out) {
   brim_op_call *call = &out->call;

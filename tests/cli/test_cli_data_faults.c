@@ -285,7 +285,7 @@ static void test_shares(void **state) {
              "  val: hdf5(path=all.h5, split=train, part=(0.9, 1))\nmodel: linear\n");
   says_rows(0, "epoch 1/1  ", "brim train shares.yaml --epochs 1 --output-dir run");
   says(2, "sed -i 's/split=train, //' shares.yaml && brim train shares.yaml --output-dir run2");
-  // views come in whole batches, whatever drop_last says
+  // views come in whole batches, with drop_last or without
   shell_result r = shell(
       "brim data make im.h5 --shape 16,16,3 --samples 20 && "
       "brim train --data-path im.h5 model=linear data.batch_size=64 data.drop_last=false "

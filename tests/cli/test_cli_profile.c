@@ -208,7 +208,7 @@ static void test_kept(void **state) {
   brim_free(after);
 }
 
-// A file that an option names is written, so the previous profile cannot be kept under that name.
+// The earlier profile is kept under a name that this run does not use: profile-2, because an option names profile-1.
 static void test_kept_beside_own_names(void **state) {
   (void)state;
   expect(0, NULL, "rm -rf own && mkdir own");

@@ -528,7 +528,7 @@ static void test_nothing_ran(void **state) {
 }
 
 // data.cache=auto stays within gpu.memory_limit; the cache of these images is 7 MiB. And --resume
-// without a checkpoint says that it starts again.
+// without a checkpoint reports that it starts again.
 static void test_cache_within_limit(void **state) {
   (void)state;
   remove_all("pix");

@@ -162,7 +162,7 @@ static void test_into_a_pipe(void **state) {
   shell_free(&r);
 }
 
-// With stdout closed, the next file that is opened gets its descriptor. Printed text must not go into that file.
+// A closed stdout leaves its descriptor to the next file that is opened. Printed text must not go into that file.
 static void test_closed_output(void **state) {
   (void)state;
   write_recording("few.jsonl", 1, 2);

@@ -62,7 +62,7 @@ static void test_output(void **state) {
   assert_int_equal(count_of(r.out, "\"event\":\"start\""), 1);
   assert_int_equal(count_of(r.out, "\"event\":\"result\""), 1);
   shell_free(&r);
-  // On one rank a list of devices means its first device.
+  // A list of devices means its first device if there is one rank.
   says_rows(0, "done: ",
             "brim train ranks.yaml device=[cpu,cpu] --ranks 1 --max-steps 1 --output-dir out3");
 }

@@ -33,7 +33,7 @@ static size_t stream(const setup *u, brim_loader_options o, uint64_t count, int6
   assert_ok(brim_loader_seek(l, epoch, position));
   size_t n = 0;
   int64_t left = (EPOCHS - epoch) * brim_loader_samples(l) - position;
-  // With views only whole batches come, so a start inside an epoch loses the remainder.
+  // Views come in whole batches only, so a start inside an epoch loses the remainder.
   if (u->views > 1) left -= (brim_loader_samples(l) - position) % o.batch;
   while (left > 0) {
     int64_t rows = take_rows(l, &o, IMAGE, u->views, out + n);
@@ -363,7 +363,7 @@ static void test_ring_cap(void **state) {
   }
 }
 
-// With transforms and a cache, a loader allocates exactly the planned bytes.
+// A loader with transforms and a cache allocates exactly the planned bytes.
 static void test_planned_bytes(void **state) {
   (void)state;
   for (int w = 0; w < 3; w++) {

@@ -267,8 +267,8 @@ static void test_limit_is_the_rule(void **state) {
   }
 }
 
-// As many classes as large sets of faces or products have. An algorithm that compares each sample with every class
-// would take minutes.
+// Large sets of faces or products have this many classes. An algorithm that compares each sample with every class would
+// take minutes.
 static void test_limit_of_many_classes(void **state) {
   (void)state;
   enum { CLASSES = 200000, COUNT = 3 * CLASSES };

@@ -89,7 +89,7 @@ static void test_numbers(void **state) {
   assert_string_equal(brim_transforms_name(t, 0), "resize");
   assert_string_equal(brim_transforms_name(t, 2), "cutout");
   brim_transforms_destroy(t);
-  // For evaluation: only stages without draws, and one view.
+  // Evaluation keeps only stages without draws, and one view.
   assert_ok(
       make("views | random_flip | center_crop(size=9) | color_jitter | grayscale(p=0.5) | "
            "grayscale | gaussian_blur | random_resized_crop(size=4) | normalize",

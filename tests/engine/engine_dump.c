@@ -82,7 +82,7 @@ static brim_status read_labels(dump *d, const brim_safetensors_entry *y) {
   return BRIM_OK;
 }
 
-// With --classes labels, without y two views, otherwise values.
+// The target: labels with --classes, two views without y, otherwise values.
 static brim_status read_target(dump *d) {
   brim_net_spec *s = &d->spec;
   const brim_safetensors_entry *y = brim_safetensors_find(d->batch_file, "y");

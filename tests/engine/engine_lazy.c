@@ -175,7 +175,7 @@ static brim_status row_run(void *impl, void *stream, const brim_op_call *call) {
   if (d->recording && d->refuse_capture == 2 && d->recording->count == 3) {
     return brim_fail(BRIM_EDEVICE, "lazy: this op cannot be recorded");
   }
-  // the metrics' event at the end of a step, after the weights' own
+  // the op at the end of a step, after those of the weights
   if (d->recording && d->refuse_capture == 6 && call->op == BRIM_OP_STEP_END) {
     return brim_fail(BRIM_EOOM, "lazy: no memory for the recording");
   }

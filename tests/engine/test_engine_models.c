@@ -51,7 +51,7 @@ static void check_gradients(brim_device *device, const test_model *c, const test
       int64_t e = (int64_t)(test_random(5, (uint64_t)(i * 2) + (uint64_t)k) * (double)p->count);
       double got = grads[p->offset + e], expected = 0;
       bool good = false;
-      // In a deep network some ReLU may be within h of its kink: try again with a smaller h.
+      // Some ReLU of a deep network may be within h of its kink: try again with a smaller h.
       for (double h = 1e-6; !good && h > 1e-9; h /= 10) {
         double saved = values[e];
         values[e] = saved + h;

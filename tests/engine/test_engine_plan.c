@@ -439,7 +439,7 @@ static void test_reuse_is_invisible(void **state) {
   test_device_close(device);
 }
 
-// With the planned size the block behind the arena stays untouched. With one block less it does not, so the plan is as
+// The block behind the arena stays untouched with the planned size. With one block less it does not, so the plan is as
 // small as it can be.
 static void test_canary(void **state) {
   (void)state;

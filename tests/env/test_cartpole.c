@@ -128,7 +128,7 @@ static brim_rollout_shape cartpole_shape(void) {
   return s;
 }
 
-// With action 0 only, every push goes to the left, and the pole falls within a dozen steps.
+// Action 0 pushes to the left. Taken always, the pole falls within a dozen steps.
 static void an_episode_earns_its_length(void **state) {
   EACH_PLACE(g) {
     brim_rollout_episode e[100];

@@ -127,7 +127,7 @@ static void rings_are_scored(void **state) {
   assert_int_equal(brim_grid_may_block(&cross, 3, 2), 1);
 }
 
-// On a path around a block the ring of eight forbids every cell, but the farthest cell can still become an obstacle.
+// The ring of eight forbids every cell of a path around a block, but the farthest cell can still become an obstacle.
 static void loops_open(void **state) {
   (void)state;
   for (int32_t size = 3; size <= 64; size += size < 12 ? 1 : 13) {

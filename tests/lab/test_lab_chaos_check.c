@@ -167,8 +167,8 @@ static void test_attempts(void **state) {
   }
 }
 
-// With several workers, the check reads the files of the worker that has the result. The end of its name is the hash of
-// its folder.
+// The check reads the files of the worker that has the result, if there are several workers. The end of a worker's name
+// is the hash of its folder.
 static void test_workers(void **state) {
   (void)state;
   for (int i = 0; i < 2; i++) {

@@ -215,7 +215,7 @@ static void test_every_end_has_its_class(void **state) {
   expect_end("start; error BRIM_ENOMEM 'no memory'; exit 4", BRIM_FAILURE_OOM_HOST, failed, NULL);
   expect_end("start; error BRIM_ESTATE 'diverged'; exit 1", BRIM_FAILURE_NAN, failed, NULL);
   expect_end("error BRIM_EUNSUPPORTED 'fp8'; exit 3", BRIM_FAILURE_UNSUPPORTED, failed, NULL);
-  // a full disk, in whatever operation the training met it
+  // a full disk, whatever operation of the training it ended
   expect_end("start; error BRIM_EIO 'last: No space left on device; cannot save'; exit 1",
              BRIM_FAILURE_INFRASTRUCTURE, queued, "No space");
   expect_end("start; error BRIM_EIO 'log: File too large'; exit 1", BRIM_FAILURE_INFRASTRUCTURE,

@@ -356,7 +356,7 @@ static void no_orphans(const queue *q) {
 
 //---------------------------------- the test ----------------------------------
 
-// Of `least` disturbances each has to hit a running training.
+// At least `least` disturbances have to hit a running training.
 static void kill_and_compare(const char *device, int width, int least) {
   queue q;
   char whole[128], cut[128], plain[64];

@@ -16,7 +16,7 @@ static int setup(void **state) {
   (void)state;
   lab_new_place(&place);
   store = lab_open(&place);
-  // With a token in the store, every request except for the page needs one.
+  // A token in the store makes every request except for the page need one.
   char secret[BRIM_TOKEN], sha256[65];
   assert_ok(brim_token_make(secret));
   brim_token_hash(secret, sha256);

@@ -175,7 +175,7 @@ static void test_equal_parts(void **state) {
   assert_int_equal(pt.slot.mps_percent, 25);
 }
 
-// In a container the server's process id is not in /proc, or the server is on no list at all.
+// The server's process id is not in a container's /proc, or the server is on no list at all.
 static void test_its_server_is_elsewhere(void **state) {
   (void)state;
   pt_open(packing());

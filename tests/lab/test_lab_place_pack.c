@@ -1,4 +1,4 @@
-// How many experiments a GPU should run at once, decided for simulated GPUs: the test defines how fast each of n
+// The number of experiments that a GPU should run at once, for simulated GPUs: the test defines how fast each of n
 // experiments runs.
 #include <math.h>
 

@@ -330,7 +330,7 @@ static void test_on_gpus(void **state) {
   assert_int_equal(out.exchange.failure, BRIM_FAILURE_NONE);
   for (int i = 0; i < 2; i++) {
     assert_int_equal(lazy_count(f[i].device)->waiting, 0);
-    assert_int_equal(brim_device_ranks(f[i].device), 1);  // and is no rank any more
+    assert_int_equal(brim_device_ranks(f[i].device), 1);  // and no longer a rank
   }
   brim_scaling_deinit(&out);
   // a device without a second stream is reported

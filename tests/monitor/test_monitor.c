@@ -156,7 +156,7 @@ static void test_here(void **state) {
   assert_true(s.value[BRIM_HOST_PROCESS_CPU_S] >= 0);
 }
 
-// The peak is of the interval: it does not include memory that was freed before.
+// brim_host_forget_peak removes memory that was freed before from the peak.
 static void test_forget_peak(void **state) {
   (void)state;
   enum { HELD = 64 << 20 };

@@ -554,7 +554,7 @@ static void test_many_trials(void **state) {
   close_sampler(s);
 }
 
-// Waits for so many more readings by the thread.
+// Waits until the thread has made this many more readings.
 static void await_readings(int more) {
   int until = fake_nvml_calls(FAKE_NVML_POWER) + more;
   while (fake_nvml_calls(FAKE_NVML_POWER) < until) brim_clock_sleep_ns(2 * MS);

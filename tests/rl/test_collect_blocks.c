@@ -305,7 +305,7 @@ static void an_evaluation_is_that_of_evaluate(void **state) {
   }
 }
 
-// With `once`, an environment never changes after its episode ended, and its further steps do not count.
+// An environment with `once` never changes after its episode ended, and its further steps do not count.
 static void an_ended_episode_stays(void **state) {
   (void)state;
   EACH_CAMP(g, "cartpole") {
@@ -487,7 +487,7 @@ static const char *no_problem(const void *values) {
   return NULL;
 }
 
-// A plug-in's environment may have sizes that its own header refuses, and not report them.
+// Sizes beyond the capacities of an environment's header are refused even if the row's own check finds no problem.
 static void capacities_are_kept(void **state) {
   (void)state;
   brim_collect_layout at;

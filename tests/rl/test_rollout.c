@@ -111,7 +111,7 @@ static void same_for_every_number_of_threads(void **state) {
     if (threads > 1) assert_memory_equal(&first, &other, sizeof first);
   }
   g->where.threads = 2;
-  // With the caller's threads.
+  // Runs with the caller's threads.
   assert_ok(brim_pool_create(3, &g->where.pool));
   learn(g, &shape, 2, &other);
   assert_memory_equal(&first, &other, sizeof first);

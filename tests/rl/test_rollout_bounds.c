@@ -51,7 +51,7 @@ static void once_counts_first_episodes(void **state) {
     double count;
     ground_get(g, g->at.filter, &count, sizeof count);
     assert_true(count == (double)(t[0].steps + t[1].steps + t[2].steps + t[3].steps));
-    // With restarts: all steps, and second episodes.
+    // Restarts count all steps, and second episodes.
     shape.episode_length = 40;
     shape.once = 0;
     ground_prepare(g, &shape);
@@ -258,7 +258,7 @@ static void run_size(ground *g, int32_t hidden, int32_t filter) {
   shape.eval_episodes = BRIM_ROLLOUT_PART;
   brim_rollout_layout at;
   brim_status status = g->table->layout(&shape, &at);
-  if (g->device && status == BRIM_EUNSUPPORTED) return;  // a smaller GPU says so
+  if (g->device && status == BRIM_EUNSUPPORTED) return;  // a smaller GPU refuses it
   assert_ok(status);
   ground_prepare(g, &shape);
   ground_run(g, 0, 0.05f, 0.0f);

@@ -86,7 +86,7 @@ static brim_status scripted_both(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
-// With an evaluation only at the end, early stopping can never happen. The run reports that at its start.
+// Early stopping can never happen if the only evaluation is at the end. The run reports that at its start.
 static void test_patience_without_evaluations(void **state) {
   (void)state;
   fresh("which");

@@ -74,7 +74,7 @@ static void test_log_rotation(void **state) {
   assert_int_equal(files, 1);
 }
 
-// How often the event files contain a tag.
+// Counts the occurrences of a tag in the event files.
 static int tag_count(const char *folder, const char *tag) {
   char **names;
   size_t count;

@@ -27,7 +27,7 @@ run() {  # expected status, arguments
   CALLS=$work/calls PATH=$work/bin "$tool" "$@" >out 2>&1 || status=$?
   [ $status -eq "$want" ] || fail "exit status $status, expected $want"
 }
-# Installed: whatever stands in the file `have`, or everything when `all` is there.
+# Installed: the packages in the file `have`, or every package if the file `all` exists.
 play dpkg-query "
 for last in \"\$@\"; do :; done
 if [ -e $work/all ] || grep -qx \"\$last\" $work/have; then printf installed; else exit 1; fi"

@@ -101,7 +101,7 @@ static void test_findings_by_evidence(void **state) {
   b[1].sm_percent = 40;
   brim_diagnose(b, 3, 1);
   assert_null(find(&b[1], "small_batch"));
-  // bf16 that is no faster is no remedy, and a busy GPU no small batch
+  // bf16 without a gain is no remedy, and a batch that keeps the GPU busy is not small
   r[1] = on_a_gpu(64, 4, "bf16", 10);
   r[0].sm_percent = 90;
   brim_diagnose(r, 2, 0);

@@ -217,7 +217,7 @@ static void test_a_gain_is_more_than_the_spread(void **state) {
   }
 }
 
-// On an almost empty card, a thousand times the environments take far less than a thousand times as long.
+// A thousand times the environments take far less than a thousand times as long on an almost empty card.
 static void test_a_step_fills_the_device_first(void **state) {
   (void)state;
   brim_result r;

@@ -1,4 +1,4 @@
-// How many devices to use at once, the cost of more of them, and a whole measurement with failures in it.
+// The best number of devices, the cost of more of them, and a whole measurement with failures in it.
 #include <math.h>
 
 #include "tune/tune_int.h"

@@ -189,8 +189,8 @@ static bool matters(const fixture *f, const char *knob, const brim_setting *sett
   return !k->matters || k->matters(f->work->state, setting);
 }
 
-// With the data set on the device nothing is loaded, so workers, prefetch and pinned memory do not matter to a sweep.
-// Otherwise they do; prefetch only with workers.
+// A data set on the device needs no loading, so workers, prefetch and pinned memory do not matter to a sweep. Otherwise
+// they do; prefetch only with workers.
 static void test_what_matters(void **state) {
   (void)state;
   static const struct {
