@@ -51,7 +51,8 @@ USUAL = ["resnet18-cifar", "resnet50-cifar", "resnet18-224", "resnet50-224", "wr
 
 
 def randomize(model):
-    """Nothing keeps its special initial value: norms, biases, positions, running statistics."""
+    """Gives every tensor random values, also those with special initial ones: norms, biases, positions, running
+    statistics."""
     with torch.no_grad():
         for name, p in model.named_parameters():
             if p.dim() == 1 and name.endswith("weight"):
@@ -65,7 +66,7 @@ def randomize(model):
 
 
 class Relu(torch.nn.Module):
-    """A ReLU that keeps what it decided (channels last) or, given brim's decisions, follows those."""
+    """A ReLU that keeps its decisions (channels last) or, given brim's decisions, follows those."""
 
     def __init__(self, given, kept):
         super().__init__()
@@ -125,7 +126,7 @@ def replace_deciders(module, given, kept):
 
 
 def torch_step(model, x, y, kind, decided):
-    """What engine_dump writes, from the module itself; x is as brim has it, channels last."""
+    """The outputs of engine_dump, computed by the module itself; x has brim's layout, channels last."""
     rows = x.permute(0, 3, 1, 2) if x.dim() == 4 else x
     out, kept = {}, {"mask": [], "place": []}
     replace_deciders(model, decided, kept)
@@ -184,7 +185,7 @@ def joined(t, keys):
 
 
 def compare(a, got, single, double, row):
-    """Prints what is worst of each group, which goes to the row too; False when something disagrees."""
+    """Prints the worst tensor of each group and stores it in the row; False if something disagrees."""
     good, worst = True, {}
     for key, want in double.items():
         if key not in got:
@@ -211,7 +212,7 @@ def compare(a, got, single, double, row):
 
 
 def print_floor(single, own, row):
-    """How far PyTorch's fp32 is from its own double when both decide alike: what fp32 can reach."""
+    """Prints how far PyTorch's fp32 is from its own double with equal decisions: the best that fp32 can reach."""
     keys = [k for k in own if k.startswith("grad.")]
     apart = sorted(((distance(single[k], own[k]), k) for k in keys), reverse=True)
     print("  PyTorch's fp32 from its double with the same decisions: together %.2e, worst tensors %s" % (
@@ -248,7 +249,7 @@ def check_checkpoint(model, checkpoint, weights):
 
 
 def photographs(folder, rows, sample):
-    """The first of CIFAR-10's test set as brim gets images: of this size, standardised, channels last."""
+    """The first images of CIFAR-10's test set as brim reads them: of this size, standardised, channels last."""
     with open(os.path.join(folder, "test_batch.bin"), "rb") as f:
         raw = torch.frombuffer(bytearray(f.read(rows * 3073)), dtype=torch.uint8).reshape(rows, 3073)
     x = raw[:, 1:].reshape(rows, 3, 32, 32).float() / 255

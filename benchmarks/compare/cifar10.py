@@ -36,7 +36,7 @@ def contrastive():
 
 
 def noise(folder):
-    """Files of the right shape."""
+    """Makes files of the right shape, with noise in them."""
     r = random.Random(0)
     for name, count in [("data_batch_%d" % i, 32) for i in range(1, 6)] + [("test_batch", 32)]:
         with open(os.path.join(folder, name + ".bin"), "wb") as f:
@@ -55,7 +55,7 @@ def epochs(folder):
 
 
 def evaluate(a, case, folder, size, precision=None):
-    """The model as it was left, on images of this size."""
+    """Evaluates the final model on images of this size."""
     argv = [a.brim, "eval", os.path.join(folder, "model.safetensors"), "--data-path", a.data, "--device", a.device,
             "--precision", precision or case["precision"], "--json", "contrastive.probe_epochs=0",
             "transform.val=resize(size=%d)" % size]

@@ -49,7 +49,7 @@ def optimizer_text(o):
 
 
 def run_child(argv, timeout, env=None):
-    """The last line of what it printed as an object; or {'failure': why}."""
+    """Runs a child and returns the last line of its output as an object; or {'failure': why}."""
     started = time.monotonic()
     try:
         r = subprocess.run(argv, capture_output=True, text=True, timeout=timeout, env=env)
@@ -77,7 +77,7 @@ def run_brim(a, text, precision, extra=()):
 
 
 def run_torch(a, text, precision, variant, device):
-    """torch_step.py on a case in a process of its own."""
+    """torch_step.py on a case, in a separate process."""
     argv = [a.python, os.path.join(HERE, "torch_step.py"), "--case", text, "--variant", variant,
             "--precision", precision, "--device", device, "--windows", str(a.windows),
             "--steps", str(a.steps), "--warmup", str(a.warmup)]

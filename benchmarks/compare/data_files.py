@@ -20,8 +20,8 @@ def random_signals(rng, rows, sample):
 
 
 def smooth_signals(rng, rows, sample):
-    """As an instrument would record them: three sines of random frequency (1 to 20 periods a row), phase
-    and amplitude, noise of 1/200 of full scale, quantised to 12 bits and stored as float32 in [-1, 1)."""
+    """Signals like an instrument's: three sines of random frequency (1 to 20 periods a row), phase and amplitude, noise
+    of 1/200 of full scale, quantised to 12 bits and stored as float32 in [-1, 1)."""
     n = int(np.prod(sample))
     t = np.linspace(0, 2 * np.pi, n, endpoint=False, dtype=np.float32)
     x = np.zeros((rows, n), np.float32)
@@ -50,14 +50,14 @@ def make_hdf5(path, rows, sample, signals, chunk_rows=0, deflate=0, targets=4):
 
 
 def stored_share(path):
-    """Bytes stored over bytes, of x."""
+    """Stored bytes of x, divided by its bytes."""
     with h5py.File(path, "r") as f:
         return f["x"].id.get_storage_size() / (f["x"].size * f["x"].dtype.itemsize)
 
 
 def make_stl10(folder, images, size=96):
-    """unlabeled_X.bin as STL-10 has it: uint8, planes R, G, B, each column by column. Smooth images: a
-    random 8 x 8 grid of colours, blown up bilinearly, with noise of a few levels (of 512 kinds)."""
+    """unlabeled_X.bin in STL-10's format: uint8, planes R, G, B, each column by column. Smooth images: a random 8 x 8
+    grid of colours, enlarged bilinearly, with noise of a few levels (of 512 kinds)."""
     path = os.path.join(folder, "unlabeled_X.bin")
     bytes_each = 3 * size * size
     os.makedirs(folder, exist_ok=True)
@@ -79,7 +79,7 @@ def make_stl10(folder, images, size=96):
 
 
 def warm(path):
-    """Every byte of a file, or of all files of a folder, into the page cache. How many there were."""
+    """Reads a file, or all files of a folder, into the page cache. Returns the number of bytes."""
     total = 0
     files = [path] if os.path.isfile(path) else [os.path.join(d, n) for d, _, names in os.walk(path) for n in names]
     for name in files:

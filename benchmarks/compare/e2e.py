@@ -17,7 +17,7 @@ def ring_batches(workers):
 
 
 def read_new(f, pending):
-    """Whole lines that were appended since; the rest of a torn one is kept in pending[0]."""
+    """Complete lines that were appended since the last call; pending[0] keeps an incomplete rest."""
     text = pending[0] + f.read()
     lines = text.split("\n")
     pending[0] = lines.pop()
@@ -25,7 +25,7 @@ def read_new(f, pending):
 
 
 def stop(child):
-    """Asks it to end as Ctrl-C does; it writes a checkpoint."""
+    """Ends the process like Ctrl-C; it writes a checkpoint."""
     child.send_signal(signal.SIGINT)
     try:
         return child.communicate(timeout=20)[1]
@@ -35,7 +35,7 @@ def stop(child):
 
 
 def shown(argv):
-    """A command as it can be read anywhere: files by their last names, quoted where a shell needs it."""
+    """A command in a form that others can read: files by their last names, quoted where a shell needs it."""
     words = []
     for w in argv:
         key, _, value = w.rpartition("=")
@@ -45,7 +45,7 @@ def shown(argv):
 
 
 def brim_train(argv, folder, per_epoch, batch, ring, times=30, seconds=2.0, limit=30.0):
-    """argv without epochs and output: they are added. A record with samples_per_s, or with failure."""
+    """Runs argv with epochs and output added. Returns a record with samples_per_s, or with failure."""
     steps = max(1, per_epoch // batch)
     interval = max(1, steps // 2)
     argv = argv + ["training.epochs=1000000", "log.interval=%d" % interval, "--output-dir", folder, "--quiet"]
@@ -81,8 +81,8 @@ def brim_train(argv, folder, per_epoch, batch, ring, times=30, seconds=2.0, limi
 
 
 def torch_rate(dataset, step, batch, workers, seconds, device, pin=True, lead=2):
-    """Samples/s of `step` over a DataLoader, timed once the batches that were ready are used up: what its workers
-    prefetched while starting, and `lead` more."""
+    """Samples/s of `step` over a DataLoader. The measurement starts when the batches prefetched at the start, and
+    `lead` more, are used up."""
     import torch
     loader = torch.utils.data.DataLoader(dataset, batch, shuffle=True, num_workers=workers, pin_memory=pin,
                                          persistent_workers=workers > 0, drop_last=True)

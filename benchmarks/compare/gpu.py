@@ -39,7 +39,7 @@ class Gpu:
         return m.free
 
     def processes(self):
-        """{pid: bytes or None} of what computes; empty where NVML does not say, as in some containers."""
+        """{pid: bytes or None} of the computing processes; empty if NVML does not list them, as in some containers."""
         count = ctypes.c_uint(256)
         rows = (Process * 256)()
         try:
@@ -49,7 +49,7 @@ class Gpu:
         return {r.pid: None if r.used == UNKNOWN else r.used for r in rows[:count.value]}
 
     def settle(self, limit=5.0):
-        """Free memory once it has stood still for a moment: a process that ended gives back late."""
+        """Free memory once it has not changed for a moment, because a process that ended frees its memory late."""
         end, last, same = time.monotonic() + limit, self.free(), 0
         while same < 4 and time.monotonic() < end:
             time.sleep(0.03)
@@ -76,7 +76,7 @@ class Holder:
         self.line(limit)
 
     def line(self, limit):
-        """Its next line; None when there is none in time."""
+        """The holder's next line; None if there is none in time."""
         if not select.select([self.child.stdout], [], [], limit)[0]:
             return None
         return self.child.stdout.readline().strip() or None
@@ -123,7 +123,7 @@ class Driver:
         return free.value
 
     def take(self, leave):
-        """All but `leave`, in pieces as large as there are; how much that was."""
+        """Allocates all memory but `leave`, in the largest possible pieces; returns the bytes."""
         taken, piece = 0, 1 << 40
         while piece >= 2 * MIB:
             want = min(piece, self.free() - leave) // (2 * MIB) * (2 * MIB)

@@ -70,7 +70,7 @@ def torch_child(a):
 
 
 def run_torch(a):
-    """One record per line as they come; those before a failure count."""
+    """One record per line as they arrive; those before a failure count."""
     argv = [a.python, os.path.abspath(__file__), "--torch-child", "--file", a.file, "--samples", str(a.samples),
             "--torch-seconds", str(a.torch_seconds), "--torch-total", str(a.torch_total), "--batch", str(a.batch),
             "--torch-device", a.torch_device, "--precision", a.precision, "--workers", *map(str, a.workers)]
@@ -89,12 +89,12 @@ def run_torch(a):
 # ---- brim
 
 def pin_at(a):
-    """The worker counts at which memory that is not pinned is tried: none, and a middle one."""
+    """The worker counts that are also tried without pinned memory: none, and a middle one."""
     return [0, a.workers[len(a.workers) // 2]]
 
 
 def brim_cases(a):
-    """Workers, pinned, cache; those that limits need come first."""
+    """Workers, pinned, cache; the cases that limits need come first."""
     first = [(w, pin, "none") for w in pin_at(a) for pin in (True, False)]
     rest = [(w, True, "none") for w in a.workers[::-1]]
     return first + rest[:1] + [(0, True, "gpu")] + [c for c in rest[1:] if c not in first]
@@ -134,7 +134,7 @@ def best_of(records, **wanted):
 
 
 def evaluate(a, records):
-    """Prints a line per limit; how many were missed."""
+    """Prints a line per limit; returns how many were missed."""
     def speed(r):
         return r["samples_per_s"] if r else None
 

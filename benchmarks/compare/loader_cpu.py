@@ -58,7 +58,7 @@ def pil_child(folder, seconds, processes):
 # ---- files
 
 def unpack(path, scratch):
-    """The folder with the classes: of a tar the part `train`, where it has one."""
+    """The folder with the classes; in a tar its part `train`, if it has one."""
     if os.path.isdir(path):
         return path
     folder = os.path.join(scratch, "images")
@@ -95,7 +95,7 @@ def make_files(a):
 # ---- runs
 
 def commands(a, case, path):
-    """brim's and the peer's; and others of interest, once."""
+    """brim's command and the peer's; and further ones, which run once."""
     loader = [a.bench_loader, "--path", path, "--workers", str(a.workers), "--seconds", str(a.seconds), "--json"]
     peer = [a.bench_loader, "--path", path, "--seconds", str(a.seconds), "--json"]
     h5 = ["--dataset", "hdf5(inputs=[x], targets=[y])"]
@@ -118,12 +118,12 @@ def commands(a, case, path):
 
 
 def digest_of(argv):
-    """What an untimed pass reads, whatever the order."""
+    """The digest of all rows in an untimed pass, independent of their order."""
     return common.run_child(argv + ["--digest", "--seconds", "0.05", "--windows", "1", "--warmup", "0"], 300).get("digest")
 
 
 def same_rows(a, case, brim, peer):
-    """Do both read the same bytes? None where that cannot be asked."""
+    """True if both read the same bytes; None if that cannot be compared."""
     if case == "jpeg" or case == "chunks-random":
         return None
     return digest_of(brim) is not None and digest_of(brim) == digest_of(peer)

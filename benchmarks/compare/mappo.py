@@ -44,7 +44,7 @@ SMI = ["name", "driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "po
 
 
 def smi():
-    """What nvidia-smi says of the first GPU now; {} without one."""
+    """nvidia-smi's figures of the first GPU now; {} without one."""
     try:
         r = subprocess.run(["nvidia-smi", "--query-gpu=" + ",".join(SMI), "--format=csv,noheader,nounits"],
                            capture_output=True, text=True)
@@ -180,7 +180,7 @@ class Bench:
             print("%-12s %-22s %8.2f M agent-steps/s  %5.1f s" % (who, case, f["rate"] * 1e-6, f["wall_s"]), flush=True)
 
     def source(self, who):
-        """Which program it is, by its content: it is no part of this repository."""
+        """Identifies a peer program by its content, because it is not part of this repository."""
         if who == "brim":
             return "this repository"
         path = os.path.join(self.a.peers, PEERS[who][0])
@@ -218,7 +218,7 @@ class Bench:
             self.ratio(what)
 
     def ratio(self, what):
-        """brim over the fastest of the others."""
+        """brim's rate over the fastest peer's."""
         found = {l["who"]: l["figures"]["agent_steps_per_s"]["median"] for l in self.lines
                  if l["what"] == what and "figures" in l and l["who"] != "ratio"}
         others = {w: r for w, r in found.items() if w != "brim"}
@@ -257,7 +257,8 @@ class Bench:
     # ------------------------------ learning ------------------------------
 
     def train(self, name, config, *more):
-        """Events with the second since the process began at which each came; the folder; seconds in all."""
+        """Events, each with the second at which it arrived, counted from the start of the process; the folder; seconds
+        in all."""
         out = os.path.join(self.folder, name)
         argv = [self.bin("brim"), "train", config, *(SMALL_LEARNS if self.a.small else []), *more, *self.on(), "--json",
                 "--output-dir", out]

@@ -122,7 +122,7 @@ def held(a, card, name, batch, forecast):
 
 
 def off(r):
-    """Bytes by which each reported overhead is off; None where none was."""
+    """Bytes by which each reported overhead is wrong; None if none was reported."""
     return [None if r[k] is None else r["planned"] + r[k] - r["real"] for k in ("forecast", "printed")]
 
 

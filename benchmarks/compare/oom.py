@@ -52,7 +52,7 @@ class Test:
         return code, message, seconds
 
     def names_holder(self, message, holder):
-        """The holder by pid where it can be known, else what cannot be seen."""
+        """True if the message names the holder by pid, or mentions invisible processes if pids are unknown."""
         known = self.card.processes()
         if holder.pid in known:
             amount = "memory too" if known[holder.pid] is None else r"[\d.,]+ [GT]iB"
@@ -108,7 +108,7 @@ def held(t, a):
 
 
 def follow(t, fits):
-    """The batch that is reported to fit runs; or, once the overhead is known, the next one reported."""
+    """Runs the batch that is reported to fit; or, once the overhead is known, the next one reported."""
     for attempt in range(TRIES):
         if not fits:
             return

@@ -29,7 +29,7 @@ SMALL = ["model=simclr(backbone=resnet18(width=4), hidden=16, dim=8)", "data.bat
 
 
 def make_data(folder, unlabeled, labelled):
-    """Noise in STL-10's files."""
+    """Makes STL-10's files from noise."""
     r = random.Random(0)
     for name, count in (("unlabeled", unlabeled), ("train", labelled), ("test", labelled)):
         with open(os.path.join(folder, name + "_X.bin"), "wb") as f:
@@ -41,7 +41,7 @@ def make_data(folder, unlabeled, labelled):
 
 
 def events(folder):
-    """Lines of log.jsonl so far; a last one that is still being written is left out."""
+    """Lines of log.jsonl so far, without a last line that is still being written."""
     try:
         with open(os.path.join(folder, "log.jsonl")) as f:
             return [json.loads(l) for l in f if l.endswith("}\n")]
@@ -54,7 +54,7 @@ def newest(folder):
 
 
 def parts(path):
-    """Of a safetensors file: its own words, and the tensors: where each lies and their bytes, as one hash."""
+    """The metadata of a safetensors file, and its tensors: their places and their bytes, as one hash."""
     with open(path, "rb") as f:
         header = json.loads(f.read(int.from_bytes(f.read(8), "little")))
         words = header.pop("__metadata__", {})
@@ -77,7 +77,7 @@ class Run:
                                       env=self.env)
 
     def reach(self, step):
-        """Waits until the log has it; False when the run is over before, or takes too long."""
+        """Waits until the log has the step; False if the run ends first, or takes too long."""
         end = time.monotonic() + self.a.limit
         while newest(self.folder) < step:
             if self.child.poll() is not None or time.monotonic() > end:
@@ -106,7 +106,7 @@ def adaptions(folder):
 
 
 def resume_point(folder, marks):
-    """The first of the kept checkpoints past the last of these steps that has one."""
+    """The first kept checkpoint after the last of these steps that has one."""
     steps = sorted((int(re.search(r"step-(\d+)", p)[1]), p) for p in glob.glob(os.path.join(folder, "step-*.safetensors")))
     later = [[at for at in steps if at[0] > mark] for mark in sorted(marks, reverse=True)]
     return next((found[0] for found in later if found), (None, None))

@@ -38,7 +38,7 @@ class Failed(Exception):
 
 
 def call(argv, limit):
-    """What it printed and how long it took; Failed with its last words."""
+    """Output and duration of a command; Failed with its last words."""
     started = time.monotonic()
     try:
         r = subprocess.run(argv, capture_output=True, text=True, timeout=limit)
@@ -52,7 +52,7 @@ def call(argv, limit):
 
 
 def plain(argv, folder):
-    """A command as another machine would type it."""
+    """A command as a user of another machine would type it."""
     words = [os.path.relpath(w, ROOT) if w.startswith(ROOT + os.sep + "configs") else w.replace(folder, "OUT")
              for w in argv[1:]]
     return " ".join([os.path.basename(argv[0])] + [w if re.fullmatch(r"[\w.,=/:-]+", w) else "'%s'" % w for w in words])
@@ -144,7 +144,7 @@ class Bench:
         self.note("activity 65,536 linear Euler", argv, f, [least(f, "sm_percent", 80)])
 
     def physics(self):
-        """Each form's median of several runs of bench_quadruped, which is itself of medians."""
+        """Each form's median over several runs of bench_quadruped, which itself gives medians."""
         if self.a.device != "cpu":
             return
         argv = [self.bin("bench_quadruped"), "2000" if self.a.small else str(self.a.physics_steps)]
@@ -212,7 +212,7 @@ class Bench:
     # ------------------------------ bits ------------------------------
 
     def bits(self):
-        """Of the tensors: the metadata beside them name the run and its options."""
+        """The bytes of the tensors alone, because the metadata beside them name the run and its options."""
         found = {}
         all_of_them, some = (4, 3) if self.a.small else (64, 24)
         for name, chunk in (("one", all_of_them), ("two", all_of_them), ("chunk %d" % some, some), ("chunk 1", 1)):

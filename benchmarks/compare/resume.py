@@ -15,7 +15,7 @@ SYNTHETIC = "synthetic(shape=(%d, %d, 3), classes=10, samples=%d, val_samples=%d
 
 
 def metadata(path):
-    """__metadata__ of a safetensors file; {} when there is none yet."""
+    """__metadata__ of a safetensors file; {} if there is none yet."""
     try:
         with open(path, "rb") as f:
             n = struct.unpack("<Q", f.read(8))[0]
@@ -67,7 +67,7 @@ def finish(child, limit):
 
 
 def kill_at(a, child, folder, step, later_s):
-    """True when it was killed at or after that step; False when it had ended before."""
+    """True if the run was killed at or after that step; False if it had ended before."""
     end = time.monotonic() + a.limit
     while step_of(folder) < step and child.poll() is None and time.monotonic() < end:
         time.sleep(0.001)

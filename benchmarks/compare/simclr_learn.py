@@ -26,7 +26,7 @@ def load(folder, names):
 
 
 class Views(torch.utils.data.Dataset):
-    """A whole batch an item: (2 n, height, width, 3) bytes, first views first."""
+    """One item is a whole batch: (2 n, height, width, 3) bytes, first views first."""
 
     def __init__(self, images, augment):
         self.images, self.augment = images, augment
@@ -40,7 +40,7 @@ class Views(torch.utils.data.Dataset):
 
 
 class Batches:
-    """Indices of every step of an epoch, in an order of its own; the last, smaller batch is left out."""
+    """Indices of every step of an epoch, in an order of its own, without the last, smaller batch."""
 
     def __init__(self, count, batch):
         self.count, self.batch = count, batch
@@ -58,7 +58,7 @@ def alone(worker):
 
 
 def blur(x, kernel, low, high, p):
-    """Some of the images x (n, 3, h, w), each with a sigma between low and high."""
+    """Blurs some of the images x (n, 3, h, w), each with a sigma between low and high."""
     n, c, h, w = x.shape
     sigma = torch.empty(n, 1, device=x.device).uniform_(low, high)
     at = torch.arange(kernel, device=x.device) - kernel // 2

@@ -35,7 +35,7 @@ def rate(r):
 
 
 def recommended(trials):
-    """The rule of docs/bench.md, on the records alone: the smallest within 3 % of the best."""
+    """The recommendation by the rule of docs/bench.md, from the records alone: the smallest within 3 % of the best."""
     good = [r for r in trials if r["trial"]["stable"] and not r["trial"]["throttled"]]
     small = [r for r in good if r["memory"]["planned_device"] < 0.8 * r["memory"]["free_before"]]
     best = max(rate(r) for r in small)

@@ -168,7 +168,7 @@ class Encoder(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Over patches of 30 of a signal (N, length, channels)."""
+    """A transformer over patches of 30 of a signal (N, length, channels)."""
 
     def __init__(self, depth, hidden, heads, outputs, tokens=172, inputs=60):
         super().__init__()

@@ -15,7 +15,7 @@ TYPES = {"fp32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float
 
 
 def data(m, batch, device):
-    """Random input as the model wants it, and targets."""
+    """Random input in the model's shape, and targets."""
     rows = batch * m.get("views", 1)
     if len(m["input"]) == 3:
         h, w, c = m["input"]

@@ -34,7 +34,7 @@ def call(command, seconds):
 
 
 def sweep(a, folder, name, own, batch):
-    """Records of a config's own setting and of what environments on the GPU and more of them make of it."""
+    """Records of a config's own setting, of one with environments on the GPU, and of one with more environments."""
     out = os.path.join(folder, name)
     command = [a.brim, "bench", os.path.join(ROOT, "configs", "uav-%s.yaml" % name), "--num-envs", str(own)]
     command += [] if a.small else [str(MANY)]
@@ -59,7 +59,7 @@ def rate(r, unit):
 
 
 def line_of(mode, r):
-    """What the tables show of a record."""
+    """The columns of a record that the tables show."""
     total, mean = r["total"]["median_ms"], r["total"]["mean_ms"]
     phases = {}
     for key, _ in PHASES:
@@ -85,7 +85,7 @@ def line_of(mode, r):
 
 
 def predicted_ms(r):
-    """With as many environments on the GPU: what moves takes what the probe took."""
+    """The step with equally many environments on the GPU: phases that move take the probe's times."""
     ms = r["total"]["median_ms"]
     for p in r["phases"].values():
         ms += p["on_gpu_ms"] - p["median_ms"] if p.get("on_gpu_ms") is not None else 0

@@ -87,7 +87,7 @@ class Run:
 
 
 class Mps:
-    """A control daemon for one GPU, as brim starts it. `reason` is set where it does not run."""
+    """A control daemon for one GPU, started as brim starts it. `reason` is set if it does not run."""
 
     def __init__(self, a, folder):
         self.process, self.reason = None, ""
@@ -109,7 +109,7 @@ class Mps:
         self.reason = "it did not start: " + (self.output.read().strip()[-200:] or "no output")
 
     def client(self, percent):
-        """The environment of a client that may use so many percent of the multiprocessors; 0: all of them."""
+        """The environment of a client that may use this percentage of the multiprocessors; 0: all of them."""
         return dict(self.env, CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="%g" % percent) if percent else self.env
 
     def close(self):
@@ -145,7 +145,7 @@ def start_all(a, name, count, env, folder):
 
 
 def window(a, name, count, env):
-    """Rates of `count` processes over a window after the warm-up, and what failed."""
+    """Rates of `count` processes over a window after the warm-up, and the failures."""
     folder = tempfile.mkdtemp(prefix="brim-pack-")
     runs = start_all(a, name, count, env, folder)
     try:
@@ -192,7 +192,7 @@ def digest(path):
 
 
 def short_runs(a, name, seeds, at_once, env):
-    """SHA-256 of the last checkpoint by seed. A process that failed has its message instead."""
+    """SHA-256 of the last checkpoint for each seed. A process that failed has its message instead."""
     folder, out = tempfile.mkdtemp(prefix="brim-bits-"), {}
     length = [w % a.bit_steps for w in EXPERIMENTS[name]["short"]]
     try:
@@ -218,7 +218,7 @@ def bits(a, name, env, mode):
 
 
 def sweep(a, name):
-    """`brim sweep` with per_gpu: auto for a while; what `status` says of the GPU at the end."""
+    """Runs `brim sweep` with per_gpu: auto for a while; returns the GPU in `status` at the end."""
     folder = tempfile.mkdtemp(prefix="brim-sweep-")
     place = os.path.join(folder, "store")
     words = [w for w in words_of(a, name, 0, EXPERIMENTS[name]["long"]) if not w.startswith("seed=")]

@@ -57,8 +57,8 @@ class Server:
 
 
 class Probe:
-    """What the machine itself does meanwhile: how late a sleep of 5 ms ends, and how long 4 KiB take to reach the
-    disk of the store. A request cannot be faster than what it waits for."""
+    """The machine's own delays meanwhile: how late a sleep of 5 ms ends, and how long 4 KiB take to reach the disk of
+    the store. A request cannot be faster than these."""
 
     def __init__(self, folder):
         self.late, self.sync, self.slow = 0.0, 0.0, []

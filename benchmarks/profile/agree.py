@@ -69,7 +69,7 @@ def cases(small, precision):
 
 
 def profile(a, folder, config, source):
-    """The record, or None and why."""
+    """The record, or None and the reason."""
     argv = [a.brim, "profile", config, "--device", a.device, "--json", "--no-price",
             "--output-dir", os.path.join(folder, "profile-" + source)]
     if source != "auto":
@@ -89,13 +89,13 @@ def profile(a, folder, config, source):
 
 
 def ops_ms(record, of=None):
-    """What its ops took on the device in a step; of the op `of` alone."""
+    """Time of a step's ops on the device; with `of` that of one op alone."""
     rows = [r for r in record["ops"] if r["kind"] == "op" and of in (None, r["name"])]
     return sum(r["total_ms"] or 0 for r in rows)
 
 
 def phases_ms(record):
-    """Without ops: phases in which the device works."""
+    """Time of the phases in which the device works, for a profile without ops."""
     idle = ("gap", "copy")
     return sum(r["ms"] or 0 for r in record["phases"] if r["kind"] not in idle and r["name"] not in ("io", "other", "h2d"))
 

@@ -86,7 +86,7 @@ def number(text):
 
 
 def read_columns(path, most_names=64):
-    """Rows of dmon or pmon as dicts: names from the line of headings, `time_s` by -o T where it is there."""
+    """Rows of dmon or pmon as dicts: names from the line of headings, `time_s` from -o T if it is there."""
     rows, names, day = [], [], time.strftime("%Y%m%d")
     for line in open(path, errors="replace"):
         words = line.split()
@@ -126,7 +126,7 @@ class Report:
         self.rows, self.bad = [], 0
 
     def add(self, source, field, ours, theirs, distance, note, good):
-        """good: True, False, or None where nvidia-smi prints nothing to compare with."""
+        """good: True, False, or None if nvidia-smi prints no value to compare with."""
         verdict = "agrees" if good else "brim alone" if good is None else "DISAGREES"
         self.bad += good is False
         self.rows.append({"source": source, "field": field, "brim": ours, "nvidia_smi": theirs, "distance": distance,
@@ -140,7 +140,7 @@ def outside(value, low, high):
 
 
 def neighbours(rows, when, column, period):
-    """Samples at most one away. -o T has whole seconds, and a row is printed after what it measures."""
+    """Samples at most one row away, because -o T has whole seconds, and a row is printed after its interval."""
     times = [r for r in rows if "time_s" in r]
     near = [r for r in times if abs(r["time_s"] + 0.5 - when) <= period + 1.0] if times else rows
     return [v for v in (number(r.get(column)) for r in near) if v is not None]
@@ -185,7 +185,8 @@ def compare(report, source, column, rule, views, rows, gpu, period):
 
 
 def compare_pmon(report, views, rows, gpu):
-    """Per process the range over the window: nvidia-smi prints '-' for a process that did nothing in a sample."""
+    """Compares each process's range over the window, because nvidia-smi prints '-' for a process that was idle in a
+    sample."""
     rows = [r for r in rows if r.get("gpu") == str(gpu) and number(r.get("pid")) is not None]
     listed = {int(r["pid"]) for r in rows}
     found = {p["pid"] for v in views for p in v["processes"] if p["gpu"] == gpu}
@@ -237,7 +238,7 @@ def compare_query(report, gpu, values):
 
 
 def smi_query(gpu):
-    """All fields at once; one by one where this nvidia-smi does not know one of them."""
+    """Queries all fields at once; one by one if this nvidia-smi lacks one of them."""
     def ask(option, fields):
         run = subprocess.run(["nvidia-smi", "-i", str(gpu), "--%s=%s" % (option, ",".join(fields)),
                               "--format=csv,noheader,nounits"], capture_output=True, text=True, timeout=10)
@@ -279,7 +280,7 @@ def cpu_seconds(pid):
 
 
 def measure(args, folder):
-    """Everything side by side; the files that compare() reads, and the share of a core that top used."""
+    """Runs all programs side by side; returns the files for compare(), and the share of a core that top used."""
     path = lambda name: os.path.join(folder, name)
     count, load = max(4, int(args.seconds)), None
     try:
@@ -318,7 +319,7 @@ def measure(args, folder):
 
 
 def call_costs(index):
-    """Wall and CPU time of the calls that `brim top` makes, in microseconds: what to look at when it costs too much."""
+    """Wall and CPU time of the calls that `brim top` makes, in microseconds: they explain its cost."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
         device, room, number_of = ctypes.c_void_p(), ctypes.create_string_buffer(65536), ctypes.c_uint(0)
@@ -376,7 +377,7 @@ def step_ms(args, folder, with_top):
 
 
 def impact(args):
-    """Alone and beside top by turns, so that a drift of the clock falls on both."""
+    """Measures alone and beside top by turns, so that a drift of the clock affects both."""
     found = {False: [], True: []}
     with tempfile.TemporaryDirectory() as folder:
         for turn in range(6):

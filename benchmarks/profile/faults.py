@@ -42,14 +42,14 @@ class Bench:
         return path if images else file
 
     def fast(self):
-        """The precision in which the device computes fastest: another one would be a fault, too."""
+        """The precision in which the device is fastest: another one would be a fault as well."""
         if self.gpu:
             return "bf16"
         with open("/proc/cpuinfo") as f:
             return "bf16" if "bf16" in f.read() else "fp32"
 
     def epoch_s(self, config, overrides, epochs=1, steps_alone=False):
-        """Seconds of the last epoch of a training: of its steps, or with all that an epoch has besides."""
+        """Seconds of the last epoch of a training: of its steps, or of everything in that epoch."""
         self.runs += 1
         out = os.path.join(self.folder, "train-%d" % self.runs)
         self.run(["train", config, "--device", self.device, "--output-dir", out, "--quiet",
@@ -85,7 +85,7 @@ class Bench:
 
 
 def own_of(records, overrides):
-    """Of a sweep that has more settings: the one of the overrides."""
+    """The record of a sweep whose setting has the values of the overrides."""
     asked = dict(o.split("=", 1) for o in overrides)
     asked = {key.split(".")[-1]: value for key, value in asked.items()}
     for record in records:
@@ -104,7 +104,7 @@ def samples(record):
 
 
 def saved_ms(faulty, fixed):
-    """For the samples of the faulty step."""
+    """Milliseconds saved per step, for the samples of the faulty step."""
     return step_ms(faulty) - samples(faulty) / fixed["throughput"]["samples_per_s"] * 1e3
 
 
@@ -142,7 +142,7 @@ def change_of(record, expected):
 
 
 def priced_and_fixed(b, name, expected, config, planted, removed, own=None, rounds=1):
-    """removed: overrides without the fault; None = what the finding asks for."""
+    """removed: overrides without the fault; None = the first finding's change."""
     faulty = b.measure(config, planted, True, own=own)
     how = removed if removed is not None else change_of(faulty, expected)
     if how is None:
@@ -169,7 +169,7 @@ def only(batch):
 
 
 def fixed_own(own, how):
-    """Options that name values the change replaces are replaced too."""
+    """Options that name values of the change are replaced too."""
     if not own:
         return own
     out = list(own)
@@ -206,7 +206,7 @@ def images(b, workers, transform="resize(size=32)"):
 
 
 def resident(b, batch, precision, more=""):
-    """A set that lies where the device reads it, so that nothing but computing counts."""
+    """A set in the device's memory, so that only computing counts."""
     path = b.data("small", "32,32,3", 1024 if b.small else 16384)
     model = "mlp(hidden=128)" if b.small else "resnet18"
     optimizer = "adamw(lr=1e-3)" if b.small else "sgd(lr=0.01, momentum=0.9)"
@@ -220,7 +220,7 @@ def no_workers(b):
 
 
 def slow_transform(b):
-    """Of small images, for a model that needs little time: in the loader the blur alone is slow."""
+    """Small images for a model that needs little time: only the blur in the loader is slow."""
     large, small = "resize(size=%d)" % (96 if b.small else 128), "resize(size=32)"
     path = b.data("small-images", "64,64,3", 512 if b.small else 4096, images=True)
     batch = images_batch(b)
@@ -266,7 +266,7 @@ def full_precision(b):
 
 
 def checkpoints(b):
-    """What it saves is seen in training alone: the time of a whole epoch, which both have begun alike."""
+    """The saving shows only in training: the time of a whole epoch, after the same beginning of both."""
     count = 1024 if b.small else 16384
     batch = 32 if b.small else 512
     config = resident(b, batch, b.fast(), "checkpoint: {interval: 1}\n")
@@ -306,7 +306,7 @@ def other_process(b):
 
 
 def real_group(cpus):
-    """A control group of our own with a quota: its folder; None where none can be made."""
+    """Makes a control group with a quota and returns its folder; None if that is not possible."""
     for base, quota, files in (
             ("/sys/fs/cgroup", "cpu.max", {"cpu.max": "%d 100000" % (cpus * 100000)}),
             ("/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", {"cpu.cfs_period_us": "100000",
@@ -352,7 +352,7 @@ def fake_group(folder, cpus):
 
 
 def quota(b):
-    """On the CPU, whatever else there is: threads follow the quota."""
+    """Runs on the CPU, on every machine: threads follow the quota."""
     cores = len(os.sched_getaffinity(0))
     if cores < 2:
         raise Skip("needs two cores")

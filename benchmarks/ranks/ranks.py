@@ -50,7 +50,7 @@ def distance(a, b):
 
 
 def nudge(source, target):
-    """The same file with one weight's last bit flipped; brim's checksum is left out of it."""
+    """Copies a file with one weight's last bit flipped, and without brim's checksum."""
     data = bytearray(open(source, "rb").read())
     size = struct.unpack("<Q", data[:8])[0]
     header = json.loads(data[8 : 8 + size])

@@ -69,7 +69,7 @@ def quiet_rounds(brim, folder, rounds):
 
 
 def statements(result, records, truth):
-    """(text, factor that is promised, factor that is so) of every certain statement."""
+    """(text, promised factor, true factor) of every certain statement."""
     pick = dict(result["recommended"])
     best = truth[key(pick)]
     for knob, value, factor, others in SENTENCE.findall(result["reason"]):

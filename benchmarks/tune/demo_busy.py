@@ -27,7 +27,7 @@ QUIET_CORES = 0.1
 
 
 def cpu_seconds():
-    """Seconds of all cores that were used so far, by every process."""
+    """Seconds of all cores used so far, by every process."""
     with open("/proc/stat", encoding="ascii") as file:
         fields = [int(word) for word in file.readline().split()[1:9]]
     return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
@@ -61,7 +61,7 @@ def measure_round(brim, data, folder):
 
 
 def exhaustive(brim, data, folder, rounds):
-    """Per setting the rates of all rounds, and the cores that others used between them at most."""
+    """The rates of all rounds for each setting, and the most cores that other programs used between them."""
     rates, others = {}, 0.0
     for i in range(rounds):
         others = max(others, cores_used_by_others())

@@ -250,9 +250,8 @@ static void test_korean(void **state) {
   write_file("small.yaml", config);
   r = shell("brim doctor small.yaml --backend ref --quick --lang ko");
   has(r.out, "샘플 500개");
-  assert_null(
-      // the command line of another process on the GPU may contain the word
-      strstr(r.out, "500 samples"));
+  // the command line of another process on the GPU may contain the word
+  assert_null(strstr(r.out, "500 samples"));
   shell_free(&r);
 }
 

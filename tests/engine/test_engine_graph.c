@@ -130,9 +130,8 @@ static void test_fusion(void **state) {
   assert_int_equal(count_nodes(g, BRIM_OP_ACT, BRIM_ACT_GELU), 2);
   assert_int_equal(count_nodes(g, BRIM_OP_ACT_BWD, BRIM_ACT_GELU), 2);
   assert_int_equal(count_nodes(g, BRIM_OP_DROPOUT, BRIM_ACT_NONE), 4);
-  static const uint32_t numbers[] = {0, 1, 1,
-                                     // each layer has its own mask, the same in the backward pass
-                                     0};
+  // each layer has its own mask, the same in the backward pass
+  static const uint32_t numbers[] = {0, 1, 1, 0};
   for (int32_t i = 0, k = 0; i < g->node_count; i++) {
     if (g->nodes[i].op == BRIM_OP_DROPOUT) assert_int_equal(g->nodes[i].attr.layer, numbers[k++]);
   }

@@ -152,7 +152,7 @@ class Model:
         self.check(len([1 for n, _ in graph if n == 5]))
 
     def check(self, tensors):
-        """What onnx.checker looks at: single assignment, order, versions."""
+        """The checks of onnx.checker: single assignment, order, versions."""
         least = {13: 7, 14: 7, 15: 8, 16: 8, 17: 8, 18: 8, 19: 9, 20: 9, 21: 10}
         if self.ir != least[self.opset]:
             raise Bad(f"IR version {self.ir} for opset {self.opset}")
@@ -217,7 +217,7 @@ class Model:
 
 
 def match(name, shape, array, sizes):
-    """An array has its declared shape; a letter is the same number everywhere."""
+    """Checks that an array has its declared shape; a letter is the same number everywhere."""
     if len(shape) != array.ndim:
         raise Bad(f"{name} has rank {array.ndim}, declared {shape}")
     for want, have in zip(shape, array.shape):

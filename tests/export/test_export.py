@@ -50,7 +50,7 @@ SIMCLR = "simclr(backbone=resnet18(width=4), hidden=16, dim=8)"
 
 
 def sample(cases, count):
-    """So many of them, others by each seed; all of them with BRIM_TEST_FULL."""
+    """This many of them, chosen by the seed; all of them with BRIM_TEST_FULL."""
     return cases if FULL else DRAW.sample(cases, count)
 
 
@@ -115,7 +115,7 @@ def rows_of(path, key):
 
 
 def others(path, inputs):
-    """The same by the programs everybody uses, where they are here."""
+    """Runs the model with onnxruntime and onnx.checker, if they are here."""
     try:
         import onnx
 
@@ -141,7 +141,7 @@ def compare(what, have, want):
 
 
 def feed(samples, metadata, normalize, nhwc):
-    """What a caller does with samples, by the words of docs/using-a-model.md."""
+    """Prepares samples as docs/using-a-model.md tells a caller to."""
     x = samples
     if not normalize:
         scale, shift = (np.array(json.loads(metadata[k]), np.float32) for k in ("scale", "shift"))
@@ -188,7 +188,7 @@ def check(number, case, data):
 
 
 def check_simclr(data, norm, depth):
-    """Both outputs; the projection is what brim's own projector makes of the features."""
+    """Checks both outputs; the projection must equal brim's own projector on the features."""
     run = ("simclr_norm" if norm else "simclr") + (f"_{depth}" if depth > 1 else "")
     brim("train", f"model={SIMCLR[:-1]}, batch_norm={str(norm).lower()}, depth={depth})", "transform=views | random_crop(size=32, padding=2)",
          "workload=contrastive", "--data-path", "colour", "--output-dir", run, "--batch-size", "8",

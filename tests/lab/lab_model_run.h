@@ -12,8 +12,7 @@ void model_begin(const lab_place *at);  // an empty store
 void model_step(void);                  // one call
 bool model_full(void);                  // the model is full of attempts
 void model_compare(void);               // compares every experiment
-// compares also attempts, metrics, logs and the rules of lab_check
-void model_compare_all(void);
+void model_compare_all(void);           // also attempts, metrics, logs and lab_check
 void model_end(void);
 
 #endif  // BRIM_TESTS_LAB_MODEL_RUN_H_

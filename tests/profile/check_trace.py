@@ -306,7 +306,7 @@ def self_test(path):
 
 
 def check_program(program):
-    """Both forms of what a program writes are one trace without defects, in which each plant is found."""
+    """Checks that both forms of a program's trace are the same, without defects, and that each plant is found in it."""
     for name in ("check.json", "check.json.gz"):
         subprocess.run([program, name], check=True)
     defects = Checker(load("check.json"), True).check()

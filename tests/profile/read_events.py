@@ -93,7 +93,7 @@ assert "\n".join(found) + "\n" == said, (found, said)
 
 
 def by_tensorboard(folder):
-    """What TensorBoard's reader finds in a folder, as the writer prints it."""
+    """The scalars that TensorBoard's reader finds in a folder, in the writer's format."""
     accumulator = EventAccumulator(folder, size_guidance={"scalars": 0})
     accumulator.Reload()
     seen = []
@@ -103,7 +103,7 @@ def by_tensorboard(folder):
 
 
 def write_control(folder):
-    """The same scalars by TensorBoard's own writer, file for file."""
+    """Writes the same scalars with TensorBoard's own writer, file for file."""
     shutil.rmtree(folder, ignore_errors=True)
     os.mkdir(folder)
     for number, scalars in enumerate(files):

@@ -310,9 +310,8 @@ static void test_in_vain(void **state) {
   assert_int_equal(poor.batch, 1);
   assert_non_null(
       strstr(brim_status_detail(), "no memory to evaluate; no smaller micro-batch fits"));
-  assert_null(
-      // the message has the setting that a resumed run begins with
-      strstr(brim_status_detail(), "continue with --resume"));
+  // the message has the setting that a resumed run begins with
+  assert_null(strstr(brim_status_detail(), "continue with --resume"));
   assert_true(file_has("vain", "log.jsonl", "\"step\":5,\"batch_size\":1"));
   assert_int_equal(last_adapted("vain"), 16);  // the setting of the resumed run
   reset();

@@ -128,7 +128,7 @@ class Page:
         self.browser.call("Target.closeTarget", targetId=self.target)
 
     def run(self, script):
-        """The value of a JavaScript expression; promises are waited for."""
+        """The value of a JavaScript expression; waits for promises."""
         reply = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True,
                           userGesture=True)
         if "exceptionDetails" in reply:

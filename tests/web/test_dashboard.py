@@ -42,8 +42,8 @@ class NoServer(Exception):
 #---------------------------------- the pool ----------------------------------
 
 def free_port():
-    """Below those that the kernel gives to connections: a client that keeps trying while the server is away could be given
-    the server's own port."""
+    """A port below those that the kernel gives to connections. A client that keeps trying while the server is away
+    could otherwise be given the server's own port."""
     while True:
         port = random.randrange(15000, 32000)
         with socket.socket() as probe:
@@ -210,7 +210,7 @@ def test_watch(page):
 
 
 def test_drawn(page):
-    """Of two selected experiments one waits: one curve is drawn, and the chart says so."""
+    """One of two selected experiments waits: one curve is drawn, and the chart reports it."""
     page.run("location.hash = '#/exps'")
     page.until("document.querySelectorAll('.list tbody tr[data-id]').length === 6")
     for state in ("running", "queued"):
@@ -242,7 +242,7 @@ def test_queue(page):
 
 
 def test_phone(drive, pool):
-    """Actions on the queue are within reach of a finger."""
+    """A finger can reach the actions on the queue."""
     page = drive.page(pool.url + "/#/queue", 390, 844)
     page.until("!!document.querySelector('#token')")
     page.type("#token", pool.tokens["boss"])
@@ -261,7 +261,7 @@ def test_phone(drive, pool):
 
 
 def test_left(page):
-    """Workers that left long ago are one line."""
+    """Workers that left long ago share one line."""
     go(page, "w", "workers")
     page.run("""for (const [id, ago] of [['old1', 3700000], ['old2', 9e9], ['silent', 600000]])
       brim.model.workers.set(id, { id, history: [], last_seen: brim.now() - ago }); brim.emit('workers')""")
@@ -289,7 +289,7 @@ def test_best_again(page):
 
 
 def test_tidy(page):
-    """What an earlier attempt left in the store is not shown of the next one."""
+    """Values that an earlier attempt left in the store are not shown for the next one."""
     row = page.run("brim.model.tidy({state: 'running', reason: 'why', failure: 'crash', step: 7})")
     check("a note stays: %s" % row, not row["reason"] and not row["failure"] and row["step"] == 7)
     row = page.run("brim.model.tidy({state: 'queued', reason: 'why', step: 7, epoch: 1, ckpt_step: -1})")
@@ -394,7 +394,7 @@ def test_filters(page):
 
 
 def test_addresses(page):
-    """An address that names nothing shows a page that says so."""
+    """An address that names nothing shows a page with that message."""
     for place in ("exp/%ff", "exp/zzz", "exp/00", "exp/", "nothing", "constructor"):
         page.run("location.hash = '#/exps'")
         page.run("location.hash = '#/%s'" % place)
@@ -503,7 +503,7 @@ def test_reader(drive, pool):
 
 
 def expected(error):
-    """The browser notes refused requests; these were meant to be."""
+    """The browser logs refused requests; these are part of the tests."""
     return "Failed to load resource" in error and ("401" in error or "ERR_" in error or "400" in error or "/v1/exps/00" in error)
 
 
