@@ -19,7 +19,7 @@ BATCH, SAMPLE, OUTPUTS = 2048, (5160, 2), 4
 WORKERS = [0, 4, 8, 15]
 MODEL = "transformer(depth=3, hidden=16, heads=1, patch=30)"
 TIMES = {"best": 10.0, "none": 20.0}
-PIN_SHARE = 0.97  # not pinned is measurably slower below this share of pinned
+PIN_SHARE = 0.97  # share of the pinned rate below which unpinned memory is measurably slower
 
 
 # ---- PyTorch, in a process of its own

@@ -103,7 +103,7 @@ def commands(a, case, path):
         return (loader + h5 + ["--batch", str(a.batch)], peer + ["--h5dread"],
                 {"H5Dread of 512 rows a call, in order": peer + ["--h5dread-chunk"],
                  "brim, no workers": loader + h5 + ["--batch", str(a.batch), "--workers", "0"]})
-    if case == "chunks":  # as from a file that is larger than memory: what was unpacked is not kept for the next epoch
+    if case == "chunks":  # as from a file larger than memory: unpacked chunks are not kept for the next epoch
         few = ["--dataset", "hdf5(inputs=[x], targets=[y], chunk_cache=16MiB)"]
         return (loader + few + ["--batch", str(a.batch), "--no-shuffle"], peer + ["--h5dread-chunk"],
                 {"H5Dread of everything in one call": peer + ["--h5dread-all"]})

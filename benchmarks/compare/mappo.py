@@ -31,10 +31,10 @@ PEERS = {"jax": ("jax_uav.py", True), "torch-fast": ("torch_uav_fast.py", True),
 MODEL = "model=actor_critic(depth=2, hidden=%d, activation=tanh)"
 SIZES = dict(envs=16384, steps=64, epochs=5, minibatches=4, hidden=128)
 WIDE = (1024, 4096, 16384)
-LEAST = dict(training=2.5, rollout=1.5)  # of the best peer, on a GPU
+LEAST = dict(training=2.5, rollout=1.5)  # share of the best peer's rate, on a GPU
 WIDE_LEAST = 40e6  # agent-steps/s of an iteration, on a GPU
 CURVES = {"uav()": [], "uav(rules=peer)": ["env=uav(rules=peer)"]}
-NOISE = 3.5  # standard errors that means of two groups of seeds may be apart
+NOISE = 3.5  # allowed distance between the means of two groups of seeds, in standard errors
 LEARN_S = dict(cuda=180, cpu=600)  # seconds a training may take
 CARTPOLE_S = 10
 SMALL = dict(envs=16, steps=8, epochs=2, minibatches=4, hidden=16)

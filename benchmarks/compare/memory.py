@@ -101,7 +101,7 @@ def trained(a, card, name, batch, scratch):
     try:
         start = child.event("start", a.limit)
         told = child.event("memory", a.limit)
-        time.sleep(0.25)  # what comes later would show
+        time.sleep(0.25)  # memory that is taken later would show
         return dict(planned=told["planned"], forecast=start["overhead"], printed=told["overhead"],
                     real=before - card.free())
     finally:

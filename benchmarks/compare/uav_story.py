@@ -39,7 +39,7 @@ def sweep(a, folder, name, own, batch):
     command = [a.brim, "bench", os.path.join(ROOT, "configs", "uav-%s.yaml" % name), "--num-envs", str(own)]
     command += [] if a.small else [str(MANY)]
     command += ["--batch-sizes", str(batch), "--repeats", str(a.repeats), "--no-ceilings", "--output-dir", out]
-    command += ["mappo.fused=off"]  # the story is of where environments run, on one path of networks
+    command += ["mappo.fused=off"]  # compares places of environments, on one path of networks
     command += ["--device", a.device] if a.device else []
     command += SMALL + ["--steps", "2"] if a.small else []
     print(call(command, a.limit))

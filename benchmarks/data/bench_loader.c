@@ -61,7 +61,7 @@ typedef struct bench {
   brim_resident *resident;
   brim_loader *loader;
   brim_loader_options options;
-  double sample_bytes;  // of all views of one sample
+  double sample_bytes;  // bytes of all views of one sample
   uint64_t ring;        // batches
 } bench;
 

@@ -14,7 +14,7 @@ typedef struct bench_loader_timing {
   size_t windows;
   uint64_t samples, steps;
   double seconds;
-  brim_stats_summary summary;  // of the rates
+  brim_stats_summary summary;  // statistics of the rates
 } bench_loader_timing;
 
 // Runs `windows` windows of seconds

@@ -305,7 +305,7 @@ def arguments():
     a.brim = os.path.abspath(a.brim)
     if a.small:
         a.experiments, a.window, a.warmup, a.repeats, a.bit_steps, a.sweep_seconds = 2, 0.5, 0.1, 1, 3, 12
-        if "BRIM_TEST_FULL" not in os.environ:  # another of them by each seed of `make test`
+        if "BRIM_TEST_FULL" not in os.environ:  # the seed of `make test` selects one
             a.names = [a.names[int(os.environ.get("BRIM_TEST_SEED", "1")) % len(a.names)]]
     a.levels = a.levels or sorted({min(4, a.experiments), a.experiments})
     return a

@@ -9,7 +9,7 @@
 // The machine's limits that bound the speed of a network.
 typedef struct bench_ceilings {
   double copy_bytes_per_s;  // device to device, read and write counted
-  double flops_per_s;       // of a large LINEAR in the network's precision
+  double flops_per_s;       // rate of a large LINEAR in the network's precision
 } bench_ceilings;
 
 // Every call of a step without accumulation, in order, with `ms` of device time each: a table, or JSON lines. The
@@ -19,7 +19,7 @@ brim_status bench_model_ops(brim_net *net, const bench_ceilings *ceilings, doubl
 // A program: --help, its options, and its main function.
 typedef struct bench_run {
   const brim_option_parse *parse;
-  const brim_registry *registry;  // with the plug-ins beside the program
+  const brim_registry *registry;  // has the plug-ins beside the program
   brim_arena *arena;              // freed after `run`
 } bench_run;
 typedef struct bench_program {

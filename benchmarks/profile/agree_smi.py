@@ -300,7 +300,7 @@ def measure(args, folder):
                                         stderr=subprocess.DEVNULL))
         top = subprocess.Popen([args.brim, "top", "--interval", "1", "--record", path("recording")],
                                stdout=subprocess.DEVNULL, stderr=open(path("top.txt"), "w"), stdin=subprocess.DEVNULL)
-        time.sleep(2)  # what the opening costs is no part of the share
+        time.sleep(2)  # the cost of opening does not count in the share
         start, began = cpu_seconds(top.pid), time.time()
         time.sleep(count - 1)
         used, passed = cpu_seconds(top.pid), time.time() - began

@@ -127,7 +127,7 @@ def judge(name, expected, record, saving, more=None):
     if named and near:
         line["verdict"] = "ok"
     elif not first and saving is not None and saving < LEAST * step:
-        line["verdict"] = "ok"  # it costs nothing, and brim reports nothing
+        line["verdict"] = "ok"  # it costs nothing, so brim reports nothing
     else:
         line["verdict"] = "not named first" if not named else "price is off"
     line.update(more or {})
@@ -356,7 +356,7 @@ def quota(b):
     cores = len(os.sched_getaffinity(0))
     if cores < 2:
         raise Skip("needs two cores")
-    cpus = cores / (20 if b.small else 4)  # so few that a busy machine has them
+    cpus = cores / (20 if b.small else 4)  # few enough to be free on a busy machine
     path = b.data("small", "32,32,3", 1024 if b.small else 16384)
     config = b.config("quota", SET % ("mlp(depth=3, hidden=1024)", "hdf5", "to_tensor", "to_tensor", "sgd(lr=0.01)",
                                       path, 256, 0, "auto", b.fast()))

@@ -40,7 +40,7 @@ ars: {num_envs: 16, num_dirs: 8, dir_chunk: 8, top_dirs: 4}
 """, ["--num-envs", "4", "16", "64", "--num-dirs", "8", "--dir-chunk", "2", "8"],
             {"num_envs": "16", "dir_chunk": "8"}),
 }
-TOLERANCE = 0.02  # the quiet rounds know a ratio no better
+TOLERANCE = 0.02  # the accuracy of a ratio in the quiet rounds
 SENTENCE = re.compile(r"(\w+) (\S+) is at least ([\d.]+)x faster than ([^;]+)")
 
 

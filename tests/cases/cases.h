@@ -35,7 +35,7 @@ typedef struct brim_case {
   bool nonfinite;    // some values are infinite or NaN
   brim_op_attr attr;
   double state[BRIM_STATE_COUNT];
-  uint64_t seed;  // of the values
+  uint64_t seed;  // seed of the values
 } brim_case;
 
 // Rows of a tensor (.., columns): n times the tokens or pixels.

@@ -59,7 +59,7 @@ typedef struct case_group {
 // Only the first fuzz_count groups take random shapes. The groups after them repeat ops in large shapes and in tf32;
 // random shapes are too small for tf32's tolerance.
 const case_group *brim_case_groups(size_t *count, size_t *fuzz_count);
-#define CASE_MAX_CHANNELS 2048  // of BATCHNORM*
+#define CASE_MAX_CHANNELS 2048  // channels of BATCHNORM*
 
 // Sets special values of an op, after all inputs have been drawn uniformly.
 void brim_case_fill_image(const brim_case *c, const brim_op_call *call, brim_case_data *d);

@@ -15,7 +15,7 @@ enum { TYPES = sizeof(types) / sizeof(types[0]), CUTS = sizeof(cuts) / sizeof(cu
 typedef struct parts {
   brim_device *device;
   int64_t count, channels;
-  brim_dtype type;      // of statistics
+  brim_dtype type;      // type of the statistics
   brim_tensor state;    // (parts, 16): each has its own valid rows
   brim_tensor figures;  // (parts, 3, C), or (parts, 2, C)
   brim_tensor total;

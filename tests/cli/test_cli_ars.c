@@ -159,7 +159,7 @@ static void test_other_environment(void **state) {
 #define WALK "--plugin '" BRIM_BUILD_DIR "/tests/plugins/libbrim_example_walk.so' --device ref "
 static void test_example(void **state) {
   (void)state;
-  expect(0, NULL, "rm -rf walk walk6");  // of an earlier run of this test
+  expect(0, NULL, "rm -rf walk walk6");  // left by an earlier run
   shell_result r =
       shell("brim train ars " WALK "env=plugin:walk --iterations 20 --output-dir walk 2>&1");
   assert_int_equal(r.code, 0);
@@ -348,7 +348,7 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-  // of an earlier run of this test
+  // left by an earlier run
   shell_result r = shell(
       "rm -rf runs equal run once others json evaluated walks stands wild one two swept own steady "
       "pole open "

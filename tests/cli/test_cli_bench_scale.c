@@ -106,7 +106,7 @@ static void test_events_and_best(void **state) {
   if (r.code) fail_msg("exit %d: %s", r.code, r.err);
   assert_true(json_lines(r.out) > 4);
   assert_non_null(strstr(r.out, "\"event\":\"scaling\""));
-  assert_non_null(strstr(r.out, "\"gradient_exchange\":false"));  // one device
+  assert_non_null(strstr(r.out, "\"gradient_exchange\":false"));  // a run on one device
   assert_non_null(strstr(r.out, "\"gradient_exchange\":true"));
   shell_free(&r);
   // the recommended config can be trained, on one device

@@ -573,7 +573,7 @@ static void test_apply_keeps_automatic_values(void **state) {
       "brim bench automatic.yaml --batch-sizes 32 --num-workers 0 --precisions fp32 --steps 2 "
       "--repeats 1 --no-ceilings --no-price --output-dir kept --apply");
   expect_file("automatic.yaml", automatic);
-  // another name of the file
+  // the same file under another name
   says_lines(
       0, "automatic.yaml",
       "brim bench automatic.yaml --batch-sizes 32 --num-workers 0 --precisions fp32 --steps 2 "
@@ -630,7 +630,7 @@ static void test_verify_in_part(void **state) {
       "data:\n  batch_size: 64\n";
   make_sweep(slow, rising);
   shell_result r;
-  if (test_is_sampled(0, 4)) {  // another second
+  if (test_is_sampled(0, 4)) {  // skipped in most runs, because it takes another second
     r = shell(SWEEP "--resume --verify --verify-seconds 1 --json");
     if (r.code) fail_msg("exit %d: %s", r.code, r.err);
     assert_non_null(strstr(r.out, "\"partial\":true"));

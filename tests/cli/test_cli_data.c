@@ -208,7 +208,8 @@ static void test_info(void **state) {
   assert_true(mean > 0.45 && mean < 0.55);
   assert_int_equal(json_integer_value(json_object_get(info, "gpu_bytes")), 50 * (360 + 4));
   assert_true(json_integer_value(json_object_get(info, "ram_bytes")) >= 50 * (360 + 4));
-  assert_true(json_is_false(json_object_get(info, "mapped_rows")));  // in chunks
+  // rows in chunks are not mapped
+  assert_true(json_is_false(json_object_get(info, "mapped_rows")));
   json_decref(info);
   shell_free(&r);
   expect(0, "synthetic", "brim data info --dataset 'synthetic(samples=10)' --json");

@@ -190,7 +190,7 @@ static void test_kept(void **state) {
   (void)state;
   char *before = NULL, *after = NULL;
   size_t size = 0, now = 0;
-  expect(0, NULL, "rm -rf kept");  // of an earlier run of this test
+  expect(0, NULL, "rm -rf kept");  // left by an earlier run
   shell_result r = shell(QUICK "--output-dir kept --html kept/named.html");
   assert_int_equal(r.code, 0);
   has_not(r.err, "is kept");
@@ -316,7 +316,7 @@ static void test_interrupted(void **state) {
 
 static int begin(void **state) {
   (void)state;
-  expect(0, NULL, "rm -rf all files json-cache");  // of an earlier run of this test
+  expect(0, NULL, "rm -rf all files json-cache");  // left by an earlier run
   quiet_machine("cpu");
   return 0;
 }

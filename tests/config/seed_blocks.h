@@ -5,7 +5,7 @@
 
 typedef struct seed_block {
   int seed;
-  int line;  // of the opening fence
+  int line;  // line of the opening fence
   const char *text;
 } seed_block;
 

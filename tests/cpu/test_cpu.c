@@ -304,7 +304,7 @@ static void test_set_threads(void **state) {
     check_product(device, BRIM_OP_LINEAR_BWD_WEIGHT, BRIM_F32, (const int64_t[]){256, 200, 160});
   }
   assert_true(thread_count() >= before);
-  assert_ok(brim_device_set_threads(device, 0));  // as many as before
+  assert_ok(brim_device_set_threads(device, 0));  // 0 restores the default number
   assert_int_equal(device->info.threads, 4);
   brim_device_close(device);
 }

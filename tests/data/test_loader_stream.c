@@ -172,7 +172,7 @@ static void test_views(void **state) {
     }
     brim_loader_release(l, b);
   }
-  assert_true(differ > 40);  // of 64
+  assert_true(differ > 40);  // more than 40 of 64
   brim_free(scratch);
   brim_loader_destroy(l);
   // A set smaller than a batch.

@@ -270,7 +270,7 @@ static void test_libraries(void **state) {
   assert_line("software.cuda", "cuBLAS", BRIM_DOCTOR_BAD, "not found");
   assert_line("software.cuda", "cuDNN", BRIM_DOCTOR_WARN, "not found");
   assert_line("software.cuda", "CUPTI", BRIM_DOCTOR_WARN, "not found");
-  assert_line("software.cuda", "NCCL", BRIM_DOCTOR_GOOD, "not found");  // one GPU
+  assert_line("software.cuda", "NCCL", BRIM_DOCTOR_GOOD, "not found");  // one GPU does not need it
   // brim does not search Python's own copy
   fake_file("/venv/lib/python3.12/site-packages/nvidia/cudnn/lib/libcudnn.so.9", "elf");
   fake_set("VIRTUAL_ENV", "/venv");

@@ -11,7 +11,7 @@
 typedef struct variant {
   const char *backend, *precision;
   const char *batch;  // "data.batch_size=8"
-  int steps;          // of both epochs
+  int steps;          // steps in both epochs
   bool skips;         // the loss scale starts too high: some steps are skipped
 } variant;
 

@@ -26,7 +26,7 @@ typedef struct lazy_item {
   int byte;
   size_t bytes;
   lazy_event *event;
-  uint64_t number;  // of the event's last recording
+  uint64_t number;  // number of the event's last recording
   lazy_list *graph;
   void (*fn)(void *ctx);
   void *ctx;

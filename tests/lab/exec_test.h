@@ -21,7 +21,7 @@ typedef struct fixture {
   brim_lab_ops ops, plain;  // `plain` answers without faults
   brim_lab_link *link;
   brim_store_ref ref;
-  int calls;               // so far
+  int calls;               // calls so far
   int down_from, down_to;  // calls in this range are not carried out
   int lost_every;          // one in this many is carried out, and its reply is lost; 0 = none
   volatile sig_atomic_t stop;

@@ -288,7 +288,7 @@ static void times_of_finished_runs(void **state) {
   brim_store_submitted submitted;
   assert_ok(brim_store_submit(store, &row, points, 30, &submitted));
   run(store, points[0].id, host, 20000, BRIM_ATTEMPT_OK);
-  run(store, points[5].id, host, 40000, BRIM_ATTEMPT_OK);        // of the same cost
+  run(store, points[5].id, host, 40000, BRIM_ATTEMPT_OK);        // the same cost
   run(store, points[7].id, "elsewhere", 7000, BRIM_ATTEMPT_OK);  // another machine
   run(store, points[13].id, host, 7000, BRIM_ATTEMPT_ERROR);
   brim_store_close(store);

@@ -284,7 +284,7 @@ static void test_links(void **state) {
   assert_int_equal(symlink(here, path), 0);
   assert_int_not_equal(put(&first, 0, 5), 200);
   assert_int_not_equal(put_log("x", 0), 200);
-  assert_int_equal(rmdir(outside), 0);  // nothing is in it
+  assert_int_equal(rmdir(outside), 0);  // succeeds only if it is empty
   free(here);
 }
 
@@ -620,7 +620,7 @@ static void test_keep_best(void **state) {
   open_again(0, true);
   tend_after(MINUTE);
   tend_after(2 * HOUR);
-  for (int n = 1; n <= 6; n++) expect_checkpoint(n, true);  // none has weights
+  for (int n = 1; n <= 6; n++) expect_checkpoint(n, true);  // no weights have arrived
   for (int n = 1; n <= 6; n++) {
     lab_id(n, id);
     assert_int_equal(put(&weights, 0, strlen(weights.text)), 200);

@@ -278,7 +278,7 @@ static void test_a_thousand(void **state) {
   for (int i = 0; i < 1000; i++) fds[i] = raw_dial(brim_lab_pool_port(attack_pool));
   wait_for(MANY);
   raw_reply *r = &got;
-  assert_true(raw_send(fds[0], HIDDEN, strlen(HIDDEN)));  // one of the first
+  assert_true(raw_send(fds[0], HIDDEN, strlen(HIDDEN)));  // one of the first connections
   assert_true(recv(fds[0], r->text, sizeof r->text, 0) > 0);
   for (int i = 0; i < 1000; i++) close(fds[i]);
   wait_for(0);

@@ -91,7 +91,7 @@ static void test_a_gpu_that_does_not_tell(void **state) {
   look();
   pass(1000);
   assert_true(isnan(fill(0).gpu_percent) && isnan(fill(0).power_w) && isnan(fill(0).temperature_c));
-  assert_true(fill(1).gpu_percent == 0);  // the other GPU has
+  assert_true(fill(1).gpu_percent == 0);  // the other GPU has a reading
   fake.gpu[1].usage_code = BRIM_NVML_GPU_IS_LOST;
   pass(1000);
   assert_true(isnan(fill(1).gpu_percent));

@@ -143,7 +143,7 @@ static void test_all_run_while_one_is_measured(void **state) {
     assert_int_equal(seen.world[i], 2);
     brim_work_info info;
     t.f[i].work->table->info(t.f[i].work->state, &info);
-    assert_int_equal(info.samples_per_epoch, 250);  // of 500
+    assert_int_equal(info.samples_per_epoch, 250);  // half of 500
   }
   const brim_result *r = &t.out.result;
   assert_string_equal(r->kind, "scaling");
@@ -245,7 +245,8 @@ static void test_parts_that_fill_no_step(void **state) {
   (void)state;
   team t;
   team_open(&t);
-  t.setting.value[brim_work_knob(t.f[0].work, "batch_size")] = 200;  // of 166 each
+  // more than the 166 samples of each replica
+  t.setting.value[brim_work_knob(t.f[0].work, "batch_size")] = 200;
   assert_ok(brim_scaling_run(t.replicas, 3, &t.setting, &t.options, &t.out));
   assert_int_equal(t.out.ran, 0);
   assert_int_equal(t.out.result.failure, BRIM_FAILURE_BAD_CONFIG);

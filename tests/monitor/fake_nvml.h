@@ -13,7 +13,7 @@
 #include "test.h"
 
 #define FAKE_NVML_UUID "GPU-00112233-4455-6677-8899-aabbccddeeff"
-#define FAKE_NVML_MS 1000000LL  // in ns
+#define FAKE_NVML_MS 1000000LL  // in nanoseconds
 
 typedef struct fake_nvml_state {
   double gpu, sm, occupancy, tensor, dram;  // percent
@@ -83,7 +83,7 @@ static struct {
   unsigned long long energy_offset_mj;  // subtracted: a counter that starts again
   double gpm_scale;                     // 1; another value for wrong counters
   int code[FAKE_NVML_CALL_COUNT];       // status of each call; 0 = success
-  int metric_code[16];                  // by GPM's id
+  int metric_code[16];                  // by GPM's metric id
   bool lost;                            // every call reports it lost
   int calls[FAKE_NVML_CALL_COUNT], inits, shutdowns;
   fake_nvml_sample samples[FAKE_NVML_SAMPLES];

@@ -212,7 +212,7 @@ static void test_failures_harm_nothing(void **state) {
   brim_job_publisher_stop(publisher);
   assert_int_equal(look("unpublished").count, 0);
   assert_int_equal(rmdir(folder), 0);
-  assert_int_equal(symlink(".", folder), 0);  // to the test's own folder, 0700
+  assert_int_equal(symlink(".", folder), 0);  // leads to the test's own folder, mode 0700
   assert_int_equal(brim_job_publish(folder, &job), BRIM_EINVAL);
   brim_job_publisher_set(NULL, &job);
   brim_job_publisher_stop(NULL);

@@ -27,7 +27,7 @@ METADATA = {
 COPIES = ("Memcpy HtoD", "Memcpy DtoH", "Memcpy DtoD", "Memcpy HtoH", "Memcpy PtoP", "Memcpy Unknown")
 CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 LANE = 100000  # tracks of one stream, where its work overlaps: tid = stream + n * LANE
-EXACT = 2**53 / 1000  # microseconds of which a double still tells nanoseconds
+EXACT = 2**53 / 1000  # most microseconds for which a double still resolves nanoseconds
 
 
 def number(value):

@@ -58,7 +58,7 @@ static void test_copies_beside_kernels(void **state) {
   fake_kernel(1100, 1200);
   fake_copy(BRIM_CUPTI_COPY_HTOD, 2, 3, 100, 1150, 1250);  // pinned, half hidden
   fake_copy(BRIM_CUPTI_COPY_HTOD, 1, 3, 30, 1300, 1340);   // pageable
-  fake_copy(BRIM_CUPTI_COPY_DTOH, 3, 1, 8, 1400, 1402);    // to pageable
+  fake_copy(BRIM_CUPTI_COPY_DTOH, 3, 1, 8, 1400, 1402);    // into pageable memory
   fake_copy(BRIM_CUPTI_COPY_DTOH, 3, 2, 4, 1403, 1404);
   fake_copy(BRIM_CUPTI_COPY_DTOD, 3, 3, 5000, 1500, 1510);
   fake_copy(BRIM_CUPTI_COPY_PTOP, 3, 3, 6000, 1505, 1520);

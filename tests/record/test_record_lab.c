@@ -180,7 +180,7 @@ static void test_mean_over_seeds(void **state) {
   g = &set->groups[1];
   assert_int_equal(g->count, 4);
   assert_int_equal(g->done, 3);    // one still runs: its value is no result
-  assert_int_equal(g->last.n, 2);  // one has no value
+  assert_int_equal(g->last.n, 2);  // one run has no value
   assert_near(g->last.mean, 0.6, 1e-12);
   assert_near(g->last.stddev, 0.1 * sqrt(2), 1e-12);
   assert_near(g->last.least, 0.5, 0);

@@ -78,7 +78,7 @@ static void test_names(void **state) {
   named(0, BRIM_METRIC_EVAL, BRIM_METRIC_EVENT, "eval_score");
   named(0, BRIM_METRIC_EVAL, BRIM_METRIC_FIGURE, "score");
   named(0, BRIM_METRIC_BASELINE, BRIM_METRIC_FIGURE, "baseline_score");
-  named(0, BRIM_METRIC_STEPS, BRIM_METRIC_COLUMN, NULL);  // it has no value there
+  named(0, BRIM_METRIC_STEPS, BRIM_METRIC_COLUMN, NULL);  // the row has no value there
   named(3, BRIM_METRIC_TRAIN, BRIM_METRIC_EVENT, "error");
 }
 

@@ -51,7 +51,7 @@ static void once_counts_first_episodes(void **state) {
     double count;
     ground_get(g, g->at.filter, &count, sizeof count);
     assert_true(count == (double)(t[0].steps + t[1].steps + t[2].steps + t[3].steps));
-    // Restarts count all steps, and second episodes.
+    // All environments make all steps if `once` is off, and begin second episodes.
     shape.episode_length = 40;
     shape.once = 0;
     ground_prepare(g, &shape);

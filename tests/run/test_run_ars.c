@@ -88,7 +88,7 @@ static void keep_report(void *ctx, const brim_epoch_report *report) {
 
 static void busy(void *ctx, double *gpu_percent, double *sm_percent) {
   (void)ctx;
-  if (!gpu_percent) return;  // it begins
+  if (!gpu_percent) return;  // called without outputs: the measured part begins
   *gpu_percent = 97;
   *sm_percent = 81;
 }
@@ -157,7 +157,7 @@ static void test_run(void **state) {
   reset();
   assert_ok(run("plain", false, 0, NULL, NULL, &r));
   assert_int_equal(r.steps, 5);
-  assert_int_equal(r.epochs, 3);  // of 2, 2 and 1 iterations
+  assert_int_equal(r.epochs, 3);  // epochs of 2, 2 and 1 iterations
   assert_ptr_equal(r.metrics, measured);
   assert_string_equal(r.unit, "env steps");
   assert_true(r.eval[BRIM_ARS_EPISODES] == 6 && r.eval_samples == 6);
@@ -519,7 +519,7 @@ static const recorded records[] = {
      0,
      {58.4, 62.3, 63.8, 66.1, 60.3, 57.4, 52.9, 56.0},
      {49, 49, 48, 46, 50, 50, 51, 50}},
-    // healthy; larger errors, from 100 episodes
+    // healthy; then with larger errors, from 100 episodes
     {117,
      87,
      0,

@@ -192,7 +192,7 @@ static void test_blocked_log(void **state) {
   char *a = text_of("plain", "log.jsonl"), *b = text_of("blocked", "log.jsonl");
   assert_int_equal(count_of(a, "\"event\":\"steps\""), count_of(b, "\"event\":\"steps\""));
   assert_int_equal(count_of(b, "\"event\":\"steps\""), (int)steps);
-  const char *at = b;  // in order
+  const char *at = b;  // events are in the order of their steps
   for (int i = 1; i <= (int)steps; i++) {
     char want[32];
     snprintf(want, sizeof want, "\"step\":%d,", i);
@@ -290,7 +290,7 @@ static void test_removed_folder(void **state) {
   assert_true(exists("gone", "config.yaml"));
   assert_false(exists("gone", "lock"));
   char *text = text_of("gone", "log.jsonl");
-  assert_int_equal(count_of(text, "\"event\":\"steps\""), (int)r.steps - 2);  // from step 3 on
+  assert_int_equal(count_of(text, "\"event\":\"steps\""), (int)r.steps - 2);  // all steps from 3 on
   brim_free(text);
   char **names = NULL;
   size_t count = 0, events = 0;

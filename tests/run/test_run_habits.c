@@ -373,7 +373,7 @@ static void test_keep_of_others(void **state) {
   assert_true(exists("theirs", "step-00000060.safetensors"));
 }
 
-static int saves;  // of whole checkpoints
+static int saves;  // saves of full checkpoints
 
 static brim_status slow_save(void *work, const char *path, const json_t *extra, bool weights_only) {
   if (!weights_only) {

@@ -95,7 +95,7 @@ static void test_healthy(void **state) {
   r.plan.flops_per_step = 9.6e12;  // 150 %: the ceiling is wrong
   assert_true(isnan(brim_result_product_share(&r, &precision)));
   r.plan.flops_per_step = 3.2e12;
-  r.ceilings.load = 0.5;  // of a busy machine
+  r.ceilings.load = 0.5;  // measured on a busy machine
   assert_true(isnan(brim_result_product_share(&r, &precision)));
 }
 

@@ -168,12 +168,12 @@ static void test_failures(void **state) {
   assert_true(isnan(brim_race_ratio(race, 1, 0).value));
   assert_true(isnan(brim_race_rate(race, 1).value));
   brim_race_destroy(race);
-  // none runs
+  // no setting runs
   assert_ok(brim_race_create(2, 3, &race));
   for (int64_t next; (next = brim_race_next(race)) >= 0;) brim_race_fail(race, (size_t)next);
   assert_int_equal(brim_race_best(race), -1);
   brim_race_destroy(race);
-  // one alone
+  // a single setting
   assert_ok(brim_race_create(1, 3, &race));
   run(race, rates, 0.01, visits);
   assert_int_equal(visits[0], 1);

@@ -201,7 +201,7 @@ static void test_a_gain_is_more_than_the_spread(void **state) {
     size_t pairs;
   } rows[] = {
       {{1.0, 1.0}, {1.3, 1.2}, 0.01, 0.25, 2},  // the pairs agree
-      {{1.0, 1.0}, {1.5, 1.0}, 0.01, 0, 2},     // they do not
+      {{1.0, 1.0}, {1.5, 1.0}, 0.01, 0, 2},     // the pairs disagree
       {{1.0, 0}, {1.3, 0}, 0.01, 0.3, 1},      {{1.0, 0}, {1.3, 0}, 0.2, 0, 1},
       {{1.0, 0}, {1.3, 0}, NAN, 0.3, 1},  // an unknown error is taken as 0
       {{1.0, 0}, {0.9, 0}, 0.5, -0.1, 1},

@@ -21,7 +21,7 @@ typedef struct truth {
   uint64_t state;
   double noise;                 // standard deviation of the logarithm of one timed sample
   double rate[TRUTH_SETTINGS];  // logarithms
-  double slow[TRUTH_TIME];      // of the machine at each sample: logarithm of the factor
+  double slow[TRUTH_TIME];      // the machine's slowness at each sample: logarithm of the factor
   size_t now;
 } truth;
 

@@ -18,7 +18,7 @@ typedef struct terminal_page {
 
 typedef struct terminal {
   int columns, rows;
-  int row, column;  // of the cursor, from 0
+  int row, column;  // position of the cursor, from 0
   bool alternate, cursor, wrap;
   terminal_page pages[2];
   char held[64];  // an incomplete sequence or character

@@ -48,7 +48,7 @@ class Browser:
         self.reader, self.writer = to_us, from_us
         self.buffer = b""
         self.next = 0
-        self.errors = []  # what pages wrote to their consoles, and exceptions
+        self.errors = []  # console messages of pages, and exceptions
         self.requests = []
 
     def close(self):

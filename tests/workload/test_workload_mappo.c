@@ -106,7 +106,7 @@ static void test_sizes_of_the_guide(void **state) {
   const brim_mappo_sizes *s = &of(&f)->sizes;
   assert_int_equal(s->envs, 8);
   assert_int_equal(s->steps, 625);  // 10 x 500 / 8
-  assert_int_equal(s->batch, 500);  // of 5,000
+  assert_int_equal(s->batch, 500);  // a tenth of 5,000
   assert_int_equal(s->minibatches, 10);
   assert_int_equal(s->updates, 20);
   // a sweep over environments keeps the numbers of episodes and samples

@@ -422,7 +422,7 @@ static void test_starts_from_weights(void **state) {
   assert_true(figure(evaluation(&f), "loss") == fresh);
   assert_ok(f.work->table->save(f.work->state, "start.safetensors", NULL, true));
   fixture_close(&f);
-  // of another shape
+  // weights of another shape
   assert_ok(fixture_open(&f, "ref", fixture_yaml, overrides, 3));
   assert_status(fixture_configure(&f), BRIM_EINVAL);
   assert_non_null(strstr(brim_status_detail(), "layers.0.weight"));
