@@ -168,7 +168,7 @@ static void test_large_logs(void **state) {
   brim_exec_tail_deinit(&t);
 }
 
-// Each allocation fails once: the attempt fails, but no row is lost.
+// Each allocation fails once: that call fails, but no row is lost.
 static void test_memory_runs_out(void **state) {
   (void)state;
   static const char log[] = "{\"event\":\"steps\",\"step\":1,\"loss\":1,\"lr\":2}\n";
@@ -198,7 +198,7 @@ static void test_memory_runs_out(void **state) {
     reached = brim_alloc_failures() > before;
     failed += status != BRIM_OK;
     if (t.count > 0) assert_int_equal(t.count, 2);
-    expect_rows(&t, "loss@1=1,lr@1=2");  // the next attempt has all rows
+    expect_rows(&t, "loss@1=1,lr@1=2");  // the next call has all rows
     brim_exec_tail_deinit(&t);
     brim_str_deinit(&lines);
   }
