@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define BRIM_BACKEND_ABI 7
+#define BRIM_BACKEND_ABI 8
 
 //---------------------------------- tensors ----------------------------------
 
@@ -342,6 +342,12 @@ typedef struct brim_op_row {
   void (*release)(void *impl, brim_op_call *call);
 } brim_op_row;
 
+// The op rows of one file of a backend.
+typedef struct brim_op_family {
+  const brim_op_row *rows;
+  size_t count;
+} brim_op_family;
+
 //---------------------------------- devices ----------------------------------
 
 typedef enum brim_device_kind { BRIM_DEVICE_CPU, BRIM_DEVICE_GPU } brim_device_kind;
@@ -432,8 +438,8 @@ typedef struct brim_backend {
   brim_status (*copy)(void *impl, void *stream, void *dst, const void *src, size_t bytes,
                       brim_copy direction);                                          // (required)
   brim_status (*fill)(void *impl, void *stream, void *dst, int byte, size_t bytes);  // (required)
-  const brim_op_row *ops;
-  size_t op_count;
+  const brim_op_family *const *ops;                                                  // no op twice
+  size_t op_families;
   // (optional) The host calls fn when the stream has come this far, and the stream waits for it. Can be
   // recorded. fn must not use the device.
   brim_status (*host_call)(void *impl, void *stream, void (*fn)(void *ctx), void *ctx);
@@ -442,6 +448,17 @@ typedef struct brim_backend {
   // are prepared already run no more.
   brim_status (*set_threads)(void *impl, int threads);
 } brim_backend;
+
+// The row of an op, NULL if the backend does not have it.
+static inline const brim_op_row *brim_backend_row(const brim_backend *backend, brim_op op) {
+  for (size_t f = 0; f < backend->op_families; f++) {
+    const brim_op_family *family = backend->ops[f];
+    for (size_t i = 0; i < family->count; i++) {
+      if (family->rows[i].op == op) return &family->rows[i];
+    }
+  }
+  return NULL;
+}
 
 // The oracle, always linked in.
 const brim_backend *brim_backend_ref(void);

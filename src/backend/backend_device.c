@@ -237,18 +237,11 @@ brim_status brim_device_sync(brim_device *device) {
 
 //---------------------------------- ops ----------------------------------
 
-static const brim_op_row *find_row(const brim_device *device, brim_op op) {
-  for (size_t i = 0; i < device->backend->op_count; i++) {
-    if (device->backend->ops[i].op == op) return &device->backend->ops[i];
-  }
-  return NULL;
-}
-
 static brim_status validate(brim_device *device, const brim_op_call *call,
                             const brim_op_row **out) {
   BRIM_TRY(brim_op_check(call));
   if (brim_op_is_exchange(call->op)) return BRIM_OK;
-  const brim_op_row *row = find_row(device, call->op);
+  const brim_op_row *row = brim_backend_row(device->backend, call->op);
   if (!row) {
     return brim_fail(BRIM_EUNSUPPORTED, "%s: the backend %s does not support this op",
                      brim_op_name(call->op), device->backend->name);
@@ -295,7 +288,7 @@ static brim_status run_watched(brim_device *device, const brim_op_row *row,
 }
 
 brim_status brim_op_run(brim_device *device, const brim_op_call *call) {
-  const brim_op_row *row = find_row(device, call->op);
+  const brim_op_row *row = brim_backend_row(device->backend, call->op);
   if (!row && !brim_op_is_exchange(call->op)) {
     return brim_fail(BRIM_EUNSUPPORTED, "%s: the backend %s does not support this op",
                      brim_op_name(call->op), device->backend->name);
@@ -312,7 +305,7 @@ brim_status brim_op_run(brim_device *device, const brim_op_call *call) {
 
 void brim_op_release(brim_device *device, brim_op_call *call) {
   if (brim_op_is_exchange(call->op)) brim_exchange_release(device, call);
-  const brim_op_row *row = find_row(device, call->op);
+  const brim_op_row *row = brim_backend_row(device->backend, call->op);
   if (row && row->release && call->state) row->release(device->impl, call);
   call->state = NULL;
 }

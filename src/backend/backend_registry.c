@@ -30,7 +30,7 @@ static brim_status check_required(const brim_backend *b, const char *path) {
       {"buffer_free", b->buffer_free != NULL},
       {"copy", b->copy != NULL},
       {"fill", b->fill != NULL},
-      {"ops", b->ops != NULL || b->op_count == 0},
+      {"ops", b->ops != NULL || b->op_families == 0},
       {"comm", !b->comm || whole_comm(b->comm)},
   };
   for (size_t i = 0; i < sizeof(required) / sizeof(required[0]); i++) {
@@ -68,18 +68,22 @@ static brim_status check_groups(const brim_backend *b, const char *path) {
 
 static brim_status check_ops(const brim_backend *b, const char *path) {
   bool seen[BRIM_OP_COUNT] = {false};
-  for (size_t i = 0; i < b->op_count; i++) {
-    const brim_op_row *row = &b->ops[i];
-    if ((unsigned)row->op >= BRIM_OP_COUNT) {
-      return brim_fail(BRIM_EABI, "%s: op row %zu has the unknown op %d", path, i, (int)row->op);
+  size_t number = 0;
+  for (size_t f = 0; f < b->op_families; f++) {
+    for (size_t i = 0; i < b->ops[f]->count; i++, number++) {
+      const brim_op_row *row = &b->ops[f]->rows[i];
+      if ((unsigned)row->op >= BRIM_OP_COUNT) {
+        return brim_fail(BRIM_EABI, "%s: op row %zu has the unknown op %d", path, number,
+                         (int)row->op);
+      }
+      if (!row->validate || !row->run) {
+        return brim_fail(BRIM_EABI, "%s: op %s lacks validate or run", path, brim_op_name(row->op));
+      }
+      if (seen[row->op]) {
+        return brim_fail(BRIM_EABI, "%s: op %s appears twice", path, brim_op_name(row->op));
+      }
+      seen[row->op] = true;
     }
-    if (!row->validate || !row->run) {
-      return brim_fail(BRIM_EABI, "%s: op %s lacks validate or run", path, brim_op_name(row->op));
-    }
-    if (seen[row->op]) {
-      return brim_fail(BRIM_EABI, "%s: op %s appears twice", path, brim_op_name(row->op));
-    }
-    seen[row->op] = true;
   }
   return BRIM_OK;
 }

@@ -247,6 +247,8 @@ static const brim_op_row rows[] = {{.op = BRIM_OP_ADD,
                                     .run = add_run,
 #endif
                                     .release = add_release}};
+static const brim_op_family family = {rows, 1};
+static const brim_op_family *const families[] = {&family};
 
 #ifdef TOY_HALF_COMM
 static const brim_comm_table comm = {.name = TOY_NAME};
@@ -290,8 +292,8 @@ static const brim_backend backend = {.abi = TOY_BACKEND_ABI,
                                      .comm = &comm,
 #endif
                                      .fill = fill,
-                                     .ops = rows,
-                                     .op_count = 1};
+                                     .ops = families,
+                                     .op_families = 1};
 
 static const brim_extension extensions[] = {{"data.source/" TOY_NAME, &source},
                                             {TOY_NAME ".counters", &counters}};

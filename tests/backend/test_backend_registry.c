@@ -75,7 +75,7 @@ static void test_refusals(void **state) {
   static const refusal list[] = {
       {"bad/libbrim_oldabi.so", BRIM_EABI, "built for plug-in interface 4711, but this brim has 1"},
       {"bad/libbrim_oldbackend.so", BRIM_EABI,
-       "built for backend interface 99, but this brim has 7"},
+       "built for backend interface 99, but this brim has 8"},
       {"bad/libbrim_refuses.so", BRIM_EABI, "made for brim's interface 4711, this one has 1"},
       {"bad/libbrim_mute.so", BRIM_EDEVICE, "the plug-in gave no reason (device error)"},
       {"bad/libbrim_notable.so", BRIM_EABI, "returned no table"},

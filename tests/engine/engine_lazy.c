@@ -49,6 +49,8 @@ typedef struct lazy {
   const brim_backend *ref;
   void *ref_impl;
   brim_op_row rows[BRIM_OP_COUNT];
+  brim_op_family family;
+  const brim_op_family *families[1];
   brim_backend table;
   brim_device device;
   lazy_list streams[3];  // main, copy, and a third one
@@ -74,13 +76,6 @@ static lazy_item *add(lazy_list *list, item_kind kind) {
   return item;
 }
 
-static const brim_op_row *ref_row(const lazy *d, brim_op op) {
-  for (size_t i = 0; i < d->ref->op_count; i++) {
-    if (d->ref->ops[i].op == op) return &d->ref->ops[i];
-  }
-  return NULL;
-}
-
 static void run_list(lazy *d, lazy_list *list);
 
 static void run_event(lazy *d, lazy_event *event, uint64_t number);
@@ -88,7 +83,7 @@ static void run_event(lazy *d, lazy_event *event, uint64_t number);
 static void run_item(lazy *d, lazy_item *item) {
   switch (item->kind) {
     case ITEM_OP:
-      assert_ok(ref_row(d, item->call.op)->run(d->ref_impl, NULL, &item->call));
+      assert_ok(brim_backend_row(d->ref, item->call.op)->run(d->ref_impl, NULL, &item->call));
       break;
     case ITEM_COPY:
       memcpy(item->dst, item->own ? item->own : item->src, item->bytes);
@@ -145,16 +140,16 @@ static void run_event(lazy *d, lazy_event *event, uint64_t number) {
 
 static brim_status row_validate(void *impl, const brim_op_call *call) {
   lazy *d = impl;
-  return ref_row(d, call->op)->validate(d->ref_impl, call);
+  return brim_backend_row(d->ref, call->op)->validate(d->ref_impl, call);
 }
 static brim_status row_prepare(void *impl, brim_op_call *call) {
   lazy *d = impl;
-  const brim_op_row *row = ref_row(d, call->op);
+  const brim_op_row *row = brim_backend_row(d->ref, call->op);
   return row->prepare ? row->prepare(d->ref_impl, call) : BRIM_OK;
 }
 static void row_release(void *impl, brim_op_call *call) {
   lazy *d = impl;
-  const brim_op_row *row = ref_row(d, call->op);
+  const brim_op_row *row = brim_backend_row(d->ref, call->op);
   if (row->release) row->release(d->ref_impl, call);
 }
 
@@ -366,8 +361,12 @@ brim_device *lazy_open(int refuse_capture) {
   const brim_device_options options = {0};
   assert_ok(d->ref->device_info(0, &d->device.info));
   assert_ok(d->ref->device_open(0, &options, &d->ref_impl));
-  for (size_t i = 0; i < d->ref->op_count; i++) {
-    d->rows[i] = (brim_op_row){d->ref->ops[i].op, row_validate, row_prepare, row_run, row_release};
+  d->family.rows = d->rows;
+  d->families[0] = &d->family;
+  for (int op = 0; op < BRIM_OP_COUNT; op++) {
+    if (!brim_backend_row(d->ref, (brim_op)op)) continue;
+    d->rows[d->family.count++] =
+        (brim_op_row){(brim_op)op, row_validate, row_prepare, row_run, row_release};
   }
   d->table = (brim_backend){.abi = BRIM_BACKEND_ABI,
                             .name = "lazy",
@@ -388,8 +387,8 @@ brim_device *lazy_open(int refuse_capture) {
                             .copy = copy,
                             .fill = fill,
                             .host_call = host_call,
-                            .ops = d->rows,
-                            .op_count = d->ref->op_count};
+                            .ops = d->families,
+                            .op_families = 1};
   d->device.backend = &d->table;
   d->device.impl = d;
   d->device.stream = &d->streams[0];

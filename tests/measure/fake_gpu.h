@@ -66,12 +66,14 @@ static inline brim_status fake_validate(void *impl, const brim_op_call *call) {
       return brim_fail(BRIM_EUNSUPPORTED, "fake: no f16");
     }
   }
-  return brim_backend_ref()->ops[0].validate(impl, call);
+  return brim_backend_row(brim_backend_ref(), call->op)->validate(impl, call);
 }
 
 // The device in the state that brim_device_open leaves.
 static inline brim_device *fake_device_open(void) {
   static brim_op_row rows[BRIM_OP_COUNT];
+  static brim_op_family family;
+  static const brim_op_family *const families[] = {&family};
   static brim_backend table;
   const brim_backend *ref = brim_backend_ref();
   table = *ref;
@@ -80,10 +82,15 @@ static inline brim_device *fake_device_open(void) {
   table.buffer_free = fake_free;
   table.device_memory = fake_device_memory;
   table.copy = fake_copy;
-  assert_true(ref->op_count <= BRIM_OP_COUNT);
-  memcpy(rows, ref->ops, ref->op_count * sizeof *rows);
-  for (size_t i = 0; i < ref->op_count; i++) rows[i].validate = fake_validate;
-  table.ops = rows;
+  family = (brim_op_family){.rows = rows};
+  for (int op = 0; op < BRIM_OP_COUNT; op++) {
+    const brim_op_row *row = brim_backend_row(ref, (brim_op)op);
+    if (!row) continue;
+    rows[family.count] = *row;
+    rows[family.count++].validate = fake_validate;
+  }
+  table.ops = families;
+  table.op_families = 1;
   brim_device *device = (brim_device *)brim_calloc(1, sizeof *device);
   assert_non_null(device);
   device->backend = &table;

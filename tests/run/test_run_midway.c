@@ -23,6 +23,8 @@ static struct {
   const brim_backend *real_backend;
   brim_backend backend;
   brim_op_row rows[BRIM_OP_COUNT];
+  brim_op_family family;
+  const brim_op_family *families[1];
   const brim_workload_table *real;
   brim_workload_table table;
   brim_op op;
@@ -41,11 +43,7 @@ static brim_status thin_run(void *impl, void *stream, const brim_op_call *call) 
   if (thin.counting && call->op == thin.op && thin.runs > 0 && --thin.runs == 0) {
     return brim_fail(BRIM_EOOM, "no memory for %s", brim_op_name(call->op));
   }
-  for (size_t i = 0; i < thin.real_backend->op_count; i++) {
-    const brim_op_row *row = &thin.real_backend->ops[i];
-    if (row->op == call->op) return row->run(impl, stream, call);
-  }
-  return BRIM_EINTERNAL;
+  return brim_backend_row(thin.real_backend, call->op)->run(impl, stream, call);
 }
 
 static brim_status thin_configure(void *work, const brim_setting *setting) {
@@ -91,12 +89,16 @@ static brim_status run(const char *folder, bool resume, const char *const *overr
   assert_ok(fixture_open(&f, "ref", yaml, overrides, count));
   thin.real_backend = f.device->backend;
   thin.backend = *f.device->backend;
-  assert_true(thin.backend.op_count <= BRIM_OP_COUNT);
-  for (size_t i = 0; i < thin.backend.op_count; i++) {
-    thin.rows[i] = thin.real_backend->ops[i];
-    thin.rows[i].run = thin_run;
+  thin.family = (brim_op_family){.rows = thin.rows};
+  for (int op = 0; op < BRIM_OP_COUNT; op++) {
+    const brim_op_row *row = brim_backend_row(thin.real_backend, (brim_op)op);
+    if (!row) continue;
+    thin.rows[thin.family.count] = *row;
+    thin.rows[thin.family.count++].run = thin_run;
   }
-  thin.backend.ops = thin.rows;
+  thin.families[0] = &thin.family;
+  thin.backend.ops = thin.families;
+  thin.backend.op_families = 1;
   f.device->backend = &thin.backend;
   thin.real = f.work->table;
   thin.table = *thin.real;

@@ -257,13 +257,20 @@ static void test_exact_is_impossible(void **state) {
     brim_op_row rows[BRIM_OP_COUNT];
     assert_ok(fixture_open(&f, "ref", yaml, &cases[i].how, 1));
     brim_backend backend = *f.device->backend;
-    for (size_t k = 0; k < backend.op_count; k++) {
-      rows[k] = backend.ops[k];
-      if (rows[k].op != BRIM_OP_NTXENT) continue;
-      real_ntxent = &f.device->backend->ops[k];
-      rows[k].validate = few_rows;
+    brim_op_family family = {.rows = rows};
+    const brim_op_family *const families[] = {&family};
+    for (int op = 0; op < BRIM_OP_COUNT; op++) {
+      const brim_op_row *row = brim_backend_row(&backend, (brim_op)op);
+      if (!row) continue;
+      rows[family.count] = *row;
+      if (op == BRIM_OP_NTXENT) {
+        real_ntxent = row;
+        rows[family.count].validate = few_rows;
+      }
+      family.count++;
     }
-    backend.ops = rows;
+    backend.ops = families;
+    backend.op_families = 1;
     f.device->backend = &backend;
     said[0] = 0;
     brim_log_set_sink(remember, NULL, BRIM_LOG_WARN);  // the lines of a terminal

@@ -60,7 +60,7 @@ static attention_arg shape_of(const brim_op_call *call) {
   return a;
 }
 
-brim_status brim_cpu_attention_prepare(void *impl, brim_op_call *call) {
+static brim_status attention_prepare(void *impl, brim_op_call *call) {
   const brim_cpu_device *device = impl;
   attention_arg a = shape_of(call);
   call->workspace_bytes = a.thread_bytes * (size_t)device->threads;
@@ -284,7 +284,7 @@ static brim_status run_heads(void *impl, attention_arg *a) {
   return BRIM_OK;
 }
 
-brim_status brim_cpu_attention_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status attention_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   attention_arg a = shape_of(call);
   a.qkv = call->in[0].data;
@@ -294,7 +294,7 @@ brim_status brim_cpu_attention_run(void *impl, void *stream, const brim_op_call 
   return run_heads(impl, &a);
 }
 
-brim_status brim_cpu_attention_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status attention_bwd_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   attention_arg a = shape_of(call);
   a.dy = call->in[0].data;
@@ -305,3 +305,12 @@ brim_status brim_cpu_attention_bwd_run(void *impl, void *stream, const brim_op_c
   a.workspace = call->workspace;
   return run_heads(impl, &a);
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_ATTENTION, brim_cpu_validate, attention_prepare, attention_run, NULL},
+    {BRIM_OP_ATTENTION_BWD, brim_cpu_validate, attention_prepare, attention_bwd_run, NULL},
+};
+
+const brim_op_family brim_cpu_attention_ops = {rows, sizeof rows / sizeof *rows};

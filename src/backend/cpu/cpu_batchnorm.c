@@ -127,7 +127,7 @@ static inline void *bn_data_of(const brim_tensor *t) { return t ? t->data : NULL
 
 //---------------------------------- forward ----------------------------------
 
-brim_status brim_cpu_batchnorm_prepare(void *impl, brim_op_call *call) {
+static brim_status batchnorm_prepare(void *impl, brim_op_call *call) {
   (void)impl;
   bn_arg a = {0};
   bn_plan_from(&a, &call->in[0]);
@@ -311,7 +311,7 @@ static void apply_body(void *arg, int rank, int size) {
   apply_share(a, lo, hi);
 }
 
-brim_status brim_cpu_batchnorm_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status batchnorm_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   bn_arg a = {.x = call->in[0].data,
               .g = call->in[1].data,
@@ -331,7 +331,7 @@ brim_status brim_cpu_batchnorm_run(void *impl, void *stream, const brim_op_call 
   return bn_run(impl, &a, (const brim_cpu_body[]){stats_body, factors_body, apply_body, NULL});
 }
 
-brim_status brim_cpu_batchnorm_apply_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status batchnorm_apply_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   bn_arg a = {.x = call->in[0].data,
               .g = call->in[1].data,
@@ -350,7 +350,7 @@ brim_status brim_cpu_batchnorm_apply_run(void *impl, void *stream, const brim_op
 
 //---------------------------------- parts ----------------------------------
 
-brim_status brim_cpu_batchnorm_part_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status batchnorm_part_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   bn_arg a = {.x = call->in[0].data, .figures = call->out[0].data};
   bn_plan_from(&a, &call->in[0]);
@@ -360,7 +360,7 @@ brim_status brim_cpu_batchnorm_part_run(void *impl, void *stream, const brim_op_
 }
 
 // Few values: one thread is done before a second one would have begun.
-brim_status brim_cpu_batchnorm_join_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status batchnorm_join_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const float *parts = call->in[0].data;  // (K, 3, C)
   float *total = call->out[2].data;
@@ -627,7 +627,7 @@ static bn_arg backward_arg(const brim_op_call *call, int state) {
   return a;
 }
 
-brim_status brim_cpu_batchnorm_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status batchnorm_bwd_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   bn_arg a = backward_arg(call, 6);
   a.dx = call->out[0].data;
@@ -638,7 +638,7 @@ brim_status brim_cpu_batchnorm_bwd_run(void *impl, void *stream, const brim_op_c
                 (const brim_cpu_body[]){bwd_factors_body, sums_body, finish_body, dx_body, NULL});
 }
 
-brim_status brim_cpu_batchnorm_bwd_sums_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status batchnorm_bwd_sums_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   bn_arg a = backward_arg(call, 6);
   a.figures = call->out[0].data;
@@ -647,7 +647,7 @@ brim_status brim_cpu_batchnorm_bwd_sums_run(void *impl, void *stream, const brim
   return bn_run(impl, &a, (const brim_cpu_body[]){bwd_factors_body, sums_body, finish_body, NULL});
 }
 
-brim_status brim_cpu_batchnorm_bwd_joined_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status batchnorm_bwd_joined_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   bn_arg a = backward_arg(call, 8);
   a.sums_in = call->in[6].data;
@@ -656,3 +656,19 @@ brim_status brim_cpu_batchnorm_bwd_joined_run(void *impl, void *stream, const br
   a.dz = bn_data_of(brim_cpu_out(call, 1));
   return bn_run(impl, &a, (const brim_cpu_body[]){joined_body, dx_body, NULL});
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_BATCHNORM, brim_cpu_validate, batchnorm_prepare, batchnorm_run, NULL},
+    {BRIM_OP_BATCHNORM_APPLY, brim_cpu_validate, batchnorm_prepare, batchnorm_apply_run, NULL},
+    {BRIM_OP_BATCHNORM_BWD, brim_cpu_validate, batchnorm_prepare, batchnorm_bwd_run, NULL},
+    {BRIM_OP_BATCHNORM_PART, brim_cpu_validate, batchnorm_prepare, batchnorm_part_run, NULL},
+    {BRIM_OP_BATCHNORM_JOIN, brim_cpu_validate, NULL, batchnorm_join_run, NULL},
+    {BRIM_OP_BATCHNORM_BWD_SUMS, brim_cpu_validate, batchnorm_prepare, batchnorm_bwd_sums_run,
+     NULL},
+    {BRIM_OP_BATCHNORM_BWD_JOINED, brim_cpu_validate, batchnorm_prepare, batchnorm_bwd_joined_run,
+     NULL},
+};
+
+const brim_op_family brim_cpu_batchnorm_ops = {rows, sizeof rows / sizeof *rows};

@@ -712,7 +712,7 @@ static brim_status prepare_with(const brim_cpu_device *device, const brim_cpu_co
   return state->provider->prepare(&device->machine, &g, &state->inner, bytes);
 }
 
-brim_status brim_cpu_conv_prepare(void *impl, brim_op_call *call) {
+static brim_status conv_op_prepare(void *impl, brim_op_call *call) {
   const brim_cpu_device *device = impl;
   brim_cpu_conv v = describe(device, call);
   const double products = (double)(v.n * v.p * v.q) * (double)(v.m * v.r * v.s * v.c);
@@ -742,7 +742,7 @@ brim_status brim_cpu_conv_prepare(void *impl, brim_op_call *call) {
   return BRIM_OK;
 }
 
-brim_status brim_cpu_conv_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status conv_op_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const conv_state *state = call->state;
   brim_status status = brim_cpu_check_process(impl);
@@ -755,7 +755,7 @@ brim_status brim_cpu_conv_run(void *impl, void *stream, const brim_op_call *call
                         : state->table->run(state->inner, &args);
 }
 
-void brim_cpu_conv_release(void *impl, brim_op_call *call) {
+static void conv_op_release(void *impl, brim_op_call *call) {
   (void)impl;
   conv_state *state = call->state;
   if (!state) return;
@@ -767,3 +767,13 @@ void brim_cpu_conv_release(void *impl, brim_op_call *call) {
   brim_cpu_host()->free(state);
   call->state = NULL;
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_CONV, brim_cpu_validate, conv_op_prepare, conv_op_run, conv_op_release},
+    {BRIM_OP_CONV_BWD_DATA, brim_cpu_validate, conv_op_prepare, conv_op_run, conv_op_release},
+    {BRIM_OP_CONV_BWD_WEIGHT, brim_cpu_validate, conv_op_prepare, conv_op_run, conv_op_release},
+};
+
+const brim_op_family brim_cpu_conv_ops = {rows, sizeof rows / sizeof *rows};

@@ -124,15 +124,15 @@ static brim_status run_map(void *impl, const brim_op_call *call, brim_cpu_body b
   return spread(impl, m.count, body, &m);
 }
 
-brim_status brim_cpu_act_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status act_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   return run_map(impl, call, act_body);
 }
-brim_status brim_cpu_act_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status act_bwd_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   return run_map(impl, call, act_bwd_body);
 }
-brim_status brim_cpu_add_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status add_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   return run_map(impl, call, add_body);
 }
@@ -174,7 +174,7 @@ BRIM_CPU_CLONES static void cast_body(void *arg, int rank, int size) {
   for (int64_t i = lo; i < hi; i += BRIM_CPU_BLOCK) cast_block(c->x, c->y, i, block_size(i, hi));
 }
 
-brim_status brim_cpu_cast_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status cast_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   cast_arg c = {&call->in[0], &call->out[0], brim_cpu_elements(&call->in[0])};
   return spread(impl, c.count, cast_body, &c);
@@ -244,7 +244,7 @@ BRIM_CPU_CLONES static void input_padded_body(void *arg, int rank, int size) {
   }
 }
 
-brim_status brim_cpu_input_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status input_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   input_arg a = {.x = &call->in[0],
                  .y = &call->out[0],
@@ -326,7 +326,7 @@ BRIM_CPU_CLONES static void dropout_body(void *arg, int rank, int size) {
   }
 }
 
-brim_status brim_cpu_dropout_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status dropout_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const double *state = call->in[1].data;
   uint64_t seed = (uint64_t)state[BRIM_STATE_SEED], step = (uint64_t)state[BRIM_STATE_STEP];
@@ -342,3 +342,16 @@ brim_status brim_cpu_dropout_run(void *impl, void *stream, const brim_op_call *c
   d.first = (uint64_t)state[BRIM_STATE_ROW_OFFSET] * per_row;
   return spread(impl, d.count, dropout_body, &d);
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_ACT, brim_cpu_validate, NULL, act_run, NULL},
+    {BRIM_OP_ACT_BWD, brim_cpu_validate, NULL, act_bwd_run, NULL},
+    {BRIM_OP_DROPOUT, brim_cpu_validate, NULL, dropout_run, NULL},
+    {BRIM_OP_ADD, brim_cpu_validate, NULL, add_run, NULL},
+    {BRIM_OP_CAST, brim_cpu_validate, NULL, cast_run, NULL},
+    {BRIM_OP_INPUT, brim_cpu_validate, NULL, input_run, NULL},
+};
+
+const brim_op_family brim_cpu_elementwise_ops = {rows, sizeof rows / sizeof *rows};

@@ -124,7 +124,7 @@ typedef struct brim_cpu_gemm_provider {
   bool (*supports)(const brim_cpu_machine *machine, brim_dtype type);
   // True if this CPU multiplies the type faster than f32.
   bool (*fast)(const brim_cpu_machine *machine, brim_dtype type);
-  // True if the provider also beats brim_cpu_narrow_run. NULL = never.
+  // True if the provider also beats the loops for narrow layers (cpu_linear.c). NULL = never.
   bool (*narrow)(const brim_cpu_machine *machine, brim_dtype type);
   brim_status (*prepare)(const brim_cpu_machine *machine, const brim_cpu_gemm *gemm, void **state,
                          size_t *workspace_bytes);
@@ -201,55 +201,20 @@ brim_status brim_cpu_check_process(const brim_cpu_device *device);
 
 //---------------------------------- ops ----------------------------------
 
-brim_status brim_cpu_linear_prepare(void *impl, brim_op_call *call);
-brim_status brim_cpu_linear_run(void *impl, void *stream, const brim_op_call *call);
-void brim_cpu_linear_release(void *impl, brim_op_call *call);
-brim_status brim_cpu_conv_prepare(void *impl, brim_op_call *call);
-brim_status brim_cpu_conv_run(void *impl, void *stream, const brim_op_call *call);
-void brim_cpu_conv_release(void *impl, brim_op_call *call);
-brim_status brim_cpu_batchnorm_prepare(void *impl, brim_op_call *call);
-brim_status brim_cpu_batchnorm_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_batchnorm_apply_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_batchnorm_bwd_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_batchnorm_part_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_batchnorm_join_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_batchnorm_bwd_sums_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_batchnorm_bwd_joined_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_maxpool_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_maxpool_bwd_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_mean_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_mean_bwd_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_pos_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_pos_bwd_prepare(void *impl, brim_op_call *call);
-brim_status brim_cpu_pos_bwd_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_attention_prepare(void *impl, brim_op_call *call);
-brim_status brim_cpu_attention_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_attention_bwd_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_concat_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_concat_bwd_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_act_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_act_bwd_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_layernorm_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_layernorm_bwd_prepare(void *impl, brim_op_call *call);
-brim_status brim_cpu_layernorm_bwd_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_dropout_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_add_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_cast_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_input_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_loss_prepare(void *impl, brim_op_call *call);
-brim_status brim_cpu_xent_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_mse_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_bce_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_ntxent_prepare(void *impl, brim_op_call *call);
-brim_status brim_cpu_ntxent_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_unit_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_knn_prepare(void *impl, brim_op_call *call);
-brim_status brim_cpu_knn_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_grad_norm_prepare(void *impl, brim_op_call *call);
-brim_status brim_cpu_grad_norm_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_average_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cpu_step_end_run(void *impl, void *stream, const brim_op_call *call);
+// Every row's: the host has checked shapes, so only types without code are left to refuse.
+brim_status brim_cpu_validate(void *impl, const brim_op_call *call);
+
+extern const brim_op_family brim_cpu_linear_ops;
+extern const brim_op_family brim_cpu_conv_ops;
+extern const brim_op_family brim_cpu_batchnorm_ops;
+extern const brim_op_family brim_cpu_pool_ops;
+extern const brim_op_family brim_cpu_attention_ops;
+extern const brim_op_family brim_cpu_elementwise_ops;
+extern const brim_op_family brim_cpu_norm_ops;
+extern const brim_op_family brim_cpu_loss_ops;
+extern const brim_op_family brim_cpu_ntxent_ops;
+extern const brim_op_family brim_cpu_knn_ops;
+extern const brim_op_family brim_cpu_optimizer_ops;
 
 // ADD or ACT_BWD on plain arrays, for providers that do not do it themselves: y = a + b, or
 // y = a * act'(b). In place allowed.
@@ -290,12 +255,6 @@ typedef struct brim_cpu_small {
   bool add;
 } brim_cpu_small;
 void brim_cpu_small_run(const brim_cpu_small *s);
-
-// LINEAR and its gradients with few columns on both sides and many rows, where packing would cost
-// more than the product: see cpu_linear_narrow.c.
-bool brim_cpu_narrow_fits(const brim_cpu_gemm *gemm);
-size_t brim_cpu_narrow_bytes(const brim_cpu_gemm *gemm);
-void brim_cpu_narrow_run(const brim_cpu_gemm *gemm, const brim_cpu_gemm_args *args);
 
 //---------------------------------- tensors ----------------------------------
 

@@ -31,7 +31,7 @@ BRIM_CPU_CLONES static void unit_body(void *arg, int rank, int size) {
   }
 }
 
-brim_status brim_cpu_unit_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status unit_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const brim_cpu_device *device = impl;
   brim_status status = brim_cpu_check_process(device);
@@ -75,7 +75,7 @@ static size_t scratch_bytes(const brim_op_call *call) {
          brim_cpu_round64((size_t)call->attr.classes * sizeof(int64_t));
 }
 
-brim_status brim_cpu_knn_prepare(void *impl, brim_op_call *call) {
+static brim_status knn_prepare(void *impl, brim_op_call *call) {
   const brim_cpu_device *device = impl;
   call->workspace_bytes =
       (size_t)device->threads * (scratch_bytes(call) + brim_cpu_round64(2 * sizeof(int64_t)));
@@ -165,7 +165,7 @@ static void knn_body(void *arg, int rank, int size) {
   a->counts[rank * 8 + 1] = bad;
 }
 
-brim_status brim_cpu_knn_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status knn_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const brim_cpu_device *device = impl;
   brim_status status = brim_cpu_check_process(device);
@@ -199,3 +199,12 @@ brim_status brim_cpu_knn_run(void *impl, void *stream, const brim_op_call *call)
   metrics[BRIM_METRIC_BAD] += (float)bad;
   return BRIM_OK;
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_UNIT, brim_cpu_validate, NULL, unit_run, NULL},
+    {BRIM_OP_KNN, brim_cpu_validate, knn_prepare, knn_run, NULL},
+};
+
+const brim_op_family brim_cpu_knn_ops = {rows, sizeof rows / sizeof *rows};

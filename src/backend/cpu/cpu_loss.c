@@ -29,7 +29,7 @@ static int64_t block_size(int64_t i, int64_t end) {
 
 static int64_t chunk_count(int64_t rows) { return (rows + CHUNK_ROWS - 1) / CHUNK_ROWS; }
 
-brim_status brim_cpu_loss_prepare(void *impl, brim_op_call *call) {
+static brim_status loss_prepare(void *impl, brim_op_call *call) {
   (void)impl;
   call->workspace_bytes = (size_t)chunk_count(brim_cpu_rows(&call->in[0])) * sizeof(loss_sums);
   return BRIM_OK;
@@ -223,20 +223,30 @@ static brim_status run_loss(void *impl, const brim_op_call *call, loss_arg *a) {
   return BRIM_OK;
 }
 
-brim_status brim_cpu_xent_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status xent_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   loss_arg a = {.labels = call->in[1].data, .smoothing = call->attr.label_smoothing};
   return run_loss(impl, call, &a);
 }
 
-brim_status brim_cpu_mse_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status mse_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   loss_arg a = {.target = call->in[1].data};
   return run_loss(impl, call, &a);
 }
 
-brim_status brim_cpu_bce_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status bce_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   loss_arg a = {.target = call->in[1].data, .binary = true};
   return run_loss(impl, call, &a);
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_XENT, brim_cpu_validate, loss_prepare, xent_run, NULL},
+    {BRIM_OP_MSE, brim_cpu_validate, loss_prepare, mse_run, NULL},
+    {BRIM_OP_BCE, brim_cpu_validate, loss_prepare, bce_run, NULL},
+};
+
+const brim_op_family brim_cpu_loss_ops = {rows, sizeof rows / sizeof *rows};

@@ -90,7 +90,7 @@ BRIM_CPU_CLONES static void norm_body(void *arg, int rank, int size) {
   }
 }
 
-brim_status brim_cpu_layernorm_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status layernorm_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const brim_cpu_device *device = impl;
   brim_status status = brim_cpu_check_process(device);
@@ -119,7 +119,7 @@ static void plan_chunks(int64_t rows, int64_t *chunk_rows, int64_t *chunks) {
   *chunks = (rows + *chunk_rows - 1) / *chunk_rows;
 }
 
-brim_status brim_cpu_layernorm_bwd_prepare(void *impl, brim_op_call *call) {
+static brim_status layernorm_bwd_prepare(void *impl, brim_op_call *call) {
   (void)impl;
   int64_t chunk_rows, chunks;
   plan_chunks(brim_cpu_rows(&call->in[0]), &chunk_rows, &chunks);
@@ -217,7 +217,7 @@ static void norm_join_body(void *arg, int rank, int size) {
   }
 }
 
-brim_status brim_cpu_layernorm_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status layernorm_bwd_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const brim_cpu_device *device = impl;
   brim_status status = brim_cpu_check_process(device);
@@ -242,3 +242,12 @@ brim_status brim_cpu_layernorm_bwd_run(void *impl, void *stream, const brim_op_c
   brim_cpu_team_run(threads, norm_join_body, &a);
   return BRIM_OK;
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_LAYERNORM, brim_cpu_validate, NULL, layernorm_run, NULL},
+    {BRIM_OP_LAYERNORM_BWD, brim_cpu_validate, layernorm_bwd_prepare, layernorm_bwd_run, NULL},
+};
+
+const brim_op_family brim_cpu_norm_ops = {rows, sizeof rows / sizeof *rows};

@@ -54,7 +54,7 @@ static size_t lay_out(ntxent_arg *a, int64_t n, int threads, void *workspace) {
   return used;
 }
 
-brim_status brim_cpu_ntxent_prepare(void *impl, brim_op_call *call) {
+static brim_status ntxent_prepare(void *impl, brim_op_call *call) {
   const brim_cpu_device *device = impl;
   ntxent_arg a = {.d = call->in[0].dim[1]};
   call->workspace_bytes = lay_out(&a, call->in[0].dim[0], device->threads, NULL);
@@ -223,7 +223,7 @@ static void gradient_body(void *arg, int rank, int size) {
   }
 }
 
-brim_status brim_cpu_ntxent_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status ntxent_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const brim_cpu_device *device = impl;
   brim_status status = brim_cpu_check_process(device);
@@ -262,3 +262,11 @@ brim_status brim_cpu_ntxent_run(void *impl, void *stream, const brim_op_call *ca
   metrics[BRIM_METRIC_BAD] += (float)bad;
   return BRIM_OK;
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_NTXENT, brim_cpu_validate, ntxent_prepare, ntxent_run, NULL},
+};
+
+const brim_op_family brim_cpu_ntxent_ops = {rows, sizeof rows / sizeof *rows};

@@ -20,7 +20,7 @@ typedef struct grad_norm_arg {
 
 static int64_t chunk_count(int64_t count) { return (count + CHUNK - 1) / CHUNK; }
 
-brim_status brim_cpu_grad_norm_prepare(void *impl, brim_op_call *call) {
+static brim_status grad_norm_prepare(void *impl, brim_op_call *call) {
   (void)impl;
   call->workspace_bytes = (size_t)chunk_count(brim_cpu_elements(&call->in[0])) * sizeof(norm_sums);
   return BRIM_OK;
@@ -52,7 +52,7 @@ BRIM_CPU_CLONES static void grad_norm_body(void *arg, int rank, int size) {
   }
 }
 
-brim_status brim_cpu_grad_norm_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status grad_norm_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const brim_cpu_device *device = impl;
   brim_status status = brim_cpu_check_process(device);
@@ -154,7 +154,7 @@ static float average_rate(const brim_op_call *call, const double *state) {
   return (float)fmax((double)call->attr.average_rate, 9 / (state[BRIM_STATE_UPDATES] + 10));
 }
 
-brim_status brim_cpu_optimizer_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status optimizer_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const brim_cpu_device *device = impl;
   const brim_op_attr *attr = &call->attr;
@@ -204,7 +204,7 @@ BRIM_CPU_CLONES static void average_body(void *arg, int rank, int size) {
   average_block(a->rate, a->params + lo, a->average + lo, hi - lo);
 }
 
-brim_status brim_cpu_average_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status average_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const brim_cpu_device *device = impl;
   brim_status status = brim_cpu_check_process(device);
@@ -238,7 +238,7 @@ static void move_scale(double *state, bool good, int32_t interval) {
   *steps = 0;
 }
 
-brim_status brim_cpu_step_end_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status step_end_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   brim_status status = brim_cpu_check_process(impl);
   if (status != BRIM_OK) return status;
@@ -254,3 +254,14 @@ brim_status brim_cpu_step_end_run(void *impl, void *stream, const brim_op_call *
   if (call->attr.dynamic_scale) move_scale(state, !(norm[1] > 0), call->attr.growth_interval);
   return BRIM_OK;
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_GRAD_NORM, brim_cpu_validate, grad_norm_prepare, grad_norm_run, NULL},
+    {BRIM_OP_OPTIMIZER, brim_cpu_validate, NULL, optimizer_run, NULL},
+    {BRIM_OP_AVERAGE, brim_cpu_validate, NULL, average_run, NULL},
+    {BRIM_OP_STEP_END, brim_cpu_validate, NULL, step_end_run, NULL},
+};
+
+const brim_op_family brim_cpu_optimizer_ops = {rows, sizeof rows / sizeof *rows};

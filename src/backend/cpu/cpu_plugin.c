@@ -1,6 +1,6 @@
 // The door of the cpu plug-in: brim_plugin_query, the functions the host lends it, the features of
 // this CPU and the kernels chosen by them, the device itself (host memory, synchronous), and the
-// backend table with its op rows. The ops live in the other files of this folder.
+// backend table. The ops and their rows are in the other files of this folder.
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -271,8 +271,7 @@ static brim_status fill(void *impl, void *stream, void *dst, int byte, size_t by
 
 //---------------------------------- ops ----------------------------------
 
-// The host has checked shapes; only types without code are left to refuse.
-static brim_status validate(void *impl, const brim_op_call *call) {
+brim_status brim_cpu_validate(void *impl, const brim_op_call *call) {
   (void)impl;
   const brim_tensor *lists[2] = {call->in, call->out};
   int32_t counts[2] = {call->in_count, call->out_count};
@@ -298,59 +297,10 @@ static brim_status validate(void *impl, const brim_op_call *call) {
   return BRIM_OK;
 }
 
-#define LINEAR_ROW(id) \
-  { BRIM_OP_##id, validate, brim_cpu_linear_prepare, brim_cpu_linear_run, brim_cpu_linear_release }
-
-#define CONV_ROW(id) \
-  { BRIM_OP_##id, validate, brim_cpu_conv_prepare, brim_cpu_conv_run, brim_cpu_conv_release }
-
-static const brim_op_row op_rows[] = {
-    LINEAR_ROW(LINEAR),
-    LINEAR_ROW(LINEAR_BWD_DATA),
-    LINEAR_ROW(LINEAR_BWD_WEIGHT),
-    CONV_ROW(CONV),
-    CONV_ROW(CONV_BWD_DATA),
-    CONV_ROW(CONV_BWD_WEIGHT),
-    {BRIM_OP_BATCHNORM, validate, brim_cpu_batchnorm_prepare, brim_cpu_batchnorm_run, NULL},
-    {BRIM_OP_BATCHNORM_APPLY, validate, brim_cpu_batchnorm_prepare, brim_cpu_batchnorm_apply_run,
-     NULL},
-    {BRIM_OP_BATCHNORM_BWD, validate, brim_cpu_batchnorm_prepare, brim_cpu_batchnorm_bwd_run, NULL},
-    {BRIM_OP_BATCHNORM_PART, validate, brim_cpu_batchnorm_prepare, brim_cpu_batchnorm_part_run,
-     NULL},
-    {BRIM_OP_BATCHNORM_JOIN, validate, NULL, brim_cpu_batchnorm_join_run, NULL},
-    {BRIM_OP_BATCHNORM_BWD_SUMS, validate, brim_cpu_batchnorm_prepare,
-     brim_cpu_batchnorm_bwd_sums_run, NULL},
-    {BRIM_OP_BATCHNORM_BWD_JOINED, validate, brim_cpu_batchnorm_prepare,
-     brim_cpu_batchnorm_bwd_joined_run, NULL},
-    {BRIM_OP_MAXPOOL, validate, NULL, brim_cpu_maxpool_run, NULL},
-    {BRIM_OP_MAXPOOL_BWD, validate, NULL, brim_cpu_maxpool_bwd_run, NULL},
-    {BRIM_OP_MEAN, validate, NULL, brim_cpu_mean_run, NULL},
-    {BRIM_OP_MEAN_BWD, validate, NULL, brim_cpu_mean_bwd_run, NULL},
-    {BRIM_OP_POS, validate, NULL, brim_cpu_pos_run, NULL},
-    {BRIM_OP_POS_BWD, validate, brim_cpu_pos_bwd_prepare, brim_cpu_pos_bwd_run, NULL},
-    {BRIM_OP_ATTENTION, validate, brim_cpu_attention_prepare, brim_cpu_attention_run, NULL},
-    {BRIM_OP_ATTENTION_BWD, validate, brim_cpu_attention_prepare, brim_cpu_attention_bwd_run, NULL},
-    {BRIM_OP_CONCAT, validate, NULL, brim_cpu_concat_run, NULL},
-    {BRIM_OP_CONCAT_BWD, validate, NULL, brim_cpu_concat_bwd_run, NULL},
-    {BRIM_OP_ACT, validate, NULL, brim_cpu_act_run, NULL},
-    {BRIM_OP_ACT_BWD, validate, NULL, brim_cpu_act_bwd_run, NULL},
-    {BRIM_OP_LAYERNORM, validate, NULL, brim_cpu_layernorm_run, NULL},
-    {BRIM_OP_LAYERNORM_BWD, validate, brim_cpu_layernorm_bwd_prepare, brim_cpu_layernorm_bwd_run,
-     NULL},
-    {BRIM_OP_DROPOUT, validate, NULL, brim_cpu_dropout_run, NULL},
-    {BRIM_OP_ADD, validate, NULL, brim_cpu_add_run, NULL},
-    {BRIM_OP_CAST, validate, NULL, brim_cpu_cast_run, NULL},
-    {BRIM_OP_INPUT, validate, NULL, brim_cpu_input_run, NULL},
-    {BRIM_OP_XENT, validate, brim_cpu_loss_prepare, brim_cpu_xent_run, NULL},
-    {BRIM_OP_MSE, validate, brim_cpu_loss_prepare, brim_cpu_mse_run, NULL},
-    {BRIM_OP_BCE, validate, brim_cpu_loss_prepare, brim_cpu_bce_run, NULL},
-    {BRIM_OP_NTXENT, validate, brim_cpu_ntxent_prepare, brim_cpu_ntxent_run, NULL},
-    {BRIM_OP_UNIT, validate, NULL, brim_cpu_unit_run, NULL},
-    {BRIM_OP_KNN, validate, brim_cpu_knn_prepare, brim_cpu_knn_run, NULL},
-    {BRIM_OP_GRAD_NORM, validate, brim_cpu_grad_norm_prepare, brim_cpu_grad_norm_run, NULL},
-    {BRIM_OP_OPTIMIZER, validate, NULL, brim_cpu_optimizer_run, NULL},
-    {BRIM_OP_AVERAGE, validate, NULL, brim_cpu_average_run, NULL},
-    {BRIM_OP_STEP_END, validate, NULL, brim_cpu_step_end_run, NULL},
+static const brim_op_family *const families[] = {
+    &brim_cpu_linear_ops,    &brim_cpu_conv_ops,        &brim_cpu_batchnorm_ops, &brim_cpu_pool_ops,
+    &brim_cpu_attention_ops, &brim_cpu_elementwise_ops, &brim_cpu_norm_ops,      &brim_cpu_loss_ops,
+    &brim_cpu_ntxent_ops,    &brim_cpu_knn_ops,         &brim_cpu_optimizer_ops,
 };
 
 static const brim_backend backend = {
@@ -365,8 +315,8 @@ static const brim_backend backend = {
     .buffer_free = buffer_free,
     .copy = copy,
     .fill = fill,
-    .ops = op_rows,
-    .op_count = sizeof op_rows / sizeof *op_rows,
+    .ops = families,
+    .op_families = sizeof families / sizeof *families,
     .set_threads = device_set_threads,
 };
 

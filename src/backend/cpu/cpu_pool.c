@@ -102,7 +102,7 @@ static pool_arg pool_of(const brim_op_call *call, const brim_tensor *x, const br
                     .pad = call->attr.pad};
 }
 
-brim_status brim_cpu_maxpool_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status maxpool_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   pool_arg a = pool_of(call, &call->in[0], &call->out[0]);
   a.place = call->out[1].data;
@@ -152,7 +152,7 @@ static void unpool_body(void *arg, int rank, int size) {
   unpool_rows(a, lo, hi);
 }
 
-brim_status brim_cpu_maxpool_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status maxpool_bwd_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   pool_arg a = pool_of(call, &call->out[0], &call->in[0]);
   a.where = call->in[1].data;
@@ -235,12 +235,12 @@ static brim_status run_mean(void *impl, const brim_op_call *call, const brim_ten
   return run_body(impl, brim_cpu_elements(x), body, &a);
 }
 
-brim_status brim_cpu_mean_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status mean_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   return run_mean(impl, call, &call->in[0], mean_body);
 }
 
-brim_status brim_cpu_mean_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status mean_bwd_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   return run_mean(impl, call, &call->out[0], spread_body);
 }
@@ -275,7 +275,7 @@ BRIM_CPU_CLONES static void pos_body(void *arg, int rank, int size) {
   }
 }
 
-brim_status brim_cpu_pos_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status pos_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   pos_arg a = {.x = call->in[0].data,
                .p = call->in[1].data,
@@ -286,14 +286,14 @@ brim_status brim_cpu_pos_run(void *impl, void *stream, const brim_op_call *call)
   return run_body(impl, a.rows * a.cols, pos_body, &a);
 }
 
-brim_status brim_cpu_pos_bwd_prepare(void *impl, brim_op_call *call) {
+static brim_status pos_bwd_prepare(void *impl, brim_op_call *call) {
   (void)impl;
   call->workspace_bytes =
       brim_cpu_column_sum_bytes(call->in[0].dim[0], brim_cpu_elements(&call->out[0]));
   return BRIM_OK;
 }
 
-brim_status brim_cpu_pos_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status pos_bwd_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const brim_cpu_device *device = impl;
   brim_status status = brim_cpu_check_process(device);
@@ -343,12 +343,27 @@ static brim_status run_concat(void *impl, const brim_tensor *a, const brim_tenso
   return run_body(impl, brim_cpu_elements(both), concat_body, &c);
 }
 
-brim_status brim_cpu_concat_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status concat_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   return run_concat(impl, &call->in[0], &call->in[1], &call->out[0], false);
 }
 
-brim_status brim_cpu_concat_bwd_run(void *impl, void *stream, const brim_op_call *call) {
+static brim_status concat_bwd_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   return run_concat(impl, &call->out[0], &call->out[1], &call->in[0], true);
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_MAXPOOL, brim_cpu_validate, NULL, maxpool_run, NULL},
+    {BRIM_OP_MAXPOOL_BWD, brim_cpu_validate, NULL, maxpool_bwd_run, NULL},
+    {BRIM_OP_MEAN, brim_cpu_validate, NULL, mean_run, NULL},
+    {BRIM_OP_MEAN_BWD, brim_cpu_validate, NULL, mean_bwd_run, NULL},
+    {BRIM_OP_POS, brim_cpu_validate, NULL, pos_run, NULL},
+    {BRIM_OP_POS_BWD, brim_cpu_validate, pos_bwd_prepare, pos_bwd_run, NULL},
+    {BRIM_OP_CONCAT, brim_cpu_validate, NULL, concat_run, NULL},
+    {BRIM_OP_CONCAT_BWD, brim_cpu_validate, NULL, concat_bwd_run, NULL},
+};
+
+const brim_op_family brim_cpu_pool_ops = {rows, sizeof rows / sizeof *rows};

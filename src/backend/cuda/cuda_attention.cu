@@ -209,12 +209,12 @@ static brim_status validate(const brim_op_call *c, const brim_tensor *y, const c
   return BRIM_OK;
 }
 
-brim_status brim_cuda_attention_validate(void *impl, const brim_op_call *c) {
+static brim_status attention_validate(void *impl, const brim_op_call *c) {
   (void)impl;
   return validate(c, &c->out[0], "attention");
 }
 
-brim_status brim_cuda_attention_bwd_validate(void *impl, const brim_op_call *c) {
+static brim_status attention_bwd_validate(void *impl, const brim_op_call *c) {
   (void)impl;
   return validate(c, &c->in[0], "attention_bwd");
 }
@@ -224,7 +224,7 @@ static bool whole_backward(const brim_op_call *c, const attention_geo *g) {
   return c->in[0].dtype != BRIM_F32 && g->d <= 64 && fits_whole(g->l, width, 4, 72 * 1024);
 }
 
-brim_status brim_cuda_attention_prepare(void *impl, brim_op_call *c) {
+static brim_status attention_prepare(void *impl, brim_op_call *c) {
   brim_cuda_enter(impl);
   c->workspace_bytes = 0;
   if (c->op == BRIM_OP_ATTENTION) return BRIM_OK;
@@ -264,7 +264,7 @@ static brim_status forward_half(const brim_op_call *c, const attention_geo &g, c
   return forward_launch<T, 128>(c, g, s);
 }
 
-brim_status brim_cuda_attention_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status attention_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   cudaStream_t s = (cudaStream_t)stream;
   attention_geo g = geometry(c, &c->out[0]);
@@ -287,7 +287,7 @@ static brim_status backward_half(const brim_op_call *c, const attention_geo &g, 
   return attention_bwd_pieces<T, 128>(c, g, s);
 }
 
-brim_status brim_cuda_attention_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status attention_bwd_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   cudaStream_t s = (cudaStream_t)stream;
   attention_geo g = geometry(c, &c->in[0]);
@@ -296,3 +296,12 @@ brim_status brim_cuda_attention_bwd_run(void *impl, void *stream, const brim_op_
   BRIM_TRY(attention_delta<float>(c, g, s));
   return attention_f32_backward(c, g, s);
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_ATTENTION, attention_validate, attention_prepare, attention_run, NULL},
+    {BRIM_OP_ATTENTION_BWD, attention_bwd_validate, attention_prepare, attention_bwd_run, NULL},
+};
+
+const brim_op_family brim_cuda_attention_ops = {rows, sizeof rows / sizeof *rows};

@@ -1,9 +1,62 @@
-// The CUDA backend's table: devices, streams, events, buffers, copies.
+// The CUDA backend's table: devices, streams, events, buffers, copies. Also the functions that the host
+// lends the plug-in, and failures of the runtime and of launches in brim's words.
 #include <dlfcn.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "backend/cuda/cuda_cudnn.cuh"
+#include "backend/cuda/cuda_int.cuh"
+
+//---------------------------------- the host ----------------------------------
+
+const brim_host_api *brim_cuda_host;
+
+brim_status brim_cuda_fail(brim_status status, const char *fmt, ...) {
+  char text[768];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, brim_cuda_host->translate(fmt), args);
+  va_end(args);
+  return brim_cuda_host->fail(status, text);
+}
+
+static brim_status tell(brim_status status, cudaError_t error, const char *what) {
+  return brim_cuda_fail(status, "%s: %s (%s)", what, cudaGetErrorString(error),
+                        cudaGetErrorName(error));
+}
+
+brim_status brim_cuda_check(cudaError_t error, const char *what) {
+  if (error == cudaSuccess) return BRIM_OK;
+  // The runtime keeps the last error: it must not be blamed on the next call, and a process that
+  // ran out of device memory continues with less.
+  cudaGetLastError();
+  return tell(error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE, error, what);
+}
+
+brim_status brim_cuda_library_failed(bool says_memory) {
+  size_t left = 0, total = 0;
+  cudaError_t last = cudaGetLastError();  // asked in any case: the next launch must not find it
+  if (says_memory || last == cudaErrorMemoryAllocation) return BRIM_EOOM;
+  bool asked = cudaMemGetInfo(&left, &total) == cudaSuccess;  // not after an error that stays
+  size_t little = total / 64 > ((size_t)512 << 20) ? total / 64 : (size_t)512 << 20;
+  return asked && left < little ? BRIM_EOOM : BRIM_EDEVICE;
+}
+
+brim_status brim_cuda_launch_failed(cudaError_t error, const char *what) {
+  // what more memory would not fix
+  bool ours =
+      error == cudaErrorInvalidValue || error == cudaErrorInvalidConfiguration ||
+      error == cudaErrorInvalidDeviceFunction || error == cudaErrorLaunchOutOfResources ||
+      error == cudaErrorNoKernelImageForDevice ||
+      (error >= cudaErrorStreamCaptureUnsupported && error <= cudaErrorStreamCaptureWrongThread);
+  if (ours) return brim_cuda_check(error, what);
+  return tell(brim_cuda_library_failed(error == cudaErrorMemoryAllocation), error, what);
+}
+
+brim_status brim_cuda_float_type(const brim_tensor *t, const char *what) {
+  if (t->dtype == BRIM_F32 || t->dtype == BRIM_BF16 || t->dtype == BRIM_F16) return BRIM_OK;
+  return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: %s takes f32, bf16 or f16", what);
+}
 
 //---------------------------------- devices ----------------------------------
 
@@ -269,59 +322,11 @@ static brim_status host_call(void *impl, void *stream, void (*fn)(void *ctx), vo
 
 //---------------------------------- tables ----------------------------------
 
-#define ROW(id, name) \
-  { BRIM_OP_##id, brim_cuda_##name##_validate, NULL, brim_cuda_##name##_run, NULL }
-#define ROW_PREPARED(id, name, prep, rel) \
-  { BRIM_OP_##id, brim_cuda_##name##_validate, prep, brim_cuda_##name##_run, rel }
-// The three ops of a product share all functions.
-#define ROW_PRODUCT(id, name) \
-  ROW_PREPARED(id, name, brim_cuda_##name##_prepare, brim_cuda_##name##_release)
-#define ROW_BATCHNORM(id, prep, run) \
-  { BRIM_OP_##id, brim_cuda_batchnorm_validate, prep, run, NULL }
-
-static const brim_op_row ops[] = {
-    ROW_PRODUCT(LINEAR, linear),
-    ROW_PRODUCT(LINEAR_BWD_DATA, linear),
-    ROW_PRODUCT(LINEAR_BWD_WEIGHT, linear),
-    ROW_PRODUCT(CONV, conv),
-    ROW_PRODUCT(CONV_BWD_DATA, conv),
-    ROW_PRODUCT(CONV_BWD_WEIGHT, conv),
-    ROW_BATCHNORM(BATCHNORM, brim_cuda_batchnorm_prepare, brim_cuda_batchnorm_run),
-    ROW_BATCHNORM(BATCHNORM_APPLY, NULL, brim_cuda_batchnorm_apply_run),
-    ROW_BATCHNORM(BATCHNORM_BWD, brim_cuda_batchnorm_prepare, brim_cuda_batchnorm_bwd_run),
-    ROW_BATCHNORM(BATCHNORM_PART, brim_cuda_batchnorm_prepare, brim_cuda_batchnorm_part_run),
-    ROW(BATCHNORM_JOIN, batchnorm_join),
-    ROW_BATCHNORM(BATCHNORM_BWD_SUMS, brim_cuda_batchnorm_prepare,
-                  brim_cuda_batchnorm_bwd_sums_run),
-    ROW_BATCHNORM(BATCHNORM_BWD_JOINED, NULL, brim_cuda_batchnorm_bwd_joined_run),
-    ROW(MAXPOOL, maxpool),
-    ROW(MAXPOOL_BWD, maxpool_bwd),
-    ROW(MEAN, mean),
-    ROW(MEAN_BWD, mean_bwd),
-    ROW(POS, pos),
-    ROW_PREPARED(POS_BWD, pos_bwd, brim_cuda_pos_bwd_prepare, NULL),
-    ROW_PREPARED(ATTENTION, attention, brim_cuda_attention_prepare, NULL),
-    ROW_PREPARED(ATTENTION_BWD, attention_bwd, brim_cuda_attention_prepare, NULL),
-    ROW(CONCAT, concat),
-    ROW(CONCAT_BWD, concat_bwd),
-    ROW(ACT, act),
-    ROW(ACT_BWD, act_bwd),
-    ROW(LAYERNORM, layernorm),
-    ROW_PREPARED(LAYERNORM_BWD, layernorm_bwd, brim_cuda_layernorm_bwd_prepare, NULL),
-    ROW(DROPOUT, dropout),
-    ROW(ADD, add),
-    ROW(CAST, cast),
-    ROW(INPUT, input),
-    ROW_PREPARED(XENT, xent, brim_cuda_loss_prepare, NULL),
-    ROW_PREPARED(MSE, mse, brim_cuda_loss_prepare, NULL),
-    ROW_PREPARED(BCE, bce, brim_cuda_loss_prepare, NULL),
-    ROW_PREPARED(NTXENT, ntxent, brim_cuda_ntxent_prepare, NULL),
-    ROW_PREPARED(UNIT, unit, brim_cuda_unit_prepare, NULL),
-    ROW_PREPARED(KNN, knn, brim_cuda_knn_prepare, NULL),
-    ROW_PREPARED(GRAD_NORM, grad_norm, brim_cuda_grad_norm_prepare, NULL),
-    ROW(OPTIMIZER, optimizer),
-    ROW(AVERAGE, average),
-    ROW(STEP_END, step_end),
+static const brim_op_family *const families[] = {
+    &brim_cuda_linear_ops, &brim_cuda_conv_ops,      &brim_cuda_batchnorm_ops,
+    &brim_cuda_pool_ops,   &brim_cuda_attention_ops, &brim_cuda_elementwise_ops,
+    &brim_cuda_norm_ops,   &brim_cuda_loss_ops,      &brim_cuda_ntxent_ops,
+    &brim_cuda_knn_ops,    &brim_cuda_optim_ops,
 };
 
 // Members in the order of brim_backend: nvcc's C++17 has no designated initializers.
@@ -352,8 +357,8 @@ const brim_backend brim_cuda_backend = {
     brim_cuda_algorithms_put,
     copy,
     fill,
-    ops,
-    sizeof ops / sizeof *ops,
+    families,
+    sizeof families / sizeof *families,
     host_call,
     &brim_cuda_comm,
     nullptr,  // set_threads: the host computes nothing here

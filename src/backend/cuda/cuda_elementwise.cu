@@ -210,23 +210,23 @@ static void launch_act_kind(const brim_op_call *c, void *stream, int64_t n) {
   }
 }
 
-brim_status brim_cuda_act_validate(void *impl, const brim_op_call *c) {
+static brim_status act_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "act");
 }
 
-brim_status brim_cuda_act_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status act_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   launch_act_kind(c, stream, brim_cuda_count(&c->in[0]));
   return brim_cuda_launched("act");
 }
 
-brim_status brim_cuda_act_bwd_validate(void *impl, const brim_op_call *c) {
+static brim_status act_bwd_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "act_bwd");
 }
 
-brim_status brim_cuda_act_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status act_bwd_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   launch_act_kind(c, stream, brim_cuda_count(&c->in[0]));
   return brim_cuda_launched("act_bwd");
@@ -280,12 +280,12 @@ struct dropout_map {
   }
 };
 
-brim_status brim_cuda_dropout_validate(void *impl, const brim_op_call *c) {
+static brim_status dropout_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "dropout");
 }
 
-brim_status brim_cuda_dropout_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status dropout_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   int64_t n = brim_cuda_count(&c->in[0]);
   if (n == 0) return BRIM_OK;
@@ -305,12 +305,12 @@ struct add_map {
   __device__ float one(float a, float b) const { return a + b; }
 };
 
-brim_status brim_cuda_add_validate(void *impl, const brim_op_call *c) {
+static brim_status add_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "add");
 }
 
-brim_status brim_cuda_add_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status add_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   BRIM_CUDA_DISPATCH(c->in[0].dtype,
                      (launch_two<T>(c, stream, brim_cuda_count(&c->in[0]), add_map())));
@@ -330,13 +330,13 @@ static void launch_cast(const brim_op_call *c, void *stream, int64_t n) {
   BRIM_CUDA_DISPATCH(c->out[0].dtype, (launch_one<S, T>(c, stream, n, cast_map())));
 }
 
-brim_status brim_cuda_cast_validate(void *impl, const brim_op_call *c) {
+static brim_status cast_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   BRIM_TRY(brim_cuda_float_type(&c->in[0], "cast"));
   return brim_cuda_float_type(&c->out[0], "cast");
 }
 
-brim_status brim_cuda_cast_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status cast_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   int64_t n = brim_cuda_count(&c->in[0]);
   BRIM_CUDA_DISPATCH(c->in[0].dtype, launch_cast<T>(c, stream, n));
@@ -430,12 +430,12 @@ static void launch_input(const brim_op_call *c, void *stream) {
   }
 }
 
-brim_status brim_cuda_input_validate(void *impl, const brim_op_call *c) {
+static brim_status input_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->out[0], "input");
 }
 
-brim_status brim_cuda_input_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status input_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   if (c->in[0].dtype == BRIM_U8) {
     BRIM_CUDA_DISPATCH(c->out[0].dtype, (launch_input<uint8_t, T>(c, stream)));
@@ -444,3 +444,16 @@ brim_status brim_cuda_input_run(void *impl, void *stream, const brim_op_call *c)
   }
   return brim_cuda_launched("input");
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_ACT, act_validate, NULL, act_run, NULL},
+    {BRIM_OP_ACT_BWD, act_bwd_validate, NULL, act_bwd_run, NULL},
+    {BRIM_OP_DROPOUT, dropout_validate, NULL, dropout_run, NULL},
+    {BRIM_OP_ADD, add_validate, NULL, add_run, NULL},
+    {BRIM_OP_CAST, cast_validate, NULL, cast_run, NULL},
+    {BRIM_OP_INPUT, input_validate, NULL, input_run, NULL},
+};
+
+const brim_op_family brim_cuda_elementwise_ops = {rows, sizeof rows / sizeof *rows};

@@ -41,7 +41,7 @@ struct brim_cuda_blas {
                            cudaStream_t);
 };
 
-struct brim_cuda_dnn;    // cuDNN, found at run time (cuda_cudnn.cu)
+struct brim_cuda_dnn;    // cuDNN, found at run time (cuda_conv.cu)
 struct brim_cuda_algos;  // chosen algorithms (cuda_algo.cu)
 
 struct brim_cuda {
@@ -73,10 +73,6 @@ static inline brim_status brim_cuda_launched(const char *what) {
   return error == cudaSuccess ? BRIM_OK : brim_cuda_launch_failed(error, what);
 }
 
-// Loads a kernel now that no step of training uses: an evaluation shall find it whatever memory is left
-// by then. One that could not be loaded once is not loaded later either, in the same process.
-brim_status brim_cuda_load(const void *kernel);
-
 // What a library's failure is: out of memory when it says so, when the runtime's last error was that,
 // or when little is left. Libraries load their kernels when they first need them and say all kinds of
 // things when there is no room. Local memory alone, which the driver reserves for every thread the
@@ -86,12 +82,13 @@ brim_status brim_cuda_library_failed(bool says_memory);
 // Every entry of the table: a thread may hold several devices, the runtime works on the current.
 static inline void brim_cuda_enter(void *impl) { cudaSetDevice(((brim_cuda *)impl)->index); }
 
-// File names of cuDNN and cuBLASLt, NULL-terminated (cuda_cudnn.cu, cuda_linear.cu).
+// File names of cuDNN and cuBLASLt, NULL-terminated (cuda_conv.cu, cuda_linear.cu).
 extern const char *const brim_cuda_dnn_names[];
 extern const char *const brim_cuda_blas_names[];
 
 brim_status brim_cuda_blas_open(brim_cuda *device);
 void brim_cuda_blas_close(brim_cuda *device);
+void brim_cuda_dnn_close(brim_cuda *device);
 
 extern const brim_comm_table brim_cuda_comm;  // cuda_nccl.cu
 
@@ -191,63 +188,17 @@ __device__ static inline float brim_block_sum(float v, float *shared) {
   return v;
 }
 
-// The families, one per .cu.
-#define BRIM_CUDA_OP(name)                                                       \
-  brim_status brim_cuda_##name##_validate(void *impl, const brim_op_call *call); \
-  brim_status brim_cuda_##name##_run(void *impl, void *stream, const brim_op_call *call)
-
-BRIM_CUDA_OP(linear);  // and its two gradients
-BRIM_CUDA_OP(conv);    // and its two gradients
-// All batch-norm ops but BATCHNORM_JOIN validate alike.
-brim_status brim_cuda_batchnorm_validate(void *impl, const brim_op_call *call);
-brim_status brim_cuda_batchnorm_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cuda_batchnorm_apply_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cuda_batchnorm_bwd_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cuda_batchnorm_part_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cuda_batchnorm_bwd_sums_run(void *impl, void *stream, const brim_op_call *call);
-brim_status brim_cuda_batchnorm_bwd_joined_run(void *impl, void *stream, const brim_op_call *call);
-BRIM_CUDA_OP(batchnorm_join);
-BRIM_CUDA_OP(maxpool);
-BRIM_CUDA_OP(maxpool_bwd);
-BRIM_CUDA_OP(mean);
-BRIM_CUDA_OP(mean_bwd);
-BRIM_CUDA_OP(pos);
-BRIM_CUDA_OP(pos_bwd);
-BRIM_CUDA_OP(attention);
-BRIM_CUDA_OP(attention_bwd);
-BRIM_CUDA_OP(concat);
-BRIM_CUDA_OP(concat_bwd);
-BRIM_CUDA_OP(act);
-BRIM_CUDA_OP(act_bwd);
-BRIM_CUDA_OP(layernorm);
-BRIM_CUDA_OP(layernorm_bwd);
-BRIM_CUDA_OP(dropout);
-BRIM_CUDA_OP(add);
-BRIM_CUDA_OP(cast);
-BRIM_CUDA_OP(input);
-BRIM_CUDA_OP(xent);
-BRIM_CUDA_OP(mse);
-BRIM_CUDA_OP(bce);
-BRIM_CUDA_OP(ntxent);
-BRIM_CUDA_OP(unit);
-BRIM_CUDA_OP(knn);
-BRIM_CUDA_OP(grad_norm);
-BRIM_CUDA_OP(optimizer);
-BRIM_CUDA_OP(average);
-BRIM_CUDA_OP(step_end);
-brim_status brim_cuda_linear_prepare(void *impl, brim_op_call *call);
-void brim_cuda_linear_release(void *impl, brim_op_call *call);
-brim_status brim_cuda_conv_prepare(void *impl, brim_op_call *call);  // all three
-void brim_cuda_conv_release(void *impl, brim_op_call *call);
-// BATCHNORM, BATCHNORM_BWD and the ops over ranks that sum over pixels
-brim_status brim_cuda_batchnorm_prepare(void *impl, brim_op_call *call);
-brim_status brim_cuda_pos_bwd_prepare(void *impl, brim_op_call *call);
-brim_status brim_cuda_attention_prepare(void *impl, brim_op_call *call);  // both
-brim_status brim_cuda_layernorm_bwd_prepare(void *impl, brim_op_call *call);
-brim_status brim_cuda_loss_prepare(void *impl, brim_op_call *call);
-brim_status brim_cuda_ntxent_prepare(void *impl, brim_op_call *call);
-brim_status brim_cuda_unit_prepare(void *impl, brim_op_call *call);
-brim_status brim_cuda_knn_prepare(void *impl, brim_op_call *call);
-brim_status brim_cuda_grad_norm_prepare(void *impl, brim_op_call *call);
+// The rows of the families, one per .cu.
+extern const brim_op_family brim_cuda_linear_ops;
+extern const brim_op_family brim_cuda_conv_ops;
+extern const brim_op_family brim_cuda_batchnorm_ops;
+extern const brim_op_family brim_cuda_pool_ops;
+extern const brim_op_family brim_cuda_attention_ops;
+extern const brim_op_family brim_cuda_elementwise_ops;
+extern const brim_op_family brim_cuda_norm_ops;
+extern const brim_op_family brim_cuda_loss_ops;
+extern const brim_op_family brim_cuda_ntxent_ops;
+extern const brim_op_family brim_cuda_knn_ops;
+extern const brim_op_family brim_cuda_optim_ops;
 
 #endif  // BRIM_BACKEND_CUDA_INT_CUH_

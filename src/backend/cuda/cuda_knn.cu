@@ -6,6 +6,14 @@
 // nothing.
 #include "backend/cuda/cuda_vec.cuh"
 
+// Loads a kernel now that no step of training uses: an evaluation shall find it whatever memory is left
+// by then. One that could not be loaded once is not loaded later either, in the same process.
+static brim_status load_kernel(const void *kernel) {
+  cudaFuncAttributes attributes;
+  cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
+  return error == cudaSuccess ? BRIM_OK : brim_cuda_launch_failed(error, "cudaFuncGetAttributes");
+}
+
 enum {
   WARPS = 8,
   THREADS = 256,
@@ -34,7 +42,7 @@ __global__ static void unit_kernel(const T *__restrict__ x, float *__restrict__ 
   }
 }
 
-brim_status brim_cuda_unit_validate(void *impl, const brim_op_call *c) {
+static brim_status unit_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   if (c->in[0].dim[1] > 1 << 24) {
     return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: unit takes up to 2^24 columns");
@@ -42,14 +50,14 @@ brim_status brim_cuda_unit_validate(void *impl, const brim_op_call *c) {
   return brim_cuda_float_type(&c->in[0], "unit");
 }
 
-brim_status brim_cuda_unit_prepare(void *impl, brim_op_call *c) {
+static brim_status unit_prepare(void *impl, brim_op_call *c) {
   brim_cuda_enter(impl);
   const void *kernel = NULL;
   BRIM_CUDA_DISPATCH(c->in[0].dtype, kernel = (const void *)unit_kernel<T>);
-  return brim_cuda_load(kernel);
+  return load_kernel(kernel);
 }
 
-brim_status brim_cuda_unit_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status unit_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   int64_t n = c->in[0].dim[0];
   unsigned blocks = (unsigned)((n + WARPS - 1) / WARPS);
@@ -170,7 +178,7 @@ __global__ static void __launch_bounds__(THREADS) knn_kernel(knn k) {
   k.rows[2 * k.n + row] = !padding && bad ? 1.0f : 0.0f;
 }
 
-brim_status brim_cuda_knn_validate(void *impl, const brim_op_call *c) {
+static brim_status knn_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   if (c->in[0].dtype != BRIM_F32) {
     return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: knn takes similarities in f32");
@@ -181,13 +189,13 @@ brim_status brim_cuda_knn_validate(void *impl, const brim_op_call *c) {
   return BRIM_OK;
 }
 
-brim_status brim_cuda_knn_prepare(void *impl, brim_op_call *c) {
+static brim_status knn_prepare(void *impl, brim_op_call *c) {
   brim_cuda_enter(impl);
   c->workspace_bytes = (size_t)c->in[0].dim[0] * 3 * sizeof(float);
-  return brim_cuda_load((const void *)knn_kernel);
+  return load_kernel((const void *)knn_kernel);
 }
 
-brim_status brim_cuda_knn_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status knn_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   knn k;
   k.s = (const float *)c->in[0].data;
@@ -207,3 +215,12 @@ brim_status brim_cuda_knn_run(void *impl, void *stream, const brim_op_call *c) {
   return brim_cuda_add_rows(stream, k.rows, k.state + BRIM_STATE_ROWS, (float *)c->out[0].data,
                             k.n);
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_UNIT, unit_validate, unit_prepare, unit_run, NULL},
+    {BRIM_OP_KNN, knn_validate, knn_prepare, knn_run, NULL},
+};
+
+const brim_op_family brim_cuda_knn_ops = {rows, sizeof rows / sizeof *rows};

@@ -13,7 +13,7 @@ enum {
 };
 
 // workspace: row_loss (N), row_correct (N), row_bad (N)
-brim_status brim_cuda_loss_prepare(void *impl, brim_op_call *c) {
+static brim_status loss_prepare(void *impl, brim_op_call *c) {
   brim_cuda_enter(impl);
   c->workspace_bytes = (size_t)c->in[0].dim[0] * 3 * sizeof(float);
   return BRIM_OK;
@@ -222,7 +222,7 @@ static unsigned row_blocks(int64_t n, int lanes) {
   return (unsigned)((n + each - 1) / each);
 }
 
-brim_status brim_cuda_xent_validate(void *impl, const brim_op_call *c) {
+static brim_status xent_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "xent");
 }
@@ -245,14 +245,14 @@ static void choose_xent(const brim_op_call *c, void *grad, void *stream) {
   launch_xent<T, 32>(c, grad, stream);
 }
 
-brim_status brim_cuda_xent_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status xent_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   void *grad = brim_cuda_has(&c->out[1], 1, c->out_count) ? c->out[1].data : NULL;
   BRIM_CUDA_DISPATCH(c->in[0].dtype, (choose_xent<T>(c, grad, stream)));
   return finish(c, stream);
 }
 
-brim_status brim_cuda_mse_validate(void *impl, const brim_op_call *c) {
+static brim_status mse_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "mse");
 }
@@ -274,14 +274,14 @@ static void choose_mse(const brim_op_call *c, void *grad, void *stream) {
   launch_mse<T, 32>(c, grad, stream);
 }
 
-brim_status brim_cuda_mse_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status mse_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   void *grad = brim_cuda_has(&c->out[1], 1, c->out_count) ? c->out[1].data : NULL;
   BRIM_CUDA_DISPATCH(c->in[0].dtype, (choose_mse<T>(c, grad, stream)));
   return finish(c, stream);
 }
 
-brim_status brim_cuda_bce_validate(void *impl, const brim_op_call *c) {
+static brim_status bce_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "bce");
 }
@@ -303,9 +303,19 @@ static void choose_bce(const brim_op_call *c, void *grad, void *stream) {
   launch_bce<T, 32>(c, grad, stream);
 }
 
-brim_status brim_cuda_bce_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status bce_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   void *grad = brim_cuda_has(&c->out[1], 1, c->out_count) ? c->out[1].data : NULL;
   BRIM_CUDA_DISPATCH(c->in[0].dtype, (choose_bce<T>(c, grad, stream)));
   return finish(c, stream);
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_XENT, xent_validate, loss_prepare, xent_run, NULL},
+    {BRIM_OP_MSE, mse_validate, loss_prepare, mse_run, NULL},
+    {BRIM_OP_BCE, bce_validate, loss_prepare, bce_run, NULL},
+};
+
+const brim_op_family brim_cuda_loss_ops = {rows, sizeof rows / sizeof *rows};

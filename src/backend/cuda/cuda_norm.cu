@@ -435,22 +435,22 @@ static brim_status run(void *impl, void *stream, const brim_op_call *c, const ch
   return brim_cuda_launched(what);
 }
 
-brim_status brim_cuda_layernorm_validate(void *impl, const brim_op_call *c) {
+static brim_status layernorm_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "layernorm");
 }
 
-brim_status brim_cuda_layernorm_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status layernorm_run(void *impl, void *stream, const brim_op_call *c) {
   return run(impl, stream, c, "layernorm");
 }
 
-brim_status brim_cuda_layernorm_bwd_validate(void *impl, const brim_op_call *c) {
+static brim_status layernorm_bwd_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   return brim_cuda_float_type(&c->in[0], "layernorm_bwd");
 }
 
 // part[blocks][2][c]
-brim_status brim_cuda_layernorm_bwd_prepare(void *impl, brim_op_call *c) {
+static brim_status layernorm_bwd_prepare(void *impl, brim_op_call *c) {
   plan p = make_plan((const brim_cuda *)impl, &c->in[0], c->attr.eps);
   int64_t parts = CHUNKS;
   if (p.how != PATH_LOOP) parts = blocks_of(p, PER_SM);
@@ -458,6 +458,15 @@ brim_status brim_cuda_layernorm_bwd_prepare(void *impl, brim_op_call *c) {
   return BRIM_OK;
 }
 
-brim_status brim_cuda_layernorm_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status layernorm_bwd_run(void *impl, void *stream, const brim_op_call *c) {
   return run(impl, stream, c, "layernorm_bwd");
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_LAYERNORM, layernorm_validate, NULL, layernorm_run, NULL},
+    {BRIM_OP_LAYERNORM_BWD, layernorm_bwd_validate, layernorm_bwd_prepare, layernorm_bwd_run, NULL},
+};
+
+const brim_op_family brim_cuda_norm_ops = {rows, sizeof rows / sizeof *rows};

@@ -340,7 +340,7 @@ __global__ static void finish_gradient(const double *state, layout l, T *dz) {
   }
 }
 
-brim_status brim_cuda_ntxent_validate(void *impl, const brim_op_call *c) {
+static brim_status ntxent_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   if (c->in[0].dim[0] > 1 << 20 || c->in[0].dim[1] > 1 << 20) {
     return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: ntxent takes up to 2^20 rows and columns");
@@ -348,7 +348,7 @@ brim_status brim_cuda_ntxent_validate(void *impl, const brim_op_call *c) {
   return brim_cuda_float_type(&c->in[0], "ntxent");
 }
 
-brim_status brim_cuda_ntxent_prepare(void *impl, brim_op_call *c) {
+static brim_status ntxent_prepare(void *impl, brim_op_call *c) {
   layout l;
   brim_op_call sizes = *c;
   sizes.workspace = NULL;
@@ -371,7 +371,7 @@ static void launch(const brim_op_call *c, cudaStream_t stream, const layout &l) 
       state, l, (T *)c->out[1].data);
 }
 
-brim_status brim_cuda_ntxent_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status ntxent_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   layout l;
   make_layout((const brim_cuda *)impl, c, &l);
@@ -381,3 +381,11 @@ brim_status brim_cuda_ntxent_run(void *impl, void *stream, const brim_op_call *c
   return brim_cuda_add_rows(stream, l.losses, state + BRIM_STATE_SAMPLES, (float *)c->out[0].data,
                             l.half);
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_NTXENT, ntxent_validate, ntxent_prepare, ntxent_run, NULL},
+};
+
+const brim_op_family brim_cuda_ntxent_ops = {rows, sizeof rows / sizeof *rows};

@@ -10,7 +10,7 @@ enum { THREADS = 256, PARTS = 512, UNROLL = 4 };
 
 //---------------------------------- gradient norm ----------------------------------
 
-brim_status brim_cuda_grad_norm_prepare(void *impl, brim_op_call *c) {
+static brim_status grad_norm_prepare(void *impl, brim_op_call *c) {
   brim_cuda_enter(impl);
   c->workspace_bytes = 2 * PARTS * sizeof(float);
   return BRIM_OK;
@@ -64,13 +64,13 @@ __global__ static void norm_finish(const float *part, float *norm) {
   }
 }
 
-brim_status brim_cuda_grad_norm_validate(void *impl, const brim_op_call *c) {
+static brim_status grad_norm_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   if (c->in[0].dtype == BRIM_F32) return BRIM_OK;
   return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: grad_norm takes f32");
 }
 
-brim_status brim_cuda_grad_norm_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status grad_norm_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   float *part = (float *)c->workspace;
   const float *grads = (const float *)c->in[0].data;
@@ -204,7 +204,7 @@ __global__ static void __launch_bounds__(THREADS)
   }
 }
 
-brim_status brim_cuda_optimizer_validate(void *impl, const brim_op_call *c) {
+static brim_status optimizer_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   if (c->in[2].dtype == BRIM_F32) return BRIM_OK;
   return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: optimizer takes f32 gradients");
@@ -237,7 +237,7 @@ static void launch_optimizer(const brim_cuda *device, const brim_op_call *c, cud
                                          (const float *)c->in[1].data, a, n, vectors, r);
 }
 
-brim_status brim_cuda_optimizer_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status optimizer_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   const brim_cuda *device = (const brim_cuda *)impl;
   bool half = brim_cuda_has(&c->out[3], 3, c->out_count) && c->out[3].dtype == BRIM_F16;
@@ -261,13 +261,13 @@ __global__ static void average_kernel(const double *state, const float *norm, co
   }
 }
 
-brim_status brim_cuda_average_validate(void *impl, const brim_op_call *c) {
+static brim_status average_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   if (c->in[2].dtype == BRIM_F32) return BRIM_OK;
   return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: average takes f32");
 }
 
-brim_status brim_cuda_average_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status average_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   const brim_cuda *device = (const brim_cuda *)impl;
   int64_t n = brim_cuda_count(&c->in[2]);
@@ -306,16 +306,27 @@ __global__ static void step_end_kernel(const float *norm, double *state, float *
   state[BRIM_STATE_GOOD_STEPS] = good;
 }
 
-brim_status brim_cuda_step_end_validate(void *impl, const brim_op_call *c) {
+static brim_status step_end_validate(void *impl, const brim_op_call *c) {
   brim_cuda_enter(impl);
   if (c->in[0].dtype == BRIM_F32) return BRIM_OK;
   return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: step_end takes f32");
 }
 
-brim_status brim_cuda_step_end_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status step_end_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   step_end_kernel<<<1, 1, 0, (cudaStream_t)stream>>>(
       (const float *)c->in[0].data, (double *)c->out[0].data, (float *)c->out[1].data,
       c->out[1].dim[0], c->attr.dynamic_scale, c->attr.growth_interval);
   return brim_cuda_launched("step_end");
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_GRAD_NORM, grad_norm_validate, grad_norm_prepare, grad_norm_run, NULL},
+    {BRIM_OP_OPTIMIZER, optimizer_validate, NULL, optimizer_run, NULL},
+    {BRIM_OP_AVERAGE, average_validate, NULL, average_run, NULL},
+    {BRIM_OP_STEP_END, step_end_validate, NULL, step_end_run, NULL},
+};
+
+const brim_op_family brim_cuda_optim_ops = {rows, sizeof rows / sizeof *rows};

@@ -49,9 +49,9 @@ static brim_status validate(void *impl, const brim_op_call *c, const char *what)
   return brim_cuda_fail(BRIM_EUNSUPPORTED, "cuda: %s of rows of more than 2^30 values", what);
 }
 
-#define VALIDATE(name)                                                         \
-  brim_status brim_cuda_##name##_validate(void *impl, const brim_op_call *c) { \
-    return validate(impl, c, #name);                                           \
+#define VALIDATE(name)                                                    \
+  static brim_status name##_validate(void *impl, const brim_op_call *c) { \
+    return validate(impl, c, #name);                                      \
   }
 
 VALIDATE(maxpool)
@@ -196,13 +196,13 @@ static void launch_maxpool(const brim_op_call *c, cudaStream_t stream) {
   }
 }
 
-brim_status brim_cuda_maxpool_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status maxpool_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   DISPATCH_WIDTH(&c->in[0], c->in[0].dim[3], launch_maxpool);
   return brim_cuda_launched("maxpool");
 }
 
-brim_status brim_cuda_maxpool_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status maxpool_bwd_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   DISPATCH_WIDTH(&c->in[0], c->in[0].dim[3], launch_maxpool);
   return brim_cuda_launched("maxpool_bwd");
@@ -283,13 +283,13 @@ static void launch_mean_bwd(const brim_op_call *c, cudaStream_t stream) {
   }
 }
 
-brim_status brim_cuda_mean_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status mean_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   DISPATCH_WIDTH(&c->in[0], c->out[0].dim[1], launch_mean);
   return brim_cuda_launched("mean");
 }
 
-brim_status brim_cuda_mean_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status mean_bwd_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   DISPATCH_WIDTH(&c->in[0], c->in[0].dim[1], launch_mean_bwd);
   return brim_cuda_launched("mean_bwd");
@@ -323,7 +323,7 @@ static void launch_pos(const brim_op_call *c, cudaStream_t stream) {
   }
 }
 
-brim_status brim_cuda_pos_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status pos_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   DISPATCH_WIDTH(&c->in[0], brim_cuda_count(&c->in[1]), launch_pos);
   return brim_cuda_launched("pos");
@@ -391,7 +391,7 @@ __global__ static void pos_bwd_finish(const float *part, float *dp, int64_t colu
   dp[column] = add ? dp[column] + sum : sum;
 }
 
-brim_status brim_cuda_pos_bwd_prepare(void *impl, brim_op_call *c) {
+static brim_status pos_bwd_prepare(void *impl, brim_op_call *c) {
   int64_t columns = brim_cuda_count(&c->out[0]);
   int width = whole(&c->in[0], columns) ? c->in[0].dtype == BRIM_F32 ? 4 : 8 : 1;
   column_split s = split_columns((const brim_cuda *)impl, c->in[0].dim[0], columns / width);
@@ -412,7 +412,7 @@ static void launch_pos_bwd(const brim_cuda *device, const brim_op_call *c, cudaS
   pos_bwd_finish<<<blocks_of(columns), THREADS, 0, stream>>>(part, dp, columns, s.chunks, add);
 }
 
-brim_status brim_cuda_pos_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status pos_bwd_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   const brim_cuda *device = (const brim_cuda *)impl;
   cudaStream_t s = (cudaStream_t)stream;
@@ -456,16 +456,31 @@ static void launch_concat(const brim_op_call *c, cudaStream_t stream) {
   }
 }
 
-brim_status brim_cuda_concat_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status concat_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   bool both = whole(&c->in[0], c->in[0].dim[1]) && whole(&c->in[0], c->in[1].dim[1]);
   DISPATCH_WIDTH(&c->in[0], both ? 0 : 1, launch_concat);
   return brim_cuda_launched("concat");
 }
 
-brim_status brim_cuda_concat_bwd_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status concat_bwd_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
   bool both = whole(&c->in[0], c->out[0].dim[1]) && whole(&c->in[0], c->out[1].dim[1]);
   DISPATCH_WIDTH(&c->in[0], both ? 0 : 1, launch_concat);
   return brim_cuda_launched("concat_bwd");
 }
+
+//---------------------------------- rows ----------------------------------
+
+static const brim_op_row rows[] = {
+    {BRIM_OP_MAXPOOL, maxpool_validate, NULL, maxpool_run, NULL},
+    {BRIM_OP_MAXPOOL_BWD, maxpool_bwd_validate, NULL, maxpool_bwd_run, NULL},
+    {BRIM_OP_MEAN, mean_validate, NULL, mean_run, NULL},
+    {BRIM_OP_MEAN_BWD, mean_bwd_validate, NULL, mean_bwd_run, NULL},
+    {BRIM_OP_POS, pos_validate, NULL, pos_run, NULL},
+    {BRIM_OP_POS_BWD, pos_bwd_validate, pos_bwd_prepare, pos_bwd_run, NULL},
+    {BRIM_OP_CONCAT, concat_validate, NULL, concat_run, NULL},
+    {BRIM_OP_CONCAT_BWD, concat_bwd_validate, NULL, concat_bwd_run, NULL},
+};
+
+const brim_op_family brim_cuda_pool_ops = {rows, sizeof rows / sizeof *rows};
