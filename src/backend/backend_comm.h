@@ -1,6 +1,6 @@
 // Ranks of one training: the processes that share its batches, and how they exchange memory of the host.
 // A communicator is a const table and an instance of it. Implementations: `shm` (ranks of one machine,
-// linked in), `mpi` (a plug-in). Called by: backend_exchange.c for devices, run for everything else.
+// linked in), `mpi` (a plug-in). Called by: backend_device.c for devices, run for everything else.
 #ifndef BRIM_BACKEND_COMM_H_
 #define BRIM_BACKEND_COMM_H_
 

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/backend_int.h"
+#include "backend/backend.h"
 
 //---------------------------------- checking a plug-in's tables ----------------------------------
 
@@ -376,15 +376,6 @@ const void *brim_registry_extension(const brim_registry *registry, const char *n
     const brim_plugin *plugin = registry->entries[i].plugin;
     for (size_t j = 0; plugin && j < plugin->extension_count; j++) {
       if (strcmp(plugin->extensions[j].name, name) == 0) return plugin->extensions[j].table;
-    }
-  }
-  return NULL;
-}
-
-const char *brim_registry_why(const brim_registry *registry, const char *name) {
-  for (size_t i = 0; i < registry->count; i++) {
-    if (registry->entries[i].why && strcmp(registry->entries[i].name, name) == 0) {
-      return registry->entries[i].why;
     }
   }
   return NULL;
