@@ -4,16 +4,6 @@
 #include "backend/cpu/cpu_vec.h"
 #include "hd/hd_philox.h"
 
-// Run body over count elements with the device's team.
-static brim_status spread(void *impl, int64_t count, brim_cpu_body body, void *arg) {
-  const brim_cpu_device *device = impl;
-  brim_status status = brim_cpu_check_process(device);
-  if (status != BRIM_OK) return status;
-  brim_cpu_team_run(brim_cpu_team_for(device->threads, (double)count, BRIM_CPU_TEAM_ELEMENTS), body,
-                    arg);
-  return BRIM_OK;
-}
-
 static int64_t block_size(int64_t i, int64_t end) {
   return end - i < BRIM_CPU_BLOCK ? end - i : BRIM_CPU_BLOCK;
 }
@@ -121,7 +111,7 @@ static brim_status run_map(void *impl, const brim_op_call *call, brim_cpu_body b
                         .type = call->in[0].dtype,
                         .count = brim_cpu_elements(&call->in[0]),
                         .act = call->attr.act};
-  return spread(impl, m.count, body, &m);
+  return brim_cpu_spread(impl, m.count, body, &m);
 }
 
 static brim_status act_run(void *impl, void *stream, const brim_op_call *call) {
@@ -177,7 +167,7 @@ BRIM_CPU_CLONES static void cast_body(void *arg, int rank, int size) {
 static brim_status cast_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   cast_arg c = {&call->in[0], &call->out[0], brim_cpu_elements(&call->in[0])};
-  return spread(impl, c.count, cast_body, &c);
+  return brim_cpu_spread(impl, c.count, cast_body, &c);
 }
 
 //---------------------------------- input ----------------------------------
@@ -258,7 +248,7 @@ static brim_status input_run(void *impl, void *stream, const brim_op_call *call)
     a.shift[j] = call->attr.shift[j % a.channels];
   }
   bool padded = brim_cpu_elements(a.y) != count;
-  return spread(impl, count, padded ? input_padded_body : input_body, &a);
+  return brim_cpu_spread(impl, count, padded ? input_padded_body : input_body, &a);
 }
 
 //---------------------------------- dropout ----------------------------------
@@ -340,7 +330,7 @@ static brim_status dropout_run(void *impl, void *stream, const brim_op_call *cal
                    .keep = 1.0f / (1.0f - call->attr.p)};
   uint64_t per_row = (uint64_t)(d.count / call->in[0].dim[0]);
   d.first = (uint64_t)state[BRIM_STATE_ROW_OFFSET] * per_row;
-  return spread(impl, d.count, dropout_body, &d);
+  return brim_cpu_spread(impl, d.count, dropout_body, &d);
 }
 
 //---------------------------------- rows ----------------------------------

@@ -17,7 +17,6 @@
 
 //---------------------------------- host ----------------------------------
 
-// Called once, by brim_plugin_query before any device exists; `mask` is BRIM_CPU_MASK's.
 const brim_host_api *brim_cpu_host(void);
 // The value of BRIM_CPU_MASK when the plug-in was loaded: bits BRIM_CPU_MASK_*.
 unsigned brim_cpu_masked(void);
@@ -198,6 +197,9 @@ typedef struct brim_cpu_device {
 
 // Called by every run.
 brim_status brim_cpu_check_process(const brim_cpu_device *device);
+// The run of an op that touches each element: checks the process and runs `body` over `count` elements,
+// on the team if they are worth it.
+brim_status brim_cpu_spread(void *impl, int64_t count, brim_cpu_body body, void *arg);
 
 //---------------------------------- ops ----------------------------------
 

@@ -206,18 +206,13 @@ BRIM_CPU_CLONES static void average_body(void *arg, int rank, int size) {
 
 static brim_status average_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
-  const brim_cpu_device *device = impl;
-  brim_status status = brim_cpu_check_process(device);
-  if (status != BRIM_OK) return status;
   const float *norm = call->in[1].data;
-  if (norm[1] > 0) return BRIM_OK;
+  if (norm[1] > 0) return brim_cpu_check_process(impl);
   update_arg a = {.params = call->in[2].data,
                   .average = call->out[0].data,
                   .count = brim_cpu_elements(&call->in[2]),
                   .rate = average_rate(call, call->in[0].data)};
-  brim_cpu_team_run(brim_cpu_team_for(device->threads, (double)a.count, BRIM_CPU_TEAM_ELEMENTS),
-                    average_body, &a);
-  return BRIM_OK;
+  return brim_cpu_spread(impl, a.count, average_body, &a);
 }
 
 //---------------------------------- the end of a step ----------------------------------

@@ -16,13 +16,7 @@
 // The only file-scope state: device_count and device_info have no object to carry it. Set before
 // anything else can be called, never changed after.
 static const brim_host_api *host_api;
-static unsigned masked;
-
-// Called once, by brim_plugin_query before any device exists; `mask` is BRIM_CPU_MASK's.
-static void set_host(const brim_host_api *host, unsigned mask) {
-  host_api = host;
-  masked = mask;
-}
+static unsigned masked;  // BRIM_CPU_MASK's
 
 unsigned brim_cpu_masked(void) { return masked; }
 
@@ -44,6 +38,14 @@ brim_status brim_cpu_check_process(const brim_cpu_device *device) {
                        "parent; open it in the child");
 }
 
+brim_status brim_cpu_spread(void *impl, int64_t count, brim_cpu_body body, void *arg) {
+  const brim_cpu_device *device = impl;
+  BRIM_TRY(brim_cpu_check_process(device));
+  brim_cpu_team_run(brim_cpu_team_for(device->threads, (double)count, BRIM_CPU_TEAM_ELEMENTS), body,
+                    arg);
+  return BRIM_OK;
+}
+
 //---------------------------------- the CPU ----------------------------------
 
 #if defined(__aarch64__)
@@ -56,13 +58,11 @@ static void add_feature(brim_cpu_machine *machine, const char *name) {
 }
 
 static void read_features(brim_cpu_machine *machine) {
-  const unsigned cpu_mask = brim_cpu_masked();
 #if defined(__aarch64__)
-  machine->neon = !(cpu_mask & BRIM_CPU_MASK_NEON);
+  machine->neon = !(masked & BRIM_CPU_MASK_NEON);
   if (machine->neon) add_feature(machine, "neon");
 #ifdef HWCAP2_BF16
-  machine->neon_bf16 =
-      !(cpu_mask & BRIM_CPU_MASK_BF16) && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+  machine->neon_bf16 = !(masked & BRIM_CPU_MASK_BF16) && (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
 #endif
   if (machine->neon_bf16) add_feature(machine, "bf16");
 #elif defined(__x86_64__)
@@ -74,12 +74,10 @@ static void read_features(brim_cpu_machine *machine) {
                 {"avx512_bf16", BRIM_CPU_MASK_BF16},
                 {"amx_bf16", BRIM_CPU_MASK_AMX}};
   for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
-    if (!(cpu_mask & wanted[i].bit) && brim_machine_cpu_flag("", wanted[i].flag)) {
+    if (!(masked & wanted[i].bit) && brim_machine_cpu_flag("", wanted[i].flag)) {
       add_feature(machine, wanted[i].flag);
     }
   }
-#else
-  (void)cpu_mask;
 #endif
 }
 
@@ -88,7 +86,7 @@ static void read_machine(brim_cpu_machine *machine) {
   brim_machine_cpu_name("", machine->model, sizeof machine->model);
   if (!machine->model[0]) snprintf(machine->model, sizeof machine->model, "CPU");
   read_features(machine);
-  machine->amx = !(brim_cpu_masked() & BRIM_CPU_MASK_AMX) && brim_cpu_amx_permitted();
+  machine->amx = !(masked & BRIM_CPU_MASK_AMX) && brim_cpu_amx_permitted();
 }
 
 const brim_cpu_kernel *brim_cpu_kernel_for(const brim_cpu_machine *machine, brim_dtype type) {
@@ -108,8 +106,6 @@ brim_cpu_machine brim_cpu_machine_plain(const brim_cpu_machine *machine) {
 }
 
 //---------------------------------- the device ----------------------------------
-
-//---------------------------------- device ----------------------------------
 
 static brim_status choose_provider(const brim_cpu_machine *machine, const char *name,
                                    const brim_cpu_gemm_provider **out, char *text,
@@ -210,7 +206,7 @@ static brim_status device_open(int index, const brim_device_options *options, vo
   (void)index;
   char text[128];
   BRIM_TRY(check_mask());
-  brim_cpu_device *device = brim_cpu_host()->alloc(sizeof *device, 0);
+  brim_cpu_device *device = host_api->alloc(sizeof *device, 0);
   if (!device) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the device");
   *device = (brim_cpu_device){.pid = getpid()};
   read_machine(&device->machine);
@@ -219,7 +215,7 @@ static brim_status device_open(int index, const brim_device_options *options, vo
   device->threads = options && options->threads > 0 ? options->threads : device->machine.threads;
   if (!status) status = start_threads(device->threads);
   if (status) {
-    brim_cpu_host()->free(device);
+    host_api->free(device);
     return status;
   }
   device->workspace_cap = options ? (size_t)options->workspace_cap : 0;
@@ -235,7 +231,7 @@ static brim_status device_set_threads(void *impl, int threads) {
   return BRIM_OK;
 }
 
-static void device_close(void *impl) { brim_cpu_host()->free(impl); }
+static void device_close(void *impl) { host_api->free(impl); }
 
 static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *total_bytes) {
   (void)impl;
@@ -245,7 +241,7 @@ static brim_status device_memory(void *impl, uint64_t *free_bytes, uint64_t *tot
 
 static brim_status buffer_alloc(void *impl, brim_buffer_kind kind, size_t bytes, void **ptr) {
   (void)impl, (void)kind;
-  *ptr = brim_cpu_host()->alloc(bytes, 1);
+  *ptr = host_api->alloc(bytes, 1);
   if (*ptr) return BRIM_OK;
   return brim_cpu_fail(kind == BRIM_BUFFER_DEVICE ? BRIM_EOOM : BRIM_ENOMEM,
                        "cpu: no memory for a buffer of %zu bytes", bytes);
@@ -253,7 +249,7 @@ static brim_status buffer_alloc(void *impl, brim_buffer_kind kind, size_t bytes,
 
 static void buffer_free(void *impl, brim_buffer_kind kind, void *ptr) {
   (void)impl, (void)kind;
-  brim_cpu_host()->free(ptr);
+  host_api->free(ptr);
 }
 
 static brim_status copy(void *impl, void *stream, void *dst, const void *src, size_t bytes,
@@ -332,9 +328,9 @@ brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host, const bri
       host->size < sizeof(brim_host_api)) {
     return BRIM_EABI;
   }
-  unsigned mask = brim_cpu_mask();
-  set_host(host, mask);
-  brim_cpu_onednn_mask(mask);
+  host_api = host;
+  masked = brim_cpu_mask();
+  brim_cpu_onednn_mask(masked);
   *out = &plugin;
   return BRIM_OK;
 }

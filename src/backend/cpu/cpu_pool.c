@@ -17,15 +17,6 @@ typedef struct pool_arg {
   int64_t window, stride, pad;
 } pool_arg;
 
-static brim_status run_body(void *impl, int64_t count, brim_cpu_body body, void *arg) {
-  const brim_cpu_device *device = impl;
-  brim_status status = brim_cpu_check_process(device);
-  if (status != BRIM_OK) return status;
-  brim_cpu_team_run(brim_cpu_team_for(device->threads, (double)count, BRIM_CPU_TEAM_ELEMENTS), body,
-                    arg);
-  return BRIM_OK;
-}
-
 //---------------------------------- maximum ----------------------------------
 
 // Channels [c, c + n) of one output pixel.
@@ -106,7 +97,7 @@ static brim_status maxpool_run(void *impl, void *stream, const brim_op_call *cal
   (void)stream;
   pool_arg a = pool_of(call, &call->in[0], &call->out[0]);
   a.place = call->out[1].data;
-  return run_body(impl, brim_cpu_elements(&call->in[0]), pool_body, &a);
+  return brim_cpu_spread(impl, brim_cpu_elements(&call->in[0]), pool_body, &a);
 }
 
 // Channels [c, c + n) of one input pixel: the output pixels whose windows hold it and that took it.
@@ -156,7 +147,7 @@ static brim_status maxpool_bwd_run(void *impl, void *stream, const brim_op_call 
   (void)stream;
   pool_arg a = pool_of(call, &call->out[0], &call->in[0]);
   a.where = call->in[1].data;
-  return run_body(impl, brim_cpu_elements(&call->out[0]), unpool_body, &a);
+  return brim_cpu_spread(impl, brim_cpu_elements(&call->out[0]), unpool_body, &a);
 }
 
 //---------------------------------- mean ----------------------------------
@@ -232,7 +223,7 @@ static brim_status run_mean(void *impl, const brim_op_call *call, const brim_ten
                 .n = x->dim[0],
                 .c = brim_cpu_cols(x)};
   a.middle = brim_cpu_rows(x) / a.n;
-  return run_body(impl, brim_cpu_elements(x), body, &a);
+  return brim_cpu_spread(impl, brim_cpu_elements(x), body, &a);
 }
 
 static brim_status mean_run(void *impl, void *stream, const brim_op_call *call) {
@@ -283,7 +274,7 @@ static brim_status pos_run(void *impl, void *stream, const brim_op_call *call) {
                .type = call->in[0].dtype,
                .rows = call->in[0].dim[0],
                .cols = brim_cpu_elements(&call->in[1])};
-  return run_body(impl, a.rows * a.cols, pos_body, &a);
+  return brim_cpu_spread(impl, a.rows * a.cols, pos_body, &a);
 }
 
 static brim_status pos_bwd_prepare(void *impl, brim_op_call *call) {
@@ -340,7 +331,7 @@ static brim_status run_concat(void *impl, const brim_tensor *a, const brim_tenso
                   .b_bytes = (size_t)brim_cpu_cols(b) * size,
                   .rows = brim_cpu_rows(both),
                   .apart = apart};
-  return run_body(impl, brim_cpu_elements(both), concat_body, &c);
+  return brim_cpu_spread(impl, brim_cpu_elements(both), concat_body, &c);
 }
 
 static brim_status concat_run(void *impl, void *stream, const brim_op_call *call) {

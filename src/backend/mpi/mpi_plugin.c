@@ -19,8 +19,6 @@
 // The only file-scope state. Set before anything else can be called, never changed after.
 static const brim_host_api *host_api;
 
-static void set_host(const brim_host_api *host) { host_api = host; }
-
 // `format` is a message of brim's catalogue.
 static brim_status brim_mpi_fail(brim_status status, const char *format, ...) {
   char text[768];
@@ -338,7 +336,7 @@ static const brim_plugin plugin = {
 BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host,
                                        const brim_plugin **out) {
   if (abi != BRIM_PLUGIN_ABI || host->size < sizeof(brim_host_api)) return BRIM_EABI;
-  set_host(host);
+  host_api = host;
   *out = &plugin;
   return BRIM_OK;
 }
