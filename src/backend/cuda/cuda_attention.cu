@@ -1,11 +1,142 @@
-// Attention forward and the entries of both ops. 16-bit types on tensor cores, f32 by plain
-// multiply-adds (cuda_attention_f32.cuh); the gradient is in cuda_attention_bwd.cuh.
+// Attention and its gradient: 16-bit types on tensor cores, f32 by plain multiply-adds.
 // Forward: 4 N A L^2 D FLOPs, N A L^2 exponentials, N L (4 C) 2 bytes. Transformer 3/16 at batch
 // 4096 (L 172, A 1, D 16): 7.8 GFLOP, 121 M exponentials = 34 us on the 16 a clock of each of an
 // H200's 132 SMs, 93 MB = 22 us; 60 to 80 us expected, bound by the exponentials.
-#include "backend/cuda/cuda_attention_bwd.cuh"
-#include "backend/cuda/cuda_attention_f32.cuh"
-#include "backend/cuda/cuda_attention_int.cuh"
+#include "backend/cuda/cuda_int.cuh"
+#include "backend/cuda/cuda_mma.cuh"
+
+//---------------------------------- one call ----------------------------------
+
+enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = 32 * ATTENTION_WARPS, ATTENTION_TILE = 16 };
+static constexpr float ATTENTION_LOG2E = 1.4426950408889634f;
+static constexpr float ATTENTION_LN2 = 0.6931471805599453f;
+
+// One call. Blocks are numbered head by head: block = (n * heads + a) * blocks + piece.
+struct attention_geo {
+  int l, heads, d;
+  int64_t c;     // heads * d
+  int blocks;    // pieces of a head
+  int rounds;    // tiles of 16 rows a warp does one after the other
+  int chunk;     // rows held in shared memory at a time, a multiple of 16
+  float scale;   // 1 / sqrt(d)
+  float scale2;  // the same times log2(e): exponentials are powers of two
+};
+
+// The place of one head's rows.
+struct attention_head {
+  int64_t index;  // n * heads + a
+  int64_t qkv;    // offset of its q in row 0; k and v follow after c and 2 c, rows after 3 c
+  int64_t y;      // in y and dy; rows after c
+  int64_t lse;
+  int piece;
+};
+
+__device__ static inline attention_head attention_locate(const attention_geo &g) {
+  attention_head h;
+  h.index = (int64_t)(blockIdx.x / (unsigned)g.blocks);
+  h.piece = (int)(blockIdx.x % (unsigned)g.blocks);
+  int64_t n = h.index / g.heads, a = h.index % g.heads;
+  h.qkv = n * g.l * 3 * g.c + a * g.d;
+  h.y = n * g.l * g.c + a * g.d;
+  h.lse = h.index * g.l;
+  return h;
+}
+
+// Rows [0, rows) of a head's slice into dst, DP + 8 values a row so that the eight rows of an
+// ldmatrix fall into different banks. Rows from `valid` on and columns from d on are zeros. Not
+// complete before brim_copy_wait and a barrier.
+template <int DP>
+__device__ static inline void attention_load(uint16_t *dst, const uint16_t *src, int64_t stride,
+                                             int rows, int valid, int d) {
+  constexpr int LD = DP + 8, VECTORS = DP / 8;
+  if ((d & 7) == 0) {  // then every row starts on 16 bytes
+    for (int i = (int)threadIdx.x; i < rows * VECTORS; i += ATTENTION_THREADS) {
+      int r = i / VECTORS, col = i % VECTORS * 8;
+      bool inside = r < valid && col < d;
+      brim_copy16(dst + r * LD + col, inside ? src + r * stride + col : src, inside);
+    }
+  } else {
+    for (int i = (int)threadIdx.x; i < rows * DP; i += ATTENTION_THREADS) {
+      int r = i / DP, col = i % DP;
+      dst[r * LD + col] = r < valid && col < d ? src[r * stride + col] : (uint16_t)0;
+    }
+  }
+}
+
+// Two C tiles' words of one row, columns 2 t.. of each, become columns 4 t .. 4 t + 3 of the
+// sixteen: 8 bytes a lane, and the four lanes write a whole sector.
+__device__ static inline uint2 attention_gather(uint32_t left, uint32_t right) {
+  int lane = (int)threadIdx.x & 31, t = lane & 3, from = (lane & ~3) | (t & 1) * 2;
+  uint32_t l0 = __shfl_sync(0xffffffffu, left, from), l1 = __shfl_sync(0xffffffffu, left, from + 1);
+  uint32_t r0 = __shfl_sync(0xffffffffu, right, from);
+  uint32_t r1 = __shfl_sync(0xffffffffu, right, from + 1);
+  return t < 2 ? make_uint2(l0, l1) : make_uint2(r0, r1);
+}
+
+// Any d: one value at a time.
+__device__ static inline void attention_put(uint16_t *row, int col, int d, uint32_t word) {
+  if (col < d) row[col] = (uint16_t)(word & 0xffffu);
+  if (col + 1 < d) row[col + 1] = (uint16_t)(word >> 16);
+}
+
+// A head's part of an output: `valid` rows of d values, `stride` values apart.
+struct attention_slice {
+  uint16_t *dst;
+  int64_t stride;
+  int valid, d;
+};
+
+// A lane's values of a 16 x DP result times `factor` (of rows g and g + 8) to rows row + g and
+// row + g + 8 of a slice. The whole warp calls.
+template <typename T, int DP>
+__device__ static inline void attention_store(const attention_slice &slice, int row,
+                                              const float acc[DP / 8][4], float factor0,
+                                              float factor1) {
+  int d = slice.d;
+  int lane = (int)threadIdx.x & 31, t = lane & 3;
+#pragma unroll
+  for (int i = 0; i < 2; i++) {
+    int r = row + (lane >> 2) + i * 8;
+    uint16_t *out = slice.dst + r * slice.stride;
+    float factor = i == 0 ? factor0 : factor1;
+#pragma unroll
+    for (int j = 0; j < DP / 8; j += 2) {
+      uint32_t left = brim_pack<T>(acc[j][2 * i] * factor, acc[j][2 * i + 1] * factor);
+      uint32_t right = brim_pack<T>(acc[j + 1][2 * i] * factor, acc[j + 1][2 * i + 1] * factor);
+      if ((d & 7) == 0) {
+        uint2 four = attention_gather(left, right);
+        if (r < slice.valid && j * 8 + t * 4 < d) *(uint2 *)(out + j * 8 + t * 4) = four;
+      } else if (r < slice.valid) {
+        attention_put(out, j * 8 + t * 2, d, left);
+        attention_put(out, j * 8 + 8 + t * 2, d, right);
+      }
+    }
+  }
+}
+
+// C tiles 2 j and 2 j + 1 as the A fragment of a product over their columns.
+template <typename T>
+__device__ static inline void attention_as_a(uint32_t a[4], const float left[4],
+                                             const float right[4]) {
+  a[0] = brim_pack<T>(left[0], left[1]);
+  a[1] = brim_pack<T>(left[2], left[3]);
+  a[2] = brim_pack<T>(right[0], right[1]);
+  a[3] = brim_pack<T>(right[2], right[3]);
+}
+
+__host__ __device__ static inline int attention_padded(int rows) {
+  return (rows + ATTENTION_TILE - 1) / ATTENTION_TILE * ATTENTION_TILE;
+}
+
+// More than 48 KiB of shared memory must be asked for; a property of the kernel, no stream work.
+template <typename K>
+static brim_status attention_reserve(K kernel, size_t bytes) {
+  if (bytes <= 48 * 1024) return BRIM_OK;
+  return BRIM_CUDA(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+}
+
+//---------------------------------- forward ----------------------------------
 
 // State of a warp's 16 query rows; [0] is row g, [1] row g + 8. Maxima and sums are of raw scores;
 // `sum` is only this lane's share.
@@ -172,6 +303,612 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
       forward_finish<T, DP>(st, g, y + h.y, lse + h.lse, first + tile * ATTENTION_TILE);
     }
   }
+}
+
+//---------------------------------- gradient: sums of dy y ----------------------------------
+
+// The gradient of attention on tensor cores, without atomics: probabilities are made again from
+// lse, once by warps that own 16 keys and walk over the queries (dk, dv), once by warps that own 16
+// queries and walk over the keys (dq).
+// 14 N A L^2 D FLOPs and 2 N A L^2 exponentials (5 matrix products, two of them made twice),
+// N L (3 + 1 + 1 + 3) C 2 bytes. Transformer 3/16 at batch 4096: 27 GFLOP, 242 M exponentials =
+// 68 us, 180 MB = 43 us on an H200; 130 to 200 us expected.
+
+// One row of one head: sum over its d values of y dy.
+template <typename T>
+__device__ static inline float attention_dot(const T *y, const T *dy, int d) {
+  float sum = 0.0f;
+  for (int i = 0; i < d; i++) sum = fmaf(brim_load(y, i), brim_load(dy, i), sum);
+  return sum;
+}
+
+template <typename T>
+__device__ static inline float attention_dot16(const uint16_t *y, const uint16_t *dy, int d) {
+  if (d & 7) return attention_dot((const T *)y, (const T *)dy, d);
+  float sum = 0.0f;
+  for (int i = 0; i < d; i += 8) {
+    uint4 a = *(const uint4 *)(y + i), b = *(const uint4 *)(dy + i);
+    const uint32_t av[4] = {a.x, a.y, a.z, a.w}, bv[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      float2 u = brim_unpack<T>(av[j]), v = brim_unpack<T>(bv[j]);
+      sum = fmaf(u.x, v.x, sum);
+      sum = fmaf(u.y, v.y, sum);
+    }
+  }
+  return sum;
+}
+
+// delta (N, A, L)
+template <typename T>
+__global__ static void attention_delta_kernel(const T *y, const T *dy, float *delta, int64_t count,
+                                              attention_geo g) {
+  int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  int64_t head = i / g.l, row = i % g.l;
+  int64_t at = (head / g.heads * g.l + row) * g.c + head % g.heads * g.d;
+  delta[i] = attention_dot(y + at, dy + at, g.d);
+}
+
+template <typename T>
+static brim_status attention_delta(const brim_op_call *c, const attention_geo &g, cudaStream_t s) {
+  int64_t count = c->in[0].dim[0] * g.heads * g.l;
+  attention_delta_kernel<T><<<(unsigned)((count + 255) / 256), 256, 0, s>>>(
+      (const T *)c->in[2].data, (const T *)c->in[0].data, (float *)c->workspace, count, g);
+  return brim_cuda_launched("attention_bwd: delta");
+}
+
+//---------------------------------- gradient: one tile ----------------------------------
+
+template <int DP>
+__device__ static inline void attention_zero(float acc[DP / 8][4]) {
+#pragma unroll
+  for (int n = 0; n < DP / 8; n++) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0.0f;
+}
+
+// A operand of a 16 x DP tile: kept in registers if there is room, else read again at each use.
+template <int DP>
+struct attention_tile {
+  static constexpr bool HELD = DP <= 64;
+  uint32_t a[HELD ? DP / 16 : 1][4];
+  const uint16_t *at;
+  __device__ inline explicit attention_tile(const uint16_t *p) : at(p) {
+    if constexpr (HELD) {
+#pragma unroll
+      for (int kk = 0; kk < DP / 16; kk++) brim_load_a(a[kk], p + kk * 16, DP + 8);
+    }
+  }
+  __device__ inline const uint32_t *step(int kk) {
+    if constexpr (HELD) return a[kk];
+    brim_load_a(a[0], at + kk * 16, DP + 8);
+    return a[0];
+  }
+};
+
+// `groups` times 16 queries in shared memory, with the gradient of their outputs. stat holds for every
+// query lse log2(e) and delta; queries that do not exist have infinity and 0, and so give nothing.
+struct attention_queries {
+  const uint16_t *q, *dy;
+  const float2 *stat;
+  int groups;
+};
+
+// Keys and values in shared memory.
+struct attention_keys {
+  const uint16_t *k, *v;
+  int count;
+};
+
+// One tile of 16 keys (at k, v) against queries. Scores are (key, query).
+template <typename T, int DP>
+__device__ static inline void attention_bwd_keys(float dk[DP / 8][4], float dv[DP / 8][4],
+                                                 attention_tile<DP> &k, attention_tile<DP> &v,
+                                                 attention_queries against, float scale2) {
+  constexpr int LD = DP + 8;
+  const uint16_t *q = against.q, *dy = against.dy;
+  const float2 *stat = against.stat;
+  int t = (int)threadIdx.x & 3;
+  for (int group = 0; group < against.groups; group++) {
+    float p[2][4] = {}, ds[2][4] = {};
+#pragma unroll
+    for (int kk = 0; kk < DP / 16; kk++) {
+      uint32_t b[4];
+      brim_load_b(b, q + kk * 16, LD);
+      const uint32_t *ka = k.step(kk);
+      brim_mma<T>(p[0], ka, b[0], b[1]);
+      brim_mma<T>(p[1], ka, b[2], b[3]);
+      brim_load_b(b, dy + kk * 16, LD);
+      const uint32_t *va = v.step(kk);
+      brim_mma<T>(ds[0], va, b[0], b[1]);
+      brim_mma<T>(ds[1], va, b[2], b[3]);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      // lse and delta of the queries 2 t and 2 t + 1
+      float4 st = *(const float4 *)(stat + i * 8 + t * 2);
+      p[i][0] = brim_exp2_fast(fmaf(p[i][0], scale2, -st.x));
+      p[i][1] = brim_exp2_fast(fmaf(p[i][1], scale2, -st.z));
+      p[i][2] = brim_exp2_fast(fmaf(p[i][2], scale2, -st.x));
+      p[i][3] = brim_exp2_fast(fmaf(p[i][3], scale2, -st.z));
+      ds[i][0] = p[i][0] * (ds[i][0] - st.y);
+      ds[i][1] = p[i][1] * (ds[i][1] - st.w);
+      ds[i][2] = p[i][2] * (ds[i][2] - st.y);
+      ds[i][3] = p[i][3] * (ds[i][3] - st.w);
+    }
+    uint32_t pa[4], da[4];
+    attention_as_a<T>(pa, p[0], p[1]);
+    attention_as_a<T>(da, ds[0], ds[1]);
+#pragma unroll
+    for (int n = 0; n < DP / 16; n++) {
+      uint32_t b[4];
+      brim_load_bt(b, dy + n * 16, LD);
+      brim_mma<T>(dv[2 * n], pa, b[0], b[1]);
+      brim_mma<T>(dv[2 * n + 1], pa, b[2], b[3]);
+      brim_load_bt(b, q + n * 16, LD);
+      brim_mma<T>(dk[2 * n], da, b[0], b[1]);
+      brim_mma<T>(dk[2 * n + 1], da, b[2], b[3]);
+    }
+    q += 16 * LD;
+    dy += 16 * LD;
+    stat += 16;
+  }
+}
+
+// One tile of 16 queries against keys. Scores are (query, key); s0 and s1 are the statistics of rows g
+// and g + 8.
+template <typename T, int DP>
+__device__ static inline void attention_bwd_queries(float dq[DP / 8][4], attention_tile<DP> &q,
+                                                    attention_tile<DP> &dy, attention_keys against,
+                                                    float2 s0, float2 s1, float scale2) {
+  constexpr int LD = DP + 8;
+  const uint16_t *k = against.k, *v = against.v;
+  int keys = against.count;
+  int t = (int)threadIdx.x & 3;
+  for (int key = 0; key < keys; key += 16) {
+    float p[2][4] = {}, ds[2][4] = {};
+#pragma unroll
+    for (int kk = 0; kk < DP / 16; kk++) {
+      uint32_t b[4];
+      brim_load_b(b, k + kk * 16, LD);
+      const uint32_t *qa = q.step(kk);
+      brim_mma<T>(p[0], qa, b[0], b[1]);
+      brim_mma<T>(p[1], qa, b[2], b[3]);
+      brim_load_b(b, v + kk * 16, LD);
+      const uint32_t *ya = dy.step(kk);
+      brim_mma<T>(ds[0], ya, b[0], b[1]);
+      brim_mma<T>(ds[1], ya, b[2], b[3]);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      ds[i][0] = brim_exp2_fast(fmaf(p[i][0], scale2, -s0.x)) * (ds[i][0] - s0.y);
+      ds[i][1] = brim_exp2_fast(fmaf(p[i][1], scale2, -s0.x)) * (ds[i][1] - s0.y);
+      ds[i][2] = brim_exp2_fast(fmaf(p[i][2], scale2, -s1.x)) * (ds[i][2] - s1.y);
+      ds[i][3] = brim_exp2_fast(fmaf(p[i][3], scale2, -s1.x)) * (ds[i][3] - s1.y);
+    }
+    if (key + 16 > keys) {  // 2^-lse of a key that does not exist may be anything
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        int col = key + i * 8 + t * 2;
+        if (col >= keys) ds[i][0] = ds[i][2] = 0.0f;
+        if (col + 1 >= keys) ds[i][1] = ds[i][3] = 0.0f;
+      }
+    }
+    uint32_t da[4];
+    attention_as_a<T>(da, ds[0], ds[1]);
+#pragma unroll
+    for (int n = 0; n < DP / 16; n++) {
+      uint32_t b[4];
+      brim_load_bt(b, k + n * 16, LD);
+      brim_mma<T>(dq[2 * n], da, b[0], b[1]);
+      brim_mma<T>(dq[2 * n + 1], da, b[2], b[3]);
+    }
+    k += 16 * LD;
+    v += 16 * LD;
+  }
+}
+
+//---------------------------------- gradient: a head in one block ----------------------------------
+
+template <typename T, int DP>
+__global__ static void __launch_bounds__(ATTENTION_THREADS)
+    attention_bwd_whole_kernel(const uint16_t *dy, const uint16_t *qkv, const uint16_t *y,
+                               const float *lse, uint16_t *dqkv, attention_geo g) {
+  constexpr int LD = DP + 8;
+  extern __shared__ __align__(16) uint16_t shared[];
+  attention_head h = attention_locate(g);
+  int rows = g.chunk, tiles = rows / ATTENTION_TILE;
+  int warp = (int)threadIdx.x >> 5, lane = (int)threadIdx.x & 31;
+  uint16_t *q_s = shared, *k_s = q_s + rows * LD, *v_s = k_s + rows * LD, *y_s = v_s + rows * LD;
+  float2 *stat = (float2 *)(y_s + rows * LD);
+  const uint16_t *head = qkv + h.qkv;
+  int64_t stride = 3 * g.c;
+  attention_load<DP>(q_s, head, stride, rows, g.l, g.d);
+  attention_load<DP>(k_s, head + g.c, stride, rows, g.l, g.d);
+  attention_load<DP>(v_s, head + 2 * g.c, stride, rows, g.l, g.d);
+  attention_load<DP>(y_s, dy + h.y, g.c, rows, g.l, g.d);
+  brim_copy_commit();
+  for (int r = (int)threadIdx.x; r < rows; r += ATTENTION_THREADS) {
+    float2 st = make_float2(INFINITY, 0.0f);
+    if (r < g.l) {
+      st.x = lse[h.lse + r] * ATTENTION_LOG2E;
+      st.y = attention_dot16<T>(y + h.y + r * g.c, dy + h.y + r * g.c, g.d);
+    }
+    stat[r] = st;
+  }
+  brim_copy_wait<0>();
+  __syncthreads();
+  uint16_t *out = dqkv + h.qkv;
+  // the first half of the tasks are tiles of keys, the second tiles of queries
+  for (int task = warp; task < 2 * tiles; task += ATTENTION_WARPS) {
+    int row = (task < tiles ? task : task - tiles) * ATTENTION_TILE;
+    if (task < tiles) {
+      float dk[DP / 8][4], dv[DP / 8][4];
+      attention_zero<DP>(dk);
+      attention_zero<DP>(dv);
+      attention_tile<DP> k(k_s + row * LD), v(v_s + row * LD);
+      attention_bwd_keys<T, DP>(dk, dv, k, v, {q_s, y_s, stat, tiles}, g.scale2);
+      attention_store<T, DP>({out + g.c, stride, g.l, g.d}, row, dk, g.scale, g.scale);
+      attention_store<T, DP>({out + 2 * g.c, stride, g.l, g.d}, row, dv, 1.0f, 1.0f);
+    } else {
+      float dq[DP / 8][4];
+      attention_zero<DP>(dq);
+      attention_tile<DP> q(q_s + row * LD), ty(y_s + row * LD);
+      float2 s0 = stat[row + (lane >> 2)], s1 = stat[row + (lane >> 2) + 8];
+      attention_bwd_queries<T, DP>(dq, q, ty, {k_s, v_s, g.l}, s0, s1, g.scale2);
+      attention_store<T, DP>({out, stride, g.l, g.d}, row, dq, g.scale, g.scale);
+    }
+  }
+}
+
+template <typename T, int DP>
+static brim_status attention_bwd_whole(const brim_op_call *c, attention_geo g, cudaStream_t s) {
+  g.blocks = 1;
+  g.rounds = 1;
+  g.chunk = attention_padded(g.l);
+  size_t bytes = (size_t)g.chunk * (4 * (DP + 8) * sizeof(uint16_t) + sizeof(float2));
+  BRIM_TRY(attention_reserve(attention_bwd_whole_kernel<T, DP>, bytes));
+  unsigned blocks = (unsigned)(c->in[0].dim[0] * g.heads);
+  attention_bwd_whole_kernel<T, DP><<<blocks, ATTENTION_THREADS, bytes, s>>>(
+      (const uint16_t *)c->in[0].data, (const uint16_t *)c->in[1].data,
+      (const uint16_t *)c->in[2].data, (const float *)c->in[3].data, (uint16_t *)c->out[0].data, g);
+  return brim_cuda_launched("attention_bwd");
+}
+
+//---------------------------------- gradient: a head in pieces ----------------------------------
+
+// Statistics of rows [first, first + rows), those that exist.
+__device__ static inline void attention_stat(float2 *stat, const float *lse, const float *delta,
+                                             int first, int rows, int l) {
+  for (int r = (int)threadIdx.x; r < rows; r += ATTENTION_THREADS) {
+    bool inside = first + r < l;
+    stat[r] = make_float2(inside ? lse[first + r] * ATTENTION_LOG2E : INFINITY,
+                          inside ? delta[first + r] : 0.0f);
+  }
+}
+
+// The block's 64 keys against all queries, `chunk` at a time.
+template <typename T, int DP>
+__global__ static void __launch_bounds__(ATTENTION_THREADS)
+    attention_bwd_keys_kernel(const uint16_t *dy, const uint16_t *qkv, const float *lse,
+                              const float *delta, uint16_t *dqkv, attention_geo g) {
+  constexpr int LD = DP + 8, OWN = ATTENTION_WARPS * ATTENTION_TILE;
+  extern __shared__ __align__(16) uint16_t shared[];
+  attention_head h = attention_locate(g);
+  uint16_t *k_s = shared, *v_s = k_s + OWN * LD, *q_s = v_s + OWN * LD, *y_s = q_s + g.chunk * LD;
+  float2 *stat = (float2 *)(y_s + g.chunk * LD);
+  const uint16_t *head = qkv + h.qkv;
+  int64_t stride = 3 * g.c;
+  int first = h.piece * OWN, row = ((int)threadIdx.x >> 5) * ATTENTION_TILE;
+  const uint16_t *own = head + first * stride;
+  attention_load<DP>(k_s, own + g.c, stride, OWN, g.l - first, g.d);
+  attention_load<DP>(v_s, own + 2 * g.c, stride, OWN, g.l - first, g.d);
+  float dk[DP / 8][4], dv[DP / 8][4];
+  attention_zero<DP>(dk);
+  attention_zero<DP>(dv);
+  for (int q0 = 0; q0 < g.l; q0 += g.chunk) {
+    __syncthreads();
+    int rows = attention_padded(g.l - q0 < g.chunk ? g.l - q0 : g.chunk);
+    attention_load<DP>(q_s, head + q0 * stride, stride, rows, g.l - q0, g.d);
+    attention_load<DP>(y_s, dy + h.y + q0 * g.c, g.c, rows, g.l - q0, g.d);
+    attention_stat(stat, lse + h.lse, delta + h.lse, q0, rows, g.l);
+    brim_copy_commit();
+    brim_copy_wait<0>();
+    __syncthreads();
+    attention_tile<DP> k(k_s + row * LD), v(v_s + row * LD);
+    attention_bwd_keys<T, DP>(dk, dv, k, v, {q_s, y_s, stat, rows / ATTENTION_TILE}, g.scale2);
+  }
+  uint16_t *out = dqkv + h.qkv;
+  attention_store<T, DP>({out + g.c, stride, g.l, g.d}, first + row, dk, g.scale, g.scale);
+  attention_store<T, DP>({out + 2 * g.c, stride, g.l, g.d}, first + row, dv, 1.0f, 1.0f);
+}
+
+// The block's 64 queries against all keys, `chunk` at a time.
+template <typename T, int DP>
+__global__ static void __launch_bounds__(ATTENTION_THREADS)
+    attention_bwd_queries_kernel(const uint16_t *dy, const uint16_t *qkv, const float *lse,
+                                 const float *delta, uint16_t *dqkv, attention_geo g) {
+  constexpr int LD = DP + 8, OWN = ATTENTION_WARPS * ATTENTION_TILE;
+  extern __shared__ __align__(16) uint16_t shared[];
+  attention_head h = attention_locate(g);
+  uint16_t *q_s = shared, *y_s = q_s + OWN * LD, *k_s = y_s + OWN * LD, *v_s = k_s + g.chunk * LD;
+  float2 *stat = (float2 *)(v_s + g.chunk * LD);
+  const uint16_t *head = qkv + h.qkv;
+  int64_t stride = 3 * g.c;
+  int first = h.piece * OWN, row = ((int)threadIdx.x >> 5) * ATTENTION_TILE;
+  int lane = (int)threadIdx.x & 31;
+  attention_load<DP>(q_s, head + first * stride, stride, OWN, g.l - first, g.d);
+  attention_load<DP>(y_s, dy + h.y + first * g.c, g.c, OWN, g.l - first, g.d);
+  attention_stat(stat, lse + h.lse, delta + h.lse, first, OWN, g.l);
+  float dq[DP / 8][4];
+  attention_zero<DP>(dq);
+  for (int k0 = 0; k0 < g.l; k0 += g.chunk) {
+    __syncthreads();
+    int keys = g.l - k0 < g.chunk ? g.l - k0 : g.chunk, rows = attention_padded(keys);
+    const uint16_t *at = head + k0 * stride;
+    attention_load<DP>(k_s, at + g.c, stride, rows, keys, g.d);
+    attention_load<DP>(v_s, at + 2 * g.c, stride, rows, keys, g.d);
+    brim_copy_commit();
+    brim_copy_wait<0>();
+    __syncthreads();
+    attention_tile<DP> q(q_s + row * LD), ty(y_s + row * LD);
+    float2 s0 = stat[row + (lane >> 2)], s1 = stat[row + (lane >> 2) + 8];
+    attention_bwd_queries<T, DP>(dq, q, ty, {k_s, v_s, keys}, s0, s1, g.scale2);
+  }
+  attention_store<T, DP>({dqkv + h.qkv, stride, g.l, g.d}, first + row, dq, g.scale, g.scale);
+}
+
+template <typename T, int DP>
+static brim_status attention_bwd_pieces(const brim_op_call *c, attention_geo g, cudaStream_t s) {
+  constexpr int OWN = ATTENTION_WARPS * ATTENTION_TILE;
+  g.rounds = 1;
+  g.chunk = 64;
+  g.blocks = (g.l + OWN - 1) / OWN;
+  size_t rows = (size_t)(2 * OWN + 2 * g.chunk);
+  size_t bytes = rows * (DP + 8) * sizeof(uint16_t) + OWN * sizeof(float2);
+  BRIM_TRY(attention_reserve(attention_bwd_keys_kernel<T, DP>, bytes));
+  BRIM_TRY(attention_reserve(attention_bwd_queries_kernel<T, DP>, bytes));
+  unsigned blocks = (unsigned)(c->in[0].dim[0] * g.heads * g.blocks);
+  const uint16_t *dy = (const uint16_t *)c->in[0].data, *qkv = (const uint16_t *)c->in[1].data;
+  const float *lse = (const float *)c->in[3].data, *delta = (const float *)c->workspace;
+  uint16_t *dqkv = (uint16_t *)c->out[0].data;
+  attention_bwd_keys_kernel<T, DP>
+      <<<blocks, ATTENTION_THREADS, bytes, s>>>(dy, qkv, lse, delta, dqkv, g);
+  attention_bwd_queries_kernel<T, DP>
+      <<<blocks, ATTENTION_THREADS, bytes, s>>>(dy, qkv, lse, delta, dqkv, g);
+  return brim_cuda_launched("attention_bwd");
+}
+
+//---------------------------------- f32 ----------------------------------
+
+// Attention in f32 by plain multiply-adds, forward and gradient, any L and heads up to 128. G = DP / 16
+// neighbouring threads share a row, each with 16 of its values: the four float4 at G i + slice, so that
+// the slices of a row in shared memory fall into other banks.
+
+enum { F32_TILE = 32 };  // rows of the other side in shared memory at a time
+
+// Index of value e of float4 i of a slice.
+template <int DP>
+__device__ static inline int f32_at(int slice, int i, int e) {
+  return 4 * (DP / 16 * i + slice) + e;
+}
+
+template <int DP>
+__device__ static inline void f32_row(float out[16], const float *row, bool inside, int d,
+                                      int slice) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      int col = f32_at<DP>(slice, i, e);
+      out[4 * i + e] = inside && col < d ? row[col] : 0.0f;
+    }
+  }
+}
+
+template <int DP>
+__device__ static inline void f32_put(float *row, const float v[16], float factor, int d,
+                                      int slice) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+#pragma unroll
+    for (int e = 0; e < 4; e++) {
+      int col = f32_at<DP>(slice, i, e);
+      if (col < d) row[col] = v[4 * i + e] * factor;
+    }
+  }
+}
+
+// A tile of F32_TILE rows, zeros where there are none.
+template <int DP>
+__device__ static inline void f32_tile(float *dst, const float *src, int64_t stride, int valid,
+                                       int d) {
+  for (int i = (int)threadIdx.x; i < F32_TILE * DP; i += ATTENTION_THREADS) {
+    int r = i / DP, col = i % DP;
+    dst[i] = r < valid && col < d ? src[r * stride + col] : 0.0f;
+  }
+}
+
+// Product of two rows, the same in all threads that share them.
+template <int DP>
+__device__ static inline float f32_dot(const float a[16], const float *row, int slice) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    float4 b = *(const float4 *)(row + f32_at<DP>(slice, i, 0));
+    sum = fmaf(a[4 * i], b.x, sum);
+    sum = fmaf(a[4 * i + 1], b.y, sum);
+    sum = fmaf(a[4 * i + 2], b.z, sum);
+    sum = fmaf(a[4 * i + 3], b.w, sum);
+  }
+#pragma unroll
+  for (int x = 1; x < DP / 16; x <<= 1) sum += __shfl_xor_sync(0xffffffffu, sum, x);
+  return sum;
+}
+
+template <int DP>
+__device__ static inline void f32_add(float acc[16], float factor, const float *row, int slice) {
+#pragma unroll
+  for (int i = 0; i < 4; i++) {
+    float4 b = *(const float4 *)(row + f32_at<DP>(slice, i, 0));
+    acc[4 * i] = fmaf(factor, b.x, acc[4 * i]);
+    acc[4 * i + 1] = fmaf(factor, b.y, acc[4 * i + 1]);
+    acc[4 * i + 2] = fmaf(factor, b.z, acc[4 * i + 2]);
+    acc[4 * i + 3] = fmaf(factor, b.w, acc[4 * i + 3]);
+  }
+}
+
+template <int DP>
+__global__ static void __launch_bounds__(ATTENTION_THREADS)
+    f32_forward_kernel(const float *qkv, float *y, float *lse, attention_geo g) {
+  constexpr int G = DP / 16, ROWS = ATTENTION_THREADS / G, BATCH = 8;
+  __shared__ __align__(16) float k_s[F32_TILE * DP], v_s[F32_TILE * DP];
+  attention_head h = attention_locate(g);
+  int slice = (int)threadIdx.x % G, row = h.piece * ROWS + (int)threadIdx.x / G;
+  int64_t stride = 3 * g.c;
+  const float *head = qkv + h.qkv;
+  float q[16], o[16] = {}, max = -INFINITY, sum = 0.0f;
+  f32_row<DP>(q, head + row * stride, row < g.l, g.d, slice);
+  for (int k0 = 0; k0 < g.l; k0 += F32_TILE) {
+    int keys = g.l - k0 < F32_TILE ? g.l - k0 : F32_TILE;
+    __syncthreads();
+    f32_tile<DP>(k_s, head + g.c + k0 * stride, stride, keys, g.d);
+    f32_tile<DP>(v_s, head + 2 * g.c + k0 * stride, stride, keys, g.d);
+    __syncthreads();
+    for (int b = 0; b < keys; b += BATCH) {
+      float s[BATCH], top = max;
+#pragma unroll
+      for (int j = 0; j < BATCH; j++) {
+        s[j] = f32_dot<DP>(q, k_s + (b + j) * DP, slice) * g.scale2;
+        if (b + j >= keys) s[j] = -INFINITY;
+        top = fmaxf(top, s[j]);
+      }
+      float alpha = exp2f(max - top);
+      max = top;
+      sum *= alpha;
+#pragma unroll
+      for (int i = 0; i < 16; i++) o[i] *= alpha;
+#pragma unroll
+      for (int j = 0; j < BATCH; j++) {
+        float p = exp2f(s[j] - max);
+        sum += p;
+        f32_add<DP>(o, p, v_s + (b + j) * DP, slice);
+      }
+    }
+  }
+  if (row >= g.l) return;
+  f32_put<DP>(y + h.y + row * g.c, o, 1.0f / sum, g.d, slice);
+  if (slice == 0) lse[h.lse + row] = (max + log2f(sum)) * ATTENTION_LN2;
+}
+
+// Rows are keys; queries pass by.
+template <int DP>
+__global__ static void __launch_bounds__(ATTENTION_THREADS)
+    f32_keys_kernel(const float *dy, const float *qkv, const float *lse, const float *delta,
+                    float *dqkv, attention_geo g) {
+  constexpr int G = DP / 16, ROWS = ATTENTION_THREADS / G;
+  __shared__ __align__(16) float q_s[F32_TILE * DP], y_s[F32_TILE * DP];
+  attention_head h = attention_locate(g);
+  int slice = (int)threadIdx.x % G, row = h.piece * ROWS + (int)threadIdx.x / G;
+  int64_t stride = 3 * g.c;
+  const float *head = qkv + h.qkv;
+  float k[16], v[16], dk[16] = {}, dv[16] = {};
+  f32_row<DP>(k, head + g.c + row * stride, row < g.l, g.d, slice);
+  f32_row<DP>(v, head + 2 * g.c + row * stride, row < g.l, g.d, slice);
+  for (int q0 = 0; q0 < g.l; q0 += F32_TILE) {
+    int queries = g.l - q0 < F32_TILE ? g.l - q0 : F32_TILE;
+    __syncthreads();
+    f32_tile<DP>(q_s, head + q0 * stride, stride, queries, g.d);
+    f32_tile<DP>(y_s, dy + h.y + q0 * g.c, g.c, queries, g.d);
+    __syncthreads();
+    for (int j = 0; j < queries; j++) {
+      float s = f32_dot<DP>(k, q_s + j * DP, slice);
+      float dp = f32_dot<DP>(v, y_s + j * DP, slice);
+      float p = exp2f(fmaf(s, g.scale2, -lse[h.lse + q0 + j] * ATTENTION_LOG2E));
+      f32_add<DP>(dv, p, y_s + j * DP, slice);
+      f32_add<DP>(dk, p * (dp - delta[h.lse + q0 + j]), q_s + j * DP, slice);
+    }
+  }
+  if (row >= g.l) return;
+  float *out = dqkv + h.qkv + row * stride;
+  f32_put<DP>(out + g.c, dk, g.scale, g.d, slice);
+  f32_put<DP>(out + 2 * g.c, dv, 1.0f, g.d, slice);
+}
+
+// Rows are queries; keys pass by.
+template <int DP>
+__global__ static void __launch_bounds__(ATTENTION_THREADS)
+    f32_queries_kernel(const float *dy, const float *qkv, const float *lse, const float *delta,
+                       float *dqkv, attention_geo g) {
+  constexpr int G = DP / 16, ROWS = ATTENTION_THREADS / G;
+  __shared__ __align__(16) float k_s[F32_TILE * DP], v_s[F32_TILE * DP];
+  attention_head h = attention_locate(g);
+  int slice = (int)threadIdx.x % G, row = h.piece * ROWS + (int)threadIdx.x / G;
+  int64_t stride = 3 * g.c;
+  const float *head = qkv + h.qkv;
+  bool inside = row < g.l;
+  float q[16], gy[16], dq[16] = {};
+  f32_row<DP>(q, head + row * stride, inside, g.d, slice);
+  f32_row<DP>(gy, dy + h.y + row * g.c, inside, g.d, slice);
+  float shift = inside ? lse[h.lse + row] * ATTENTION_LOG2E : 0.0f;
+  float mean = inside ? delta[h.lse + row] : 0.0f;
+  for (int k0 = 0; k0 < g.l; k0 += F32_TILE) {
+    int keys = g.l - k0 < F32_TILE ? g.l - k0 : F32_TILE;
+    __syncthreads();
+    f32_tile<DP>(k_s, head + g.c + k0 * stride, stride, keys, g.d);
+    f32_tile<DP>(v_s, head + 2 * g.c + k0 * stride, stride, keys, g.d);
+    __syncthreads();
+    for (int j = 0; j < keys; j++) {
+      float s = f32_dot<DP>(q, k_s + j * DP, slice);
+      float dp = f32_dot<DP>(gy, v_s + j * DP, slice);
+      float p = exp2f(fmaf(s, g.scale2, -shift));
+      f32_add<DP>(dq, p * (dp - mean), k_s + j * DP, slice);
+    }
+  }
+  if (inside) f32_put<DP>(dqkv + h.qkv + row * stride, dq, g.scale, g.d, slice);
+}
+
+template <int DP>
+static attention_geo f32_geometry(attention_geo g) {
+  constexpr int ROWS = ATTENTION_THREADS / (DP / 16);
+  g.blocks = (g.l + ROWS - 1) / ROWS;
+  return g;
+}
+
+template <int DP>
+static brim_status f32_forward(const brim_op_call *c, const attention_geo &any, cudaStream_t s) {
+  attention_geo g = f32_geometry<DP>(any);
+  unsigned blocks = (unsigned)(c->in[0].dim[0] * g.heads * g.blocks);
+  f32_forward_kernel<DP><<<blocks, ATTENTION_THREADS, 0, s>>>(
+      (const float *)c->in[0].data, (float *)c->out[0].data, (float *)c->out[1].data, g);
+  return brim_cuda_launched("attention");
+}
+
+template <int DP>
+static brim_status f32_backward(const brim_op_call *c, const attention_geo &any, cudaStream_t s) {
+  attention_geo g = f32_geometry<DP>(any);
+  unsigned blocks = (unsigned)(c->in[0].dim[0] * g.heads * g.blocks);
+  const float *dy = (const float *)c->in[0].data, *qkv = (const float *)c->in[1].data;
+  const float *lse = (const float *)c->in[3].data, *delta = (const float *)c->workspace;
+  float *dqkv = (float *)c->out[0].data;
+  f32_keys_kernel<DP><<<blocks, ATTENTION_THREADS, 0, s>>>(dy, qkv, lse, delta, dqkv, g);
+  f32_queries_kernel<DP><<<blocks, ATTENTION_THREADS, 0, s>>>(dy, qkv, lse, delta, dqkv, g);
+  return brim_cuda_launched("attention_bwd");
+}
+
+static brim_status attention_f32_forward(const brim_op_call *c, const attention_geo &g,
+                                         cudaStream_t s) {
+  if (g.d <= 16) return f32_forward<16>(c, g, s);
+  if (g.d <= 32) return f32_forward<32>(c, g, s);
+  if (g.d <= 64) return f32_forward<64>(c, g, s);
+  return f32_forward<128>(c, g, s);
+}
+
+static brim_status attention_f32_backward(const brim_op_call *c, const attention_geo &g,
+                                          cudaStream_t s) {
+  if (g.d <= 16) return f32_backward<16>(c, g, s);
+  if (g.d <= 32) return f32_backward<32>(c, g, s);
+  if (g.d <= 64) return f32_backward<64>(c, g, s);
+  return f32_backward<128>(c, g, s);
 }
 
 //---------------------------------- entries ----------------------------------

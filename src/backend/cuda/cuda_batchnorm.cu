@@ -497,25 +497,23 @@ static void launch_width(const brim_cuda *device, const brim_op_call *c, cudaStr
   }
 }
 
-static brim_status batchnorm_run(void *impl, void *stream, const brim_op_call *c) {
+static brim_status run_forward(void *impl, void *stream, const brim_op_call *c, const char *what) {
   brim_cuda_enter(impl);
   BRIM_CUDA_DISPATCH(c->in[0].dtype,
                      launch_width<T>((const brim_cuda *)impl, c, (cudaStream_t)stream));
-  return brim_cuda_launched("batchnorm");
+  return brim_cuda_launched(what);
+}
+
+static brim_status batchnorm_run(void *impl, void *stream, const brim_op_call *c) {
+  return run_forward(impl, stream, c, "batchnorm");
 }
 
 static brim_status batchnorm_apply_run(void *impl, void *stream, const brim_op_call *c) {
-  brim_cuda_enter(impl);
-  BRIM_CUDA_DISPATCH(c->in[0].dtype,
-                     launch_width<T>((const brim_cuda *)impl, c, (cudaStream_t)stream));
-  return brim_cuda_launched("batchnorm_apply");
+  return run_forward(impl, stream, c, "batchnorm_apply");
 }
 
 static brim_status batchnorm_part_run(void *impl, void *stream, const brim_op_call *c) {
-  brim_cuda_enter(impl);
-  BRIM_CUDA_DISPATCH(c->in[0].dtype,
-                     launch_width<T>((const brim_cuda *)impl, c, (cudaStream_t)stream));
-  return brim_cuda_launched("batchnorm_part");
+  return run_forward(impl, stream, c, "batchnorm_part");
 }
 
 static brim_status batchnorm_join_validate(void *impl, const brim_op_call *c) {
@@ -914,7 +912,7 @@ static void launch_bwd_width(const brim_cuda *device, const brim_op_call *c, cud
   }
 }
 
-static brim_status run_bwd(void *impl, void *stream, const brim_op_call *c, const char *what) {
+static brim_status run_backward(void *impl, void *stream, const brim_op_call *c, const char *what) {
   brim_cuda_enter(impl);
   BRIM_CUDA_DISPATCH(c->in[0].dtype,
                      launch_bwd_width<T>((const brim_cuda *)impl, c, (cudaStream_t)stream));
@@ -922,15 +920,15 @@ static brim_status run_bwd(void *impl, void *stream, const brim_op_call *c, cons
 }
 
 static brim_status batchnorm_bwd_run(void *impl, void *stream, const brim_op_call *c) {
-  return run_bwd(impl, stream, c, "batchnorm_bwd");
+  return run_backward(impl, stream, c, "batchnorm_bwd");
 }
 
 static brim_status batchnorm_bwd_sums_run(void *impl, void *stream, const brim_op_call *c) {
-  return run_bwd(impl, stream, c, "batchnorm_bwd_sums");
+  return run_backward(impl, stream, c, "batchnorm_bwd_sums");
 }
 
 static brim_status batchnorm_bwd_joined_run(void *impl, void *stream, const brim_op_call *c) {
-  return run_bwd(impl, stream, c, "batchnorm_bwd_joined");
+  return run_backward(impl, stream, c, "batchnorm_bwd_joined");
 }
 
 //---------------------------------- rows ----------------------------------
