@@ -327,7 +327,7 @@ void brim_op_cost(const brim_op_call *call, double *flops, double *bytes);
 // before a backend's validate, so that plug-ins need not.
 brim_status brim_op_check(const brim_op_call *call);
 
-// May output `out` of a call with so many outputs be written over input `in`?
+// True if output `out` of a call with out_count outputs may be written over input `in`.
 bool brim_op_in_place(brim_op op, int out_count, int out, int in);
 
 typedef struct brim_op_row {

@@ -26,7 +26,6 @@ typedef struct brim_host_comm_table {
 
 typedef struct brim_comm brim_comm;
 
-// Takes `impl` over, also where it fails. Starts the thread that works on posted requests.
 void brim_comm_destroy(brim_comm *comm);    // NULL is fine; abandons what is still posted
 int brim_comm_rank(const brim_comm *comm);  // 0 of NULL
 int brim_comm_size(const brim_comm *comm);  // 1 of NULL
@@ -39,7 +38,7 @@ brim_status brim_comm_all_gather(brim_comm *comm, const void *mine, void *all, s
 brim_status brim_comm_broadcast(brim_comm *comm, void *data, size_t bytes, int root);
 // Enqueued; the memory is the communicator's until brim_comm_wait returns. Requests are done in order.
 brim_status brim_comm_post_all_reduce(brim_comm *comm, void *data, int64_t count, brim_dtype dtype);
-// All that was posted is done.
+// Waits until all posted requests are done.
 brim_status brim_comm_wait(brim_comm *comm);
 // From any thread: calls of this rank, and of ranks that wait for it, end with BRIM_EIO soon.
 void brim_comm_abandon(brim_comm *comm);

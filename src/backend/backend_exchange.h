@@ -12,16 +12,16 @@
 // `own` the backend's communicator is used where possible (all ranks must pass the same); *why
 // (size 256, may be NULL) says why it is not, "" if it is. Waits for all ranks.
 brim_status brim_device_set_ranks(brim_device *device, brim_comm *comm, bool own, char *why);
-// The device is no rank any more. Nothing that was prepared on it as one may be left.
+// The device is no rank any more. All calls that were prepared on it as a rank must be released before.
 void brim_device_leave_ranks(brim_device *device);
 // From any thread: exchanges that wait for other ranks, and all later ones, fail soon.
 void brim_device_abandon_ranks(brim_device *device);
 int brim_device_rank(const brim_device *device);
 int brim_device_ranks(const brim_device *device);  // 1 without ranks
-bool brim_device_exchanges(
-    const brim_device *device);  // exchange ops are run although it may be alone
-const char *brim_device_exchange(
-    const brim_device *device);  // "nccl", "mpi", "shm"; "" = a rank alone
+// True for a rank, even one that is alone: it runs exchange ops.
+bool brim_device_exchanges(const brim_device *device);
+// "nccl", "mpi", "shm"; "" = a rank alone
+const char *brim_device_exchange(const brim_device *device);
 
 // Requests of the communicator so far; false if the device exchanges by its own means or is alone.
 bool brim_device_exchange_stats(const brim_device *device, brim_comm_stats *out);

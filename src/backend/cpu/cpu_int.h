@@ -24,18 +24,18 @@ brim_status brim_cpu_fail(brim_status status, const char *format, ...) BRIM_PRIN
 
 //---------------------------------- team ----------------------------------
 
-// Makes the team at least so large. 0, or the errno of a thread that could not be started; *started is
-// the team's size.
+// Makes the team at least so large. Returns 0, or the errno of a thread that could not be started;
+// *started is the team's size.
 int brim_cpu_team_start(int threads, int *started);
-// Runs a body once per rank; rank 0 is the caller, and takes ranks that no other thread has begun. size
-// is `threads`, at most the team's size. What has to wait for all ranks is a run of its own: a barrier
+// Runs a body once per rank. The caller is rank 0 and takes ranks that no other thread has begun. size is
+// `threads`, at most the team's size. Work that has to wait for all ranks is a run of its own: a barrier
 // inside a body would need all threads at once, and beside other programs one of them does not run.
 typedef void (*brim_cpu_body)(void *arg, int rank, int size);
 void brim_cpu_team_run(int threads, brim_cpu_body body, void *arg);
 void brim_cpu_team_set_default(int threads);  // what oneDNN will take on the calling thread
 
-// Waking and joining a team takes about 10 us, and milliseconds beside other programs. What one thread
-// does in less than about 50 us stays on it: a rule of shapes alone, since it may change bits.
+// Waking and joining a team takes about 10 us, and milliseconds beside other programs. Work of less than
+// about 50 us stays on one thread. The rule knows shapes alone, since it may change bits.
 enum {
   BRIM_CPU_TEAM_ELEMENTS = 65536,    // elements of an op that reads and writes each
   BRIM_CPU_TEAM_EXPS = 16384,        // elements of an op that computes an exponential of each

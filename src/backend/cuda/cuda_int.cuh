@@ -1,5 +1,5 @@
 // Inside the CUDA backend: the open device, error handling through the host table, launch helpers.
-// Links nothing of the host: what it needs of brim comes from host_api.
+// The plug-in links nothing of brim; it calls the functions of host_api.
 #ifndef BRIM_BACKEND_CUDA_INT_CUH_
 #define BRIM_BACKEND_CUDA_INT_CUH_
 
@@ -73,13 +73,14 @@ static inline brim_status brim_cuda_launched(const char *what) {
   return error == cudaSuccess ? BRIM_OK : brim_cuda_launch_failed(error, what);
 }
 
-// What a library's failure is: out of memory when it says so, when the runtime's last error was that,
-// or when little is left. Libraries load their kernels when they first need them and say all kinds of
-// things when there is no room. Local memory alone, which the driver reserves for every thread the
-// device can hold, is 264 MiB for a kilobyte a thread of 132 multiprocessors.
+// The status of a library's failure: BRIM_EOOM if the library says so, if the runtime's last error was
+// that, or if little memory is left; else BRIM_EDEVICE. Libraries load kernels on first use and report
+// various errors without memory for them. The driver reserves local memory for every thread that the
+// device can hold: at a kilobyte a thread 264 MiB on 132 multiprocessors.
 brim_status brim_cuda_library_failed(bool says_memory);
 
-// Every entry of the table: a thread may hold several devices, the runtime works on the current.
+// Called first by every entry of the table: the runtime works on the thread's current device, and a
+// thread may hold several.
 static inline void brim_cuda_enter(void *impl) { cudaSetDevice(((brim_cuda *)impl)->index); }
 
 // File names of cuDNN and cuBLASLt, NULL-terminated (cuda_conv.cu, cuda_linear.cu).
