@@ -66,8 +66,10 @@ static bool to_record(const brim_capture *x, brim_capture_piece *piece) {
   return piece->left == 0 || --piece->left == 0;
 }
 
-brim_status brim_capture_run(brim_device *device, brim_capture *x, brim_capture_piece *piece,
-                             brim_capture_work enqueue, void *ctx) {
+// Runs a piece: the first time op by op, the second time while recording, then by launching the
+// record, which reads the same memory every time.
+static brim_status capture_run(brim_device *device, brim_capture *x, brim_capture_piece *piece,
+                               brim_capture_work enqueue, void *ctx) {
   if (!x->on || (device->watch && device->watch->op_by_op)) return enqueue(ctx);
   if (!piece->graph && to_record(x, piece)) record(device, x, piece, enqueue, ctx);
   if (piece->graph) return brim_graph_launch(device, piece->graph);
@@ -110,35 +112,7 @@ static const struct {
     [BRIM_EXEC_LOSS] = {.loss = true},
 };
 
-//---------------------------------- life ----------------------------------
-
-brim_status brim_exec_init(brim_net *net, bool eager) {
-  brim_exec *x = &net->exec;
-  double kept[BRIM_EXEC_KEPT] = {0};
-  // PyTorch's first scale. It is a power of two, so scaling and unscaling do not round.
-  kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST] =
-      net->precision == BRIM_PRECISION_FP16 ? 65536.0 : 1.0;
-  BRIM_TRY(brim_exec_set_kept(net, kept));
-  if (net->device->info.host_memory) return BRIM_OK;
-  for (int i = 0; i < BRIM_EXEC_SLOTS; i++) {
-    BRIM_TRY(brim_event_create(net->device, &x->filled[i]));
-    BRIM_TRY(brim_event_create(net->device, &x->done[i]));
-  }
-  x->capture.on = !eager && brim_device_has_graphs(net->device);
-  return BRIM_OK;
-}
-
-void brim_exec_deinit(brim_net *net) {
-  brim_exec *x = &net->exec;
-  for (int i = 0; i < BRIM_EXEC_SLOTS; i++) {
-    for (int k = 0; k < BRIM_EXEC_KIND_COUNT; k++) {
-      brim_capture_drop(net->device, &x->pieces[k][i]);
-    }
-    brim_event_destroy(net->device, x->filled[i]);
-    brim_event_destroy(net->device, x->done[i]);
-  }
-  memset(x, 0, sizeof *x);
-}
+//---------------------------------- the device's part of the state ----------------------------------
 
 static double *kept_ptr(const brim_net *net) {
   return (double *)brim_net_state_ptr(net) + BRIM_STATE_HOST;
@@ -158,7 +132,7 @@ brim_status brim_exec_set_kept(brim_net *net, const double kept[BRIM_EXEC_KEPT])
 
 //---------------------------------- batches ----------------------------------
 
-brim_status brim_exec_check(const brim_net *net, const brim_program *p, const brim_batch *b) {
+static brim_status exec_check(const brim_net *net, const brim_program *p, const brim_batch *b) {
   int64_t most = p->rows;
   if (!b->input && !net->in_place && !net->exec.used[net->exec.next % BRIM_EXEC_SLOTS]) {
     return brim_fail(BRIM_EINVAL, "the batch has no data, and the device holds no earlier batch");
@@ -207,7 +181,8 @@ void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsign
   *target = *input + brim_net_input_bytes(net);
 }
 
-void brim_exec_point(brim_net *net, brim_exec_kind kind, int slot) {
+// Makes the calls of the piece's program read the slot.
+static void exec_point(brim_net *net, brim_exec_kind kind, int slot) {
   bool reads = parts[kind].forward || parts[kind].backward || parts[kind].eval || parts[kind].embed;
   if ((net->device->info.host_memory && !net->in_place) || !reads) return;
   unsigned char *input, *target;
@@ -240,17 +215,18 @@ static brim_status upload(brim_net *net, const brim_program *p, const brim_batch
 }
 
 // Marks the slot as free once the work enqueued so far is done; also after a failure.
-brim_status brim_exec_give_slot_back(brim_net *net, int slot, brim_status status) {
+static brim_status exec_give_slot_back(brim_net *net, int slot, brim_status status) {
   if (net->device->info.host_memory) return status;
   brim_status recorded = brim_event_record(net->device, net->exec.done[slot]);
   return status ? status : recorded;
 }
 
-brim_status brim_exec_drop_forward(brim_net *net) {
+// Ends a forward pass that waits for its gradient, and gives its slot back.
+static brim_status exec_drop_forward(brim_net *net) {
   int slot = net->exec.forward.slot;
   bool open = net->exec.forward.open;
   net->exec.forward.open = false;
-  return open ? brim_exec_give_slot_back(net, slot, BRIM_OK) : BRIM_OK;
+  return open ? exec_give_slot_back(net, slot, BRIM_OK) : BRIM_OK;
 }
 
 // A batch that already lies on the device. Everything is in the main stream's order: what made the
@@ -267,7 +243,7 @@ static brim_status take(brim_net *net, const brim_program *p, const brim_batch *
         brim_device_copy(net->device, target, b->target, rows * p->target_row_bytes, BRIM_COPY_D2D);
   }
   // Half of the copy may be under way: the next upload into the slot must wait for it.
-  if (status) return brim_exec_give_slot_back(net, slot, status);
+  if (status) return exec_give_slot_back(net, slot, status);
   net->exec.used[slot] = true;
   return BRIM_OK;
 }
@@ -275,7 +251,7 @@ static brim_status take(brim_net *net, const brim_program *p, const brim_batch *
 // Ends what other networks have left open in the arena that this network is about to use.
 static brim_status end_peers(brim_net *net) {
   for (brim_net *other = net->peer; other && other != net; other = other->peer) {
-    BRIM_TRY(brim_exec_drop_forward(other));
+    BRIM_TRY(exec_drop_forward(other));
     other->outputs_valid = false;
     other->knn.filled = 0;
   }
@@ -297,7 +273,7 @@ static brim_status put(brim_net *net, const brim_program *p, const brim_batch *b
 brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
                            const brim_spans *spans, int *slot) {
   *slot = 0;
-  BRIM_TRY(brim_exec_drop_forward(net));  // its slot is needed
+  BRIM_TRY(exec_drop_forward(net));  // its slot is needed
   BRIM_TRY(end_peers(net));
   if (net->device->info.host_memory) {
     if (net->in_place) return put(net, p, b);
@@ -324,15 +300,17 @@ brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
 //---------------------------------- pieces ----------------------------------
 
 // The rest of the state belongs to the device.
-brim_status brim_exec_put_state(brim_net *net) {
+static brim_status exec_put_state(brim_net *net) {
   net->state[BRIM_STATE_CLIP] = net->clip_norm;
   net->state[BRIM_STATE_SEED] = (double)net->seed;
   return brim_device_copy(net->device, brim_net_state_ptr(net), net->state,
                           BRIM_STATE_HOST * sizeof *net->state, BRIM_COPY_H2D);
 }
 
-void brim_exec_set_rows(brim_net *net, int64_t rows, int64_t views, int64_t row_offset,
-                        int64_t step_rows) {
+// Sets the batch's numbers in the state, which put_state copies to the device. step_rows 0 = no
+// gradients.
+static void exec_set_rows(brim_net *net, int64_t rows, int64_t views, int64_t row_offset,
+                          int64_t step_rows) {
   net->state[BRIM_STATE_ROWS] = (double)rows;
   // rows that the loss compares: of all ranks if the loss is over all
   int64_t together = net->ranks.pairs && step_rows > 0 ? net->ranks.size : 1;
@@ -397,7 +375,8 @@ static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32
   return BRIM_OK;
 }
 
-brim_status brim_exec_fail_moved(brim_status status) {
+// Turns BRIM_EOOM into another status: the caller would repeat the step, but weights have changed.
+static brim_status exec_fail_moved(brim_status status) {
   if (status != BRIM_EOOM) return status;
   char why[512];
   snprintf(why, sizeof why, "%s", brim_status_detail());
@@ -425,11 +404,11 @@ static brim_status run_update(brim_net *net, bool posted, bool joined) {
   brim_status status = BRIM_OK;
   if (net->statistics_prepared) status = brim_op_run(net->device, &net->statistics_call);
   if (!status) status = brim_op_run(net->device, &net->step_end_call);
-  return net->device->recording ? status : brim_exec_fail_moved(status);
+  return net->device->recording ? status : exec_fail_moved(status);
 }
 
-// A piece op by op.
-brim_status brim_exec_enqueue(brim_net *net, brim_exec_kind kind) {
+// Runs a piece op by op; exec_point has been called.
+static brim_status exec_enqueue(brim_net *net, brim_exec_kind kind) {
   brim_program *p = &net->train;
   if (parts[kind].forward) BRIM_TRY(run_range(net, p, 0, p->forward_count, false, false));
   if (parts[kind].backward) {
@@ -456,15 +435,15 @@ typedef struct piece_work {
 
 static brim_status enqueue_piece(void *ctx) {
   const piece_work *w = ctx;
-  brim_exec_point(w->net, w->kind, w->slot);
-  return brim_exec_enqueue(w->net, w->kind);
+  exec_point(w->net, w->kind, w->slot);
+  return exec_enqueue(w->net, w->kind);
 }
 
 // Runs the piece as one launch where the device can.
 static brim_status run_piece(brim_net *net, brim_exec_kind kind, int slot) {
   piece_work work = {net, kind, slot};
   brim_exec *x = &net->exec;
-  return brim_capture_run(net->device, &x->capture, &x->pieces[kind][slot], enqueue_piece, &work);
+  return capture_run(net->device, &x->capture, &x->pieces[kind][slot], enqueue_piece, &work);
 }
 
 // Runs the piece as a span. A measured step waits for the device at its end; others do not.
@@ -482,7 +461,7 @@ static brim_status run_span(brim_net *net, brim_exec_kind kind, int slot, const 
 // does everything, and its phases cannot be told apart.
 brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans) {
   if (net->ranks.on) BRIM_TRY(brim_exchange_check(net->device));
-  BRIM_TRY(brim_exec_put_state(net));
+  BRIM_TRY(exec_put_state(net));
   if (parts[kind].eval) BRIM_TRY(brim_net_refresh_average(net));
   if (parts[kind].update) net->average_stale = net->averages;
   bool apart = spans && (spans->exact || !net->exec.capture.on);
@@ -508,10 +487,6 @@ brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const br
   }
   return BRIM_OK;
 }
-
-//---------------------------------- steps and evaluation ----------------------------------
-
-//---------------------------------- metrics and norms ----------------------------------
 
 //---------------------------------- norms ----------------------------------
 
@@ -549,13 +524,9 @@ static brim_status drain_norms(brim_net *net) {
   return BRIM_OK;
 }
 
-// The device will write the ring's row of this step: make sure that the row holds no unread norm,
-// and that the waiting rows belong to consecutive steps.
-brim_status brim_net_reserve_norm(brim_net *net, int64_t step) {
-  return brim_net_reserve_norms(net, step, 1);
-}
-
-brim_status brim_net_reserve_norms(brim_net *net, int64_t step, int64_t count) {
+// Reserves room in the ring for the norms of `count` steps from this one on: no row that the device
+// will write may hold an unread norm, and the waiting rows must belong to consecutive steps.
+static brim_status reserve_norms(brim_net *net, int64_t step, int64_t count) {
   if (step < 1) return brim_fail(BRIM_EINVAL, "invalid step %" PRId64, step);
   if (net->ring_count + count > BRIM_NORM_RING || step != net->exec.ring_first + net->ring_count) {
     BRIM_TRY(drain_norms(net));
@@ -634,13 +605,136 @@ brim_status brim_net_set_sums(brim_net *net, const brim_net_sums *sums) {
   return BRIM_OK;
 }
 
-//---------------------------------- steps and evaluation ----------------------------------
+//---------------------------------- the loss of a whole step ----------------------------------
+
+// The loss of a whole step over its micro-batches (gradient caching). Each micro-batch is embedded
+// without keeping activations; NT-Xent and its gradient are taken over all embeddings; each is then
+// computed again, from the very same input and so with the same statistics of batch norm, and goes
+// back from its own part of that gradient. Memory is that of one micro-batch, the price one more
+// forward pass. Running statistics move in the second pass only.
+//
+// A micro-batch has the first views of its samples, then the second ones; all embeddings lie as one
+// such batch. On the way back each needs its own rows together, and they take the embeddings' place.
+
+static unsigned char *kept_input(const brim_net *net, int64_t index) {
+  size_t bytes = brim_align_up((size_t)net->batch * net->train.input_row_bytes);
+  return net->blocks[BRIM_BLOCK_REPLAY].data + (size_t)index * bytes;
+}
+
+static brim_status copy_on_device(brim_net *net, void *to, const void *from, size_t bytes) {
+  return brim_device_copy(net->device, to, from, bytes, BRIM_COPY_D2D);
+}
+
+// Keeps the input on the device; a batch in host memory is copied there now.
+static brim_status keep_input(brim_net *net, int64_t index, int slot, const brim_batch *b) {
+  size_t bytes = (size_t)net->batch * net->train.input_row_bytes;
+  if (net->device->info.host_memory)
+    return copy_on_device(net, kept_input(net, index), b->input, bytes);
+  unsigned char *input, *target;
+  brim_exec_slot(net, slot, &input, &target);
+  return copy_on_device(net, kept_input(net, index), input, bytes);
+}
+
+// Copies both views of the micro-batch's output to their places among all embeddings.
+static brim_status gather_embeddings(brim_net *net, int64_t index) {
+  const brim_program *p = &net->negatives.embed;
+  size_t half = (size_t)(net->batch / 2) * net->negatives.width_bytes;
+  const unsigned char *from = net->blocks[BRIM_BLOCK_ARENA].data + p->places.offset[p->output];
+  unsigned char *first = net->blocks[BRIM_BLOCK_EMBEDDINGS].data + (size_t)index * half;
+  BRIM_TRY(copy_on_device(net, first, from, half));
+  return copy_on_device(net, first + (size_t)net->accumulation * half, from + half, half);
+}
+
+// Distributes the gradient over the embeddings, micro-batch by micro-batch.
+static brim_status scatter_gradient(brim_net *net, int64_t count) {
+  size_t half = (size_t)(net->batch / 2) * net->negatives.width_bytes;
+  unsigned char *to = net->blocks[BRIM_BLOCK_EMBEDDINGS].data;
+  const unsigned char *from = net->negatives.loss.out[1].data;
+  for (int64_t k = 0; k < count; k++) {
+    const unsigned char *first = from + (size_t)k * half;
+    BRIM_TRY(copy_on_device(net, to + (size_t)k * 2 * half, first, half));
+    BRIM_TRY(copy_on_device(net, to + ((size_t)k * 2 + 1) * half,
+                            first + (size_t)net->accumulation * half, half));
+  }
+  return BRIM_OK;
+}
+
+static brim_status embed_micro(brim_net *net, const brim_batch *b, int64_t index,
+                               const brim_spans *spans) {
+  int slot = 0;
+  BRIM_TRY(brim_exec_feed(net, &net->negatives.embed, b, spans, &slot));
+  brim_status status = keep_input(net, index, slot, b);
+  if (!status) status = brim_exec_run(net, BRIM_EXEC_EMBED, slot, spans);
+  BRIM_TRY(exec_give_slot_back(net, slot, status));
+  return gather_embeddings(net, index);
+}
+
+// Runs micro-batch `index` of `count` forward again, and backward.
+static brim_status run_again(brim_net *net, int64_t index, int64_t count, bool update,
+                             const brim_spans *spans) {
+  bool first = index == 0, end = update && index + 1 == count;
+  brim_exec_kind kind = first && end ? BRIM_EXEC_STEP_ONLY
+                        : first      ? BRIM_EXEC_TRAIN_FIRST
+                        : end        ? BRIM_EXEC_STEP_ADD_LAST
+                                     : BRIM_EXEC_TRAIN_ADD;
+  size_t rows = (size_t)index * (size_t)net->batch;
+  brim_batch b = {
+      .input = kept_input(net, index),
+      .target = net->blocks[BRIM_BLOCK_EMBEDDINGS].data + rows * net->negatives.width_bytes,
+      .on_device = true,
+      .rows = net->batch,
+      .row_offset = (int64_t)rows};
+  int slot = 0;
+  BRIM_TRY(brim_exec_feed(net, &net->train, &b, spans, &slot));
+  BRIM_TRY(exec_give_slot_back(net, slot, brim_exec_run(net, kind, slot, spans)));
+  net->batches++;
+  return BRIM_OK;
+}
+
+static brim_status check_order(const brim_net *net, const brim_net_micro *micro) {
+  int64_t index = micro->batch.row_offset / net->batch;
+  bool fits = micro->batch.row_offset % net->batch == 0 && index < net->accumulation &&
+              micro->step_rows % net->batch == 0 &&
+              micro->step_rows <= net->batch * net->accumulation &&
+              micro->batch.row_offset < micro->step_rows && micro->first == (index == 0);
+  if (fits && index == (micro->first ? 0 : net->negatives.done)) return BRIM_OK;
+  return brim_fail(
+      BRIM_EINVAL,
+      "row %" PRId64 " of a step of %" PRId64
+      " rows does not begin the next micro-batch: exact accumulation takes rows in order",
+      micro->batch.row_offset, micro->step_rows);
+}
+
+// Takes one micro-batch. The last of a step computes all of them, and with `update` runs the
+// optimizer.
+static brim_status negatives_run(brim_net *net, const brim_net_micro *micro, bool update,
+                                 const brim_spans *spans) {
+  BRIM_TRY(check_order(net, micro));
+  int64_t index = micro->batch.row_offset / net->batch, count = micro->step_rows / net->batch;
+  if (update && index + 1 < count) {
+    return brim_fail(BRIM_EINVAL, "update before the last micro-batch of the step");
+  }
+  net->state[BRIM_STATE_STEP] = (double)micro->step;
+  exec_set_rows(net, net->batch, net->views, micro->batch.row_offset, micro->step_rows);
+  BRIM_TRY(embed_micro(net, &micro->batch, index, spans));
+  net->negatives.done = index + 1;
+  if (index + 1 < count) return BRIM_OK;
+  net->negatives.done = 0;
+  exec_set_rows(net, micro->step_rows, net->views, 0, micro->step_rows);
+  BRIM_TRY(brim_exec_run(net, BRIM_EXEC_LOSS, 0, spans));
+  BRIM_TRY(scatter_gradient(net, count));
+  for (int64_t k = 0; k < count; k++) {
+    exec_set_rows(net, net->batch, net->views, k * net->batch, micro->step_rows);
+    BRIM_TRY(run_again(net, k, count, update, spans));
+  }
+  return BRIM_OK;
+}
 
 //---------------------------------- steps ----------------------------------
 
-brim_status brim_net_check_micro(const brim_net *net, const brim_net_micro *micro) {
+static brim_status net_check_micro(const brim_net *net, const brim_net_micro *micro) {
   const brim_program *fed = net->negatives.on ? &net->negatives.embed : &net->train;
-  BRIM_TRY(brim_exec_check(net, fed, &micro->batch));
+  BRIM_TRY(exec_check(net, fed, &micro->batch));
   if (micro->step < 1 || micro->step_rows < micro->batch.rows) {
     return brim_fail(BRIM_EINVAL, "invalid step %" PRId64 " with %" PRId64 " rows in total",
                      micro->step, micro->step_rows);
@@ -653,8 +747,8 @@ brim_status brim_net_check_micro(const brim_net *net, const brim_net_micro *micr
 
 // Keeps on the device, without waiting, what the first micro-batch changes besides gradients. If
 // the whole step is one recorded piece, either all of it runs or nothing.
-brim_status brim_net_begin_step(brim_net *net, brim_exec_kind kind, int slot,
-                                const brim_spans *spans) {
+static brim_status net_begin_step(brim_net *net, brim_exec_kind kind, int slot,
+                                  const brim_spans *spans) {
   net->exec.begun = false;
   bool pieces = net->accumulation > 1 || net->external_loss || net->peer || (spans && spans->exact);
   if (!pieces && net->exec.capture.on && net->exec.pieces[kind][slot].graph) return BRIM_OK;
@@ -682,14 +776,14 @@ brim_status brim_net_undo(brim_net *net) {
     BRIM_TRY(brim_device_copy(net->device, net->blocks[BRIM_BLOCK_BUFFERS].data,
                               brim_net_buffers_before_ptr(net), bytes, BRIM_COPY_D2D));
   }
-  BRIM_TRY(brim_exec_drop_forward(net));
+  BRIM_TRY(exec_drop_forward(net));
   net->batches = net->exec.begun_batches;
   net->negatives.done = 0;
   return brim_device_sync(net->device);
 }
 
 static brim_status check_own_loss(const brim_net *net, const brim_net_micro *micro) {
-  BRIM_TRY(brim_net_check_micro(net, micro));
+  BRIM_TRY(net_check_micro(net, micro));
   if (!net->external_loss) return BRIM_OK;
   return brim_fail(BRIM_ESTATE, "the network has no loss of its own: run forward, then backward");
 }
@@ -701,15 +795,15 @@ static brim_status run_micro(brim_net *net, const brim_net_micro *micro, brim_ex
   net->outputs_valid = false;
   net->knn.filled = 0;
   if (net->negatives.on) {
-    if (micro->first) BRIM_TRY(brim_net_begin_step(net, kind, slot, spans));
-    return brim_negatives_run(net, micro, update, spans);
+    if (micro->first) BRIM_TRY(net_begin_step(net, kind, slot, spans));
+    return negatives_run(net, micro, update, spans);
   }
   BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, &slot));
-  brim_status begun = micro->first ? brim_net_begin_step(net, kind, slot, spans) : BRIM_OK;
-  if (begun) return brim_exec_give_slot_back(net, slot, begun);
+  brim_status begun = micro->first ? net_begin_step(net, kind, slot, spans) : BRIM_OK;
+  if (begun) return exec_give_slot_back(net, slot, begun);
   net->state[BRIM_STATE_STEP] = (double)micro->step;
-  brim_exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);
-  BRIM_TRY(brim_exec_give_slot_back(net, slot, brim_exec_run(net, kind, slot, spans)));
+  exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);
+  BRIM_TRY(exec_give_slot_back(net, slot, brim_exec_run(net, kind, slot, spans)));
   net->batches++;
   return BRIM_OK;
 }
@@ -720,7 +814,7 @@ brim_status brim_net_train(brim_net *net, const brim_net_micro *micro, const bri
 }
 
 brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_spans *spans) {
-  BRIM_TRY(brim_net_reserve_norm(net, step));
+  BRIM_TRY(reserve_norms(net, step, 1));
   net->state[BRIM_STATE_STEP] = (double)step;
   net->state[BRIM_STATE_LR] = lr;
   BRIM_TRY(brim_exec_run(net, BRIM_EXEC_UPDATE, 0, spans));
@@ -732,7 +826,7 @@ brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_s
 brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
                           const brim_spans *spans) {
   BRIM_TRY(check_own_loss(net, micro));
-  BRIM_TRY(brim_net_reserve_norm(net, micro->step));
+  BRIM_TRY(reserve_norms(net, micro->step, 1));
   net->state[BRIM_STATE_LR] = lr;
   BRIM_TRY(
       run_micro(net, micro, micro->first ? BRIM_EXEC_STEP_ONLY : BRIM_EXEC_STEP_ADD_LAST, spans));
@@ -745,12 +839,12 @@ brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
 
 brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim_spans *spans) {
   brim_program *p = &net->eval;
-  BRIM_TRY(brim_exec_check(net, p, batch));
+  BRIM_TRY(exec_check(net, p, batch));
   int slot = 0;
   net->outputs_valid = false;
   BRIM_TRY(brim_exec_feed(net, p, batch, spans, &slot));
-  brim_exec_set_rows(net, batch->rows, p->views, batch->row_offset, 0);
-  BRIM_TRY(brim_exec_give_slot_back(net, slot, brim_exec_run(net, BRIM_EXEC_EVAL, slot, spans)));
+  exec_set_rows(net, batch->rows, p->views, batch->row_offset, 0);
+  BRIM_TRY(exec_give_slot_back(net, slot, brim_exec_run(net, BRIM_EXEC_EVAL, slot, spans)));
   net->outputs_valid = true;
   net->output_rows = batch->rows;
   return BRIM_OK;
@@ -816,13 +910,13 @@ brim_status brim_net_output_tensor(brim_net *net, brim_tensor *out) {
 
 //---------------------------------- a loss outside the engine ----------------------------------
 
-static brim_status check(const brim_net *net) {
+static brim_status check_external(const brim_net *net) {
   if (net->external_loss) return BRIM_OK;
   return brim_fail(BRIM_ESTATE, "the network was built with a loss of its own");
 }
 
 brim_status brim_net_external_loss(const brim_net *net, brim_net_external *out) {
-  BRIM_TRY(check(net));
+  BRIM_TRY(check_external(net));
   const int64_t states = BRIM_STATE_COUNT, metrics = BRIM_METRIC_COUNT;
   // the last node of the forward pass represents the caller's work
   const brim_op_call *work = &net->train.calls[net->train.forward_count - 1];
@@ -836,7 +930,7 @@ brim_status brim_net_external_loss(const brim_net *net, brim_net_external *out) 
 
 brim_status brim_net_weights(const brim_net *net, brim_net_weight *out, size_t most,
                              size_t *count) {
-  BRIM_TRY(check(net));
+  BRIM_TRY(check_external(net));
   const bool copied = net->blocks[BRIM_BLOCK_COPY].data != NULL;
   const brim_block *values = &net->blocks[copied ? BRIM_BLOCK_COPY : BRIM_BLOCK_PARAMS];
   const brim_dtype dtype = copied ? net->compute : net->master;
@@ -860,17 +954,16 @@ brim_status brim_net_weights(const brim_net *net, brim_net_weight *out, size_t m
 
 brim_status brim_net_forward(brim_net *net, const brim_net_micro *micro, const brim_spans *spans) {
   int slot = 0;
-  BRIM_TRY(check(net));
-  BRIM_TRY(brim_net_check_micro(net, micro));
+  BRIM_TRY(check_external(net));
+  BRIM_TRY(net_check_micro(net, micro));
   net->outputs_valid = false;
   net->knn.filled = 0;
   BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, &slot));
-  brim_status status =
-      micro->first ? brim_net_begin_step(net, BRIM_EXEC_FORWARD, slot, spans) : BRIM_OK;
+  brim_status status = micro->first ? net_begin_step(net, BRIM_EXEC_FORWARD, slot, spans) : BRIM_OK;
   net->state[BRIM_STATE_STEP] = (double)micro->step;
-  brim_exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);
+  exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);
   if (!status) status = brim_exec_run(net, BRIM_EXEC_FORWARD, slot, spans);
-  if (status) return brim_exec_give_slot_back(net, slot, status);
+  if (status) return exec_give_slot_back(net, slot, status);
   net->exec.forward.open = true;
   net->exec.forward.first = micro->first;
   net->exec.forward.step = micro->step;
@@ -883,13 +976,13 @@ static brim_status backward(brim_net *net, brim_exec_kind first, brim_exec_kind 
   int slot = net->exec.forward.slot;
   brim_status status = brim_exec_run(net, net->exec.forward.first ? first : adding, slot, spans);
   net->exec.forward.open = false;
-  BRIM_TRY(brim_exec_give_slot_back(net, slot, status));
+  BRIM_TRY(exec_give_slot_back(net, slot, status));
   net->batches++;
   return BRIM_OK;
 }
 
 static brim_status check_open(const brim_net *net) {
-  BRIM_TRY(check(net));
+  BRIM_TRY(check_external(net));
   if (net->exec.forward.open) return BRIM_OK;
   return brim_fail(BRIM_ESTATE, "no forward pass is waiting for a gradient");
 }
@@ -901,7 +994,7 @@ brim_status brim_net_backward(brim_net *net, const brim_spans *spans) {
 
 brim_status brim_net_backward_step(brim_net *net, double lr, const brim_spans *spans) {
   BRIM_TRY(check_open(net));
-  BRIM_TRY(brim_net_reserve_norm(net, net->exec.forward.step));
+  BRIM_TRY(reserve_norms(net, net->exec.forward.step, 1));
   net->state[BRIM_STATE_LR] = lr;
   BRIM_TRY(backward(net, BRIM_EXEC_BACKWARD_STEP, BRIM_EXEC_BACKWARD_ADD_STEP, spans));
   net->ring_count++;
@@ -927,23 +1020,23 @@ static void turn_forward(brim_net *net, int64_t index) {
 
 // Copies the batch to where training's forward pass reads it. With full_batch_negatives that pass
 // ends before the loss and reads the input alone; its target is a gradient, which is not uploaded.
-static brim_status feed(brim_net *net, const brim_batch *b, int *slot) {
+static brim_status feed_forward(brim_net *net, const brim_batch *b, int *slot) {
   brim_program *checked = net->negatives.on ? &net->negatives.embed : &net->train;
   bool host = net->device->info.host_memory;
-  BRIM_TRY(brim_exec_check(net, checked, b));
+  BRIM_TRY(exec_check(net, checked, b));
   return brim_exec_feed(net, host ? &net->train : checked, b, NULL, slot);
 }
 
-static brim_status forward(brim_net *net, const brim_batch *b, int64_t step, int64_t index) {
+static brim_status run_forward(brim_net *net, const brim_batch *b, int64_t step, int64_t index) {
   int slot = 0;
-  BRIM_TRY(feed(net, b, &slot));
-  brim_exec_point(net, BRIM_EXEC_FORWARD, slot);
+  BRIM_TRY(feed_forward(net, b, &slot));
+  exec_point(net, BRIM_EXEC_FORWARD, slot);
   net->state[BRIM_STATE_STEP] = (double)step;
-  brim_exec_set_rows(net, b->rows, net->views, index * net->batch, 0);
-  brim_status status = brim_exec_put_state(net);
+  exec_set_rows(net, b->rows, net->views, index * net->batch, 0);
+  brim_status status = exec_put_state(net);
   if (!status) status = brim_net_refresh_average(net);
-  if (!status) status = brim_exec_enqueue(net, BRIM_EXEC_FORWARD);
-  return brim_exec_give_slot_back(net, slot, status);
+  if (!status) status = exec_enqueue(net, BRIM_EXEC_FORWARD);
+  return exec_give_slot_back(net, slot, status);
 }
 
 static brim_status copy_statistics(brim_net *net, void *to, const void *from) {
@@ -964,7 +1057,7 @@ brim_status brim_net_recalibrate(brim_net *net, const brim_batch *batch, int64_t
   BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),
                             brim_net_metrics_ptr(net), bytes, BRIM_COPY_D2D));
   turn_forward(net, index);
-  brim_status status = forward(net, batch, step, index);
+  brim_status status = run_forward(net, batch, step, index);
   turn_forward(net, -1);
   brim_status back = brim_device_copy(net->device, brim_net_metrics_ptr(net),
                                       brim_net_metrics_before_ptr(net), bytes, BRIM_COPY_D2D);
@@ -975,4 +1068,532 @@ brim_status brim_net_undo_recalibration(brim_net *net) {
   if (!net->statistics_prepared) return BRIM_OK;
   return copy_statistics(net, net->blocks[BRIM_BLOCK_AVERAGE_BUFFERS].data,
                          brim_net_buffers_before_ptr(net));
+}
+
+//---------------------------------- kNN evaluation ----------------------------------
+
+// kNN evaluation of features: rows of length 1, their similarities with a bank of labelled rows,
+// and the vote of the nearest, all on the device. Training overwrites the bank; its features would
+// be those of the old weights anyway.
+
+static unsigned char *arena_at(const brim_net *net, size_t offset) {
+  return net->blocks[BRIM_BLOCK_ARENA].data + offset;
+}
+
+// Computes the batch's features as rows of length 1 into `to`; `labels` returns their place on the
+// device.
+static brim_status compute_features(brim_net *net, const brim_batch *b, unsigned char *to,
+                                    int *slot, const unsigned char **labels) {
+  brim_program *p = &net->eval;
+  brim_knn *j = &net->knn;
+  if (!j->on) return brim_fail(BRIM_ESTATE, "the network was built without a kNN evaluation");
+  BRIM_TRY(exec_check(net, p, b));
+  net->outputs_valid = false;
+  BRIM_TRY(brim_exec_feed(net, p, b, NULL, slot));
+  net->state[BRIM_STATE_ROWS] = net->state[BRIM_STATE_SAMPLES] = (double)b->rows;
+  net->state[BRIM_STATE_GRAD_SCALE] = net->state[BRIM_STATE_ROW_OFFSET] = 0;
+  *labels = b->target;
+  if (!net->device->info.host_memory) {
+    unsigned char *input, *target;
+    brim_exec_slot(net, *slot, &input, &target);
+    *labels = target;
+  }
+  BRIM_TRY(brim_exec_run(net, BRIM_EXEC_EVAL, *slot, NULL));
+  j->unit.in[0].data = arena_at(net, p->places.offset[p->output]);
+  j->unit.out[0].data = to;
+  j->unit.workspace = arena_at(net, j->workspace);
+  return brim_op_run(net->device, &j->unit);
+}
+
+static brim_status keep_features(brim_net *net, const brim_batch *b, int64_t row, int *slot) {
+  brim_knn *j = &net->knn;
+  const unsigned char *labels = NULL;
+  size_t bytes = (size_t)row * (size_t)j->width * brim_dtype_size(net->master);
+  BRIM_TRY(compute_features(net, b, arena_at(net, j->bank) + bytes, slot, &labels));
+  return brim_device_copy(net->device, arena_at(net, j->labels) + (size_t)row * sizeof(int32_t),
+                          labels, (size_t)b->rows * sizeof(int32_t), BRIM_COPY_D2D);
+}
+
+brim_status brim_net_bank(brim_net *net, const brim_batch *batch, int64_t row) {
+  brim_knn *j = &net->knn;
+  int slot = 0;
+  if (row == 0) j->filled = 0;
+  if (row != j->filled || batch->rows > j->how.bank - row) {
+    return brim_fail(BRIM_EINVAL,
+                     "rows %" PRId64 " to %" PRId64 " do not continue the bank, which has %" PRId64
+                     " of %" PRId64 " rows",
+                     row, row + batch->rows, j->filled, j->how.bank);
+  }
+  brim_status status = keep_features(net, batch, row, &slot);
+  BRIM_TRY(exec_give_slot_back(net, slot, status));
+  j->filled += batch->rows;
+  return BRIM_OK;
+}
+
+// Votes for a chunk of the queries at a time.
+static brim_status vote(brim_net *net, int64_t rows, const unsigned char *labels) {
+  brim_knn *j = &net->knn;
+  size_t row_bytes = (size_t)j->width * brim_dtype_size(net->master);
+  j->similar.in[1].data = arena_at(net, j->bank);
+  j->similar.out[0].data = j->vote.in[0].data = arena_at(net, j->similarities);
+  j->vote.in[1].data = arena_at(net, j->labels);
+  j->vote.in[3].data = brim_net_state_ptr(net);
+  j->vote.out[0].data = brim_net_metrics_ptr(net);
+  j->similar.workspace = j->vote.workspace = arena_at(net, j->workspace);
+  for (int64_t row = 0; row < rows; row += j->chunk) {
+    net->state[BRIM_STATE_ROWS] = (double)(rows - row);
+    BRIM_TRY(exec_put_state(net));
+    j->similar.in[0].data = arena_at(net, j->query) + (size_t)row * row_bytes;
+    // calls only read their inputs; the tensor type has no const form
+    j->vote.in[2].data = (void *)(uintptr_t)(labels + (size_t)row * sizeof(int32_t));
+    BRIM_TRY(brim_op_run(net->device, &j->similar));
+    BRIM_TRY(brim_op_run(net->device, &j->vote));
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_net_evaluate_features(brim_net *net, const brim_batch *batch) {
+  brim_knn *j = &net->knn;
+  int slot = 0;
+  const unsigned char *labels = NULL;
+  if (j->on && j->filled != j->how.bank) {
+    return brim_fail(BRIM_ESTATE, "the bank has %" PRId64 " of %" PRId64 " rows", j->filled,
+                     j->how.bank);
+  }
+  brim_status status = compute_features(net, batch, arena_at(net, j->query), &slot, &labels);
+  if (!status) status = vote(net, batch->rows, labels);
+  return exec_give_slot_back(net, slot, status);
+}
+
+//---------------------------------- steps of a group ----------------------------------
+
+typedef struct work {
+  brim_group *group;
+  brim_group_losses losses;
+  brim_group_losses gradients;  // instead of both passes; call NULL = none
+  brim_exec_kind backward;
+  bool updates;
+  int slot;  // for networks that have two
+} work;
+
+static brim_status update_all(const work *w) {
+  for (int32_t i = 0; i < w->group->count; i++) {
+    brim_net *net = w->group->nets[i];
+    brim_status status = exec_enqueue(net, BRIM_EXEC_UPDATE);
+    bool moved = i > 0 && !net->device->recording;
+    if (status) return moved ? exec_fail_moved(status) : status;
+  }
+  return BRIM_OK;
+}
+
+static int slot_of(const work *w, const brim_net *net) { return w->slot % brim_exec_slots(net); }
+
+static brim_status both_ways(const work *w) {
+  brim_group *group = w->group;
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    exec_point(net, BRIM_EXEC_FORWARD, slot_of(w, net));
+    BRIM_TRY(exec_enqueue(net, BRIM_EXEC_FORWARD));
+  }
+  if (w->losses.call) BRIM_TRY(w->losses.call(w->losses.ctx));
+  for (int32_t i = 0; i < group->count; i++) {
+    BRIM_TRY(exec_enqueue(group->nets[i], w->backward));
+  }
+  return BRIM_OK;
+}
+
+// Enqueues all of a step, op by op; ctx is a work.
+static brim_status enqueue_work(void *ctx) {
+  const work *w = ctx;
+  BRIM_TRY(w->gradients.call ? w->gradients.call(w->gradients.ctx) : both_ways(w));
+  return w->updates ? update_all(w) : BRIM_OK;
+}
+
+// The recording of such steps. A recording with other losses is dropped, since it would call those.
+static brim_status piece_of(const work *w, brim_capture_piece **out) {
+  brim_group *group = w->group;
+  bool adding = w->backward == BRIM_EXEC_BACKWARD_ADD;
+  int kind = (adding ? BRIM_GROUP_ADDING : 0) | (w->updates ? BRIM_GROUP_UPDATING : 0);
+  brim_capture_piece *piece = &group->pieces[kind][w->slot];
+  brim_group_losses *recorded = &group->recorded[kind][w->slot];
+  if (piece->graph && (recorded->call != w->losses.call || recorded->ctx != w->losses.ctx)) {
+    BRIM_TRY(brim_device_sync(group->device));  // it may still be at work
+    brim_capture_drop(group->device, piece);
+  }
+  *recorded = w->losses;
+  *out = piece;
+  return BRIM_OK;
+}
+
+static brim_status run_whole(work *w, const brim_spans *spans) {
+  brim_group *group = w->group;
+  brim_capture_piece *piece = NULL;
+  BRIM_TRY(piece_of(w, &piece));
+  for (int32_t i = 0; i < group->count; i++) BRIM_TRY(exec_put_state(group->nets[i]));
+  brim_span_begin(spans, BRIM_PHASE_COMPUTE, brim_phase_key(BRIM_PHASE_COMPUTE));
+  brim_status status = capture_run(group->device, &group->capture, piece, enqueue_work, w);
+  brim_span_end(spans, BRIM_PHASE_COMPUTE, brim_phase_key(BRIM_PHASE_COMPUTE));
+  return status;
+}
+
+static brim_status run_losses(const work *w, const brim_spans *spans) {
+  if (!w->losses.call) return BRIM_OK;
+  brim_span_begin(spans, BRIM_PHASE_FORWARD, "losses");
+  brim_status status = w->losses.call(w->losses.ctx);
+  if (!status && spans && spans->exact) status = brim_device_sync(w->group->device);
+  brim_span_end(spans, BRIM_PHASE_FORWARD, "losses");
+  return status;
+}
+
+// Measured steps, and devices without graphs, have the phases one by one.
+static brim_status run_apart(const work *w, const brim_spans *spans) {
+  brim_group *group = w->group;
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    BRIM_TRY(brim_exec_run(net, BRIM_EXEC_FORWARD, slot_of(w, net), spans));
+  }
+  BRIM_TRY(run_losses(w, spans));
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    BRIM_TRY(brim_exec_run(net, w->backward, slot_of(w, net), spans));
+  }
+  for (int32_t i = 0; w->updates && i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    brim_status status = brim_exec_run(net, BRIM_EXEC_UPDATE, slot_of(w, net), spans);
+    if (status) return i > 0 ? exec_fail_moved(status) : status;
+  }
+  return BRIM_OK;
+}
+
+// A recorded step reads the same slot of every network that has two: a network that was fed on its
+// own skips a slot.
+static void line_up_slots(brim_group *group) {
+  int32_t lead = 0;
+  while (lead + 1 < group->count && group->nets[lead]->in_place) lead++;
+  uint64_t next = group->nets[lead]->exec.next;
+  for (int32_t i = lead + 1; i < group->count; i++) {
+    brim_exec *x = &group->nets[i]->exec;
+    if ((x->next ^ next) % BRIM_EXEC_SLOTS != 0) x->next++;
+  }
+}
+
+static brim_status check_step(const brim_group *group, const brim_group_step *step) {
+  for (int32_t i = 0; i < group->count; i++) {
+    BRIM_TRY(net_check_micro(group->nets[i], &step->micro[i]));
+    if (step->micro[i].first != step->micro[0].first) {
+      return brim_fail(BRIM_EINVAL,
+                       "a micro-batch is the first of its step for some networks of a group only");
+    }
+    if (group->nets[i]->external_loss && !step->losses) {
+      return brim_fail(BRIM_EINVAL, "network %d of the group has no loss", (int)i);
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status feed_group(work *w, int32_t index, const brim_net_micro *micro,
+                              const brim_spans *spans) {
+  brim_net *net = w->group->nets[index];
+  int slot = 0;
+  net->outputs_valid = false;
+  net->knn.filled = 0;
+  BRIM_TRY(brim_exec_feed(net, &net->train, &micro->batch, spans, &slot));
+  w->slot |= slot;
+  net->state[BRIM_STATE_STEP] = (double)micro->step;
+  exec_set_rows(net, micro->batch.rows, net->views, micro->batch.row_offset, micro->step_rows);
+  return micro->first ? net_begin_step(net, BRIM_EXEC_FORWARD, slot, spans) : BRIM_OK;
+}
+
+static void count_step(brim_group *group, const brim_group_step *step) {
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    net->batches++;
+    if (!step->lr) continue;
+    net->average_stale = net->averages;
+    net->ring_count++;
+    net->exec.begun = false;
+  }
+}
+
+brim_status brim_group_run(brim_group *group, const brim_group_step *step,
+                           const brim_spans *spans) {
+  bool first = step->micro[0].first;
+  work w = {.group = group,
+            .losses = {step->losses, step->ctx},
+            .backward = first ? BRIM_EXEC_BACKWARD_FIRST : BRIM_EXEC_BACKWARD_ADD,
+            .updates = step->lr != NULL};
+  line_up_slots(group);
+  BRIM_TRY(check_step(group, step));
+  for (int32_t i = 0; step->lr && i < group->count; i++) {
+    BRIM_TRY(reserve_norms(group->nets[i], step->micro[i].step, 1));
+    group->nets[i]->state[BRIM_STATE_LR] = step->lr[i];
+  }
+  brim_status status = BRIM_OK;
+  int32_t fed = 0;
+  while (!status && fed < group->count) {
+    status = feed_group(&w, fed, &step->micro[fed], spans);
+    fed++;
+  }
+  bool apart = spans && (spans->exact || !group->capture.on);
+  if (!status) status = apart ? run_apart(&w, spans) : run_whole(&w, spans);
+  for (int32_t i = 0; i < fed; i++) {
+    brim_net *net = group->nets[i];
+    status = exec_give_slot_back(net, slot_of(&w, net), status);
+  }
+  if (!status) count_step(group, step);
+  return status;
+}
+
+brim_status brim_group_undo(brim_group *group) {
+  for (int32_t i = 0; i < group->count; i++) BRIM_TRY(brim_net_undo(group->nets[i]));
+  return BRIM_OK;
+}
+
+//---------------------------------- the states of recorded steps ----------------------------------
+
+enum { ROW = BRIM_STATE_HOST };  // doubles
+
+static brim_status check_state(const brim_net *net, const brim_group_state *s) {
+  // step_rows - rows: a sum could overflow
+  if (s->step < 1 || s->rows < 1 || s->rows > net->batch || s->row_offset < 0 ||
+      s->step_rows < s->rows || s->row_offset > s->step_rows - s->rows) {
+    return brim_fail(BRIM_EINVAL,
+                     "invalid step %" PRId64 ": %" PRId64 " of %" PRId64 " rows from row %" PRId64
+                     ", batch size %" PRId64,
+                     s->step, s->rows, s->step_rows, s->row_offset, net->batch);
+  }
+  return BRIM_OK;
+}
+
+// The rows of one step must follow one another: two batches at the same rows would draw the same
+// dropout.
+static brim_status check_same_step(const brim_group_state *before, const brim_group_state *s) {
+  if (s->step_rows == before->step_rows && s->row_offset >= before->row_offset + before->rows) {
+    return BRIM_OK;
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "rows %" PRId64 " to %" PRId64 " of %" PRId64 " cannot follow rows %" PRId64
+                   " to %" PRId64 " of %" PRId64 " in step %" PRId64,
+                   s->row_offset, s->row_offset + s->rows, s->step_rows, before->row_offset,
+                   before->row_offset + before->rows, before->step_rows, s->step);
+}
+
+static brim_status check_states(const brim_group *group, const brim_group_state *states,
+                                int64_t count) {
+  if (count < 1 || count > group->table.capacity) {
+    return brim_fail(BRIM_EINVAL, "a group was given %" PRId64 " states, expected 1 to %" PRId64,
+                     count, group->table.capacity);
+  }
+  const brim_group_state *before = NULL;
+  for (int64_t k = 0; k < count; k++, before = states, states += group->count) {
+    for (int32_t i = 0; i < group->count; i++) {
+      BRIM_TRY(check_state(group->nets[i], &states[i]));
+      if (!before) continue;
+      int64_t ahead = states[i].step - before[i].step;
+      bool same = ahead == states[0].step - before[0].step;
+      if (!same || ahead < 0 || ahead > 1 || (ahead == 0 && group->nets[i]->accumulation < 2)) {
+        return brim_fail(BRIM_EINVAL, "step %" PRId64 " of network %d cannot follow step %" PRId64,
+                         states[i].step, (int)i, before[i].step);
+      }
+      if (ahead == 0) BRIM_TRY(check_same_step(&before[i], &states[i]));
+    }
+  }
+  return BRIM_OK;
+}
+
+static brim_status put_net(brim_group *group, int32_t index, const brim_group_state *states,
+                           int64_t count) {
+  brim_net *net = group->nets[index];
+  for (int64_t k = 0; k < count; k++) {
+    const brim_group_state *s = &states[k * group->count + index];
+    double *row = group->table.rows + k * ROW;
+    exec_set_rows(net, s->rows, net->views, s->row_offset, s->step_rows);
+    net->state[BRIM_STATE_STEP] = (double)s->step;
+    net->state[BRIM_STATE_LR] = s->lr;
+    net->state[BRIM_STATE_CLIP] = net->clip_norm;
+    net->state[BRIM_STATE_SEED] = (double)net->seed;
+    memcpy(row, net->state, ROW * sizeof *row);
+  }
+  group->table.first[index] = states[index].step;
+  group->table.updates[index] =
+      states[(count - 1) * group->count + index].step - states[index].step + 1;
+  // pageable memory: its bytes are taken before the call returns
+  return brim_device_copy(net->device, brim_net_table_ptr(net), group->table.rows,
+                          (size_t)count * ROW * sizeof(double), BRIM_COPY_H2D);
+}
+
+brim_status brim_group_put_states(brim_group *group, const brim_group_state *states,
+                                  int64_t count) {
+  group->table.count = 0;
+  BRIM_TRY(check_states(group, states, count));
+  for (int32_t i = 0; i < group->count; i++) BRIM_TRY(put_net(group, i, states, count));
+  group->table.count = count;
+  return BRIM_OK;
+}
+
+// Before recorded work runs: outputs, features and forward passes of the networks become invalid, and
+// room is reserved for the steps that were put.
+static brim_status begin_record(brim_group *group) {
+  group->table.moved = false;
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    net->outputs_valid = false;
+    net->knn.filled = 0;
+    BRIM_TRY(exec_drop_forward(net));
+    if (group->table.count == 0) continue;
+    BRIM_TRY(reserve_norms(net, group->table.first[i], group->table.updates[i]));
+    BRIM_TRY(net_begin_step(net, BRIM_EXEC_FORWARD, 0, NULL));
+  }
+  return BRIM_OK;
+}
+
+// After recorded work has run: counts the steps that were put as made.
+static void end_record(brim_group *group) {
+  for (int32_t i = 0; group->table.count > 0 && i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    net->batches += group->table.count;
+    net->ring_count += group->table.updates[i];
+    net->average_stale = net->averages;
+    net->exec.begun = false;
+  }
+  group->table.count = 0;
+}
+
+// Recorded work must make exactly the steps that were put.
+static brim_status check_steps(const brim_group *group, int64_t made) {
+  if (made == group->table.count) return BRIM_OK;
+  return brim_fail(BRIM_EINVAL,
+                   "the recorded work makes %" PRId64 " steps, but states of %" PRId64 " were put",
+                   made, group->table.count);
+}
+
+static brim_status check_part(const brim_group *group, const brim_group_part *part, int64_t index) {
+  if (index != group->table.enqueued || index >= group->table.count) {
+    return brim_fail(BRIM_EINVAL,
+                     "step %" PRId64 " of the recorded work is enqueued as number %" PRId64
+                     " of %" PRId64,
+                     index, group->table.enqueued, group->table.count);
+  }
+  if (part->adding && part->gradients) {
+    return brim_fail(BRIM_EINVAL,
+                     "gradients that the caller computes cannot be added to earlier ones");
+  }
+  for (int32_t i = 0; i < group->count; i++) {
+    const brim_net *net = group->nets[i];
+    if (!net->in_place) {
+      return brim_fail(BRIM_ESTATE, "network %d of the group was built without inputs in place",
+                       (int)i);
+    }
+    if (part->adding && net->accumulation < 2) {
+      return brim_fail(BRIM_ESTATE, "the network was built without accumulation");
+    }
+    if (net->external_loss && !part->losses && !part->gradients) {
+      return brim_fail(BRIM_EINVAL, "network %d of the group has no loss", (int)i);
+    }
+  }
+  return BRIM_OK;
+}
+
+brim_status brim_group_enqueue(brim_group *group, const brim_group_part *part, int64_t index) {
+  BRIM_TRY(check_part(group, part, index));
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    const size_t bytes = ROW * sizeof(double);
+    BRIM_TRY(brim_device_copy(net->device, brim_net_state_ptr(net),
+                              brim_net_table_ptr(net) + (size_t)index * bytes, bytes,
+                              BRIM_COPY_D2D));
+  }
+  work w = {.group = group,
+            .losses = {part->losses, part->ctx},
+            .gradients = {part->gradients, part->ctx},
+            .backward = part->adding ? BRIM_EXEC_BACKWARD_ADD : BRIM_EXEC_BACKWARD_FIRST,
+            .updates = !part->gradients_only};
+  BRIM_TRY(enqueue_work(&w));
+  group->table.enqueued++;
+  if (w.updates && !group->device->recording) group->table.moved = true;
+  return BRIM_OK;
+}
+
+//---------------------------------- recorded work ----------------------------------
+
+struct brim_record {
+  brim_device *device;
+  brim_group *group;
+  brim_capture capture;
+  brim_capture_piece piece;
+  bool known;     // the work has run ...
+  int64_t steps;  // ... and makes so many
+};
+
+brim_status brim_record_create(brim_device *device, brim_group *group, brim_record **out) {
+  brim_record *record = brim_calloc(1, sizeof *record);
+  *out = record;
+  if (!record) return brim_fail(BRIM_ENOMEM, "out of memory for recorded work");
+  record->device = device;
+  record->group = group;
+  record->capture.on = brim_device_has_graphs(device) && !(group && group->eager);
+  return BRIM_OK;
+}
+
+void brim_record_destroy(brim_record *record) {
+  if (!record) return;
+  (void)brim_device_sync(record->device);  // the last launch may still use it
+  brim_capture_drop(record->device, &record->piece);
+  brim_free(record);
+}
+
+typedef struct record_work {
+  brim_group *group;
+  brim_status (*enqueue)(void *ctx);
+  void *ctx;
+} record_work;
+
+static brim_status enqueue_record(void *ctx) {
+  const record_work *w = ctx;
+  if (w->group) w->group->table.enqueued = 0;
+  BRIM_TRY(w->enqueue(w->ctx));
+  return w->group ? check_steps(w->group, w->group->table.enqueued) : BRIM_OK;
+}
+
+brim_status brim_record_run(brim_record *record, brim_status (*enqueue_all)(void *ctx), void *ctx,
+                            bool op_by_op) {
+  record_work w = {.group = record->group, .enqueue = enqueue_all, .ctx = ctx};
+  if (record->group && record->known) {
+    BRIM_TRY(check_steps(record->group, record->steps));
+  }
+  if (record->group) BRIM_TRY(begin_record(record->group));
+  brim_status status =
+      op_by_op ? enqueue_record(&w)
+               : capture_run(record->device, &record->capture, &record->piece, enqueue_record, &w);
+  if (!record->group) return status;
+  if (status) return record->group->table.moved ? exec_fail_moved(status) : status;
+  if (!record->known) record->steps = record->group->table.enqueued;
+  record->known = true;
+  end_record(record->group);
+  return BRIM_OK;
+}
+
+//---------------------------------- recorded work of one network ----------------------------------
+
+static brim_status check_in_place(const brim_net *net) {
+  if (net->in_place) return BRIM_OK;
+  return brim_fail(BRIM_ESTATE, "the network was built without inputs in place");
+}
+
+brim_status brim_net_input(brim_net *net, bool evaluation, brim_tensor *out) {
+  BRIM_TRY(check_in_place(net));
+  const brim_program *p = evaluation ? &net->eval : &net->train;
+  unsigned char *input, *target;
+  brim_exec_slot(net, 0, &input, &target);
+  *out = p->graph.tensors[p->graph.input].desc;
+  out->data = input;
+  return BRIM_OK;
+}
+
+brim_status brim_net_enqueue_outputs(brim_net *net) {
+  BRIM_TRY(check_in_place(net));
+  net->average_stale = net->averages;  // a launch does not know whether weights have moved
+  BRIM_TRY(brim_net_refresh_average(net));
+  exec_point(net, BRIM_EXEC_EVAL, 0);
+  return exec_enqueue(net, BRIM_EXEC_EVAL);
 }

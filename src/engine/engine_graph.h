@@ -65,8 +65,6 @@ typedef struct brim_params {
 
 brim_status brim_params_init(brim_params *params, brim_dtype master, brim_dtype compute);
 void brim_params_deinit(brim_params *params);
-// Values of the largest parameter as it lies in memory; at least 1.
-int64_t brim_params_largest(const brim_params *params);
 // One parameter's values between the two layouts; f32. `inside` holds count values, `outside`
 // outside_count.
 void brim_param_import(const brim_param *p, const float *outside, float *inside);
@@ -176,7 +174,6 @@ void brim_graph_node(brim_graph *g, brim_op op, const brim_op_attr *attr, const 
                      int in_count, const int32_t *out, int out_count);
 // A node as a call without addresses.
 void brim_graph_call(const brim_graph *g, const brim_gnode *node, brim_op_call *call);
-void brim_graph_fail(brim_graph *g, brim_status status);  // keeps the first
 
 // Layers. The last dimension of x is its width; names are those of the PyTorch module ("layers.0").
 //
@@ -185,35 +182,12 @@ void brim_graph_fail(brim_graph *g, brim_status status);  // keeps the first
 int32_t brim_graph_input(brim_graph *g, const brim_tensor *raw, const brim_op_attr *attr, int rank,
                          const int64_t *dim);
 int32_t brim_graph_linear(brim_graph *g, int32_t x, int64_t outputs, bool bias, const char *name);
-// A linear layer with orthogonal weights times `gain` and biases of 0.
-int32_t brim_graph_linear_orthogonal(brim_graph *g, int32_t x, int64_t outputs, double gain,
-                                     const char *name);
 int32_t brim_graph_act(brim_graph *g, int32_t x, brim_act act);
 int32_t brim_graph_layernorm(brim_graph *g, int32_t x, float eps, const char *name);
 int32_t brim_graph_dropout(brim_graph *g, int32_t x, float p);  // x itself when not training
 int32_t brim_graph_add(brim_graph *g, int32_t a, int32_t b);
-// Convnets; x is (N,H,W,C).
-typedef struct brim_conv_spec {
-  int64_t inputs;  // channels that count; those of x past them are padding
-  int64_t outputs;
-  int32_t kernel, stride, pad;
-} brim_conv_spec;
-int32_t brim_graph_conv(brim_graph *g, int32_t x, const brim_conv_spec *spec, const char *name);
-// gamma: the initial weight. x may be (N,C) too.
-int32_t brim_graph_batchnorm(brim_graph *g, int32_t x, brim_init gamma, const char *name);
-int32_t brim_graph_maxpool(brim_graph *g, int32_t x, int32_t window, int32_t stride, int32_t pad);
-int32_t brim_graph_mean(brim_graph *g, int32_t x);  // (N,..,C) -> (N,C)
-// Transformers; x is (N,L,C).
-int32_t brim_graph_pos(brim_graph *g, int32_t x, const char *name);  // + a learnt (1,L,C)
-int32_t brim_graph_attention(brim_graph *g, int32_t qkv, int32_t heads);
-int32_t brim_graph_concat(brim_graph *g, int32_t a, int32_t b);
 
-// Layers from here to the end make one segment: with recomputation only what leaves it is kept.
-void brim_graph_segment_begin(brim_graph *g);
-void brim_graph_segment_end(brim_graph *g);
-
-// Fuse what the device can do in one call, then lower: forward nodes in order.
-brim_status brim_graph_fuse(brim_graph *g);
+// Fuses what the device can do in one call, then lowers the layers: forward nodes in order.
 brim_status brim_graph_forward(brim_graph *g);
 // The loss node, and with `training` the backward nodes. op is XENT, MSE, BCE or, without a target (-1),
 // NTXENT.

@@ -62,10 +62,6 @@ typedef struct brim_capture {
 // thrown away.
 typedef brim_status (*brim_capture_work)(void *ctx);
 
-// Runs a piece: the first time op by op, the second time while recording, then by launching the
-// record, which reads the same memory every time.
-brim_status brim_capture_run(brim_device *device, brim_capture *x, brim_capture_piece *piece,
-                             brim_capture_work enqueue, void *ctx);
 void brim_capture_drop(brim_device *device, brim_capture_piece *piece);
 
 // Slots of BRIM_BLOCK_INPUT, one in each half. A slot holds the input of the largest batch, rounded up
@@ -115,21 +111,10 @@ typedef struct brim_exec {
   int64_t begun_batches;  // net->batches before that step
 } brim_exec;
 
-// After the blocks are allocated and zeroed: creates events and sets the device's part of the state
-// (loss scale 1, or 2^16 in fp16). eager: run op by op, never record.
-brim_status brim_exec_init(brim_net *net, bool eager);
-// Fine after a failed or a missing init. The device must be idle.
-void brim_exec_deinit(brim_net *net);
-
 // The device's part of the state: state[BRIM_STATE_HOST] and on. Both wait for the device.
 #define BRIM_EXEC_KEPT (BRIM_STATE_COUNT - BRIM_STATE_HOST)
 brim_status brim_exec_get_kept(brim_net *net, double kept[BRIM_EXEC_KEPT]);
 brim_status brim_exec_set_kept(brim_net *net, const double kept[BRIM_EXEC_KEPT]);
-
-// Enqueues a piece op by op, after brim_exec_point.
-brim_status brim_exec_enqueue(brim_net *net, brim_exec_kind kind);
-// Makes the calls of the piece's program read the slot.
-void brim_exec_point(brim_net *net, brim_exec_kind kind, int slot);
 
 //---------------------------------- components ----------------------------------
 
@@ -168,10 +153,6 @@ extern const brim_model_row brim_models[];
 brim_status brim_model_build(brim_graph *g, const brim_component *model, const brim_sample *sample,
                              int64_t outputs, int32_t *out);
 brim_status brim_optimizer_attr(const brim_component *c, brim_op_attr *attr);
-int brim_optimizer_slots(const brim_op_attr *attr);  // 0: none, 1: m, 2: m and v
-// Reads a number in [0, high); fails with a message that names the argument.
-brim_status brim_engine_read_number(const brim_component *c, const char *name, double fallback,
-                                    double high, float *out);
 
 // The spec's loss, checked against its data. No row: the loss is outside the engine.
 typedef struct brim_loss {
@@ -179,9 +160,6 @@ typedef struct brim_loss {
   brim_op_attr attr;
 } brim_loss;
 brim_status brim_loss_find(const brim_net_spec *spec, brim_loss *out);
-// The tensor that the loss compares a batch's outputs with; -1 = none.
-int32_t brim_loss_target_tensor(brim_graph *g, const brim_loss_row *row, int64_t rows,
-                                int64_t width);
 
 //---------------------------------- networks ----------------------------------
 
@@ -227,7 +205,7 @@ typedef struct brim_program {
   size_t target_row_bytes;  // 0 = no target
 } brim_program;
 
-// State of full_batch_negatives (engine_negatives.c).
+// State of full_batch_negatives.
 typedef struct brim_negatives {
   bool on;
   brim_program embed;  // forward, keeping no activations
@@ -237,7 +215,7 @@ typedef struct brim_negatives {
   int64_t done;        // micro-batches of this step embedded so far
 } brim_negatives;
 
-// kNN evaluation of features (engine_knn.c). Its memory lies in the arena behind the evaluation
+// kNN evaluation of features. Its memory lies in the arena behind the evaluation
 // program's: evaluation overwrites training's activations anyway.
 typedef struct brim_knn {
   bool on;
@@ -250,7 +228,7 @@ typedef struct brim_knn {
   size_t end;
 } brim_knn;
 
-// A bucket of gradients that is exchanged at once (engine_ranks.c).
+// A bucket of gradients that is exchanged at once.
 typedef struct brim_bucket {
   int32_t after;  // the training node that writes its last value
   int64_t begin;  // elements of the flat block
@@ -314,12 +292,12 @@ struct brim_net {
   brim_knn knn;
   brim_net_ranks ranks;
   brim_op_call norm_call, optimizer_call, step_end_call, cast_call, average_cast_call;
-  int optimizer_prepared;        // of the five calls above, in order
-  bool averages;                 // ema_decay was given
-  brim_op_call statistics_call;  // updates the average of the running statistics
-  bool statistics_prepared;      // statistics_call exists and must be released
-  bool average_stale;            // the 16-bit copy is older than the average
-  int slots;
+  int optimizer_prepared;               // of the five calls above, in order
+  bool averages;                        // ema_decay was given
+  brim_op_call statistics_call;         // updates the average of the running statistics
+  bool statistics_prepared;             // statistics_call exists and must be released
+  bool average_stale;                   // the 16-bit copy is older than the average
+  int slots;                            // state of the optimizer: 0: none, 1: m, 2: m and v
   brim_block blocks[BRIM_BLOCK_COUNT];  // a block with data but no bytes is another network's
   struct brim_net *peer;                // ring of the networks that share the arena; NULL = none
   brim_exec exec;
@@ -342,8 +320,6 @@ struct brim_net {
 
 brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spec,
                                    const brim_net_hooks *hooks, brim_net **out);
-// Allocates the memory of a built network and sets first values.
-brim_status brim_net_open(brim_net *net, bool eager);
 bool brim_net_canary_intact(const brim_net *net);
 
 brim_dtype brim_precision_dtype(brim_precision precision);
@@ -352,19 +328,8 @@ brim_dtype brim_precision_dtype(brim_precision precision);
 // only sizes are needed, so no algorithm is timed.
 brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
                            const brim_net_hooks *hooks, bool planning, brim_net **out);
-void brim_net_size_blocks(brim_net *net);
-size_t brim_net_device_bytes(const brim_net *net);  // of all blocks
-// Rebuilds the training program with so many recomputed segments.
-brim_status brim_net_rebuild(brim_net *net, const brim_net_spec *spec, int32_t recompute);
 void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
-// Adds the rows to existing rows of the same name, from `first` on.
-void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan);
 
-// Places programs together that run forward one after the other and then backward in the same order.
-brim_status brim_programs_place(brim_program *const *programs, int32_t count, bool reuse);
-void brim_program_release(brim_net *net, brim_program *p);
-// Prepares a call outside the programs.
-brim_status brim_net_prepare_call(brim_net *net, brim_op_call *call);
 // Binds training's forward calls to the weights or to their average. Recorded pieces stay; point at
 // the inputs again afterwards.
 void brim_net_bind_forward(brim_net *net, bool averaged);
@@ -372,45 +337,10 @@ void brim_net_bind_forward(brim_net *net, bool averaged);
 // Bytes of a slot for inputs.
 size_t brim_net_input_bytes(const brim_net *net);
 
-// engine_negatives.c. Prepares the loss over all embeddings of a step; `embed` is already built.
-brim_status brim_negatives_prepare(brim_net *net, const brim_net_spec *spec);
-size_t brim_negatives_replay_bytes(const brim_net *net);
-size_t brim_negatives_embedding_bytes(const brim_net *net);
-void brim_negatives_bind(brim_net *net);
-void brim_negatives_release(brim_net *net);
-// Takes one micro-batch. The last of a step computes all of them, and with `update` runs the
-// optimizer.
-brim_status brim_negatives_run(brim_net *net, const brim_net_micro *micro, bool update,
-                               const brim_spans *spans);
-
-// engine_ranks.c
-brim_status brim_ranks_init(brim_net *net, const brim_net_spec *spec);
-brim_status brim_ranks_prepare(brim_net *net);  // after the training program is final
-void brim_ranks_bind(brim_net *net);
-void brim_ranks_release(brim_net *net);
-size_t brim_ranks_host_bytes(const brim_net *net);
-brim_status brim_ranks_pair_loss(brim_net *net, const brim_loss *loss, brim_program *p);
-
-// engine_knn.c
-brim_status brim_knn_prepare(brim_net *net, const brim_net_spec *spec);
-void brim_knn_release(brim_net *net);
-
-// engine_exec.c: a batch to where the program reads it, and pieces that run on it.
-brim_status brim_exec_check(const brim_net *net, const brim_program *p, const brim_batch *b);
-// Sets the batch's numbers in the state, which put_state copies to the device. step_rows 0 = no
-// gradients.
-void brim_exec_set_rows(brim_net *net, int64_t rows, int64_t views, int64_t row_offset,
-                        int64_t step_rows);
-brim_status brim_exec_put_state(brim_net *net);
-// Turns BRIM_EOOM, after which the caller would repeat the step, into another status, because weights
-// have already changed.
-brim_status brim_exec_fail_moved(brim_status status);
+// Brings a batch to where the program reads it; runs a piece on it.
 brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
                            const brim_spans *spans, int *slot);
 brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans);
-// Ends a forward pass that waits for its gradient, and gives its slot back.
-brim_status brim_exec_drop_forward(brim_net *net);
-brim_status brim_exec_give_slot_back(brim_net *net, int slot, brim_status status);
 static inline int brim_exec_slots(const brim_net *net) {
   return net->in_place ? 1 : BRIM_EXEC_SLOTS;
 }
@@ -418,42 +348,80 @@ static inline int brim_exec_slots(const brim_net *net) {
 // inputs in place.
 void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsigned char **target);
 
-// Keeps what the first micro-batch of a step changes, for brim_net_undo.
-brim_status brim_net_begin_step(brim_net *net, brim_exec_kind kind, int slot,
-                                const brim_spans *spans);
-brim_status brim_net_check_micro(const brim_net *net, const brim_net_micro *micro);
-
-// Reserves room in the ring for the norm of this step.
-brim_status brim_net_reserve_norm(brim_net *net, int64_t step);
-// Reserves room for `count` steps from this one on.
-brim_status brim_net_reserve_norms(brim_net *net, int64_t step, int64_t count);
-
-// engine_params.c
 brim_status brim_net_init_params(brim_net *net);
 
-brim_status brim_net_refresh_copy(brim_net *net);  // 16-bit copy from the master, if there is one
-// Restart the average from weights and running statistics, or from the statistics alone; refresh its
-// 16-bit copy. No-ops without an average.
-brim_status brim_net_start_average(brim_net *net);
-brim_status brim_net_start_statistics(brim_net *net);
+// Brings the average's 16-bit copy up to date.
 brim_status brim_net_refresh_average(brim_net *net);
 // Warns that the averaged weights of `of` have no running statistics of their own.
 void brim_engine_warn_statistics(const char *of);
 
-// Floats of the largest parameter or buffer on the device.
-size_t brim_net_largest(const brim_net *net);
-// Bytes of a flat f32 block; where m (slot 0) and v (slot 1) begin in the optimizer's block.
-size_t brim_net_flat_bytes(const brim_net *net);
-unsigned char *brim_net_slot(const brim_net *net, int slot);
+// Bytes of a flat block of the master's type.
+static inline size_t brim_net_flat_bytes(const brim_net *net) {
+  return (size_t)net->params.total * brim_dtype_size(net->master);
+}
+// Where m (slot 0) and v (slot 1) begin in the optimizer's block; NULL = no such slot.
+static inline unsigned char *brim_net_slot(const brim_net *net, int slot) {
+  if (slot >= net->slots) return NULL;
+  return net->blocks[BRIM_BLOCK_OPTIMIZER].data + (size_t)slot * brim_net_flat_bytes(net);
+}
 
-// Addresses within the state block.
-void *brim_net_state_ptr(const brim_net *net);
-void *brim_net_metrics_ptr(const brim_net *net);
-void *brim_net_ring_ptr(const brim_net *net);
-unsigned char *brim_net_table_ptr(const brim_net *net);  // rows of BRIM_STATE_HOST doubles
-// Metrics and running statistics from before the step (brim_net_undo).
-void *brim_net_metrics_before_ptr(const brim_net *net);
-unsigned char *brim_net_buffers_before_ptr(const brim_net *net);
+// The state block: the state, the metrics, the norm, the ring of norms, the table of states (rows of
+// BRIM_STATE_HOST doubles), then metrics and running statistics from before the step (brim_net_undo).
+_Static_assert(BRIM_STATE_COUNT * sizeof(double) <= 128 && BRIM_METRIC_COUNT * sizeof(double) <= 64,
+               "the places below");
+static inline unsigned char *brim_net_state_block(const brim_net *net) {
+  return net->blocks[BRIM_BLOCK_STATE].data;
+}
+static inline void *brim_net_state_ptr(const brim_net *net) { return brim_net_state_block(net); }
+static inline void *brim_net_metrics_ptr(const brim_net *net) {
+  return brim_net_state_block(net) + 128;
+}
+static inline void *brim_net_norm_ptr(const brim_net *net) {
+  return brim_net_state_block(net) + 192;
+}
+static inline void *brim_net_ring_ptr(const brim_net *net) {
+  return brim_net_state_block(net) + 256;
+}
+static inline unsigned char *brim_net_table_ptr(const brim_net *net) {
+  size_t ring = (size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master);
+  return brim_net_state_block(net) + 256 + brim_align_up(ring);
+}
+static inline unsigned char *brim_net_buffers_before_ptr(const brim_net *net) {
+  size_t bytes = brim_align_up(net->blocks[BRIM_BLOCK_BUFFERS].bytes);
+  return brim_net_state_block(net) + net->blocks[BRIM_BLOCK_STATE].bytes - bytes;
+}
+static inline void *brim_net_metrics_before_ptr(const brim_net *net) {
+  return brim_net_buffers_before_ptr(net) - 256;
+}
+
+//---------------------------------- groups ----------------------------------
+
+enum { BRIM_GROUP_ADDING = 1, BRIM_GROUP_UPDATING = 2, BRIM_GROUP_KINDS = 4 };
+
+// The caller's losses within a step. A recording is valid only for the pointers it was made with.
+typedef struct brim_group_losses {
+  brim_status (*call)(void *ctx);
+  void *ctx;
+} brim_group_losses;
+
+struct brim_group {
+  brim_device *device;
+  brim_net *nets[BRIM_GROUP_MAX];
+  int32_t count;
+  bool eager;  // a spec says so
+  brim_capture capture;
+  brim_capture_piece pieces[BRIM_GROUP_KINDS][BRIM_EXEC_SLOTS];
+  brim_group_losses recorded[BRIM_GROUP_KINDS][BRIM_EXEC_SLOTS];  // with the piece
+  // The steps of recorded work.
+  struct {
+    double *rows;      // one table, on its way to the device; NULL = no recorded steps
+    int64_t capacity;  // rows of each
+    int64_t count;     // rows that were put and not made
+    int64_t enqueued;  // of them, enqueued so far by the current work
+    int64_t first[BRIM_GROUP_MAX], updates[BRIM_GROUP_MAX];  // steps of the rows that were put
+    bool moved;                                              // weights, by this run
+  } table;
+};
 
 //---------------------------------- safetensors ----------------------------------
 

@@ -1,6 +1,6 @@
-// A network: from a spec to graphs, prepared calls, places and the plan's rows, then its memory (one
-// buffer per row of the plan) and the addresses of every call. Planning and creating share the first
-// part, so what is planned is what is allocated.
+// A network, and several in one arena: from a spec to graphs, prepared calls, places and the plan's
+// rows, then memory (one buffer per row of the plan) and the addresses of every call. Planning and
+// creating share the first part, so what is planned is what is allocated. engine_exec.c runs it.
 #include <inttypes.h>
 #include <string.h>
 
@@ -8,8 +8,6 @@
 #include "engine/engine_int.h"
 
 //---------------------------------- prepared calls ----------------------------------
-
-//---------------------------------- calls ----------------------------------
 
 static bool writes_param_grad(const brim_graph *g, const brim_gnode *node) {
   for (int i = 0; i < node->out_count; i++) {
@@ -20,7 +18,7 @@ static bool writes_param_grad(const brim_graph *g, const brim_gnode *node) {
 
 // Every plan and every network calls this once per op, so a stop takes effect before the first
 // step.
-brim_status brim_net_prepare_call(brim_net *net, brim_op_call *call) {
+static brim_status net_prepare_call(brim_net *net, brim_op_call *call) {
   if (brim_stop_wanted()) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
   call->planning = net->planning;
   brim_status status = brim_op_prepare(net->device, call);
@@ -32,7 +30,7 @@ brim_status brim_net_prepare_call(brim_net *net, brim_op_call *call) {
 static brim_status prepare_node(brim_net *net, brim_program *p, int32_t i, bool adding) {
   const brim_graph *g = &p->graph;
   brim_graph_call(g, &g->nodes[i], &p->calls[i]);
-  if (brim_gnode_is_call(&g->nodes[i])) BRIM_TRY(brim_net_prepare_call(net, &p->calls[i]));
+  if (brim_gnode_is_call(&g->nodes[i])) BRIM_TRY(net_prepare_call(net, &p->calls[i]));
   p->prepared++;
   // A node that adds anyway (a shared parameter) adds in both passes.
   if (!adding || g->nodes[i].attr.accumulate || !writes_param_grad(g, &g->nodes[i])) return BRIM_OK;
@@ -40,7 +38,7 @@ static brim_status prepare_node(brim_net *net, brim_program *p, int32_t i, bool 
   p->adding_node[p->adding_count++] = i;
   brim_graph_call(g, &g->nodes[i], call);
   call->attr.accumulate = true;
-  BRIM_TRY(brim_net_prepare_call(net, call));
+  BRIM_TRY(net_prepare_call(net, call));
   p->adding_prepared++;
   return BRIM_OK;
 }
@@ -76,7 +74,8 @@ static size_t *workspaces_of(brim_program *const *programs, int32_t count) {
   return all;
 }
 
-brim_status brim_programs_place(brim_program *const *programs, int32_t count, bool reuse) {
+// Places programs together that run forward one after the other and then backward in the same order.
+static brim_status programs_place(brim_program *const *programs, int32_t count, bool reuse) {
   brim_plan_part parts[BRIM_GROUP_MAX];
   size_t *workspaces = workspaces_of(programs, count), *at = workspaces;
   if (!workspaces) return brim_fail(BRIM_ENOMEM, "out of memory while preparing the calls");
@@ -95,10 +94,10 @@ brim_status brim_programs_place(brim_program *const *programs, int32_t count, bo
 // Prepares the calls of a graph and, knowing their scratch, places every tensor.
 static brim_status prepare_program(brim_net *net, brim_program *p) {
   BRIM_TRY(prepare_calls(net, p));
-  return brim_programs_place(&p, 1, !net->hooks.no_reuse);
+  return programs_place(&p, 1, !net->hooks.no_reuse);
 }
 
-void brim_program_release(brim_net *net, brim_program *p) {
+static void program_release(brim_net *net, brim_program *p) {
   for (int32_t i = 0; i < p->prepared; i++) brim_op_release(net->device, &p->calls[i]);
   for (int32_t i = 0; i < p->adding_prepared; i++) brim_op_release(net->device, &p->adding[i]);
   brim_free(p->calls);
@@ -170,36 +169,7 @@ void brim_net_bind_forward(brim_net *net, bool averaged) {
   for (int32_t i = 0; i < p->forward_count; i++) bind_call(net, p, averaged, i, &p->calls[i]);
 }
 
-//---------------------------------- memory ----------------------------------
-
 //---------------------------------- places and sizes ----------------------------------
-
-void *brim_net_state_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data; }
-void *brim_net_metrics_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 128; }
-static void *norm_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 192; }
-void *brim_net_ring_ptr(const brim_net *net) { return net->blocks[BRIM_BLOCK_STATE].data + 256; }
-unsigned char *brim_net_table_ptr(const brim_net *net) {
-  size_t ring = (size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master);
-  return net->blocks[BRIM_BLOCK_STATE].data + 256 + brim_align_up(ring);
-}
-unsigned char *brim_net_buffers_before_ptr(const brim_net *net) {
-  const brim_block *b = &net->blocks[BRIM_BLOCK_STATE];
-  return b->data + b->bytes - brim_align_up(net->blocks[BRIM_BLOCK_BUFFERS].bytes);
-}
-void *brim_net_metrics_before_ptr(const brim_net *net) {
-  return brim_net_buffers_before_ptr(net) - 256;
-}
-_Static_assert(BRIM_STATE_COUNT * sizeof(double) <= 128 && BRIM_METRIC_COUNT * sizeof(double) <= 64,
-               "the places above");
-
-size_t brim_net_flat_bytes(const brim_net *net) {
-  return (size_t)net->params.total * brim_dtype_size(net->master);
-}
-
-unsigned char *brim_net_slot(const brim_net *net, int slot) {
-  if (slot >= net->slots) return NULL;
-  return net->blocks[BRIM_BLOCK_OPTIMIZER].data + (size_t)slot * brim_net_flat_bytes(net);
-}
 
 static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
 
@@ -240,6 +210,292 @@ bool brim_precision_parse(const char *text, brim_precision *out) {
 }
 
 brim_dtype brim_precision_dtype(brim_precision precision) { return precisions[precision].dtype; }
+
+//---------------------------------- ranks ----------------------------------
+
+// Small enough that the last bucket, whose exchange nothing hides, is short; large enough that
+// latency does not count.
+enum { BUCKET_BYTES = 4 << 20 };
+
+// The node after which each parameter's gradient is complete; -1 = no node writes it.
+static void last_writers(const brim_graph *g, int32_t *writer, size_t params) {
+  for (size_t i = 0; i < params; i++) writer[i] = -1;
+  for (int32_t n = 0; n < g->node_count; n++) {
+    for (int k = 0; k < g->nodes[n].out_count; k++) {
+      int32_t t = g->nodes[n].out[k];
+      if (t < 0 || g->tensors[t].kind != BRIM_TENSOR_PARAM_GRAD) continue;
+      writer[g->tensors[t].param] = n;
+    }
+  }
+}
+
+// Cuts gradients into buckets. Parameters lie in the order of the forward pass, so their gradients
+// complete from the end of the block to its beginning. A bucket reaches from its first parameter to
+// the start of the bucket before.
+static void cut_buckets(brim_net *net, const int32_t *writer) {
+  brim_net_ranks *r = &net->ranks;
+  size_t size = brim_dtype_size(net->master);
+  size_t full = net->hooks.bucket_bytes ? net->hooks.bucket_bytes : BUCKET_BYTES;
+  int64_t end = net->params.total;
+  int32_t after = -1;
+  for (size_t i = net->params.count; i-- > 0;) {
+    const brim_param *p = &net->params.items[i];
+    if (writer[i] > after) after = writer[i];
+    if (i > 0 && (size_t)(end - p->offset) * size < full) continue;
+    int64_t begin = i > 0 ? p->offset : 0, count = end - begin;
+    brim_bucket *b = &r->buckets[r->count++];
+    b->after = after;
+    b->begin = begin;
+    b->call = (brim_op_call){.op = BRIM_OP_ALL_REDUCE, .in_count = 1, .out_count = 1};
+    b->call.in[0] = b->call.out[0] = brim_tensor_make(NULL, net->master, 1, &count);
+    b->call.attr.later = true;
+    end = begin;
+  }
+}
+
+static brim_status prepare_buckets(brim_net *net) {
+  brim_net_ranks *r = &net->ranks;
+  for (int32_t i = 0; i < r->count; i++) {
+    BRIM_TRY(net_prepare_call(net, &r->buckets[i].call));
+    r->prepared++;
+  }
+  const int64_t total = net->params.total;
+  r->wait = (brim_op_call){.op = BRIM_OP_EXCHANGE_WAIT, .in_count = 1, .out_count = 1};
+  r->wait.in[0] = r->wait.out[0] = brim_tensor_make(NULL, net->master, 1, &total);
+  return net_prepare_call(net, &r->wait);
+}
+
+static void ranks_release(brim_net *net) {
+  brim_net_ranks *r = &net->ranks;
+  for (int32_t i = 0; i < r->prepared; i++) brim_op_release(net->device, &r->buckets[i].call);
+  brim_free(r->buckets);
+  r->buckets = NULL;
+  r->count = r->prepared = 0;
+}
+
+// Makes the buckets of the final training program.
+static brim_status ranks_prepare(brim_net *net) {
+  brim_net_ranks *r = &net->ranks;
+  ranks_release(net);
+  if (!r->on) return BRIM_OK;
+  size_t params = net->params.count;
+  int32_t *writer = brim_calloc(params, sizeof *writer);
+  r->buckets = brim_calloc(params, sizeof *r->buckets);
+  brim_status status = BRIM_OK;
+  if (!writer || !r->buckets) status = brim_fail(BRIM_ENOMEM, "out of memory for the buckets");
+  if (!status) {
+    last_writers(&net->train.graph, writer, params);
+    cut_buckets(net, writer);
+    status = prepare_buckets(net);
+  }
+  brim_free(writer);
+  return status;
+}
+
+static void ranks_bind(brim_net *net) {
+  brim_net_ranks *r = &net->ranks;
+  unsigned char *grads = net->blocks[BRIM_BLOCK_GRADS].data;
+  for (int32_t i = 0; i < r->count; i++) {
+    brim_bucket *b = &r->buckets[i];
+    b->call.in[0].data = grads + (size_t)b->begin * brim_dtype_size(net->master);
+    b->call.out[0].data = b->call.in[0].data;
+  }
+  r->wait.in[0].data = r->wait.out[0].data = grads;
+}
+
+static size_t ranks_host_bytes(const brim_net *net) {
+  size_t bytes = 0;
+  for (int32_t i = 0; i < net->ranks.prepared; i++) {
+    bytes += brim_exchange_host_bytes(&net->ranks.buckets[i].call);
+  }
+  for (int32_t i = 0; i < net->train.prepared; i++) {
+    bytes += brim_exchange_host_bytes(&net->train.calls[i]);
+  }
+  return bytes;
+}
+
+static brim_status ranks_init(brim_net *net, const brim_net_spec *spec) {
+  brim_net_ranks *r = &net->ranks;
+  r->on = brim_device_exchanges(net->device);
+  r->size = brim_device_ranks(net->device);
+  if (r->size == 1) return BRIM_OK;
+  r->norm = !spec->local_norm;
+  if (spec->external_loss) {
+    return brim_fail(BRIM_EUNSUPPORTED, "this network trains on one rank only");
+  }
+  if (net->negatives.on) {
+    return brim_fail(BRIM_EUNSUPPORTED,
+                     "exact accumulation does not work on several ranks; use a larger batch_size "
+                     "with more ranks, or accumulation without full_batch_negatives");
+  }
+  r->pairs = net->views == 2 && !net->hooks.given_grad;
+  return BRIM_OK;
+}
+
+bool brim_net_shares_loss(const brim_net *net) { return net->ranks.pairs; }
+
+// Every rank computes the loss over all ranks' embeddings, and continues from its own rows of the
+// gradient, which belong to the whole loss.
+static brim_status ranks_pair_loss(brim_net *net, const brim_loss *loss, brim_program *p) {
+  brim_graph *g = &p->graph;
+  const brim_tensor *t = &g->tensors[p->output].desc;
+  int64_t dim[] = {t->dim[0] * net->ranks.size, t->dim[1]};
+  int32_t own = p->output;
+  g->layer = "loss";
+  int32_t all = brim_graph_tensor(g, "embeddings", BRIM_TENSOR_ACTIVATION, g->dtype, 2, dim);
+  brim_graph_node(g, BRIM_OP_GATHER_PAIRS, NULL, &own, 1, &all, 1);
+  BRIM_TRY(g->status);
+  g->tensors[own].users++;
+  BRIM_TRY(brim_graph_loss(g, loss->row->op, &loss->attr, all, -1));
+  g->layer = "loss";
+  int32_t grad = brim_graph_like(g, own, BRIM_TENSOR_GRADIENT), from = g->tensors[all].grad;
+  brim_graph_node(g, BRIM_OP_OWN_PAIRS, NULL, &from, 1, &grad, 1);
+  g->layer = NULL;
+  if (!g->status) g->tensors[own].grad = grad;
+  return g->status;
+}
+
+//---------------------------------- the loss of a whole step ----------------------------------
+
+static int64_t all_rows(const brim_net *net) { return net->batch * net->accumulation; }
+
+static size_t embeddings_size(const brim_net *net) {
+  return brim_align_up((size_t)all_rows(net) * net->negatives.width_bytes);
+}
+
+static size_t negatives_replay_bytes(const brim_net *net) {
+  if (!net->negatives.on) return 0;
+  return (size_t)net->accumulation * brim_align_up((size_t)net->batch * net->train.input_row_bytes);
+}
+
+// The embeddings, then their gradient.
+static size_t negatives_embedding_bytes(const brim_net *net) {
+  return net->negatives.on ? 2 * embeddings_size(net) : 0;
+}
+
+// Prepares the loss over all embeddings of a step; `embed` is already built.
+static brim_status negatives_prepare(brim_net *net, const brim_net_spec *spec) {
+  brim_negatives *e = &net->negatives;
+  const int64_t states = BRIM_STATE_COUNT, metrics = BRIM_METRIC_COUNT;
+  const int64_t z[] = {all_rows(net), net->outputs_per_row};
+  e->width_bytes = (size_t)net->outputs_per_row * brim_dtype_size(net->compute);
+  brim_op_call *c = &e->loss;
+  memset(c, 0, sizeof *c);
+  brim_loss loss;
+  BRIM_TRY(brim_loss_find(spec, &loss));
+  c->op = loss.row->op;
+  c->attr = loss.attr;
+  c->in_count = c->out_count = 2;
+  c->in[0] = c->out[1] = brim_tensor_make(NULL, net->compute, 2, z);
+  c->in[1] = brim_tensor_make(NULL, BRIM_F64, 1, &states);
+  c->out[0] = brim_tensor_make(NULL, net->master, 1, &metrics);
+  c->planning = net->planning;
+  BRIM_TRY(brim_op_prepare(net->device, c));
+  e->prepared = true;
+  return BRIM_OK;
+}
+
+static void negatives_bind(brim_net *net) {
+  brim_op_call *c = &net->negatives.loss;
+  unsigned char *z = net->blocks[BRIM_BLOCK_EMBEDDINGS].data;
+  c->in[0].data = z;
+  c->in[1].data = brim_net_state_ptr(net);
+  c->out[0].data = brim_net_metrics_ptr(net);
+  c->out[1].data = z + embeddings_size(net);
+  c->workspace = net->blocks[BRIM_BLOCK_ARENA].data;  // nothing else is alive then
+}
+
+static void negatives_release(brim_net *net) {
+  if (net->negatives.prepared) brim_op_release(net->device, &net->negatives.loss);
+  program_release(net, &net->negatives.embed);
+}
+
+//---------------------------------- kNN evaluation ----------------------------------
+
+// Bytes of similarities computed at once.
+static const int64_t similarity_bytes = 64 << 20;
+
+static brim_status check_neighbours(const brim_neighbours *n) {
+  const int64_t most = 1 << 30;
+  if (n->bank <= most && n->classes >= 1 && n->classes <= most && n->k >= 1 && n->temperature > 0) {
+    return BRIM_OK;
+  }
+  return brim_fail(BRIM_EINVAL,
+                   "invalid kNN setting: %d neighbours of %" PRId64 " rows in %" PRId64
+                   " classes at temperature %g",
+                   (int)n->k, n->bank, n->classes, n->temperature);
+}
+
+static size_t place_rows(size_t *end, int64_t rows, int64_t width, size_t size) {
+  size_t at = (*end + BRIM_WORKSPACE_ALIGN - 1) / BRIM_WORKSPACE_ALIGN * BRIM_WORKSPACE_ALIGN;
+  *end = at + brim_align_up((size_t)rows * (size_t)width * size);
+  return at;
+}
+
+static brim_status prepare_knn_call(brim_net *net, brim_op_call *call, size_t *workspace) {
+  call->planning = net->planning;
+  BRIM_TRY(brim_op_prepare(net->device, call));
+  net->knn.prepared++;
+  if (call->workspace_bytes > *workspace) *workspace = call->workspace_bytes;
+  return BRIM_OK;
+}
+
+static brim_status prepare_knn_calls(brim_net *net, size_t *workspace) {
+  brim_knn *j = &net->knn;
+  const int64_t rows = net->eval_batch, states = BRIM_STATE_COUNT, metrics = BRIM_METRIC_COUNT;
+  const int64_t batch[] = {rows, j->width}, part[] = {j->chunk, j->width};
+  const int64_t bank[] = {j->how.bank, j->width}, all[] = {j->chunk, j->how.bank};
+  j->unit = (brim_op_call){.op = BRIM_OP_UNIT, .in_count = 1, .out_count = 1};
+  j->unit.in[0] = brim_tensor_make(NULL, net->compute, 2, batch);
+  j->unit.out[0] = brim_tensor_make(NULL, net->master, 2, batch);
+  BRIM_TRY(prepare_knn_call(net, &j->unit, workspace));
+  j->similar = (brim_op_call){.op = BRIM_OP_LINEAR, .in_count = 2, .out_count = 1};
+  j->similar.in[0] = brim_tensor_make(NULL, net->master, 2, part);
+  j->similar.in[1] = brim_tensor_make(NULL, net->master, 2, bank);
+  j->similar.out[0] = brim_tensor_make(NULL, net->master, 2, all);
+  // tf32 is as precise as the features themselves
+  j->similar.attr.tf32 = net->precision != BRIM_PRECISION_FP32;
+  BRIM_TRY(prepare_knn_call(net, &j->similar, workspace));
+  j->vote = (brim_op_call){.op = BRIM_OP_KNN, .in_count = 4, .out_count = 1};
+  j->vote.in[0] = j->similar.out[0];
+  j->vote.in[1] = brim_tensor_make(NULL, BRIM_I32, 1, &j->how.bank);
+  j->vote.in[2] = brim_tensor_make(NULL, BRIM_I32, 1, &j->chunk);
+  j->vote.in[3] = brim_tensor_make(NULL, BRIM_F64, 1, &states);
+  j->vote.out[0] = brim_tensor_make(NULL, net->master, 1, &metrics);
+  j->vote.attr.neighbours = j->how.k;
+  j->vote.attr.classes = (int32_t)j->how.classes;
+  j->vote.attr.temperature = (float)j->how.temperature;
+  return prepare_knn_call(net, &j->vote, workspace);
+}
+
+static brim_status knn_prepare(brim_net *net, const brim_net_spec *spec) {
+  brim_knn *j = &net->knn;
+  size_t size = brim_dtype_size(net->master), workspace = 0;
+  BRIM_TRY(check_neighbours(&spec->neighbours));
+  j->how = spec->neighbours;
+  j->width = net->eval.width;
+  int64_t rows = net->eval_batch;
+  j->chunk = similarity_bytes / ((int64_t)size * j->how.bank) / 16 * 16;
+  if (j->chunk < 16) j->chunk = 16;  // parts of 16 rows begin aligned, whatever their width
+  if (j->chunk > rows) j->chunk = rows;
+  BRIM_TRY(prepare_knn_calls(net, &workspace));
+  j->end = net->eval.places.bytes;
+  // the last batch of the bank is written with its padding
+  j->bank = place_rows(&j->end, j->how.bank + rows, j->width, size);
+  j->labels = place_rows(&j->end, j->how.bank, 1, sizeof(int32_t));
+  // whole chunks, and the labels of the rows beside them
+  int64_t padded = (rows + j->chunk - 1) / j->chunk * j->chunk;
+  j->query = place_rows(&j->end, padded, j->width, size);
+  j->similarities = place_rows(&j->end, j->chunk, j->how.bank, size);
+  j->workspace = place_rows(&j->end, (int64_t)workspace, 1, 1);
+  return BRIM_OK;
+}
+
+static void knn_release(brim_net *net) {
+  brim_knn *j = &net->knn;
+  brim_op_call *calls[] = {&j->unit, &j->similar, &j->vote};
+  for (int i = 0; i < j->prepared; i++) brim_op_release(net->device, calls[i]);
+}
 
 //---------------------------------- building ----------------------------------
 
@@ -412,6 +668,21 @@ static brim_status check_outputs(brim_net *net, brim_program *p, const brim_loss
                    width, net->outputs_per_row);
 }
 
+// The tensor that the loss compares a batch's outputs with; -1 = none.
+static int32_t loss_target_tensor(brim_graph *g, const brim_loss_row *row, int64_t rows,
+                                  int64_t width) {
+  const int64_t dim[] = {rows, width};
+  switch (row->target) {
+    case BRIM_LOSS_LABELS:
+      return brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET, BRIM_I32, 1, dim);
+    case BRIM_LOSS_VALUES:
+      return brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET, BRIM_F32, 2, dim);
+    case BRIM_LOSS_NONE:
+      break;
+  }
+  return -1;
+}
+
 // The end of the graph: the loss, or, if the loss is taken over several micro-batches or outside,
 // its gradient.
 static brim_status build_loss(brim_net *net, const brim_loss *loss, brim_program *p) {
@@ -426,8 +697,8 @@ static brim_status build_loss(brim_net *net, const brim_loss *loss, brim_program
     return brim_graph_given_grad(g, p->output);
   }
   if (!loss->row) return g->training ? brim_graph_external_loss(g, p->output) : BRIM_OK;
-  if (net->ranks.pairs && g->training) return brim_ranks_pair_loss(net, loss, p);
-  int32_t target = brim_loss_target_tensor(g, loss->row, p->rows, net->outputs_per_row);
+  if (net->ranks.pairs && g->training) return ranks_pair_loss(net, loss, p);
+  int32_t target = loss_target_tensor(g, loss->row, p->rows, net->outputs_per_row);
   if (target >= 0) {
     p->target_row_bytes = brim_tensor_bytes(&g->tensors[target].desc) / (size_t)p->rows;
   }
@@ -457,7 +728,6 @@ static brim_status build_graph(brim_net *net, const brim_net_spec *spec, int32_t
   BRIM_TRY(build_model(net, spec, p->rows, p));
   BRIM_TRY(check_outputs(net, p, loss.row));
   if (p != &net->train && !g->status) g->tensors[p->output].keep = true;
-  BRIM_TRY(brim_graph_fuse(g));
   BRIM_TRY(brim_graph_forward(g));
   BRIM_TRY(build_loss(net, &loss, p));
   p->forward_count = g->node_count;
@@ -479,7 +749,7 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   net->norm_call =
       (brim_op_call){.op = BRIM_OP_GRAD_NORM, .in_count = 1, .out_count = 1, .in = {flat}};
   net->norm_call.out[0] = norm;
-  BRIM_TRY(brim_net_prepare_call(net, &net->norm_call));
+  BRIM_TRY(net_prepare_call(net, &net->norm_call));
   net->optimizer_prepared++;
   brim_op_call *c = &net->optimizer_call;
   *c = (brim_op_call){.op = BRIM_OP_OPTIMIZER, .in_count = 3, .attr = *attr};
@@ -492,7 +762,7 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   c->out[2] = net->slots > 1 ? flat : empty;
   if (copied) c->out[3] = copy;
   if (net->averages) c->out[4] = flat;
-  BRIM_TRY(brim_net_prepare_call(net, c));
+  BRIM_TRY(net_prepare_call(net, c));
   net->optimizer_prepared++;
   const int64_t ring[] = {BRIM_NORM_RING, 4};
   brim_op_call *e = &net->step_end_call;
@@ -502,17 +772,17 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   e->out[1] = brim_tensor_make(NULL, net->master, 2, ring);
   e->attr.dynamic_scale = net->precision == BRIM_PRECISION_FP16;
   e->attr.growth_interval = growth_interval;
-  BRIM_TRY(brim_net_prepare_call(net, e));
+  BRIM_TRY(net_prepare_call(net, e));
   net->optimizer_prepared++;
   if (!copied) return BRIM_OK;
   net->cast_call = (brim_op_call){.op = BRIM_OP_CAST, .in_count = 1, .out_count = 1, .in = {flat}};
   net->cast_call.out[0] = copy;
-  BRIM_TRY(brim_net_prepare_call(net, &net->cast_call));
+  BRIM_TRY(net_prepare_call(net, &net->cast_call));
   net->optimizer_prepared++;
   if (!net->averages) return BRIM_OK;
   net->average_cast_call = (brim_op_call){
       .op = BRIM_OP_CAST, .in_count = 1, .out_count = 1, .in = {flat}, .out = {copy}};
-  BRIM_TRY(brim_net_prepare_call(net, &net->average_cast_call));
+  BRIM_TRY(net_prepare_call(net, &net->average_cast_call));
   net->optimizer_prepared++;
   return BRIM_OK;
 }
@@ -529,14 +799,14 @@ static brim_status prepare_statistics(brim_net *net) {
                                         .in = {o->in[0], o->in[1], flat},
                                         .out = {flat}};
   net->statistics_call.attr.average_rate = o->attr.average_rate;
-  BRIM_TRY(brim_net_prepare_call(net, &net->statistics_call));
+  BRIM_TRY(net_prepare_call(net, &net->statistics_call));
   net->statistics_prepared = true;
   return BRIM_OK;
 }
 
 //---------------------------------- blocks ----------------------------------
 
-void brim_net_size_blocks(brim_net *net) {
+static void net_size_blocks(brim_net *net) {
   brim_block *b = net->blocks;
   size_t flat = brim_net_flat_bytes(net);
   size_t total = (size_t)net->params.total;
@@ -568,8 +838,8 @@ void brim_net_size_blocks(brim_net *net) {
     b[BRIM_BLOCK_INPUT].bytes =
         (size_t)brim_exec_slots(net) * (brim_net_input_bytes(net) + target_bytes(net));
   }
-  b[BRIM_BLOCK_REPLAY].bytes = brim_negatives_replay_bytes(net);
-  b[BRIM_BLOCK_EMBEDDINGS].bytes = brim_negatives_embedding_bytes(net);
+  b[BRIM_BLOCK_REPLAY].bytes = negatives_replay_bytes(net);
+  b[BRIM_BLOCK_EMBEDDINGS].bytes = negatives_embedding_bytes(net);
   b[BRIM_BLOCK_STATE].bytes =
       256 + brim_align_up((size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master)) +
       brim_align_up((size_t)net->enqueued_steps * BRIM_STATE_HOST * sizeof(double));
@@ -591,23 +861,24 @@ static brim_status make_info(brim_net *net) {
 
 //---------------------------------- recomputation ----------------------------------
 
-size_t brim_net_device_bytes(const brim_net *net) {
+static size_t net_device_bytes(const brim_net *net) {
   size_t bytes = 0;
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) bytes += net->blocks[i].bytes;
   return bytes;
 }
 
 static void drop_program(brim_net *net, brim_program *p) {
-  brim_program_release(net, p);
+  program_release(net, p);
   memset(p, 0, sizeof *p);
 }
 
-brim_status brim_net_rebuild(brim_net *net, const brim_net_spec *spec, int32_t k) {
+// Rebuilds the training program with k recomputed segments.
+static brim_status net_rebuild(brim_net *net, const brim_net_spec *spec, int32_t k) {
   drop_program(net, &net->train);
   BRIM_TRY(build_graph(net, spec, k, &net->train));
   BRIM_TRY(prepare_program(net, &net->train));
   net->recomputed = k;
-  brim_net_size_blocks(net);
+  net_size_blocks(net);
   return BRIM_OK;
 }
 
@@ -615,22 +886,22 @@ brim_status brim_net_rebuild(brim_net *net, const brim_net_spec *spec, int32_t k
 // do (the caller compares the plan with the free memory). Early segments are the largest, so memory
 // falls with k except for small steps. Only the chosen program is prepared.
 static brim_status fit_into(brim_net *net, const brim_net_spec *spec) {
-  if (brim_net_device_bytes(net) <= spec->memory_limit) return BRIM_OK;
+  if (net_device_bytes(net) <= spec->memory_limit) return BRIM_OK;
   bool planning = net->planning;
   net->planning = true;
   brim_status status = BRIM_OK;
   int32_t over = 0, within = net->segments;
   while (!status && within - over > 1) {
     int32_t k = over + (within - over) / 2;
-    status = brim_net_rebuild(net, spec, k);
-    if (brim_net_device_bytes(net) > spec->memory_limit) {
+    status = net_rebuild(net, spec, k);
+    if (net_device_bytes(net) > spec->memory_limit) {
       over = k;
     } else {
       within = k;
     }
   }
   net->planning = planning;
-  return status ? status : brim_net_rebuild(net, spec, within);
+  return status ? status : net_rebuild(net, spec, within);
 }
 
 // The network has weights for every pixel: one parameter was made with two shapes.
@@ -654,8 +925,8 @@ static brim_status build_programs(brim_net *net, const brim_net_spec *spec) {
   BRIM_TRY(prepare_program(net, &net->train));
   BRIM_TRY(prepare_program(net, &net->eval));
   if (net->negatives.on) BRIM_TRY(prepare_program(net, &net->negatives.embed));
-  if (net->negatives.on) BRIM_TRY(brim_negatives_prepare(net, spec));
-  if (net->knn.on) BRIM_TRY(brim_knn_prepare(net, spec));
+  if (net->negatives.on) BRIM_TRY(negatives_prepare(net, spec));
+  if (net->knn.on) BRIM_TRY(knn_prepare(net, spec));
   net->segments = net->train.graph.segments;
   net->recomputed = first < net->segments ? first : net->segments;
   return BRIM_OK;
@@ -683,18 +954,18 @@ static brim_status fill_net(brim_net *net, const brim_net_spec *spec) {
   net->name = spec->name;
   net->clip_norm = spec->clip_norm;
   net->seed = spec->seed;
-  net->slots = brim_optimizer_slots(&optimizer);
+  net->slots = optimizer.optimizer != BRIM_OPTIMIZER_SGD ? 2 : optimizer.momentum > 0 ? 1 : 0;
   net->averages = spec->ema_decay > 0;
   optimizer.average_rate = net->averages ? (float)(1 - spec->ema_decay) : 0;
-  BRIM_TRY(brim_ranks_init(net, spec));
+  BRIM_TRY(ranks_init(net, spec));
   BRIM_TRY(brim_params_init(&net->params, net->master, net->compute));
   BRIM_TRY(brim_params_init(&net->buffers, net->master, net->master));
   BRIM_TRY(build_programs(net, spec));
   BRIM_TRY(prepare_optimizer(net, &optimizer));
   BRIM_TRY(prepare_statistics(net));
-  brim_net_size_blocks(net);
+  net_size_blocks(net);
   if (spec->recompute == BRIM_RECOMPUTE_AUTO && spec->memory_limit) BRIM_TRY(fit_into(net, spec));
-  return brim_ranks_prepare(net);
+  return ranks_prepare(net);
 }
 
 brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
@@ -762,12 +1033,12 @@ static void add_exchanges(const brim_net *net, brim_plan *plan) {
   }
 }
 
-void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan) {
+// Adds the rows to existing rows of the same name, from `first` on.
+static void net_add_plan(const brim_net *net, size_t first, brim_plan *plan) {
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
     add_row(plan, first, BRIM_PLACE_DEVICE, row_names[i], net->blocks[i].bytes);
   }
-  add_row(plan, first, BRIM_PLACE_HOST, BRIM_N_("exchange between ranks"),
-          brim_ranks_host_bytes(net));
+  add_row(plan, first, BRIM_PLACE_HOST, BRIM_N_("exchange between ranks"), ranks_host_bytes(net));
   const brim_program *p = &net->train;
   double passes = (double)net->accumulation;
   for (int32_t i = 0; i < p->prepared; i++) add_cost(&p->calls[i], passes, plan);
@@ -796,7 +1067,7 @@ void brim_net_add_plan(const brim_net *net, size_t first, brim_plan *plan) {
 }
 
 void brim_net_fill_plan(const brim_net *net, brim_plan *plan) {
-  brim_net_add_plan(net, plan->row_count, plan);
+  net_add_plan(net, plan->row_count, plan);
 }
 
 //---------------------------------- memory ----------------------------------
@@ -810,14 +1081,14 @@ static void bind(brim_net *net) {
   for (int k = 0; k < 3; k++) {
     bind_program(net, programs[k], net->averages && programs[k] == &net->eval);
   }
-  if (net->negatives.on) brim_negatives_bind(net);
-  brim_ranks_bind(net);
+  if (net->negatives.on) negatives_bind(net);
+  ranks_bind(net);
   const brim_block *b = net->blocks;
   brim_op_call *c = &net->optimizer_call;
   net->norm_call.in[0].data = b[BRIM_BLOCK_GRADS].data;
-  net->norm_call.out[0].data = norm_ptr(net);
+  net->norm_call.out[0].data = brim_net_norm_ptr(net);
   c->in[0].data = brim_net_state_ptr(net);
-  c->in[1].data = norm_ptr(net);
+  c->in[1].data = brim_net_norm_ptr(net);
   c->in[2].data = b[BRIM_BLOCK_GRADS].data;
   c->out[0].data = b[BRIM_BLOCK_PARAMS].data;
   c->out[1].data = brim_net_slot(net, 0);
@@ -825,7 +1096,7 @@ static void bind(brim_net *net) {
   if (c->out_count > 3) c->out[3].data = b[BRIM_BLOCK_COPY].data;
   if (c->out_count > 4) c->out[4].data = b[BRIM_BLOCK_AVERAGE].data;
   net->statistics_call.in[0].data = brim_net_state_ptr(net);
-  net->statistics_call.in[1].data = norm_ptr(net);
+  net->statistics_call.in[1].data = brim_net_norm_ptr(net);
   net->statistics_call.in[2].data = b[BRIM_BLOCK_BUFFERS].data;
   net->statistics_call.out[0].data = b[BRIM_BLOCK_AVERAGE_BUFFERS].data;
   net->average_cast_call.in[0].data = b[BRIM_BLOCK_AVERAGE].data;
@@ -836,7 +1107,7 @@ static void bind(brim_net *net) {
   net->norm_call.workspace = c->workspace = net->cast_call.workspace = workspace;
   net->average_cast_call.workspace = net->statistics_call.workspace = workspace;
   brim_op_call *e = &net->step_end_call;
-  e->in[0].data = norm_ptr(net);
+  e->in[0].data = brim_net_norm_ptr(net);
   e->out[0].data = brim_net_state_ptr(net);
   e->out[1].data = brim_net_ring_ptr(net);
   e->workspace = workspace;
@@ -881,11 +1152,43 @@ bool brim_net_canary_intact(const brim_net *net) {
   return true;
 }
 
-brim_status brim_net_open(brim_net *net, bool eager) {
+// After the blocks are allocated and zeroed: creates events and sets the device's part of the state
+// (loss scale 1, or 2^16 in fp16). eager: run op by op, never record.
+static brim_status exec_init(brim_net *net, bool eager) {
+  brim_exec *x = &net->exec;
+  double kept[BRIM_EXEC_KEPT] = {0};
+  // PyTorch's first scale. It is a power of two, so scaling and unscaling do not round.
+  kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST] =
+      net->precision == BRIM_PRECISION_FP16 ? 65536.0 : 1.0;
+  BRIM_TRY(brim_exec_set_kept(net, kept));
+  if (net->device->info.host_memory) return BRIM_OK;
+  for (int i = 0; i < BRIM_EXEC_SLOTS; i++) {
+    BRIM_TRY(brim_event_create(net->device, &x->filled[i]));
+    BRIM_TRY(brim_event_create(net->device, &x->done[i]));
+  }
+  x->capture.on = !eager && brim_device_has_graphs(net->device);
+  return BRIM_OK;
+}
+
+// Fine after a failed or a missing init. The device must be idle.
+static void exec_deinit(brim_net *net) {
+  brim_exec *x = &net->exec;
+  for (int i = 0; i < BRIM_EXEC_SLOTS; i++) {
+    for (int k = 0; k < BRIM_EXEC_KIND_COUNT; k++) {
+      brim_capture_drop(net->device, &x->pieces[k][i]);
+    }
+    brim_event_destroy(net->device, x->filled[i]);
+    brim_event_destroy(net->device, x->done[i]);
+  }
+  memset(x, 0, sizeof *x);
+}
+
+// Allocates the memory of a built network and sets first values.
+static brim_status net_open(brim_net *net, bool eager) {
   BRIM_TRY(allocate(net));
   bind(net);
   net->grad_norm = net->grad_norm_max = __builtin_nan("");
-  BRIM_TRY(brim_exec_init(net, eager));
+  BRIM_TRY(exec_init(net, eager));
   return brim_net_init_params(net);
 }
 
@@ -894,7 +1197,7 @@ brim_status brim_net_create_hooked(brim_device *device, const brim_net_spec *spe
   *out = NULL;
   brim_net *net;
   brim_status status = brim_net_build(device, spec, hooks, false, &net);
-  if (!status) status = brim_net_open(net, spec->eager);
+  if (!status) status = net_open(net, spec->eager);
   if (status) {
     brim_net_destroy(net);
     return status;
@@ -911,16 +1214,16 @@ void brim_net_destroy(brim_net *net) {
   if (!net) return;
   // Wait until the device has stopped using these buffers; its errors no longer matter.
   if (net->blocks[BRIM_BLOCK_PARAMS].data) (void)brim_device_sync(net->device);
-  brim_exec_deinit(net);
+  exec_deinit(net);
   brim_op_call *flat[] = {&net->norm_call, &net->optimizer_call, &net->step_end_call,
                           &net->cast_call, &net->average_cast_call};
   for (int i = 0; i < net->optimizer_prepared; i++) brim_op_release(net->device, flat[i]);
   if (net->statistics_prepared) brim_op_release(net->device, &net->statistics_call);
-  brim_program_release(net, &net->train);
-  brim_program_release(net, &net->eval);
-  brim_negatives_release(net);
-  brim_knn_release(net);
-  brim_ranks_release(net);
+  program_release(net, &net->train);
+  program_release(net, &net->eval);
+  negatives_release(net);
+  knn_release(net);
+  ranks_release(net);
   for (int i = 0; i < BRIM_BLOCK_COUNT; i++) {
     if (!net->blocks[i].data || !net->blocks[i].bytes) continue;
     brim_device_free(net->device, BRIM_BUFFER_DEVICE, net->blocks[i].data);
@@ -1066,4 +1369,185 @@ void brim_net_memory_free(brim_net_memory *memory) {
   brim_free(memory->points);
   brim_free(memory->places);
   *memory = (brim_net_memory){0};
+}
+
+//---------------------------------- groups ----------------------------------
+
+// Several networks in one plan and one step. The first network owns the arena and the workspace of
+// all; the training programs are placed together, and everything else of a network uses the arena
+// alone. Steps run one by one, or as part of recorded work: the caller's kernels, evaluations and
+// steps of the group in one launch.
+
+// A memory limit counts for all networks together; fit_group applies it.
+static brim_status build_nets(brim_group *group, const brim_net_spec *specs, bool planning) {
+  for (int32_t i = 0; i < group->count; i++) {
+    if (specs[i].full_batch_negatives) {
+      return brim_fail(BRIM_EUNSUPPORTED, "exact accumulation is not possible in a group");
+    }
+    brim_net_spec spec = specs[i];
+    spec.memory_limit = 0;
+    BRIM_TRY(brim_net_build(group->device, &spec, NULL, planning, &group->nets[i]));
+  }
+  return BRIM_OK;
+}
+
+// The first network's arena and workspace serve all.
+static void size_shared(brim_group *group) {
+  static const brim_block_id shared[] = {BRIM_BLOCK_ARENA, BRIM_BLOCK_WORKSPACE};
+  for (int32_t i = 0; i < group->count; i++) net_size_blocks(group->nets[i]);
+  for (int k = 0; k < 2; k++) {
+    brim_block *owner = &group->nets[0]->blocks[shared[k]];
+    for (int32_t i = 1; i < group->count; i++) {
+      brim_block *b = &group->nets[i]->blocks[shared[k]];
+      if (b->bytes > owner->bytes) owner->bytes = b->bytes;
+      b->bytes = 0;
+    }
+  }
+}
+
+static brim_status place_group(brim_group *group) {
+  brim_program *programs[BRIM_GROUP_MAX];
+  for (int32_t i = 0; i < group->count; i++) programs[i] = &group->nets[i]->train;
+  BRIM_TRY(programs_place(programs, group->count, true));
+  size_shared(group);
+  return BRIM_OK;
+}
+
+static bool chooses(const brim_net_spec *spec) {
+  return spec->recompute == BRIM_RECOMPUTE_AUTO && spec->memory_limit > 0;
+}
+
+// Recomputes `share` of `shares` of the segments of each network that lets brim choose.
+static brim_status recompute_group(brim_group *group, const brim_net_spec *specs, int64_t share,
+                                   int64_t shares) {
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    if (!chooses(&specs[i])) continue;
+    int32_t k = (int32_t)(net->segments * share / shares);
+    BRIM_TRY(net_rebuild(net, &specs[i], k));
+  }
+  return place_group(group);
+}
+
+static bool group_within(const brim_group *group, uint64_t limit) {
+  uint64_t bytes = 0;
+  for (int32_t i = 0; i < group->count; i++) bytes += net_device_bytes(group->nets[i]);
+  return bytes <= limit;
+}
+
+// Finds the smallest share of segments that brings all networks under the limit, or all of them;
+// only the chosen programs are prepared.
+static brim_status fit_group(brim_group *group, const brim_net_spec *specs, bool planning) {
+  uint64_t limit = UINT64_MAX;
+  int64_t over = 0, fits = 0;
+  for (int32_t i = 0; i < group->count; i++) {
+    if (!chooses(&specs[i])) continue;
+    if (specs[i].memory_limit < limit) limit = specs[i].memory_limit;
+    fits += group->nets[i]->segments;
+  }
+  const int64_t shares = fits;
+  if (shares == 0 || group_within(group, limit)) return BRIM_OK;
+  for (int32_t i = 0; i < group->count; i++) group->nets[i]->planning = true;
+  brim_status status = BRIM_OK;
+  while (!status && fits - over > 1) {
+    int64_t share = over + (fits - over) / 2;
+    status = recompute_group(group, specs, share, shares);
+    *(group_within(group, limit) ? &fits : &over) = share;
+  }
+  for (int32_t i = 0; i < group->count; i++) group->nets[i]->planning = planning;
+  return status ? status : recompute_group(group, specs, fits, shares);
+}
+
+static brim_status build_group(brim_device *device, const brim_net_spec *specs, int32_t count,
+                               bool planning, brim_group **out) {
+  *out = NULL;
+  if (count < 1 || count > BRIM_GROUP_MAX) {
+    return brim_fail(BRIM_EINVAL, "a group has %d networks, expected 1 to %d", (int)count,
+                     BRIM_GROUP_MAX);
+  }
+  brim_group *group = brim_calloc(1, sizeof *group);
+  if (!group) return brim_fail(BRIM_ENOMEM, "out of memory for a group of networks");
+  group->device = device;
+  group->count = count;
+  *out = group;
+  BRIM_TRY(build_nets(group, specs, planning));
+  BRIM_TRY(place_group(group));
+  return fit_group(group, specs, planning);
+}
+
+brim_status brim_group_plan(brim_device *device, const brim_net_spec *specs, int32_t count,
+                            brim_plan *plan) {
+  brim_group *group;
+  size_t first = plan->row_count;
+  brim_status status = build_group(device, specs, count, true, &group);
+  for (int32_t i = 0; !status && i < count; i++) net_add_plan(group->nets[i], first, plan);
+  brim_group_destroy(group);
+  return status;
+}
+
+// Allocates the rows of one network's table on the host.
+static brim_status open_table(brim_group *group) {
+  int64_t capacity = group->nets[0]->enqueued_steps;
+  for (int32_t i = 1; i < group->count; i++) {
+    int64_t own = group->nets[i]->enqueued_steps;
+    if (own < capacity) capacity = own;
+  }
+  if (capacity == 0) return BRIM_OK;
+  group->table.rows = brim_calloc((size_t)capacity, BRIM_STATE_HOST * sizeof(double));
+  if (!group->table.rows) return brim_fail(BRIM_ENOMEM, "out of memory for a group of networks");
+  group->table.capacity = capacity;
+  return BRIM_OK;
+}
+
+static brim_status open_nets(brim_group *group, const brim_net_spec *specs) {
+  brim_net *owner = group->nets[0];
+  group->capture.on = brim_device_has_graphs(group->device);
+  for (int32_t i = 0; i < group->count; i++) {
+    brim_net *net = group->nets[i];
+    if (i > 0) {
+      net->blocks[BRIM_BLOCK_ARENA].data = owner->blocks[BRIM_BLOCK_ARENA].data;
+      net->blocks[BRIM_BLOCK_WORKSPACE].data = owner->blocks[BRIM_BLOCK_WORKSPACE].data;
+    }
+    BRIM_TRY(net_open(net, specs[i].eager));
+    net->peer = group->nets[(i + 1) % group->count];
+    if (specs[i].eager) group->eager = true;
+  }
+  if (group->eager) group->capture.on = false;
+  return open_table(group);
+}
+
+brim_status brim_group_create(brim_device *device, const brim_net_spec *specs, int32_t count,
+                              brim_group **out) {
+  brim_status status = build_group(device, specs, count, false, out);
+  if (!status) status = open_nets(*out, specs);
+  if (status) {
+    brim_group_destroy(*out);
+    *out = NULL;
+  }
+  return status;
+}
+
+void brim_group_destroy(brim_group *group) {
+  if (!group) return;
+  // the last launch may still be at work
+  if (group->nets[0] && group->nets[0]->peer) (void)brim_device_sync(group->device);
+  for (int k = 0; k < BRIM_GROUP_KINDS; k++) {
+    for (int s = 0; s < BRIM_EXEC_SLOTS; s++) {
+      brim_capture_drop(group->device, &group->pieces[k][s]);
+    }
+  }
+  // the owner of the memory is the last
+  for (int32_t i = group->count - 1; i >= 0; i--) brim_net_destroy(group->nets[i]);
+  brim_free(group->table.rows);
+  brim_free(group);
+}
+
+brim_net *brim_group_net(brim_group *group, int32_t index) {
+  return index >= 0 && index < group->count ? group->nets[index] : NULL;
+}
+
+void *brim_group_memory(const brim_group *group, size_t *bytes) {
+  const brim_block *arena = &group->nets[0]->blocks[BRIM_BLOCK_ARENA];
+  *bytes = arena->bytes;
+  return arena->data;
 }

@@ -7,6 +7,16 @@
 
 #include "engine/engine_int.h"
 
+// Reads a number in [0, high); fails with a message that names the argument.
+static brim_status engine_read_number(const brim_component *c, const char *name, double fallback,
+                                      double high, float *out) {
+  double value = brim_component_float(c, name, fallback);
+  *out = (float)value;
+  if (value >= 0 && (double)*out < high) return BRIM_OK;
+  return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col, "%s is %g, expected 0 <= %s < %g",
+                      name, value, name, high);
+}
+
 //---------------------------------- optimizers ----------------------------------
 
 typedef struct optimizer_row {
@@ -43,10 +53,9 @@ static brim_status read_optimizer(const optimizer_row *row, const brim_component
   BRIM_TRY(brim_engine_check_args(c, row->args));
   memset(attr, 0, sizeof *attr);
   attr->optimizer = row->kind;
-  BRIM_TRY(
-      brim_engine_read_number(c, "weight_decay", row->weight_decay, INFINITY, &attr->weight_decay));
+  BRIM_TRY(engine_read_number(c, "weight_decay", row->weight_decay, INFINITY, &attr->weight_decay));
   if (row->kind == BRIM_OPTIMIZER_SGD) {
-    BRIM_TRY(brim_engine_read_number(c, "momentum", 0, 1, &attr->momentum));
+    BRIM_TRY(engine_read_number(c, "momentum", 0, 1, &attr->momentum));
     attr->nesterov = brim_component_bool(c, "nesterov", false);
     if (attr->nesterov && attr->momentum == 0) {
       return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
@@ -56,9 +65,9 @@ static brim_status read_optimizer(const optimizer_row *row, const brim_component
   }
   double beta1 = 0.9, beta2 = 0.999;
   BRIM_TRY(read_betas(c, &beta1, &beta2));
-  BRIM_TRY(brim_engine_read_number(c, "beta1", beta1, 1, &attr->beta1));
-  BRIM_TRY(brim_engine_read_number(c, "beta2", beta2, 1, &attr->beta2));
-  return brim_engine_read_number(c, "eps", 1e-8, INFINITY, &attr->eps);
+  BRIM_TRY(engine_read_number(c, "beta1", beta1, 1, &attr->beta1));
+  BRIM_TRY(engine_read_number(c, "beta2", beta2, 1, &attr->beta2));
+  return engine_read_number(c, "eps", 1e-8, INFINITY, &attr->eps);
 }
 
 brim_status brim_optimizer_attr(const brim_component *c, brim_op_attr *attr) {
@@ -71,14 +80,7 @@ brim_status brim_optimizer_attr(const brim_component *c, brim_op_attr *attr) {
   return brim_engine_fail_unknown(c, "optimizer", c->name, names);
 }
 
-int brim_optimizer_slots(const brim_op_attr *attr) {
-  if (attr->optimizer != BRIM_OPTIMIZER_SGD) return 2;
-  return attr->momentum > 0 ? 1 : 0;
-}
-
 //---------------------------------- losses ----------------------------------
-
-//---------------------------------- arguments ----------------------------------
 
 static brim_status read_smoothing(const brim_component *c, brim_op_attr *attr) {
   double smoothing = brim_component_float(c, "label_smoothing", 0);
@@ -89,7 +91,7 @@ static brim_status read_smoothing(const brim_component *c, brim_op_attr *attr) {
 }
 
 static brim_status read_temperature(const brim_component *c, brim_op_attr *attr) {
-  BRIM_TRY(brim_engine_read_number(c, "temperature", 0.5, INFINITY, &attr->temperature));
+  BRIM_TRY(engine_read_number(c, "temperature", 0.5, INFINITY, &attr->temperature));
   if (attr->temperature > 0) return BRIM_OK;
   return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col, "temperature is 0, expected above 0");
 }
@@ -179,20 +181,6 @@ brim_status brim_loss_find(const brim_net_spec *spec, brim_loss *out) {
   if (row->read) BRIM_TRY(row->read(c, &out->attr));
   out->row = row;
   return check_views(row, spec->views > 1 ? spec->views : 1);
-}
-
-int32_t brim_loss_target_tensor(brim_graph *g, const brim_loss_row *row, int64_t rows,
-                                int64_t width) {
-  const int64_t dim[] = {rows, width};
-  switch (row->target) {
-    case BRIM_LOSS_LABELS:
-      return brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET, BRIM_I32, 1, dim);
-    case BRIM_LOSS_VALUES:
-      return brim_graph_tensor(g, "target", BRIM_TENSOR_TARGET, BRIM_F32, 2, dim);
-    case BRIM_LOSS_NONE:
-      break;
-  }
-  return -1;
 }
 
 //---------------------------------- learning rates ----------------------------------
