@@ -145,24 +145,12 @@ uint64_t brim_hdf5_array_host_bytes(const brim_hdf5_array *a);
 
 // A thread's memory for unpacking chunks.
 typedef struct brim_hdf5_decoder brim_hdf5_decoder;
-brim_status brim_hdf5_decoder_create(const brim_hdf5_array *a, brim_hdf5_decoder **out);
-void brim_hdf5_decoder_destroy(brim_hdf5_decoder *decoder);
-uint64_t brim_hdf5_decoder_bytes(const brim_hdf5_array *a);  // planned
-// Unpacks a chunk. out has room for chunk_bytes + BRIM_HDF5_TAIL; the first chunk_bytes are the chunk.
-brim_status brim_hdf5_decode(const brim_hdf5_array *a, uint64_t chunk, brim_hdf5_decoder *decoder,
-                             uint8_t *out);
 
 // A cache of unpacked chunks: as many as fit `budget` bytes, at least two, allocated here. The array
 // must outlive the cache and must not move.
 brim_status brim_hdf5_cache_create(const brim_hdf5_array *a, uint64_t budget,
                                    brim_hdf5_cache **out);
-void brim_hdf5_cache_destroy(brim_hdf5_cache *cache);
-uint64_t brim_hdf5_cache_bytes(const brim_hdf5_cache *cache);
 uint64_t brim_hdf5_cache_misses(brim_hdf5_cache *cache);  // chunks unpacked so far
-// The chunk's bytes, valid until `put` with the same chunk and slot.
-brim_status brim_hdf5_cache_get(brim_hdf5_cache *cache, uint64_t chunk, uint32_t *slot,
-                                const uint8_t **data);
-void brim_hdf5_cache_put(brim_hdf5_cache *cache, uint64_t chunk, uint32_t slot);
 
 //---------------------------------- children ----------------------------------
 
@@ -272,11 +260,6 @@ enum brim_hdf5_split {
   BRIM_HDF5_NO_SPLIT = -1
 };
 bool brim_hdf5_is_name(const char *name);  // "train.h5", "data.hdf5"
-// FOLDER/train.h5 for a split; NULL in *out if there is none. brim_free.
-brim_status brim_hdf5_split_file(const char *folder, const char *split, char **out);
-// The file itself, or a folder's file for the split. *whole: the split chose the file, so all of it is
-// meant.
-brim_status brim_hdf5_find_file(const char *path, const char *split, char **out, bool *whole);
 // Names of a split in files and paths, NULL-terminated; [0] is the name used in configs.
 extern const char *const brim_hdf5_split_names[BRIM_HDF5_SPLIT_COUNT][5];
 // Usual names of inputs and of targets, NULL-terminated.
@@ -287,11 +270,6 @@ extern const char *const brim_hdf5_class_lists[];
 // the path without the split's name ("x").
 int brim_hdf5_split_of(const char *path, char *plain, size_t room);
 
-// Chooses the datasets of a split. `inputs` and `targets` are names or lists of names, NULL = find
-// them. whole: a file without splits serves any split.
-brim_status brim_hdf5_find(const brim_hdf5_file *file, const char *split, bool whole,
-                           const json_t *inputs, const json_t *targets, brim_hdf5_choice *out);
-
 //---------------------------------- between the files that call libhdf5 ---------------------------
 
 // No header of the library here: its handles are int64_t.
@@ -299,22 +277,11 @@ brim_status brim_hdf5_find(const brim_hdf5_file *file, const char *split, bool w
 // h5py's lzf, as registered with the HDF Group. libhdf5 learns to undo it on the first enter.
 enum { BRIM_HDF5_LZF_NUMBER = 32000 };
 
-// Data in other files (data_hdf5_outside.c), all inside the library's lock.
-//
-// The property list to open datasets and links with; -1 on failure. External links fail unless
-// `outside`. External storage is looked up in the folder of the file that names it.
-int64_t brim_hdf5_access(bool outside);
-// True if an external link of the file `parent` names a pipe or a device, on which the library would
-// block.
-bool brim_hdf5_link_waits(const char *parent, const char *name);
 // True if a virtual dataset of the file `path` has such a source; its name in `out`. Call this first:
 // the library opens sources as soon as it is asked for the shape of a dataset that may grow.
 bool brim_hdf5_sources_wait(const char *path, int64_t dataset, char *out, size_t room);
 // True if the dataset takes data from another file; the first one's name in `out`.
 bool brim_hdf5_outside(const brim_hdf5_file *file, int64_t dataset, char *out, size_t room);
-// Checks that every source of the dataset exists and is long enough. The dataset must be open through
-// the library's own driver.
-brim_status brim_hdf5_outside_check(const char *path, const char *name, int64_t dataset);
 // Opens the dataset through the library's own driver, which can open other files; if bytes stand for
 // the file, through `mapped`. The handle keeps its file open. On failure the reason is in
 // why[BRIM_HDF5_REASON].

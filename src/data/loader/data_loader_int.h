@@ -1,5 +1,4 @@
-// Inside data: the order of samples in an epoch, and the resident set, shared by data_loader.c and
-// data_resident.c.
+// Inside the loader: the order of samples in an epoch, and the resident set.
 #ifndef BRIM_DATA_LOADER_INT_H_
 #define BRIM_DATA_LOADER_INT_H_
 
@@ -38,9 +37,6 @@ struct brim_resident {
   size_t broken_count, broken_room;
 };
 
-// Why a sample could not be read; NULL if it is fine.
-const brim_resident_broken *brim_resident_broken_at(const brim_resident *resident, uint64_t index);
-
 // The public functions with the table given, for simulated devices in tests.
 uint64_t brim_resident_bytes_with(const brim_augment_table *table, const brim_source *source,
                                   const brim_transforms *transforms);
@@ -52,17 +48,12 @@ uint64_t brim_mapped_bytes_with(const brim_augment_table *table, const brim_sour
 brim_status brim_mapped_create_with(const brim_augment_table *table, brim_device *device,
                                     brim_source *source, uint64_t limit, int threads,
                                     brim_resident **out);
-// The transforms' program, or one that only gathers if there are no transforms.
-brim_status brim_resident_program(const brim_source *source, const brim_transforms *transforms,
-                                  brim_augment_program *out);
 
 // Chooses between worker threads (no table) and the device.
 typedef struct brim_loader_maker {
   const brim_augment_table *table;
   bool mapped;
 } brim_loader_maker;
-brim_status brim_loader_plan_with(const brim_source *source, const brim_loader_options *options,
-                                  const brim_loader_maker *maker, brim_plan *plan);
 
 //---------------------------------- the order of an epoch ----------------------------------
 
