@@ -431,11 +431,6 @@ const char *brim_config_arg_type_name(brim_config_arg_type type) {
   return names[type];
 }
 
-bool brim_config_arg_takes_list(brim_config_arg_type type) {
-  return type == BRIM_CONFIG_ARG_LIST || type == BRIM_CONFIG_ARG_WORDS ||
-         type == BRIM_CONFIG_ARG_SIZE || type == BRIM_CONFIG_ARG_NUMBERS;
-}
-
 // ---- expressions -------------------------------------------------------------------------------
 // `name`, `name(k=v, ...)` and pipelines `a(k=v) | b`. A value is a number, a word, a quoted string, a [list],
 // a (tuple) or a nested component. The parser does not look at the catalogue.

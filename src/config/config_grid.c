@@ -374,7 +374,8 @@ static bool all_lists(const brim_config_node *node) {
 
 static bool arg_takes_list(const brim_config_source *source, const brim_config_setting *s) {
   const brim_config_arg *arg = setting_arg(source, s);
-  return !arg || brim_config_arg_takes_list(arg->type);
+  return !arg || arg->type == BRIM_CONFIG_ARG_LIST || arg->type == BRIM_CONFIG_ARG_WORDS ||
+         arg->type == BRIM_CONFIG_ARG_SIZE || arg->type == BRIM_CONFIG_ARG_NUMBERS;
 }
 
 static brim_status is_axis(const brim_config_source *source, const brim_config_setting *s,
@@ -431,11 +432,6 @@ static brim_status find_axes(brim_config_source *source) {
     s->axis = (int)source->axis_count++;
   }
   return BRIM_OK;
-}
-
-int brim_config_axis_find(const brim_config_source *source, brim_config_path path) {
-  int index = brim_config_setting_find(source, path.row, path.slot, path.arg);
-  return index < 0 ? -1 : source->settings.items[index].axis;
 }
 
 // ---- zip ---------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 #ifndef BRIM_CONFIG_INT_H_
 #define BRIM_CONFIG_INT_H_
 
+#include <string.h>
+
 #include "config/config_rows.h"
 
 // The place of brim_fail_at.
@@ -90,7 +92,9 @@ brim_status brim_config_warn_tail(brim_config_context *context, const char *key,
                                   brim_config_place at);
 
 // Size of the byte order mark at the start of a text, which some editors on Windows write; 0 = none.
-size_t brim_config_mark_size(const char *text, size_t size);
+static inline size_t brim_config_mark_size(const char *text, size_t size) {
+  return size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0;
+}
 // Parses a text; *root is NULL for an empty document. `name` is the file in messages.
 brim_status brim_config_yaml_parse(brim_config_context *context, const char *text, size_t size,
                                    const char *name, brim_config_node **root);
@@ -144,7 +148,6 @@ const brim_config_component_row *brim_config_component_find(const char *category
 // By name or alias; NULL if the row is NULL or has no such argument.
 const brim_config_arg *brim_config_arg_find(const brim_config_component_row *row, const char *name);
 const char *brim_config_arg_type_name(brim_config_arg_type type);
-bool brim_config_arg_takes_list(brim_config_arg_type type);
 // Fails: `plugin:` without a name.
 brim_status brim_config_no_plugin(const char *key, brim_config_place at);
 // The default of an argument after the check; of kind NULL if it has none.
@@ -176,8 +179,6 @@ const char *brim_config_row_nearest(const char *name, const char *workload);
 // Keys that are arguments of components too.
 const brim_config_link *brim_config_link_at(size_t index);  // NULL past the last
 bool brim_config_link_applies(const brim_config_link *link, int row, int slot);
-// The link of an argument; NULL if it is no key.
-const brim_config_link *brim_config_link_of(int row, int slot, const char *arg);
 
 // ---- presets -----------------------------------------------------------------------------------
 
@@ -310,12 +311,18 @@ void brim_config_value_text(brim_str *out, const brim_config_row *row,
 // The last live setting of (row, slot, arg); -1 = none.
 int brim_config_setting_find(const brim_config_source *source, int row, int slot, const char *arg);
 // The node of a setting at a point.
-const brim_config_node *brim_config_setting_node(const brim_config_source *source,
-                                                 const brim_config_setting *setting,
-                                                 size_t raw_point);
+static inline const brim_config_node *brim_config_setting_node(const brim_config_source *source,
+                                                               const brim_config_setting *setting,
+                                                               size_t raw_point) {
+  if (setting->axis < 0) return setting->node;
+  const brim_config_axis_state *axis = &source->axes[setting->axis];
+  return axis->items[raw_point / axis->stride % axis->count];
+}
 bool brim_config_has_placeholder(const brim_config_node *node);
 // Is it the layer of a preset: below the files or, given on the command line, above them?
-bool brim_config_layer_is_preset(const brim_config_source *source, int layer);
+static inline bool brim_config_layer_is_preset(const brim_config_source *source, int layer) {
+  return layer == -1 || layer == source->override_layer - 1;
+}
 
 // ---- grids (config_grid.c) ---------------------------------------------------------------------
 
@@ -323,7 +330,10 @@ bool brim_config_layer_is_preset(const brim_config_source *source, int layer);
 brim_status brim_config_grid_prepare(brim_config_source *source);
 brim_status brim_config_grid_exclude(brim_config_source *source, const brim_config *base);
 // The axis of (row, slot, arg); -1 = none.
-int brim_config_axis_find(const brim_config_source *source, brim_config_path path);
+static inline int brim_config_axis_find(const brim_config_source *source, brim_config_path path) {
+  int index = brim_config_setting_find(source, path.row, path.slot, path.arg);
+  return index < 0 ? -1 : source->settings.items[index].axis;
+}
 // Canonical text of a node as a value of the path, with defaults of components.
 brim_status brim_config_item_text(brim_arena *arena, brim_config_path path,
                                   const brim_config_node *node, brim_str *out);

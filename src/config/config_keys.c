@@ -572,14 +572,6 @@ bool brim_config_link_applies(const brim_config_link *l, int row, int slot) {
   return l->evaluation == evaluation;
 }
 
-const brim_config_link *brim_config_link_of(int row, int slot, const char *arg) {
-  const brim_config_link *l;
-  for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
-    if (!strcmp(l->arg, arg) && brim_config_link_applies(l, row, slot)) return l;
-  }
-  return NULL;
-}
-
 // ---- presets -----------------------------------------------------------------------------------
 // Per GPU and model size: batch, workers, accumulation, learning rate and memory share. The guides brim
 // grew from give some of these values; the others are scaled from the nearest one, as `meaning` says.

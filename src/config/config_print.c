@@ -536,13 +536,22 @@ static brim_status is_usual(writer *w, const brim_config_component_row *row,
   return status;
 }
 
+// The link of an argument; NULL if it is no key.
+static const brim_config_link *link_of(int row, int slot, const char *arg) {
+  const brim_config_link *l;
+  for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
+    if (!strcmp(l->arg, arg) && brim_config_link_applies(l, row, slot)) return l;
+  }
+  return NULL;
+}
+
 // Is the argument left out: at its default, or printed as the key that is the same setting?
 static brim_status leaves_out(writer *w, const brim_config_component_row *row,
                               const brim_argument *argument, const owner *of, bool *out) {
   const brim_value *v = &argument->value;
   const brim_config_arg *arg = row ? brim_config_arg_find(row, argument->name) : NULL;
   const brim_config_link *link =
-      of && of->single ? brim_config_link_of(of->row, of->slot, argument->name) : NULL;
+      of && of->single ? link_of(of->row, of->slot, argument->name) : NULL;
   const int key = link ? brim_config_row_find(link->key) : -1;
   const brim_config_value *same = link ? &w->config->values[key] : NULL;
   if (same && (same->number != v->number || same->boolean != v->boolean)) same = NULL;

@@ -19,18 +19,6 @@ int brim_config_setting_find(const brim_config_source *source, int row, int slot
   return -1;
 }
 
-const brim_config_node *brim_config_setting_node(const brim_config_source *source,
-                                                 const brim_config_setting *setting,
-                                                 size_t raw_point) {
-  if (setting->axis < 0) return setting->node;
-  const brim_config_axis_state *axis = &source->axes[setting->axis];
-  return axis->items[raw_point / axis->stride % axis->count];
-}
-
-bool brim_config_layer_is_preset(const brim_config_source *source, int layer) {
-  return layer == -1 || layer == source->override_layer - 1;
-}
-
 // Is the value what the text of a default says? No text and no value are the same.
 static bool value_is_usual(const brim_config_row *row, const brim_config_value *value,
                            const char *usual) {

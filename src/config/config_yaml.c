@@ -571,10 +571,6 @@ static brim_status parser_error(const builder *b, const yaml_parser_t *parser, c
   return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col, "not valid YAML: %s", problem);
 }
 
-size_t brim_config_mark_size(const char *text, size_t size) {
-  return size >= 3 && !memcmp(text, "\xEF\xBB\xBF", 3) ? 3 : 0;
-}
-
 static brim_status parse(brim_config_context *context, const char *text, size_t size,
                          const char *name, brim_config_node **root) {
   if (size > BRIM_CONFIG_MAX_BYTES) {
