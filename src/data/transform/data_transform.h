@@ -1,6 +1,6 @@
 // Inside data: a pipeline of transforms as a worker runs it. Components become stages of a program
-// (data_transform.c); stages that only move pixels work on packed pixels of any type
-// (data_transform_geometry.c), those that mix them on planes of floats (data_transform_mix.c). What
+// (data_transform.c); stages that only move pixels work on packed pixels of any type, those that mix
+// them on planes of floats (data_transform_mix.c). What
 // a stage draws and does to a pixel stands in hd/hd_image.h, once for worker and device.
 #ifndef BRIM_DATA_TRANSFORM_H_
 #define BRIM_DATA_TRANSFORM_H_
@@ -40,14 +40,6 @@ typedef struct brim_transform_packed {
   uint8_t fill[4 * BRIM_IMAGE_MAX_CHANNELS];
   size_t fill_bytes;
 } brim_transform_packed;
-
-// The window at (d->y, d->x) of `in`; out is (out_height, out_width).
-void brim_transform_window(const brim_image_stage *s, const brim_image_drawn *d,
-                           const brim_transform_packed *shape, const void *in, void *out);
-void brim_transform_flip(const brim_transform_packed *shape, void *image);
-void brim_transform_flip_vertical(const brim_transform_packed *shape, void *image);
-void brim_transform_cover(const brim_transform_packed *shape, const brim_image_square *square,
-                          void *image);
 
 //---------------------------------- mixing pixels ----------------------------------
 
