@@ -294,6 +294,26 @@ int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const cha
 brim_status brim_hdf5_library_open(brim_hdf5_array *a);
 brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint8_t *row);
 
+//---------------------------------- writing with libhdf5 ----------------------------------
+
+// libhdf5 writes through a driver of brim's own, which keeps errno when the system refuses a write.
+typedef struct brim_hdf5_out {
+  int fd;   // readable too: the library reads back what it wrote
+  int err;  // errno of the first write that failed
+  int64_t driver;
+} brim_hdf5_out;
+
+// Under the library's lock: creates the file at `path`, with out->fd its descriptor. Returns its
+// handle; < 0 on failure (reason in out->err, or in the library).
+int64_t brim_hdf5_out_create(brim_hdf5_out *out, const char *path);
+// After H5Fclose, under the lock.
+void brim_hdf5_out_close(brim_hdf5_out *out);
+// Without the lock: writes until done or until the system refuses.
+void brim_hdf5_out_write(brim_hdf5_out *out, const void *data, size_t size, uint64_t offset);
+// Under the lock: a property list whose objects carry no time stamp, so that equal data give equal
+// bytes.
+int64_t brim_hdf5_out_timeless(int64_t plist_class);
+
 //---------------------------------- the helper program ----------------------------------
 
 // libhdf5 crashes on some damaged files. So a process of its own, lib/brim/brim-hdf5, first does what

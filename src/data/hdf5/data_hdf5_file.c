@@ -1,6 +1,7 @@
-// libhdf5: its lock, the driver through which it reads the mapped file, the list of datasets, how one
-// lies in the file, its labels and attributes, and rows that only the library can read. Used while a
-// source is opened, and by the helper program; other rows are read without it (data_hdf5_array.c).
+// libhdf5: its lock, the drivers through which it reads the mapped file and writes a new one, the list
+// of datasets, how one lies in the file, its labels and attributes, and rows that only the library can
+// read. Used while a source is opened, by the helper program, and by what writes HDF5; other rows are
+// read without it (data_hdf5_array.c).
 #include <errno.h>
 #include <hdf5.h>
 #include <inttypes.h>
@@ -9,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/base_fs.h"
 #include "data/hdf5/data_hdf5.h"
@@ -1797,4 +1799,157 @@ bool brim_hdf5_file_text(brim_hdf5_file *f, const brim_hdf5_entry *e, const char
   if (attribute >= 0) (void)H5Aclose(attribute);
   brim_hdf5_leave(&scope);
   return attribute >= 0;
+}
+
+//---------------------------------- the driver for writing ----------------------------------
+
+// The driver through which the library writes. Its own driver reports a full disk to the library,
+// which then can neither finish nor forget the file and crashes at exit. This driver keeps the
+// reason and lets the library continue; the file is thrown away.
+typedef struct out_file {
+  H5FD_t pub;
+  brim_hdf5_out *out;
+  haddr_t eoa, eof;
+} out_file;
+
+typedef struct out_info {
+  brim_hdf5_out *out;
+} out_info;
+
+static out_file *out_of(H5FD_t *file) { return (out_file *)(void *)file; }
+static const out_file *out_of_const(const H5FD_t *file) {
+  return (const out_file *)(const void *)file;
+}
+
+static H5FD_t *out_open(const char *name, unsigned flags, hid_t fapl, haddr_t maxaddr) {
+  const out_info *info = H5Pget_driver_info(fapl);
+  (void)name;
+  (void)flags;
+  (void)maxaddr;
+  out_file *f = info ? brim_calloc(1, sizeof *f) : NULL;
+  if (info && !f) info->out->err = ENOMEM;
+  if (!f) return NULL;
+  f->out = info->out;
+  return &f->pub;
+}
+
+static herr_t out_close(H5FD_t *file) {
+  brim_free(file);
+  return 0;
+}
+
+static haddr_t out_get_eoa(const H5FD_t *file, H5FD_mem_t type) {
+  (void)type;
+  return out_of_const(file)->eoa;
+}
+
+static herr_t out_set_eoa(H5FD_t *file, H5FD_mem_t type, haddr_t eoa) {
+  (void)type;
+  out_of(file)->eoa = eoa;
+  return 0;
+}
+
+static haddr_t out_get_eof(const H5FD_t *file, H5FD_mem_t type) {
+  (void)type;
+  return out_of_const(file)->eof;
+}
+
+// Writes until done or until the system refuses; the reason is kept.
+void brim_hdf5_out_write(brim_hdf5_out *w, const void *data, size_t size, uint64_t offset) {
+  const uint8_t *p = data;
+  while (size && !w->err) {
+    ssize_t n = pwrite(w->fd, p, size, (off_t)offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) {
+      w->err = n < 0 ? errno : ENOSPC;
+      return;
+    }
+    p += n;
+    offset += (uint64_t)n;
+    size -= (size_t)n;
+  }
+}
+
+static herr_t out_write(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size,
+                        const void *data) {
+  out_file *f = out_of(file);
+  (void)type;
+  (void)dxpl;
+  brim_hdf5_out_write(f->out, data, size, address);
+  if (address + size > f->eof) f->eof = address + size;
+  return 0;
+}
+
+// Bytes beyond the end read as zero, as with the library's own driver.
+static herr_t out_read(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t address, size_t size,
+                       void *out) {
+  const out_file *f = out_of_const(file);
+  size_t done = 0;
+  (void)type;
+  (void)dxpl;
+  while (done < size) {
+    ssize_t n = pread(f->out->fd, (uint8_t *)out + done, size - done, (off_t)(address + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    done += (size_t)n;
+  }
+  memset((uint8_t *)out + done, 0, size - done);
+  return 0;
+}
+
+static herr_t out_truncate(H5FD_t *file, hid_t dxpl, hbool_t closing) {
+  out_file *f = out_of(file);
+  (void)dxpl;
+  (void)closing;
+  if (!f->out->err && ftruncate(f->out->fd, (off_t)f->eoa) != 0) f->out->err = errno;
+  f->eof = f->eoa;
+  return 0;
+}
+
+static const H5FD_class_t out_class = {
+#ifdef H5FD_CLASS_VERSION
+    .version = H5FD_CLASS_VERSION,
+    .value = H5_VFD_RESERVED + 78,
+#endif
+    .name = "brim_out",
+    .maxaddr = (haddr_t)INT64_MAX,
+    .fc_degree = H5F_CLOSE_STRONG,
+    .fapl_size = sizeof(out_info),
+    .open = out_open,
+    .close = out_close,
+    .get_eoa = out_get_eoa,
+    .set_eoa = out_set_eoa,
+    .get_eof = out_get_eof,
+    .read = out_read,
+    .write = out_write,
+    .truncate = out_truncate,
+    .fl_map = H5FD_FLMAP_DICHOTOMY,
+};
+
+int64_t brim_hdf5_out_timeless(int64_t plist_class) {
+  hid_t plist = H5Pcreate(plist_class);
+  if (plist >= 0 && H5Pset_obj_track_times(plist, false) < 0) {
+    H5Pclose(plist);
+    return -1;
+  }
+  return plist;
+}
+
+int64_t brim_hdf5_out_create(brim_hdf5_out *out, const char *path) {
+  out_info info = {.out = out};
+  hid_t file = -1;
+  out->driver = H5FDregister(&out_class);
+  hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
+  hid_t fcpl = brim_hdf5_out_timeless(H5P_FILE_CREATE);  // properties of the root group
+  if (out->driver >= 0 && fapl >= 0 && fcpl >= 0 && H5Pset_driver(fapl, out->driver, &info) >= 0) {
+    file = H5Fcreate(path, H5F_ACC_TRUNC, fcpl, fapl);
+  }
+  if (fcpl >= 0) H5Pclose(fcpl);
+  if (fapl >= 0) H5Pclose(fapl);
+  return file;
+}
+
+void brim_hdf5_out_close(brim_hdf5_out *out) {
+  if (out->driver >= 0) H5FDunregister(out->driver);
+  out->driver = -1;
 }
