@@ -369,26 +369,25 @@ static inline unsigned char *brim_net_slot(const brim_net *net, int slot) {
 // BRIM_STATE_HOST doubles), then metrics and running statistics from before the step (brim_net_undo).
 _Static_assert(BRIM_STATE_COUNT * sizeof(double) <= 128 && BRIM_METRIC_COUNT * sizeof(double) <= 64,
                "the places below");
-static inline unsigned char *brim_net_state_block(const brim_net *net) {
+static inline void *brim_net_state_ptr(const brim_net *net) {
   return net->blocks[BRIM_BLOCK_STATE].data;
 }
-static inline void *brim_net_state_ptr(const brim_net *net) { return brim_net_state_block(net); }
 static inline void *brim_net_metrics_ptr(const brim_net *net) {
-  return brim_net_state_block(net) + 128;
+  return net->blocks[BRIM_BLOCK_STATE].data + 128;
 }
 static inline void *brim_net_norm_ptr(const brim_net *net) {
-  return brim_net_state_block(net) + 192;
+  return net->blocks[BRIM_BLOCK_STATE].data + 192;
 }
 static inline void *brim_net_ring_ptr(const brim_net *net) {
-  return brim_net_state_block(net) + 256;
+  return net->blocks[BRIM_BLOCK_STATE].data + 256;
 }
 static inline unsigned char *brim_net_table_ptr(const brim_net *net) {
   size_t ring = (size_t)BRIM_NORM_RING * 4 * brim_dtype_size(net->master);
-  return brim_net_state_block(net) + 256 + brim_align_up(ring);
+  return net->blocks[BRIM_BLOCK_STATE].data + 256 + brim_align_up(ring);
 }
 static inline unsigned char *brim_net_buffers_before_ptr(const brim_net *net) {
   size_t bytes = brim_align_up(net->blocks[BRIM_BLOCK_BUFFERS].bytes);
-  return brim_net_state_block(net) + net->blocks[BRIM_BLOCK_STATE].bytes - bytes;
+  return net->blocks[BRIM_BLOCK_STATE].data + net->blocks[BRIM_BLOCK_STATE].bytes - bytes;
 }
 static inline void *brim_net_metrics_before_ptr(const brim_net *net) {
   return brim_net_buffers_before_ptr(net) - 256;
