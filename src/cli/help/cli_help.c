@@ -13,7 +13,7 @@
 // Paragraphs, lists of names, and the tables of keys and components.
 
 typedef struct topic_pair {
-  const char *name, *text;  // text: a catalogue message
+  const char *name, *text;  // text: a message, not yet translated
 } topic_pair;
 
 static void topic_pairs(const topic_pair *pairs, size_t count, int column, int width,
@@ -32,7 +32,7 @@ static void topic_pairs(const topic_pair *pairs, size_t count, int column, int w
   }
 }
 
-// `text` is translated.
+// `text` must already be translated.
 static void topic_paragraph(const char *text, int width, brim_str *out) {
   brim_term term = {.width = width};
   brim_ui_wrap(out, &term, text, 0);
@@ -58,8 +58,8 @@ static void topic_components(const char *category, int width, brim_str *out) {
 }
 
 //------------------------------------ topics about the work ------------------------------------
-// Data, models, training, precision, memory, files. Only text that no table of keys or components has is written
-// here.
+// Data, models, training, precision, memory, files. Text that the tables of keys and components
+// have is not repeated here.
 
 #define PARAGRAPH(text) topic_paragraph(brim_tr(text), width, out)
 
@@ -254,7 +254,7 @@ static void topic_language(int width, brim_str *out) {
 //----------------------------------- topics about the program -----------------------------------
 // Configs, components, exit codes, environment; then the list of all topics.
 
-static void exit_codes(int width, brim_str *out) {
+static void topic_exit_codes(int width, brim_str *out) {
   static const topic_pair codes[] = {
 #define X(id, code, meaning) {#code, meaning},
       BRIM_CLI_EXIT_MAP(X)
@@ -276,7 +276,7 @@ static void exit_codes(int width, brim_str *out) {
       width, out);
 }
 
-static void environment(int width, brim_str *out) {
+static void topic_environment(int width, brim_str *out) {
   static const topic_pair variables[] = {
       {"NO_COLOR", BRIM_N_("any value: use no colour")},
       {"CLICOLOR_FORCE",
@@ -302,7 +302,7 @@ static void environment(int width, brim_str *out) {
   topic_pairs(variables, sizeof variables / sizeof variables[0], 26, width, out);
 }
 
-static void config(int width, brim_str *out) {
+static void topic_config(int width, brim_str *out) {
   topic_paragraph(brim_tr("A config is a YAML file. Every key has one meaning, one default "
                           "and often several spellings; brim config explain lists them. An "
                           "unknown key is an error, and brim suggests the nearest known key."),
@@ -329,7 +329,7 @@ static void config(int width, brim_str *out) {
       width, out);
 }
 
-static void components(int width, brim_str *out) {
+static void topic_expressions(int width, brim_str *out) {
   topic_paragraph(
       brim_tr("An expression selects a model, loss, optimizer, scheduler, data set or transform: a "
               "name, or a name with arguments. Arguments are numbers, words, lists [1, 2], tuples "
@@ -347,8 +347,8 @@ static void components(int width, brim_str *out) {
 }
 
 static const brim_cli_topic topics[] = {
-    {"config", BRIM_N_("write and combine configs"), config, NULL},
-    {"components", BRIM_N_("expressions like mlp(depth=4) and pipelines"), components, NULL},
+    {"config", BRIM_N_("write and combine configs"), topic_config, NULL},
+    {"components", BRIM_N_("expressions like mlp(depth=4) and pipelines"), topic_expressions, NULL},
     {"data", BRIM_N_("data formats, and how brim detects them"), topic_data, NULL},
     {"transforms", BRIM_N_("transforms of samples"), topic_transforms, NULL},
     {"models", BRIM_N_("networks, losses, optimizers, schedules"), topic_models, NULL},
@@ -362,14 +362,14 @@ static const brim_cli_topic topics[] = {
     {"resume", BRIM_N_("resume after an interruption"), topic_resume, NULL},
     {"logs", BRIM_N_("log.csv, log.jsonl, TensorBoard"), topic_logs, NULL},
     {"language", BRIM_N_("English and Korean"), topic_language, NULL},
-    {"exit-codes", BRIM_N_("exit codes and their meaning"), exit_codes, NULL},
-    {"environment", BRIM_N_("environment variables"), environment, NULL},
+    {"exit-codes", BRIM_N_("exit codes and their meaning"), topic_exit_codes, NULL},
+    {"environment", BRIM_N_("environment variables"), topic_environment, NULL},
 };
 
 enum { TOPICS = sizeof topics / sizeof topics[0] };
 
 // Pages of workloads come after the topic training.
-static size_t first_of_workloads(void) {
+static size_t first_workload_page(void) {
   for (size_t i = 0; i < TOPICS; i++) {
     if (topics[i].write == topic_training) return i + 1;
   }
@@ -384,16 +384,16 @@ static const brim_workload_table *workload_with_page(size_t index) {
   return NULL;
 }
 
-static size_t pages(void) {
+static size_t workload_page_count(void) {
   size_t n = 0;
   while (workload_with_page(n)) n++;
   return n;
 }
 
-size_t brim_cli_topic_count(void) { return TOPICS + pages(); }
+size_t brim_cli_topic_count(void) { return TOPICS + workload_page_count(); }
 
 brim_cli_topic brim_cli_topic_at(size_t index) {
-  size_t first = first_of_workloads(), count = pages();
+  size_t first = first_workload_page(), count = workload_page_count();
   if (index < first) return topics[index];
   if (index >= first + count) return topics[index - count];
   const brim_workload_table *table = workload_with_page(index - first);
@@ -800,7 +800,7 @@ static brim_status unknown(brim_cli *cli, const char *word) {
   }
   names[n] = NULL;
   const char *near = brim_nearest(word, names);
-  // `exit` means exit-codes: a common start tells more than a similar spelling.
+  // No similar spelling: try names that begin with the word, so `exit` finds exit-codes.
   for (size_t i = 0; !near && *word && i < n; i++) {
     if (brim_str_starts(names[i], word)) near = names[i];
   }
