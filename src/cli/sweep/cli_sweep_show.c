@@ -17,12 +17,11 @@
 //--------------------------------------------- pool ---------------------------------------------
 // The workers of a server, and why experiments wait.
 
-// The workers of a server, and why experiments wait.
 typedef struct server_pool {
-  json_t *waits;    // {id: text} in the user's language
-  json_t *workers;  // rows of the reply, without workers gone for a day
-  char first[160];  // why the first of the queue waits; "" = none does
-  int64_t now;      // by the clock of the store
+  json_t *waits;         // {id: text} in the user's language
+  json_t *workers;       // rows of the reply, without workers gone for a day
+  char first_wait[160];  // why the first of the queue waits; "" = none does
+  int64_t now;           // by the clock of the store
 } server_pool;
 
 enum { FORGOTTEN_MS = 86400 * 1000 };  // do not list workers gone for this long
@@ -69,7 +68,7 @@ static brim_status take_waits(void *ctx, const json_t *line) {
     if (!id || !waits) continue;
     wait_text(waits, pool->now, text, sizeof text);
     BRIM_TRY(brim_json_put(pool->waits, id, json_string(text)));
-    if (!pool->first[0]) snprintf(pool->first, sizeof pool->first, "%s", text);
+    if (!pool->first_wait[0]) snprintf(pool->first_wait, sizeof pool->first_wait, "%s", text);
   }
   return BRIM_OK;
 }
@@ -188,7 +187,8 @@ static brim_status sweep_pool_table(const server_pool *pool, const brim_term *te
 
 typedef struct listing {
   brim_sweep_view *view;
-  json_t *rows;      // what the sweep knows of those that run and come next; NULL = none runs
+  // What a running sweep reports about the running and the next experiments; NULL if no sweep runs.
+  json_t *rows;
   json_t *grids;     // {id: name}, the oldest first
   const char *grid;  // the id of the one that is listed; NULL = all
   server_pool pool;  // of a server
@@ -254,8 +254,10 @@ static brim_status read_best(brim_lab_link *link, brim_sweep_view *view) {
   return BRIM_OK;
 }
 
-static brim_status sweep_ask(brim_lab_link *link, brim_sweep_view *view, json_t **rows,
-                             char **folder) {
+// Reads view, rows and folder from the process that runs the sweep; each may be NULL. Leaves them
+// as they are if no process runs it.
+static brim_status ask_running_sweep(brim_lab_link *link, brim_sweep_view *view, json_t **rows,
+                                     char **folder) {
   brim_lab_reply reply = {0};
   brim_status status = brim_lab_call(link, &(brim_lab_request){.op = BRIM_LAB_OP_STATUS}, &reply);
   if (status == BRIM_EUNSUPPORTED || status == BRIM_ESTATE) {
@@ -312,7 +314,7 @@ static brim_status read_rows(brim_cli *cli, brim_lab_link *link, listing *l) {
   }
   struct {
     brim_store_filter filter;
-    int64_t count, share;  // of the limit, in quarters
+    int64_t count, weight;  // weight: part of the limit, relative to the other parts
   } parts[PARTS] = {
       {{.states = 1u << BRIM_EXP_RUNNING | 1u << BRIM_EXP_LEASED},
        n[BRIM_SWEEP_RUNNING] + n[BRIM_SWEEP_LEASED],
@@ -324,10 +326,10 @@ static brim_status read_rows(brim_cli *cli, brim_lab_link *link, listing *l) {
        n[BRIM_SWEEP_PAUSED] + n[BRIM_SWEEP_CANCELLED],
        1}};
   BRIM_TRY(best_order(link, l->grid, &parts[1].filter.order));
-  int64_t shares = 0, left = limit;
-  for (int i = 0; i < PARTS; i++) shares += parts[i].count > 0 ? parts[i].share : 0;
+  int64_t weights = 0, left = limit;
+  for (int i = 0; i < PARTS; i++) weights += parts[i].count > 0 ? parts[i].weight : 0;
   for (int i = 0; i < PARTS; i++) {
-    const int64_t fair = shares > 0 ? (limit * parts[i].share + shares - 1) / shares : 0;
+    const int64_t fair = weights > 0 ? (limit * parts[i].weight + weights - 1) / weights : 0;
     int64_t rows = parts[i].count < fair ? parts[i].count : fair;
     parts[i].filter.limit = rows < left ? rows : left;
     left -= parts[i].filter.limit;
@@ -353,9 +355,9 @@ static brim_status on_grid(void *ctx, const brim_store_grid_row *row) {
 // The newest grid of that name, or the one whose id has that beginning.
 static brim_status find_grid(const char *name, listing *l) {
   const char *id;
-  json_t *is;
-  json_object_foreach(l->grids, id, is) {
-    bool named = strcmp(json_string_value(is), name) == 0;
+  json_t *grid_name;
+  json_object_foreach(l->grids, id, grid_name) {
+    bool named = strcmp(json_string_value(grid_name), name) == 0;
     if (named || strncmp(id, name, strlen(name)) == 0) l->grid = id;
   }
   return l->grid ? BRIM_OK : brim_fail(BRIM_ENOENT, "the store has no grid %s", name);
@@ -385,8 +387,9 @@ static brim_status read_pool(brim_cli *cli, brim_lab_link *link, listing *l) {
   const int64_t *counts = l->view->counts;
   const brim_store_filter which = {.grid = l->grid, .limit = limit_of(cli)};
   BRIM_TRY(sweep_pool_read(link, &which, &l->pool));
-  if (counts[BRIM_SWEEP_RUNNING] + counts[BRIM_SWEEP_LEASED] == 0 && l->pool.first[0]) {
-    snprintf(l->view->notice, sizeof l->view->notice, brim_tr("nothing runs: %s"), l->pool.first);
+  if (counts[BRIM_SWEEP_RUNNING] + counts[BRIM_SWEEP_LEASED] == 0 && l->pool.first_wait[0]) {
+    snprintf(l->view->notice, sizeof l->view->notice, brim_tr("nothing runs: %s"),
+             l->pool.first_wait);
   }
   return BRIM_OK;
 }
@@ -396,7 +399,7 @@ static brim_status read_view(brim_cli *cli, brim_lab_link *link, const char *pla
   brim_sweep_view *view = l->view;
   snprintf(view->store, sizeof view->store, "%s", brim_store_is_url(place) ? "postgres" : place);
   view->now_s = brim_clock_wall_s();
-  BRIM_TRY(sweep_ask(link, view, &l->rows, NULL));
+  BRIM_TRY(ask_running_sweep(link, view, &l->rows, NULL));
   BRIM_TRY(read_grids(cli, link, l));
   BRIM_TRY(brim_lab_count(link, l->grid, &counts));
   for (int i = 0; i < BRIM_EXP_STATE_COUNT; i++) view->counts[i] = counts.states[i];
@@ -453,7 +456,7 @@ static brim_status status_action(brim_cli *cli) {
 //--------------------------------------------- log ---------------------------------------------
 // The log of an attempt, from the folder of the sweep or from a server.
 
-enum { PIECE = 64 << 10, FOLLOW_MS = 300, AGAIN_MS = 1000, CONNECT_MS = 10000 };
+enum { READ_BYTES = 64 << 10, FOLLOW_MS = 300, RETRY_MS = 1000, CONNECT_MS = 10000 };
 
 typedef struct log_view {
   brim_cli *cli;
@@ -461,12 +464,13 @@ typedef struct log_view {
   char exp[BRIM_EXP_ID];
   int64_t attempt;           // 0 = the last
   bool open;                 // it may still be written
-  char *path;                // of the file, or:
-  brim_http_client *client;  // the server's that has it
-  int64_t at;
+  char *path;                // the log file; NULL if a server has it
+  brim_http_client *client;  // the server that has the log; NULL if it is a file
+  int64_t offset;            // bytes printed or skipped so far
 } log_view;
 
-static brim_status look_at_exp(log_view *v) {
+// Sets the number of the last attempt if none is given, and whether the attempt still runs.
+static brim_status read_attempt(log_view *v) {
   brim_store_exp *exp = NULL;
   BRIM_TRY(brim_lab_get(v->link, v->exp, &exp));
   bool under_way = exp->state == BRIM_EXP_LEASED || exp->state == BRIM_EXP_RUNNING;
@@ -484,15 +488,19 @@ static brim_status print_bytes(void *ctx, const char *data, size_t size) {
   brim_cli_print(v->cli, &text);
   brim_status status = brim_str_status(&text);
   brim_str_deinit(&text);
-  v->at += (int64_t)size;
+  v->offset += (int64_t)size;
   return status;
 }
 
-// Reads the log from v->at on, from the server.
+// Reads the log from v->offset on, from the server.
 static brim_status fetch_log(log_view *v, brim_status (*take)(void *, const char *, size_t),
                              void *ctx) {
-  const brim_lab_fetching how = {
-      .exp = v->exp, .name = "log", .attempt = v->attempt, .from = v->at, .take = take, .ctx = ctx};
+  const brim_lab_fetching how = {.exp = v->exp,
+                                 .name = "log",
+                                 .attempt = v->attempt,
+                                 .from = v->offset,
+                                 .take = take,
+                                 .ctx = ctx};
   brim_status status = brim_lab_fetch(v->client, &how);
   if (status != BRIM_ENOENT || !v->open) return status;
   brim_status_clear();  // nothing has come yet
@@ -505,10 +513,10 @@ static brim_status print_more(log_view *v) {
   int fd = -1;
   uint64_t size = 0;
   BRIM_TRY(brim_fs_open_regular(v->path, &fd, &size));
-  char *piece = brim_alloc(PIECE);
+  char *piece = brim_alloc(READ_BYTES);
   ssize_t got = piece ? 1 : 0;
   while (got > 0) {
-    got = pread(fd, piece, PIECE, (off_t)v->at);
+    got = pread(fd, piece, READ_BYTES, (off_t)v->offset);
     if (got > 0 && print_bytes(v, piece, (size_t)got)) break;
   }
   close(fd);
@@ -543,13 +551,13 @@ static brim_status skip_lines(log_view *v, int64_t lines) {
     at--;
     if (at > 0 && text[at - 1] == '\n') lines--;
   }
-  v->at = (int64_t)at;
+  v->offset = (int64_t)at;
   brim_free(text);
   return BRIM_OK;
 }
 
 static brim_status print_new(log_view *v, bool *last) {
-  BRIM_TRY(look_at_exp(v));
+  BRIM_TRY(read_attempt(v));
   *last = !v->open;  // asked before the file was read, so that nothing is missed
   return print_more(v);
 }
@@ -570,13 +578,13 @@ static brim_status follow(log_view *v) {
     brim_status_clear();
     lost = away;
     if ((last && !away) || *v->cli->stop) return BRIM_OK;
-    usleep((lost ? AGAIN_MS : FOLLOW_MS) * 1000);
+    usleep((lost ? RETRY_MS : FOLLOW_MS) * 1000);
   }
 }
 
 static brim_status show_log(log_view *v, const char *folder) {
   BRIM_TRY(brim_lab_find(v->link, v->cli->parse.positional[1], v->exp));
-  BRIM_TRY(look_at_exp(v));
+  BRIM_TRY(read_attempt(v));
   if (v->attempt < 1) return brim_fail(BRIM_ENOENT, "experiment %.12s has not run yet", v->exp);
   if (!v->client) BRIM_TRY(brim_cli_sweep_log_path(folder, v->exp, v->attempt, &v->path));
   if (!v->client && !brim_fs_exists(v->path)) {
@@ -602,7 +610,7 @@ static brim_status log_action(brim_cli *cli) {
   if (url) {
     status = brim_lab_http_open(url, CONNECT_MS, &v.client);
   } else if (!status && !given) {
-    status = sweep_ask(v.link, NULL, NULL, &folder);
+    status = ask_running_sweep(v.link, NULL, NULL, &folder);
   }
   if (!status) status = show_log(&v, given ? given : folder ? folder : place);
   brim_http_client_close(v.client);
@@ -618,20 +626,20 @@ static brim_status log_action(brim_cli *cli) {
 
 enum { GET_CONNECT_MS = 10000 };
 
-typedef struct getting {
+typedef struct file_request {
   brim_cli *cli;
   brim_lab_link *link;
   const brim_lab_file_kind *kind;
   char exp[BRIM_EXP_ID];
   char *path;
-} getting;
+} file_request;
 
-static bool go_on(void *ctx) {
-  const getting *g = ctx;
+static bool not_stopped(void *ctx) {
+  const file_request *g = ctx;
   return !*g->cli->stop;
 }
 
-static brim_status from_server(getting *g, const char *url) {
+static brim_status from_server(file_request *g, const char *url) {
   brim_lab_file_row rows[BRIM_LAB_FILE_KINDS];
   brim_http_client *client = NULL;
   BRIM_TRY(brim_lab_file_rows(g->link, g->exp, rows));
@@ -645,14 +653,14 @@ static brim_status from_server(getting *g, const char *url) {
                           .kind = g->kind,
                           .row = row,
                           .path = g->path,
-                          .keep = go_on,
+                          .keep = not_stopped,
                           .ctx = g};
   brim_status status = brim_lab_get_file(&how);
   brim_http_client_close(client);
   return status;
 }
 
-static brim_status from_folder(getting *g, const char *folder) {
+static brim_status from_folder(file_request *g, const char *folder) {
   brim_str path;
   brim_str_init(&path);
   brim_status status = brim_lab_exp_folder(folder, g->exp, &path);
@@ -667,7 +675,7 @@ static brim_status from_folder(getting *g, const char *folder) {
   return status;
 }
 
-static brim_status choose_path(getting *g) {
+static brim_status choose_path(file_request *g) {
   const char *given = brim_option_string(&g->cli->parse, "output", NULL);
   brim_str path;
   brim_str_init(&path);
@@ -680,7 +688,7 @@ static brim_status choose_path(getting *g) {
   return g->path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading a sweep");
 }
 
-static brim_status tell(const getting *g) {
+static brim_status print_written(const file_request *g) {
   if (!g->cli->json) {
     brim_cli_note(g->cli, brim_tr("wrote %s\n"), g->path);
     return BRIM_OK;
@@ -692,18 +700,18 @@ static brim_status tell(const getting *g) {
   return brim_cli_finish_event(g->cli, "got", f, status);
 }
 
-static brim_status get(getting *g, const char *place) {
+static brim_status get(file_request *g, const char *place) {
   const char *url = brim_lab_link_server(g->link),
              *given = brim_option_string(&g->cli->parse, "output-dir", NULL);
   char *folder = NULL;
   BRIM_TRY(brim_lab_find(g->link, g->cli->parse.positional[1], g->exp));
   BRIM_TRY(choose_path(g));
-  // Without --output brim chooses the name.
+  // Without --output the name is brim's own: a file of an earlier download may be replaced.
   if (brim_option_string(&g->cli->parse, "output", NULL)) {
     BRIM_TRY(brim_cli_check_replace(g->cli, g->path, NULL));
   }
   if (url && !given) return from_server(g, url);
-  brim_status status = given ? BRIM_OK : sweep_ask(g->link, NULL, NULL, &folder);
+  brim_status status = given ? BRIM_OK : ask_running_sweep(g->link, NULL, NULL, &folder);
   if (!status) status = from_folder(g, given ? given : folder ? folder : place);
   brim_free(folder);
   return status;
@@ -712,7 +720,7 @@ static brim_status get(getting *g, const char *place) {
 static brim_status get_action(brim_cli *cli) {
   const size_t words = cli->parse.positional_count;
   const char *name = words > 2 ? cli->parse.positional[2] : "weights";
-  getting g = {.cli = cli, .kind = brim_lab_file_find(name)};
+  file_request g = {.cli = cli, .kind = brim_lab_file_find(name)};
   char *place = NULL;
   if (words < 2 || words > 3) {
     return brim_cli_usage(cli, BRIM_N_("get needs one experiment: brim sweep get ID [NAME]"));
@@ -725,7 +733,7 @@ static brim_status get_action(brim_cli *cli) {
   brim_status status =
       brim_lab_link_open(place, &(brim_lab_link_options){.readonly = true}, &g.link);
   if (!status) status = get(&g, place);
-  if (!status) status = tell(&g);
+  if (!status) status = print_written(&g);
   brim_lab_link_close(g.link);
   brim_free(g.path);
   brim_free(place);
