@@ -87,7 +87,7 @@ static void test_quotes_and_short_limits(void **state) {
   const brim_slurm_array array = {.name = "n", .exps = &exp, .count = 1, .gpus = 3, .nodes = 1};
   const brim_slurm_ask ask = {.time = "4"};
   brim_slurm_words w = {0};
-  brim_slurm_words_submit(&array, &ask, "/runs/50%", false, &w);
+  brim_slurm_words_sbatch(&array, &ask, "/runs/50%", false, &w);
   brim_str_init(&text);
   for (size_t i = 0; i < w.count; i++) brim_str_printf(&text, "%s ", w.list[i]);
   assert_non_null(strstr(text.data, "--array=0-0 "));

@@ -435,7 +435,7 @@ static bool is_running(const slurm_task *e) {
   const char *names[] = {e->array};
   brim_slurm_words words = {0};
   brim_slurm_command look = {0};
-  brim_slurm_words_look(names, 1, &words);
+  brim_slurm_words_squeue(names, 1, &words);
   if (brim_slurm_run(&words, COMMAND_MS, &look)) brim_status_clear();
   if (brim_slurm_good(&look)) {
     (void)brim_slurm_rows(look.out.data ? look.out.data : "", false, on_own, &own);

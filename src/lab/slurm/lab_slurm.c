@@ -43,9 +43,9 @@ brim_slurm_state brim_slurm_state_of(const char *word) {
 
 //---------------------------------- rows ----------------------------------
 
-enum { FIELDS = 6, LONGEST = 4096 };
+enum { FIELDS = 6, LONGEST_LINE = 4096 };
 
-// The line in place as its fields, by '|'; the last one has the rest.
+// Splits the line at '|' in place. The last field takes the rest of the line.
 static size_t split(char *line, char *fields[FIELDS]) {
   size_t n = 0;
   for (char *at = line; at && n < FIELDS; n++) {
@@ -61,14 +61,16 @@ static bool is_number(const char *text, size_t most) {
   return n > 0 && n < most && text[n] == '\0';
 }
 
-static void copy(char *out, size_t size, const char *text) {
+// Replaces characters that are not printable ASCII by '?'.
+static void copy_printable(char *out, size_t size, const char *text) {
   snprintf(out, size, "%s", text);
   for (char *at = out; *at; at++) {
     if ((unsigned char)*at < 0x20 || (unsigned char)*at > 0x7e) *at = '?';
   }
 }
 
-typedef enum line_kind { LINE_ROW, LINE_OTHER_JOB, LINE_BAD } line_kind;
+// LINE_SKIPPED: a job without an array, or elements that have not started.
+typedef enum line_kind { LINE_ROW, LINE_SKIPPED, LINE_BAD } line_kind;
 
 // squeue: job|index|state|node|name|reason. sacct: job_index|name|state|exit code|node.
 static line_kind read_line(char *line, bool account, brim_slurm_row *row) {
@@ -78,31 +80,31 @@ static line_kind read_line(char *line, bool account, brim_slurm_row *row) {
   char *index = account ? strchr(f[0], '_') : f[1];
   if (account && index) *index++ = '\0';
   if (!is_number(f[0], BRIM_SLURM_JOB)) return LINE_BAD;
-  if (!index || strcmp(index, "N/A") == 0 || index[0] == '[') return LINE_OTHER_JOB;
+  if (!index || strcmp(index, "N/A") == 0 || index[0] == '[') return LINE_SKIPPED;
   if (!is_number(index, 12)) return LINE_BAD;
   *row = (brim_slurm_row){.index = strtoll(index, NULL, 10)};
   row->state = brim_slurm_state_of(f[2]);
   if (row->state == BRIM_SLURM_UNKNOWN) return LINE_BAD;
-  copy(row->job, sizeof row->job, f[0]);
-  copy(row->name, sizeof row->name, f[account ? 1 : 4]);
-  copy(row->word, sizeof row->word, f[2]);
+  copy_printable(row->job, sizeof row->job, f[0]);
+  copy_printable(row->name, sizeof row->name, f[account ? 1 : 4]);
+  copy_printable(row->word, sizeof row->word, f[2]);
   row->word[strcspn(row->word, " +")] = '\0';
-  copy(row->node, sizeof row->node, f[account ? 4 : 3]);
-  copy(row->reason, sizeof row->reason, f[account ? 3 : 5]);
+  copy_printable(row->node, sizeof row->node, f[account ? 4 : 3]);
+  copy_printable(row->reason, sizeof row->reason, f[account ? 3 : 5]);
   return LINE_ROW;
 }
 
 size_t brim_slurm_rows(const char *text, bool account, brim_slurm_row_fn fn, void *ctx) {
   size_t bad = 0;
   while (*text) {
-    char line[LONGEST];
+    char line[LONGEST_LINE];
     size_t n = strcspn(text, "\n");
     bool whole = text[n] == '\n';  // an answer that was cut has a last line without its end
-    snprintf(line, sizeof line, "%.*s", (int)(n < LONGEST ? n : LONGEST - 1), text);
+    snprintf(line, sizeof line, "%.*s", (int)(n < LONGEST_LINE ? n : LONGEST_LINE - 1), text);
     text += n + whole;
     if (line[strspn(line, " \t\r")] == '\0') continue;
     brim_slurm_row row;
-    line_kind kind = whole && n < LONGEST ? read_line(line, account, &row) : LINE_BAD;
+    line_kind kind = whole && n < LONGEST_LINE ? read_line(line, account, &row) : LINE_BAD;
     if (kind == LINE_ROW) fn(ctx, &row);
     if (kind == LINE_BAD) bad++;
   }
@@ -250,8 +252,9 @@ static brim_status on_data(void *ctx, brim_child_stream stream, const char *data
   return BRIM_OK;
 }
 
-// Variables of the user that change what squeue and sacct list, and texts in another language.
-static const char *const changes[] = {
+// Sets English texts, and removes the user's variables that change what squeue and sacct list (a
+// name without "=" is removed).
+static const char *const env_changes[] = {
     "LC_ALL=C",        "SQUEUE_ACCOUNT",   "SQUEUE_ALL",   "SQUEUE_FEDERATION", "SQUEUE_FORMAT",
     "SQUEUE_FORMAT2",  "SQUEUE_LICENSES",  "SQUEUE_LOCAL", "SQUEUE_NAMES",      "SQUEUE_PARTITION",
     "SQUEUE_PRIORITY", "SQUEUE_QOS",       "SQUEUE_SORT",  "SQUEUE_STATES",     "SQUEUE_USERS",
@@ -264,7 +267,7 @@ brim_status brim_slurm_start(brim_slurm_command *c, brim_slurm_words *words, con
   *c = (brim_slurm_command){.until_ms = brim_clock_ms() + timeout_ms, .exit_code = -1};
   brim_str_init(&c->out);
   brim_str_init(&c->err);
-  for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) all[n++] = changes[i];
+  for (size_t i = 0; i < sizeof env_changes / sizeof env_changes[0]; i++) all[n++] = env_changes[i];
   while (env && *env && n < MOST_ENV - 1) all[n++] = *env++;
   all[n] = NULL;
   const brim_child_options how = {.argv = (const char *const *)words->list,
@@ -399,8 +402,9 @@ static bool is_id(const char *text) {
          strspn(text, "0123456789abcdef") == BRIM_SLURM_EXP - 1;
 }
 
-// As the sweep made it. Slurm takes a list of names, and scancel every job that has one of them: a file
-// from elsewhere must not name what is not of a sweep.
+// True for a name that a sweep gives its arrays: "brim-", then letters, digits and "-". squeue and
+// scancel act on every job with the name, so a name from a damaged or foreign file must not match
+// other jobs.
 static bool is_name(const char *text) {
   static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-";
   return text && brim_str_starts(text, "brim-") && strlen(text) < BRIM_SLURM_NAME &&
@@ -527,7 +531,7 @@ static void ask_option(brim_slurm_words *w, const char *name, const char *value)
   if (value && value[0]) brim_slurm_word(w, "--%s=%s", name, value);
 }
 
-// Ranks: one task each, over the nodes.
+// Asks for one task per rank, spread over the nodes, and for its GPUs.
 static void ask_ranks(const brim_slurm_array *a, const brim_slurm_ask *ask, bool no_gpu,
                       brim_slurm_words *w) {
   int64_t nodes = a->nodes > 1 ? a->nodes : 1, ranks = a->gpus > 1 ? a->gpus : 1;
@@ -543,7 +547,7 @@ static void ask_ranks(const brim_slurm_array *a, const brim_slurm_ask *ask, bool
   }
 }
 
-void brim_slurm_words_submit(const brim_slurm_array *a, const brim_slurm_ask *ask,
+void brim_slurm_words_sbatch(const brim_slurm_array *a, const brim_slurm_ask *ask,
                              const char *folder, bool no_gpu, brim_slurm_words *w) {
   int64_t limit = brim_slurm_seconds(ask->time);
   long long lead = limit > 0 && limit / 4 < LEAD_S ? (long long)(limit / 4) : LEAD_S;
@@ -574,7 +578,7 @@ void brim_slurm_words_submit(const brim_slurm_array *a, const brim_slurm_ask *as
   brim_slurm_word(w, "%s/" BRIM_SLURM_FOLDER "/%s.sh", folder, a->name);
 }
 
-void brim_slurm_words_look(const char *const *names, size_t count, brim_slurm_words *w) {
+void brim_slurm_words_squeue(const char *const *names, size_t count, brim_slurm_words *w) {
   brim_str list;
   brim_str_init(&list);
   for (size_t i = 0; i < count; i++) brim_str_printf(&list, "%s%s", i ? "," : "", names[i]);
@@ -587,7 +591,7 @@ void brim_slurm_words_look(const char *const *names, size_t count, brim_slurm_wo
   brim_str_deinit(&list);
 }
 
-void brim_slurm_words_account(const brim_slurm_array *a, brim_slurm_words *w) {
+void brim_slurm_words_sacct(const brim_slurm_array *a, brim_slurm_words *w) {
   char when[32] = "";
   time_t since = (time_t)(a->submitted_s > 60 ? a->submitted_s - 60 : 0);  // clocks differ a little
   struct tm local;

@@ -64,7 +64,7 @@ typedef struct brim_slurm_row {
 } brim_slurm_row;
 
 typedef void (*brim_slurm_row_fn)(void *ctx, const brim_slurm_row *row);
-// Reads the output of squeue (brim_slurm_words_look) or sacct (brim_slurm_words_account). Leaves out
+// Reads the output of squeue (brim_slurm_words_squeue) or sacct (brim_slurm_words_sacct). Leaves out
 // jobs without an index. Returns the number of lines that are neither empty nor a row.
 size_t brim_slurm_rows(const char *text, bool account, brim_slurm_row_fn fn, void *ctx);
 
@@ -150,11 +150,11 @@ typedef struct brim_slurm_ask {
 // Writes the script of an element, with its words quoted for the shell.
 brim_status brim_slurm_script(const char *const *words, brim_str *out);
 // sbatch for an array, whose script is FOLDER/slurm/NAME.sh. no_gpu: `gpus` are ranks on the CPU.
-void brim_slurm_words_submit(const brim_slurm_array *array, const brim_slurm_ask *ask,
+void brim_slurm_words_sbatch(const brim_slurm_array *array, const brim_slurm_ask *ask,
                              const char *folder, bool no_gpu, brim_slurm_words *out);
 // squeue for arrays by their names: a row per element, also for those that ended lately.
-void brim_slurm_words_look(const char *const *names, size_t count, brim_slurm_words *out);
+void brim_slurm_words_squeue(const char *const *names, size_t count, brim_slurm_words *out);
 // sacct for one array.
-void brim_slurm_words_account(const brim_slurm_array *array, brim_slurm_words *out);
+void brim_slurm_words_sacct(const brim_slurm_array *array, brim_slurm_words *out);
 
 #endif  // BRIM_LAB_SLURM_H_

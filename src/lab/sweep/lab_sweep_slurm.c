@@ -208,7 +208,7 @@ static brim_status start_sbatch(brim_lab_sweep *s, brim_lab_array *a) {
   brim_lab_slurm *m = s->slurm;
   brim_slurm_words words = {0};
   brim_str place;
-  brim_slurm_words_submit(&a->is, &m->options.ask, m->folder, m->no_gpu, &words);
+  brim_slurm_words_sbatch(&a->is, &m->options.ask, m->folder, m->no_gpu, &words);
   brim_str_init(&place);
   // the whole URL with its password goes through the environment, as with executors
   if (brim_store_is_url(s->place)) brim_str_printf(&place, BRIM_LAB_PLACE_ENV "=%s", s->place);
@@ -716,7 +716,7 @@ static brim_status start_look(brim_lab_sweep *s) {
     names[k] = m->arrays[k]->is.name;
     for (size_t i = 0; i < m->arrays[k]->is.count; i++) m->arrays[k]->tasks[i].seen = false;
   }
-  brim_slurm_words_look(names, m->count, &words);
+  brim_slurm_words_squeue(names, m->count, &words);
   brim_free(names);
   m->phase = BRIM_LAB_SLURM_LOOK;
   return brim_slurm_start(&m->command, &words, NULL, m->options.timeout_ms);
@@ -802,7 +802,7 @@ static brim_status accounted(brim_lab_sweep *s) {
 
 static brim_status start_account(brim_lab_slurm *m, brim_lab_array *a) {
   brim_slurm_words words = {0};
-  brim_slurm_words_account(&a->is, &words);
+  brim_slurm_words_sacct(&a->is, &words);
   m->phase = BRIM_LAB_SLURM_ACCOUNT;
   m->about = a;
   return brim_slurm_start(&m->command, &words, NULL, m->options.timeout_ms);
