@@ -17,7 +17,7 @@
 // The data at the path. `info` is that of the split to train on.
 typedef struct brim_init_facts {
   const char *name;     // of the config and the run
-  const char *dataset;  // "folder", or as --dataset has it
+  const char *dataset;  // the text of --dataset, else the detected name such as "folder"
   const char *path;     // NULL if the dataset needs none
   const char *split;    // split to train on; NULL = train
   bool has_val;         // there is a val or test split
@@ -41,9 +41,9 @@ typedef enum brim_init_kind {
 typedef struct brim_init_choice {
   brim_init_kind kind;
   // The workload for images without targets; NULL if there are targets.
-  const struct brim_workload_table *unlabelled;
+  const struct brim_workload_table *unlabelled_workload;
   int64_t batch;        // wanted; the plan may reduce it
-  double val_fraction;  // 0 = there is a split, or nothing is evaluated
+  double val_fraction;  // 0 = the data have a val or test split, or nothing is evaluated
   int64_t epochs;
   char model[96], loss[64], optimizer[96], train[320], val[128];  // train, val: "" = none
   char why_model[200];                                            // translated
@@ -57,8 +57,8 @@ enum {
   SIGNAL_CHANNELS = 16,  // a float matrix with more columns may be an image
   IMAGE_STRETCH = 2,     // an image's sides differ by less than this factor
   MIN_BATCH = 16,        // smaller batches have noisy statistics
-  MIN_STEPS = 10,        // steps of an epoch, for small data sets
-  MIN_SHARED = 10,       // with fewer samples none are held out for validation
+  MIN_STEPS = 10,        // the batch is halved until an epoch has this many steps
+  MIN_HOLD_OUT = 10,     // with fewer samples none are held out for validation
 };
 
 //---------------------------------- the kind of data ----------------------------------
@@ -80,7 +80,7 @@ static int64_t least_side(const brim_init_facts *f) {
 }
 
 // The workload that learns from images without targets; NULL = none.
-static const brim_workload_table *without_targets(void) {
+static const brim_workload_table *find_unlabelled_workload(void) {
   const brim_workload_table *table;
   for (size_t i = 0; (table = brim_workload_at(i)); i++) {
     if (table->begin) return table;
@@ -94,11 +94,11 @@ static brim_status find_kind(const brim_init_facts *f, brim_init_choice *out) {
   if (is_image(info)) {
     bool small = !info->varies && f->height <= SMALL_SIDE && f->width <= SMALL_SIDE;
     out->kind = small ? BRIM_INIT_SMALL_IMAGES : BRIM_INIT_LARGE_IMAGES;
-    if (!targets) out->unlabelled = without_targets();
+    if (!targets) out->unlabelled_workload = find_unlabelled_workload();
   } else {
     out->kind = info->rank == 2 ? BRIM_INIT_SIGNALS : BRIM_INIT_VECTORS;
   }
-  if (!targets && !out->unlabelled) {
+  if (!targets && !out->unlabelled_workload) {
     return brim_fail(BRIM_EINVAL,
                      "%s: these samples have no targets to learn from; name the targets, e.g. "
                      "--dataset 'hdf5(inputs=x, targets=y)'",
@@ -119,7 +119,7 @@ static void size_text(int64_t height, int64_t width, char out[48]) {
 }
 
 // The side of the crop of large images, up to 224.
-static int64_t window_of(const brim_init_facts *f) {
+static int64_t crop_side(const brim_init_facts *f) {
   static const int64_t sides[] = {224, 192, 160, 128, 96, 64};
   int64_t least = least_side(f);
   for (size_t i = 0; i < sizeof sides / sizeof sides[0]; i++) {
@@ -128,15 +128,15 @@ static int64_t window_of(const brim_init_facts *f) {
   return least < 32 ? 32 : least / 8 * 8;
 }
 
-static void choose_views(const brim_init_facts *f, brim_init_choice *c) {
+static void choose_unlabelled_images(const brim_init_facts *f, brim_init_choice *c) {
   const bool small = c->kind == BRIM_INIT_SMALL_IMAGES;
-  const int64_t side = window_of(f);
+  const int64_t side = crop_side(f);
   const brim_work_images images = {.height = small ? f->height : side,
                                    .width = small ? f->width : side,
                                    .colour = channels_of(&f->info) == 3,
                                    .gpu = f->gpu};
   brim_work_beginning begin = {0};
-  c->unlabelled->begin(&images, &begin);
+  c->unlabelled_workload->begin(&images, &begin);
   snprintf(c->model, sizeof c->model, "%s", begin.model);
   snprintf(c->loss, sizeof c->loss, "%s", begin.loss);
   snprintf(c->optimizer, sizeof c->optimizer, "%s", begin.optimizer);
@@ -156,7 +156,7 @@ static void choose_images(const brim_init_facts *f, brim_init_choice *c) {
     snprintf(c->train, sizeof c->train, "random_crop(size=%s, padding=%lld)%s", size,
              (long long)(padding > 0 ? padding : 1), colour ? " | random_flip" : "");
   } else {
-    long long side = window_of(f);
+    long long side = crop_side(f);
     snprintf(c->train, sizeof c->train,
              "random_resized_crop(size=%lld, scale=(0.35, 1.0)) | random_flip", side);
     snprintf(c->val, sizeof c->val, "resize(size=%lld) | center_crop(size=%lld)",
@@ -169,18 +169,18 @@ static void choose_images(const brim_init_facts *f, brim_init_choice *c) {
 
 //---------------------------------- signals ----------------------------------
 
-// The length of a token divides the length of the signal, up to 32 samples. Cuts signals whose length has no good
-// divisor, such as a prime.
+// Chooses a transformer. A token is 8 to 32 samples long and should divide the length of the signal.
+// Crops long signals whose length has no such divisor, such as a prime.
 static void choose_signals(const brim_init_facts *f, brim_init_choice *c) {
-  enum { LONG = 128, MOST_TOKEN = 32, LEAST_TOKEN = 8 };
+  enum { MIN_LENGTH_TO_CROP = 128, MAX_TOKEN = 32, MIN_TOKEN = 8 };
   int64_t length = f->info.dim[0];
-  bool good = length < LONG;
-  for (int64_t d = LEAST_TOKEN; d <= MOST_TOKEN && !good; d++) good = length % d == 0;
+  bool good = length < MIN_LENGTH_TO_CROP;
+  for (int64_t d = MIN_TOKEN; d <= MAX_TOKEN && !good; d++) good = length % d == 0;
   snprintf(c->model, sizeof c->model, "transformer(depth=4, hidden=64, heads=4)");
   snprintf(c->why_model, sizeof c->why_model, "%s",
            brim_tr("patch=N sets the signal samples per token"));
   if (good) return;
-  long long cut = (long long)(length - length % MOST_TOKEN), channels = (long long)f->info.dim[1];
+  long long cut = (long long)(length - length % MAX_TOKEN), channels = (long long)f->info.dim[1];
   snprintf(c->train, sizeof c->train, "center_crop(size=(%lld, %lld))", cut, channels);
   snprintf(c->val, sizeof c->val, "center_crop(size=(%lld, %lld))", cut, channels);
 }
@@ -189,9 +189,10 @@ static void choose_signals(const brim_init_facts *f, brim_init_choice *c) {
 
 // The largest power of two up to `want` that leaves MIN_STEPS steps in an epoch.
 static int64_t batch_for(const brim_init_facts *f, const brim_init_choice *c) {
-  int64_t batch = c->kind == BRIM_INIT_LARGE_IMAGES                     ? (f->gpu ? 128 : 32)
-                  : c->kind == BRIM_INIT_SMALL_IMAGES && !c->unlabelled ? (f->gpu ? 256 : 128)
-                                                                        : (f->gpu ? 512 : 128);
+  int64_t batch = c->kind == BRIM_INIT_LARGE_IMAGES ? (f->gpu ? 128 : 32)
+                  : c->kind == BRIM_INIT_SMALL_IMAGES && !c->unlabelled_workload
+                      ? (f->gpu ? 256 : 128)
+                      : (f->gpu ? 512 : 128);
   double samples = (double)f->info.count * (1 - c->val_fraction);
   while (batch > MIN_BATCH && samples / (double)batch < MIN_STEPS) batch /= 2;
   while (batch > 1 && (double)batch > samples) batch /= 2;
@@ -199,7 +200,7 @@ static int64_t batch_for(const brim_init_facts *f, const brim_init_choice *c) {
 }
 
 static int64_t epochs_for(const brim_init_facts *f, const brim_init_choice *c) {
-  if (c->unlabelled) return c->epochs;
+  if (c->unlabelled_workload) return c->epochs;
   return f->info.count < 2000 ? 60 : f->info.count < 20000 ? 40 : 24;
 }
 
@@ -215,8 +216,8 @@ static brim_status init_choose(const brim_init_facts *f, brim_init_choice *c) {
            f->info.classes > 0 ? "cross_entropy(label_smoothing=0.1)"
            : f->binary_targets ? "bce"
                                : "mse");
-  if (c->unlabelled) {
-    choose_views(f, c);
+  if (c->unlabelled_workload) {
+    choose_unlabelled_images(f, c);
   } else if (c->kind <= BRIM_INIT_LARGE_IMAGES) {
     choose_images(f, c);
   } else if (c->kind == BRIM_INIT_VECTORS) {
@@ -226,7 +227,7 @@ static brim_status init_choose(const brim_init_facts *f, brim_init_choice *c) {
   } else {
     choose_signals(f, c);
   }
-  if (!c->unlabelled && !f->has_val && f->info.count >= MIN_SHARED) {
+  if (!c->unlabelled_workload && !f->has_val && f->info.count >= MIN_HOLD_OUT) {
     c->val_fraction = f->info.count < 1000 ? 0.2 : 0.1;
   }
   c->batch = batch_for(f, c);
@@ -236,7 +237,7 @@ static brim_status init_choose(const brim_init_facts *f, brim_init_choice *c) {
 
 // The learning rate of sgd scales with the batch; that of adamw does not.
 static void choose_optimizer(brim_init_choice *c, int64_t batch) {
-  if (c->unlabelled) return;  // chosen by its workload
+  if (c->unlabelled_workload) return;  // chosen by its workload
   if (c->kind <= BRIM_INIT_LARGE_IMAGES) {
     double lr = 0.1 * (double)batch / 128;
     snprintf(c->optimizer, sizeof c->optimizer,
@@ -374,7 +375,7 @@ static void put_data(const brim_init_facts *f, const brim_init_choice *c, int64_
   if (c->val_fraction > 0) {
     snprintf(line, sizeof line, "  val_fraction: %g", c->val_fraction);
     put_line(out, line, brim_tr("no val or test split: this share is held out for validation"));
-  } else if (!f->has_val && !c->unlabelled) {
+  } else if (!f->has_val && !c->unlabelled_workload) {
     brim_str_append(out, "  ");
     put_comment(out, brim_tr("too few samples to hold out some for validation; add more, then set "
                              "val_fraction: 0.2"));
@@ -384,7 +385,7 @@ static void put_data(const brim_init_facts *f, const brim_init_choice *c, int64_
 static void put_drop_last(const brim_init_facts *f, const brim_init_choice *c, int64_t batch,
                           brim_str *out) {
   double samples = (double)f->info.count * (1 - c->val_fraction);
-  if (c->kind > BRIM_INIT_LARGE_IMAGES || c->unlabelled || samples < (double)batch) return;
+  if (c->kind > BRIM_INIT_LARGE_IMAGES || c->unlabelled_workload || samples < (double)batch) return;
   put_line(out, "  drop_last: true", brim_tr("a short last batch would have noisy statistics"));
 }
 
@@ -412,7 +413,7 @@ static void init_render(const brim_init_facts *f, brim_init_choice *c, int64_t b
   brim_str_append(out, "name: ");
   put_scalar(out, f->name);
   brim_str_append_char(out, '\n');
-  if (c->unlabelled) brim_str_printf(out, "workload: %s\n", c->unlabelled->name);
+  if (c->unlabelled_workload) brim_str_printf(out, "workload: %s\n", c->unlabelled_workload->name);
   put_data(f, c, batch, memory, out);
   put_drop_last(f, c, batch, out);
   put_transforms(c, out);
@@ -425,7 +426,8 @@ static void init_render(const brim_init_facts *f, brim_init_choice *c, int64_t b
   put_line(out, line, brim_tr("train longer for a better model, up to a point"));
   put_line(out, "  precision: auto",
            brim_tr("auto: 16 bits if the device is fast at it, otherwise fp32"));
-  snprintf(line, sizeof line, "  warmup_epochs: %lld", (long long)(c->unlabelled ? 10 : 2));
+  snprintf(line, sizeof line, "  warmup_epochs: %lld",
+           (long long)(c->unlabelled_workload ? 10 : 2));
   put_line(out, line, NULL);
 }
 
@@ -473,8 +475,8 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// The median height and width of evenly spaced images.
-static void middle_size(brim_source *source, brim_init_facts *f) {
+// Sets height and width to the medians of a sample of the images, taken at even steps.
+static void median_size(brim_source *source, brim_init_facts *f) {
   int64_t heights[SIZES_LOOKED_AT], widths[SIZES_LOOKED_AT];
   uint64_t count = source->info.count, wanted = count < SIZES_LOOKED_AT ? count : SIZES_LOOKED_AT;
   size_t n = 0;
@@ -512,7 +514,7 @@ static brim_status find_unused(const brim_cli_data *d, brim_init_facts *f) {
   return status;
 }
 
-static brim_status look(brim_cli_data *d, brim_init_facts *f) {
+static brim_status read_facts(brim_cli_data *d, brim_init_facts *f) {
   const brim_cli_split *split = find_split(d);
   const char *asked = brim_option_string(&d->cli->parse, "dataset", NULL);
   bool chosen = brim_component_string(&d->component, "split", NULL) != NULL;
@@ -534,10 +536,11 @@ static brim_status look(brim_cli_data *d, brim_init_facts *f) {
   }
   f->height = f->info.rank >= 2 ? f->info.dim[0] : 0;
   f->width = f->info.rank >= 2 ? f->info.dim[1] : 0;
-  if (f->info.varies) middle_size(split->source, f);
+  if (f->info.varies) median_size(split->source, f);
   BRIM_TRY(brim_cli_data_class_names(d, split, &f->class_names));
   BRIM_TRY(find_unused(d, f));
-  // The classes are photos/cat and photos/dog, but init got the folder above photos.
+  // One class only: the path may be one folder too high, the parent of photos with photos/cat and
+  // photos/dog.
   if (f->info.classes == 1 && f->class_names && !strcmp(split->source->table->name, "folder")) {
     brim_log_warn("init",
                   "%s: all images belong to one class, '%s'; if the folders in it are the classes, "
@@ -717,7 +720,7 @@ static brim_status write_config(brim_cli *cli, brim_cli_data *d, brim_init_facts
   brim_str text;
   brim_str_init(&text);
   brim_status status = brim_source_open_failed(brim_cli_data_open(d));
-  if (!status) status = look(d, f);
+  if (!status) status = read_facts(d, f);
   brim_cli_log_errors(cli);  // warnings about the data were given when they were opened
   if (!status) status = compose(d, f, &choice, &text, &batch);
   brim_cli_log(cli);
