@@ -19,7 +19,7 @@ typedef struct brim_run_loading {
   const char *stage[BRIM_WORK_MAX_STAGES];  // transforms by name
   double stage_ms[BRIM_WORK_MAX_STAGES];
   int64_t broken;        // unreadable samples, which are left out
-  int64_t broken_reads;  // how often one of them was due
+  int64_t broken_reads;  // reads of such samples, over all epochs
   char first_broken[256];
 } brim_run_loading;
 
@@ -42,7 +42,7 @@ typedef struct brim_epoch_report {
   bool evaluated;                    // after this epoch
   double eval[BRIM_METRIC_MAX];      // NaN if not evaluated
   double baseline[BRIM_METRIC_MAX];  // of the baseline in the same evaluation
-  bool dead;                         // the evaluation gave no finite value
+  bool eval_not_finite;              // the evaluation gave no finite value
   double lr;
   double seconds;       // training only
   double eval_seconds;  // NaN if not evaluated
@@ -88,7 +88,7 @@ typedef struct brim_run_options {
   void (*on_steps)(void *ctx, const brim_run_steps *steps);
   // A checkpoint of this step is on the disk as last.safetensors.
   void (*on_checkpoint)(void *ctx, int64_t step);
-  // What is published has changed, its findings perhaps. Needs `publish`.
+  // The published job has changed, for example its findings. Never called without `publish`.
   void (*on_published)(void *ctx, const struct brim_job *job);
   void *ctx;
 } brim_run_options;
@@ -103,9 +103,10 @@ typedef struct brim_run_result {
   double baseline[BRIM_METRIC_MAX];  // the baseline in the same episodes
   int64_t baseline_samples;          // 0 = no baseline
   double probe[BRIM_METRIC_MAX];     // evaluation of features at the end; NaN = none
-  double best[BRIM_METRIC_MAX];      // best epoch; metrics that may decide
-  bool
-      best_by_training;  // training metrics chose the best epoch; `best` is NaN if there are evaluations
+  // Metrics of the best epoch: those that checkpoint.best can choose by.
+  double best[BRIM_METRIC_MAX];
+  // Training metrics chose the best epoch. `best` is then NaN if the run has evaluations too.
+  bool best_by_training;
   int64_t best_epoch;             // from 1; 0 = none
   double seconds, samples_per_s;  // of this process's training
   int ranks;                      // 0 = no ranks
@@ -114,11 +115,11 @@ typedef struct brim_run_result {
   double exchange_exposed_ms;     // per step: what steps waited for
   double wall_seconds;            // with start, evaluations and checkpoints
   int64_t skipped_steps, bad_samples;
-  int64_t lost_steps;                             // skipped, but not to find the fp16 loss scale
-  const brim_work_diagnosis *diagnosis;           // rows of the next two; NULL = none
+  int64_t lost_steps;                    // skipped, but not to find the fp16 loss scale
+  const brim_work_diagnosis *diagnosis;  // describes `anomalies` and `first_anomaly`; NULL = none
   int64_t anomalies[BRIM_WORK_MAX_TROUBLES];      // counts in this process
   int64_t first_anomaly[BRIM_WORK_MAX_TROUBLES];  // step; 0 = none
-  char advice[768];    // what to change about them (base_words.h); "" = nothing
+  char advice[768];    // how to avoid the anomalies (base_words.h); "" = nothing
   double lr;           // of the last step
   bool stopped_early;  // by training.early_stopping_patience, now or before a resume
   bool interrupted;

@@ -1725,7 +1725,7 @@ static bool best_take(brim_run_best *best, const brim_epoch_report *r, bool eval
   int row = deciding_row(best, r, stage, &values);
   best->row = row;
   if (row < 0) return false;
-  bool finite = is_finite(best, values, stage, row) && (training || !r->dead);
+  bool finite = is_finite(best, values, stage, row) && (training || !r->eval_not_finite);
   bool lower = best->metrics->rows[row].better == BRIM_BETTER_LOWER;
   double value = lower ? -values[row] : values[row];
   if (best->patience > 0) {
@@ -2356,7 +2356,7 @@ static brim_status evaluate_epoch(loop *l, brim_epoch_report *r) {
     memcpy(r->baseline, eval.baseline, sizeof r->baseline);
     memcpy(l->result->baseline, eval.baseline, sizeof r->baseline);
   }
-  r->dead =
+  r->eval_not_finite =
       (eval.samples > 0 && eval.bad >= eval.samples) || !all_finite(l->work->metrics, eval.values);
   const brim_work_moment at = {.epoch = r->epoch,
                                .step = l->step,
@@ -2396,7 +2396,7 @@ static brim_status finish_epoch(loop *l) {
   r.best = best_take(&l->best, &r, l->info.eval_samples > 0);
   memcpy(l->result->train, r.train, sizeof r.train);
   // a lost epoch must not replace a good checkpoint; steps skipped to find the loss scale do not count as lost
-  bool lost = r.dead || (!l->searching && is_idle(l));
+  bool lost = r.eval_not_finite || (!l->searching && is_idle(l));
   l->epoch++;
   l->ended = false;
   l->epoch_ns = l->epoch_samples = 0;
