@@ -15,9 +15,9 @@ typedef struct bench {
   brim_work_subject work;
   brim_subject subject;  // the job's workload
   brim_tuning session;
-  brim_device_info gpu;  // keeps the name in `facts`
+  brim_device_info gpu;  // owns the device name that `facts` points to
   brim_config_facts facts;
-  char *jsonl, *html, *best;
+  char *jsonl_path, *html_path, *best_path;
 } bench;
 
 enum { DEFAULT_VERIFY_SECONDS = 60 };
@@ -172,7 +172,7 @@ static void note_line(bench *b, const char *head, const char *text) {
   brim_str_deinit(&line);
 }
 
-// Is a value part of a setting? Batches larger than the data set are left out.
+// True if a setting uses `value` for the knob. No setting uses, say, a batch larger than the data set.
 static bool is_swept(const brim_tuning *s, int knob, int64_t value) {
   for (size_t i = 0; i < s->settings.count; i++) {
     if (s->settings.setting[i].value[knob] == value) return true;
@@ -243,7 +243,8 @@ static void put_card(const bench *b, brim_str *out) {
   brim_str_deinit(&text);
 }
 
-// The overhead beside the plan: as measured for the recommended setting, or with --plan as remembered.
+// Prints the memory overhead that the plan does not contain: measured for the recommended setting,
+// or, with --plan, known from earlier runs.
 static void put_memory(const bench *b, brim_str *out) {
   const brim_tuning *s = &b->session;
   char text[96];
@@ -293,7 +294,8 @@ static void put_findings(const bench *b, brim_str *out) {
   brim_ui_bench_findings(&b->cli->out, &s->results[own], &s->picks, out);
 }
 
-// The workload's tables of the results; with --benchmark-batch only those of the sweep.
+// Makes the workload's own tables of the results. --benchmark-batch leaves out the tables that every
+// sweep has.
 static size_t make_views(const bench *b, brim_view views[BRIM_VIEWS]) {
   const brim_tuning *s = &b->session;
   const brim_work *work = b->job.work;
@@ -369,7 +371,7 @@ static brim_status print_text(const bench *b) {
   return status;
 }
 
-// What --verify found.
+// Prints the throughput that --verify measured next to the predicted one.
 static brim_status print_verified(const bench *b) {
   const brim_tuning *s = &b->session;
   const brim_verification *v = &s->verification;
@@ -431,9 +433,10 @@ static brim_status print_edit(const bench *b, const brim_tuning_edit *edit) {
 
 //------------------------------------------ JSON events ------------------------------------------
 
-// Writes an event about a measurement, and takes the result. A failed write does not stop the session: the records are in
-// the file.
-static void tell(brim_cli *cli, const char *event, brim_status status, json_t *result) {
+// Writes a JSON event with `result`, and releases `result`. Writes nothing if `status` is a failure.
+// A failed write does not stop the session: the records are in the file.
+static void write_result_event(brim_cli *cli, const char *event, brim_status status,
+                               json_t *result) {
   json_t *fields = json_object();
   if (!status) status = brim_json_put(fields, "result", result);
   if (status) {
@@ -571,7 +574,7 @@ static void on_result(void *ctx, const brim_result *result) {
   json_t *json = NULL;
   if (!cli->json) return;
   brim_status status = brim_result_to_json(result, &json);
-  tell(cli, "trial", status, json);
+  write_result_event(cli, "trial", status, json);
 }
 
 static void on_scaling(void *ctx, const brim_scaling *scaling) {
@@ -579,7 +582,7 @@ static void on_scaling(void *ctx, const brim_scaling *scaling) {
   json_t *json = NULL;
   if (!cli->json) return;
   brim_status status = brim_scaling_to_json(scaling, &json);
-  tell(cli, "scaling", status, json);
+  write_result_event(cli, "scaling", status, json);
 }
 
 // A table of the results so far, while the sweep continues.
@@ -596,10 +599,11 @@ static void on_so_far(void *ctx, const brim_result *results, size_t count) {
   brim_str_deinit(&text);
 }
 
-// Records are always kept. A report that was named outright is replaced.
+// Renames the files of an earlier sweep (results-1.jsonl, ...). A report that --report names is
+// replaced instead.
 static brim_status keep_earlier(void *ctx) {
   bench *b = ctx;
-  const char *const paths[] = {b->jsonl, b->best, b->html};
+  const char *const paths[] = {b->jsonl_path, b->best_path, b->html_path};
   size_t count = brim_option_string(&b->cli->parse, "report", NULL) ? 2 : 3;
   char *kept = NULL;
   BRIM_TRY(brim_cli_keep_earlier(paths, count, paths, 3, b->job.input.path, &kept));
@@ -706,7 +710,7 @@ static brim_status check_options(bench *b, brim_tuning_options *how) {
   return BRIM_OK;
 }
 
-// Is it an option of the knob? -1 = of any knob.
+// True if --`name` sets values of knob `knob`, or of any knob if `knob` is -1.
 static bool is_option_of(const brim_work *work, int knob, const char *name) {
   for (size_t i = 0; i < work->knob_count; i++) {
     const char *option = work->knobs[i].option;
@@ -734,7 +738,7 @@ static brim_status check_batch_only(bench *b) {
   return brim_cli_usage(b->cli, BRIM_N_("--%s: this workload has no such knob"), "benchmark-batch");
 }
 
-// Values of knobs without a config key for them: --compile true false.
+// Reads the values of knobs that no config key lists, such as --compile true false.
 static brim_status read_values(bench *b, brim_tuning_options *how) {
   const brim_work *work = b->job.work;
   for (size_t k = 0; k < work->knob_count; k++) {
@@ -753,8 +757,8 @@ static brim_status read_values(bench *b, brim_tuning_options *how) {
   return BRIM_OK;
 }
 
-// The option that gave a key its value. Called for a mistake in it, which is then one of usage.
-static const char *typed(void *ctx, const char *key, char out[64]) {
+// Finds the option that set `key`. Called when its value is wrong: marks the failure as a usage error.
+static const char *option_of_key(void *ctx, const char *key, char out[64]) {
   brim_cli *cli = ((bench *)ctx)->cli;
   const char *name = brim_cli_typed(cli, key, out);
   if (name) cli->usage_error = true;
@@ -794,11 +798,11 @@ static brim_status open_session(bench *b, brim_tuning_options *how) {
   BRIM_TRY(read_values(b, how));
   how->events = &events;
   how->ctx = b;
-  how->typed = typed;
+  how->typed = option_of_key;
   how->stop = b->cli->stop;
   how->steps = (int)brim_config_int(config, "benchmark.steps_per_test");
   how->steps_asked = brim_config_is_set(config, "benchmark.steps_per_test");
-  if (brim_config_is_set(config, "benchmark.min_steps")) {  // the default does not raise --steps
+  if (brim_config_is_set(config, "benchmark.min_steps")) {  // its default must not raise --steps
     how->min_steps = (int)brim_config_int(config, "benchmark.min_steps");
   }
   how->repeats = (int)brim_config_int(config, "benchmark.repeats");
@@ -809,10 +813,13 @@ static brim_status open_session(bench *b, brim_tuning_options *how) {
   how->device = &job->device;
   how->machine = brim_cli_machine_options(b->cli, job);
   how->config = config;
-  int64_t nodes = brim_config_int(config, "nodes"), node = brim_config_int(config, "gpus");
-  if (brim_config_int(config, "ranks") > node) node = brim_config_int(config, "ranks");
-  how->ranks = node * nodes;
-  how->node = nodes > 1 ? node : 0;
+  int64_t nodes = brim_config_int(config, "nodes"),
+          ranks_per_node = brim_config_int(config, "gpus");
+  if (brim_config_int(config, "ranks") > ranks_per_node) {
+    ranks_per_node = brim_config_int(config, "ranks");
+  }
+  how->ranks = ranks_per_node * nodes;
+  how->node = nodes > 1 ? ranks_per_node : 0;
   return brim_tuning_open(&b->session, &b->subject, how);
 }
 
@@ -826,21 +833,21 @@ static brim_status file_path(const bench *b, const char *option, const char *nam
 // Chooses where files go. best.yaml and the file of --apply may be the config of this sweep; records and report may not.
 static brim_status choose_files(bench *b) {
   brim_tuning_options *how = &b->session.how;
-  BRIM_TRY(file_path(b, "output", "results.jsonl", &b->jsonl));
-  BRIM_TRY(file_path(b, "report", "report.html", &b->html));
-  BRIM_TRY(file_path(b, NULL, "best.yaml", &b->best));
-  how->jsonl = b->jsonl;
-  how->html = b->html;
-  how->best = b->best;
-  const char *const written[] = {b->jsonl, b->html};
+  BRIM_TRY(file_path(b, "output", "results.jsonl", &b->jsonl_path));
+  BRIM_TRY(file_path(b, "report", "report.html", &b->html_path));
+  BRIM_TRY(file_path(b, NULL, "best.yaml", &b->best_path));
+  how->jsonl = b->jsonl_path;
+  how->html = b->html_path;
+  how->best = b->best_path;
+  const char *const written[] = {b->jsonl_path, b->html_path};
   BRIM_TRY(brim_cli_job_check_outputs(b->cli, &b->job, written, 2));
-  const char *const configs[] = {b->best, how->apply};
+  const char *const configs[] = {b->best_path, how->apply};
   for (size_t i = 0; i < 2; i++) {
-    const char *const all[] = {configs[i], b->jsonl, b->html};
+    const char *const all[] = {configs[i], b->jsonl_path, b->html_path};
     BRIM_TRY(brim_cli_check_outputs(b->cli, NULL, 0, all, 3));
   }
   if (!brim_option_string(&b->cli->parse, "report", NULL)) return BRIM_OK;
-  return brim_cli_check_replace(b->cli, b->html, BRIM_CLI_PAGE_MARK);
+  return brim_cli_check_replace(b->cli, b->html_path, BRIM_CLI_PAGE_MARK);
 }
 
 //---------------------------------- the command ----------------------------------
@@ -856,7 +863,7 @@ static brim_status apply(bench *b) {
   return status;
 }
 
-static brim_status bench_all(bench *b) {
+static brim_status run_bench(bench *b) {
   brim_cli *cli = b->cli;
   brim_tuning *s = &b->session;
   const brim_option_parse *parse = &cli->parse;
@@ -899,13 +906,13 @@ static brim_status bench_all(bench *b) {
 
 static brim_status run(brim_cli *cli) {
   bench b = {.cli = cli, .job = {.on_first = true}};
-  brim_status status = bench_all(&b);
+  brim_status status = run_bench(&b);
   brim_tuning_close(&b.session);
   brim_cli_job_close(&b.job);
   brim_work_subject_end(&b.work);
-  brim_free(b.jsonl);
-  brim_free(b.html);
-  brim_free(b.best);
+  brim_free(b.jsonl_path);
+  brim_free(b.html_path);
+  brim_free(b.best_path);
   return status;
 }
 
