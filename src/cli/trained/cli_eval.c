@@ -564,7 +564,7 @@ static brim_status all_text(const evaluation *e, brim_str *out) {
   brim_status status = brim_cli_trained_model_text(e->c, &text);
   brim_cli_row(&e->c->cli->out, brim_tr("model"), text.data, out);
   brim_str_clear(&text);
-  brim_cli_trained_machine(e->c, out);
+  brim_cli_trained_device_rows(e->c, out);
   if (e->scores) {
     brim_cli_trained_data_text(e->c, &text);
     brim_cli_row(&e->c->cli->out, brim_tr("data"), text.data, out);
@@ -721,7 +721,7 @@ static brim_status evaluate_itself(evaluation *e) {
   brim_cli_job *job = &c->job;
   BRIM_TRY(take_options(e));
   job->evaluates = true;
-  BRIM_TRY(brim_cli_trained_lost(c, brim_cli_job_open(c->cli, job)));
+  BRIM_TRY(brim_cli_trained_explain_no_data(c, brim_cli_job_open(c->cli, job)));
   const brim_workload_table *table = job->work->table;
   brim_setting setting = brim_work_setting(job->work);
   // Do not read the weights that the run started from: the file may be gone.

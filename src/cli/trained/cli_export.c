@@ -263,7 +263,7 @@ static void remove_left(const char *output) {
 static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
   if (!brim_cli_trained_takes_samples(c->trained)) {
     char what[128];
-    brim_cli_trained_what(c->trained, what, sizeof what);
+    brim_cli_trained_describe(c->trained, what, sizeof what);
     if (!brim_cli_trained_can_be_shown(c->trained)) {
       return brim_fail(BRIM_EINVAL, "%s: %s cannot be exported", c->trained->path, what);
     }

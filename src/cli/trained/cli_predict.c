@@ -263,7 +263,7 @@ static brim_status show(const brim_cli_trained *c, const brim_trained_result *r)
   brim_str_printf(&out, one ? brim_tr(": %s row, %s\n") : brim_tr(": %s rows, %s\n"), count, time);
   brim_cli_trained_model_text(c, &text);
   brim_cli_row(&c->cli->out, brim_tr("model"), text.data, &out);
-  brim_cli_trained_machine(c, &out);
+  brim_cli_trained_device_rows(c, &out);
   brim_str_clear(&text);
   brim_cli_trained_data_text(c, &text);
   brim_cli_row(&c->cli->out, brim_tr("data"), text.data, &out);
@@ -308,7 +308,7 @@ static brim_status predict(brim_cli_trained *c, brim_columns_format format) {
 static brim_status check_kind(const brim_trained *t) {
   char what[128];
   if (brim_cli_trained_takes_samples(t)) return BRIM_OK;
-  brim_cli_trained_what(t, what, sizeof what);
+  brim_cli_trained_describe(t, what, sizeof what);
   if (!brim_cli_trained_can_be_shown(t)) {
     return brim_fail(BRIM_EINVAL, "%s: %s takes no samples", t->path, what);
   }

@@ -10,7 +10,7 @@ const char *const brim_cli_trained_ema[] = {"auto", "yes", "no", NULL};
 const char *const brim_cli_trained_splits[] = {"train", "val", "test", "unlabeled", "all", NULL};
 const char *const brim_cli_trained_precisions[] = {"fp32", "tf32", "bf16", "fp16", NULL};
 
-enum { MOST_ROWS = 256 };  // of the default batch
+enum { MAX_DEFAULT_BATCH = 256 };
 
 //---------------------------------- the config ----------------------------------
 
@@ -106,24 +106,24 @@ static brim_status find_data(brim_cli_trained *c, const char *beside) {
   if (path && brim_fs_exists(path)) {
     status = brim_cli_trained_set(c, "data.path", path);
   } else if (path) {
-    c->lost = brim_strdup(path);
-    if (!c->lost) status = brim_fail(BRIM_ENOMEM, "out of memory");
+    c->lost_data_path = brim_strdup(path);
+    if (!c->lost_data_path) status = brim_fail(BRIM_ENOMEM, "out of memory");
   }
   brim_config_close(run);
   return status;
 }
 
-brim_status brim_cli_trained_lost(const brim_cli_trained *c, brim_status status) {
+brim_status brim_cli_trained_explain_no_data(const brim_cli_trained *c, brim_status status) {
   bool none =
       status == BRIM_EINVAL && !brim_config_string(c->job.config, "data.path") &&
       (strstr(brim_status_detail(), "data.path") || strstr(brim_status_detail(), "--data-path"));
   if (!none) return status;
-  if (!c->lost) {
+  if (!c->lost_data_path) {
     return brim_fail(BRIM_EINVAL, "no data; give --data-path PATH");
   }
   return brim_fail(BRIM_EINVAL,
                    "%s, the data of the run, is not found from this folder; give --data-path PATH",
-                   c->lost);
+                   c->lost_data_path);
 }
 
 static brim_status choose_ema(brim_cli_trained *c) {
@@ -145,9 +145,9 @@ static brim_status check_output(const brim_cli_trained *c) {
   return brim_fs_check_target(c->output);
 }
 
-brim_status brim_cli_trained_output(brim_cli_trained *c, const char *standard) {
+brim_status brim_cli_trained_output(brim_cli_trained *c, const char *default_path) {
   if (!c->output) {
-    c->output = standard;
+    c->output = default_path;
     BRIM_TRY(check_output(c));
   }
   return brim_cli_check_replace(c->cli, c->output, NULL);
@@ -173,7 +173,7 @@ bool brim_cli_trained_can_be_shown(const brim_trained *t) {
   return table && table->replay;
 }
 
-void brim_cli_trained_what(const brim_trained *t, char *out, size_t size) {
+void brim_cli_trained_describe(const brim_trained *t, char *out, size_t size) {
   const brim_workload_table *table = brim_cli_trained_table(t);
   if (table && table->makes) {
     snprintf(out, size, "%s", brim_tr(table->makes));
@@ -210,7 +210,7 @@ void brim_cli_trained_deinit(brim_cli_trained *c) {
   brim_trained_data_close(&c->data);
   brim_trained_close(c->trained);
   brim_cli_job_close(&c->job);
-  brim_free(c->lost);
+  brim_free(c->lost_data_path);
   memset(c, 0, sizeof *c);
 }
 
@@ -221,7 +221,7 @@ brim_status brim_cli_trained_data(brim_cli_trained *c, const brim_trained_want *
   w.path_given = c->path_given;
   brim_status status =
       brim_trained_data_open(c->trained, c->job.registry, c->job.config, &w, &c->data);
-  return c->trained->has_network ? brim_cli_trained_lost(c, status) : status;
+  return c->trained->has_network ? brim_cli_trained_explain_no_data(c, status) : status;
 }
 
 brim_status brim_cli_trained_device(brim_cli_trained *c) {
@@ -231,7 +231,7 @@ brim_status brim_cli_trained_device(brim_cli_trained *c) {
   BRIM_TRY(brim_work_device_options(job->config, &job->options));
   job->any_device = strcmp(spec, "auto") == 0;
   brim_status status = brim_device_open(job->registry, spec, &job->options, &job->device);
-  // A missing device is not a missing file.
+  // ENOENT and EABI mean here that the device is missing, not a file.
   return status == BRIM_ENOENT || status == BRIM_EABI ? BRIM_EDEVICE : status;
 }
 
@@ -244,13 +244,13 @@ brim_status brim_cli_trained_batch(brim_cli_trained *c, int64_t *out) {
   return brim_cli_usage(c->cli, BRIM_N_("--batch-size has to be from 1 to %d"), 1 << 20);
 }
 
-static brim_status read_how(brim_cli_trained *c, brim_trained_how *how) {
+static brim_status read_run_options(brim_cli_trained *c, brim_trained_how *how) {
   const brim_option_parse *p = &c->cli->parse;
   const brim_config *config = c->job.config;
   memset(how, 0, sizeof *how);
   how->batch = brim_config_int(config, "data.eval_batch_size");
   if (how->batch <= 0) how->batch = brim_config_int(config, "data.batch_size");
-  if (how->batch > MOST_ROWS) how->batch = MOST_ROWS;
+  if (how->batch > MAX_DEFAULT_BATCH) how->batch = MAX_DEFAULT_BATCH;
   int64_t asked = 0;
   BRIM_TRY(brim_cli_trained_batch(c, &asked));
   if (asked > 0) how->batch = asked;
@@ -268,7 +268,7 @@ static brim_status read_how(brim_cli_trained *c, brim_trained_how *how) {
 brim_status brim_cli_trained_run(brim_cli_trained *c, const char *title, brim_trained_fn fn,
                                  void *ctx, brim_trained_result *out) {
   brim_trained_how how;
-  BRIM_TRY(read_how(c, &how));
+  BRIM_TRY(read_run_options(c, &how));
   c->title = title;
   c->start = brim_clock_now();
   c->done = 0;
@@ -308,16 +308,17 @@ static const char *model_name(const brim_cli_trained *c) {
 }
 
 static int64_t parameter_count(const brim_cli_trained *c) {
-  static const char *const others[] = {"optimizer.", BRIM_TRAINED_EMA, "normal.", "value_norm."};
+  static const char *const not_parameters[] = {"optimizer.", BRIM_TRAINED_EMA, "normal.",
+                                               "value_norm."};
   int64_t count = 0;
   for (size_t i = 0; i < brim_safetensors_count(c->trained->file); i++) {
     const brim_safetensors_entry *e = brim_safetensors_at(c->trained->file, i);
     // A model of several networks has names such as actor.optimizer.m.layers.0.weight.
-    bool ours =
+    bool is_parameter =
         e->dtype == BRIM_F32 && !strstr(e->name, "running_") && !strstr(e->name, ".optimizer.");
-    for (size_t k = 0; k < sizeof others / sizeof *others; k++)
-      ours = ours && !brim_str_starts(e->name, others[k]);
-    if (ours) count += (int64_t)(e->bytes / sizeof(float));
+    for (size_t k = 0; k < sizeof not_parameters / sizeof *not_parameters; k++)
+      is_parameter = is_parameter && !brim_str_starts(e->name, not_parameters[k]);
+    if (is_parameter) count += (int64_t)(e->bytes / sizeof(float));
   }
   return count;
 }
@@ -348,7 +349,7 @@ void brim_cli_trained_data_text(const brim_cli_trained *c, brim_str *out) {
                   path ? path : c->data.source->table->name, c->data.split, count);
 }
 
-void brim_cli_trained_machine(const brim_cli_trained *c, brim_str *out) {
+void brim_cli_trained_device_rows(const brim_cli_trained *c, brim_str *out) {
   char text[320];
   brim_cli_device_text(c->job.device, text, sizeof text);
   brim_cli_row(&c->cli->out, brim_tr("device"), text, out);

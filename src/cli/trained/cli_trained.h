@@ -12,7 +12,7 @@ typedef struct brim_cli_trained {
   brim_trained_data data;
   bool path_given;        // data.path was given on the command line
   bool warned;            // the warnings of a config file were reported
-  char *lost;             // the data path of the run, if nothing is there any more; else NULL
+  char *lost_data_path;   // the data path of the run if nothing is there any more; else NULL
   const char *output;     // --output; NULL = none
   bool ema;               // use averaged weights
   const char *precision;  // compute precision of the outputs; NULL = there is no choice
@@ -35,12 +35,12 @@ bool brim_cli_trained_takes_samples(const brim_trained *t);
 // Can `brim render` show the model?
 bool brim_cli_trained_can_be_shown(const brim_trained *t);
 // A text such as "an ars policy".
-void brim_cli_trained_what(const brim_trained *t, char *out, size_t size);
+void brim_cli_trained_describe(const brim_trained *t, char *out, size_t size);
 // Adds an override and reads the config again. The text is a string, not YAML.
 brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const char *text);
 brim_status brim_cli_trained_set_int(brim_cli_trained *c, const char *key, int64_t value);
 // Improves the failure of a missing data.path: names the data of the run, and the option to give.
-brim_status brim_cli_trained_lost(const brim_cli_trained *c, brim_status status);
+brim_status brim_cli_trained_explain_no_data(const brim_cli_trained *c, brim_status status);
 // Open the data; open the device.
 brim_status brim_cli_trained_data(brim_cli_trained *c, const brim_trained_want *want);
 brim_status brim_cli_trained_device(brim_cli_trained *c);
@@ -56,7 +56,7 @@ void brim_cli_trained_tick(brim_cli_trained *c, int64_t rows);
 brim_status brim_cli_trained_model_text(const brim_cli_trained *c, brim_str *out);
 void brim_cli_trained_data_text(const brim_cli_trained *c, brim_str *out);
 // Rows of the device, the precision, and the backend if it is slow.
-void brim_cli_trained_machine(const brim_cli_trained *c, brim_str *out);
+void brim_cli_trained_device_rows(const brim_cli_trained *c, brim_str *out);
 // Notes on stderr about the use of the data: resized, converted to grey, the part evaluated.
 void brim_cli_trained_notes(const brim_cli_trained *c);
 // Puts checkpoint, workload, step, model, data and split into an event or a file.
