@@ -9,7 +9,7 @@
 #include "ui/term/ui_term.h"
 
 // Ignore signals this soon after the first one: shells and timeout(1) signal the child and then its group.
-enum { SAME_WISH_MS = 1000 };
+enum { REPEAT_IGNORE_MS = 1000 };
 
 // Written by the handler. A process has one set of handlers, so this is file-scope state.
 static volatile sig_atomic_t stop_requested;
@@ -17,7 +17,7 @@ static volatile sig_atomic_t announce_stop;
 static atomic_llong first_ms;  // time of the first signal, on the monotonic clock; 0 = none yet
 
 static void say(const char *text, size_t size) {
-  if (!announce_stop || brim_screen_shown()) return;  // a live view shows that it stops
+  if (!announce_stop || brim_screen_shown()) return;  // a live view announces the stop itself
   ssize_t ignored = write(STDERR_FILENO, text, size);
   (void)ignored;
 }
@@ -36,7 +36,7 @@ typedef struct stop_texts {
 
 // Translated in advance: a signal handler must not look up messages.
 static stop_texts texts[BRIM_CLI_INTERRUPT_COUNT];
-static volatile sig_atomic_t kind;  // brim_cli_interrupt
+static volatile sig_atomic_t interrupt_kind;  // brim_cli_interrupt
 
 static void translate_texts(void) {
   static const struct {
@@ -66,20 +66,20 @@ static void translate_texts(void) {
   }
 }
 
-void brim_cli_interrupt_set(brim_cli_interrupt how) { kind = (sig_atomic_t)how; }
+void brim_cli_interrupt_set(brim_cli_interrupt how) { interrupt_kind = (sig_atomic_t)how; }
 
 static void on_signal(int number) {
   long long now = now_ms(), first = 0;
   if (!atomic_compare_exchange_strong(&first_ms, &first, now)) {
-    if (now - first < SAME_WISH_MS || kind == BRIM_CLI_SAVES_ALWAYS) return;
-    brim_screen_restore();  // the process leaves a live view without closing it
-    say(texts[kind].second, texts[kind].second_size);
+    if (now - first < REPEAT_IGNORE_MS || interrupt_kind == BRIM_CLI_SAVES_ALWAYS) return;
+    brim_screen_restore();  // restore the terminal: the process ends with the live view open
+    say(texts[interrupt_kind].second, texts[interrupt_kind].second_size);
     signal(number, SIG_DFL);
     raise(number);
     return;
   }
   stop_requested = 1;
-  say(texts[kind].first, texts[kind].first_size);
+  say(texts[interrupt_kind].first, texts[interrupt_kind].first_size);
 }
 
 const volatile sig_atomic_t *brim_cli_signals(bool announce, brim_cli_interrupt how) {
