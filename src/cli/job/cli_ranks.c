@@ -15,7 +15,7 @@
 struct brim_cli_ranks {
   brim_ranks *ranks;
   atomic_bool reported;  // a thread has printed the reason of a failure
-  atomic_int exit_code;  // for the watch, which may end the process
+  atomic_int exit_code;  // for on_stuck: the thread that watches the ranks may end the process
 };
 
 brim_ranks *brim_cli_ranks_get(const brim_cli_ranks *r) { return r ? r->ranks : NULL; }
@@ -27,16 +27,17 @@ static brim_status check_gpus(const brim_cli_job *job, int64_t gpus, size_t devi
     if ((size_t)gpus <= devices) return BRIM_OK;
     return brim_fail(BRIM_EINVAL, "gpus is %d, but device names %zu devices", (int)gpus, devices);
   }
-  const int there = brim_cli_job_gpus(job);
-  if (gpus <= there) return BRIM_OK;
+  const int gpus_here = brim_cli_job_gpus(job);
+  if (gpus <= gpus_here) return BRIM_OK;
   return brim_fail(BRIM_EUNSUPPORTED,
                    "gpus is %d, but this machine has %d GPUs; ranks=%d shares what is there",
-                   (int)gpus, there, (int)gpus);
+                   (int)gpus, gpus_here, (int)gpus);
 }
 
-// Fails for a missing GPU of the list before every rank would.
+// Fails if `device` lists a GPU that this machine does not have. Checked before the ranks start, so
+// that the message appears once.
 static brim_status check_devices(const brim_cli_job *job, size_t devices) {
-  const int there = brim_cli_job_gpus(job);
+  const int gpus_here = brim_cli_job_gpus(job);
   for (size_t i = 0; i < devices; i++) {
     const char *spec = NULL;
     int64_t index = 0;
@@ -44,11 +45,11 @@ static brim_status check_devices(const brim_cli_job *job, size_t devices) {
     const char *colon = strchr(spec, ':');
     bool gpu = brim_str_starts(spec, "cuda"), number = brim_parse_i64(spec, &index);
     if (!(gpu || number) || (colon && !brim_parse_i64(colon + 1, &index))) continue;
-    if (index < there) continue;
+    if (index < gpus_here) continue;
     return brim_fail(BRIM_EDEVICE,
                      "device names %s, but this machine has %d GPUs; --device cpu trains without, "
                      "brim doctor says what is missing",
-                     spec, there);
+                     spec, gpus_here);
   }
   return BRIM_OK;
 }
@@ -93,7 +94,7 @@ static void on_stuck(void *ctx, const char *why) {
   _exit(atomic_load(&r->exit_code));
 }
 
-// Warns of one core for loader, exchange and driver: mpirun binds each rank to one core by default.
+// Warns if mpirun bound this rank to a single core (its default): loader, exchange and driver share it.
 static void warn_of_binding(const brim_ranks *ranks) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   if (ranks->origin != BRIM_RANKS_MPI || ranks->rank > 0) return;
@@ -150,7 +151,7 @@ void brim_cli_ranks_close(brim_cli_ranks *r) {
 // Starts the ranks of one machine as processes of the same command line; the environment tells each its rank. The first
 // rank has the terminal; the launcher prints only stderr of the others.
 
-#define LOOK_MS 100
+#define POLL_MS 100
 // After the first failure the watch of each other rank ends it within BRIM_RANKS_GRACE_NS.
 #define GRACE_NS (BRIM_RANKS_GRACE_NS + (int64_t)500000000)
 
@@ -167,9 +168,9 @@ typedef struct launch {
   brim_cli *cli;
   rank_child *ranks;  // (count)
   int count;
-  char name[64];
+  char shm_name[64];  // the shared memory of the ranks
   int64_t failed_ns;  // time of the first failure; 0 = none
-  int first_failed;   // first rank that failed, not counting those that followed; -1 = none
+  int first_failed;   // first rank that failed for a reason of its own; -1 = none
   bool passed_stop;
 } launch;
 
@@ -186,7 +187,7 @@ static brim_status start_rank(launch *l, const char *const *argv, rank_child *r)
   char rank[32], size[32], name[96];
   snprintf(rank, sizeof rank, BRIM_RANKS_ENV_RANK "=%d", r->rank);
   snprintf(size, sizeof size, BRIM_RANKS_ENV_SIZE "=%d", l->count);
-  snprintf(name, sizeof name, BRIM_RANKS_ENV_NAME "=%s", l->name);
+  snprintf(name, sizeof name, BRIM_RANKS_ENV_NAME "=%s", l->shm_name);
   const char *const env[] = {rank, size, name, NULL};
   const bool first = r->rank == 0;
   const brim_child_options how = {.argv = argv,
@@ -256,7 +257,7 @@ static void kill_late(launch *l) {
 
 static void wait_all(launch *l, brim_child **children) {
   for (int running = l->count; running > 0;) {
-    brim_child_wait_any(children, (size_t)l->count, LOOK_MS);
+    brim_child_wait_any(children, (size_t)l->count, POLL_MS);
     running = 0;
     for (int r = 0; r < l->count; r++) {
       rank_child *c = &l->ranks[r];
@@ -320,17 +321,17 @@ static brim_status result(launch *l) {
 static brim_status launch_init(launch *l) {
   uint32_t random = 0;
   if (getrandom(&random, sizeof random, 0) != (ssize_t)sizeof random) random = (uint32_t)getpid();
-  snprintf(l->name, sizeof l->name, "/brim-%d-%08x", (int)getpid(), random);
+  snprintf(l->shm_name, sizeof l->shm_name, "/brim-%d-%08x", (int)getpid(), random);
   l->ranks = brim_calloc((size_t)l->count, sizeof *l->ranks);
   return l->ranks ? BRIM_OK : brim_fail(BRIM_ENOMEM, "no memory for the ranks of a training");
 }
 
 // Removes shared memory of ranks that ended before all had opened it.
 static void unlink_memory(const launch *l) {
-  char twin[sizeof l->name + 8];
-  snprintf(twin, sizeof twin, "%s-twin", l->name);
-  shm_unlink(l->name);
-  shm_unlink(twin);
+  char device_comm_name[sizeof l->shm_name + 8];
+  snprintf(device_comm_name, sizeof device_comm_name, "%s-twin", l->shm_name);
+  shm_unlink(l->shm_name);
+  shm_unlink(device_comm_name);
 }
 
 brim_status brim_cli_ranks_launch(brim_cli *cli, int count) {
