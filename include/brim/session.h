@@ -28,7 +28,7 @@ typedef struct brim_session_step_result {
 // The metrics of the workload, by the keys of its logs and of checkpoint.best.
 enum { BRIM_SESSION_METRICS = 40 };
 typedef struct brim_session_metrics {
-  int64_t samples;                         // behind the values
+  int64_t samples;                         // that the values are means over
   size_t count;                            // of metrics
   const char *keys[BRIM_SESSION_METRICS];  // they live as long as the session
   double values[BRIM_SESSION_METRICS];     // shares are 0..1; NaN = unknown
