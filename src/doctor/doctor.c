@@ -185,7 +185,7 @@ brim_doctor_machine brim_doctor_this_machine(void) {
   return (brim_doctor_machine){.root = brim_cpu_root(),
                                .env = real_env,
                                .space = real_space,
-                               .speed = brim_doctor_read_passes};
+                               .read_speed = brim_doctor_read_passes};
 }
 
 //---------------------------------- the examination ----------------------------------
@@ -195,7 +195,7 @@ static bool stopped(const brim_doctor_machine *m) { return m->stop && *m->stop; 
 brim_status brim_doctor_examine(const brim_doctor_machine *machine, brim_doctor_report *out) {
   brim_doctor_exam e = {.machine = machine, .report = out};
   char release[256];
-  e.no_gpus = machine->gpus ? machine->gpus->why : brim_tr("the driver has not answered");
+  e.no_gpus = machine->gpus ? machine->gpus->no_gpu_reason : brim_tr("the driver has not answered");
   if (machine->gpus) {
     e.gpus = machine->gpus->list;
     e.gpu_count = machine->gpus->count;

@@ -35,13 +35,13 @@ typedef struct brim_doctor_gpu {
   bool processes_known;
 } brim_doctor_gpu;
 
-// What NVML reports.
+// The GPUs and the driver, as NVML reports them.
 typedef struct brim_doctor_gpus {
-  bool opened;      // NVML was opened
-  char why[256];    // why there are no GPUs, or ""
-  char driver[96];  // version; "" = unknown
-  int cuda;         // newest version that the driver runs: 13000; 0 = unknown
-  double seconds;   // time that NVML took
+  bool opened;              // NVML was opened
+  char no_gpu_reason[256];  // why there are no GPUs, or ""
+  char driver[96];          // version; "" = unknown
+  int cuda;                 // newest version that the driver runs: 13000; 0 = unknown
+  double seconds;           // time that NVML took
   brim_doctor_gpu *list;
   size_t count;
 } brim_doctor_gpus;
@@ -65,7 +65,8 @@ typedef struct brim_doctor_machine {
   const char *(*env)(void *ctx, const char *name);                     // NULL = not set
   bool (*space)(void *ctx, const char *path, brim_doctor_space *out);  // false = unknown
   void *ctx;
-  brim_status (*speed)(const struct brim_doctor_machine *machine, brim_doctor_reading *out);
+  // Measures how fast `data` is read: brim_doctor_read_passes.
+  brim_status (*read_speed)(const struct brim_doctor_machine *machine, brim_doctor_reading *out);
   const brim_doctor_gpus *gpus;  // NULL = NVML has not answered within `waited_s`
   double waited_s;
   const brim_registry *registry;  // for the plug-ins; NULL = do not check them
@@ -84,10 +85,11 @@ brim_status brim_doctor_examine(const brim_doctor_machine *machine, brim_doctor_
 
 //---------------------------------- ceilings ----------------------------------
 
-// Adds lines about the measured ceilings of a device. `reason`: why nothing was measured, or NULL. `facts` (may be NULL):
-// the PCIe link that copies are compared with.
+// Adds lines about the measured ceilings of a device. `reason`: why nothing was measured, or NULL.
+// `gpu_setup` (may be NULL): the PCIe link that copies are compared with.
 void brim_doctor_ceilings(const brim_machine_ceilings *ceilings, const brim_device_info *device,
-                          const brim_gpu_setup *facts, const char *reason, brim_doctor_report *out);
+                          const brim_gpu_setup *gpu_setup, const char *reason,
+                          brim_doctor_report *out);
 
 //---------------------------------- a config ----------------------------------
 
@@ -98,7 +100,7 @@ typedef struct brim_doctor_job {
   const brim_config *config;
   brim_device *device;
   const brim_result *plan;  // of the config's own setting (brim_trial_plan)
-  const char *what;         // its description, translated; "" = the workload's name
+  const char *description;  // of the config's workload, translated; "" = use the workload's name
   const char *words;        // words after "brim train" or "brim bench": config and overrides
   const char *records;      // where bench writes results.jsonl; NULL = nowhere
 } brim_doctor_job;

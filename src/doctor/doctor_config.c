@@ -205,13 +205,13 @@ static void say_busy(brim_doctor_line *line, const brim_machine_ceilings *ceilin
   brim_doctor_fix(line, "%s", brim_tr("brim doctor, when the machine is quiet: it measures again"));
 }
 
-static void say_figure(brim_doctor_report *out, size_t i, double value, const brim_gpu_setup *facts,
-                       bool gpu) {
+static void say_figure(brim_doctor_report *out, size_t i, double value,
+                       const brim_gpu_setup *gpu_setup, bool gpu) {
   const brim_doctor_row *row = &figures[i].row;
   char text[64], most[64];
   figure_text(value, figures[i].unit, text);
   double link = figures[i].offset == offsetof(brim_machine_ceilings, h2d_pinned_bytes_per_s)
-                    ? link_rate(facts)
+                    ? link_rate(gpu_setup)
                     : (double)NAN;
   if (value < 0.5 * link) {
     figure_text(link, BYTES, most);
@@ -234,7 +234,7 @@ static void say_figure(brim_doctor_report *out, size_t i, double value, const br
 }
 
 void brim_doctor_ceilings(const brim_machine_ceilings *ceilings, const brim_device_info *device,
-                          const brim_gpu_setup *facts, const char *reason,
+                          const brim_gpu_setup *gpu_setup, const char *reason,
                           brim_doctor_report *out) {
   static const brim_doctor_row all = {
       "ceiling.device", BRIM_DOCTOR_GROUP_CEILING, BRIM_N_("Device"),
@@ -262,7 +262,7 @@ void brim_doctor_ceilings(const brim_machine_ceilings *ceilings, const brim_devi
                           brim_tr("brim could not measure it here: the device refused, or memory "
                                   "was short"));
     } else {
-      say_figure(out, i, value, facts, gpu);
+      say_figure(out, i, value, gpu_setup, gpu);
     }
   }
 }
@@ -1106,7 +1106,8 @@ void brim_doctor_config(const brim_doctor_job *job, brim_doctor_report *out) {
     return;
   }
   brim_doctor_say_row(out, &rows[OPENS], BRIM_DOCTOR_GOOD, brim_tr("%s on %s"),
-                      job->what[0] ? job->what : job->work->table->name, job->device->info.name);
+                      job->description[0] ? job->description : job->work->table->name,
+                      job->device->info.name);
   records_read(job, &records);
   say_fit(job, out);
   say_host(job, out);

@@ -327,7 +327,7 @@ static void check_speed(brim_doctor_exam *e) {
     return;
   }
   brim_doctor_reading r;
-  brim_status status = e->machine->speed(e->machine, &r);
+  brim_status status = e->machine->read_speed(e->machine, &r);
   if (status) {
     e->report->status = status;
   } else if (r.files == 0) {

@@ -61,13 +61,14 @@ static void ask_all(brim_doctor_survey *s) {
   brim_gpu_driver(s->monitor, out->driver, sizeof out->driver);
   out->cuda = brim_gpu_cuda_version(s->monitor);
   if (!status && count == 0) {
-    snprintf(out->why, sizeof out->why, "%s", brim_tr("the driver lists no GPU"));
+    snprintf(out->no_gpu_reason, sizeof out->no_gpu_reason, "%s",
+             brim_tr("the driver lists no GPU"));
   }
   if (count > 0) out->list = (brim_doctor_gpu *)brim_calloc(count, sizeof *out->list);
   if (!status && count > 0 && !out->list) {
     status = brim_fail(BRIM_ENOMEM, "out of memory for the list of GPUs");
   }
-  if (status) snprintf(out->why, sizeof out->why, "%s", brim_status_detail());
+  if (status) snprintf(out->no_gpu_reason, sizeof out->no_gpu_reason, "%s", brim_status_detail());
   for (size_t i = 0; out->list && i < count; i++) {
     out->list[i].listed = list[i];
     ask_about(s->monitor, &out->list[i]);
@@ -83,11 +84,11 @@ static void ask(void *ctx) {
   brim_status status = s->open ? s->open(s->ctx, &s->monitor) : brim_gpu_monitor_open(&s->monitor);
   s->gpus.opened = !status;
   if (status) {
-    snprintf(s->gpus.why, sizeof s->gpus.why, "%s", brim_status_detail());
+    snprintf(s->gpus.no_gpu_reason, sizeof s->gpus.no_gpu_reason, "%s", brim_status_detail());
   } else {
     ask_all(s);
   }
-  brim_utf8_trim(s->gpus.why);
+  brim_utf8_trim(s->gpus.no_gpu_reason);
   brim_status_clear();
   s->gpus.seconds = (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
   pthread_mutex_lock(&s->mutex);

@@ -394,7 +394,7 @@ static inline void fake_examine_with(const brim_doctor_gpus *gpus) {
   const brim_doctor_machine machine = {.root = fake.root,
                                        .env = fake_env,
                                        .space = fake_space,
-                                       .speed = fake_speed,
+                                       .read_speed = fake_speed,
                                        .gpus = gpus,
                                        .waited_s = 10,
                                        .registry = fake_registry,

@@ -30,7 +30,7 @@ static void examine_job(const opened *o, const char *records, const char *output
                                .config = o->f.config,
                                .device = o->f.device,
                                .plan = &o->plan,
-                               .what = o->plan.description,
+                               .description = o->plan.description,
                                .words = "mine.yaml data.path=here lr=0.01",
                                .records = records};
   brim_doctor_report_deinit(&fake_report);

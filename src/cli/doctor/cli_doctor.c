@@ -160,7 +160,7 @@ static brim_status examine_config(doctor *d) {
   } else {
     d->records = brim_fs_join(brim_cli_job_bench_dir(&d->job), "results.jsonl");
     char what[256];
-    const brim_doctor_job job = {.what = brim_ui_description(plan.description, what),
+    const brim_doctor_job job = {.description = brim_ui_description(plan.description, what),
                                  .machine = &d->machine,
                                  .work = d->job.work,
                                  .config = d->job.config,
