@@ -28,7 +28,7 @@ enum {
 typedef struct statement {
   sqlite3_stmt *stmt;
   uint64_t hash;
-  uint64_t used;  // when, by a counter: the oldest makes room
+  uint64_t last_use;  // sqlite_db.uses at the last use; the smallest is dropped first
   bool busy;
 } statement;
 
@@ -42,7 +42,7 @@ typedef struct sqlite_db {
 
 static const brim_db_driver DRIVER;
 
-static sqlite_db *of(brim_db *db) { return (sqlite_db *)db; }
+static sqlite_db *sqlite_of(brim_db *db) { return (sqlite_db *)db; }
 
 // SQLite knows ENOSPC only: to it, a quota or a limit on a file's size is an I/O error.
 static const char *text_of(sqlite_db *d) {
@@ -80,7 +80,7 @@ static brim_status fail(sqlite_db *d) {
 }
 
 static void close_db(brim_db *db) {
-  sqlite_db *d = of(db);
+  sqlite_db *d = sqlite_of(db);
   for (int i = 0; i < CACHED; i++) sqlite3_finalize(d->cache[i].stmt);
   sqlite3_close(d->db);
   brim_free(d);
@@ -92,7 +92,7 @@ static statement *free_slot(sqlite_db *d) {
   for (int i = 0; i < CACHED; i++) {
     statement *s = &d->cache[i];
     if (!s->stmt) return s;
-    if (!s->busy && (!oldest || s->used < oldest->used)) oldest = s;
+    if (!s->busy && (!oldest || s->last_use < oldest->last_use)) oldest = s;
   }
   return oldest;
 }
@@ -109,7 +109,7 @@ static brim_status prepare(sqlite_db *d, const char *sql, statement **out) {
   for (int i = 0; i < CACHED; i++) {
     statement *s = &d->cache[i];
     if (!s->stmt || s->busy || s->hash != hash || strcmp(sqlite3_sql(s->stmt), sql) != 0) continue;
-    s->used = ++d->uses;
+    s->last_use = ++d->uses;
     s->busy = true;
     *out = s;
     return BRIM_OK;
@@ -122,7 +122,7 @@ static brim_status prepare(sqlite_db *d, const char *sql, statement **out) {
     return brim_fail(BRIM_EINTERNAL, "too many statements of the store run at once");
   }
   sqlite3_finalize(s->stmt);
-  *s = (statement){.stmt = stmt, .hash = hash, .used = ++d->uses, .busy = true};
+  *s = (statement){.stmt = stmt, .hash = hash, .last_use = ++d->uses, .busy = true};
   *out = s;
   return BRIM_OK;
 }
@@ -163,7 +163,7 @@ static brim_status start(sqlite_db *d, const char *sql, const brim_db_arg *args,
 
 static brim_status exec(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
                         int64_t *changed) {
-  sqlite_db *d = of(db);
+  sqlite_db *d = sqlite_of(db);
   statement *s;
   BRIM_TRY(start(d, sql, args, count, SQLITE_STATIC, &s));
   int rc = sqlite3_step(s->stmt);
@@ -176,7 +176,7 @@ static brim_status exec(brim_db *db, const char *sql, const brim_db_arg *args, s
 static brim_status query(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
                          brim_db_rows *rows) {
   statement *s;
-  BRIM_TRY(start(of(db), sql, args, count, SQLITE_TRANSIENT, &s));
+  BRIM_TRY(start(sqlite_of(db), sql, args, count, SQLITE_TRANSIENT, &s));
   rows->handle = s;
   return BRIM_OK;
 }
@@ -184,7 +184,7 @@ static brim_status query(brim_db *db, const char *sql, const brim_db_arg *args, 
 static brim_status next(brim_db_rows *rows, bool *there) {
   int rc = sqlite3_step(((statement *)rows->handle)->stmt);
   *there = rc == SQLITE_ROW;
-  return rc == SQLITE_ROW || rc == SQLITE_DONE ? BRIM_OK : fail(of(rows->db));
+  return rc == SQLITE_ROW || rc == SQLITE_DONE ? BRIM_OK : fail(sqlite_of(rows->db));
 }
 
 static sqlite3_stmt *row_of(brim_db_rows *rows) { return ((statement *)rows->handle)->stmt; }
@@ -208,7 +208,7 @@ static const char *get_text(brim_db_rows *rows, int column) {
 static void done(brim_db_rows *rows) { release(rows->handle); }
 
 static brim_status script(brim_db *db, const char *sql) {
-  sqlite_db *d = of(db);
+  sqlite_db *d = sqlite_of(db);
   return sqlite3_exec(d->db, sql, NULL, NULL, NULL) ? fail(d) : BRIM_OK;
 }
 
@@ -224,13 +224,13 @@ static int64_t boot_ms(void) {
 }
 
 static brim_status now(brim_db *db, int64_t *out) {
-  sqlite_db *d = of(db);
+  sqlite_db *d = sqlite_of(db);
   *out = d->clock_at_open + boot_ms() - d->boot_at_open;
   return BRIM_OK;
 }
 
 static void set_clock(brim_db *db, int64_t at_least) {
-  sqlite_db *d = of(db);
+  sqlite_db *d = sqlite_of(db);
   int64_t date = (int64_t)(brim_clock_wall_s() * 1e3);
   d->clock_at_open = date > at_least ? date : at_least;
   d->boot_at_open = boot_ms();
@@ -246,7 +246,7 @@ static brim_status pragma(sqlite_db *d, const char *sql, int64_t *out) {
   return status;
 }
 
-static brim_status check_owner(sqlite_db *d, const char *path, bool readonly) {
+static brim_status check_application_id(sqlite_db *d, const char *path, bool readonly) {
   int64_t id = 0, tables = 0;
   BRIM_TRY(pragma(d, "PRAGMA application_id", &id));
   BRIM_TRY(pragma(d, "SELECT COUNT(*) FROM sqlite_master", &tables));
@@ -262,10 +262,10 @@ static brim_status check_owner(sqlite_db *d, const char *path, bool readonly) {
 static brim_status set_up(sqlite_db *d, const char *path, bool readonly) {
   if (sqlite3_busy_timeout(d->db, BUSY_MS)) return fail(d);
   sqlite3_extended_result_codes(d->db, 1);
-  BRIM_TRY(check_owner(d, path, readonly));
+  BRIM_TRY(check_application_id(d, path, readonly));
   if (readonly) return BRIM_OK;
   BRIM_TRY(pragma(d, "PRAGMA journal_mode=WAL", NULL));
-  // temp_store: what a savepoint may have to undo does not go through the disk.
+  // temp_store: keep the undo data of savepoints in memory, not in a temporary file.
   return script(&d->base,
                 "PRAGMA synchronous=FULL;PRAGMA foreign_keys=OFF;PRAGMA trusted_schema=OFF;"
                 "PRAGMA temp_store=MEMORY;PRAGMA cache_size=-16384");
@@ -288,8 +288,8 @@ static brim_status open_file(sqlite_db *d, const char *path, bool readonly) {
   brim_str_init(&log);
   brim_str_printf(&log, "%s-wal", path);
   char *folder = brim_fs_dirname(path);
-  bool as_it_stands = readonly && !brim_fs_exists(log.data) && folder && access(folder, W_OK) != 0;
-  if (as_it_stands) brim_str_append(&name, "?immutable=1");
+  bool immutable = readonly && !brim_fs_exists(log.data) && folder && access(folder, W_OK) != 0;
+  if (immutable) brim_str_append(&name, "?immutable=1");
   brim_status status = brim_str_status(&name);
   if (!status) status = brim_str_status(&log);
   if (!status && !folder) status = brim_fail(BRIM_ENOMEM, "out of memory in the store");
@@ -323,11 +323,11 @@ brim_status brim_db_sqlite_open(const char *path, bool readonly, brim_db **out) 
 }
 
 // Opens for writing, so that the connection may move the log into the file; query_only forbids the rest.
-static brim_status open_beside(brim_db *first, brim_db **out) {
-  BRIM_TRY(brim_db_sqlite_open(sqlite3_db_filename(of(first)->db, "main"), false, out));
-  sqlite_db *d = of(*out);
-  d->clock_at_open = of(first)->clock_at_open;
-  d->boot_at_open = of(first)->boot_at_open;
+static brim_status open_second_connection(brim_db *first, brim_db **out) {
+  BRIM_TRY(brim_db_sqlite_open(sqlite3_db_filename(sqlite_of(first)->db, "main"), false, out));
+  sqlite_db *d = sqlite_of(*out);
+  d->clock_at_open = sqlite_of(first)->clock_at_open;
+  d->boot_at_open = sqlite_of(first)->boot_at_open;
   brim_status status = script(*out, "PRAGMA query_only=ON");
   if (!status) return BRIM_OK;
   brim_db_close(*out);
@@ -335,13 +335,13 @@ static brim_status open_beside(brim_db *first, brim_db **out) {
   return status;
 }
 
-static brim_status set_log(brim_db *db, int pages) {
-  sqlite_db *d = of(db);
+static brim_status set_wal_autocheckpoint(brim_db *db, int pages) {
+  sqlite_db *d = sqlite_of(db);
   return sqlite3_wal_autocheckpoint(d->db, pages) ? fail(d) : BRIM_OK;
 }
 
-static brim_status move_log(brim_db *db, int64_t *pages) {
-  sqlite_db *d = of(db);
+static brim_status checkpoint_wal(brim_db *db, int64_t *pages) {
+  sqlite_db *d = sqlite_of(db);
   int length = 0;
   int rc = sqlite3_wal_checkpoint_v2(d->db, NULL, SQLITE_CHECKPOINT_PASSIVE, &length, NULL);
   *pages = rc || length < 0 ? 0 : length;
@@ -350,11 +350,12 @@ static brim_status move_log(brim_db *db, int64_t *pages) {
 
 static bool has_moved(brim_db *db) {
   int moved = 0;
-  return sqlite3_file_control(of(db)->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) == SQLITE_OK &&
+  return sqlite3_file_control(sqlite_of(db)->db, "main", SQLITE_FCNTL_HAS_MOVED, &moved) ==
+             SQLITE_OK &&
          moved;
 }
 
-// VACUUM INTO leaves the bytes to the kernel; brim_fs_copy brings them to the disk and names the file at once.
+// VACUUM INTO does not sync its file. brim_fs_copy syncs a copy and renames it into place.
 static brim_status backup(brim_db *db, const char *path) {
   brim_str temp;
   brim_str_init(&temp);
@@ -408,10 +409,10 @@ static const brim_db_driver DRIVER = {
     .lock_tables = "",
     .count_meta = "SELECT COUNT(*) FROM sqlite_master WHERE type='table' AND name='meta'",
     .now = now,
-    .open_beside = open_beside,
+    .open_beside = open_second_connection,
     .set_clock = set_clock,
-    .set_log = set_log,
-    .move_log = move_log,
+    .set_log = set_wal_autocheckpoint,
+    .move_log = checkpoint_wal,
     .has_moved = has_moved,
     .backup = backup,
 };
