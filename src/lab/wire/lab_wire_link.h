@@ -3,9 +3,9 @@
 //
 // BRIM_EIO: the sweep, server or database cannot be reached, or did not answer in time. It is not
 // known then whether the request was carried out: call again with the same arguments, which is always
-// right. Each call on a link that lost its connection tries once to connect, to a sweep that was
-// started again or, where the link may open the store, to none. Other failures are the store's answer
-// (lab_store.h). A link serves one thread at a time.
+// right. A call on a link that lost its connection first tries to connect again, once: to a sweep that
+// was restarted, or, if no sweep runs and the options allow it, by opening the store. Other failures
+// are the store's answer (lab_store.h). A link serves one thread at a time.
 #ifndef BRIM_LAB_WIRE_LINK_H_
 #define BRIM_LAB_WIRE_LINK_H_
 
@@ -36,7 +36,7 @@ typedef struct brim_lab_link_options {
   // PostgreSQL is opened all the same.
   bool sweep_only;
   bool readonly;                    // when it opens a SQLite store itself
-  const brim_store_options *store;  // when it opens the store itself; readonly is the one above
+  const brim_store_options *store;  // when it opens the store itself; its own `readonly` is ignored
   int64_t timeout_ms;  // for the connection, and from one line of a reply to the next (10 s)
 } brim_lab_link_options;
 
@@ -45,7 +45,8 @@ typedef struct brim_lab_link_options {
 // answers.
 brim_status brim_lab_link_open(const char *place, const brim_lab_link_options *options,
                                brim_lab_link **out);
-// To operations in this process: the sweep's own. *ops must outlive the link.
+// Opens a link to operations in this process; a sweep uses it for its own store. *ops must outlive the
+// link.
 brim_status brim_lab_link_local(const brim_lab_ops *ops, brim_lab_link **out);
 void brim_lab_link_close(brim_lab_link *link);  // NULL is fine
 
@@ -64,8 +65,8 @@ bool brim_lab_sweep_runs(const char *folder, int64_t *pid);
 brim_status brim_lab_call(brim_lab_link *link, const brim_lab_request *request,
                           brim_lab_reply *reply);
 typedef brim_status (*brim_lab_line_fn)(void *ctx, const json_t *line);
-// Every line of the reply as JSON, for callers that print JSON; not of an export. A status of `fn` other
-// than BRIM_OK ends the reply and is returned.
+// Calls `fn` with every line of the reply as JSON. Does not work for EXPORT. A status of `fn` other than
+// BRIM_OK ends the reply and is returned.
 brim_status brim_lab_lines(brim_lab_link *link, const brim_lab_request *request,
                            brim_lab_line_fn fn, void *ctx);
 
@@ -95,7 +96,8 @@ brim_status brim_lab_submit(brim_lab_link *link, const brim_store_grid *grid,
                             brim_store_submitted *out);
 brim_status brim_lab_want(brim_lab_link *link, const char *exp, brim_exp_want want);
 brim_status brim_lab_retry(brim_lab_link *link, const char *exp);
-// Any number of them, by whole ids; sent in portions, each a transaction of its own.
+// The same for any number of experiments, given by whole ids. Sends them in portions; each portion is
+// one transaction.
 brim_status brim_lab_want_each(brim_lab_link *link, const char (*exps)[BRIM_EXP_ID],
                                size_t exp_count, brim_exp_want want, int64_t *count);
 brim_status brim_lab_retry_each(brim_lab_link *link, const char (*exps)[BRIM_EXP_ID],

@@ -8,10 +8,11 @@
 #include "lab/store/lab_store.h"
 #include "lab/wire/lab_wire_link.h"
 
-// Is the first line of the file an experiment? Only its beginning is read: metrics make it long.
+// True if the first line of the file is an experiment. Reads only the start of the line, which metrics
+// can make long.
 static bool is_export(const char *path) {
-  static const char mark[] = "\"schema\": \"" BRIM_LAB_SCHEMA "\"";
-  static const char tight[] = "\"schema\":\"" BRIM_LAB_SCHEMA "\"";
+  static const char with_space[] = "\"schema\": \"" BRIM_LAB_SCHEMA "\"";
+  static const char without_space[] = "\"schema\":\"" BRIM_LAB_SCHEMA "\"";
   char start[512];
   struct stat about;
   if (stat(path, &about) != 0 || !S_ISREG(about.st_mode)) return false;
@@ -20,7 +21,7 @@ static bool is_export(const char *path) {
   const size_t n = fread(start, 1, sizeof start - 1, file);
   fclose(file);
   start[n] = '\0';
-  return strstr(start, mark) || strstr(start, tight);
+  return strstr(start, with_space) || strstr(start, without_space);
 }
 
 brim_lab_kind brim_lab_kind_of(const char *place) {
