@@ -18,7 +18,7 @@ void brim_trace_init(brim_trace *trace) {
 
 void brim_trace_deinit(brim_trace *trace) {
   brim_free(trace->events);
-  brim_free(trace->known);
+  brim_free(trace->text_table);
   brim_arena_destroy(trace->texts);
   brim_trace_init(trace);
 }
@@ -32,9 +32,9 @@ static size_t hash(const char *text) {
 }
 
 // The slot of a text, or the free slot for it; the table is never full.
-static size_t place(const char *const *known, size_t capacity, const char *text) {
+static size_t slot_of(const char *const *text_table, size_t capacity, const char *text) {
   size_t at = hash(text) & (capacity - 1);
-  while (known[at] && strcmp(known[at], text) != 0) at = (at + 1) & (capacity - 1);
+  while (text_table[at] && strcmp(text_table[at], text) != 0) at = (at + 1) & (capacity - 1);
   return at;
 }
 
@@ -43,27 +43,29 @@ static bool grow(brim_trace *t) {
     brim_status_clear();
     return false;
   }
-  if (2 * (t->known_count + 1) <= t->known_capacity) return true;
-  size_t capacity = t->known_capacity ? 2 * t->known_capacity : 256;
-  const char **known = (const char **)brim_calloc(capacity, sizeof *known);
-  if (!known) return false;
-  for (size_t i = 0; i < t->known_capacity; i++) {
-    if (t->known[i]) known[place(known, capacity, t->known[i])] = t->known[i];
+  if (2 * (t->text_count + 1) <= t->text_capacity) return true;
+  size_t capacity = t->text_capacity ? 2 * t->text_capacity : 256;
+  const char **text_table = (const char **)brim_calloc(capacity, sizeof *text_table);
+  if (!text_table) return false;
+  for (size_t i = 0; i < t->text_capacity; i++) {
+    if (t->text_table[i]) {
+      text_table[slot_of(text_table, capacity, t->text_table[i])] = t->text_table[i];
+    }
   }
-  brim_free(t->known);
-  t->known = known;
-  t->known_capacity = capacity;
+  brim_free(t->text_table);
+  t->text_table = text_table;
+  t->text_capacity = capacity;
   return true;
 }
 
 const char *brim_trace_text(brim_trace *trace, const char *text) {
   if (!text || !grow(trace)) return NULL;
-  size_t at = place(trace->known, trace->known_capacity, text);
-  if (trace->known[at]) return trace->known[at];
+  size_t at = slot_of(trace->text_table, trace->text_capacity, text);
+  if (trace->text_table[at]) return trace->text_table[at];
   char *kept = brim_arena_strdup(trace->texts, text);
   if (!kept) return NULL;
-  trace->known[at] = kept;
-  trace->known_count++;
+  trace->text_table[at] = kept;
+  trace->text_count++;
   return kept;
 }
 

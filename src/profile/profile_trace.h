@@ -52,9 +52,9 @@ typedef struct brim_trace {
   int64_t wall_ns;      // of the window
   int32_t steps;
   brim_arena *texts;  // NULL until there is one
-  // Texts by their value, each kept once.
-  const char **known;
-  size_t known_count, known_capacity;
+  // A hash table of the texts; each is kept once.
+  const char **text_table;
+  size_t text_count, text_capacity;
 } brim_trace;
 
 void brim_trace_init(brim_trace *trace);

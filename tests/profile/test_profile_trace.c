@@ -22,7 +22,7 @@ static void test_texts_are_kept_once(void **state) {
       kept[i] = found;
     }
   }
-  assert_int_equal(t.known_count, MANY);
+  assert_int_equal(t.text_count, MANY);
   brim_trace_deinit(&t);
 }
 
