@@ -19,10 +19,10 @@ typedef struct brim_tuning_state {
   brim_time started;               // the sweep
   brim_machine_ceilings machine;   // for every result
   brim_gpu_sampler *sampler;       // while a GPU is measured; NULL = none
-  double larger;  // rate of the best larger batch over the config's own; NaN = none was measured
-  bool priced;    // findings of the config's own setting have measured prices
-  brim_fs_lockfile *lock;  // of the output folder
-  brim_result *known;      // records to resume from; those handed out are empty
+  double larger_batch_gain;  // rate of the best larger batch over the config's own; NaN = unknown
+  bool priced;               // findings of the config's own setting have measured prices
+  brim_fs_lockfile *lock;    // of the output folder
+  brim_result *known;        // records to resume from; those handed out are empty
   size_t known_room;
   size_t recorded;            // results that are in the .jsonl file
   brim_status record_status;  // of the first record that could not be written
@@ -110,7 +110,7 @@ static brim_status choose_axis(brim_tuning *s, int knob, brim_subject_wish *wish
     if (found.note[0]) note(s, "%s", found.note);
     if (found.count == 0) return BRIM_OK;
     BRIM_TRY(add_axis(s, knob, found.list, found.values, found.count));
-    // a list that was given, or a command whose name asks for it
+    // the user chose the values: by a list in the config, or by --benchmark-batch
     s->named[knob] = found.list || s->how.batch_only;
   }
   const brim_sweep_axis *axis = &s->axes[s->axis_count - 1];
@@ -130,7 +130,8 @@ brim_status brim_tuning_choose(brim_tuning *s) {
                             .most = brim_subject_setting(subject)};
   bool taken[BRIM_KNOB_MAX] = {false};
   int batch = brim_subject_knob_as(subject, BRIM_ROLE_BATCH);
-  // The batch of a subject without such a knob is all of its knobs together: the same sweep.
+  // --benchmark-batch sweeps the batch knob alone. A subject without a batch knob is swept over all of
+  // its knobs.
   if (s->how.batch_only && batch >= 0 && subject->knobs[batch].axis) {
     BRIM_TRY(choose_axis(s, batch, &wish));
   } else {
@@ -202,7 +203,8 @@ static brim_status rewrite(const brim_tuning *s) {
   return status;
 }
 
-static bool is_of(const brim_subject *subject, const brim_setting *setting, const brim_result *r) {
+static bool has_setting(const brim_subject *subject, const brim_setting *setting,
+                        const brim_result *r) {
   for (size_t k = 0; k < subject->knob_count; k++) {
     const brim_result_knob *given = brim_result_knob_find(r, subject->knobs[k].name);
     char text[32];
@@ -217,7 +219,7 @@ static bool is_of(const brim_subject *subject, const brim_setting *setting, cons
 #define MOST_SECONDS 1e6
 enum { MOST_REPEATS = 100000 };
 
-// Could brim have measured this?
+// True if the figures of the record are possible. Files may be edited or damaged.
 static bool is_plausible(const brim_result *r) {
   double rate = r->samples_per_s, low = r->samples_per_s_low, high = r->samples_per_s_high;
   if (!(rate > 0 && rate < MOST_SAMPLES_PER_S) || r->repeats < 0) return false;
@@ -253,7 +255,7 @@ static brim_status resume_line(brim_tuning *s, const char *text, size_t size, in
   }
   brim_result_know(&r, 1);
   if (subject->knob_set) r.knob_set = subject->knob_set;
-  // only trials are taken over or stand in the way: the others follow from them
+  // only trials (no kind) decide about resuming: records of other kinds are made again
   if (!r.kind[0]) {
     if (strcmp(r.version, BRIM_VERSION) != 0) {
       other = brim_tr("another version of brim");
@@ -262,7 +264,7 @@ static brim_status resume_line(brim_tuning *s, const char *text, size_t size, in
     }
     bool swept = false;
     for (size_t i = 0; i < s->settings.count && !*other && !swept; i++) {
-      swept = is_of(subject, &s->settings.setting[i], &r);
+      swept = has_setting(subject, &s->settings.setting[i], &r);
     }
     if (!*other && !swept) other = brim_tr("a setting that is not swept now");
   }
@@ -334,7 +336,7 @@ static bool take_known(void *ctx, const brim_setting *setting, brim_result *out)
   brim_tuning *s = ctx;
   for (size_t i = 0; i < s->known_count; i++) {
     brim_result *r = &s->state->known[i];
-    if (r->knob_count == 0 || !is_of(s->subject, setting, r)) continue;
+    if (r->knob_count == 0 || !has_setting(s->subject, setting, r)) continue;
     *out = *r;
     memset(r, 0, sizeof *r);
     return true;
@@ -344,8 +346,8 @@ static bool take_known(void *ctx, const brim_setting *setting, brim_result *out)
 
 //-------------------------------------------- files --------------------------------------------
 
-// Can a file be made at this path? Makes its folder. Nothing was measured yet, so a failure is bad input. A device such as
-// /dev/null is written to as it is.
+// Checks that a file can be written at this path, and makes its folder. Nothing was measured yet, so a
+// failure counts as bad input. Accepts devices such as /dev/null.
 static brim_status check_writable(const char *path) {
   char *dir = brim_fs_dirname(path);
   if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
@@ -360,7 +362,7 @@ static brim_status check_writable(const char *path) {
   return status && status != BRIM_ENOMEM ? BRIM_EINVAL : status;
 }
 
-// The same of a file that is written whole and renamed into place.
+// check_writable for a file that is written whole and renamed into place: it must be a regular file.
 static brim_status check_replaceable(const char *path) {
   BRIM_TRY(check_writable(path));
   if (!brim_fs_exists(path) || is_regular(path)) return BRIM_OK;
@@ -388,8 +390,9 @@ brim_status brim_tuning_prepare(brim_tuning *s) {
   return !status && s->known_count > 0 ? rewrite(s) : status;
 }
 
-// The lines written during the sweep are for one that is killed. At the end the file is written again: repeats have
-// replaced results, and findings know all settings. A pipe or device keeps its lines.
+// Lines are written during the sweep so that a killed sweep loses nothing. At the end the file is
+// rewritten: repeats have replaced results, and findings know all settings. A pipe or device keeps its
+// lines.
 static brim_status complete_records(brim_tuning *s) {
   state *st = s->state;
   if (!brim_fs_exists(s->how.jsonl) || is_regular(s->how.jsonl)) {
@@ -424,14 +427,14 @@ typedef struct outcome {
   char detail[1024];
 } outcome;
 
-static void keep(outcome *o, brim_status status) {
+static void note_first_failure(outcome *o, brim_status status) {
   if (!status || o->status) return;
   o->status = status;
   snprintf(o->detail, sizeof o->detail, "%s", brim_status_detail());
 }
 
 static bool wrote(outcome *o, brim_status status) {
-  keep(o, status && status != BRIM_ENOMEM ? BRIM_EIO : status);
+  note_first_failure(o, status && status != BRIM_ENOMEM ? BRIM_EIO : status);
   return !status;
 }
 
@@ -449,7 +452,7 @@ static brim_status write_files(brim_tuning *s) {
 }
 
 //-------------------------------------- published progress --------------------------------------
-// What `brim top` shows of a session: which setting, how fast, how long still.
+// Publishes for `brim top` the setting that is measured, its rate and the time left.
 
 enum { PUBLISH_NS = 500000000 };
 
@@ -479,7 +482,8 @@ void brim_tuning_job_progress(brim_job *job, const brim_progress *progress) {
     job->finding_count = 0;
   }
   job->phase = BRIM_JOB_MEASURE;
-  job->eta_s = progress->eta_s;  // its steps are settings, which the title counts
+  job->eta_s =
+      progress->eta_s;  // not done/total: they count settings, and the title already shows them
 }
 
 void brim_tuning_job_result(brim_job *job, const brim_result *result) {
@@ -539,7 +543,7 @@ static void on_final(void *ctx, const brim_result *result) {
   if (s->how.events->final) s->how.events->final(s->how.ctx, result);
 }
 
-static void on_first(void *ctx, const brim_result *results, size_t count) {
+static void on_so_far(void *ctx, const brim_result *results, size_t count) {
   brim_tuning *s = ctx;
   if (s->how.events->so_far) s->how.events->so_far(s->how.ctx, results, count);
 }
@@ -628,7 +632,7 @@ static brim_status sweep(brim_tuning *s) {
       .on_result = on_result,
       .on_final = on_final,
       .known = s->how.resume ? take_known : NULL,
-      .on_first = on_first,
+      .on_first = on_so_far,
       .climb_above = s->how.exhaustive ? 0 : WHOLE_GRID,
       .budget_s =
           s->how.plan_only ? 0 : s->how.budget_s,  // the machine's ceilings take a second more
@@ -653,12 +657,13 @@ static brim_status sweep(brim_tuning *s) {
 
 //------------------------------------------ conclusions ------------------------------------------
 
-// The setting before the sweep, for the advice after it.
-static brim_advice_facts facts_of(const brim_tuning *s) {
+// Collects the facts that advice needs: the setting before the sweep, the knobs with several values,
+// the knobs that do not matter for the pick.
+static brim_advice_facts advice_facts(const brim_tuning *s) {
   const brim_subject *subject = s->subject;
   brim_advice_facts out;
   brim_advice_facts_of(subject, &out);
-  out.larger = s->picks.recommended == s->settings.own ? s->state->larger : (double)NAN;
+  out.larger = s->picks.recommended == s->settings.own ? s->state->larger_batch_gain : (double)NAN;
   for (size_t i = 0; i < s->axis_count; i++) {
     if (s->axes[i].count < 2) continue;
     out.several[out.several_count++] = subject->knobs[s->axes[i].knob].name;
@@ -673,7 +678,7 @@ static brim_advice_facts facts_of(const brim_tuning *s) {
 }
 
 static void advise(brim_tuning *s) {
-  const brim_advice_facts facts = facts_of(s);
+  const brim_advice_facts facts = advice_facts(s);
   brim_advise(s->results, s->count, s->picks.recommended, &facts, &s->advice);
 }
 
@@ -695,7 +700,7 @@ static void beside_text(const brim_tuning *s, int index, char out[192]) {
   brim_msg_format(out, 192, brim_tr("but %s changes learning: ask for it with %s"), what, option);
 }
 
-// Is the config's own setting only there to compare with, since the user named other values?
+// True if the config's own setting is measured only for comparison, because the user named other values.
 static bool is_reference(const brim_tuning *s) {
   for (size_t a = 0; a < s->axis_count && s->settings.own_added && s->settings.own >= 0; a++) {
     const brim_sweep_axis *axis = &s->axes[a];
@@ -728,7 +733,7 @@ static void recommend(brim_tuning *s) {
 
 // A sweep in which nothing ran has failed, by the first failure that is not one of memory, else by memory. With --plan a
 // setting that does not fit is an answer.
-static brim_status nothing_ran(brim_tuning *s) {
+static brim_status check_something_ran(brim_tuning *s) {
   const brim_result *cause = NULL;
   for (size_t i = 0; i < s->count; i++) {
     const brim_result *r = &s->results[i];
@@ -738,14 +743,15 @@ static brim_status nothing_ran(brim_tuning *s) {
   }
   if (!cause) return BRIM_OK;
   brim_status status = brim_result_is_oom(cause) ? BRIM_EOOM : cause->failure_status;
-  s->running = cause->failure == BRIM_FAILURE_OTHER;  // the setting stood, its steps failed
+  s->running =
+      cause->failure == BRIM_FAILURE_OTHER;  // the workload was configured; its steps failed
   if (s->how.plan_only) {
     return brim_fail(status, "no setting can be planned: %s", cause->message);
   }
   return brim_fail(status, "no setting ran: %s", cause->message);
 }
 
-// Seconds for prices within a budget.
+// Longest time for measuring prices of findings when --budget is set.
 #define LONGEST_PRICES 25.0
 
 // Remedies of the config's own setting run for a moment each.
@@ -759,7 +765,7 @@ static brim_status price(brim_tuning *s) {
   if (own < 0 || (size_t)own >= s->count || !brim_result_ran(&s->results[own])) return BRIM_OK;
   how.setting = &s->settings.setting[own];
   how.folder = s->how.checkpoints;
-  how.larger = &st->larger;
+  how.larger = &st->larger_batch_gain;
   st->priced = true;
   brim_status status = brim_remedies_measure(s->subject, &how, s->results, s->count, (size_t)own);
   advise(s);  // now with what was tried
@@ -790,7 +796,7 @@ static double backward_share(const brim_result *r) {
   return known ? r->phase_ms[BRIM_PHASE_BACKWARD].mean / total : (double)NAN;
 }
 
-// What the batch of all devices together means for the learning rate.
+// Writes a note: how the learning rate changes with the batch of all devices together.
 static void scaling_note(brim_tuning *s) {
   const brim_scaling *last = NULL;
   for (size_t i = 0; i < s->scaling_count; i++) {
@@ -803,7 +809,7 @@ static void scaling_note(brim_tuning *s) {
                  brim_result_number_as(&last->result, BRIM_ROLE_ACCUMULATION, 1);
   if (!(batch > 0)) return;
   char rate[256];
-  const brim_advice_facts facts = facts_of(s);
+  const brim_advice_facts facts = advice_facts(s);
   brim_advise_batch(&facts, batch * last->ran, rate);
   snprintf(
       s->scaling_note, sizeof s->scaling_note,
@@ -812,7 +818,8 @@ static void scaling_note(brim_tuning *s) {
       batch, last->ran, batch * last->ran, rate);
 }
 
-// A list of devices: the recommended setting and the fastest one on 1, 2, ... of them at once.
+// If the config lists several devices, measures the recommended and the fastest setting on 1, 2, ... of
+// them at once.
 static brim_status scale(brim_tuning *s) {
   const brim_subject *subject = s->subject;
   const int picks[] = {s->picks.recommended, s->picks.highest};
@@ -863,7 +870,8 @@ static brim_status no_pick(brim_tuning *s, const char *option) {
   return brim_fail(BRIM_ESTATE, "--%s: no recommendation: no setting ran", option);
 }
 
-// A folder of files; one that holds a foreign file stays.
+// Removes the files in the folder, then the folder. It stays if something in it cannot be removed, such
+// as a folder.
 static void remove_folder(const char *folder) {
   char **names = NULL;
   size_t count = 0;
@@ -936,7 +944,8 @@ static brim_status verify(brim_tuning *s) {
   if (s->picks.recommended < 0) return no_pick(s, "verify");
   brim_subject_proof run = {
       .cap_s = s->how.verify_s, .stop = s->how.stop, .on_progress = show_progress, .ctx = s};
-  // Beside the sweep's own files, named so that a later sweep knows whose it was.
+  // A folder beside the sweep's files. Its name holds the process id, so a later sweep can remove it if
+  // this process was killed.
   char name[64];
   char *dir = brim_fs_dirname(s->how.best);
   snprintf(name, sizeof name, "verify" BRIM_FS_TEMP_MARK "%ld.0", (long)getpid());
@@ -945,11 +954,12 @@ static brim_status verify(brim_tuning *s) {
   if (!folder) return brim_fail(BRIM_ENOMEM, "out of memory while verifying");
   s->running = true;
   outcome end = {BRIM_OK, ""};
-  keep(&end, s->subject->table->prove(s->subject, &s->results[s->picks.recommended], folder, &run));
+  note_first_failure(
+      &end, s->subject->table->prove(s->subject, &s->results[s->picks.recommended], folder, &run));
   remove_folder(folder);
   brim_free(folder);
-  if (end.status ==
-      BRIM_EINTERRUPTED) {  // what training says of continuing is not true of this one
+  // Drop training's own message: it says how to continue, but this run cannot be continued.
+  if (end.status == BRIM_EINTERRUPTED) {
     return brim_fail(end.status,
                      "interrupted while verifying; the files of the sweep are complete");
   }
@@ -973,7 +983,8 @@ static brim_status verify(brim_tuning *s) {
                           .cap_s = run.cap_s,
                           .epochs = run.epochs,
                           .steps = run.steps};
-  s->state->record_status = BRIM_OK;  // the file was written again since, and will be once more
+  s->state->record_status =
+      BRIM_OK;  // an earlier failure is void: the file is rewritten at the end
   record(s, s->proof, NULL);
   return BRIM_OK;
 }
@@ -1020,7 +1031,7 @@ brim_status brim_tuning_open(brim_tuning *s, brim_subject *subject,
   brim_recommendation_init(&s->picks);
   s->state = brim_calloc(1, sizeof *s->state);
   if (!s->state) return brim_fail(BRIM_ENOMEM, "out of memory for the sweep");
-  s->state->larger = (double)NAN;
+  s->state->larger_batch_gain = (double)NAN;
   return BRIM_OK;
 }
 
@@ -1049,22 +1060,24 @@ void brim_tuning_close(brim_tuning *s) {
 // first failure; an interruption of the sweep counts before others.
 static brim_status conclude(brim_tuning *s, brim_status swept) {
   outcome end = {BRIM_OK, ""}, interrupted = {BRIM_OK, ""};
-  keep(&interrupted, swept);
+  note_first_failure(&interrupted, swept);
   recommend(s);
   // Ceilings that a setting exceeds are measured again; what is still too low is marked where it is shown.
   if (s->how.device) {
     (void)brim_machine_ceilings_raise(*s->how.device, &s->how.machine, s->results, s->count,
                                       &s->state->machine);
   }
-  if (s->count > 0) keep(&end, write_files(s));
+  if (s->count > 0) note_first_failure(&end, write_files(s));
   if (!end.status) end = interrupted;
-  if (!end.status) keep(&end, nothing_ran(s));
+  if (!end.status) note_first_failure(&end, check_something_ran(s));
   if (!end.status) {
-    keep(&end, price(s));
-    if (!end.status) keep(&end, scale(s));
-    if (!end.status) keep(&end, verify(s));
+    note_first_failure(&end, price(s));
+    if (!end.status) note_first_failure(&end, scale(s));
+    if (!end.status) note_first_failure(&end, verify(s));
     bool traced = !end.status && trace_picks(s);
-    if (traced || s->state->priced || s->proof || s->scaling_count > 0) keep(&end, write_files(s));
+    if (traced || s->state->priced || s->proof || s->scaling_count > 0) {
+      note_first_failure(&end, write_files(s));
+    }
   }
   if (end.status) brim_status_set_detail(end.detail);
   return end.status;
@@ -1082,7 +1095,7 @@ brim_status brim_tuning_run(brim_tuning *s) {
   s->interrupted = status == BRIM_EINTERRUPTED;
   s->measured = !status || s->interrupted;
   if (!s->measured) return status;
-  if (s->how.plan_only) return status ? status : nothing_ran(s);
+  if (s->how.plan_only) return status ? status : check_something_ran(s);
   return conclude(s, status);
 }
 
