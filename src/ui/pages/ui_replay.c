@@ -107,28 +107,28 @@ static void put_episode(const brim_ui_replay_options *options, size_t episode, b
   if (options->episode_count > 1) brim_str_printf(out, " data-e=\"%zu\"", episode);
 }
 
-typedef brim_scene_curve curve;
-
-static double value_at(const curve *c, const brim_trajectory *t, int64_t i) {
+static double value_at(const brim_scene_curve *c, const brim_trajectory *t, int64_t i) {
   if (c->reward) return (double)t->reward[i];
   const float *frame = brim_trajectory_frame(t, i);
   return c->value ? c->value(frame) : (double)frame[c->column];
 }
 
-// How many values a curve has. A reward belongs to the frame after its step, so the first frame has none.
-static int64_t values_of(const curve *c, const brim_trajectory *t) {
+// The number of values of a curve. A reward belongs to the frame after its step, so the first frame has
+// none.
+static int64_t value_count(const brim_scene_curve *c, const brim_trajectory *t) {
   return c->reward ? t->frames - 1 : t->frames;
 }
 
-static int64_t frame_of(const curve *c, int64_t i) { return c->reward ? i + 1 : i; }
+static int64_t frame_of(const brim_scene_curve *c, int64_t i) { return c->reward ? i + 1 : i; }
 
-static void make_scale(const curve *c, const brim_trajectory *list, size_t count, scale *s) {
+static void make_scale(const brim_scene_curve *c, const brim_trajectory *list, size_t count,
+                       scale *s) {
   double low = INFINITY, high = -INFINITY;
   *s = (scale){.last = 1, .dt = list[0].dt, .whole = list[0].scene->rate > 0};
   for (size_t k = 0; k < count; k++) {
     // The penalty of a fall would flatten all values before it: leave it out of the scale. It is drawn at the edge.
     bool ended = c->reward && list[k].end == BRIM_SCENE_ENDED && list[k].frames > 2;
-    for (int64_t i = 0; i < values_of(c, &list[k]) - ended; i++) {
+    for (int64_t i = 0; i < value_count(c, &list[k]) - ended; i++) {
       double v = value_at(c, &list[k], i);
       if (isnan(v)) continue;
       low = fmin(low, v);
@@ -153,9 +153,10 @@ static void put_point(const scale *s, int64_t i, double v, bool *begun, brim_str
 
 // A line with too many points keeps the lowest and the highest value of each stretch, so that an event of a single step
 // stays visible.
-static void put_line(const curve *c, const scale *s, const brim_trajectory *t, size_t which,
-                     brim_str *out) {
-  int64_t n = values_of(c, t), stretch = n > MAX_POINTS ? (2 * n + MAX_POINTS - 1) / MAX_POINTS : 1;
+static void put_line(const brim_scene_curve *c, const scale *s, const brim_trajectory *t,
+                     size_t which, brim_str *out) {
+  int64_t n = value_count(c, t),
+          stretch = n > MAX_POINTS ? (2 * n + MAX_POINTS - 1) / MAX_POINTS : 1;
   bool begun = false;
   brim_str_printf(out, "<path class=\"l c%zu\" d=\"", which);
   for (int64_t from = 0; from < n; from += stretch) {
@@ -194,8 +195,8 @@ static void put_marks(const scale *s, const brim_trajectory *list, size_t count,
   }
 }
 
-static void put_plot(const curve *c, const scale *s, const brim_trajectory *list, size_t count,
-                     brim_str *out) {
+static void put_plot(const brim_scene_curve *c, const scale *s, const brim_trajectory *list,
+                     size_t count, brim_str *out) {
   brim_str_append(out, "<div class=\"plot\">");
   put_grid(s, out);
   put_marks(s, list, count, out);
@@ -204,7 +205,7 @@ static void put_plot(const curve *c, const scale *s, const brim_trajectory *list
   brim_str_append(out, "</svg><i class=\"now\"></i></div>\n");
 }
 
-static void put_curve(const curve *c, const brim_ui_replay_options *o, size_t episode,
+static void put_curve(const brim_scene_curve *c, const brim_ui_replay_options *o, size_t episode,
                       const brim_trajectory *list, size_t count, brim_str *out) {
   scale s;
   make_scale(c, list, count, &s);
@@ -244,7 +245,7 @@ static void put_mark_legend(size_t part, const brim_trajectory *list, size_t cou
 }
 
 // True if a limit of the curve is drawn: most limits are outside the scale while all goes well.
-static bool shows_limit(const curve *c, const brim_trajectory *list, size_t count) {
+static bool shows_limit(const brim_scene_curve *c, const brim_trajectory *list, size_t count) {
   scale s;
   make_scale(c, list, count, &s);
   for (int k = 0; k < c->limit_count; k++) {
@@ -253,11 +254,12 @@ static bool shows_limit(const curve *c, const brim_trajectory *list, size_t coun
   return false;
 }
 
-static void put_legend(const brim_trajectory *list, size_t count, size_t beside, brim_str *out) {
+static void put_legend(const brim_trajectory *list, size_t count, size_t per_episode,
+                       brim_str *out) {
   const brim_scene *scene = list[0].scene;
   bool limits = false;
   brim_str_append(out, "<ul class=\"legend\">");
-  for (size_t k = 0; k < beside; k++) {
+  for (size_t k = 0; k < per_episode; k++) {
     char kind[24];
     snprintf(kind, sizeof kind, "c%zu", k);
     put_entry(out, kind, list[k].label);
@@ -266,8 +268,8 @@ static void put_legend(const brim_trajectory *list, size_t count, size_t beside,
     if (scene->parts[i].when == BRIM_SCENE_EVENTS) put_mark_legend(i, list, count, out);
   }
   for (size_t i = 0; i < scene->curve_count; i++) {
-    for (size_t k = 0; k < count; k += beside) {
-      limits |= shows_limit(&scene->curves[i], list + k, beside);
+    for (size_t k = 0; k < count; k += per_episode) {
+      limits |= shows_limit(&scene->curves[i], list + k, per_episode);
     }
   }
   if (limits && scene->limit_text) put_entry(out, "f", brim_tr(scene->limit_text));
@@ -277,23 +279,23 @@ static void put_legend(const brim_trajectory *list, size_t count, size_t beside,
 static void put_curves(const brim_ui_replay_options *options, const brim_trajectory *list,
                        size_t count, brim_str *out) {
   const brim_scene *scene = list[0].scene;
-  const size_t beside = options->episode_count > 1 ? count / options->episode_count : count;
+  const size_t per_episode = options->episode_count > 1 ? count / options->episode_count : count;
   if (scene->curve_count == 0) return;
   brim_ui_put_section(out, "curves",
                       scene->rate > 0 ? brim_tr("Over the steps") : brim_tr("Over time"), NULL);
-  put_legend(list, count, beside, out);
-  brim_str_printf(out, "<div class=\"curves\" data-n=\"%zu\">\n", beside);
-  for (size_t k = 0; k < count; k += beside) {
+  put_legend(list, count, per_episode, out);
+  brim_str_printf(out, "<div class=\"curves\" data-n=\"%zu\">\n", per_episode);
+  for (size_t k = 0; k < count; k += per_episode) {
     for (size_t i = 0; i < scene->curve_count; i++) {
-      put_curve(&scene->curves[i], options, k / beside, list + k, beside, out);
+      put_curve(&scene->curves[i], options, k / per_episode, list + k, per_episode, out);
     }
   }
   brim_str_append(out, "</div>\n</section>\n");
 }
 
 //-------------------------------------- curves of training --------------------------------------
-// The curves of the run that saved the replayed checkpoint: one figure for each metric of its evaluations. The script
-// only shows the values of other points.
+// The curves of the run that saved the replayed checkpoint: one figure for each metric of its
+// evaluations. The page shows the value at the checkpoint; the script adds the value under the cursor.
 
 static bool is_percent(const brim_curve *c) { return c->row->format == BRIM_METRIC_PERCENT; }
 
@@ -492,7 +494,7 @@ static brim_status fill_training(const brim_ui_replay_options *o, json_t *root) 
 
 //--------------------------------------------- page ---------------------------------------------
 
-//---------------------------------- what happened ----------------------------------
+//---------------------------------- views and figures ----------------------------------
 
 static void put_stat(const char *name, const char *value, brim_str *out) {
   brim_str_append(out, "<div>");
@@ -756,8 +758,8 @@ static brim_status check_needs(const brim_scene *scene, const char *script) {
 brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_trajectory *list,
                            size_t count, brim_str *out) {
   const size_t episodes = options->episode_count > 1 ? options->episode_count : 1;
-  const size_t beside = count / episodes;
-  if (beside < 1 || beside > BRIM_UI_MAX_REPLAYS || count % episodes != 0) {
+  const size_t per_episode = count / episodes;
+  if (per_episode < 1 || per_episode > BRIM_UI_MAX_REPLAYS || count % episodes != 0) {
     return brim_fail(BRIM_EINVAL, "a replay page shows 1 to %d trajectories, not %zu",
                      BRIM_UI_MAX_REPLAYS, count);
   }
@@ -778,10 +780,12 @@ brim_status brim_ui_replay(const brim_ui_replay_options *options, const brim_tra
   brim_str_append(out, "<body>\n<header><p class=\"brand\">brim render</p>");
   brim_ui_put(out, "h1", options->title);
   if (options->about) brim_ui_put_class(out, "p", "sub", options->about);
-  brim_str_printf(out, "</header>\n<main>\n<div id=\"stage\" data-n=\"%zu\">\n", beside);
-  for (size_t i = 0; i < count; i++) put_view(options, &list[i], i % beside, i / beside, out);
+  brim_str_printf(out, "</header>\n<main>\n<div id=\"stage\" data-n=\"%zu\">\n", per_episode);
+  for (size_t i = 0; i < count; i++) {
+    put_view(options, &list[i], i % per_episode, i / per_episode, out);
+  }
   brim_str_append(out, "</div>\n");
-  put_controls(options, list, beside, out);
+  put_controls(options, list, per_episode, out);
   put_curves(options, list, count, out);
   put_training(options, out);
   put_facts(options, out);
