@@ -33,7 +33,7 @@ static brim_screen *open_screen(int report) {
 
 static void wait_keys(brim_screen *screen, int ms) {
   struct pollfd ready = {.fd = brim_screen_fd(screen), .events = POLLIN};
-  (void)poll(&ready, 1, brim_screen_waits(screen) ? BRIM_SCREEN_ESCAPE_MS : ms);
+  (void)poll(&ready, 1, brim_screen_has_input(screen) ? BRIM_SCREEN_ESCAPE_MS : ms);
 }
 
 // Draws its size and the last key until 'q'. Other keys end it in other ways: 'x' exits without closing, 'a' aborts,

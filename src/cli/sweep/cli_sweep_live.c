@@ -187,7 +187,7 @@ static brim_status act(watcher *w, const brim_sweep_view *view, brim_ui_sweep_ac
 static brim_status take_keys(watcher *w, const brim_sweep_view *view) {
   brim_key key;
   while (w->screen && brim_screen_key(w->screen, brim_clock_now(), &key)) {
-    if (key.code == BRIM_KEY_REDRAW) brim_screen_forget(w->screen);
+    if (key.code == BRIM_KEY_REDRAW) brim_screen_redraw_all(w->screen);
     brim_status status = act(w, view, brim_ui_sweep_key(&w->ui, view, key));
     if (status == BRIM_ENOMEM) return status;
     if (status) {
@@ -355,7 +355,7 @@ static brim_status loop(watcher *w) {
   bool done = false;
   while (!done) {
     struct pollfd keys = {.fd = w->screen ? brim_screen_fd(w->screen) : -1, .events = POLLIN};
-    bool soon = w->screen && brim_screen_waits(w->screen);
+    bool soon = w->screen && brim_screen_has_input(w->screen);
     if (*w->cli->stop) brim_lab_sweep_stop(w->sweep);
     BRIM_TRY(brim_lab_sweep_turn(w->sweep, &keys, w->screen ? 1 : 0,
                                  soon ? BRIM_SCREEN_ESCAPE_MS : TURN_MS, &done));

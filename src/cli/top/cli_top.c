@@ -359,7 +359,7 @@ static void wait_until(const top *t, brim_time due) {
   struct pollfd fds[] = {
       {.fd = t->screen ? brim_screen_fd(t->screen) : -1, .events = POLLIN},
       {.fd = t->screen && t->reader ? brim_top_reader_fd(t->reader) : -1, .events = POLLIN}};
-  if (t->screen && brim_screen_waits(t->screen) && left_ms > BRIM_SCREEN_ESCAPE_MS) {
+  if (t->screen && brim_screen_has_input(t->screen) && left_ms > BRIM_SCREEN_ESCAPE_MS) {
     left_ms = BRIM_SCREEN_ESCAPE_MS;
   }
   // The signals' handler restarts calls, but never poll.
@@ -448,7 +448,7 @@ static void change_interval(top *t, double factor) {
 static bool take_keys(top *t) {
   brim_key key;
   while (brim_screen_key(t->screen, brim_clock_now(), &key)) {
-    if (key.code == BRIM_KEY_REDRAW) brim_screen_forget(t->screen);
+    if (key.code == BRIM_KEY_REDRAW) brim_screen_redraw_all(t->screen);
     switch (brim_ui_top_key(&t->ui, &t->view, key)) {
       case BRIM_UI_TOP_QUIT:
         return true;

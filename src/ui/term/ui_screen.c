@@ -24,10 +24,10 @@
 enum { MOST_COLUMNS = 1000, MOST_ROWS = 1000, INPUT_SIZE = 64, RESTORE_TRIES = 4 };
 
 struct brim_screen {
-  int fd;       // the terminal, opened a second time: non-blocking for this process alone
-  bool blocks;  // fd is a copy of the caller's descriptor, since opening again failed
-  bool gone;    // hung up
-  bool forget;  // send the next frame whole
+  int fd;           // the terminal, opened a second time: non-blocking for this process alone
+  bool blocks;      // fd is a copy of the caller's descriptor, since opening again failed
+  bool gone;        // hung up
+  bool redraw_all;  // send the next frame whole
   brim_term term;
   int rows, columns;  // of the last frame
   brim_str shown;     // the last frame
@@ -263,7 +263,7 @@ int brim_screen_fd(const brim_screen *screen) {
   return screen->gone || !atomic_load(&entered) ? -1 : screen->fd;
 }
 
-bool brim_screen_waits(const brim_screen *screen) { return screen->input_size > 0; }
+bool brim_screen_has_input(const brim_screen *screen) { return screen->input_size > 0; }
 
 static size_t read_more(brim_screen *screen, brim_time now) {
   struct pollfd ready = {.fd = brim_screen_fd(screen), .events = POLLIN};
@@ -291,7 +291,7 @@ bool brim_screen_key(brim_screen *screen, brim_time now, brim_key *out) {
     }
     screen->input_size -= used;
     memmove(screen->input, screen->input + used, screen->input_size);
-    if (out->code == BRIM_KEY_REDRAW) screen->forget = true;
+    if (out->code == BRIM_KEY_REDRAW) screen->redraw_all = true;
     if (out->code != BRIM_KEY_NONE) return true;
   }
 }
@@ -335,7 +335,7 @@ static bool enter(brim_screen *screen) {
   brim_str_clear(&screen->pending);
   screen->sent = 0;
   brim_str_append(&screen->pending, ENTER);
-  screen->forget = true;
+  screen->redraw_all = true;
   return true;
 }
 
@@ -363,10 +363,10 @@ static void put_changes(brim_screen *screen, const char *text, int columns, int 
   const char *old_at = screen->shown.data;
   for (int row = 1; row <= rows; row++) {
     size_t old_size = 0, size = 0;
-    const char *old = screen->forget ? NULL : next_line(&old_at, &old_size);
+    const char *old = screen->redraw_all ? NULL : next_line(&old_at, &old_size);
     const char *line = next_line(&text, &size);
     if (!line) {
-      if (old || screen->forget) brim_str_printf(&screen->pending, "\033[%d;1H\033[J", row);
+      if (old || screen->redraw_all) brim_str_printf(&screen->pending, "\033[%d;1H\033[J", row);
       return;
     }
     if (old && old_size == size && memcmp(old, line, size) == 0) continue;
@@ -380,7 +380,7 @@ static void recover(brim_screen *screen) {
   brim_str_deinit(&screen->shown);
   brim_str_deinit(&screen->pending);
   screen->sent = 0;
-  screen->forget = true;
+  screen->redraw_all = true;
 }
 
 brim_status brim_screen_draw(brim_screen *screen, const char *text) {
@@ -390,11 +390,11 @@ brim_status brim_screen_draw(brim_screen *screen, const char *text) {
   if (screen->gone) return brim_fail(BRIM_EIO, "the terminal of the live view is gone");
   if (screen->pending.len > 0) return BRIM_OK;  // a slow terminal: drop this frame
   read_size(screen, &columns, &rows);
-  if (columns != screen->columns || rows != screen->rows) screen->forget = true;
+  if (columns != screen->columns || rows != screen->rows) screen->redraw_all = true;
   put_changes(screen, text, columns, rows);
   brim_str_clear(&screen->shown);
   brim_str_append(&screen->shown, text);
-  screen->forget = false;
+  screen->redraw_all = false;
   screen->columns = columns;
   screen->rows = rows;
   recover(screen);
@@ -402,7 +402,7 @@ brim_status brim_screen_draw(brim_screen *screen, const char *text) {
   return screen->gone ? brim_fail(BRIM_EIO, "the terminal of the live view is gone") : BRIM_OK;
 }
 
-void brim_screen_forget(brim_screen *screen) { screen->forget = true; }
+void brim_screen_redraw_all(brim_screen *screen) { screen->redraw_all = true; }
 
 //--------------------------------------------- keys ---------------------------------------------
 
@@ -528,7 +528,8 @@ size_t brim_key_decode(const char *bytes, size_t n, bool last, brim_key *out) {
 }
 
 uint32_t brim_key_latin(uint32_t ch) {
-  // The two-set keyboard, without letters that take two keys.
+  // The Korean two-set (Dubeolsik) layout: the Latin letter on the key of each jamo. Jamo that take two
+  // keys are left out.
   static const struct {
     uint32_t jamo;
     char latin;

@@ -229,17 +229,17 @@ void brim_screen_size(const brim_screen *screen, brim_term *term, int *rows);
 // The descriptor to poll: readable when a key has come. Resizing interrupts poll (EINTR). -1 when the terminal is gone.
 int brim_screen_fd(const brim_screen *screen);
 // The next key, without waiting; false: none. Call until false. A lone Escape is known as one after
-// BRIM_SCREEN_ESCAPE_MS, so poll again that soon while brim_screen_waits.
+// BRIM_SCREEN_ESCAPE_MS, so poll again that soon while brim_screen_has_input.
 enum { BRIM_SCREEN_ESCAPE_MS = 50 };
 bool brim_screen_key(brim_screen *screen, brim_time now, brim_key *out);
-bool brim_screen_waits(const brim_screen *screen);
+bool brim_screen_has_input(const brim_screen *screen);
 
 // Shows lines of text from the top, each ended by '\n'. Lines beyond the height are left out; the terminal cuts lines
 // that are too wide. Styles are those of brim_ui_styled. BRIM_EIO: the terminal is gone; close the screen and continue
 // without it.
 brim_status brim_screen_draw(brim_screen *screen, const char *text);
 // The next draw sends everything, after another program wrote on the screen.
-void brim_screen_forget(brim_screen *screen);
+void brim_screen_redraw_all(brim_screen *screen);
 
 //---------------------------------- frames ----------------------------------
 
