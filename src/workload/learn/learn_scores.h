@@ -1,5 +1,6 @@
-// Scores of outputs. Classes: accuracy, top-5, precision, recall, F1, confusion matrix. Labels that are there
-// or not: the same. Numbers: MSE, MAE, R2. All from sums over rows, in double. Callers: eval.
+// Scores the outputs of a network. Classes: accuracy, top-5, precision, recall, F1, confusion matrix.
+// Binary labels: the same without top-5 and matrix. Numbers: MSE, MAE, R2. All come from sums over rows,
+// in double. Callers: eval.
 #ifndef BRIM_LEARN_SCORES_H_
 #define BRIM_LEARN_SCORES_H_
 
@@ -24,7 +25,7 @@ void brim_scores_softmax(const float *outputs, int64_t width, float *out);
 // NaN if undefined: no rows, no prediction of the class, targets that do not vary.
 typedef struct brim_scores_summary {
   int64_t rows;        // evaluated
-  int64_t bad;         // of them, with an output that is not a number: wrong
+  int64_t bad;         // rows with a NaN output; they count as wrong
   uint64_t first_bad;  // the sample number of the first, if bad > 0 and rows have numbers
   double accuracy;
   double top5;          // NaN with 5 classes or fewer
