@@ -37,12 +37,12 @@ static brim_status refuse_env(const brim_component *env, const char *workload) {
 // plugin:NAME is the extension "env/NAME" of a plug-in.
 static brim_status find_row(const brim_component *env, const brim_registry *registry,
                             const char *workload, const brim_env_row **out) {
-  static const char before[] = "plugin:";
+  static const char prefix[] = "plugin:";
   char at[160], name[128];
   *out = brim_env_find(env->name);
   if (*out) return BRIM_OK;
-  if (!brim_str_starts(env->name, before)) return refuse_env(env, workload);
-  snprintf(name, sizeof name, BRIM_ENV_EXTENSION "%s", env->name + sizeof before - 1);
+  if (!brim_str_starts(env->name, prefix)) return refuse_env(env, workload);
+  snprintf(name, sizeof name, BRIM_ENV_EXTENSION "%s", env->name + sizeof prefix - 1);
   if (registry) *out = (const brim_env_row *)brim_registry_extension(registry, name);
   if (!*out) {
     return brim_fail(BRIM_EUNSUPPORTED,
@@ -55,7 +55,7 @@ static brim_status find_row(const brim_component *env, const brim_registry *regi
 
 //---------------------------------- components ----------------------------------
 
-enum { MOST_ENVS = 8, MOST_ARGS = 64 };  // of all of them
+enum { MOST_ENVS = 8, MOST_ARGS = 64 };  // MOST_ARGS: of all environments together
 
 static brim_config_arg component_arg(const brim_env_arg *arg) {
   static const brim_config_arg_type types[] = {[BRIM_ENV_ARG_INT] = BRIM_CONFIG_ARG_INT,
@@ -94,7 +94,7 @@ brim_status brim_work_env_register(void) {
 
 //---------------------------------- values ----------------------------------
 
-enum { MOST_NAMES = 32 };  // that are looked through for the one that was meant
+enum { MAX_SUGGESTIONS = 32 };  // argument names that are compared with a misspelled one
 
 // The name a config has for an argument: its own, or the alias.
 static brim_status name_used(const brim_component *env, const brim_env_arg *arg,
@@ -118,9 +118,9 @@ static const brim_env_arg *find_arg(const brim_env_row *row, const char *name) {
 
 static brim_status unknown_arg(const brim_component *env, const brim_env_row *row,
                                const char *name) {
-  const char *names[MOST_NAMES + 1];
+  const char *names[MAX_SUGGESTIONS + 1];
   size_t count = 0;
-  for (; count < row->arg_count && count < MOST_NAMES; count++)
+  for (; count < row->arg_count && count < MAX_SUGGESTIONS; count++)
     names[count] = row->args[count].name;
   names[count] = NULL;
   const char *near = brim_nearest(name, names);
@@ -170,10 +170,11 @@ static brim_status check_args(const brim_component *env, const brim_env_row *row
 
 static brim_status read_choice(const brim_component *env, const brim_env_arg *arg, const char *name,
                                int32_t *value) {
-  char at[160], usual[64];
-  brim_env_choice_name(arg->choices, *value, usual, sizeof usual);
+  char at[160], default_word[64];
+  brim_env_choice_name(arg->choices, *value, default_word, sizeof default_word);
   const brim_value *given = brim_component_arg(env, name);
-  const char *word = given ? given->string : usual;  // the text of a number or of `true` too
+  // `string` also holds the text of a value that parses as a number or as `true`
+  const char *word = given ? given->string : default_word;
   int32_t index = brim_env_choice(arg->choices, word);
   if (index < 0) {
     return brim_fail(BRIM_EINVAL, "%s%s: %s is '%s', expected one of %s", brim_work_place(env, at),
@@ -215,20 +216,20 @@ static brim_status read_args(const brim_component *env, const brim_env_row *row,
 }
 
 brim_status brim_work_env_read(const brim_config *config, const brim_registry *registry,
-                               const brim_work_env_usual *usual, brim_work_env *out) {
+                               const brim_work_env_usual *defaults, brim_work_env *out) {
   const brim_component *env = brim_config_component(config, "env", NULL);
-  const brim_component instead = {.name = usual->env};
+  const brim_component instead = {.name = defaults->env};
   char at[160];
   memset(out, 0, sizeof *out);
   if (!env) env = &instead;
-  BRIM_TRY(find_row(env, registry, usual->workload, &out->row));
+  BRIM_TRY(find_row(env, registry, defaults->workload, &out->row));
   BRIM_TRY(check_args(env, out->row));
   void *values = out->values.bytes;
   BRIM_TRY(read_args(env, out->row, true, values));
-  out->row->defaults(usual->stage, values);
+  out->row->defaults(defaults->stage, values);
   BRIM_TRY(read_args(env, out->row, false, values));
   brim_work_place(env, at);
-  // first, since it can name numbers
+  // before `problem`: messages of `check` can contain the wrong values
   if (out->row->check) BRIM_TRY(out->row->check(values, at));
   const char *problem = out->row->problem(values);
   return problem ? brim_fail(BRIM_EINVAL, "%s%s: %s", at, env->name, brim_tr(problem)) : BRIM_OK;
@@ -281,17 +282,17 @@ brim_status brim_work_env_put(const brim_env_row *row, const void *values, json_
 // Returns of different tasks are not comparable: best.safetensors and the log would mix them.
 static brim_status check_task(const void *values, const char *path, const brim_env_arg *arg,
                               const json_t *env) {
-  json_t *is = json_of(arg, values);
-  const char *was = json_string_value(json_object_get(env, arg->name));
-  const char *now = json_string_value(is);
+  json_t *current_json = json_of(arg, values);
+  const char *saved_task = json_string_value(json_object_get(env, arg->name));
+  const char *current_task = json_string_value(current_json);
   brim_status status = BRIM_OK;
-  if (was && now && strcmp(was, now) != 0) {
+  if (saved_task && current_task && strcmp(saved_task, current_task) != 0) {
     status = brim_fail(BRIM_EINVAL,
                        "%s: its task is %s, but this run's task is %s, so returns are not "
                        "comparable; start from its policy with --weights and another --output-dir",
-                       path, was, now);
+                       path, saved_task, current_task);
   }
-  json_decref(is);
+  json_decref(current_json);
   return status;
 }
 
@@ -342,8 +343,8 @@ void brim_work_env_label_ended(const brim_env_ended *ended, brim_metric *count, 
   rate->better = ended->better;
 }
 
-const char *brim_work_env_name(char out[BRIM_METRIC_NAME], const char *before, const char *key) {
-  snprintf(out, BRIM_METRIC_NAME, "%s%s", before, key);
+const char *brim_work_env_name(char out[BRIM_METRIC_NAME], const char *prefix, const char *key) {
+  snprintf(out, BRIM_METRIC_NAME, "%s%s", prefix, key);
   return out;
 }
 
@@ -373,7 +374,8 @@ void brim_work_replay_actor(brim_work_replay_info *info, const char *name, const
   snprintf(actor->label, sizeof actor->label, "%s", label);
 }
 
-static void name_it(const brim_env_row *row, const void *values, brim_work_replay_info *out) {
+static void put_environment(const brim_env_row *row, const void *values,
+                            brim_work_replay_info *out) {
   char word[64];
   brim_scene_line *fact = brim_work_replay_fact(out, BRIM_N_("Environment"));
   snprintf(out->title, sizeof out->title, "%.31s", row->name);
@@ -397,7 +399,7 @@ brim_status brim_work_replay_env(const brim_env_row *row, const void *values,
   double seconds = round(row->seconds(values) * 1e7) / 1e7;
   out->dt = seconds > 0 ? seconds : 1;
   if (!(seconds > 0) && !(out->scene.rate > 0)) out->scene.rate = 10;
-  name_it(row, values, out);
+  put_environment(row, values, out);
   if (row->facts) out->fact_count += row->facts(values, out->facts + out->fact_count);
   return BRIM_OK;
 }

@@ -27,7 +27,7 @@ brim_status brim_work_env_register(void);
 // Reads the environment of a config and its values. `registry` has the environments of plug-ins; NULL: only
 // brim's own.
 brim_status brim_work_env_read(const brim_config *config, const brim_registry *registry,
-                               const brim_work_env_usual *usual, brim_work_env *out);
+                               const brim_work_env_usual *defaults, brim_work_env *out);
 // Puts brim.env, {"name": "quadruped", "task": "stand", ...}, and brim.policy into a checkpoint's metadata,
 // as texts. Takes `policy`, which may be NULL (out of memory).
 brim_status brim_work_env_put(const brim_env_row *row, const void *values, json_t *policy,
@@ -44,7 +44,7 @@ void brim_work_env_label_ended(const brim_env_ended *ended, brim_metric *count, 
 // Gives `where` a pool of as many threads as the device computes with now.
 brim_status brim_work_env_threads(const brim_device *device, brim_rollout_where *where);
 // Writes a row's name that is not a constant.
-const char *brim_work_env_name(char out[BRIM_METRIC_NAME], const char *before, const char *key);
+const char *brim_work_env_name(char out[BRIM_METRIC_NAME], const char *prefix, const char *key);
 // "FILE:LINE:COLUMN: " of a component, or "".
 const char *brim_work_place(const brim_component *c, char out[160]);
 
