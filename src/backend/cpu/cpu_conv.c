@@ -1,24 +1,25 @@
 // CONV and its two gradients. The ops read the shapes off the call and hand the work to the AMX
 // kernels where they fit, else to the provider that BRIM_CPU_GEMM chose, or to our own if that one has
-// nothing fast. Convolutions that are plain matrix products (1 x 1, stride 1, no padding) go the way
-// of LINEAR unless the kernel that computes them takes them itself.
+// nothing fast. Convolutions that are plain matrix products (1 x 1, stride 1, no padding) run as
+// LINEAR, unless the chosen table computes them too (`pointwise`).
 //
 // Our own convolutions are matrix products whose left operand is never stored. Its panels are packed
 // straight from the NHWC image, tap by tap (brim_cpu_kernel.gather); padding is a row of zeros. CONV
 // and CONV_BWD_DATA: rows are pixels, all weights are packed first, then each thread works through its
 // own rows. CONV_BWD_WEIGHT: rows of the product are (tap, channel of x), columns are channels of dy,
-// the sum runs over output pixels in blocks of kb. So tiles are pieces of dw with its two sides
-// exchanged; sums are kept tile by tile in the workspace and turned at the end. The sum over pixels is
-// split only by kb: the same bits for any number of threads.
+// the sum runs over output pixels in blocks of kb. Each tile is therefore a piece of dw transposed; sums
+// stay in the workspace tile by tile and are transposed into dw at the end. The sum over pixels is split
+// only by kb: the same bits for any number of threads.
 #include <string.h>
 
 #include "backend/cpu/cpu_int.h"
 #include "backend/cpu/cpu_vec.h"
 
-// A place of the filter as a pass sees it: source pixel = row * step + off.
+// A filter tap in a pass. The output pixel (i, j) of the pass reads the source pixel
+// (i * src_step + off_h, j * src_step + off_w).
 typedef struct brim_cpu_tap {
   int64_t off_h, off_w;
-  int64_t at;  // r * S + s
+  int64_t index;  // r * S + s
 } brim_cpu_tap;
 
 // A set of output pixels with the same taps. CONV has one; CONV_BWD_DATA has one for each remainder
@@ -30,7 +31,7 @@ typedef struct brim_cpu_conv_pass {
 } brim_cpu_conv_pass;
 
 typedef struct brim_cpu_conv_plan {
-  brim_cpu_conv v;
+  brim_cpu_conv v;  // the convolution
   const brim_cpu_kernel *kernel;
   // Source and destination images of the gather: x and y, or dy and dx.
   int64_t src_h, src_w, src_c, dst_h, dst_w, dst_c;
@@ -38,14 +39,15 @@ typedef struct brim_cpu_conv_plan {
   brim_cpu_conv_pass *passes;
   brim_cpu_tap *taps;
   int64_t pass_count;
-  // Depth: taps times src_c in pieces of at most `piece`, each padded to the kernel's kg.
+  // The depth is the dimension that the product sums over: taps times src_c. It is cut into pieces of
+  // at most `piece` channels of one tap, each padded to a multiple of the kernel's kg.
   int64_t piece, pieces_per_tap, tap_depth, pieces_per_block;
   int64_t nb;                                // columns at a time
   int64_t kb;                                // CONV_BWD_WEIGHT: pixels at a time
   int grid_m, grid_n;                        // CONV_BWD_WEIGHT: threads over rows and columns
   size_t zero_offset, b_offset, sum_offset;  // zeros, packed B, sums (CONV_BWD_WEIGHT)
-  size_t thread_offset, thread_bytes;        // each thread's own part
-  size_t thread_sum, thread_rows;            // inside it: sums, coordinates; packed A is first
+  size_t thread_offset, thread_bytes;  // part of thread i: at thread_offset + i * thread_bytes
+  size_t thread_sum, thread_rows;      // in a part: packed A at 0, then sums and rows
 } brim_cpu_conv_plan;
 
 // The place of a row (pixel) of a block in the image.
@@ -65,8 +67,9 @@ static inline const void *brim_cpu_conv_place(const brim_cpu_conv_plan *plan,
   return inside ? row->image + (size_t)(h * plan->src_w + w) * pixel : zeros;
 }
 
-static void conv_rows(const brim_cpu_conv_plan *p, const brim_cpu_conv_pass *pass,
-                      const void *source, int64_t first, int64_t count, brim_cpu_conv_row *out) {
+// Fills `out` for `count` rows of the pass from row `first` on.
+static void locate_rows(const brim_cpu_conv_plan *p, const brim_cpu_conv_pass *pass,
+                        const void *source, int64_t first, int64_t count, brim_cpu_conv_row *out) {
   int64_t j = first % pass->rows_w, i = first / pass->rows_w % pass->rows_h;
   int64_t n = first / (pass->rows_w * pass->rows_h);
   size_t image = (size_t)(p->src_h * p->src_w * p->src_c) * brim_cpu_size(p->v.type);
@@ -86,7 +89,8 @@ static void conv_rows(const brim_cpu_conv_plan *p, const brim_cpu_conv_pass *pas
 
 //---------------------------------- the weights' gradient ----------------------------------
 
-enum { SUM_LIMIT = 96 << 20 };
+// Most bytes of workspace if the device sets no cap.
+enum { WEIGHT_WORKSPACE_BYTES = 96 << 20 };
 
 static int64_t panels_per_tap(const brim_cpu_conv_plan *p) {
   return brim_cpu_ceil_div(p->v.c, p->kernel->mr);
@@ -123,7 +127,7 @@ static void plan_grid(brim_cpu_conv_plan *p) {
   }
 }
 
-// CONV_BWD_WEIGHT: sizes, and the body for the team.
+// CONV_BWD_WEIGHT: the sizes of blocks, the threads' grid, and the workspace, whose bytes it returns.
 static size_t plan_weight(brim_cpu_conv_plan *p) {
   const brim_cpu_conv *v = &p->v;
   const brim_cpu_kernel *kernel = p->kernel;
@@ -134,7 +138,7 @@ static size_t plan_weight(brim_cpu_conv_plan *p) {
   p->kb = brim_cpu_ceil_div(pixels, brim_cpu_ceil_div(pixels, kernel->kc));
   p->kb = brim_cpu_round_up(p->kb, kernel->kg);
   p->nb = v->m;
-  size_t cap = v->cap ? v->cap : SUM_LIMIT, bytes = weight_plan_sizes(p);
+  size_t cap = v->cap ? v->cap : WEIGHT_WORKSPACE_BYTES, bytes = weight_plan_sizes(p);
   while (bytes > cap && p->nb > 2 * kernel->nr) {
     p->nb = brim_cpu_round_up(p->nb / 2, kernel->nr);
     bytes = weight_plan_sizes(p);
@@ -217,8 +221,8 @@ static void weight_multiply(const weight_run *run, const weight_part *part) {
   const char *b = (const char *)run->args->workspace + p->b_offset;
   int64_t step = kernel->mc / kernel->mr;
   _Alignas(64) float tile[BRIM_CPU_MAX_TILE];
-  conv_rows(p, &p->passes[0], run->args->b, run->k0, run->k,
-            (brim_cpu_conv_row *)(void *)(part->own + p->thread_rows));
+  locate_rows(p, &p->passes[0], run->args->b, run->k0, run->k,
+              (brim_cpu_conv_row *)(void *)(part->own + p->thread_rows));
   for (int64_t mo = part->m_lo; mo < part->m_hi; mo += step) {
     int64_t m_end = brim_cpu_min(mo + step, part->m_hi);
     weight_pack_patches(run, part, mo, m_end);
@@ -298,7 +302,8 @@ static void run_weight(const brim_cpu_conv_plan *p, const brim_cpu_gemm_args *ar
 
 //---------------------------------- CONV and CONV_BWD_DATA ----------------------------------
 
-enum { B_LIMIT = 64 << 20, MAX_MR = 16 };
+// GATHER_WORKSPACE_BYTES: most bytes of workspace if the device sets no cap.
+enum { GATHER_WORKSPACE_BYTES = 64 << 20, MAX_MR = 16 };
 
 //---------------------------------- plan ----------------------------------
 
@@ -313,8 +318,8 @@ static void plan_forward(brim_cpu_conv_plan *p) {
   }
 }
 
-// dx(h, w) gathers dy((h + pad - r) / stride, ...) where the division is exact: for h = i * stride
-// + first the row is i + (first + pad - r) / stride, for the r that fit `first`.
+// dx(h, w) gathers dy((h + pad - r) / stride, ...) for those r that divide exactly. With h = i * stride
+// + first, the source row is i + (first + pad - r) / stride, so those r depend on `first` alone.
 static void plan_backward(brim_cpu_conv_plan *p) {
   const brim_cpu_conv *v = &p->v;
   int64_t taps = 0;
@@ -368,6 +373,7 @@ static size_t plan_sizes(brim_cpu_conv_plan *p) {
   return p->thread_offset + p->thread_bytes * (size_t)p->v.threads;
 }
 
+// CONV and CONV_BWD_DATA: passes, pieces, and the workspace, whose bytes it returns.
 static size_t plan_gather(brim_cpu_conv_plan *p) {
   const brim_cpu_conv *v = &p->v;
   const brim_cpu_kernel *kernel = p->kernel;
@@ -390,7 +396,7 @@ static size_t plan_gather(brim_cpu_conv_plan *p) {
   int64_t fit = p->piece < kernel->kc ? kernel->kc / p->piece : 1;
   p->pieces_per_block = brim_cpu_ceil_div(pieces, brim_cpu_ceil_div(pieces, fit));
   p->nb = p->dst_c;
-  size_t cap = v->cap ? v->cap : B_LIMIT, bytes = plan_sizes(p);
+  size_t cap = v->cap ? v->cap : GATHER_WORKSPACE_BYTES, bytes = plan_sizes(p);
   while (bytes > cap && p->nb > kernel->nr) {
     p->nb = brim_cpu_round_up(p->nb / 2, kernel->nr);
     bytes = plan_sizes(p);
@@ -453,8 +459,8 @@ static void pack_weights(void *arg, int rank, int size) {
       int cols = (int)brim_cpu_min(kernel->nr, run->jc + run->n - col);
       for (int64_t i = first; i < end; i++) {
         piece c = piece_at(run, i);
-        int64_t at =
-            forward ? col * ld + c.tap->at * v->c + c.start : c.start * ld + c.tap->at * v->c + col;
+        int64_t at = forward ? col * ld + c.tap->index * v->c + c.start
+                             : c.start * ld + c.tap->index * v->c + col;
         kernel->pack(to, kernel->nr,
                      (const char *)run->args->b + (size_t)at * brim_cpu_size(v->type), ld, cols,
                      (int)c.length, forward);
@@ -575,7 +581,7 @@ static void run_rows(void *arg, int rank, int size) {
   brim_cpu_split(p->v.n * run->pass->rows_h * run->pass->rows_w, kernel->mr, rank, size, &lo, &hi);
   for (int64_t r = lo; r < hi; r += kernel->mc) {
     int64_t count = brim_cpu_min(kernel->mc, hi - r);
-    conv_rows(p, run->pass, run->args->a, r, count, rows);
+    locate_rows(p, run->pass, run->args->a, r, count, rows);
     if (pieces == 0) zero_rows(run, rows, count);
     for (int64_t first = 0; first < pieces; first += p->pieces_per_block) {
       int64_t end = brim_cpu_min(first + p->pieces_per_block, pieces);
@@ -696,8 +702,8 @@ static brim_cpu_gemm as_product(const brim_cpu_conv *v) {
   return g;
 }
 
-// Our AMX kernels take bf16 with channels in 32s, and batches that fill blocks of 32 images to three
-// quarters on average (docs/decisions/0016-own-amx-convolutions.md).
+// Our AMX kernels take bf16, channel counts divisible by 32, and batches whose blocks of 32 images hold
+// brim_cpu_amx_least_images or more on average (docs/decisions/0016-own-amx-convolutions.md).
 static bool amx_fits(const brim_cpu_device *device, const brim_cpu_conv *v) {
   return device->amx_kernels && v->type == BRIM_BF16 && v->c % 32 == 0 && v->m % 32 == 0 &&
          v->n >= brim_cpu_ceil_div(v->n, 32) * brim_cpu_amx_least_images;
