@@ -28,20 +28,21 @@ BRIM_CPU_CLONES static void act_block(brim_act act, const float *x, float *y, in
   }
 }
 
-BRIM_CPU_CLONES static void slope_block(brim_act act, const float *dy, const float *s, float *dx,
-                                        int64_t n) {
+// saved: x for RELU and GELU, y for TANH.
+BRIM_CPU_CLONES static void slope_block(brim_act act, const float *dy, const float *saved,
+                                        float *dx, int64_t n) {
   switch (act) {
     case BRIM_ACT_RELU:
       for (int64_t i = 0; i < n; i++) {
-        float v = dy[i];  // read in any case: a choice of loads would be a branch
-        dx[i] = s[i] > 0.0f ? v : 0.0f;
+        float v = dy[i];  // loaded for every i, so that the loop vectorizes
+        dx[i] = saved[i] > 0.0f ? v : 0.0f;
       }
       break;
     case BRIM_ACT_GELU:
-      for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * brim_cpu_gelu_slope(s[i]);
+      for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * brim_cpu_gelu_slope(saved[i]);
       break;
     case BRIM_ACT_TANH:
-      for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * (1.0f - s[i] * s[i]);
+      for (int64_t i = 0; i < n; i++) dx[i] = dy[i] * (1.0f - saved[i] * saved[i]);
       break;
     case BRIM_ACT_NONE:
     case BRIM_ACT_COUNT:
@@ -50,10 +51,11 @@ BRIM_CPU_CLONES static void slope_block(brim_act act, const float *dy, const flo
   }
 }
 
-// Clones exist only of static functions: a hidden symbol that the loader must resolve is risky.
+// Only static functions are cloned for several instruction sets: the loader would have to resolve the
+// hidden symbol of another, which is risky.
 void brim_cpu_act(brim_act act, const float *x, float *y, int64_t n) { act_block(act, x, y, n); }
-void brim_cpu_act_slope(brim_act act, const float *dy, const float *s, float *dx, int64_t n) {
-  slope_block(act, dy, s, dx, n);
+void brim_cpu_act_slope(brim_act act, const float *dy, const float *saved, float *dx, int64_t n) {
+  slope_block(act, dy, saved, dx, n);
 }
 
 BRIM_CPU_CLONES static void act_body(void *arg, int rank, int size) {
@@ -98,7 +100,7 @@ BRIM_CPU_CLONES static void add_body(void *arg, int rank, int size) {
   }
 }
 
-void brim_cpu_map(int threads, brim_op op, brim_cpu_map_arg arg) {
+void brim_cpu_add_or_act_bwd(int threads, brim_op op, brim_cpu_map_arg arg) {
   brim_cpu_team_run(brim_cpu_team_for(threads, (double)arg.count, BRIM_CPU_TEAM_ELEMENTS),
                     op == BRIM_OP_ADD ? add_body : act_bwd_body, &arg);
 }
@@ -259,7 +261,7 @@ typedef struct dropout_arg {
   brim_dtype type;
   int64_t count;
   uint64_t key, counter, first;  // first: number of the batch's first element
-  float p, keep;                 // keep = 1 / (1 - p)
+  float p, scale;                // scale = 1 / (1 - p)
 } dropout_arg;
 
 enum { LANES = 16 };
@@ -310,7 +312,7 @@ BRIM_CPU_CLONES static void dropout_body(void *arg, int rank, int size) {
     const float *x = brim_cpu_read(d->x, d->type, i, n, in);
     float *y = brim_cpu_write(d->y, d->type, i, out);
     for (int64_t j = 0; j < n; j++) {
-      y[j] = brim_rng_uniform(bits[j]) < d->p ? 0.0f : x[j] * d->keep;
+      y[j] = brim_rng_uniform(bits[j]) < d->p ? 0.0f : x[j] * d->scale;
     }
     brim_cpu_flush(d->y, d->type, i, n, out);
   }
@@ -327,7 +329,7 @@ static brim_status dropout_run(void *impl, void *stream, const brim_op_call *cal
                    .key = brim_rng_key(seed, BRIM_RNG_DROPOUT),
                    .counter = step << 16 | call->attr.layer,
                    .p = call->attr.p,
-                   .keep = 1.0f / (1.0f - call->attr.p)};
+                   .scale = 1.0f / (1.0f - call->attr.p)};
   uint64_t per_row = (uint64_t)(d.count / call->in[0].dim[0]);
   d.first = (uint64_t)state[BRIM_STATE_ROW_OFFSET] * per_row;
   return brim_cpu_spread(impl, d.count, dropout_body, &d);

@@ -142,7 +142,7 @@ extern const brim_cpu_conv_table brim_cpu_conv_onednn;
 extern const brim_cpu_conv_table brim_cpu_conv_own;
 extern const brim_cpu_conv_table brim_cpu_conv_portable;
 extern const brim_cpu_conv_table brim_cpu_conv_amx;  // bf16, channels in 32s: see cpu_conv.c
-extern const int brim_cpu_amx_least_images;          // least blocks of 32 images
+extern const int brim_cpu_amx_least_images;          // average images per block of 32
 
 // The common end of a product, done by the kernel itself on whole tiles: plus bias, and relu or
 // relu's derivative (s > 0), into C.
@@ -227,7 +227,8 @@ typedef struct brim_cpu_map_arg {
   int64_t count;
   brim_act act;
 } brim_cpu_map_arg;
-void brim_cpu_map(int threads, brim_op op, brim_cpu_map_arg arg);
+// Runs ADD, or else ACT_BWD, over arg.count elements.
+void brim_cpu_add_or_act_bwd(int threads, brim_op op, brim_cpu_map_arg arg);
 
 // out(cols) = or += the sum over rows of data(rows, cols). The same bits for any number of threads.
 typedef struct brim_cpu_column_sum {

@@ -267,8 +267,9 @@ static brim_status run_layer(const brim_cpu_dnn *d, const brim_cpu_gemm_args *ar
   if (d->reorder && weight) BRIM_TRY(run_reorder(d, BRIM_CPU_DNN_BLOCKED, BRIM_CPU_DNN_W));
   BRIM_CPU_DNN_TRY(dnnl_stream_wait(d->stream), d->words->finish);
   if (d->add > 0) {
-    brim_cpu_map(d->threads, BRIM_OP_ADD,
-                 (brim_cpu_map_arg){args->c, out, args->c, BRIM_F32, d->add, BRIM_ACT_NONE});
+    brim_cpu_add_or_act_bwd(
+        d->threads, BRIM_OP_ADD,
+        (brim_cpu_map_arg){args->c, out, args->c, BRIM_F32, d->add, BRIM_ACT_NONE});
   }
   return BRIM_OK;
 }
@@ -519,8 +520,9 @@ static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args) {
   if (s->slices) return run_slices(s->slices, args);
   BRIM_TRY(run_layer(&s->d, args));
   if (!g->accumulate && args->s && g->op == BRIM_OP_LINEAR_BWD_DATA) {
-    brim_cpu_map(g->threads, BRIM_OP_ACT_BWD,
-                 (brim_cpu_map_arg){args->c, args->s, args->c, g->type, g->m * g->n, g->act});
+    brim_cpu_add_or_act_bwd(
+        g->threads, BRIM_OP_ACT_BWD,
+        (brim_cpu_map_arg){args->c, args->s, args->c, g->type, g->m * g->n, g->act});
   }
   return BRIM_OK;
 }

@@ -161,6 +161,6 @@ BRIM_CPU_INLINE float brim_cpu_gelu_slope(float x) {
 // y = act(x), in place allowed. A NaN passes through.
 void brim_cpu_act(brim_act act, const float *x, float *y, int64_t n);
 // dx = dy * act'(s), in place allowed; s as in ACT_BWD.
-void brim_cpu_act_slope(brim_act act, const float *dy, const float *s, float *dx, int64_t n);
+void brim_cpu_act_slope(brim_act act, const float *dy, const float *saved, float *dx, int64_t n);
 
 #endif  // BRIM_BACKEND_CPU_VEC_H_
