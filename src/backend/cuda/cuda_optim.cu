@@ -54,6 +54,7 @@ __global__ static void norm_parts(const float *__restrict__ grads, int64_t n, in
   }
 }
 
+// norm[0]: sum of the squares of the finite gradients; norm[1]: number of the others.
 __global__ static void norm_finish(const float *part, float *norm) {
   __shared__ float shared[32];
   float sum = brim_block_sum(part[threadIdx.x], shared);
@@ -91,8 +92,9 @@ struct rule {
 
 // Values of a step common to all parameters; one thread of a block computes them.
 struct step_values {
-  float scale, lr, over_c1, over_c2;  // Adam's corrections: lr / c1, 1 / sqrt(c2)
-  float rate;                         // decay of the average
+  float scale, lr;
+  float adam_lr, adam_scale;  // Adam's corrections: lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t)
+  float rate;                 // share by which the average moves in this step
   bool first;
 };
 
@@ -111,10 +113,10 @@ __device__ static step_values find_values(const double *state, const float *norm
   double step = state[BRIM_STATE_UPDATES] + 1.0;
   s.first = step <= 1.0;
   s.rate = find_rate(r.average_rate, state[BRIM_STATE_UPDATES]);
-  s.over_c1 = s.over_c2 = 0.0f;
+  s.adam_lr = s.adam_scale = 0.0f;
   if (ADAM) {
-    s.over_c1 = (float)(state[BRIM_STATE_LR] / (1.0 - pow((double)r.beta1, step)));
-    s.over_c2 = (float)(1.0 / sqrt(1.0 - pow((double)r.beta2, step)));
+    s.adam_lr = (float)(state[BRIM_STATE_LR] / (1.0 - pow((double)r.beta1, step)));
+    s.adam_scale = (float)(1.0 / sqrt(1.0 - pow((double)r.beta2, step)));
   }
   return s;
 }
@@ -131,7 +133,7 @@ __device__ static inline void update(const rule &r, const step_values &s, float 
   if (ADAM) {
     m = r.beta1 * m + (1.0f - r.beta1) * g;
     v = r.beta2 * v + (1.0f - r.beta2) * g * g;
-    p -= s.over_c1 * m / (sqrtf(v) * s.over_c2 + r.eps);
+    p -= s.adam_lr * m / (sqrtf(v) * s.adam_scale + r.eps);
   } else if (r.momentum == 0.0f) {
     p -= s.lr * g;
   } else {
@@ -252,12 +254,12 @@ static brim_status optimizer_run(void *impl, void *stream, const brim_op_call *c
 //---------------------------------- averages ----------------------------------
 
 __global__ static void average_kernel(const double *state, const float *norm, const float *values,
-                                      float *average, int64_t n, float rate) {
+                                      float *average, int64_t n, float base_rate) {
   if (norm[1] > 0.0f) return;
-  float moves = find_rate(rate, state[BRIM_STATE_UPDATES]);
+  float rate = find_rate(base_rate, state[BRIM_STATE_UPDATES]);
   int64_t step = (int64_t)gridDim.x * THREADS;
   for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < n; i += step) {
-    average[i] = fmaf(moves, values[i] - average[i], average[i]);
+    average[i] = fmaf(rate, values[i] - average[i], average[i]);
   }
 }
 
@@ -281,6 +283,8 @@ static brim_status average_run(void *impl, void *stream, const brim_op_call *c) 
 
 //---------------------------------- end of a step ----------------------------------
 
+// ring (rows, 4): a row for each step: the squared norm of the unscaled gradients, the number of
+// gradients that are not finite, the loss scale, 0.
 __global__ static void step_end_kernel(const float *norm, double *state, float *ring, int64_t rows,
                                        bool dynamic, int growth_interval) {
   double scale = state[BRIM_STATE_LOSS_SCALE], good = state[BRIM_STATE_GOOD_STEPS];
