@@ -191,7 +191,7 @@ __global__ static void add_rows(const float *rows, const double *valid, float *m
     if (threadIdx.x == 0) metrics[where[k]] += sum;
   }
   if (threadIdx.x == 0) {
-    metrics[BRIM_METRIC_ROWS] += (float)brim_valid(valid, 0, n);
+    metrics[BRIM_METRIC_ROWS] += (float)brim_state_count(valid, 0, n);
   }
 }
 

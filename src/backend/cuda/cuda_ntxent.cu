@@ -59,7 +59,7 @@ static size_t make_layout(const brim_cuda *device, const brim_op_call *c, layout
 }
 
 __device__ static inline int valid_samples(const double *state, const layout &l) {
-  return (int)brim_valid(state, BRIM_STATE_SAMPLES, l.half);
+  return (int)brim_state_count(state, BRIM_STATE_SAMPLES, l.half);
 }
 
 // Row i is there and no padding.

@@ -1,12 +1,13 @@
-// Vectors of 16 bytes through f32: what the kernels that are bound by memory read and write with.
-// W is the number of values a thread takes at once: 16 / sizeof(T), or 1 where rows are not whole
-// vectors. Nothing of the host but launch sizes.
+// Loads and stores of 16 bytes, with conversion to and from f32, for kernels that are bound by
+// memory. W is the number of values a thread takes at once: 16 / sizeof(T), or 1 where rows are not
+// whole vectors. Device code; for the host there are only helpers for launch sizes.
 #ifndef BRIM_BACKEND_CUDA_VEC_CUH_
 #define BRIM_BACKEND_CUDA_VEC_CUH_
 
 #include "backend/cuda/cuda_int.cuh"
 
-// The raw bits of W values, kept packed between load and use: a quarter of the registers of floats.
+// The raw bits of W values, kept packed between load and use: 16-bit types take half the registers
+// of floats.
 template <typename T, int W>
 struct brim_vec {
   uint4 bits;
@@ -52,6 +53,7 @@ __device__ static inline brim_vec<T, W> brim_vec_zero() {
   return v;
 }
 
+// Conversions of a 32-bit word. The first argument selects the type; it is not read.
 __device__ static inline void brim_unpack(const float *, uint32_t bits, float *out) {
   out[0] = __uint_as_float(bits);
 }
@@ -79,6 +81,7 @@ __device__ static inline uint32_t brim_pack(const __half *, const float *v) {
   return (uint32_t)raw.x | ((uint32_t)raw.y << 16);
 }
 
+// The values of a vector as floats.
 template <typename T, int W>
 __device__ static inline void brim_vec_get(const brim_vec<T, W> &v, float (&out)[W]) {
   if constexpr (W == 1) {
@@ -93,6 +96,7 @@ __device__ static inline void brim_vec_get(const brim_vec<T, W> &v, float (&out)
   }
 }
 
+// A vector of the floats, rounded to T.
 template <typename T, int W>
 __device__ static inline brim_vec<T, W> brim_vec_put(const float (&in)[W]) {
   brim_vec<T, W> v;
@@ -109,7 +113,8 @@ __device__ static inline brim_vec<T, W> brim_vec_put(const float (&in)[W]) {
   return v;
 }
 
-// W values of an f32 array (gains, statistics) whose start is a whole vector away from its base.
+// Loads W values of an f32 array (gains, statistics); p is a multiple of W values past an aligned
+// base.
 template <int W>
 __device__ static inline void brim_vec_floats(const float *p, float (&out)[W]) {
   if constexpr (W == 1) {
@@ -135,14 +140,14 @@ __device__ static inline float brim_group_sum(float v) {
 }
 
 // A count of the state tensor (BRIM_STATE_ROWS, BRIM_STATE_SAMPLES), within 0 to `most`.
-__device__ static inline int64_t brim_valid(const double *state, int which, int64_t most) {
+__device__ static inline int64_t brim_state_count(const double *state, int which, int64_t most) {
   int64_t valid = (int64_t)state[which];
   return valid < 0 ? 0 : valid < most ? valid : most;
 }
 
 // Valid rows of a batch.
 __device__ static inline int64_t brim_valid_rows(const double *state, int64_t rows) {
-  return brim_valid(state, BRIM_STATE_ROWS, rows);
+  return brim_state_count(state, BRIM_STATE_ROWS, rows);
 }
 
 static inline bool brim_cuda_aligned(const void *p) { return ((uintptr_t)p & 15) == 0; }
@@ -160,8 +165,8 @@ static int brim_cuda_resident(F kernel, int threads, size_t shared, int most) {
   return blocks < 1 ? 1 : blocks < most ? blocks : most;
 }
 
-// Adds rows' losses, right answers and bad rows (3 x n floats) to the metrics in a fixed order;
-// *valid of them (an entry of the state tensor) count as rows.
+// Adds the losses, right answers and bad rows of n rows (3 x n floats) to the metrics in a fixed
+// order, and *valid (an entry of the state tensor) to the metrics' row count.
 brim_status brim_cuda_add_rows(void *stream, float *rows, const double *valid, float *metrics,
                                int64_t n);
 
