@@ -23,8 +23,8 @@ enum { TRAIN_FILES = 5, RECORD_MAX = BRIM_STL10_IMAGE };
 
 typedef struct files_writer {
   brim_fs_writer *samples, *labels;
-  uint64_t file;  // CIFAR-10: the one being written
-  uint64_t left;  // samples until the next one
+  uint64_t file;  // CIFAR-10: number of the next file
+  uint64_t left;  // samples until it begins
   uint8_t record[RECORD_MAX];
 } files_writer;
 
@@ -408,10 +408,9 @@ typedef struct images_job {
   brim_pack *pack;
   const uint8_t *inputs;
   const int32_t *labels;
-  // The first failure of each thread, by the lowest sample.
+  // The first failure of each thread.
   struct {
     brim_status status;
-    int64_t index;
     char detail[512];
   } * failed;
 } images_job;
@@ -442,7 +441,6 @@ static void write_range(void *ctx, int64_t begin, int64_t end, int thread) {
     brim_status status = write_one(job, i);
     if (!status) continue;
     job->failed[thread].status = status;
-    job->failed[thread].index = i;
     snprintf(job->failed[thread].detail, sizeof job->failed[thread].detail, "%s",
              brim_status_detail());
     return;
