@@ -10,9 +10,8 @@
 #include "env/quadruped/quadruped_episode.h"
 #include "env/quadruped/quadruped_int.h"
 
-// Stages of the curriculum, for what the config leaves open. The first is for learning to stand at
-// all, the second for standing against what comes; a policy of the first can start the second
-// (--weights).
+// Defaults of the curriculum's two stages. Stage 0 learns to stand at all, stage 1 to stay up under
+// stronger pushes and for longer; a policy of stage 0 can start stage 1 (--weights).
 static const struct stage {
   float reset_pos, reset_vel, push_speed;
   int32_t push_every, length;
@@ -43,7 +42,7 @@ static void defaults(int32_t stage, void *values) {
   memcpy(values, &e, sizeof e);
 }
 
-static int positive(float x) { return x >= 0.0f && x < 1e6f; }
+static int in_range(float x) { return x >= 0.0f && x < 1e6f; }
 
 static const char *problem(const void *values) {
   const brim_quadruped e = brim_quadruped_of(values);
@@ -56,8 +55,8 @@ static const char *problem(const void *values) {
   if (!(e.timestep > 0.0f && e.timestep <= 0.1f)) {
     return BRIM_N_("the timestep has to be above 0 and at most 0.1 s");
   }
-  if (!positive(e.margin) || !positive(e.reset_pos) || !positive(e.reset_vel) ||
-      !positive(e.push_speed) || !positive(e.action_scale)) {
+  if (!in_range(e.margin) || !in_range(e.reset_pos) || !in_range(e.reset_vel) ||
+      !in_range(e.push_speed) || !in_range(e.action_scale)) {
     return BRIM_N_("margin, resets, pushes and the scale of actions cannot be negative");
   }
   if (e.push_speed > 0.0f && (e.push_every < 1 || e.push_every > BRIM_ENV_MAX_STEPS)) {
@@ -123,8 +122,8 @@ enum { SPEED, WALKED, WALK_SPEED, WALK_SECONDS, FIGURES };
 static void count(const void *values, int32_t steps, const brim_rollout_episode *episode,
                   const float *raw, double (*sums)[2]) {
   const double distance = (double)raw[0];
-  const bool placed = episode->outcome != BRIM_ENV_DIVERGED && isfinite(distance);
-  if (placed) {
+  const bool has_distance = episode->outcome != BRIM_ENV_DIVERGED && isfinite(distance);
+  if (has_distance) {
     sums[SPEED][0] += distance;
     sums[SPEED][1] += episode->length * seconds(values);
   }
@@ -132,11 +131,12 @@ static void count(const void *values, int32_t steps, const brim_rollout_episode 
   // 20 s, not 19.9999996: the timestep is a float
   const double whole = round(1e6 * seconds(values) * steps) / 1e6;
   const bool walked =
-      placed && episode->outcome == BRIM_ENV_TRUNCATED && distance >= BRIM_WALK_SPEED * whole;
+      has_distance && episode->outcome == BRIM_ENV_TRUNCATED && distance >= BRIM_WALK_SPEED * whole;
   sums[WALKED][0] += walked;
   sums[WALK_SPEED][0] = BRIM_WALK_SPEED;
   sums[WALK_SECONDS][0] = whole;
-  sums[WALKED][1] = sums[WALK_SPEED][1] = sums[WALK_SECONDS][1] = 1;  // sums, not means
+  // denominator 1: report the sums
+  sums[WALKED][1] = sums[WALK_SPEED][1] = sums[WALK_SECONDS][1] = 1;
 }
 
 static brim_env_run_fn run_best(void) {
@@ -155,12 +155,12 @@ static brim_env_run_fn run_best(void) {
 }
 
 #define AT(member) .offset = offsetof(brim_quadruped, member)
-#define WORD(n, m, d, c, what)                                                    \
-  .name = n, .type = BRIM_ENV_ARG_CHOICE, AT(m), .choices = c, .default_text = d, \
-  .meaning = BRIM_N_(what)
-#define NUMBER(kind, m, d, lo, hi, what)                                                   \
-  .name = #m, .type = BRIM_ENV_ARG_##kind, AT(m), .default_text = d, .min = lo, .max = hi, \
-  .meaning = BRIM_N_(what)
+#define CHOICE(key, member, default_, choices_, what)                        \
+  .name = key, .type = BRIM_ENV_ARG_CHOICE, AT(member), .choices = choices_, \
+  .default_text = default_, .meaning = BRIM_N_(what)
+#define NUMBER(kind, member, default_, lo, hi, what)                                             \
+  .name = #member, .type = BRIM_ENV_ARG_##kind, AT(member), .default_text = default_, .min = lo, \
+  .max = hi, .meaning = BRIM_N_(what)
 //---------------------------------- replay ----------------------------------
 
 static const double degrees = 180 / 3.14159265358979323846;
@@ -308,9 +308,9 @@ static size_t facts(const void *values, brim_scene_line *out) {
 //---------------------------------- the row ----------------------------------
 
 static const brim_env_arg args[] = {
-    {WORD("task", task, "stand", "stand|walk", "task that is rewarded"), .task = 1},
+    {CHOICE("task", task, "stand", "stand|walk", "task that is rewarded"), .task = 1},
     {NUMBER(INT, frame_skip, "5", 1, 1000, "physics steps per action")},
-    {WORD("integrator", rk4, "euler", "euler|rk4", "integrator of the physics")},
+    {CHOICE("integrator", rk4, "euler", "euler|rk4", "integrator of the physics")},
     {NUMBER(FLOAT, margin, "0.01", 0, 1,
             "contact margin: 0.01 as in MuJoCo up to 3.4, or 0.02 as from 3.5 on")},
     {NUMBER(FLOAT, timestep, "0.01", 1e-5, 0.1, "time step of the physics, in seconds")},
@@ -330,8 +330,8 @@ static const brim_env_arg args[] = {
 
 enum {
   EVAL = BRIM_METRIC_AT(BRIM_METRIC_EVAL),
-  ZERO = BRIM_METRIC_AT(BRIM_METRIC_BASELINE),
-  ALL = BRIM_METRIC_AT(BRIM_METRIC_STEPS) | BRIM_METRIC_AT(BRIM_METRIC_TRAIN) | EVAL | ZERO,
+  BASELINE = BRIM_METRIC_AT(BRIM_METRIC_BASELINE),
+  ALL = BRIM_METRIC_AT(BRIM_METRIC_STEPS) | BRIM_METRIC_AT(BRIM_METRIC_TRAIN) | EVAL | BASELINE,
 };
 
 // Names of a row that only `brim eval` has.
@@ -362,7 +362,7 @@ static const brim_metric figures[FIGURES] = {
     [WALKED] = {.key = "walked",
                 .label = "",
                 .format = BRIM_METRIC_WHOLE,
-                .stages = EVAL | ZERO,
+                .stages = EVAL | BASELINE,
                 .names = REPORTED("walked", "zero_walked")},
     [WALK_SPEED] = {.key = "walk_speed",
                     .label = "",

@@ -10,15 +10,16 @@ typedef struct Q(batch) {
   Q(state) state;
   brim_quadruped_track track[Q(WIDTH)];
   double sum[BRIM_QUADRUPED_OBS][Q(WIDTH)], square[BRIM_QUADRUPED_OBS][Q(WIDTH)];
-  int idle[Q(WIDTH)];  // their one episode is over: they step on, and nothing counts
-  int count;           // elements of another episode; the others are copies of the last
-  int running;         // of them, those whose only episode has not ended
+  // With `once`: the lane's only episode is over. It steps on, but nothing of it counts.
+  int idle[Q(WIDTH)];
+  int count;    // lanes with an environment of their own; the others repeat the last one
+  int running;  // of these, lanes whose only episode has not ended
 } Q(batch);
 
-Q_FN void Q(look)(Q(batch) * b, const Q(seen) * seen) {
+Q_FN void Q(add_observations)(Q(batch) * b, const Q(seen) * seen) {
   for (int j = 0; j < BRIM_QUADRUPED_OBS; j++) {
     for (int l = 0; l < Q(WIDTH); l++) {
-      // Idle ones may hold anything; a zero leaves the sums as they are.
+      // Idle lanes may hold anything; a zero leaves the sums as they are.
       double d = b->idle[l] ? 0.0 : (double)Q_GET(seen->apart[j], l);
       b->sum[j][l] += d;
       b->square[j][l] += d * d;
@@ -26,7 +27,7 @@ Q_FN void Q(look)(Q(batch) * b, const Q(seen) * seen) {
   }
 }
 
-// A state of element 0, and the push before its step.
+// Appends the state of lane 0, and the push before its step, to the trace.
 Q_FN void Q(record)(brim_rollout_frames *t, const Q(state) * s, brim_env_pair push) {
   float *frame = brim_rollout_frame(t, BRIM_QUADRUPED_FRAME), qvel[14];
   if (!frame) return;
@@ -67,7 +68,7 @@ Q_FN void Q(advance)(const brim_rollout_work *w, Q(batch) * b, int first) {
   Q(seen) seen;
   q_real ctrl[4][2];
   Q(observe)(&b->scene, &b->state, &seen);
-  if (w->filter) Q(look)(b, &seen);
+  if (w->filter) Q(add_observations)(b, &seen);
   Q(act)(&b->scene, &seen, ctrl);
   q_real from = b->state.pos[0];
   for (int k = 0; k < b->scene.env->frame_skip; k++) {
