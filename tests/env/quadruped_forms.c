@@ -124,7 +124,7 @@ static void distances(const sample *from, int leg, double dist[4], double *torso
   brim_quad_f64_leg g;
   brim_quad_f64_load(&s, 0, from->qpos, from->qvel);
   brim_quad_f64_base_of(&s, &b);
-  brim_quad_f64_leg_turn(&s, leg, &g);
+  brim_quad_f64_leg_directions(&s, leg, &g);
   brim_quad_f64_distances(&b, &g, leg, dist);
   *torso = b.z - QUAD_TORSO_RADIUS;
 }

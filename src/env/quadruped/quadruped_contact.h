@@ -105,7 +105,7 @@ Q_FN void Q(point_of)(const Q(world) * w, const Q(base) * b, const q_real *c, co
   for (int i = 0; i < 3; i++) pt->y[i] = Q_FNMA(n[i], along, t[i]);
   if (Q_ANY(t2 <= Q_C(1e-28))) {
     q_real ex[3], ey[3];
-    Q(level_again)(b, ex, ey);
+    Q(level_recompute)(b, ex, ey);
     for (int i = 0; i < 3; i++) pt->y[i] = Q_SELECT(flat, pt->y[i], ex[i]);
   }
   const q_real *y = pt->y;

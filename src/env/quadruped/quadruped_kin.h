@@ -26,7 +26,7 @@ typedef struct {
   q_real inertia[6];    // xx, yx, yy, zx, zy, zz
   q_real mc[3];         // first moment of mass
   q_real f1[6], f2[6];  // columns: hip and ankle against the base
-  q_real m11;           // hip against itself; of the ankle that is QUAD_M22
+  q_real m11;           // diagonal entry of the hip; the ankle's is QUAD_M22
 } Q(mass);
 
 #define QUAD_M22 (QUAD_ANKLE_ACROSS + QUAD_ANKLE_MASS * QUAD_LINK * QUAD_LINK + QUAD_ARMATURE)
@@ -40,7 +40,7 @@ typedef struct {
   q_real w[3];                        // angular velocity of the base
   q_real force[3], torque[3];         // wrench at the hip
   q_real t1, t2;                      // on the joints
-} Q(own);
+} Q(leg_frame);
 
 // The world's x and y in the base frame, whose own x and y are the sum and the
 // difference of the torso's.
@@ -57,8 +57,8 @@ Q_FN void Q(level_axes)(const q_real u[4], q_real ex[3], q_real ey[3]) {
   ey[2] = two * Q_FNMA(a, x, y * z);
 }
 
-// The same, computed again from the beginning, so that nothing has to be kept.
-Q_FN void Q(level_again)(const Q(base) * b, q_real ex[3], q_real ey[3]) {
+// Computes them a second time from the quaternion, so that no register keeps them in between.
+Q_FN void Q(level_recompute)(const Q(base) * b, q_real ex[3], q_real ey[3]) {
   q_real u[4];
   for (int i = 0; i < 4; i++) {
     u[i] = b->quat[i];
@@ -88,10 +88,11 @@ Q_FN void Q(base_of)(Q(state) * s, Q(base) * b) {
   b->z = s->pos[2];
 }
 
-Q_FN void Q(own_inertia)(Q(own) * o, q_real cb, q_real sb) {
+Q_FN void Q(frame_inertia)(Q(leg_frame) * o, q_real cb, q_real sb) {
   const q_real m2 = Q_C(QUAD_ANKLE_MASS), len = Q_C(QUAD_LINK);
   const q_real slim = Q_C(QUAD_ANKLE_ALONG - QUAD_ANKLE_ACROSS);
-  const double hip = QUAD_AUX_FAR;  // a hip link about its end: an aux link about the centre
+  // A hip link about its end has the inertia of an aux link about the torso's centre.
+  const double hip = QUAD_AUX_FAR;
   o->c2x = Q_FMA(len, cb, len);
   o->c2z = -len * sb;
   q_real mx = m2 * o->c2x;
@@ -107,10 +108,10 @@ Q_FN void Q(own_inertia)(Q(own) * o, q_real cb, q_real sb) {
   o->mx = mx + Q_C(QUAD_HIP_MASS * QUAD_LINK / 2);
 }
 
-// Recursive Newton-Euler with no acceleration of the joints and none of the torso's centre: the
-// wrench at the hip and what the joints bear, with the sign of a force. Gravity is not in it: it is
-// the same acceleration for all and is added at the end.
-Q_FN void Q(own_bias)(Q(own) * o, q_real cb, q_real sb, q_real qd1, q_real qd2) {
+// Bias forces by recursive Newton-Euler, with no acceleration of the joints and of the torso's centre:
+// writes the wrench at the hip and the joints' torques, with the sign of a force. Gravity is left
+// out: it accelerates everything alike and is added at the end.
+Q_FN void Q(frame_bias)(Q(leg_frame) * o, q_real cb, q_real sb, q_real qd1, q_real qd2) {
   const q_real m1 = Q_C(QUAD_HIP_MASS), m2 = Q_C(QUAD_ANKLE_MASS);
   const q_real len = Q_C(QUAD_LINK), half = Q_C(QUAD_LINK / 2);
   const q_real slim1 = Q_C(QUAD_HIP_ALONG - QUAD_HIP_ACROSS);
@@ -155,10 +156,10 @@ Q_FN void Q(own_bias)(Q(own) * o, q_real cb, q_real sb, q_real qd1, q_real qd2) 
   o->t2 = Q_FMA(len, Q_FMA(sb, f2x, cb * f2z), -n2y);
 }
 
-// Turned by the hip's direction and moved from the hip (hx, hy, 0) to the
-// torso's centre.
-Q_FN void Q(mass_from_own)(const Q(own) * o, q_real ca, q_real sa, q_real hx, q_real hy,
-                           Q(mass) * g) {
+// The leg's mass from its own frame: turned by the hip's direction, and moved from the hip
+// (hx, hy, 0) to the torso's centre.
+Q_FN void Q(mass_from_frame)(const Q(leg_frame) * o, q_real ca, q_real sa, q_real hx, q_real hy,
+                             Q(mass) * g) {
   q_real mrx = ca * o->mx, mry = sa * o->mx;
   const q_real mass = Q_C(QUAD_LEG_MASS), half = Q_C(QUAD_LEG_MASS / 2);
   g->mc[0] = Q_FMA(mass, hx, mrx);
@@ -187,7 +188,7 @@ Q_FN void Q(mass_from_own)(const Q(own) * o, q_real ca, q_real sa, q_real hx, q_
   g->m11 = o->izz + Q_C(QUAD_ARMATURE);
 }
 
-Q_FN void Q(force_from_own)(const Q(own) * o, q_real hx, q_real hy, Q(leg) * g) {
+Q_FN void Q(force_from_frame)(const Q(leg_frame) * o, q_real hx, q_real hy, Q(leg) * g) {
   const q_real *f = o->force, *t = o->torque, ca = g->ca, sa = g->sa;
   g->r[0] = Q_FNMA(sa, f[1], ca * f[0]);
   g->r[1] = Q_FMA(sa, f[0], ca * f[1]);
@@ -200,21 +201,22 @@ Q_FN void Q(force_from_own)(const Q(own) * o, q_real hx, q_real hy, Q(leg) * g) 
 }
 
 // The mass of leg i, from its directions alone.
-Q_FN void Q(mass_again)(const Q(leg) * g, int i, Q(mass) * m) {
+Q_FN void Q(mass_recompute)(const Q(leg) * g, int i, Q(mass) * m) {
   const q_real len = Q_C(QUAD_LINK);
   q_real ca = g->ca, sa = g->sa, cb = g->cb, sb = g->sb;
-  (void)i;  // where a lane holds one leg
+  (void)i;  // unused where each lane holds one leg
   Q_FRESH(ca);
   Q_FRESH(sa);
   Q_FRESH(cb);
   Q_FRESH(sb);
-  Q(own) o;
-  Q(own_inertia)(&o, cb, sb);
-  Q(mass_from_own)(&o, ca, sa, len * Q_LEG_COS(i), len * Q_LEG_SIN(i), m);
+  Q(leg_frame) o;
+  Q(frame_inertia)(&o, cb, sb);
+  Q(mass_from_frame)(&o, ca, sa, len * Q_LEG_COS(i), len * Q_LEG_SIN(i), m);
 }
 
-// Ankles are counted so that all bend alike: angle, speed and torque times Q_LEG_SIGN.
-Q_FN void Q(leg_turn)(const Q(state) * s, int i, Q(leg) * g) {
+// Sines and cosines of the joints. An ankle's angle, speed and torque are taken times Q_LEG_SIGN,
+// so that all ankles bend the same way.
+Q_FN void Q(leg_directions)(const Q(state) * s, int i, Q(leg) * g) {
   q_real ck = Q_LEG_COS(i), sk = Q_LEG_SIN(i);
   Q_SINCOS(s->q[i][0], &g->s1, &g->c1);
   Q_SINCOS(s->q[i][1] * Q_LEG_SIGN(i), &g->sb, &g->cb);
@@ -222,25 +224,25 @@ Q_FN void Q(leg_turn)(const Q(state) * s, int i, Q(leg) * g) {
   g->sa = Q_FMA(sk, g->c1, ck * g->s1);
 }
 
-// The rest of leg i, after Q(leg_turn).
+// Fills the forces r, r1 and r2 of leg i; Q(leg_directions) comes before.
 Q_FN void Q(leg_of)(const Q(state) * s, const Q(base) * b, int i, const q_real ctrl[2],
                     q_real damping, Q(leg) * g) {
-  Q(own) o;
+  Q(leg_frame) o;
   q_real sign = Q_LEG_SIGN(i);
   q_real qd1 = s->qd[i][0], qd2 = sign * s->qd[i][1];
   const q_real len = Q_C(QUAD_LINK);
   o.hx = len * g->c1;
   o.hy = -len * g->s1;
-  Q(own_inertia)(&o, g->cb, g->sb);
+  Q(frame_inertia)(&o, g->cb, g->sb);
   o.w[0] = Q_FMA(g->ca, b->v[3], g->sa * b->v[4]);
   o.w[1] = Q_FNMA(g->sa, b->v[3], g->ca * b->v[4]);
   o.w[2] = b->v[5];
-  Q(own_bias)(&o, g->cb, g->sb, qd1, qd2);
+  Q(frame_bias)(&o, g->cb, g->sb, qd1, qd2);
   q_real u1 = Q_MIN(Q_MAX(ctrl[0], Q_C(-1.0)), Q_C(1.0));
   q_real u2 = Q_MIN(Q_MAX(ctrl[1], Q_C(-1.0)), Q_C(1.0)) * sign;
   o.t1 = Q_FNMA(damping, qd1, Q_FMA(Q_C(QUAD_GEAR), u1, o.t1));
   o.t2 = Q_FNMA(damping, qd2, Q_FMA(Q_C(QUAD_GEAR), u2, o.t2));
-  Q(force_from_own)(&o, len * Q_LEG_COS(i), len * Q_LEG_SIN(i), g);
+  Q(force_from_frame)(&o, len * Q_LEG_COS(i), len * Q_LEG_SIN(i), g);
 }
 
 #endif  // Q_LEGS

@@ -252,7 +252,7 @@ Q_FN q_bits Q(leg_rows)(const Q(world) * w, const Q(state) * s, const Q(base) * 
 Q_FN void Q(torso_point)(const Q(world) * w, const Q(base) * b, Q(point) * pt) {
   const q_real zero = Q_C(0.0), centre[3] = {zero, zero, zero};
   q_real dist = b->z - Q_C(QUAD_TORSO_RADIUS), ex[3], ey[3];
-  Q(level_again)(b, ex, ey);
+  Q(level_recompute)(b, ex, ey);
   Q(point_of)(w, b, centre, ey, dist, Q_C(QUAD_TORSO_RADIUS), Q_C(4 * QUAD_WEIGHT_TORSO), pt);
 }
 

@@ -1,7 +1,7 @@
-// One physics step of the quadruped: MuJoCo's Ant, its soft contacts solved to the end, its Euler
-// with implicit joint damping or its RK4. A template, the top of quadruped_state.h (the macros),
-// _kin.h, _contact.h and _solve.h; the forms include it. It agrees with MuJoCo 2.2.2 and 3.9 to
-// rounding.
+// One physics step of the quadruped, MuJoCo's Ant: soft contacts solved to convergence, and Euler with
+// implicit joint damping, or RK4. A template on top of quadruped_state.h (the macros), _kin.h,
+// _contact.h and _solve.h; each form (quadruped_f64.h, _f32.h, _simd.h, _lanes.cuh) includes it. It
+// agrees with MuJoCo 2.2.2 and 3.9 to rounding.
 #ifdef Q_LEGS
 
 #include "env/quadruped/quadruped_state.h"
@@ -23,23 +23,23 @@ typedef struct {
   Q(leg) leg[Q_LEGS];
 #if Q_LEGS > 1
   Q(mass)
-  mass[Q_LEGS];  // one leg alone is on a GPU, where computing it again is
+  mass[Q_LEGS];  // a lane with one leg is on a GPU, where computing it again is
                  // cheaper than keeping it
 #endif
-  q_bits all[Q_LEGS], torso;  // rows that could push
-  q_mask held;                // there are such, somewhere on the body
+  q_bits all[Q_LEGS], torso;  // rows (contacts, joint limits) that may become active
+  q_mask constrained;         // true where any row of the body may become active
   q_real r[2];                // torque of the torso itself about x and y
-} Q(scene);
+} Q(work);
 
-Q_FN void Q(scene_of)(const Q(world) * w, Q(state) * s, q_real ctrl[Q_LEGS][2], Q(scene) * c,
-                      Q(info) * info) {
+Q_FN void Q(work_of)(const Q(world) * w, Q(state) * s, q_real ctrl[Q_LEGS][2], Q(work) * c,
+                     Q(info) * info) {
   Q(base) *b = &c->base;
   Q(base_of)(s, b);
   c->torso = Q_BIT(b->z - Q_C(QUAD_TORSO_RADIUS) < Q_C(w->margin), 15);
   q_bits any = c->torso;
   for (int i = 0; i < Q_LEGS; i++) {
     q_bits touch;
-    Q(leg_turn)(s, i, &c->leg[i]);
+    Q(leg_directions)(s, i, &c->leg[i]);
     c->all[i] = Q(leg_all)(w, s, b, &c->leg[i], i, &touch);
     any |= c->all[i];
     if (info) info->touch[i] = touch;
@@ -48,11 +48,11 @@ Q_FN void Q(scene_of)(const Q(world) * w, Q(state) * s, q_real ctrl[Q_LEGS][2], 
     q_mask first = Q_LEG_COS(0) > Q_C(0.5);
     info->touch[0] |= Q_BIT(Q_HAS(c->torso, 15) & first, QUAD_TOUCH_TORSO);
   }
-  c->held = Q_HAS(Q_UNION(any), -1);
+  c->constrained = Q_HAS(Q_UNION(any), -1);
   for (int i = 0; i < Q_LEGS; i++) {
     Q(leg_of)(s, b, i, ctrl[i], Q_C(w->damping), &c->leg[i]);
 #if Q_LEGS > 1
-    Q(mass_again)(&c->leg[i], i, &c->mass[i]);
+    Q(mass_recompute)(&c->leg[i], i, &c->mass[i]);
 #endif
   }
   const q_real *o = b->v + 3, slim = Q_C(QUAD_BASE_SPIN - QUAD_BASE_FLAT);
@@ -60,19 +60,19 @@ Q_FN void Q(scene_of)(const Q(world) * w, Q(state) * s, q_real ctrl[Q_LEGS][2], 
   c->r[1] = slim * (o[0] * o[2]);
 }
 
-// The mass of a leg: kept, or made again in `own`.
-Q_FN const Q(mass) * Q(mass_of)(const Q(scene) * c, int i, Q(mass) * own) {
+// The mass of a leg: kept, or computed again into `own`.
+Q_FN const Q(mass) * Q(mass_of)(const Q(work) * c, int i, Q(mass) * own) {
 #if Q_LEGS > 1
   (void)own;
   return &c->mass[i];
 #else
-  Q(mass_again)(&c->leg[i], i, own);
+  Q(mass_recompute)(&c->leg[i], i, own);
   return own;
 #endif
 }
 
 // One solve with the rows of `rows` and `torso` pushing.
-Q_FN void Q(newton_solve)(const Q(world) * w, const Q(state) * s, const Q(scene) * c,
+Q_FN void Q(newton_solve)(const Q(world) * w, const Q(state) * s, const Q(work) * c,
                           const q_bits rows[Q_LEGS], q_bits torso, q_real x[6],
                           q_real xl[Q_LEGS][2]) {
   Q(system) sys;
@@ -106,8 +106,8 @@ Q_FN void Q(newton_solve)(const Q(world) * w, const Q(state) * s, const Q(scene)
   for (int i = 0; i < Q_LEGS; i++) Q(block_back)(&k[i], 1, x, xl[i]);
 }
 
-// The rows that push at x; true in *moved where they are others than before.
-Q_FN void Q(newton_rows)(const Q(world) * w, const Q(state) * s, const Q(scene) * c,
+// Computes the active rows at x. *moved is true where they changed.
+Q_FN void Q(newton_rows)(const Q(world) * w, const Q(state) * s, const Q(work) * c,
                          const q_real x[6], q_real xl[Q_LEGS][2], q_bits rows[Q_LEGS],
                          q_bits *torso, q_mask *moved) {
   q_bits changed = *torso & 0;
@@ -132,19 +132,19 @@ Q_FN void Q(newton_rows)(const Q(world) * w, const Q(state) * s, const Q(scene) 
   *moved = Q_HAS(Q_UNION(changed), -1);
 }
 
-// Newton with full steps over active sets, from the set of all rows; x is the acceleration without
-// gravity, in the base frame, ankles in their common sense. An element whose set has come to
-// rest gets the same bits from every further round, so that neighbours do not matter.
-Q_FN void Q(newton)(const Q(world) * w, const Q(state) * s, const Q(scene) * c, q_real x[6],
+// Newton with full steps over active sets, starting from all candidate rows. x is the acceleration
+// without gravity in the base frame, with the ankles' signs as in Q(leg_directions). Further rounds do
+// not change the bits of an element whose set is final, so its neighbours in the vector do not matter.
+Q_FN void Q(newton)(const Q(world) * w, const Q(state) * s, const Q(work) * c, q_real x[6],
                     q_real xl[Q_LEGS][2], Q(info) * info) {
   q_bits rows[Q_LEGS], torso = c->torso;
-  q_mask moved = c->held;
+  q_mask moved = c->constrained;
   int round = 0;
   for (int i = 0; i < Q_LEGS; i++) rows[i] = c->all[i];
   for (;;) {
     Q(newton_solve)(w, s, c, rows, torso, x, xl);
     round++;
-    if (!Q_ANY(c->held)) break;
+    if (!Q_ANY(c->constrained)) break;
     Q(newton_rows)(w, s, c, x, xl, rows, &torso, &moved);
     if (round == QUAD_NEWTON_CAP || !Q_ANY(moved)) break;
   }
@@ -157,7 +157,7 @@ Q_FN void Q(newton)(const Q(world) * w, const Q(state) * s, const Q(scene) * c, 
 
 // Euler's implicit damping: (M + h B) a' = M a, that is a' = a - (M + h B)^-1 h B a; where nothing
 // could push, a' comes straight from the forces and x, xl are not read.
-Q_FN void Q(damped)(const Q(world) * w, const Q(scene) * c, q_real x[6], q_real xl[Q_LEGS][2]) {
+Q_FN void Q(damped)(const Q(world) * w, const Q(work) * c, q_real x[6], q_real xl[Q_LEGS][2]) {
   const q_real zero = Q_C(0.0), hb = Q_C(w->h * w->damping);
   Q(system) sys;
   Q(block) k[Q_LEGS];
@@ -167,39 +167,39 @@ Q_FN void Q(damped)(const Q(world) * w, const Q(scene) * c, q_real x[6], q_real 
     Q(mass) own;
     const Q(mass) *m = Q(mass_of)(c, i, &own);
     Q(block_of)(m, hb, &k[i]);
-    k[i].r1 = Q_SELECT(c->held, -hb * xl[i][0], g->r1);
-    k[i].r2 = Q_SELECT(c->held, -hb * xl[i][1], g->r2);
-    for (int j = 0; j < 6; j++) sys.r[j] = sys.r[j] + Q_SELECT(c->held, zero, g->r[j]);
+    k[i].r1 = Q_SELECT(c->constrained, -hb * xl[i][0], g->r1);
+    k[i].r2 = Q_SELECT(c->constrained, -hb * xl[i][1], g->r2);
+    for (int j = 0; j < 6; j++) sys.r[j] = sys.r[j] + Q_SELECT(c->constrained, zero, g->r[j]);
     Q(system_leg)(m, &sys);
     Q(block_condense)(&k[i], 0, &sys);
   }
   Q(system_sum)(&sys);
   for (int j = 0; j < 2; j++) {
-    sys.r[3 + j] = sys.r[3 + j] + Q_SELECT(c->held, zero, c->r[j]);
+    sys.r[3 + j] = sys.r[3 + j] + Q_SELECT(c->constrained, zero, c->r[j]);
   }
   Q(system_solve)(&sys);
   for (int i = 0; i < Q_LEGS; i++) {
     q_real d[2];
     Q(block_back)(&k[i], 0, sys.r, d);
-    for (int j = 0; j < 2; j++) xl[i][j] = Q_SELECT(c->held, xl[i][j], zero) + d[j];
+    for (int j = 0; j < 2; j++) xl[i][j] = Q_SELECT(c->constrained, xl[i][j], zero) + d[j];
   }
-  for (int i = 0; i < 6; i++) x[i] = Q_SELECT(c->held, x[i], zero) + sys.r[i];
+  for (int i = 0; i < 6; i++) x[i] = Q_SELECT(c->constrained, x[i], zero) + sys.r[i];
 }
 
 // Accelerations in a state. `euler`: with implicit damping.
 Q_FN void Q(forward)(const Q(world) * w, Q(state) * s, q_real ctrl[Q_LEGS][2], int euler,
                      Q(accel) * a, Q(info) * info) {
-  Q(scene) c;
+  Q(work) c;
   q_real x[6], xl[Q_LEGS][2];
-  Q(scene_of)(w, s, ctrl, &c, info);
-  if (!euler || Q_ANY(c.held)) {
+  Q(work_of)(w, s, ctrl, &c, info);
+  if (!euler || Q_ANY(c.constrained)) {
     Q(newton)(w, s, &c, x, xl, info);
   } else {
     for (int i = 0; i < 6; i++) x[i] = Q_C(0.0);
     for (int i = 0; i < Q_LEGS; i++) xl[i][0] = xl[i][1] = Q_C(0.0);
     if (info) {
       info->newton = 0;
-      info->open = c.held;
+      info->open = c.constrained;
       for (int i = 0; i < Q_LEGS; i++) info->rows[i] = c.all[i];
     }
   }
@@ -207,7 +207,7 @@ Q_FN void Q(forward)(const Q(world) * w, Q(state) * s, q_real ctrl[Q_LEGS][2], i
   const Q(base) *b = &c.base;
   const q_real half = Q_C(QUAD_HALF_SQRT2);
   q_real ex[3], ey[3];
-  Q(level_again)(b, ex, ey);
+  Q(level_recompute)(b, ex, ey);
   a->lin[0] = Q(dot)(ex, x, Q_C(0.0));
   a->lin[1] = Q(dot)(ey, x, Q_C(0.0));
   a->lin[2] = Q(dot)(b->n, x, Q_C(-w->gravity));

@@ -1,6 +1,6 @@
-// Vectors of floats for the quadruped, GCC's and clang's: QUAD_LANES of them (4 for NEON and SSE, 8
-// for AVX2, 16 for AVX-512; a file may define it before it includes this). A comparison of two
-// gives -1 or 0 per element.
+// Vectors of QUAD_LANES floats for the quadruped, by the vector extension of GCC and clang (4 for NEON
+// and SSE, 8 for AVX2, 16 for AVX-512; a file may define QUAD_LANES before it includes this).
+// Comparing two gives -1 or 0 per element.
 #ifndef BRIM_QUADRUPED_VECTOR_H_
 #define BRIM_QUADRUPED_VECTOR_H_
 
