@@ -1,9 +1,9 @@
-// Communicators between ranks. One over any implementation: it checks arguments, keeps the calls in
-// order, works on posted requests on a thread of its own, and keeps the first failure for every later
-// call. The implementation for ranks of one machine is a segment of shared memory with two windows a
-// rank: a call moves its data in chunks that alternate between the windows, so that a rank may fill
-// one while slower ranks still read the other; ranks wait for each other's counters. MPI is a plug-in
-// that is opened only when asked for.
+// Communicators between ranks. A brim_comm wraps any implementation: it checks arguments, keeps
+// calls in order, runs posted requests on a thread of its own, and fails every later call with the
+// first failure. The implementation for ranks of one machine is a segment of shared memory with two
+// windows a rank: a call moves its data in chunks that alternate between the windows, so that a
+// rank may fill one while slower ranks still read the other; ranks wait for each other's counters.
+// MPI is a plug-in that is opened only when asked for.
 #include "backend/backend_comm.h"
 
 #include <errno.h>
@@ -73,8 +73,9 @@ static void finish_call(brim_comm *comm, brim_time start, uint64_t bytes, brim_s
   pthread_cond_broadcast(&comm->done);
 }
 
-// With the lock held: sums the values of a request, releasing the lock meanwhile.
-static void work_on(brim_comm *comm, const request *r) {
+// With the lock held: runs a posted request, releasing the lock meanwhile. Does nothing after a
+// failure.
+static void run_request(brim_comm *comm, const request *r) {
   if (comm->broken) return;
   comm->busy = true;
   pthread_mutex_unlock(&comm->lock);
@@ -93,7 +94,7 @@ static void comm_main(void *arg) {
     }
     if (comm->stop) break;
     request r = comm->posted[comm->first];
-    work_on(comm, &r);
+    run_request(comm, &r);
     comm->first = (comm->first + 1) % POSTED_MAX;
     comm->count--;
     pthread_cond_broadcast(&comm->done);
@@ -268,21 +269,20 @@ void brim_comm_read_stats(brim_comm *comm, brim_comm_stats *out) {
 // shared memory in all.
 #define WINDOW_BYTES (256 * 1024)
 #define SEGMENT_MAGIC 0x6d697262u
-#define SPINS 2000  // of a rank that waits, before it gives its core away
-#define YIELDS 20   // then, before it sleeps
-#define SLEEP_NS \
-  (20 * 1000000)  // so often a sleeping rank looks whether the others are still there
+#define SPINS 2000               // polls before a waiting rank yields its core
+#define YIELDS 20                // yields after that, before the rank sleeps
+#define SLEEP_NS (20 * 1000000)  // a sleeping rank wakes this often to check that no rank has gone
 
 typedef enum shm_op { SHM_REDUCE = 1, SHM_GATHER, SHM_BROADCAST } shm_op;
 
 // The call a rank makes, compared so that ranks that disagree fail instead of mixing their data up.
 typedef struct shm_call {
   uint32_t op, detail;  // detail: the type, or the root
-  uint64_t amount;
+  uint64_t amount;      // values for SHM_REDUCE, bytes for the others
 } shm_call;
 
 typedef struct shm_slot {
-  _Alignas(64) _Atomic uint32_t step;  // how many times this rank came to a meeting; a futex
+  _Alignas(64) _Atomic uint32_t barriers;  // barriers this rank has reached; a futex
   _Atomic uint32_t taken;
   shm_call call[2];  // by window
 } shm_slot;
@@ -301,21 +301,23 @@ typedef struct shm {
   uint8_t *windows;  // (size, 2, WINDOW_BYTES)
   size_t bytes;
   int rank, size, spins;
-  uint32_t step;   // meetings so far
-  uint32_t chunk;  // chunks so far: the window is chunk % 2
+  uint32_t barriers;  // barriers this rank has reached
+  uint32_t chunk;     // chunks so far: the window is chunk % 2
 } shm;
 
-static size_t slots_at(void) { return (sizeof(shm_head) + 63) / 64 * 64; }
-static size_t windows_at(int size) {
-  return (slots_at() + (size_t)size * sizeof(shm_slot) + 4095) / 4096 * 4096;
+static size_t slots_offset(void) { return (sizeof(shm_head) + 63) / 64 * 64; }
+static size_t windows_offset(int size) {
+  return (slots_offset() + (size_t)size * sizeof(shm_slot) + 4095) / 4096 * 4096;
 }
-static size_t segment_bytes(int size) { return windows_at(size) + (size_t)size * 2 * WINDOW_BYTES; }
+static size_t segment_bytes(int size) {
+  return windows_offset(size) + (size_t)size * 2 * WINDOW_BYTES;
+}
 
 static uint8_t *window_of(const shm *s, int rank) {
   return s->windows + ((size_t)rank * 2 + s->chunk % 2) * WINDOW_BYTES;
 }
 
-//---------------------------------- meetings ----------------------------------
+//---------------------------------- barriers ----------------------------------
 
 static void futex_sleep(_Atomic uint32_t *word, uint32_t seen, int64_t ns) {
   struct timespec limit = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)};
@@ -334,22 +336,23 @@ static void relax(void) {
 #endif
 }
 
-static bool has_come(const shm *s, int rank) {
-  return (int32_t)(atomic_load(&s->slots[rank].step) - s->step) >= 0;
+static bool has_arrived(const shm *s, int rank) {
+  return (int32_t)(atomic_load(&s->slots[rank].barriers) - s->barriers) >= 0;
 }
 
 static brim_status fail_gone(int32_t gone) {
   return brim_fail(BRIM_EIO, "rank %d ended its exchange with the other ranks", gone - 1);
 }
 
-// Waits until `rank` has come to the meeting this rank is at. until_ns 0: no limit; otherwise
-// BRIM_EEND after it.
+// Waits until `rank` has reached the barrier this rank is at. BRIM_EEND at the time until_ns; 0 = no
+// limit.
 static brim_status wait_for(shm *s, int rank, int64_t until_ns) {
-  for (int turn = 0; !has_come(s, rank); turn++) {
+  for (int turn = 0; !has_arrived(s, rank); turn++) {
     int32_t gone = atomic_load(&s->head->gone);
     if (gone) {
-      // A rank leaves after its last meeting, to which all others had come.
-      return has_come(s, rank) ? BRIM_OK : fail_gone(gone);
+      // A rank that leaves in order has passed its last barrier: it may have arrived since the test
+      // above.
+      return has_arrived(s, rank) ? BRIM_OK : fail_gone(gone);
     }
     if (turn < s->spins) {
       relax();
@@ -357,34 +360,34 @@ static brim_status wait_for(shm *s, int rank, int64_t until_ns) {
       sched_yield();
     } else {
       if (until_ns && brim_clock_now().ns >= until_ns) return BRIM_EEND;
-      uint32_t seen = atomic_load(&s->slots[rank].step);
+      uint32_t seen = atomic_load(&s->slots[rank].barriers);
       atomic_fetch_add(&s->head->sleepers, 1);
-      if (!has_come(s, rank)) futex_sleep(&s->slots[rank].step, seen, SLEEP_NS);
+      if (!has_arrived(s, rank)) futex_sleep(&s->slots[rank].barriers, seen, SLEEP_NS);
       atomic_fetch_sub(&s->head->sleepers, 1);
     }
   }
   return BRIM_OK;
 }
 
-static void come(shm *s) {
-  s->step++;
-  atomic_store(&s->slots[s->rank].step, s->step);
-  if (atomic_load(&s->head->sleepers) > 0) futex_wake(&s->slots[s->rank].step);
+static void arrive(shm *s) {
+  s->barriers++;
+  atomic_store(&s->slots[s->rank].barriers, s->barriers);
+  if (atomic_load(&s->head->sleepers) > 0) futex_wake(&s->slots[s->rank].barriers);
 }
 
-// Everything a rank wrote before it came here is visible to all ranks that have met it.
-static brim_status meet(shm *s) {
-  come(s);
+// After it, everything the ranks wrote before is visible to all of them.
+static brim_status barrier(shm *s) {
+  arrive(s);
   for (int r = 0; r < s->size; r++) {
     if (r != s->rank) BRIM_TRY(wait_for(s, r, 0));
   }
   return BRIM_OK;
 }
 
-// Meets when all ranks have filled their windows.
-static brim_status meet_filled(shm *s, const shm_call *call) {
+// The barrier after this rank filled its window. Fails if another rank is in a different call.
+static brim_status barrier_filled(shm *s, const shm_call *call) {
   s->slots[s->rank].call[s->chunk % 2] = *call;
-  BRIM_TRY(meet(s));
+  BRIM_TRY(barrier(s));
   for (int r = 0; r < s->size; r++) {
     const shm_call *other = &s->slots[r].call[s->chunk % 2];
     if (other->op != call->op || other->detail != call->detail || other->amount != call->amount) {
@@ -394,7 +397,8 @@ static brim_status meet_filled(shm *s, const shm_call *call) {
   return BRIM_OK;
 }
 
-static brim_status check_open(const shm *s) {
+// Fails if this rank has abandoned the communicator.
+static brim_status check_not_abandoned(const shm *s) {
   int32_t gone = atomic_load(&s->head->gone);
   return gone == s->rank + 1 ? fail_gone(gone) : BRIM_OK;
 }
@@ -403,7 +407,7 @@ static brim_status check_open(const shm *s) {
 
 static int64_t min_count(int64_t a, int64_t b) { return a < b ? a : b; }
 
-// Each rank sums its slice of the chunk for all, in its own window.
+// Sums this rank's slice of the chunk over the windows of all ranks, into its own window.
 static void add_slice(const shm *s, int64_t count, brim_dtype dtype) {
   int64_t begin, end;
   brim_comm_slice(count, s->rank, s->size, &begin, &end);
@@ -422,7 +426,7 @@ static void add_slice(const shm *s, int64_t count, brim_dtype dtype) {
   }
 }
 
-// Few values: every rank adds all of them, which saves a meeting.
+// Few values: every rank adds all of them, which saves a barrier.
 static void add_all(const shm *s, void *data, int64_t count, brim_dtype dtype) {
   memcpy(data, window_of(s, 0), (size_t)count * brim_dtype_size(dtype));
   for (int r = 1; r < s->size; r++) brim_comm_add(data, window_of(s, r), count, dtype);
@@ -430,7 +434,7 @@ static void add_all(const shm *s, void *data, int64_t count, brim_dtype dtype) {
 
 static brim_status shm_all_reduce(void *impl, void *data, int64_t count, brim_dtype dtype) {
   shm *s = impl;
-  BRIM_TRY(check_open(s));
+  BRIM_TRY(check_not_abandoned(s));
   if (s->size == 1) return BRIM_OK;
   const size_t size = brim_dtype_size(dtype);
   const shm_call call = {SHM_REDUCE, (uint32_t)dtype, (uint64_t)count};
@@ -438,14 +442,14 @@ static brim_status shm_all_reduce(void *impl, void *data, int64_t count, brim_dt
   for (int64_t left = count; left > 0; s->chunk++) {
     int64_t n = min_count(left, (int64_t)(WINDOW_BYTES / size));
     memcpy(window_of(s, s->rank), at, (size_t)n * size);
-    BRIM_TRY(meet_filled(s, &call));
+    BRIM_TRY(barrier_filled(s, &call));
     if ((size_t)count * size <= BRIM_COMM_FEW_BYTES) {
       add_all(s, at, n, dtype);
       left = 0;
       continue;
     }
     add_slice(s, n, dtype);
-    BRIM_TRY(meet(s));
+    BRIM_TRY(barrier(s));
     for (int r = 0; r < s->size; r++) {
       int64_t begin, end;
       brim_comm_slice(n, r, s->size, &begin, &end);
@@ -461,7 +465,7 @@ static brim_status shm_all_reduce(void *impl, void *data, int64_t count, brim_dt
 
 static brim_status shm_all_gather(void *impl, const void *mine, void *all, size_t bytes) {
   shm *s = impl;
-  BRIM_TRY(check_open(s));
+  BRIM_TRY(check_not_abandoned(s));
   uint8_t *own = (uint8_t *)all + (size_t)s->rank * bytes;
   if (bytes > 0 && own != mine) memmove(own, mine, bytes);
   if (s->size == 1) return BRIM_OK;
@@ -469,7 +473,7 @@ static brim_status shm_all_gather(void *impl, const void *mine, void *all, size_
   for (size_t at = 0; at < bytes; s->chunk++) {
     size_t n = bytes - at < WINDOW_BYTES ? bytes - at : WINDOW_BYTES;
     memcpy(window_of(s, s->rank), own + at, n);
-    BRIM_TRY(meet_filled(s, &call));
+    BRIM_TRY(barrier_filled(s, &call));
     for (int r = 0; r < s->size; r++) {
       if (r != s->rank) memcpy((uint8_t *)all + (size_t)r * bytes + at, window_of(s, r), n);
     }
@@ -480,13 +484,13 @@ static brim_status shm_all_gather(void *impl, const void *mine, void *all, size_
 
 static brim_status shm_broadcast(void *impl, void *data, size_t bytes, int root) {
   shm *s = impl;
-  BRIM_TRY(check_open(s));
+  BRIM_TRY(check_not_abandoned(s));
   if (s->size == 1) return BRIM_OK;
   const shm_call call = {SHM_BROADCAST, (uint32_t)root, bytes};
   for (size_t at = 0; at < bytes; s->chunk++) {
     size_t n = bytes - at < WINDOW_BYTES ? bytes - at : WINDOW_BYTES;
     if (s->rank == root) memcpy(window_of(s, root), (uint8_t *)data + at, n);
-    BRIM_TRY(meet_filled(s, &call));
+    BRIM_TRY(barrier_filled(s, &call));
     if (s->rank != root) memcpy((uint8_t *)data + at, window_of(s, root), n);
     at += n;
   }
@@ -497,7 +501,7 @@ static void shm_abandon(void *impl) {
   shm *s = impl;
   int32_t none = 0;
   atomic_compare_exchange_strong(&s->head->gone, &none, s->rank + 1);
-  for (int r = 0; r < s->size; r++) futex_wake(&s->slots[r].step);
+  for (int r = 0; r < s->size; r++) futex_wake(&s->slots[r].barriers);
 }
 
 static void shm_close(void *impl) {
@@ -525,8 +529,8 @@ static brim_status map_segment(shm *s, int file) {
                      brim_errno_text(errno));
   }
   s->head = at;
-  s->slots = (shm_slot *)((uint8_t *)at + slots_at());
-  s->windows = (uint8_t *)at + windows_at(s->size);
+  s->slots = (shm_slot *)((uint8_t *)at + slots_offset());
+  s->windows = (uint8_t *)at + windows_offset(s->size);
   return BRIM_OK;
 }
 
@@ -586,7 +590,7 @@ static void missing_text(const shm *s, char *out, size_t size) {
   size_t at = 0;
   out[0] = 0;
   for (int r = 0; r < s->size && at + 16 < size; r++) {
-    if (has_come(s, r)) continue;
+    if (has_arrived(s, r)) continue;
     at += (size_t)snprintf(out + at, size - at, "%s%d", at ? ", " : "", r);
   }
 }
@@ -597,7 +601,7 @@ static brim_status wait_for_all(shm *s, const char *name, int64_t until_ns) {
     return brim_fail(BRIM_EEXIST, "another process is rank %d of the ranks at %s", s->rank, name);
   }
   if (atomic_fetch_add(&s->head->arrived, 1) + 1 == (uint32_t)s->size) shm_unlink(name);
-  come(s);
+  arrive(s);
   for (int r = 0; r < s->size; r++) {
     brim_status status = r == s->rank ? BRIM_OK : wait_for(s, r, until_ns);
     if (status == BRIM_EEND) {
