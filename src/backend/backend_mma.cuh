@@ -71,14 +71,15 @@ __device__ inline float2 brim_unpack<__half>(uint32_t bits) {
   return __half22float2(v);
 }
 
-// One 16-bit value.
+// v rounded to T, as 16 bits.
 template <typename T>
-__device__ static inline uint16_t brim_bits(float v) {
+__device__ static inline uint16_t brim_to_bits16(float v) {
   return (uint16_t)(brim_pack<T>(v, 0.0f) & 0xffffu);
 }
 
-// Four 8 x 8 matrices; lane l names row l % 8 of matrix l / 8 (16 bytes, aligned). Register i holds
-// of matrix i the values (g, 2t 2t+1), or with `trans` (2t 2t+1, g).
+// Loads four 8 x 8 matrices. Lane l passes the address of row l % 8 of matrix l / 8 (16 bytes,
+// aligned). Register i gets the values (g, 2t) and (g, 2t+1) of matrix i; brim_ldmatrix_trans gets
+// (2t, g) and (2t+1, g).
 __device__ static inline void brim_ldmatrix(uint32_t r[4], const uint16_t *row) {
   uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -95,14 +96,16 @@ __device__ static inline void brim_ldmatrix_trans(uint32_t r[4], const uint16_t 
                : "memory");
 }
 
-// A 16 x 16 piece at p (row-major, `ld` values a row, p and rows 16-byte aligned) as the operand of
-// a product. What index of memory runs over rows (r) and columns (c):
+// Loads the 16 x 16 piece at p (row-major, `ld` values a row, p and rows 16-byte aligned) as an
+// operand of a product; load_at and load_bt transpose it. The product's indices that the piece's
+// rows (r) and columns (c) are:
 //   load_a    r = row, c = k        -> a0..a3
 //   load_at   r = k, c = row        -> a0..a3
 //   load_b    r = column, c = k     -> b0 b1 of columns 0..7, b0 b1 of columns 8..15
 //   load_bt   r = k, c = column     -> likewise
-// The matrices in register order are those at (0,0) (8,0) (0,8) (8,8) for load_a and load_bt,
-// (0,0) (0,8) (8,0) (8,8) for the others.
+// brim_rows_first and brim_columns_first return the address that this lane passes to ldmatrix. The
+// matrices in register order are those at (0,0) (8,0) (0,8) (8,8) for rows first, as load_a and load_bt
+// take them, and (0,0) (0,8) (8,0) (8,8) for columns first, as the others do.
 __device__ static inline const uint16_t *brim_rows_first(const uint16_t *p, int ld) {
   int l = (int)threadIdx.x & 31;
   return p + ((l & 7) + ((l >> 3) & 1) * 8) * ld + (l >> 4) * 8;
@@ -147,9 +150,10 @@ __device__ static inline void brim_copy4(int32_t *dst, const int32_t *src, bool 
 __device__ static inline void brim_copy_commit(void) {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-template <int LEFT>
+// Waits until at most GROUPS_LEFT committed groups of copies are unfinished.
+template <int GROUPS_LEFT>
 __device__ static inline void brim_copy_wait(void) {
-  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+  asm volatile("cp.async.wait_group %0;" ::"n"(GROUPS_LEFT) : "memory");
 }
 
 // 2^x by the special function unit: 2 ulp, 0 for -inf.
@@ -159,7 +163,7 @@ __device__ static inline float brim_exp2_fast(float x) {
   return y;
 }
 
-// tanh likewise: within 2^-10.9, an eighth of what rounding to bf16 may take.
+// tanh by the special function unit: within 2^-10.9, an eighth of the spacing of bf16 below 1.
 __device__ static inline float brim_tanh_fast(float x) {
   float y;
   asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));

@@ -982,7 +982,7 @@ static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     for (int n = lane; n < here * w.outputs; n += 32) {
       const int row = n / w.outputs;
       v.outputs[(first + warp * 16) * w.outputs + n] =
-          brim_bits<fused_half>(s.out[(warp * 16 + row) * FUSED_L + n - row * w.outputs]);
+          brim_to_bits16<fused_half>(s.out[(warp * 16 + row) * FUSED_L + n - row * w.outputs]);
     }
   }
   brim_copy_wait<0>();
