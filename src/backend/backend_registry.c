@@ -1,7 +1,7 @@
-// The plug-in door: opens shared objects, asks brim_plugin_query, checks the tables it gets (versions
-// both ways, required members, all-or-none groups, op rows), keeps those that fit and the reason of
-// those that do not. ref needs no door; it is linked in. Plug-ins are never closed again: CUDA and
-// OpenMP keep threads and exit handlers in their code.
+// Loads plug-ins: opens shared objects, calls brim_plugin_query, checks the returned tables
+// (versions both ways, required members, all-or-none groups, op rows), and keeps the plug-ins that
+// fit and the reason for each that does not. ref is linked in and needs no loading. The libraries
+// stay loaded: CUDA and OpenMP keep threads and exit handlers in their code.
 #include <stdlib.h>
 #include <string.h>
 
@@ -127,8 +127,8 @@ static brim_status check_plugin(const brim_plugin *plugin, const char *path) {
 
 typedef struct entry {
   char *path;
-  char *name;     // by its own word, or from the file name where it declined
-  char *version;  // "" where it declined
+  char *name;     // the plug-in's own name; from the file name if it declined
+  char *version;  // "" if it declined
   char *why;      // NULL = loaded
   brim_dl *dl;    // NULL when it did not open
   const brim_plugin *plugin;
@@ -176,7 +176,7 @@ brim_status brim_registry_create(brim_registry **out) {
 }
 
 static void entry_deinit(entry *e) {
-  brim_dl_close(e->dl);
+  brim_dl_close(e->dl);  // frees the handle; the library stays loaded
   brim_free(e->path);
   brim_free(e->name);
   brim_free(e->version);
