@@ -1,7 +1,7 @@
-// Layer norm over the last dimension. Bound by memory: forward reads and writes a value once (2 n s
-// bytes, 8 FLOPs a value), backward reads two and writes one (3 n s, 14 FLOPs). The signal
-// transformer 3/16 at batch 4096 has 7 norms of 705 k rows of 16: 22 MB a tensor, 10 us forward and
-// 16 us backward each, some 7 % of the step.
+// Layer norm over the last dimension. Bound by memory: forward reads and writes a value once (8 FLOPs a
+// value), backward reads two and writes one (14 FLOPs). A transformer on signals with 3 blocks of 16
+// channels at batch 4096 has 7 norms of 705 k rows of 16: 22 MB a tensor, 10 us forward and 16 us
+// backward each, some 7 % of the step.
 //
 // Rows of up to 64 vectors go to groups of lanes of a warp (16 rows at once for 16 channels of 16
 // bits), wider ones to a block each, both with the row in registers; very wide ones take a loop.
@@ -9,19 +9,25 @@
 // added in the order of blocks.
 #include "backend/cuda/cuda_vec.cuh"
 
-enum { THREADS = 256, WARPS = THREADS / 32, CHUNKS = 64, FINISH_LANES = 32, PER_SM = 4 };
+enum {
+  THREADS = 256,
+  WARPS = THREADS / 32,
+  COLUMN_CHUNKS = 64,  // parts of the rows in layernorm_columns
+  FINISH_LANES = 32,
+  BACKWARD_PER_SM = 4  // most blocks on a multiprocessor in the backward pass
+};
 
 enum path { PATH_WARP, PATH_BLOCK, PATH_LOOP };
 
 struct plan {
   path how;
   int64_t rows, c;
-  int width;  // values a vector
-  int group;  // lanes a row (PATH_WARP)
-  int depth;  // vectors a thread: 1 or 2
+  int width;               // values a vector
+  int group;               // lanes a row (PATH_WARP)
+  int vectors_per_thread;  // 1 or 2
   int sms;
-  int64_t work;  // blocks that would take every row at once
-  float eps;     // forward
+  int64_t blocks_wanted;  // blocks that would take every row at once
+  float eps;              // forward
 };
 
 static plan make_plan(const brim_cuda *device, const brim_tensor *x, float eps) {
@@ -37,19 +43,19 @@ static plan make_plan(const brim_cuda *device, const brim_tensor *x, float eps) 
   while (p.group < 32 && p.group < vectors) p.group *= 2;
   if (vectors <= 64) {
     p.how = PATH_WARP;
-    p.depth = vectors <= 32 ? 1 : 2;
+    p.vectors_per_thread = vectors <= 32 ? 1 : 2;
     at_once = WARPS * (32 / p.group);
   } else {
     p.how = vectors <= 2 * THREADS ? PATH_BLOCK : PATH_LOOP;
-    p.depth = vectors <= THREADS ? 1 : 2;
+    p.vectors_per_thread = vectors <= THREADS ? 1 : 2;
   }
-  p.work = brim_cuda_div_up(p.rows, at_once);
+  p.blocks_wanted = brim_cuda_div_up(p.rows, at_once);
   return p;
 }
 
 static unsigned blocks_of(const plan &p, int per_sm) {
   int64_t most = (int64_t)p.sms * per_sm;
-  return (unsigned)(p.work < most ? p.work : most);
+  return (unsigned)(p.blocks_wanted < most ? p.blocks_wanted : most);
 }
 
 // Both sums of a row, in all its threads. BLOCK: shared holds 2 * WARPS floats.
@@ -74,15 +80,15 @@ __device__ static inline void row_sums(float &a, float &b, int group, float *sha
   }
 }
 
-// A thread's place: its first row and the distance to its next, its vector of each row.
-struct seat {
+// The values a thread takes: rows row, row + step, ...; of each row the vectors lane, lane + lanes.
+struct thread_place {
   int64_t row, step;
-  int lane, lanes;  // vectors lane, lane + lanes
+  int lane, lanes;
 };
 
 template <bool BLOCK>
-__device__ static inline seat find_seat(int group) {
-  seat s;
+__device__ static inline thread_place find_place(int group) {
+  thread_place s;
   if (BLOCK) {
     s.row = blockIdx.x;
     s.step = gridDim.x;
@@ -98,16 +104,16 @@ __device__ static inline seat find_seat(int group) {
   return s;
 }
 
-// The first row of this warp (or block) is at or past the end: every thread that meets in a sum
-// leaves together.
+// True if the first row of this warp (or block) is at or past the end. Threads that share a sum get the
+// same answer, so they leave the loop together.
 template <bool BLOCK>
-__device__ static inline bool done(int64_t row, int group, int64_t rows) {
+__device__ static inline bool past_end(int64_t row, int group, int64_t rows) {
   return row - (BLOCK ? 0 : (int)threadIdx.x % 32 / group) >= rows;
 }
 
 template <typename T, int W, int K>
-__device__ static inline void load_row(const T *x, int64_t row, int64_t c, const seat &s, bool on,
-                                       brim_vec<T, W> (&raw)[K]) {
+__device__ static inline void load_row(const T *x, int64_t row, int64_t c, const thread_place &s,
+                                       bool on, brim_vec<T, W> (&raw)[K]) {
 #pragma unroll
   for (int k = 0; k < K; k++) {
     int64_t column = (int64_t)(s.lane + k * s.lanes) * W;
@@ -116,7 +122,7 @@ __device__ static inline void load_row(const T *x, int64_t row, int64_t c, const
 }
 
 template <int W, int K>
-__device__ static inline void load_columns(const float *p, int64_t c, const seat &s,
+__device__ static inline void load_columns(const float *p, int64_t c, const thread_place &s,
                                            float (&v)[K][W]) {
 #pragma unroll
   for (int k = 0; k < K; k++) {
@@ -133,13 +139,13 @@ __global__ static void __launch_bounds__(THREADS)
     layernorm_kernel(const T *x, const float *g, const float *b, T *y, float *mean, float *rstd,
                      plan p) {
   __shared__ float shared[2 * WARPS];
-  seat s = find_seat<BLOCK>(p.group);
-  float gain[K][W], bias[K][W], over = 1.0f / (float)p.c;
+  thread_place s = find_place<BLOCK>(p.group);
+  float gain[K][W], bias[K][W], inverse_c = 1.0f / (float)p.c;
   load_columns<W, K>(g, p.c, s, gain);
   load_columns<W, K>(b, p.c, s, bias);
   brim_vec<T, W> raw[K], next[K];
   load_row<T, W, K>(x, s.row, p.c, s, s.row < p.rows, next);
-  for (int64_t row = s.row; !done<BLOCK>(row, p.group, p.rows); row += s.step) {
+  for (int64_t row = s.row; !past_end<BLOCK>(row, p.group, p.rows); row += s.step) {
     float v[K][W], sum = 0.0f, square = 0.0f, none = 0.0f;
 #pragma unroll
     for (int k = 0; k < K; k++) raw[k] = next[k];
@@ -151,7 +157,7 @@ __global__ static void __launch_bounds__(THREADS)
       for (int i = 0; i < W; i++) sum += v[k][i];
     }
     row_sums<BLOCK>(sum, none, p.group, shared);
-    float mu = sum * over;
+    float mu = sum * inverse_c;
 #pragma unroll
     for (int k = 0; k < K; k++) {
       bool on = (int64_t)(s.lane + k * s.lanes) * W < p.c;
@@ -162,7 +168,7 @@ __global__ static void __launch_bounds__(THREADS)
       }
     }
     row_sums<BLOCK>(square, none, p.group, shared);
-    float inverse = rsqrtf(fmaf(square, over, p.eps));
+    float inverse = rsqrtf(fmaf(square, inverse_c, p.eps));
     if (row >= p.rows) continue;
     if (s.lane == 0) {
       mean[row] = mu;
@@ -179,7 +185,7 @@ __global__ static void __launch_bounds__(THREADS)
   }
 }
 
-// A block a row, over and over through the caches.
+// A block takes a row and reads it three times, mostly from the caches.
 template <typename T>
 __global__ static void layernorm_loop(const T *x, const float *g, const float *b, T *y, float *mean,
                                       float *rstd, plan p) {
@@ -220,10 +226,10 @@ static void launch_forward(const brim_op_call *c, cudaStream_t stream, const pla
     layernorm_loop<T><<<(unsigned)p.rows, THREADS, 0, stream>>>(x, g, b, y, mean, rstd, p);
     return;
   }
-  auto kernel = p.how == PATH_WARP ? p.depth == 1 ? layernorm_kernel<T, W, 1, false>
-                                                  : layernorm_kernel<T, W, 2, false>
-                : p.depth == 1 ? layernorm_kernel<T, W, 1, true>
-                                   : layernorm_kernel<T, W, 2, true>;
+  auto kernel = p.how == PATH_WARP ? p.vectors_per_thread == 1 ? layernorm_kernel<T, W, 1, false>
+                                                               : layernorm_kernel<T, W, 2, false>
+                : p.vectors_per_thread == 1 ? layernorm_kernel<T, W, 1, true>
+                                            : layernorm_kernel<T, W, 2, true>;
   unsigned blocks = blocks_of(p, brim_cuda_resident(kernel, THREADS, 0, 8));
   kernel<<<blocks, THREADS, 0, stream>>>(x, g, b, y, mean, rstd, p);
 }
@@ -236,10 +242,11 @@ struct backward_input {
   const float *g, *mean, *rstd;
 };
 
-// A block's sums of dy h and dy to part[block][2][c]: of a row a block each thread's own columns, else
-// of groups of lanes and then of warps. BLOCK as in row_sums; shared holds WARPS * 2 * c floats.
+// Writes the block's sums of dy h and dy to part[block][2][c]. BLOCK: every thread has its own
+// columns and writes them. Else adds over the groups of a warp, then over warps through shared
+// (WARPS * 2 * c floats).
 template <int W, int K, bool BLOCK>
-__device__ static inline void put_part(float (&dg)[K][W], float (&db)[K][W], const seat &s,
+__device__ static inline void put_part(float (&dg)[K][W], float (&db)[K][W], const thread_place &s,
                                        const plan &p, float *shared, float *part) {
   float *own = part + (int64_t)blockIdx.x * 2 * p.c;
   float *to = BLOCK ? own : shared + threadIdx.x / 32 * 2 * p.c;
@@ -273,8 +280,8 @@ template <typename T, int W, int K, bool BLOCK>
 __global__ static void __launch_bounds__(THREADS, 2)
     layernorm_bwd_kernel(backward_input<T> in, T *dx, float *part, plan p) {
   extern __shared__ float shared[];  // BLOCK: 2 * WARPS; else WARPS * 2 * c
-  seat s = find_seat<BLOCK>(p.group);
-  float gain[K][W], dg[K][W], db[K][W], over = 1.0f / (float)p.c;
+  thread_place s = find_place<BLOCK>(p.group);
+  float gain[K][W], dg[K][W], db[K][W], inverse_c = 1.0f / (float)p.c;
   load_columns<W, K>(in.g, p.c, s, gain);
 #pragma unroll
   for (int k = 0; k < K; k++) {
@@ -286,7 +293,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
   load_row<T, W, K>(in.dy, s.row, p.c, s, on, raw_d);
   load_row<T, W, K>(in.x, s.row, p.c, s, on, raw_x);
   float next_mean = on ? in.mean[s.row] : 0.0f, next_rstd = on ? in.rstd[s.row] : 0.0f;
-  for (int64_t row = s.row; !done<BLOCK>(row, p.group, p.rows); row += s.step) {
+  for (int64_t row = s.row; !past_end<BLOCK>(row, p.group, p.rows); row += s.step) {
     float d[K][W], h[K][W], a = 0.0f, b = 0.0f, mu = next_mean, inverse = next_rstd;
 #pragma unroll
     for (int k = 0; k < K; k++) {
@@ -311,8 +318,8 @@ __global__ static void __launch_bounds__(THREADS, 2)
       }
     }
     row_sums<BLOCK>(a, b, p.group, shared);
-    a *= over;
-    b *= over;
+    a *= inverse_c;
+    b *= inverse_c;
     if (row >= p.rows) continue;
 #pragma unroll
     for (int k = 0; k < K; k++) {
@@ -351,13 +358,13 @@ __global__ static void layernorm_bwd_loop(const T *dy, const T *x, const float *
   }
 }
 
-// part[chunk][2][c] of very wide rows
+// Sums of dy h and dy for very wide rows, a part for each chunk of rows: part[chunk][2][c].
 template <typename T>
 __global__ static void layernorm_columns(const T *dy, const T *x, const float *mean,
                                          const float *rstd, float *part, int64_t n, int64_t c) {
   int64_t column = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
   if (column >= c) return;
-  int64_t per = (n + CHUNKS - 1) / CHUNKS;
+  int64_t per = (n + COLUMN_CHUNKS - 1) / COLUMN_CHUNKS;
   int64_t first = (int64_t)blockIdx.y * per;
   int64_t last = first + per < n ? first + per : n;
   float dg = 0, db = 0;
@@ -370,7 +377,7 @@ __global__ static void layernorm_columns(const T *dy, const T *x, const float *m
   part[((int64_t)blockIdx.y * 2 + 1) * c + column] = db;
 }
 
-// 32 of the 2 c columns a block, 32 lanes of parts each
+// Adds the parts in order. A block takes 32 of the 2 c columns, with FINISH_LANES threads for each.
 __global__ static void layernorm_finish(const float *part, float *dg, float *db, int64_t c,
                                         int64_t parts, bool accumulate) {
   __shared__ float shared[FINISH_LANES][33];
@@ -396,19 +403,20 @@ static void launch_backward(const brim_op_call *c, cudaStream_t stream, const pl
   const float *rstd = (const float *)c->in[4].data;
   T *dx = (T *)c->out[0].data;
   float *part = (float *)c->workspace;
-  int64_t parts = CHUNKS;
+  int64_t parts = COLUMN_CHUNKS;
   if (p.how == PATH_LOOP) {
-    dim3 grid((unsigned)brim_cuda_div_up(p.c, THREADS), CHUNKS);
+    dim3 grid((unsigned)brim_cuda_div_up(p.c, THREADS), COLUMN_CHUNKS);
     // the columns first: dx may be written over dy
     layernorm_columns<T><<<grid, THREADS, 0, stream>>>(dy, x, mean, rstd, part, p.rows, p.c);
     layernorm_bwd_loop<T><<<(unsigned)p.rows, THREADS, 0, stream>>>(dy, x, g, mean, rstd, dx, p.c);
   } else {
     size_t bytes = (size_t)(p.how == PATH_WARP ? WARPS * 2 * p.c : 2 * WARPS) * sizeof(float);
-    auto kernel = p.how == PATH_WARP ? p.depth == 1 ? layernorm_bwd_kernel<T, W, 1, false>
+    auto kernel = p.how == PATH_WARP          ? p.vectors_per_thread == 1
+                                                    ? layernorm_bwd_kernel<T, W, 1, false>
                                                     : layernorm_bwd_kernel<T, W, 2, false>
-                  : p.depth == 1 ? layernorm_bwd_kernel<T, W, 1, true>
-                                     : layernorm_bwd_kernel<T, W, 2, true>;
-    parts = blocks_of(p, brim_cuda_resident(kernel, THREADS, bytes, PER_SM));
+                           : p.vectors_per_thread == 1 ? layernorm_bwd_kernel<T, W, 1, true>
+                                              : layernorm_bwd_kernel<T, W, 2, true>;
+    parts = blocks_of(p, brim_cuda_resident(kernel, THREADS, bytes, BACKWARD_PER_SM));
     backward_input<T> in = {dy, x, g, mean, rstd};
     kernel<<<(unsigned)parts, THREADS, bytes, stream>>>(in, dx, part, p);
   }
@@ -452,8 +460,8 @@ static brim_status layernorm_bwd_validate(void *impl, const brim_op_call *c) {
 // part[blocks][2][c]
 static brim_status layernorm_bwd_prepare(void *impl, brim_op_call *c) {
   plan p = make_plan((const brim_cuda *)impl, &c->in[0], c->attr.eps);
-  int64_t parts = CHUNKS;
-  if (p.how != PATH_LOOP) parts = blocks_of(p, PER_SM);
+  int64_t parts = COLUMN_CHUNKS;
+  if (p.how != PATH_LOOP) parts = blocks_of(p, BACKWARD_PER_SM);
   c->workspace_bytes = (size_t)(parts * 2 * p.c) * sizeof(float);
   return BRIM_OK;
 }
