@@ -22,9 +22,9 @@ enum path { PATH_WARP, PATH_BLOCK, PATH_LOOP };
 struct plan {
   path how;
   int64_t rows, c;
-  int width;               // values a vector
-  int group;               // lanes a row (PATH_WARP)
-  int vectors_per_thread;  // 1 or 2
+  int width;       // values a vector
+  int group;       // lanes a row (PATH_WARP)
+  int per_thread;  // vectors a thread takes: 1 or 2
   int sms;
   int64_t blocks_wanted;  // blocks that would take every row at once
   float eps;              // forward
@@ -43,11 +43,11 @@ static plan make_plan(const brim_cuda *device, const brim_tensor *x, float eps) 
   while (p.group < 32 && p.group < vectors) p.group *= 2;
   if (vectors <= 64) {
     p.how = PATH_WARP;
-    p.vectors_per_thread = vectors <= 32 ? 1 : 2;
+    p.per_thread = vectors <= 32 ? 1 : 2;
     at_once = WARPS * (32 / p.group);
   } else {
     p.how = vectors <= 2 * THREADS ? PATH_BLOCK : PATH_LOOP;
-    p.vectors_per_thread = vectors <= THREADS ? 1 : 2;
+    p.per_thread = vectors <= THREADS ? 1 : 2;
   }
   p.blocks_wanted = brim_cuda_div_up(p.rows, at_once);
   return p;
@@ -226,10 +226,10 @@ static void launch_forward(const brim_op_call *c, cudaStream_t stream, const pla
     layernorm_loop<T><<<(unsigned)p.rows, THREADS, 0, stream>>>(x, g, b, y, mean, rstd, p);
     return;
   }
-  auto kernel = p.how == PATH_WARP ? p.vectors_per_thread == 1 ? layernorm_kernel<T, W, 1, false>
-                                                               : layernorm_kernel<T, W, 2, false>
-                : p.vectors_per_thread == 1 ? layernorm_kernel<T, W, 1, true>
-                                            : layernorm_kernel<T, W, 2, true>;
+  auto kernel = p.how == PATH_WARP  ? p.per_thread == 1 ? layernorm_kernel<T, W, 1, false>
+                                                        : layernorm_kernel<T, W, 2, false>
+                 : p.per_thread == 1 ? layernorm_kernel<T, W, 1, true>
+                                    : layernorm_kernel<T, W, 2, true>;
   unsigned blocks = blocks_of(p, brim_cuda_resident(kernel, THREADS, 0, 8));
   kernel<<<blocks, THREADS, 0, stream>>>(x, g, b, y, mean, rstd, p);
 }
@@ -411,11 +411,10 @@ static void launch_backward(const brim_op_call *c, cudaStream_t stream, const pl
     layernorm_bwd_loop<T><<<(unsigned)p.rows, THREADS, 0, stream>>>(dy, x, g, mean, rstd, dx, p.c);
   } else {
     size_t bytes = (size_t)(p.how == PATH_WARP ? WARPS * 2 * p.c : 2 * WARPS) * sizeof(float);
-    auto kernel = p.how == PATH_WARP          ? p.vectors_per_thread == 1
-                                                    ? layernorm_bwd_kernel<T, W, 1, false>
-                                                    : layernorm_bwd_kernel<T, W, 2, false>
-                           : p.vectors_per_thread == 1 ? layernorm_bwd_kernel<T, W, 1, true>
-                                              : layernorm_bwd_kernel<T, W, 2, true>;
+    auto kernel = p.how == PATH_WARP  ? p.per_thread == 1 ? layernorm_bwd_kernel<T, W, 1, false>
+                                                          : layernorm_bwd_kernel<T, W, 2, false>
+                   : p.per_thread == 1 ? layernorm_bwd_kernel<T, W, 1, true>
+                                      : layernorm_bwd_kernel<T, W, 2, true>;
     parts = blocks_of(p, brim_cuda_resident(kernel, THREADS, bytes, BACKWARD_PER_SM));
     backward_input<T> in = {dy, x, g, mean, rstd};
     kernel<<<(unsigned)parts, THREADS, bytes, stream>>>(in, dx, part, p);
