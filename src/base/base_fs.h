@@ -25,7 +25,7 @@ brim_status brim_fs_writer_open(const char *path, brim_fs_writer **out);
 brim_status brim_fs_writer_write(brim_fs_writer *w, const void *data, size_t size);
 brim_status brim_fs_writer_commit(brim_fs_writer *w);  // closes w whatever the result
 void brim_fs_writer_abort(brim_fs_writer *w);          // removes the temporary; NULL is fine
-// Adds everything written from now on to *sum too; NULL = stop that.
+// Also adds everything written from now on to *sum; NULL stops the summing.
 void brim_fs_writer_sum(brim_fs_writer *w, struct brim_xxh64 *sum);
 // Replaces bytes that were written already, such as a field that is known only at the end.
 brim_status brim_fs_writer_patch(brim_fs_writer *w, size_t offset, const void *data, size_t size);
@@ -33,10 +33,11 @@ brim_status brim_fs_write(const char *path, const void *data, size_t size);
 // Checks that `path` can be written, by trying, before work whose result would be lost. BRIM_EINVAL (or BRIM_ENOMEM) if
 // not.
 brim_status brim_fs_check_target(const char *path);
-// The status for other tries of this kind (creating a folder, taking a lock): BRIM_EIO and BRIM_ENOENT become BRIM_EINVAL,
-// the others stay. Keeps the detail.
+// Maps the status of a failed preparation of a target (creating a folder, taking a lock) as
+// brim_fs_check_target does: BRIM_EIO and BRIM_ENOENT become BRIM_EINVAL, others stay. Keeps the
+// detail.
 brim_status brim_fs_refused(brim_status status);
-// The status for a file that cannot be opened for reading. A file without permission is an invalid name: BRIM_EINVAL.
+// The status of a failed open for reading. Missing permission counts as a wrong argument: BRIM_EINVAL.
 brim_status brim_fs_open_status(int err);
 // Makes `to` a hard link to `from`, atomically; for files that are replaced, never changed. BRIM_EUNSUPPORTED if the file
 // system has no hard links, or `to` exists with other permissions: write a copy then.
@@ -71,9 +72,10 @@ brim_status brim_fs_lock_folder(const char *folder, brim_fs_lockfile **out);
 #define BRIM_FS_TEMP_MARK ".tmp."
 void brim_fs_remove_stale_of(const char *path);
 void brim_fs_remove_stale(const char *folder);
-// The PID in the name of a temporary file, and the length of its target's name; 0 = no such name. The second tells
-// whether that process is gone.
+// Parses the name of a temporary file: returns the writer's PID and, in *target, the length of the
+// target's name. 0 = not such a name.
 int64_t brim_fs_temp_writer(const char *name, size_t *target);
+// True if that process is gone.
 bool brim_fs_writer_gone(int64_t pid);
 
 // Names in a folder, sorted by strcmp, without . and ..; free with brim_fs_list_free.

@@ -60,8 +60,8 @@ const char *brim_tr(const char *english) {
 // The form of a Korean particle depends on the sound before it. A catalogue cannot know the sound of a filled-in name or
 // number, so it writes both forms, 이(가), and the right one is chosen here.
 
-// How a word ends when read aloud.
-typedef enum ending { UNKNOWN, VOWEL, CONSONANT, L } ending;  // L alone takes 로 after a consonant
+// How a word ends when read aloud. RIEUL: the consonant ㄹ, after which the particle is 로, as after a vowel.
+typedef enum ending { UNKNOWN, VOWEL, CONSONANT, RIEUL } ending;
 
 typedef struct particle {
   const char *both, *after_consonant, *after_vowel;
@@ -77,7 +77,7 @@ static ending digit_ending(char c) {
     case '1':
     case '7':
     case '8':
-      return L;
+      return RIEUL;
     case '0':
     case '3':
     case '6':
@@ -90,12 +90,12 @@ static ending digit_ending(char c) {
 static ending hangul_ending(unsigned code) {
   if (code < 0xAC00 || code > 0xD7A3) return UNKNOWN;
   unsigned last = (code - 0xAC00) % 28;
-  return last == 0 ? VOWEL : last == 8 ? L : CONSONANT;
+  return last == 0 ? VOWEL : last == 8 ? RIEUL : CONSONANT;
 }
 
 // The ending of a word that is spelled out: GPU, lr, png.
 static ending letter_ending(char c) {
-  return strchr("lr", c) ? L : strchr("mn", c) ? CONSONANT : VOWEL;
+  return strchr("lr", c) ? RIEUL : strchr("mn", c) ? CONSONANT : VOWEL;
 }
 
 // Words whose last letter does not tell their sound.
@@ -128,12 +128,12 @@ static ending word_ending(const char *word, size_t n) {
   if (!vowels || capitals) return letter_ending(last);
   switch (last) {
     case 'l':
-      return L;
+      return RIEUL;
     case 'm':
     case 'n':
       return CONSONANT;
     case 'e':
-      return before == 'l'                    ? L
+      return before == 'l'                    ? RIEUL
              : before == 'm' || before == 'n' ? CONSONANT
              : strchr("pkb", before)          ? UNKNOWN
                                               : VOWEL;
@@ -151,7 +151,7 @@ static ending word_ending(const char *word, size_t n) {
   }
 }
 
-// The end of the word before `end`, without quotes and a part in parentheses.
+// The end of the word before `end`. Skips closing quotes and a trailing part in parentheses.
 static const char *word_end(const char *text, const char *end) {
   while (end > text && strchr("'\"`", end[-1])) end--;
   if (end == text || end[-1] != ')') return end;
@@ -221,7 +221,7 @@ size_t brim_msg_particles(char *text, size_t from) {
       in += n;
       continue;
     }
-    bool vowel = how == VOWEL || (how == L && found->both[0] == '(');
+    bool vowel = how == VOWEL || (how == RIEUL && found->both[0] == '(');
     const char *chosen = vowel ? found->after_vowel : found->after_consonant;
     in += strlen(found->both);
     memcpy(out, chosen, strlen(chosen));
