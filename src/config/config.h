@@ -51,7 +51,7 @@ enum {
 brim_status brim_config_load(const brim_config_options *options, brim_config **out);
 
 // BRIM_EINVAL if the text includes other files. Does not check anything else.
-brim_status brim_config_check_whole(const char *text, const char *name);
+brim_status brim_config_check_no_includes(const char *text, const char *name);
 
 // Warnings collected while loading; each starts with file:line:col.
 size_t brim_config_warning_count(const brim_config *config);
@@ -89,7 +89,8 @@ bool brim_config_bool(const brim_config *config, const char *key);
 const char *brim_config_string(const brim_config *config, const char *key);  // NULL when unset
 
 // Component keys (model, loss, optimizer, scheduler, ...), arguments checked against the component
-// catalogue and defaults filled in. slot: "train", "val", "test" or NULL. NULL when unset.
+// catalogue and defaults filled in. slot: "train", "val", "test", or NULL. Returns NULL if the key
+// is unset.
 const brim_component *brim_config_component(const brim_config *config, const char *key,
                                             const char *slot);
 const brim_pipeline *brim_config_pipeline(const brim_config *config, const char *key,
@@ -125,16 +126,17 @@ brim_status brim_config_to_yaml_with(const brim_config *config, const brim_confi
 // The identity of an experiment, one line per key that the point sets. Left out: keys at their defaults, keys
 // of other workloads and of bench, and keys that are never an axis, so keys of later versions change nothing.
 // Values that the machine resolves are as written; values of `preset: auto` are left out.
-typedef enum brim_config_identity_of {
+typedef enum brim_config_identity_kind {
   BRIM_CONFIG_EXPERIMENT,
   BRIM_CONFIG_GROUP,  // without the seed
   BRIM_CONFIG_COST,   // without keys that change neither memory nor time: seed, learning rate, ...
   BRIM_CONFIG_IDENTITY_COUNT
-} brim_config_identity_of;
-brim_status brim_config_identity(const brim_config *config, brim_config_identity_of of,
+} brim_config_identity_kind;
+brim_status brim_config_identity(const brim_config *config, brim_config_identity_kind kind,
                                  brim_str *out);
 // The first 128 bits of the identity's SHA-256, as 32 hex digits.
-brim_status brim_config_hash(const brim_config *config, brim_config_identity_of of, char out[33]);
+brim_status brim_config_hash(const brim_config *config, brim_config_identity_kind kind,
+                             char out[33]);
 // All hashes at once, for the time of one.
 brim_status brim_config_hashes(const brim_config *config, char out[BRIM_CONFIG_IDENTITY_COUNT][33]);
 // A point as YAML with only the keys that it sets, without those of the grid (device, tags, seeds, ...). It
@@ -177,8 +179,8 @@ typedef struct brim_config_named {
   const char *meaning;          // catalogue message
 } brim_config_named;
 size_t brim_config_component_count(void);
-// Categories of components that a network and its training consist of, in order, with the heading of their list
-// (a message); NULL past the last.
+// The index-th category of the components of a network and its training (model, loss, ...), in
+// display order. *heading is the title of its list, a catalogue message. NULL past the last.
 const char *brim_config_category_at(size_t index, const char **heading);
 brim_config_named brim_config_component_named(size_t index);
 size_t brim_config_preset_count(void);

@@ -457,7 +457,7 @@ static brim_status load_settings(brim_config_source *source, const brim_config_o
   return brim_config_grid_prepare(source);
 }
 
-brim_status brim_config_check_whole(const char *text, const char *name) {
+brim_status brim_config_check_no_includes(const char *text, const char *name) {
   brim_config_source *source;
   brim_config_node *root;
   BRIM_TRY(source_create(&source));

@@ -678,10 +678,10 @@ static bool is_open(const brim_config_row *row, const brim_config_value *value) 
 }
 
 // Is the key left out of the identity of a group or a cost?
-static bool is_left_out(brim_config_identity_of of, int at) {
+static bool is_left_out(brim_config_identity_kind kind, int at) {
   const brim_config_row *row = brim_config_row_at((size_t)at);
-  if (of == BRIM_CONFIG_GROUP) return !strcmp(row->key.name, "seed");
-  return of == BRIM_CONFIG_COST && row->flags & BRIM_CONFIG_NO_COST;
+  if (kind == BRIM_CONFIG_GROUP) return !strcmp(row->key.name, "seed");
+  return kind == BRIM_CONFIG_COST && row->flags & BRIM_CONFIG_NO_COST;
 }
 
 static brim_status key_line(writer *w, int row, brim_str *text) {
@@ -736,29 +736,29 @@ static brim_status write_lines(const brim_config *config, writer *w) {
   return status;
 }
 
-static void put_identity(const writer *w, brim_config_identity_of of, brim_str *out) {
+static void put_identity(const writer *w, brim_config_identity_kind kind, brim_str *out) {
   for (size_t i = 0; i < w->count; i++) {
-    if (!is_left_out(of, w->lines[i].row)) brim_str_append(out, w->lines[i].text);
+    if (!is_left_out(kind, w->lines[i].row)) brim_str_append(out, w->lines[i].text);
   }
 }
 
-brim_status brim_config_identity(const brim_config *config, brim_config_identity_of of,
+brim_status brim_config_identity(const brim_config *config, brim_config_identity_kind kind,
                                  brim_str *out) {
   writer w;
   brim_status status = write_lines(config, &w);
-  if (!status) put_identity(&w, of, out);
+  if (!status) put_identity(&w, kind, out);
   brim_arena_destroy(w.arena);
   return status ? status : brim_str_status(out);
 }
 
-static brim_status put_hash(const writer *w, brim_config_identity_of of, brim_str *text,
+static brim_status put_hash(const writer *w, brim_config_identity_kind kind, brim_str *text,
                             char out[33]) {
   static const char *const heads[BRIM_CONFIG_IDENTITY_COUNT] = {"brim experiment\n", "brim group\n",
                                                                 "brim cost\n"};
   char hex[BRIM_SHA256_HEX];
   brim_str_clear(text);
-  brim_str_append(text, heads[of]);
-  put_identity(w, of, text);
+  brim_str_append(text, heads[kind]);
+  put_identity(w, kind, text);
   BRIM_TRY(brim_str_status(text));
   brim_sha256_hex(text->data, text->len, hex);
   memcpy(out, hex, 32);
@@ -772,18 +772,19 @@ brim_status brim_config_hashes(const brim_config *config,
   brim_str text;
   brim_str_init(&text);
   brim_status status = write_lines(config, &w);
-  for (int of = 0; of < BRIM_CONFIG_IDENTITY_COUNT && !status; of++) {
-    status = put_hash(&w, (brim_config_identity_of)of, &text, out[of]);
+  for (int kind = 0; kind < BRIM_CONFIG_IDENTITY_COUNT && !status; kind++) {
+    status = put_hash(&w, (brim_config_identity_kind)kind, &text, out[kind]);
   }
   brim_arena_destroy(w.arena);
   brim_str_deinit(&text);
   return status;
 }
 
-brim_status brim_config_hash(const brim_config *config, brim_config_identity_of of, char out[33]) {
+brim_status brim_config_hash(const brim_config *config, brim_config_identity_kind kind,
+                             char out[33]) {
   char all[BRIM_CONFIG_IDENTITY_COUNT][33];
   BRIM_TRY(brim_config_hashes(config, all));
-  memcpy(out, all[of], sizeof all[of]);
+  memcpy(out, all[kind], sizeof all[kind]);
   return BRIM_OK;
 }
 

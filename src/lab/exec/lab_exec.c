@@ -2097,7 +2097,7 @@ static brim_status hand_over_failure(exec *x) {
 // Checks the config, which comes from elsewhere and must not bring text of this machine's files into
 // messages; then starts the training.
 static brim_status prepare(exec *x, const char *config) {
-  BRIM_TRY(brim_config_check_whole(config, "experiment.yaml"));
+  BRIM_TRY(brim_config_check_no_includes(config, "experiment.yaml"));
   char *path = brim_fs_join(x->o->folder, "experiment.yaml");
   brim_status status = path ? brim_fs_write(path, config, strlen(config))
                             : brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
