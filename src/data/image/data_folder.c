@@ -7,8 +7,8 @@
 //
 // Splits, in any case: ROOT/train (training), ROOT/val (valid, validation, dev; else test), ROOT/test
 // (testing), ROOT/unlabeled; `all` is the first three together. A ROOT without such folders is
-// `train` and `all`. So is one whose `train` holds images itself beside other folders of images: there
-// `train` is a class.
+// `train` and `all`. A ROOT whose `train` directly holds images, next to other folders of images, is
+// `train` and `all` too: there `train` is a class.
 //
 // Opening walks the folders once, without a stat for each file, and reads every image's header:
 // images of one size are read at that size, else info.varies. An unreadable file is an error of that
@@ -65,13 +65,14 @@ static brim_status grow_seen(brim_folder_seen *seen) {
   return BRIM_OK;
 }
 
-brim_status brim_folder_seen_add(brim_folder_seen *seen, uint64_t dev, uint64_t ino, bool *was) {
-  *was = false;
+brim_status brim_folder_seen_add(brim_folder_seen *seen, uint64_t dev, uint64_t ino,
+                                 bool *seen_before) {
+  *seen_before = false;
   if (ino == 0) return BRIM_OK;
   if (2 * (seen->count + 1) > seen->room) BRIM_TRY(grow_seen(seen));
   size_t at = place_of(seen, dev, ino);
-  *was = seen->slots[at].ino != 0;
-  if (*was) return BRIM_OK;
+  *seen_before = seen->slots[at].ino != 0;
+  if (*seen_before) return BRIM_OK;
   seen->slots[at].dev = dev;
   seen->slots[at].ino = ino;
   seen->count++;
@@ -92,11 +93,11 @@ void brim_folder_seen_deinit(brim_folder_seen *seen) {
 
 static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "folder: out of memory"); }
 
-// Names of a split's folder, in any case. Names that are not `plain` are also words for classes, so
-// they must pass counts_as_split.
+// Names of a split's folder, in any case. A name that is not never_class may also be a class, so it
+// must pass counts_as_split.
 static const struct split_name {
   const char *split, *name;
-  bool plain;
+  bool never_class;
 } split_names[BRIM_FOLDER_SPLITS] = {
     {"train", "train", true}, {"train", "training", false}, {"val", "val", true},
     {"val", "valid", true},   {"val", "validation", true},  {"val", "dev", false},
@@ -112,7 +113,7 @@ static bool is_split(const char *name) {
 
 // True if a folder in `root` (also one named like a split, with splits_too) has images in it or
 // below it.
-static brim_status any_folder(const char *root, bool splits_too, bool *out) {
+static brim_status any_image_folder(const char *root, bool splits_too, bool *out) {
   char **names;
   size_t count;
   *out = false;
@@ -126,13 +127,14 @@ static brim_status any_folder(const char *root, bool splits_too, bool *out) {
     brim_free(path);
     if (!folder) continue;
     status = brim_folder_has_images(root, names[i], out);
-    if (status != BRIM_ENOMEM) status = BRIM_OK;  // opening it says what is wrong
+    // Opening the source reports a folder that cannot be read.
+    if (status != BRIM_ENOMEM) status = BRIM_OK;
   }
   brim_fs_list_free(names, count);
   return status;
 }
 
-static brim_status has_direct(const char *folder, bool *out) {
+static brim_status has_direct_images(const char *folder, bool *out) {
   char **names;
   size_t count;
   *out = false;
@@ -148,18 +150,17 @@ static brim_status train_is_class(const char *root, const char *folder, bool *ou
   char *train = brim_fs_join(root, folder);
   if (!train) return no_memory();
   bool direct = false, below = false;
-  brim_status status = has_direct(train, &direct);
-  if (!status && direct) status = any_folder(train, true, &below);
+  brim_status status = has_direct_images(train, &direct);
+  if (!status && direct) status = any_image_folder(train, true, &below);
   brim_free(train);
   if (status == BRIM_ENOMEM) return status;
-  brim_status_clear();  // one that may not be read is named when it is opened
-  return direct && !below ? any_folder(root, false, out) : BRIM_OK;
+  brim_status_clear();  // opening the source reports a folder that cannot be read
+  return direct && !below ? any_image_folder(root, false, out) : BRIM_OK;
 }
 
-// The entry of `names` that spells a split's folder, an exact match before another case. NULL =
-// none.
-static brim_status spelled(char *const *names, size_t count, const char *root, const char *name,
-                           const char **out) {
+// The entry of `names` that is the folder `name`, an exact match before another case. NULL = none.
+static brim_status find_split_folder(char *const *names, size_t count, const char *root,
+                                     const char *name, const char **out) {
   *out = NULL;
   for (int exact = 1; exact >= 0 && !*out; exact--) {
     for (size_t i = 0; i < count && !*out; i++) {
@@ -178,14 +179,14 @@ static brim_status spelled(char *const *names, size_t count, const char *root, c
 static brim_status counts_as_split(const char *root, const struct split_name *s, const char *folder,
                                    bool *out) {
   bool others;
-  *out = s->plain && strcmp(folder, s->name) == 0;
+  *out = s->never_class && strcmp(folder, s->name) == 0;
   if (*out) return BRIM_OK;
-  BRIM_TRY(any_folder(root, false, &others));
+  BRIM_TRY(any_image_folder(root, false, &others));
   *out = !others;
   if (*out) return BRIM_OK;
   char *path = brim_fs_join(root, folder);
   if (!path) return no_memory();
-  brim_status status = any_folder(path, true, out);
+  brim_status status = any_image_folder(path, true, out);
   brim_free(path);
   if (status == BRIM_ENOMEM) return status;
   brim_status_clear();
@@ -203,7 +204,7 @@ brim_status brim_folder_find_splits(const char *root, brim_folder_splits *out) {
     const struct split_name *s = &split_names[i];
     const char *folder;
     bool counts = false;
-    status = spelled(names, count, root, s->name, &folder);
+    status = find_split_folder(names, count, root, s->name, &folder);
     if (!status && folder) status = counts_as_split(root, s, folder, &counts);
     if (status || !counts) continue;
     if (strcmp(s->split, "train") == 0) status = train_is_class(root, folder, &no_splits);
@@ -234,7 +235,8 @@ typedef struct image_size {
   uint16_t height, width;  // 0 = not known: the file is broken
 } image_size;
 
-// Files sorted by class, folder and name, in byte order.
+// Files sorted by class, folder and name, in byte order. A base is a folder whose sub-folders are the
+// classes: the root, or the folder of a split.
 typedef struct folder_list {
   void *block;  // one planned block for all of the below
   size_t bytes;
@@ -247,7 +249,7 @@ typedef struct folder_list {
   int64_t classes;  // 0 = the files lie in the bases themselves
 } folder_list;
 
-enum { MOST_BASES = 8, MAX_DEPTH = 64, MAX_NAMED = 1024 };
+enum { MOST_BASES = 8, MAX_DEPTH = 64, WARNING_PATH_SIZE = 1024 };
 
 //---------------------------------- names ----------------------------------
 
@@ -311,34 +313,34 @@ typedef struct walk_dir {
   int32_t label;
 } walk_dir;
 
-// The folders above this one, to tell a link that leads back up.
-typedef struct above {
-  const struct above *up;
+// A folder and those above it, to tell a link that leads back up.
+typedef struct ancestor {
+  const struct ancestor *up;
   dev_t dev;
   ino_t ino;
-} above;
+} ancestor;
 
 // Skipped entries: how many, and the path of the first.
-typedef struct passed {
+typedef struct skipped {
   uint64_t count;
-  char first[MAX_NAMED];
-} passed;
+  char first[WARNING_PATH_SIZE];
+} skipped;
 
 typedef struct walk {
   int root_fd;
-  above base[MOST_BASES];  // each above every class
-  const above *top;        // the last of them
+  ancestor base[MOST_BASES];  // the bases, chained: each counts as above every class
+  const ancestor *top;        // the end of that chain
   const char *root;
   name_list files;
   name_list dir_names;
   walk_dir *dirs;
   size_t dir_room;
   brim_folder_seen seen;  // folders of this class
-  passed others;          // images of kinds that are not read
-  passed again;           // links to a folder of the same class that was visited already
-  passed deep;            // folders below MAX_DEPTH others
-  passed lost;            // links that lead nowhere
-  bool look;              // is there any image? Stops at the first, and says nothing
+  skipped others;         // images of kinds that are not read
+  skipped again;          // links to a folder of the same class that was visited already
+  skipped deep;           // folders below MAX_DEPTH others
+  skipped lost;           // links that lead nowhere
+  bool stop_at_first;     // only ask if there is an image: stop at the first one, without warnings
 } walk;
 
 static void walk_free(walk *w) {
@@ -348,7 +350,7 @@ static void walk_free(walk *w) {
   brim_folder_seen_deinit(&w->seen);
 }
 
-static void pass_over(passed *p, const char *path, const char *name) {
+static void note_skipped(skipped *p, const char *path, const char *name) {
   if (p->count++) return;
   snprintf(p->first, sizeof p->first, "%s%s%s", path, path[0] && name[0] ? "/" : "", name);
 }
@@ -399,11 +401,11 @@ static brim_status read_entries(walk *w, DIR *dir, const char *path, name_list *
     if (entry->d_name[0] == '.') continue;
     entry_kind kind = kind_of(dirfd(dir), entry);
     if (kind == ENTRY_FILE) BRIM_TRY(names_add(&w->files, entry->d_name));
-    if (w->look && w->files.count) return BRIM_OK;
+    if (w->stop_at_first && w->files.count) return BRIM_OK;
     if (kind == ENTRY_FOLDER) BRIM_TRY(names_add(subs, entry->d_name));
-    if (kind == ENTRY_LOST) pass_over(&w->lost, path, entry->d_name);
+    if (kind == ENTRY_LOST) note_skipped(&w->lost, path, entry->d_name);
     if (kind == ENTRY_OTHER && is_other_image(entry->d_name))
-      pass_over(&w->others, path, entry->d_name);
+      note_skipped(&w->others, path, entry->d_name);
   }
 }
 
@@ -418,7 +420,7 @@ static brim_status add_dir(walk *w, const char *path, int32_t label) {
 
 // Files of one folder, sorted; the names of its sub-folders, sorted, go to subs. A folder that is one
 // of those above it, or that a link has led to before, is skipped.
-static brim_status list_folder(walk *w, const char *path, int32_t label, above *self,
+static brim_status list_folder(walk *w, const char *path, int32_t label, ancestor *self,
                                name_list *subs) {
   int fd = openat(w->root_fd, path[0] ? path : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return walk_errno(w, path, errno);
@@ -432,18 +434,18 @@ static brim_status list_folder(walk *w, const char *path, int32_t label, above *
   self->dev = st.st_dev;
   self->ino = st.st_ino;
   bool loop = false;
-  for (const above *a = self->up; a && !loop; a = a->up) {
+  for (const ancestor *a = self->up; a && !loop; a = a->up) {
     loop = a->dev == st.st_dev && a->ino == st.st_ino;
   }
   bool again = false;
   brim_status status =
       label < 0 ? BRIM_OK : brim_folder_seen_add(&w->seen, st.st_dev, st.st_ino, &again);
   if (loop) {
-    if (!w->look) {
+    if (!w->stop_at_first) {
       brim_log_warn("data", "%s/%s is a link to a folder above it; brim skips it", w->root, path);
     }
   } else if (again) {
-    pass_over(&w->again, path, "");
+    note_skipped(&w->again, path, "");
   } else if (!status) {
     size_t first = w->files.count;
     status = add_dir(w, path, label);
@@ -459,15 +461,15 @@ static char *join(const char *path, const char *name) {
   return path[0] ? brim_fs_join(path, name) : brim_strdup(name);
 }
 
-static brim_status list_below(walk *w, const char *path, int32_t label, const above *up,
+static brim_status list_below(walk *w, const char *path, int32_t label, const ancestor *up,
                               int depth) {
   name_list subs = {0};
-  above self = {.up = up};
+  ancestor self = {.up = up};
   brim_status status = list_folder(w, path, label, &self, &subs);
   for (size_t i = 0; i < subs.count && !status; i++) {
-    if (w->look && w->files.count) break;
+    if (w->stop_at_first && w->files.count) break;
     if (depth >= MAX_DEPTH) {
-      pass_over(&w->deep, path, names_get(&subs, i));
+      note_skipped(&w->deep, path, names_get(&subs, i));
       continue;
     }
     char *sub = join(path, names_get(&subs, i));
@@ -479,7 +481,7 @@ static brim_status list_below(walk *w, const char *path, int32_t label, const ab
   return status;
 }
 
-static brim_status list_tree(walk *w, const char *path, int32_t label, const above *up) {
+static brim_status list_tree(walk *w, const char *path, int32_t label, const ancestor *up) {
   return list_below(w, path, label, up, 0);
 }
 
@@ -508,7 +510,7 @@ static brim_status list_class(walk *w, const char *name, int32_t label, const ch
 // Lists the folders of a base.
 static brim_status list_subs(const walk *w, const char *base, name_list *subs) {
   walk scratch = {.root_fd = w->root_fd, .root = w->root};
-  above self = {0};
+  ancestor self = {0};
   brim_status status = list_folder(&scratch, base, -1, &self, subs);
   walk_free(&scratch);
   return status;
@@ -551,9 +553,9 @@ static void warn_empty(const walk *w, bool keep, size_t empty, size_t folders, c
   }
 }
 
-// All classes; `subs` are the names of their folders, sorted, some of them twice. `keep`: a folder
-// without images is a class too (of a split, which another one may have images of). In a root without
-// splits it is none: people keep runs and notes beside their images.
+// Lists all classes. `subs`: the names of their folders, some of them twice; sorted here. `keep`: a
+// folder without images is a class too. It is set for splits, since another split may have images of
+// the class, but not for a root without splits, where people keep runs and notes beside their images.
 static brim_status list_classes(walk *w, name_list *subs, const char *const *bases,
                                 size_t base_count, bool keep, int64_t *classes) {
   size_t empty = 0, folders = 0;
@@ -573,7 +575,7 @@ static brim_status list_classes(walk *w, name_list *subs, const char *const *bas
     if (found || !there) continue;
     if (!empty++) first_empty = name;
   }
-  // without any image, the files beside the folders count, or there is an error
+  // Without any image there is no warning: the files beside the folders count then, or opening fails.
   if (empty && (keep || *classes)) warn_empty(w, keep, empty, folders, first_empty);
   return BRIM_OK;
 }
@@ -676,7 +678,7 @@ static brim_status find_all(walk *w, const char *const *bases, size_t base_count
   return status ? status : choose(w, base_dirs, base_files, limit, out);
 }
 
-static void warn_passed(const walk *w) {
+static void warn_skipped(const walk *w) {
   if (w->others.count) {
     brim_log_warn("data",
                   "%s: brim ignores %llu image files of kinds that it does not read (it reads %s); "
@@ -704,8 +706,8 @@ static void warn_passed(const walk *w) {
 // Every image below the bases (paths from the root; "" is the root), whose folders are the classes,
 // numbered by name in the order of bytes over all bases together. Names that begin with a dot are
 // skipped. A folder without images is a class in a split, and none in the root. limit 0 = all.
-// numbered_by (NULL = none): the folders of this base number the classes instead (those of the training
-// set, for the one base of another split); a class with images that it does not have is BRIM_EPARSE.
+// numbered_by (NULL = none): the base whose folders number the classes instead; for val and test it is
+// the training split. A class with images that this base does not have is BRIM_EPARSE.
 static brim_status make_list(int root_fd, const char *root, const char *const *bases,
                              size_t base_count, const char *numbered_by, uint64_t limit,
                              folder_list *out) {
@@ -713,7 +715,7 @@ static brim_status make_list(int root_fd, const char *root, const char *const *b
   walk w = {.root_fd = root_fd, .root = root};
   name_list subs = {0};
   brim_status status = find_all(&w, bases, base_count, numbered_by, &subs, out, limit);
-  if (!status) warn_passed(&w);
+  if (!status) warn_skipped(&w);
   names_free(&subs);
   walk_free(&w);
   return status;
@@ -723,13 +725,13 @@ brim_status brim_folder_has_images(const char *root, const char *name, bool *out
   *out = false;
   int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return brim_fail(brim_errno_status(errno), "%s: %s", root, brim_errno_text(errno));
-  walk w = {.root_fd = fd, .root = root, .look = true};
+  walk w = {.root_fd = fd, .root = root, .stop_at_first = true};
   struct stat st;
   brim_status status = BRIM_OK;
   if (fstat(fd, &st)) {
     status = brim_fail(brim_errno_status(errno), "%s: %s", root, brim_errno_text(errno));
   } else {
-    above top = {.dev = st.st_dev, .ino = st.st_ino};
+    ancestor top = {.dev = st.st_dev, .ino = st.st_ino};
     status = list_tree(&w, name, 0, &top);
   }
   *out = !status && w.files.count > 0;
@@ -958,7 +960,7 @@ static brim_status probe_all(folder_state *s) {
   }
   if (!broken) return BRIM_OK;
   brim_image_head head;
-  brim_status status = probe_file(s, first, &head);  // once more, for what is wrong with it
+  brim_status status = probe_file(s, first, &head);  // probe it again to get the error text
   if (!status) brim_fail(BRIM_EIO, "the file changed while brim read it");
   if (broken == s->list.count) {
     return brim_fail_context(status ? status : BRIM_EIO,
@@ -1082,7 +1084,7 @@ static brim_status read_color(folder_state *s, const json_t *args) {
   info->rank = 3;
   info->dim[2] = s->want.channels;
   info->costly = 1;
-  if (s->want.channels == 3) {  // ImageNet's
+  if (s->want.channels == 3) {  // ImageNet's mean and deviation
     static const float mean[3] = {0.485f, 0.456f, 0.406f}, std[3] = {0.229f, 0.224f, 0.225f};
     info->channels = 3;
     memcpy(info->mean, mean, sizeof mean);
@@ -1211,21 +1213,21 @@ const brim_source_table brim_source_folder = {
 
 //---------------------------------- files that no split reads ----------------------------------
 
-typedef struct hunt {
+typedef struct unused_search {
   const char *root;
   const folder_list *lists[BRIM_UNUSED_SOURCES];
   size_t list_count;
   const char **read_dirs;  // sorted
   size_t read_count;
-  int hidden;  // folders above whose names begin with a dot: nothing in them is named
+  int hidden;  // parent folders whose name begins with a dot; files below them are counted, not listed
   brim_unused *out;
-} hunt;
+} unused_search;
 
 static int by_text(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static brim_status gather_dirs(hunt *h) {
+static brim_status gather_dirs(unused_search *h) {
   size_t n = 0;
   for (size_t i = 0; i < h->list_count; i++) n += h->lists[i]->dir_count;
   h->read_dirs = brim_calloc(n + 1, sizeof *h->read_dirs);
@@ -1242,13 +1244,13 @@ static brim_status gather_dirs(hunt *h) {
 
 // `inner` is the path from the root, "" for the root. Links to folders are not followed: what lies
 // behind them is not counted, so that a loop of links ends.
-static brim_status hunt_in(hunt *h, const char *inner) {
+static brim_status search_folder(unused_search *h, const char *inner) {
   char **names;
   size_t count;
   char *folder = inner[0] ? brim_fs_join(h->root, inner) : brim_strdup(h->root);
   if (!folder) return no_memory();
   brim_status status = brim_fs_list(folder, &names, &count);
-  if (status) {  // one that may not be read
+  if (status) {  // skip a folder that cannot be read
     brim_free(folder);
     return status == BRIM_ENOMEM ? status : BRIM_OK;
   }
@@ -1264,7 +1266,7 @@ static brim_status hunt_in(hunt *h, const char *inner) {
       bool used = read && brim_image_is_name(names[i]);
       if (S_ISDIR(st.st_mode)) {
         h->hidden += hidden;
-        status = hunt_in(h, path);
+        status = search_folder(h, path);
         h->hidden -= hidden;
       } else if ((hidden || !used) &&
                  (S_ISREG(st.st_mode) || (S_ISLNK(st.st_mode) && !brim_fs_is_dir(full)))) {
@@ -1286,7 +1288,7 @@ static brim_status hunt_in(hunt *h, const char *inner) {
 }
 
 static brim_status folder_unused(void *const *states, size_t count, brim_unused *out) {
-  hunt h = {.out = out};
+  unused_search h = {.out = out};
   for (size_t i = 0; i < count && i < BRIM_UNUSED_SOURCES; i++) {
     const folder_state *s = states[i];
     const folder_list *list = &s->list;
@@ -1295,7 +1297,7 @@ static brim_status folder_unused(void *const *states, size_t count, brim_unused 
     h.lists[h.list_count++] = list;
   }
   brim_status status = gather_dirs(&h);
-  if (!status) status = hunt_in(&h, "");
+  if (!status) status = search_folder(&h, "");
   brim_free(h.read_dirs);
   return status;
 }

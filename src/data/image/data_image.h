@@ -112,7 +112,8 @@ typedef struct brim_folder_seen {
   } * slots;
   size_t count, room;
 } brim_folder_seen;
-brim_status brim_folder_seen_add(brim_folder_seen *seen, uint64_t dev, uint64_t ino, bool *was);
+brim_status brim_folder_seen_add(brim_folder_seen *seen, uint64_t dev, uint64_t ino,
+                                 bool *seen_before);
 void brim_folder_seen_deinit(brim_folder_seen *seen);
 
 #endif  // BRIM_DATA_IMAGE_H_
