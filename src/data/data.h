@@ -55,9 +55,8 @@ brim_status brim_source_guess(const char *path, brim_component *out);
 bool brim_source_is_foreign(const char *path);
 // True if the path is one existing image (photo.jpg). folder opens it as a set of one sample.
 bool brim_source_is_image(const char *path);
-// The status of a failed open as the caller's input is to blame for it: a file that may not be read,
-// or that holds what this build cannot read, is bad input (BRIM_EINVAL) and no failure of a run or a
-// device. The detail stays.
+// The status of a failed open: BRIM_EIO and BRIM_EUNSUPPORTED become BRIM_EINVAL, since a file that
+// cannot be read is bad input and no failure of a run or a device. The detail stays.
 brim_status brim_source_open_failed(brim_status status);
 // Checks that the training and the evaluation set can serve one network. a and b are their infos,
 // or what transforms make of them. BRIM_EINVAL names both sets and what differs: shape, type,

@@ -1,4 +1,4 @@
-// Which source a path is for, when the config names none or the named one does not open: files by
+// Guesses the source for a path when the config names none, or the named one does not open: files by
 // their signature, folders by the names in them. Whether the files are sound is found on opening. Data
 // of other programs (CSV, Parquet) are recognised only to say how to convert them.
 #include <string.h>
@@ -17,15 +17,18 @@ typedef struct foreign_kind {
   const char *load;  // Python that makes x and y; %s is the file's name
 } foreign_kind;
 
-#define TABLE "x, y = a[:, :-1], a[:, -1]"
+#define SPLIT_LAST_COLUMN "x, y = a[:, :-1], a[:, -1]"
 
 static const foreign_kind foreign_kinds[] = {
-    {".csv", NULL, "CSV", "a = numpy.genfromtxt('%s', delimiter=',', skip_header=1); " TABLE},
-    {".tsv", NULL, "TSV", "a = numpy.genfromtxt('%s', delimiter='\\t', skip_header=1); " TABLE},
-    {".parquet", "PAR1", "Parquet", "import pandas; a = pandas.read_parquet('%s').values; " TABLE},
+    {".csv", NULL, "CSV",
+     "a = numpy.genfromtxt('%s', delimiter=',', skip_header=1); " SPLIT_LAST_COLUMN},
+    {".tsv", NULL, "TSV",
+     "a = numpy.genfromtxt('%s', delimiter='\\t', skip_header=1); " SPLIT_LAST_COLUMN},
+    {".parquet", "PAR1", "Parquet",
+     "import pandas; a = pandas.read_parquet('%s').values; " SPLIT_LAST_COLUMN},
 };
 
-static const foreign_kind *kind_of_name(const char *name) {
+static const foreign_kind *foreign_kind_of_name(const char *name) {
   size_t n = strlen(name);
   for (size_t i = 0; i < sizeof foreign_kinds / sizeof *foreign_kinds; i++) {
     size_t k = strlen(foreign_kinds[i].ending);
@@ -35,7 +38,7 @@ static const foreign_kind *kind_of_name(const char *name) {
 }
 
 static const foreign_kind *foreign_kind_of(const char *path) {
-  const foreign_kind *kind = kind_of_name(brim_fs_basename(path));
+  const foreign_kind *kind = foreign_kind_of_name(brim_fs_basename(path));
   brim_data_file file;
   char got[8] = "";
   if (!kind || !kind->magic) return kind;
@@ -84,7 +87,7 @@ static brim_status refuse_foreign(const char *path) {
   BRIM_TRY(brim_fs_list(path, &names, &count));
   brim_status status = BRIM_OK;
   for (size_t i = 0; i < count && !status; i++) {
-    if (!kind_of_name(names[i])) continue;
+    if (!foreign_kind_of_name(names[i])) continue;
     char *file = brim_fs_join(path, names[i]);
     if (!file) {
       status = brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
@@ -243,7 +246,7 @@ static brim_status find_image(const char *path, int depth, bool *found) {
       status = brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
     } else if (brim_fs_is_dir(inner)) {
       status = find_image(inner, depth - 1, found);
-      if (status != BRIM_ENOMEM) status = BRIM_OK;  // one that may not be read is no image
+      if (status != BRIM_ENOMEM) status = BRIM_OK;  // skip a folder that cannot be read
     }
     brim_free(inner);
   }
@@ -310,11 +313,11 @@ brim_status brim_source_guess(const char *path, brim_component *out) {
   return BRIM_OK;
 }
 
-//---------------------------------- another one was named ----------------------------------
+//---------------------------------- the config named another source ----------------------------------
 
 static const struct {
   const char *source, *file, *files;
-} kinds[] = {
+} source_words[] = {
     {"hdf5", BRIM_N_("an HDF5 file"), BRIM_N_("HDF5 files")},
     {"idx", BRIM_N_("an IDX file"), BRIM_N_("IDX files")},
     {"numpy", BRIM_N_("a NumPy file"), BRIM_N_("NumPy files")},
@@ -324,19 +327,20 @@ static const struct {
     {"folder", BRIM_N_("an image"), BRIM_N_("images")},
 };
 
-static bool is_source(const char *said, const char *source) {
-  return strcmp(strcmp(said, "mnist") == 0 ? "idx" : said, source) == 0;
+static bool is_source(const char *named, const char *source) {
+  return strcmp(strcmp(named, "mnist") == 0 ? "idx" : named, source) == 0;
 }
 
-static size_t kind_named(const char *source) {
+static size_t source_word_index(const char *source) {
   size_t i = 0;
-  while (i + 1 < sizeof kinds / sizeof *kinds && strcmp(kinds[i].source, source) != 0) i++;
+  const size_t last = sizeof source_words / sizeof *source_words - 1;
+  while (i < last && strcmp(source_words[i].source, source) != 0) i++;
   return i;
 }
 
-// Knows also files that are no source on their own (a record file, an image) by their names. NULL =
-// unknown.
-static brim_status kind_of_file(const char *path, const char **source) {
+// The source that a file belongs to. Recognises by name also files that are only part of a source (a
+// CIFAR or STL-10 file, an image). NULL = unknown.
+static brim_status source_of_file(const char *path, const char **source) {
   const char *name = brim_fs_basename(path);
   brim_component guess;
   *source = NULL;
@@ -351,14 +355,15 @@ static brim_status kind_of_file(const char *path, const char **source) {
   return BRIM_OK;
 }
 
-// True if the folder holds anything that `said` reads; then its complaint is about something else.
-static brim_status is_plausible(const char *path, const char *said, bool *out) {
+// True if the folder holds anything that the source `named` reads; then its error is about
+// something else.
+static brim_status is_plausible(const char *path, const char *named, bool *out) {
   *out = false;
-  if (strcmp(said, "folder") == 0) return find_image(path, FOLDER_DEPTH, out);
-  if (strcmp(said, "hdf5") == 0) BRIM_TRY(find_hdf5(path, out));
-  if (strcmp(said, "numpy") == 0) BRIM_TRY(find_numpy(path, out));
+  if (strcmp(named, "folder") == 0) return find_image(path, FOLDER_DEPTH, out);
+  if (strcmp(named, "hdf5") == 0) BRIM_TRY(find_hdf5(path, out));
+  if (strcmp(named, "numpy") == 0) BRIM_TRY(find_numpy(path, out));
   for (size_t i = 0; i < sizeof known_files / sizeof *known_files && !*out; i++) {
-    if (!is_source(said, known_files[i].source)) continue;
+    if (!is_source(named, known_files[i].source)) continue;
     char *file = brim_fs_join(path, known_files[i].file);
     if (!file) return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
     *out = brim_fs_exists(file);
@@ -367,47 +372,47 @@ static brim_status is_plausible(const char *path, const char *said, bool *out) {
   return BRIM_OK;
 }
 
-static brim_status other_file(const char *path, const char *said, bool *reported) {
+static brim_status other_file(const char *path, const char *named, bool *reported) {
   const char *source;
-  BRIM_TRY(kind_of_file(path, &source));
-  *reported = source && !is_source(said, source);
+  BRIM_TRY(source_of_file(path, &source));
+  *reported = source && !is_source(named, source);
   if (!*reported) return BRIM_OK;
   bool alone =
       strcmp(source, "hdf5") == 0 || strcmp(source, "idx") == 0 || strcmp(source, "numpy") == 0;
-  const char *what = brim_tr(kinds[kind_named(source)].file);
+  const char *what = brim_tr(source_words[source_word_index(source)].file);
   if (alone) {
     return brim_fail(BRIM_EINVAL,
                      "%s is %s, but dataset is %s; write dataset=%s, or omit dataset to detect it",
-                     path, what, said, source);
+                     path, what, named, source);
   }
   return brim_fail(BRIM_EINVAL,
                    "%s is %s, but dataset is %s; write dataset=%s, and set data.path to its folder",
-                   path, what, said, source);
+                   path, what, named, source);
 }
 
-static brim_status other_folder(const char *path, const char *said, const char *detail,
+static brim_status other_folder(const char *path, const char *named, const char *detail,
                                 brim_status failed, bool *reported) {
   brim_component guess;
   bool plausible;
-  BRIM_TRY(is_plausible(path, said, &plausible));
+  BRIM_TRY(is_plausible(path, named, &plausible));
   if (plausible) return BRIM_OK;
   brim_status status = brim_source_guess(path, &guess);
   if (status == BRIM_ENOMEM) return status;
-  *reported = !status && !is_source(said, guess.name);
+  *reported = !status && !is_source(named, guess.name);
   if (!*reported) return BRIM_OK;
   return brim_fail(failed, "%s; the folder holds %s: write dataset=%s, or omit dataset", detail,
-                   brim_tr(kinds[kind_named(guess.name)].files), guess.name);
+                   brim_tr(source_words[source_word_index(guess.name)].files), guess.name);
 }
 
-brim_status brim_source_guess_other(const char *path, const char *said, brim_status failed) {
+brim_status brim_source_guess_other(const char *path, const char *named, brim_status failed) {
   char detail[1024];
   bool reported = false;
-  if (strcmp(said, "synthetic") == 0 || failed == BRIM_ENOMEM || !path || !brim_fs_exists(path)) {
+  if (strcmp(named, "synthetic") == 0 || failed == BRIM_ENOMEM || !path || !brim_fs_exists(path)) {
     return failed;
   }
   snprintf(detail, sizeof detail, "%s", brim_status_detail());
-  brim_status status = brim_fs_is_dir(path) ? other_folder(path, said, detail, failed, &reported)
-                                            : other_file(path, said, &reported);
+  brim_status status = brim_fs_is_dir(path) ? other_folder(path, named, detail, failed, &reported)
+                                            : other_file(path, named, &reported);
   if (status == BRIM_ENOMEM || reported) return status;
   brim_status_set_detail(detail);
   return failed;

@@ -20,10 +20,11 @@
 static const uint64_t part_epoch = UINT64_MAX;
 
 struct brim_source_part {
-  brim_source_part *below;  // what its numbers are numbers of; NULL = the table's samples
-  // One of the two, or neither.
-  uint32_t *small;
-  uint64_t *large;
+  // The part whose samples this part's numbers refer to; NULL = the source.
+  brim_source_part *below;
+  // At most one of the two is set.
+  uint32_t *index32;
+  uint64_t *index64;
   // With neither table: positions of this order, from `first` on.
   uint64_t first;
   brim_shuffle order;
@@ -31,10 +32,10 @@ struct brim_source_part {
 
 uint64_t brim_source_part_at(const brim_source_part *part, uint64_t index) {
   for (; part; part = part->below) {
-    if (part->small) {
-      index = part->small[index];
-    } else if (part->large) {
-      index = part->large[index];
+    if (part->index32) {
+      index = part->index32[index];
+    } else if (part->index64) {
+      index = part->index64[index];
     } else {
       index = brim_shuffle_at(&part->order, part->first + index);
     }
@@ -45,8 +46,8 @@ uint64_t brim_source_part_at(const brim_source_part *part, uint64_t index) {
 void brim_source_part_free(brim_source_part *part) {
   while (part) {
     brim_source_part *below = part->below;
-    brim_free(part->small);
-    brim_free(part->large);
+    brim_free(part->index32);
+    brim_free(part->index64);
     brim_free(part);
     part = below;
   }
@@ -58,20 +59,20 @@ static brim_source_part *new_table(const brim_source *source, uint64_t count) {
   brim_source_part *part = brim_calloc(1, sizeof *part);
   if (!part) return NULL;
   if (source->info.count > UINT32_MAX) {
-    part->large = brim_alloc_tagged((size_t)count * sizeof *part->large, BRIM_MEM_PLANNED);
+    part->index64 = brim_alloc_tagged((size_t)count * sizeof *part->index64, BRIM_MEM_PLANNED);
   } else {
-    part->small = brim_alloc_tagged((size_t)count * sizeof *part->small, BRIM_MEM_PLANNED);
+    part->index32 = brim_alloc_tagged((size_t)count * sizeof *part->index32, BRIM_MEM_PLANNED);
   }
-  if (part->large || part->small) return part;
+  if (part->index64 || part->index32) return part;
   brim_free(part);
   return NULL;
 }
 
 static void set_number(brim_source_part *part, uint64_t i, uint64_t number) {
-  if (part->large) {
-    part->large[i] = number;
+  if (part->index64) {
+    part->index64[i] = number;
   } else {
-    part->small[i] = (uint32_t)number;
+    part->index32[i] = (uint32_t)number;
   }
 }
 
@@ -80,7 +81,7 @@ static void use_table(brim_source *source, brim_source_part *part, uint64_t coun
   part->below = source->part;
   source->part = part;
   source->info.count = count;
-  source->host_bytes += count * (part->large ? sizeof *part->large : sizeof *part->small);
+  source->host_bytes += count * (part->index64 ? sizeof *part->index64 : sizeof *part->index32);
 }
 
 static brim_status check_no_cache(const brim_source *source) {
@@ -547,8 +548,7 @@ typedef struct common_args {
   const brim_value *indices;
 } common_args;
 
-// Splits off the common arguments; the rest is what the source's own parser sees. *own is
-// brim_free's.
+// Splits off the common arguments; the source's own parser sees the rest. Free *own with brim_free.
 static brim_status split_args(const brim_component *component, common_args *common,
                               brim_argument **own, brim_component *rest) {
   *common = (common_args){0};
@@ -897,13 +897,14 @@ brim_status brim_source_match(const brim_source *train, const brim_source_info *
   }
   if (b->classes > a->classes) {
     const char *kind = train->table->name;
-    bool says = strcmp(kind, "hdf5") == 0 || strcmp(kind, "idx") == 0 || strcmp(kind, "numpy") == 0;
+    bool takes_classes =
+        strcmp(kind, "hdf5") == 0 || strcmp(kind, "idx") == 0 || strcmp(kind, "numpy") == 0;
     snprintf(left, sizeof left, brim_tr("; if that is intended, set dataset: %s(classes=%lld)"),
              kind, (long long)b->classes);
     return brim_fail(BRIM_EINVAL,
                      "the evaluation set has labels up to %" PRId64
                      ", the training set only up to %" PRId64 ": %s and %s%s",
-                     b->classes - 1, a->classes - 1, other, one, says ? left : "");
+                     b->classes - 1, a->classes - 1, other, one, takes_classes ? left : "");
   }
   // Text labels of two sets that were opened separately may be numbered differently.
   const char *const *ours = brim_source_text_classes(train);
@@ -968,7 +969,7 @@ bool brim_source_files(brim_source *const *sources, size_t source_count, uint64_
     count += own->files(sources[i]->state, paths + count);
   }
   for (size_t i = 0; i < count; i++) {
-    bool again = false;  // val is the test set of some
+    bool again = false;  // some sources read the test set as val
     for (size_t k = 0; k < i && !again; k++) again = strcmp(paths[i], paths[k]) == 0;
     struct stat st;
     if (again || stat(paths[i], &st) != 0) continue;
