@@ -1,8 +1,8 @@
-// Rows fetched out of a mapped file that is page-locked: every read crosses the bus, some 1.5 us
-// away. A link of 50 GB/s needs 75 kB under way, which a few multiprocessors keep up: so the grid
-// is small, and what the device computes meanwhile has the others. A warp takes a piece of a row at
-// a time, with full lines of 128 bytes asked for whatever the alignment of the file: bytes that lie
-// askew go through shared memory.
+// Fetches rows from a mapped file that is page-locked. Every read crosses the bus and takes some
+// 1.5 us, so a link of 50 GB/s needs 75 kB in flight. A few multiprocessors sustain that: the grid
+// is small and leaves the others to the computation. A warp copies a piece of a row at a time,
+// always in full lines of 128 bytes; pieces that are not aligned to 16 bytes go through shared
+// memory.
 #ifndef BRIM_DATA_FETCH_CUH_
 #define BRIM_DATA_FETCH_CUH_
 
@@ -10,58 +10,60 @@
 
 #include "data/transform/data_augment.h"
 
-// 16 blocks of 16 warps with four loads of 16 bytes a thread: 512 KiB under way, seven times what
+// 16 blocks of 16 warps with four loads of 16 bytes a thread: 512 KiB in flight, seven times what
 // the link needs.
-enum { FETCH_BLOCKS = 16, FETCH_THREADS = 512, FETCH_WARPS = FETCH_THREADS / 32, FETCH_EACH = 4 };
-enum { FETCH_PIECE = 32 * 16 * FETCH_EACH };  // bytes of a row that a warp takes at once
+enum { FETCH_BLOCKS = 16, FETCH_THREADS = 512, FETCH_WARPS = FETCH_THREADS / 32 };
+enum { FETCH_LOADS = 4 };                      // loads of 16 bytes that a thread has in flight
+enum { FETCH_PIECE = 32 * 16 * FETCH_LOADS };  // bytes of a row that a warp takes at once
 
 typedef struct fetch_task {
   const unsigned char *from;
   unsigned char *to;
-  const uint64_t *place;
+  const uint64_t *row_numbers;  // (rows), in the file
   uint64_t rows, stride, bytes;
   uint64_t pieces;  // pieces of a row
   uint64_t total;   // pieces x capacity
 } fetch_task;
 
-// A piece whose bytes begin and end at multiples of 16, there and here.
-__device__ static inline void fetch_even(unsigned char *to, const unsigned char *from,
-                                         uint32_t bytes, uint32_t lane) {
-  uint4 value[FETCH_EACH];
+// Copies a piece whose source, destination and length are multiples of 16. from NULL: writes zeros.
+__device__ static inline void fetch_aligned(unsigned char *to, const unsigned char *from,
+                                            uint32_t bytes, uint32_t lane) {
+  uint4 value[FETCH_LOADS];
 #pragma unroll
-  for (uint32_t k = 0; k < FETCH_EACH; k++) {
+  for (uint32_t k = 0; k < FETCH_LOADS; k++) {
     uint32_t at = 16 * (lane + 32 * k);
     value[k] = make_uint4(0, 0, 0, 0);
     if (from && at < bytes) value[k] = *(const uint4 *)(from + at);
   }
 #pragma unroll
-  for (uint32_t k = 0; k < FETCH_EACH; k++) {
+  for (uint32_t k = 0; k < FETCH_LOADS; k++) {
     uint32_t at = 16 * (lane + 32 * k);
     if (at < bytes) *(uint4 *)(to + at) = value[k];
   }
 }
 
-// Any piece: the aligned units that hold it come to `room`, which has one more than fit into a
-// piece. A unit that holds a byte of it lies in the same page as that byte.
-__device__ static inline void fetch_askew(unsigned char *to, const unsigned char *from,
-                                          uint32_t bytes, uint32_t lane, uint4 *room) {
+// Copies any piece: loads the aligned units of 16 bytes that hold it into `room` (one unit more than an
+// aligned piece has), then shifts. A unit lies in one page, so loading the bytes beside the piece
+// is safe.
+__device__ static inline void fetch_unaligned(unsigned char *to, const unsigned char *from,
+                                              uint32_t bytes, uint32_t lane, uint4 *room) {
   const uint32_t head = (uint32_t)((uintptr_t)from & 15), units = (head + bytes + 15) / 16;
   const uint4 *first = (const uint4 *)(from - head);
-  uint4 value[FETCH_EACH];
+  uint4 value[FETCH_LOADS];
 #pragma unroll
-  for (uint32_t k = 0; k < FETCH_EACH; k++) {
+  for (uint32_t k = 0; k < FETCH_LOADS; k++) {
     uint32_t at = lane + 32 * k;
     value[k] = make_uint4(0, 0, 0, 0);
     if (at < units) value[k] = first[at];
   }
   uint4 last = make_uint4(0, 0, 0, 0);
-  if (lane == 0 && units > 32 * FETCH_EACH) last = first[32 * FETCH_EACH];
+  if (lane == 0 && units > 32 * FETCH_LOADS) last = first[32 * FETCH_LOADS];
 #pragma unroll
-  for (uint32_t k = 0; k < FETCH_EACH; k++) {
+  for (uint32_t k = 0; k < FETCH_LOADS; k++) {
     uint32_t at = lane + 32 * k;
     if (at < units) room[at] = value[k];
   }
-  if (lane == 0 && units > 32 * FETCH_EACH) room[32 * FETCH_EACH] = last;
+  if (lane == 0 && units > 32 * FETCH_LOADS) room[32 * FETCH_LOADS] = last;
   __syncwarp();
   uint32_t done = 0;
   if (((uintptr_t)to & 3) == 0) {
@@ -78,9 +80,9 @@ __device__ static inline void fetch_askew(unsigned char *to, const unsigned char
   __syncwarp();
 }
 
-template <bool EVEN>
+template <bool ALIGNED>
 __global__ void __launch_bounds__(FETCH_THREADS) fetch_kernel(const fetch_task t) {
-  __shared__ uint4 room[EVEN ? 1 : FETCH_WARPS][EVEN ? 1 : 32 * FETCH_EACH + 1];
+  __shared__ uint4 room[ALIGNED ? 1 : FETCH_WARPS][ALIGNED ? 1 : 32 * FETCH_LOADS + 1];
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const uint64_t step = (uint64_t)gridDim.x * FETCH_WARPS;
   for (uint64_t item = (uint64_t)blockIdx.x * FETCH_WARPS + warp; item < t.total; item += step) {
@@ -89,11 +91,11 @@ __global__ void __launch_bounds__(FETCH_THREADS) fetch_kernel(const fetch_task t
     const uint32_t bytes = left < FETCH_PIECE ? (uint32_t)left : (uint32_t)FETCH_PIECE;
     unsigned char *to = t.to + row * t.bytes + begin;
     const unsigned char *from =
-        row < t.rows ? t.from + t.place[row] * t.stride + begin : (const unsigned char *)NULL;
-    if (EVEN) {
-      fetch_even(to, from, bytes, lane);
+        row < t.rows ? t.from + t.row_numbers[row] * t.stride + begin : (const unsigned char *)NULL;
+    if (ALIGNED) {
+      fetch_aligned(to, from, bytes, lane);
     } else if (from) {
-      fetch_askew(to, from, bytes, lane, room[EVEN ? 0 : warp]);
+      fetch_unaligned(to, from, bytes, lane, room[ALIGNED ? 0 : warp]);
     } else {
       for (uint32_t i = lane; i < bytes; i += 32) to[i] = 0;
     }
@@ -104,7 +106,7 @@ static inline cudaError_t fetch_rows(const brim_augment_fetch *f, cudaStream_t s
   fetch_task t = {};
   t.from = (const unsigned char *)f->from;
   t.to = (unsigned char *)f->to;
-  t.place = f->place;
+  t.row_numbers = f->place;
   t.rows = (uint64_t)f->rows;
   t.stride = f->stride;
   t.bytes = f->bytes;
@@ -113,8 +115,8 @@ static inline cudaError_t fetch_rows(const brim_augment_fetch *f, cudaStream_t s
   if (t.total == 0) return cudaSuccess;
   uint64_t blocks = (t.total + FETCH_WARPS - 1) / FETCH_WARPS;
   if (blocks > FETCH_BLOCKS) blocks = FETCH_BLOCKS;
-  const bool even = (((uintptr_t)t.from | (uintptr_t)t.to | t.stride | t.bytes) & 15) == 0;
-  if (even) {
+  const bool aligned = (((uintptr_t)t.from | (uintptr_t)t.to | t.stride | t.bytes) & 15) == 0;
+  if (aligned) {
     fetch_kernel<true><<<(unsigned)blocks, FETCH_THREADS, 0, stream>>>(t);
   } else {
     fetch_kernel<false><<<(unsigned)blocks, FETCH_THREADS, 0, stream>>>(t);
