@@ -8,7 +8,7 @@
 #include "hd/hd.h"
 
 // 2^k for k from -126 to 127.
-BRIM_HD float brim_hd_power(int32_t k) {
+BRIM_HD float brim_hd_pow2(int32_t k) {
   const uint32_t bits = (uint32_t)(k + 127) << 23;
   float out;
   memcpy(&out, &bits, sizeof out);
@@ -34,18 +34,18 @@ BRIM_HD float brim_hd_exp_part(float x, int32_t *k) {
 // 0 below -87; infinity on overflow; NaN for NaN.
 BRIM_HD float brim_hd_exp(float x) {
   if (x < -87.0f) return 0.0f;
-  if (!(x < 88.72283f)) return x * brim_hd_power(127);
+  if (!(x < 88.72283f)) return x * brim_hd_pow2(127);
   int32_t k;
   const float p = brim_hd_exp_part(x, &k);
   const int32_t half = k / 2;  // in two steps, since 2^128 is no float
-  return (p * brim_hd_power(half)) * brim_hd_power(k - half);
+  return (p * brim_hd_pow2(half)) * brim_hd_pow2(k - half);
 }
 
 // The same for x <= 0, without a branch.
 BRIM_HD float brim_hd_exp_below(float x) {
   int32_t k;
   const float p = brim_hd_exp_part(x < -87.0f ? -87.0f : x, &k);
-  const float e = p * brim_hd_power(k);
+  const float e = p * brim_hd_pow2(k);
   return x < -87.0f ? 0.0f : e;
 }
 
