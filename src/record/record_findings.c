@@ -1,4 +1,5 @@
-// Findings: adding one, the twins that are evidence for its price, and what they say of a result.
+// Findings: adding one; finding its twins, which are results that differ in a single knob and so
+// show what a change is worth; and summaries of a result's findings.
 #include "record/record_findings.h"
 
 #include <math.h>
@@ -24,8 +25,8 @@ const char *brim_result_knob_text(const brim_result *r, const char *name) {
 
 double brim_result_phase_ms(const brim_result *r, brim_phase phase) {
   const double ms = r->phase_ms[phase].median;
-  const double share = r->phase_ms[phase].mean / r->total_ms.mean * r->total_ms.median;
-  if (r->phase_used[phase] && r->total_ms.mean > 0 && isfinite(share)) return share;
+  const double part_ms = r->phase_ms[phase].mean / r->total_ms.mean * r->total_ms.median;
+  if (r->phase_used[phase] && r->total_ms.mean > 0 && isfinite(part_ms)) return part_ms;
   return isnan(ms) ? 0 : ms;
 }
 
@@ -70,7 +71,7 @@ static double samples_per_step(const brim_result *r) {
   return r->samples_per_s * r->total_ms.median * 1e-3;
 }
 
-// Half of its interval, as a logarithm.
+// Half the width of the result's confidence interval, as a logarithm.
 static double half_width(const brim_result *r) {
   return log(r->samples_per_s_high / r->samples_per_s_low) / 2;
 }
@@ -147,7 +148,7 @@ static brim_status add_text(json_t *finding, const char *key, const brim_msg_cat
 
 brim_status brim_finding_add_language(json_t *finding, const brim_msg_catalogue *language) {
   if (!language || !json_is_object(finding)) return BRIM_OK;
-  json_object_del(finding, language->language);  // as the sender wrote it
+  json_object_del(finding, language->language);  // drop the translation that the sender wrote
   BRIM_TRY(add_text(finding, "text", language));
   return add_text(finding, "remedy", language);
 }
@@ -161,14 +162,14 @@ bool brim_result_worth_fixing(const brim_result *r) {
   return false;
 }
 
-double brim_result_ceiling_share(const brim_result *r, bool *loading) {
+double brim_result_ceiling_share(const brim_result *r, bool *loading_limits) {
   double data = r->data_samples_per_s, compute = r->compute_samples_per_s;
-  *loading = data < compute;
+  *loading_limits = data < compute;
   if (isnan(data) || isnan(compute)) return (double)NAN;
   return r->samples_per_s / fmin(data, compute);
 }
 
-#define MACHINE_BUSY 0.1  // others' share of a machine that a ceiling does not bear
+#define MACHINE_BUSY 0.1  // a measured ceiling is doubtful above this share of other programs
 
 bool brim_machine_doubtful(const brim_machine_ceilings *c) { return c->load > MACHINE_BUSY; }
 
