@@ -17,17 +17,17 @@
 //           kind: "kernel", "copy", "memset", "op", "layer", "phase", "transform", "gap" (nothing ran
 //           on the GPU), "host" (a phase of the host outside the ops), "other" (ops that could not be
 //           told apart)
-//           count, ms, total_ms, flops, bytes: per step. total_ms: its own time; ms: what of it the step
-//           took, counting time that several share once. The ms of one list add up to the step, but those of
-//           transforms: these run in workers, beside the step.
-//           share: ms of the step; of transforms total_ms of all of them.
+//           count, ms, total_ms, flops, bytes: per step. total_ms: its own time; ms: the part of it that the
+//           step took, where time that rows share counts once. The ms of a list add up to the step, except for
+//           transforms, which run in workers beside the step.
+//           share: ms / the step's ms; for transforms total_ms / the sum of their total_ms.
 //           ceiling: "fp32", "tf32", "bf16", "fp16" (products) or "copy" (memory), which limits it;
 //           "in cache": faster than memory, ceiling_share unknown;
 //           ceiling_share: how close it came, 1 = all of it
 //   gaps    {ms, share, causes: [{cause, ms, count}], longest: [{cause, ms, step, at_ms, before, after}]}
-//           no kernel ran; ms and count per step; null where there is no GPU. Of "transfer" a copy ran:
-//           it has a row of its own in the lists, other causes have rows of kind "gap". What a traced
-//           step took longer than an untraced one is left out of them
+//           no kernel ran; ms and count per step; null where there is no GPU. With cause "transfer" a copy
+//           ran, which has its own row in the lists; the other causes have rows of kind "gap". The extra
+//           time of a traced step is not counted
 //   transfer {ms, exposed_ms, bytes, pageable_bytes}   host to device, per step; exposed: no kernel ran
 //   workers {count, io_ms, transform_ms}   of the loader, per step, over all of them
 //   memory  {arena_bytes, fixed_bytes, peak_bytes, peak, points: [{op, layer, phase, bytes}],
@@ -37,9 +37,9 @@
 //           "gradient", "statistic", "workspace". peak: index of the op with most. fixed_bytes: what
 //           the plan has on the device besides (result.plan.rows)
 //   sums    [{list, ms, percent}]   a list's ms added up, and 100 x that / step.ms
-//   cost    {seconds, attach_s, window_s, extra_ms, run_percent}   of measuring: in all; attaching
-//           the tracer; in the traced window; traced step less untraced; the window's extra time, of a
-//           run of 1,000 steps
+//   cost    {seconds, attach_s, window_s, extra_ms, run_percent}   cost of measuring. seconds: all of
+//           it; attach_s: attaching the tracer; window_s: the traced window; extra_ms: traced step less
+//           untraced step; run_percent: the window's extra time in % of a run of 1,000 steps
 #ifndef BRIM_RECORD_PROFILE_H_
 #define BRIM_RECORD_PROFILE_H_
 
@@ -63,14 +63,14 @@ typedef enum brim_profile_list {
 } brim_profile_list;
 const char *brim_profile_list_key(brim_profile_list list);
 
-// Why the GPU had nothing to do.
-#define BRIM_GAP_MAP(X)                                          \
-  X(HOST, "host_wait")        /* the host had not enqueued it */ \
-  X(SYNC, "sync")             /* the host waited for the GPU */  \
-  X(INPUT, "input")           /* the host waited for data */     \
-  X(LAUNCH, "launch")         /* it was enqueued, and begins */  \
-  X(DEPENDENCY, "dependency") /* it waited for other work */     \
-  X(TRANSFER, "transfer")     /* only a copy ran */              \
+// Why the GPU had nothing to do before the next kernel.
+#define BRIM_GAP_MAP(X)                                                  \
+  X(HOST, "host_wait")        /* the host had not enqueued the kernel */ \
+  X(SYNC, "sync")             /* the host waited for the GPU */          \
+  X(INPUT, "input")           /* the host waited for data */             \
+  X(LAUNCH, "launch")         /* the kernel was enqueued, and begins */  \
+  X(DEPENDENCY, "dependency") /* the kernel waited for other work */     \
+  X(TRANSFER, "transfer")     /* only a copy ran */                      \
   X(UNKNOWN, "unknown")
 
 typedef enum brim_gap_cause {
@@ -84,7 +84,7 @@ const char *brim_gap_key(brim_gap_cause cause);
 typedef struct brim_profile_row {
   char name[192];
   char kind[16];
-  char op[48], layer[96], phase[16];  // it belongs to; "" = none or unknown
+  char op[48], layer[96], phase[16];  // what the row belongs to; "" = none or unknown
   double count, ms, total_ms, share;
   double flops, bytes;
   char ceiling[16];  // "" = unknown
@@ -133,15 +133,15 @@ typedef struct brim_profile {
   double step_ms, step_mad_ms, traced_ms;
   int traced_steps;
   brim_profile_rows lists[BRIM_PROFILE_LIST_COUNT];
-  bool has_gaps;  // there is a GPU, and its records
+  bool has_gaps;  // there is a GPU and its records were read
   double gap_ms;
   double cause_ms[BRIM_GAP_COUNT], cause_count[BRIM_GAP_COUNT];  // per step; NaN = unknown
   brim_profile_gap gaps[BRIM_PROFILE_MAX_GAPS];                  // the longest first
   size_t gap_count;
   double h2d_ms, h2d_exposed_ms, h2d_bytes, h2d_pageable_bytes;
   // Exchange between ranks per step: its whole time, and the part that the step waited for. NaN for one rank.
-  int ranks;  // 0 = one
-  char exchange_by[16];
+  int ranks;             // ranks that exchange; 0 if the run has one rank
+  char exchange_by[16];  // name of the communicator: "nccl", "shm", "mpi"
   double exchange_ms, exchange_exposed_ms, exchange_bytes;
   int workers;
   double worker_io_ms, worker_transform_ms;
