@@ -9,7 +9,7 @@
 #include "rl/rl_collect_plan.h"
 #include "rl/rl_int.h"
 
-static brim_status refuse(const brim_collect_shape *shape) {
+static brim_status check_shape(const brim_collect_shape *shape) {
   const char *problem = brim_collect_problem(shape);
   if (problem) return brim_fail(BRIM_EINVAL, "%s", brim_tr(problem));
   if (brim_collect_sizes(shape).kind != BRIM_ENV_DISCRETE || !shape->row->collect) {
@@ -21,7 +21,7 @@ static brim_status refuse(const brim_collect_shape *shape) {
 }
 
 static brim_status layout(const brim_collect_shape *shape, brim_collect_layout *out) {
-  BRIM_TRY(refuse(shape));
+  BRIM_TRY(check_shape(shape));
   const int32_t stored = shape->row->collect()->stored(shape->env.bytes);
   if (stored < 1) {
     return brim_fail(BRIM_EABI,
@@ -33,34 +33,34 @@ static brim_status layout(const brim_collect_shape *shape, brim_collect_layout *
   return BRIM_OK;
 }
 
-typedef struct crew {
+typedef struct range_call {
   brim_collect_work work;
   brim_collect_fn fn;
-} crew;
+} range_call;
 
 static brim_status work_of(const brim_collect_shape *shape, void *block, brim_collect_work *out) {
-  brim_collect_layout at;
-  BRIM_TRY(layout(shape, &at));
+  brim_collect_layout offsets;
+  BRIM_TRY(layout(shape, &offsets));
   const int32_t stored = shape->row->collect()->stored(shape->env.bytes);
   *out = (brim_collect_work){.env = shape->env.bytes,
-                             .task = brim_collect_task_of(shape, &at, stored, block),
-                             .rows = (int64_t)at.slots * shape->num_envs};
+                             .task = brim_collect_task_of(shape, &offsets, stored, block),
+                             .rows = (int64_t)offsets.slots * shape->num_envs};
   return BRIM_OK;
 }
 
 static void run_range(void *ctx, int64_t begin, int64_t end, int thread) {
   (void)thread;
-  const crew *c = ctx;
+  const range_call *c = ctx;
   c->fn(&c->work, begin, end);
 }
 
 // Waking threads takes 5 to 50 us, more beside other programs: work of about 100 us stays on one thread.
 enum { ALONE_NS = 100000 };
 
-// Runs fn over `count` environments or rows of about `each` nanoseconds.
+// Runs fn over `count` environments or rows that take about each_ns nanoseconds each.
 static brim_status over_threads(const brim_rollout_where *where, const brim_collect_work *work,
                                 brim_collect_fn fn, int64_t count, int64_t each_ns) {
-  crew c = {.work = *work, .fn = fn};
+  range_call c = {.work = *work, .fn = fn};
   if (count <= 1 || count * each_ns < ALONE_NS) {
     run_range(&c, 0, count, 0);
     return BRIM_OK;
@@ -72,12 +72,13 @@ static brim_status over_threads(const brim_rollout_where *where, const brim_coll
   return BRIM_OK;
 }
 
-// Guessed nanoseconds: to write a number; to move an agent, with its share of the state.
+// Estimated nanoseconds to write a row of a view, at about 1 ns a number.
 static int64_t look_ns(const brim_collect_task *c, const brim_collect_view *view) {
   const int64_t actor = view->actor.data ? (int64_t)c->agents * c->obs : 0;
   return 10 + actor + (view->critic.data ? c->critic : 0) + (view->mask ? 5 * c->agents : 0);
 }
 
+// Estimated nanoseconds to step an environment.
 static int64_t move_ns(const brim_collect_task *c) {
   return 20 + 30 * (int64_t)c->agents + c->state_bytes / 8;
 }
@@ -91,11 +92,11 @@ static brim_status check_step(const brim_collect_shape *shape, int32_t t) {
 
 static brim_status reset(const brim_rollout_where *where, const brim_collect_shape *shape,
                          void *block) {
-  brim_collect_layout at;
+  brim_collect_layout offsets;
   brim_collect_work w;
-  BRIM_TRY(layout(shape, &at));
+  BRIM_TRY(layout(shape, &offsets));
   BRIM_TRY(work_of(shape, block, &w));
-  memset((char *)block + at.saved[1].offset, 0, at.saved[1].bytes);
+  memset((char *)block + offsets.saved[1].offset, 0, offsets.saved[1].bytes);
   return over_threads(where, &w, shape->row->collect()->reset, shape->num_envs, move_ns(&w.task));
 }
 
@@ -112,13 +113,14 @@ static brim_status begin(const brim_rollout_where *where, const brim_collect_sha
   return BRIM_OK;
 }
 
+// Writes the observations of a view.
 static brim_status look(const brim_rollout_where *where, const brim_collect_shape *shape,
                         void *block, const brim_collect_view *view) {
-  brim_collect_layout at;
+  brim_collect_layout offsets;
   brim_collect_work w;
-  BRIM_TRY(layout(shape, &at));
+  BRIM_TRY(layout(shape, &offsets));
   BRIM_TRY(work_of(shape, block, &w));
-  const char *problem = brim_collect_view_problem(&at, shape->num_envs, w.task.obs, view);
+  const char *problem = brim_collect_view_problem(&offsets, shape->num_envs, w.task.obs, view);
   if (problem) return brim_fail(BRIM_EINVAL, "%s", brim_tr(problem));
   w.view = view;
   return over_threads(where, &w, shape->row->collect()->look, view->count, look_ns(&w.task, view));
@@ -154,7 +156,7 @@ static void add(const brim_collect_tally *from, int32_t count, brim_collect_tall
   }
 }
 
-// Parts of environments first, then the parts: the order of the kernels.
+// Sums each part of BRIM_ROLLOUT_PART environments, then the parts, in the same order as the kernels.
 static brim_status tally(const brim_rollout_where *where, const brim_collect_shape *shape,
                          void *block, int32_t clear) {
   (void)where;
@@ -194,16 +196,16 @@ static bool track_valid(const brim_collect_shape *shape, const brim_collect_trac
 
 brim_status brim_collect_check_saved(const brim_collect_shape *shape, const void *states,
                                      const void *carried) {
-  brim_collect_layout at;
-  BRIM_TRY(layout(shape, &at));
-  const char *tracks = (const char *)carried + (at.tracks - at.saved[1].offset);
-  void *state = brim_alloc(at.state_bytes);  // aligned
+  brim_collect_layout offsets;
+  BRIM_TRY(layout(shape, &offsets));
+  const char *tracks = (const char *)carried + (offsets.tracks - offsets.saved[1].offset);
+  void *state = brim_alloc(offsets.state_bytes);  // aligned
   if (!state) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the environments");
   int32_t e = 0;
   for (; e < shape->num_envs; e++) {
     brim_collect_track k;
     memcpy(&k, tracks + (size_t)e * sizeof k, sizeof k);
-    memcpy(state, (const char *)states + (size_t)e * at.state_bytes, at.state_bytes);
+    memcpy(state, (const char *)states + (size_t)e * offsets.state_bytes, offsets.state_bytes);
     if (!track_valid(shape, &k)) break;
     if (shape->row->valid && !shape->row->valid(shape->env.bytes, state)) break;
   }
@@ -215,9 +217,9 @@ brim_status brim_collect_check_saved(const brim_collect_shape *shape, const void
 
 void brim_collect_frame(const brim_collect_shape *shape, const void *block, int64_t row,
                         float *out) {
-  brim_collect_layout at;
+  brim_collect_layout offsets;
   const brim_collect_each *each = shape->row->collect();
-  brim_collect_layout_of(shape, each->stored(shape->env.bytes), &at);
-  each->frame(shape->env.bytes, (const char *)block + at.states + (size_t)row * at.state_bytes,
-              out);
+  brim_collect_layout_of(shape, each->stored(shape->env.bytes), &offsets);
+  each->frame(shape->env.bytes,
+              (const char *)block + offsets.states + (size_t)row * offsets.state_bytes, out);
 }

@@ -18,25 +18,32 @@ typedef struct brim_collect_track {
 enum {
   BRIM_COLLECT_ALIGN = 16,                            // bytes, of a state in the block
   BRIM_COLLECT_WORDS = 7 + 2 * BRIM_ENV_MAX_FIGURES,  // of a tally, 8 bytes each
-  BRIM_COLLECT_COUNTS = 4                             // the first of them are integers
+  BRIM_COLLECT_COUNTS = 4  // words at the start of a tally that are int64; the others are double
 };
 
 // What the loops of a rollout read: numbers of the shape, and pointers into the block.
 typedef struct brim_collect_task {
-  int32_t envs, steps, length, once;
-  int32_t agents, obs, act, rewards, critic, global, figures;
-  int32_t stored, state_bytes;
+  int32_t envs, steps, length;
+  int32_t once;  // 1: every environment runs one episode
+  int32_t agents, obs, act, rewards, critic;
+  int32_t global;   // numbers of the environment's global observation; 0 = none
+  int32_t figures;  // numbers of an episode in `figure`
+  int32_t stored;   // bytes of a state that are in use
+  int32_t state_bytes;
   brim_env_ids ids;   // of environment 0
-  uint64_t rule_key;  // of actions that are drawn
+  uint64_t rule_key;  // key of the random actions of a baseline
   char *states;
   brim_collect_track *tracks;
   brim_collect_clock *clock;
-  float *reward;
-  int8_t *end;
-  int32_t *final, *action;
-  brim_rollout_episode *episodes;
-  float *figure;
-  brim_collect_tally *sums, *parts, *tally;
+  float *reward;                   // (steps, envs, rewards)
+  int8_t *end;                     // (steps, envs)
+  int32_t *final;                  // (steps, envs)
+  int32_t *action;                 // (steps, envs, agents)
+  brim_rollout_episode *episodes;  // (envs)
+  float *figure;                   // (envs, figures)
+  brim_collect_tally *sums;        // (envs)
+  brim_collect_tally *parts;       // (parts of the environments)
+  brim_collect_tally *tally;       // one
 } brim_collect_task;
 
 // Work of the CPU's loops, which run it for a range of environments, or of rows of a view.
@@ -212,12 +219,13 @@ BRIM_HD char *brim_collect_state(const brim_collect_task *c, int64_t row) {
 
 BRIM_HD int brim_collect_finite(float x) { return x - x == 0.0f; }
 
-// True if an environment begins a new episode after `end`. With `once` only if its state may not be a number.
+// True if an environment begins a new episode after `end`. With `once` only after it
+// diverged: its state may hold NaN.
 BRIM_HD int brim_collect_restarts(const brim_collect_task *c, int32_t end) {
   return c->once ? end == BRIM_ENV_DIVERGED : end != BRIM_ENV_RUNNING;
 }
 
-// The number of the final state that keeps an episode truncated at step t; -1 = none. Truncations of an
+// The slot that keeps the final state of an episode truncated at step t; -1 = none. Truncations of an
 // environment are at least c->length steps apart, so each has its own.
 BRIM_HD int32_t brim_collect_final(const brim_collect_task *c, int32_t t, int32_t end) {
   return end == BRIM_ENV_TRUNCATED && !c->once ? t / c->length : -1;
