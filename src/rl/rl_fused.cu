@@ -15,15 +15,15 @@ enum { ADD_NUMBERS = 64, ADD_PARTS = 4, NETS = 2 };
 struct fused_add_net {
   const float *grads;
   const double *sums;
-  int64_t each;
+  int64_t numbers;  // gradients of the network
   int32_t blocks, first_metric, metrics;
-  fused_places places;
+  fused_places places;  // where each tensor begins in them
   float *weight[BRIM_FUSED_LAYERS], *bias[BRIM_FUSED_LAYERS];
 };
 
 struct fused_add_args {
   fused_add_net net[NETS];
-  unsigned first[NETS + 1];  // block of each network's numbers; the last is that of the metrics
+  unsigned first[NETS + 1];  // first thread block of each network; the last adds the metrics
   double *metrics;
 };
 
@@ -35,20 +35,20 @@ __device__ static float *fused_place(const fused_add_net &n, int64_t at) {
   return NULL;
 }
 
-// ADD_PARTS threads for each number, a part of the blocks each.
+// Adds a number over the update's blocks with ADD_PARTS threads; each takes a part of the blocks.
 __device__ static void fused_add_number(const fused_add_net &n, int64_t first) {
   __shared__ float room[ADD_PARTS][ADD_NUMBERS];
   const int number = (int)threadIdx.x % ADD_NUMBERS, part = (int)threadIdx.x / ADD_NUMBERS;
   const int64_t at = first + number;
   const int begin = n.blocks * part / ADD_PARTS, end = n.blocks * (part + 1) / ADD_PARTS;
   float sum = 0.0f;
-  if (at < n.each) {
+  if (at < n.numbers) {
 #pragma unroll 8
-    for (int b = begin; b < end; b++) sum += n.grads[b * n.each + at];
+    for (int b = begin; b < end; b++) sum += n.grads[b * n.numbers + at];
   }
   room[part][number] = sum;
   __syncthreads();
-  if (part > 0 || at >= n.each) return;
+  if (part > 0 || at >= n.numbers) return;
   for (int k = 1; k < ADD_PARTS; k++) sum += room[k][number];
   *fused_place(n, at) = sum;
 }
@@ -70,7 +70,7 @@ static __global__ void __launch_bounds__(ADD_NUMBERS *ADD_PARTS)
 
 //---------------------------------- launches ----------------------------------
 
-// Of the present device.
+// An attribute of the current device; 0 on failure.
 static int fused_attribute(cudaDeviceAttr which) {
   int device = 0, value = 0;
   if (cudaGetDevice(&device) || cudaDeviceGetAttribute(&value, which, device)) {
@@ -80,7 +80,8 @@ static int fused_attribute(cudaDeviceAttr which) {
   return value;
 }
 
-// Compile-time sizes of a network: hidden numbers and inputs with padding; inputs 0 = REST.
+// The sizes of a kernel: the padded hidden numbers and inputs it is compiled for (inputs 0 = REST), and
+// its launch.
 struct fused_form {
   int32_t hidden, inputs;
   size_t bytes;     // of shared memory
@@ -109,6 +110,7 @@ static fused_form fused_form_of() {
           fused_sizes<H, K>::TEAMS};
 }
 
+// The f32 kernels (rl_fused_f32.cuh).
 template <int H>
 static fused_form plain_form_of() {
   return {H, PLAIN_K, sizeof(plain_shared<H>), PLAIN_M, FUSED_THREADS, 1};
@@ -136,23 +138,23 @@ static bool fused_fits(const brim_fused_net *n, brim_fused_way way) {
 }
 
 static brim_fused_way fused_way(const brim_fused_net *n) {
-  const bool half = n->dtype == BRIM_BF16;
+  const bool bf16 = n->dtype == BRIM_BF16;
   const bool whole = n->hidden <= BRIM_FUSED_MAX_WHOLE && n->inputs <= BRIM_FUSED_MAX_INPUTS;
-  if ((!half && n->dtype != BRIM_F32) || (n->act != BRIM_ACT_TANH && n->act != BRIM_ACT_RELU)) {
+  if ((!bf16 && n->dtype != BRIM_F32) || (n->act != BRIM_ACT_TANH && n->act != BRIM_ACT_RELU)) {
     return BRIM_FUSED_NOT;
   }
   if (n->inputs < 8 || n->inputs % 8 || n->hidden < 1 || n->outputs < 1 ||
       n->outputs > BRIM_FUSED_MAX_OUTPUTS) {
     return BRIM_FUSED_NOT;
   }
-  const bool rest = half && n->hidden <= BRIM_FUSED_MAX_HIDDEN && n->hidden % 8 == 0;
+  const bool rest = bf16 && n->hidden <= BRIM_FUSED_MAX_HIDDEN && n->hidden % 8 == 0;
   if (fused_attribute(cudaDevAttrComputeCapabilityMajor) < 8) return BRIM_FUSED_NOT;
   if (whole && fused_fits(n, BRIM_FUSED_WHOLE)) return BRIM_FUSED_WHOLE;
-  // it takes less shared memory
+  // REST takes less shared memory than WHOLE
   return rest && fused_fits(n, BRIM_FUSED_REST) ? BRIM_FUSED_REST : BRIM_FUSED_NOT;
 }
 
-// The kernel of an actor: with roles for warps, if that takes the network.
+// The kernel of an actor: the one with roles for warps if it takes the network, else the usual one.
 static fused_form fused_form_actor(const brim_fused_net *n, brim_fused_way way) {
   const fused_form usual = fused_form_find(n, way);
   if (n->dtype != BRIM_BF16 || usual.inputs != ROLES_K) return usual;
@@ -169,14 +171,14 @@ static int32_t fused_blocks(const fused_form *form, int64_t rows) {
 
 //---------------------------------- updates ----------------------------------
 
-// Places in the scratch memory, in bytes.
-struct fused_room_of {
+// Offsets in the scratch memory, in bytes.
+struct fused_scratch_layout {
   size_t grads[NETS], sums[NETS], bytes;
 };
 
-static fused_room_of fused_rooms(const brim_fused_net *const *nets) {
+static fused_scratch_layout fused_scratch_layout_of(const brim_fused_net *const *nets) {
   const size_t processors = (size_t)fused_attribute(cudaDevAttrMultiProcessorCount);
-  fused_room_of r;
+  fused_scratch_layout r;
   r.bytes = 0;
   for (int i = 0; i < NETS; i++) {
     const brim_fused_net *n = nets[i];
@@ -196,7 +198,7 @@ static brim_status fused_scratch(const brim_ppo_shape *shape, const brim_fused_n
   const brim_fused_net *nets[NETS] = {actor, critic};
   const char *problem = brim_ppo_problem(shape);
   if (problem) return rl_cuda_fail(BRIM_EINVAL, "%s", rl_cuda_tr(problem));
-  *bytes = fused_rooms(nets).bytes;
+  *bytes = fused_scratch_layout_of(nets).bytes;
   return BRIM_OK;
 }
 
@@ -227,7 +229,7 @@ static fused_loss fused_loss_of(const brim_ppo_shape *shape, const brim_fused_up
   return w;
 }
 
-// The networks that the kernels of each type take.
+// A kernel's arguments for a network: A is their struct, T the type of the network's numbers.
 template <class A, class T>
 static A fused_args_of(const brim_fused_net *n, const void *input, int64_t count) {
   A a;
@@ -267,7 +269,7 @@ static brim_status fused_run(const fused_form *f, int32_t blocks, cudaStream_t s
 // One network; says in `add` what is to be added up.
 static brim_status fused_update_net(const brim_rollout_where *where, const brim_ppo_shape *shape,
                                     const brim_fused_update *u, bool critic,
-                                    const fused_room_of *rooms, fused_add_net *add) {
+                                    const fused_scratch_layout *rooms, fused_add_net *add) {
   const brim_fused_part *part = critic ? &u->critic : &u->actor;
   const brim_fused_net *n = &part->net;
   const brim_fused_way way = fused_way(n);
@@ -279,7 +281,7 @@ static brim_status fused_update_net(const brim_rollout_where *where, const brim_
   const cudaStream_t stream = (cudaStream_t)where->stream;
   memset((void *)add, 0, sizeof *add);
   add->places = fused_places_of(n->inputs, n->hidden, n->outputs, way == BRIM_FUSED_WHOLE);
-  add->each = add->places.all;
+  add->numbers = add->places.all;
   const int32_t blocks = fused_blocks(&form, count);
   add->blocks = blocks * form.teams;
   add->grads = (float *)((char *)u->scratch + rooms->grads[critic]);
@@ -295,7 +297,7 @@ static brim_status fused_update_net(const brim_rollout_where *where, const brim_
     a.listed = part->listed;
     a.loss = fused_loss_of(shape, u, critic);
     a.grads = (float *)add->grads;
-    a.grads_each = add->each;
+    a.grads_each = add->numbers;
     a.sums = (double *)add->sums;
     return fused_start(form.hidden > 64 ? plain_kernel<128, false> : plain_kernel<64, false>, &form,
                        add->blocks, stream, a);
@@ -307,7 +309,7 @@ static brim_status fused_update_net(const brim_rollout_where *where, const brim_
   a.g = (uint16_t *)part->g;
   a.loss = fused_loss_of(shape, u, critic);
   a.grads = (float *)add->grads;
-  a.grads_each = add->each;
+  a.grads_each = add->numbers;
   a.sums = (double *)add->sums;
   return fused_run(&form, blocks, stream, a);
 }
@@ -331,13 +333,13 @@ static brim_status fused_update(const brim_rollout_where *where, const brim_ppo_
   const char *problem = fused_problem(shape, nets);
   if (problem) return rl_cuda_fail(BRIM_EINVAL, "%s", rl_cuda_tr(problem));
   BRIM_TRY(rl_cuda_enter(u->scratch, "mappo.fused: the device's memory"));
-  const fused_room_of rooms = fused_rooms(nets);
+  const fused_scratch_layout rooms = fused_scratch_layout_of(nets);
   fused_add_args add;
   unsigned blocks = 0;
   for (int i = 0; i < NETS; i++) {
     BRIM_TRY(fused_update_net(where, shape, u, i > 0, &rooms, &add.net[i]));
     add.first[i] = blocks;
-    blocks += (unsigned)((add.net[i].each + ADD_NUMBERS - 1) / ADD_NUMBERS);
+    blocks += (unsigned)((add.net[i].numbers + ADD_NUMBERS - 1) / ADD_NUMBERS);
   }
   add.first[NETS] = blocks;
   add.metrics = u->losses.metrics;

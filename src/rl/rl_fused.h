@@ -7,7 +7,7 @@
 //
 // Order, memory and clocks are those of rl_ppo.h: [step][env][agent] everywhere, all pointers are device
 // memory of the caller's, calls enqueue on where->stream and can be recorded. `way`, `can` and `scratch` get
-// no memory: they ask the device that the thread works with.
+// no pointer that would tell the device, so they ask about the one that is current in the thread.
 //
 // Bits. Sums have an order that depends on the sizes and the device alone: the same call gives the same bits.
 // A rollout's numbers do not depend on how environments are divided among blocks.
@@ -28,7 +28,7 @@ extern "C" {
 enum {
   BRIM_FUSED_LAYERS = 3,
   BRIM_FUSED_MAX_INPUTS = 64,   // of a network that is fused whole, padding included
-  BRIM_FUSED_MAX_WHOLE = 128,   // its hidden layers
+  BRIM_FUSED_MAX_WHOLE = 128,   // numbers of its hidden layers
   BRIM_FUSED_MAX_HIDDEN = 256,  // of a network whose first layer is the caller's
   BRIM_FUSED_MAX_OUTPUTS = 16,  // an actor's are at most 8: a byte has a bit for each
   BRIM_FUSED_MAX_ACT = 8
@@ -46,6 +46,7 @@ typedef struct brim_fused_net {
   float *bias_grad[BRIM_FUSED_LAYERS];
 } brim_fused_net;
 
+// How much of a network the kernels take.
 typedef enum brim_fused_way {
   BRIM_FUSED_NOT,
   BRIM_FUSED_WHOLE,  // inputs to gradients of all layers
@@ -59,14 +60,15 @@ typedef enum brim_fused_way {
 // One network of an update.
 typedef struct brim_fused_part {
   brim_fused_net net;
-  // WHOLE: rows of inputs. listed: those of the rollout (actor: (steps, envs, agents), critic: (steps + ...,
-  // envs)), of which losses.rows names those to take; else those of the minibatch in its order.
+  // WHOLE: rows of inputs. listed 1: every row of the rollout (actor: (steps, envs, agents),
+  // critic: (steps + ..., envs)), from which losses.rows selects the minibatch. listed 0: the
+  // minibatch's rows in its order.
   const void *input;
   int32_t listed;
   // REST: (batch rows, hidden) of dtype each.
   void *z;  // in: W0 x + b0; out: the gradient of the loss by it
   void *h;  // out: act(z), which the second layer read
-  void *g;  // out: the gradient by what the second layer gave before its activation
+  void *g;  // out: the gradient of the loss by the second layer's output before its activation
 } brim_fused_part;
 
 typedef struct brim_fused_update {
@@ -78,17 +80,19 @@ typedef struct brim_fused_update {
 
 typedef struct brim_fused_table {
   uint32_t abi;  // BRIM_FUSED_ABI
-  // What can be done with such a network; pointers are not looked at. Both networks of an update have one
-  // type.
+  // How much of a network of these sizes can be fused. Ignores pointers. Both networks of an update
+  // have one type.
   brim_fused_way (*way)(const brim_fused_net *net);
   // Bytes that `update` needs, aligned to 256.
   brim_status (*scratch)(const brim_ppo_shape *shape, const brim_fused_net *actor,
                          const brim_fused_net *critic, size_t *bytes);
-  // Losses of a minibatch and their gradients, written to the networks'. WHOLE: all of them. REST: those of
-  // W2 and of all biases, and h, g and z for the caller. Metrics are added to as by brim_ppo_table.losses.
+  // Computes the losses of a minibatch, and writes the gradients to weight_grad and bias_grad of both
+  // networks. WHOLE: all of them. REST: those of W2 and of all biases, and h, g and z, from which
+  // the caller makes the others. Adds to the metrics as brim_ppo_table.losses does.
   brim_status (*update)(const brim_rollout_where *where, const brim_ppo_shape *shape,
                         const brim_fused_update *work);
-  // Outputs (rows, net->outputs) of dtype, of a network that is fused WHOLE.
+  // Computes outputs (rows, net->outputs) in the network's dtype. Only for networks that are fused
+  // WHOLE.
   brim_status (*values)(const brim_rollout_where *where, const brim_fused_net *net,
                         const void *input, int64_t rows, void *outputs);
 } brim_fused_table;
@@ -103,20 +107,22 @@ typedef struct brim_fused_rollout {
   brim_fused_net actor;
   uint64_t seed;  // of the actions drawn, as brim_ppo_sample.seed; stream 0
   // What networks read, in the actor's dtype and with zeros in the padding: (steps, envs, agents,
-  // actor.inputs) and (slots, envs, critic_inputs). Of final states that were not reached nothing is written.
+  // actor.inputs) and (slots, envs, critic_inputs). Rows of final states that were not
+  // reached stay unwritten.
   void *actor_seen, *critic_seen;
   int32_t critic_inputs;
   uint8_t *allowed;  // (steps, envs, agents): a bit for each action; NULL = not wanted
   int64_t *bad;      // as brim_ppo_sample.bad
-  int32_t blocks;    // of the kernel, at most; 0 = as many as the device runs at once
+  int32_t blocks;    // most thread blocks of the launch; 0 = as many as the device runs at once
 } brim_fused_rollout;
 
 typedef struct brim_fused_rollout_table {
   uint32_t abi;  // BRIM_FUSED_ABI
-  // 1: `run` takes such environments and such an actor; pointers are not looked at.
+  // 1: `run` takes such environments and such an actor. Ignores pointers.
   int32_t (*can)(const brim_collect_shape *shape, const brim_fused_net *actor);
-  // brim_collect_table.begin and then, for each t: look, the actor, sample, step. Of the block it leaves what
-  // those leave, without the states between the first and state T and without final states.
+  // Runs a rollout: brim_collect_table.begin and then, for each t: look, the actor, sample, step.
+  // Leaves the block as those calls do, except that states 1 to T - 1 and final states are not
+  // written.
   brim_status (*run)(const brim_rollout_where *where, const brim_collect_shape *shape, void *block,
                      const brim_fused_rollout *work);
 } brim_fused_rollout_table;
