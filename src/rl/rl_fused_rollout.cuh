@@ -320,7 +320,7 @@ __device__ static inline int BRIM_ENV(rollout_draw)(const BRIM_ENV(rollout_call)
   for (int a = 0; a < BRIM_ENV(ACT); a++) x[a] = outputs[a];
   const uint32_t bits = brim_ppo_bits(p.key, when, (int64_t)m.first * p.c.agents + n);
   const brim_ppo_choice c =
-      brim_ppo_choose(x, BRIM_ENV(ACT), mask & brim_ppo_all(p.c.act), bits, 0);
+      brim_ppo_choose(x, BRIM_ENV(ACT), mask & brim_ppo_mask_all(p.c.act), bits, 0);
   const int32_t action = c.action < 0 ? 0 : c.action;
   m.acts[e * p.acts + agent] = action;
   p.c.action[at] = action;

@@ -100,7 +100,7 @@ struct fused_scales {
 
 // brim_ppo_policy with the special function unit's exp2 and log2: to 2^-20 or so.
 template <int ACT>
-__device__ static brim_ppo_found fused_policy_fast(float *x, const brim_ppo_case *c) {
+__device__ static brim_ppo_policy_loss fused_policy_fast(float *x, const brim_ppo_policy_input *c) {
   const float log2e = 1.44269504f;
   const uint32_t mask = (uint32_t)c->mask;
   float most = -INFINITY, e[ACT], sum = 0.0f, weighted = 0.0f, chosen = 0.0f;
@@ -112,7 +112,7 @@ __device__ static brim_ppo_found fused_policy_fast(float *x, const brim_ppo_case
     most = on ? fmaxf(most, x[a]) : most;
   }
   const bool can = (uint32_t)c->action < (uint32_t)ACT && (mask >> c->action & 1);
-  if (!can) return brim_ppo_refuse(x, ACT, 0.0f);
+  if (!can) return brim_ppo_bad_row(x, ACT, 0.0f);
 #pragma unroll
   for (int a = 0; a < ACT; a++) {
     x[a] -= most;
@@ -125,14 +125,14 @@ __device__ static brim_ppo_found fused_policy_fast(float *x, const brim_ppo_case
   const float apart = (chosen - log_sum) - c->logp, ratio = brim_exp2_fast(apart * log2e);
   const float kept = fminf(fmaxf(ratio, 1.0f - c->clip), 1.0f + c->clip);
   const float plain = ratio * c->adv, held = kept * c->adv;
-  brim_ppo_found f;
+  brim_ppo_policy_loss f;
   f.loss = plain <= held ? -plain : -held;
   f.entropy = __fmaf_rn(-weighted, inverse, log_sum);
   f.kl = (ratio - 1.0f) - apart;
   f.clipped = kept != ratio;
   f.bad =
       !finite || !brim_ppo_finite(f.loss) || !brim_ppo_finite(f.kl) || !brim_ppo_finite(f.entropy);
-  if (f.bad) return brim_ppo_refuse(x, ACT, NAN);
+  if (f.bad) return brim_ppo_bad_row(x, ACT, NAN);
   const float slope = plain <= held ? -plain : 0.0f;
 #pragma unroll
   for (int a = 0; a < ACT; a++) {
@@ -152,15 +152,15 @@ __device__ static void fused_policy(const fused_loss &w, const fused_scales &s, 
   float v[ACT];
 #pragma unroll
   for (int a = 0; a < ACT; a++) v[a] = x[a];
-  brim_ppo_case p;
-  p.mask = c.mask & brim_ppo_all(w.act);
+  brim_ppo_policy_input p;
+  p.mask = c.mask & brim_ppo_mask_all(w.act);
   p.action = c.action;
   p.logp = c.logp;
   p.adv = (c.adv - s.shift) * s.by;
   p.clip = w.clip;
   p.entropy = w.entropy;
   p.scale = s.gradient;
-  const brim_ppo_found f = FAST ? fused_policy_fast<ACT>(v, &p) : brim_ppo_policy(v, ACT, &p);
+  const brim_ppo_policy_loss f = FAST ? fused_policy_fast<ACT>(v, &p) : brim_ppo_policy(v, ACT, &p);
   double own[BRIM_PPO_ACTOR_METRICS] = {};
   brim_ppo_count_row(&f, own);
 #pragma unroll
@@ -196,7 +196,7 @@ __device__ static void fused_value(const fused_loss &w, const fused_scales &s, c
     const int64_t at = c.from * w.rewards + k;
     const float target = brim_ppo_normal_of(s.norm, w.ret[at]);
     const float old = brim_ppo_normal_of(s.norm, w.old[at]), value = x[k];
-    const brim_ppo_worth v = brim_ppo_value(value, old, target, w.value_clip, w.huber);
+    const brim_ppo_value_loss v = brim_ppo_value(value, old, target, w.value_clip, w.huber);
     brim_ppo_count_value(&v, value, target, own);
     x[k] = v.slope * s.gradient;
   }

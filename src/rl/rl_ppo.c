@@ -84,7 +84,7 @@ static void sample_range(void *ctx, int64_t begin, int64_t end, int thread) {
   for (int64_t i = begin; i < end; i++) {
     float x[BRIM_PPO_MAX_WIDTH];
     for (int32_t a = 0; a < s->act; a++) x[a] = load(&w->outputs, i * w->outputs.dim[1] + a);
-    const uint64_t mask = w->mask ? w->mask[i] : brim_ppo_all(s->act);
+    const uint64_t mask = w->mask ? w->mask[i] : brim_ppo_mask_all(s->act);
     const uint32_t bits = brim_ppo_bits(s->key, s->when, w->first + i);
     const brim_ppo_choice c = brim_ppo_choose(x, s->act, mask, bits, w->best);
     bad += c.action < 0;
@@ -254,7 +254,7 @@ static float gradient_scale(const double *state) {
   return (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
 }
 
-static brim_ppo_found actor_row(const loss_work *l, int64_t row, float scale, float *x) {
+static brim_ppo_policy_loss actor_row(const loss_work *l, int64_t row, float scale, float *x) {
   const brim_ppo_shape *s = l->shape;
   const brim_ppo_losses *w = l->w;
   const int64_t from = w->rows[row / s->agents], agent = row % s->agents;
@@ -263,13 +263,13 @@ static brim_ppo_found actor_row(const loss_work *l, int64_t row, float scale, fl
   for (int32_t a = 0; a < s->act; a++) {
     x[a] = load(&w->actor.output, row * w->actor.output.dim[1] + a);
   }
-  const brim_ppo_case c = {.mask = w->mask ? w->mask[row] : brim_ppo_all(s->act),
-                           .action = w->action[at],
-                           .logp = w->logp[at],
-                           .adv = (adv - l->shift) * l->adv_scale,
-                           .clip = w->clip,
-                           .entropy = w->entropy,
-                           .scale = scale};
+  const brim_ppo_policy_input c = {.mask = w->mask ? w->mask[row] : brim_ppo_mask_all(s->act),
+                                   .action = w->action[at],
+                                   .logp = w->logp[at],
+                                   .adv = (adv - l->shift) * l->adv_scale,
+                                   .clip = w->clip,
+                                   .entropy = w->entropy,
+                                   .scale = scale};
   return brim_ppo_policy(x, s->act, &c);
 }
 
@@ -282,7 +282,7 @@ static void actor_chunk(const loss_work *l, int64_t chunk) {
   for (int64_t i = 0; i < BRIM_PPO_CHUNK && first + i < net->output.dim[0]; i++) {
     float x[BRIM_PPO_MAX_WIDTH] = {0};
     if (first + i < valid) {
-      const brim_ppo_found f = actor_row(l, first + i, scale, x);
+      const brim_ppo_policy_loss f = actor_row(l, first + i, scale, x);
       brim_ppo_count_row(&f, lanes[i % BRIM_PPO_LANES]);
     }
     for (int64_t a = 0; a < width; a++) store(&net->gradient, (first + i) * width + a, x[a]);
@@ -312,7 +312,7 @@ static void critic_chunk(const loss_work *l, int64_t chunk) {
       const float value = load(&net->output, row * width + reward);
       const float target = brim_ppo_normal_of(l->scale, w->ret[at]);
       const float old = brim_ppo_normal_of(l->scale, w->old[at]);
-      const brim_ppo_worth v = brim_ppo_value(value, old, target, w->value_clip, w->huber);
+      const brim_ppo_value_loss v = brim_ppo_value(value, old, target, w->value_clip, w->huber);
       brim_ppo_count_value(&v, value, target, lanes[i % BRIM_PPO_LANES]);
       slope = v.slope * scale;
     }

@@ -188,7 +188,7 @@ static __global__ void __launch_bounds__(LANES) ppo_sample_kernel(ppo_sample_arg
   const int64_t tile = (int64_t)blockIdx.x * LANES, i = tile + threadIdx.x;
   const int32_t here = (int32_t)(w.rows - tile < LANES ? w.rows - tile : LANES);
   const bool on = i < w.rows;
-  const uint64_t mask = (on && w.mask ? w.mask[i] : ~0ull) & brim_ppo_all(w.act);
+  const uint64_t mask = (on && w.mask ? w.mask[i] : ~0ull) & brim_ppo_mask_all(w.act);
   const uint64_t when = *w.clock + (uint64_t)w.t;
   ppo_fetch(w.outputs + tile * w.tile.width, here * w.tile.width, w.tile, ppo_room);
   const uint32_t bits = brim_ppo_bits(w.key, when, w.first + i);
@@ -402,10 +402,11 @@ __device__ static ppo_spot ppo_spot_of(const ppo_loss_args<T> &w, int64_t i) {
 
 // Inputs of a row's loss besides the outputs, read before waiting for the outputs.
 template <class T>
-__device__ static brim_ppo_case ppo_case_of(const ppo_loss_args<T> &w, int64_t i, ppo_spot s) {
+__device__ static brim_ppo_policy_input ppo_case_of(const ppo_loss_args<T> &w, int64_t i,
+                                                    ppo_spot s) {
   const int64_t at = (int64_t)s.from * w.agents + s.agent;
-  brim_ppo_case c;
-  c.mask = (w.mask ? w.mask[i] : ~0ull) & brim_ppo_all(w.act);
+  brim_ppo_policy_input c;
+  c.mask = (w.mask ? w.mask[i] : ~0ull) & brim_ppo_mask_all(w.act);
   c.action = w.action[at];
   c.logp = w.logp[at];
   c.adv = w.adv[w.rewards == 1 ? s.from : at];
@@ -429,7 +430,7 @@ __device__ static void ppo_actor_chunk(const ppo_loss_args<T> &w, float *room, d
     const int64_t tile = (int64_t)blockIdx.x * BRIM_PPO_CHUNK + k * LANES, i = tile + threadIdx.x;
     if (tile >= w.actor_rows) break;
     const int32_t here = (int32_t)(w.actor_rows - tile < LANES ? w.actor_rows - tile : LANES);
-    brim_ppo_case c = {};
+    brim_ppo_policy_input c = {};
     if (i < valid) c = ppo_case_of(w, i, spot);
     if (i + LANES < valid) spot = ppo_spot_of(w, i + LANES);  // of the next tile, ahead of time
     ppo_fetch(w.actor.output + tile * w.tile.width, here * w.tile.width, w.tile, room);
@@ -438,7 +439,7 @@ __device__ static void ppo_actor_chunk(const ppo_loss_args<T> &w, float *room, d
       c.adv = (c.adv - shift) * by;
       c.scale = scale;
       ppo_row<ACT> row(mine, w.act);
-      const brim_ppo_found f = brim_ppo_policy(row.numbers(), ppo_row<ACT>::count(w.act), &c);
+      const brim_ppo_policy_loss f = brim_ppo_policy(row.numbers(), ppo_row<ACT>::count(w.act), &c);
       row.back(mine, w.act);
       rows += 1;
       bad += f.bad;
@@ -478,7 +479,7 @@ __device__ static void ppo_critic_chunk(const ppo_loss_args<T> &w, int64_t chunk
       const float value = ppo_load(&w.critic.output[to]);
       const float target = brim_ppo_normal_of(norm, w.ret[at]);
       const float old = brim_ppo_normal_of(norm, w.old[at]);
-      const brim_ppo_worth v = brim_ppo_value(value, old, target, w.value_clip, w.huber);
+      const brim_ppo_value_loss v = brim_ppo_value(value, old, target, w.value_clip, w.huber);
       brim_ppo_count_value(&v, value, target, sums);
       slope = v.slope * scale;
     }

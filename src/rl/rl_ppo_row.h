@@ -8,8 +8,9 @@
 #include "hd/hd_shuffle.h"
 #include "rl/rl_ppo.h"
 
-// Sums: lane i % LANES of a chunk takes numbers i of it in their order, then the upper half of the
-// lanes is added to the lower until one is left. Chunks are merged alike by MERGE_LANES lanes.
+// The order of sums. In a chunk, lane l adds the numbers l, l + LANES, ... in order; then the upper
+// half of the lanes is added to the lower until one is left. MERGE_LANES lanes merge the chunks'
+// sums the same way.
 enum {
   BRIM_PPO_LANES = 128,
   BRIM_PPO_CHUNK = 4 * BRIM_PPO_LANES,  // rows or values of a sum of losses
@@ -17,7 +18,7 @@ enum {
   BRIM_PPO_MERGE_LANES = 256
 };
 
-// Numbers that both passes over the advantages add up.
+// Sums of the first pass over the advantages, and of the second (squared deviations from the means).
 enum { BRIM_PPO_SUM_ADV, BRIM_PPO_SUM_RET, BRIM_PPO_SUM_SQUARE, BRIM_PPO_SUM_BAD, BRIM_PPO_SUMS };
 enum { BRIM_PPO_DEV_ADV, BRIM_PPO_DEV_RET, BRIM_PPO_DEVS };
 
@@ -52,7 +53,7 @@ BRIM_HD const char *brim_ppo_problem(const brim_ppo_shape *s) {
   return NULL;
 }
 
-// A tensor of so many rows or more and columns from..to, of a type that activations have.
+// True if t is a matrix of f32, bf16 or f16 with `rows` rows or more and from..to columns.
 BRIM_HD int brim_ppo_fits(const brim_tensor *t, int64_t rows, int64_t from, int64_t to) {
   const int type = t->dtype == BRIM_F32 || t->dtype == BRIM_BF16 || t->dtype == BRIM_F16;
   return type && t->data && t->rank == 2 && t->dim[0] >= rows && t->dim[1] >= from &&
@@ -139,7 +140,7 @@ BRIM_HD int brim_ppo_finite(float x) { return x - x == 0.0f; }
 
 //---------------------------------- actions ----------------------------------
 
-BRIM_HD uint64_t brim_ppo_all(int32_t act) { return act >= 64 ? ~0ull : (1ull << act) - 1; }
+BRIM_HD uint64_t brim_ppo_mask_all(int32_t act) { return act >= 64 ? ~0ull : (1ull << act) - 1; }
 
 BRIM_HD int brim_ppo_allows(uint64_t mask, int32_t a) { return (int)(mask >> a & 1); }
 
@@ -148,8 +149,8 @@ BRIM_HD uint64_t brim_ppo_action_key(uint64_t seed, uint64_t stream) {
   return brim_rng_key(seed, BRIM_RNG_ACTION);
 }
 
-// Outputs become outputs - the largest allowed one, which is exp 0 = 1 then; 0 where masked. 0: nothing
-// is allowed, or an allowed output is not finite.
+// Subtracts the largest allowed output from every output, so that the largest exp is 1; masked outputs
+// become 0. Returns 0 if nothing is allowed or an allowed output is not finite, else 1.
 BRIM_HD int brim_ppo_center(float *x, int32_t act, uint64_t mask) {
   float top = -INFINITY;
   int good = 0, lost = 0;
@@ -176,7 +177,8 @@ typedef struct brim_ppo_choice {
   float logp;
 } brim_ppo_choice;
 
-// x: the outputs, which it changes. `bits` decide; best: the first of the most probable.
+// Chooses an action from the outputs x, which it changes. best 0: draws with the random `bits`; best 1:
+// takes the first of the most probable actions.
 BRIM_HD brim_ppo_choice brim_ppo_choose(float *x, int32_t act, uint64_t mask, uint32_t bits,
                                         int32_t best) {
   brim_ppo_choice c;
@@ -189,7 +191,8 @@ BRIM_HD brim_ppo_choice brim_ppo_choose(float *x, int32_t act, uint64_t mask, ui
   const float goal = brim_rng_uniform(bits) * sum;
   float upto = 0.0f;
   int found = 0;
-  // Without rounding the sum exceeds the goal at the last action of positive probability at the latest.
+  // Takes the first action whose cumulated probability exceeds the goal. If rounding keeps the sum
+  // below the goal, the last action of positive probability stays.
   BRIM_PPO_UNROLL
   for (int32_t a = 0; a < act; a++) {
     const float e = brim_ppo_exp(x, a, mask);
@@ -205,7 +208,7 @@ BRIM_HD brim_ppo_choice brim_ppo_choose(float *x, int32_t act, uint64_t mask, ui
   return c;
 }
 
-// Philox of a row: which row draws, and when.
+// Random bits of a row at the clock value `when`.
 BRIM_HD uint32_t brim_ppo_bits(uint64_t key, uint64_t when, int64_t row) {
   return brim_philox(key, when, (uint64_t)row).v[0];
 }
@@ -218,7 +221,7 @@ BRIM_HD brim_shuffle brim_ppo_order(uint64_t seed, uint64_t clock, int32_t epoch
 
 //---------------------------------- advantages ----------------------------------
 
-// What outputs and values have to do with each other.
+// Value normalization: value = output * std + mean; inverse = 1 / std.
 typedef struct brim_ppo_scale {
   float mean, std, inverse;
 } brim_ppo_scale;
@@ -253,7 +256,7 @@ BRIM_HD void brim_ppo_means(const double *sums, int64_t numbers, double *adv, do
   *ret = sums[BRIM_PPO_SUM_RET] / n;
 }
 
-// Moments from the sums of both passes. A deviation that is rounding alone is none.
+// Moments from the sums of both passes. scale is 0 if the deviation may be rounding alone.
 BRIM_HD void brim_ppo_finish(const double *sums, const double *devs, int64_t numbers,
                              brim_ppo_moments *m) {
   m->bad = (int64_t)sums[BRIM_PPO_SUM_BAD];
@@ -290,32 +293,34 @@ BRIM_HD void brim_ppo_norm_take(brim_ppo_norm *norm, const double *sums,
 
 //---------------------------------- losses ----------------------------------
 
-// What a loss of the policy needs of a row and of the settings.
-typedef struct brim_ppo_case {
+// What brim_ppo_policy reads of a row and of the settings.
+typedef struct brim_ppo_policy_input {
   uint64_t mask;
   int32_t action;
   float logp, adv;  // old log probability, normalised advantage
   float clip, entropy, scale;
-} brim_ppo_case;
+} brim_ppo_policy_input;
 
-typedef struct brim_ppo_found {
+typedef struct brim_ppo_policy_loss {
   float loss, entropy, kl;
   int32_t clipped, bad;
-} brim_ppo_found;
+} brim_ppo_policy_loss;
 
-BRIM_HD brim_ppo_found brim_ppo_refuse(float *x, int32_t act, float gradient) {
-  brim_ppo_found f = {0.0f, 0.0f, 0.0f, 0, 1};
+// The result of a bad row, whose gradient becomes `gradient`.
+BRIM_HD brim_ppo_policy_loss brim_ppo_bad_row(float *x, int32_t act, float gradient) {
+  brim_ppo_policy_loss f = {0.0f, 0.0f, 0.0f, 0, 1};
   BRIM_PPO_UNROLL
   for (int32_t a = 0; a < act; a++) x[a] = gradient;
   return f;
 }
 
 // x: outputs, which become their gradient.
-BRIM_HD brim_ppo_found brim_ppo_policy(float *x, int32_t act, const brim_ppo_case *c) {
-  brim_ppo_found f;
+BRIM_HD brim_ppo_policy_loss brim_ppo_policy(float *x, int32_t act,
+                                             const brim_ppo_policy_input *c) {
+  brim_ppo_policy_loss f;
   const int can = c->action >= 0 && c->action < act && brim_ppo_allows(c->mask, c->action);
-  if (!can) return brim_ppo_refuse(x, act, 0.0f);
-  if (!brim_ppo_center(x, act, c->mask)) return brim_ppo_refuse(x, act, NAN);
+  if (!can) return brim_ppo_bad_row(x, act, 0.0f);
+  if (!brim_ppo_center(x, act, c->mask)) return brim_ppo_bad_row(x, act, NAN);
   float sum = 0.0f, weighted = 0.0f, chosen = 0.0f;
   BRIM_PPO_UNROLL
   for (int32_t a = 0; a < act; a++) {
@@ -325,17 +330,17 @@ BRIM_HD brim_ppo_found brim_ppo_policy(float *x, int32_t act, const brim_ppo_cas
     chosen = a == c->action ? x[a] : chosen;
   }
   const float log_sum = brim_hd_log(sum), inverse = 1.0f / sum;
-  const float apart = (chosen - log_sum) - c->logp, ratio = brim_hd_exp(apart);
+  const float log_ratio = (chosen - log_sum) - c->logp, ratio = brim_hd_exp(log_ratio);
   const float low = 1.0f - c->clip, high = 1.0f + c->clip;
   const float kept = ratio < low ? low : ratio > high ? high : ratio;
   const float plain = ratio * c->adv, held = kept * c->adv;
   f.loss = plain <= held ? -plain : -held;
   f.entropy = log_sum - weighted * inverse;
-  f.kl = (ratio - 1.0f) - apart;
+  f.kl = (ratio - 1.0f) - log_ratio;
   f.clipped = ratio < low || ratio > high;
-  // Finite outputs may be too far apart for their difference.
+  // The outputs are finite, but the difference of two may overflow.
   f.bad = !brim_ppo_finite(f.loss) || !brim_ppo_finite(f.kl) || !brim_ppo_finite(f.entropy);
-  if (f.bad) return brim_ppo_refuse(x, act, NAN);
+  if (f.bad) return brim_ppo_bad_row(x, act, NAN);
   const float slope = plain <= held ? -plain : 0.0f;  // of the loss by the log probability
   BRIM_PPO_UNROLL
   for (int32_t a = 0; a < act; a++) {
@@ -348,7 +353,7 @@ BRIM_HD brim_ppo_found brim_ppo_policy(float *x, int32_t act, const brim_ppo_cas
 }
 
 // Adds a row to the actor's metrics.
-BRIM_HD void brim_ppo_count_row(const brim_ppo_found *f, double *sums) {
+BRIM_HD void brim_ppo_count_row(const brim_ppo_policy_loss *f, double *sums) {
   sums[BRIM_PPO_ROWS] += 1;
   sums[BRIM_PPO_BAD] += f->bad;
   sums[BRIM_PPO_POLICY_LOSS] += (double)f->loss;
@@ -357,7 +362,7 @@ BRIM_HD void brim_ppo_count_row(const brim_ppo_found *f, double *sums) {
   sums[BRIM_PPO_CLIPPED] += f->clipped;
 }
 
-// l(e) and its slope.
+// The loss of an error e, and its derivative in *slope: e^2 / 2, or Huber's loss if huber > 0.
 BRIM_HD float brim_ppo_error(float e, float huber, float *slope) {
   const float size = e < 0.0f ? -e : e;
   if (huber > 0.0f && size > huber) {
@@ -368,15 +373,15 @@ BRIM_HD float brim_ppo_error(float e, float huber, float *slope) {
   return 0.5f * (e * e);
 }
 
-typedef struct brim_ppo_worth {
+typedef struct brim_ppo_value_loss {
   float loss, slope;
   int32_t clipped, bad;
-} brim_ppo_worth;
+} brim_ppo_value_loss;
 
 // Value, old value and target are normalised.
-BRIM_HD brim_ppo_worth brim_ppo_value(float value, float old, float target, float clip,
-                                      float huber) {
-  brim_ppo_worth w;
+BRIM_HD brim_ppo_value_loss brim_ppo_value(float value, float old, float target, float clip,
+                                           float huber) {
+  brim_ppo_value_loss w;
   w.loss = brim_ppo_error(value - target, huber, &w.slope);
   const float moved = value - old;
   w.clipped = clip > 0.0f && (moved > clip || moved < -clip);
@@ -394,13 +399,13 @@ BRIM_HD brim_ppo_worth brim_ppo_value(float value, float old, float target, floa
   return w;
 }
 
-// Of the slope, for a gradient.
+// The factor from the slope of the value loss to the gradient of an output.
 BRIM_HD float brim_ppo_value_scale(float coef, int32_t rewards, float scale) {
   return coef / (float)rewards * scale;
 }
 
-// Adds a value to the critic's metrics, counted from its first.
-BRIM_HD void brim_ppo_count_value(const brim_ppo_worth *w, float value, float target,
+// Adds a value to the critic's metrics; sums[0] is the first of them.
+BRIM_HD void brim_ppo_count_value(const brim_ppo_value_loss *w, float value, float target,
                                   double *sums) {
   sums[BRIM_PPO_VALUES - BRIM_PPO_ACTOR_METRICS] += 1;
   sums[BRIM_PPO_BAD_VALUES - BRIM_PPO_ACTOR_METRICS] += w->bad;

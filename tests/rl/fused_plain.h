@@ -188,17 +188,18 @@ static inline void fused_plain_policy(const fused_plain_work *p, int64_t row, fu
   const int64_t from = l->rows[row / s->agents], at = from * s->agents + row % s->agents;
   const uint64_t mask = l->mask         ? l->mask[row]
                         : p->w->allowed ? p->w->allowed[at]
-                                        : brim_ppo_all(s->act);
-  const brim_ppo_case c = {.mask = mask,
-                           .action = l->action[at],
-                           .logp = l->logp[at],
-                           .adv = (l->adv[s->rewards == 1 ? from : at] - p->shift) * p->adv_scale,
-                           .clip = l->clip,
-                           .entropy = l->entropy,
-                           .scale = fused_plain_scale(&l->actor)};
+                                        : brim_ppo_mask_all(s->act);
+  const brim_ppo_policy_input c = {
+      .mask = mask,
+      .action = l->action[at],
+      .logp = l->logp[at],
+      .adv = (l->adv[s->rewards == 1 ? from : at] - p->shift) * p->adv_scale,
+      .clip = l->clip,
+      .entropy = l->entropy,
+      .scale = fused_plain_scale(&l->actor)};
   float x[BRIM_FUSED_MAX_OUTPUTS];
   memcpy(x, r->y, sizeof x);
-  const brim_ppo_found f = brim_ppo_policy(x, s->act, &c);
+  const brim_ppo_policy_loss f = brim_ppo_policy(x, s->act, &c);
   brim_ppo_count_row(&f, l->metrics);
   for (int32_t a = 0; a < s->act; a++) r->dy[a] = x[a];
 }
@@ -212,7 +213,7 @@ static inline void fused_plain_value(const fused_plain_work *p, int64_t row, fus
     const int64_t at = (int64_t)l->rows[row] * rewards + k;
     const float target = brim_ppo_normal_of(p->values, l->ret[at]);
     const float old = brim_ppo_normal_of(p->values, l->old[at]);
-    const brim_ppo_worth v = brim_ppo_value(r->y[k], old, target, l->value_clip, l->huber);
+    const brim_ppo_value_loss v = brim_ppo_value(r->y[k], old, target, l->value_clip, l->huber);
     brim_ppo_count_value(&v, r->y[k], target, l->metrics + BRIM_PPO_ACTOR_METRICS);
     r->dy[k] = v.slope * scale;
   }
