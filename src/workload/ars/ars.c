@@ -13,7 +13,8 @@
 #include "workload/ars/ars_int.h"
 #include "workload/workload_rows.h"
 
-// Every rollout makes as many steps, and every step is rewarded alike: nothing can be learned.
+// True if all rollouts have the same number of steps and every step has the same reward: nothing
+// can be learned.
 static bool all_equal(const brim_rollout_shape *shape) { return shape->row->once && !shape->once; }
 
 //------------------------------------------- metrics -------------------------------------------
@@ -205,7 +206,7 @@ static const brim_metric metric_rows[BRIM_ARS_ROWS] = {
     [BRIM_ARS_SIGMA] = UPDATE_ROW("sigma"),
 };
 
-// The rows of any environment; those of one have its figures behind them.
+// Metrics that every environment has. brim_ars_rows_init appends the figures of one environment.
 static const brim_metric_set usual_metrics = {.rows = metric_rows,
                                               .count = BRIM_ARS_ROWS,
                                               .baseline_label = BRIM_N_("zero policy"),
@@ -594,18 +595,18 @@ static brim_status setup(brim_ars *w) {
   w->noise_std = brim_config_float(config, "ars.noise_std");
   w->step_size = brim_config_float(config, "ars.step_size");
   w->shift = brim_config_float(config, "ars.shift");
-  w->top = (int32_t)brim_config_int(config, "ars.top_dirs");
-  if (w->top > w->shape.num_dirs) {
+  w->top_directions = (int32_t)brim_config_int(config, "ars.top_dirs");
+  if (w->top_directions > w->shape.num_dirs) {
     brim_log_warn("workload",
                   "ars.top_dirs is %d and ars.num_dirs %d: every update uses all %d directions",
-                  w->top, w->shape.num_dirs, w->shape.num_dirs);
+                  w->top_directions, w->shape.num_dirs, w->shape.num_dirs);
   }
   w->iterations = brim_config_int(config, "ars.iterations");
   w->interval = brim_config_int(config, "ars.eval_interval");
   if (w->interval > w->iterations) w->interval = w->iterations;
   w->episodes = brim_config_int(config, "ars.eval_episodes");
-  w->weights = brim_config_string(config, "training.weights");
-  if (w->weights && !w->weights[0]) w->weights = NULL;
+  w->weights_path = brim_config_string(config, "training.weights");
+  if (w->weights_path && !w->weights_path[0]) w->weights_path = NULL;
   if (!(w->noise_std > 0)) {
     return brim_fail(
         BRIM_EINVAL,
@@ -766,7 +767,7 @@ static brim_status put_sums(const brim_ars *w, json_t *meta) {
       (double)r->count,    r->sum,           r->sum_sq, (double)r->episodes, (double)r->ended,
       (double)r->diverged, (double)r->steps, u->sigma,  u->step_norm,        u->theta_norm};
   brim_status status = brim_json_put_numbers(meta, "brim.sums", values, SUMS);
-  return status ? status : brim_work_put_i64(meta, "brim.skipped_steps", w->sums.skipped);
+  return status ? status : brim_work_put_i64(meta, "brim.skipped_steps", w->sums.skipped_updates);
 }
 
 // A checkpoint without sums (or with others) starts them again: only a report depends on them.
@@ -783,7 +784,7 @@ static void load_sums(brim_ars *w, const json_t *meta) {
   }
   const char *skipped = json_string_value(json_object_get(meta, "brim.skipped_steps"));
   int64_t count = 0;
-  if (skipped && brim_parse_i64(skipped, &count) && count > 0) w->sums.skipped = count;
+  if (skipped && brim_parse_i64(skipped, &count) && count > 0) w->sums.skipped_updates = count;
 }
 
 //---------------------------------- writing ----------------------------------
@@ -1230,7 +1231,7 @@ static void remember(brim_ars_collapse *c, double now, bool low, bool fine) {
   memmove(c->before + 1, c->before, (BRIM_ARS_BEFORE - 1) * sizeof *c->before);
   c->before[0] = now;
   if (c->count < BRIM_ARS_BEFORE) c->count++;
-  c->low = (c->low << 1 | low) & ((1u << OF_LAST) - 1);
+  c->low_bits = (c->low_bits << 1 | low) & ((1u << OF_LAST) - 1);
   c->fine = !fine ? 0 : c->fine < FINE ? c->fine + 1 : FINE;
 }
 
@@ -1245,13 +1246,13 @@ bool brim_ars_collapse_take(brim_ars_collapse *c, const brim_ars_returns *return
   // without a gain only a return below the zero policy is a loss
   if (gained <= 0) below_best = false;
   double error = both(zero_error, brim_returns_error(returns));
-  c->below_zero = zero - now > ERRORS * error;
-  bool low = below_best || (c->below_zero && !rises(c, now, error));
-  remember(c, now, low, !below_best && !c->below_zero);
+  c->below_zero_policy = zero - now > ERRORS * error;
+  bool low = below_best || (c->below_zero_policy && !rises(c, now, error));
+  remember(c, now, low, !below_best && !c->below_zero_policy);
   if (isnan(best) || now > best) c->best = *returns;
   if (c->fine == FINE) c->reported = false;
   unsigned lows = 0;
-  for (unsigned bits = c->low; bits; bits >>= 1) lows += bits & 1;
+  for (unsigned bits = c->low_bits; bits; bits >>= 1) lows += bits & 1;
   if (c->reported || !low || lows < TOO_MANY) return false;
   c->reported = true;
   return true;
@@ -1320,7 +1321,7 @@ static size_t take_evaluation(brim_ars *w, const brim_work_moment *at, brim_work
   brim_work_trouble_begin(t, COLLAPSED, 1);
   brim_ars_collapse_advice(at->train, w->config, &w->shape, t->advice, sizeof t->advice);
   snprintf(w->collapse_advice, sizeof w->collapse_advice, "%s", t->advice);
-  bool below = w->collapse.below_zero;
+  bool below = w->collapse.below_zero_policy;
   double was = below ? zero : best;
   brim_words_add(t->text, sizeof t->text,
                  below ? BRIM_N_("the return collapsed to %.4g by step %" PRId64
@@ -1414,7 +1415,7 @@ static brim_status watch_put(void *work, const int64_t *times, json_t *metadata)
   BRIM_TRY(brim_json_put_numbers(metadata, "brim.watch", skipped, SKIPPED_NUMBERS));
   if (c->best.count == 0) return BRIM_OK;
   for (int i = 0; i < TROUBLES; i++) v[n++] = (double)times[i];
-  v[n++] = (double)c->low;
+  v[n++] = (double)c->low_bits;
   v[n++] = (double)c->fine;
   v[n++] = (double)c->reported;
   v[n++] = (double)c->count;
@@ -1437,7 +1438,7 @@ static void watch_get(void *work, const json_t *metadata, int64_t skipped, int64
     times[i] = v[n] >= 0 && v[n] < 9e15 ? (int64_t)v[n] : 0;
   }
   brim_ars_collapse *c = &w->collapse;
-  c->low = v[n] >= 0 && v[n] < 1 << OF_LAST ? (unsigned)v[n] : 0;
+  c->low_bits = v[n] >= 0 && v[n] < 1 << OF_LAST ? (unsigned)v[n] : 0;
   c->fine = v[n + 1] > 0 && v[n + 1] <= FINE ? (int)v[n + 1] : 0;
   c->reported = v[n + 2] > 0;
   c->count = v[n + 3] > 0 && v[n + 3] <= BRIM_ARS_BEFORE ? (int)v[n + 3] : 0;
@@ -1479,7 +1480,7 @@ static void ars_close(void *work) {
   drop_setting(w);
   brim_pool_destroy(w->where.pool);
   brim_ars_state_deinit(&w->state);
-  brim_ars_state_deinit(&w->remembered);
+  brim_ars_state_deinit(&w->saved_state);
   brim_free(w);
 }
 
@@ -1578,14 +1579,14 @@ static brim_status ars_configure(void *work, const brim_setting *setting) {
   if (!status) status = brim_device_sync(device);
   w->step = 0;
   memset(&w->sums, 0, sizeof w->sums);
-  if (!status && w->weights) status = start_from(w, w->weights, true);
+  if (!status && w->weights_path) status = start_from(w, w->weights_path, true);
   if (status) drop_setting(w);
   return status;
 }
 
 static void ars_resuming(void *work, const json_t *metadata) {
   (void)metadata;
-  ((brim_ars *)work)->weights = NULL;
+  ((brim_ars *)work)->weights_path = NULL;
 }
 
 // Chunks first: they change no result. Then environments, of which an even number stays.
@@ -1712,7 +1713,7 @@ static int64_t add_iteration(brim_ars *w) {
   brim_ars_returns r = returns_of(w, w->shape.num_dirs);
   returns_add(&w->sums.returns, &r);
   w->sums.update = *w->update;
-  w->sums.skipped += w->update->skipped && !is_solved(w);
+  w->sums.skipped_updates += w->update->skipped && !is_solved(w);
   return r.steps;
 }
 
@@ -1725,7 +1726,7 @@ static brim_status iterate(brim_ars *w, const brim_spans *spans) {
   brim_span_end(spans, BRIM_PHASE_ENV, "rollout");
   if (status) return status;
   brim_span_begin(spans, BRIM_PHASE_UPDATE, "update");
-  const int32_t top = w->top < w->shape.num_dirs ? w->top : w->shape.num_dirs;
+  const int32_t top = w->top_directions < w->shape.num_dirs ? w->top_directions : w->shape.num_dirs;
   status = w->table->update(&w->where, &w->shape, w->block, w->step, top, (float)w->step_size);
   if (!status) status = read_back(w, w->tally, w->layout.tally, tally_bytes(&w->shape));
   if (!status) status = read_back(w, w->update, w->layout.update, sizeof *w->update);
@@ -1767,7 +1768,7 @@ static brim_status ars_metrics(void *work, bool reset, brim_work_metrics *out) {
   brim_returns_pack(&w->sums.returns, out->sums);
   brim_returns_values(&w->sums.returns, out->values);
   out->samples = w->sums.returns.steps;
-  out->skipped = w->sums.skipped;
+  out->skipped = w->sums.skipped_updates;
   out->values[BRIM_ARS_UPDATE_NORM] = w->sums.update.step_norm;
   out->values[BRIM_ARS_POLICY_NORM] = w->sums.update.theta_norm;
   out->values[BRIM_ARS_SIGMA] = w->sums.update.sigma;
@@ -1879,7 +1880,7 @@ static brim_status ars_evaluate(void *work, brim_work_metrics *out) {
 
 static brim_status ars_snapshot(void *work) {
   brim_ars *w = (brim_ars *)work;
-  BRIM_TRY(brim_ars_fetch(w, &w->remembered));
+  BRIM_TRY(brim_ars_fetch(w, &w->saved_state));
   w->saved_step = w->step;
   w->saved_sums = w->sums;
   return BRIM_OK;
@@ -1887,7 +1888,7 @@ static brim_status ars_snapshot(void *work) {
 
 static brim_status ars_restore(void *work) {
   brim_ars *w = (brim_ars *)work;
-  BRIM_TRY(put(w, &w->remembered));
+  BRIM_TRY(put(w, &w->saved_state));
   w->step = w->saved_step;
   w->sums = w->saved_sums;
   return BRIM_OK;

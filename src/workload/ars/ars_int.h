@@ -1,5 +1,5 @@
-// The ars workload's state, which its files share: ars.c reads the config,
-// ars.c steps and evaluates, ars.c is for checkpoints.
+// The state of the ars workload, shared by ars.c (config, training, evaluation, checkpoints, replay)
+// and ars_rows.c (metrics, knobs, options, advice).
 #ifndef BRIM_ARS_INT_H_
 #define BRIM_ARS_INT_H_
 
@@ -10,11 +10,11 @@
 // Knobs, in table order.
 enum { BRIM_ARS_ENVS, BRIM_ARS_DIRS, BRIM_ARS_CHUNK, BRIM_ARS_THREADS, BRIM_ARS_KNOBS };
 
-// Since the metrics were last read.
+// Sums since the metrics were last read, except `skipped_updates`.
 typedef struct brim_ars_sums {
   brim_ars_returns returns;
   brim_rollout_update update;  // the last
-  int64_t skipped;             // updates, since the run began
+  int64_t skipped_updates;     // since the run began
 } brim_ars_sums;
 
 extern const brim_knob_set brim_ars_knob_set;
@@ -23,9 +23,10 @@ extern const brim_work_views_table brim_ars_views;
 
 enum { BRIM_ARS_NAMES = 8 + 3 * BRIM_ENV_MAX_FIGURES };
 typedef struct brim_ars_rows {
-  brim_metric_set set;  // the first member: of `rows`
+  // Describes `rows`. Stays the first member: a pointer to it is cast to brim_ars_rows.
+  brim_metric_set set;
   brim_metric rows[BRIM_ARS_ROWS + BRIM_ENV_MAX_FIGURES];
-  char names[BRIM_ARS_NAMES][BRIM_METRIC_NAME];  // of rows, those that are no constants
+  char names[BRIM_ARS_NAMES][BRIM_METRIC_NAME];  // of rows, if made at run time
   size_t name_count;
   const brim_env_row *env;
 } brim_ars_rows;
@@ -45,11 +46,11 @@ enum { BRIM_ARS_BEFORE = 4 };  // evaluations a new one is compared with
 typedef struct brim_ars_collapse {
   brim_ars_returns best;           // of the evaluations so far
   double before[BRIM_ARS_BEFORE];  // means of the last ones, the newest first
-  int count;                       // of them that there are
-  bool below_zero;                 // the last one was below the zero policy
-  unsigned low;   // bits: was it too low? Bit 0 is the last one, 1 the one before it
-  int fine;       // evaluations in a row that were all right
-  bool reported;  // of this collapse, which lasts until it is fine again
+  int count;                       // entries of `before` that are set
+  bool below_zero_policy;          // the last evaluation was below the policy of zeros
+  unsigned low_bits;  // bit k: the evaluation k before the last was too low (bit 0 = the last)
+  int fine;           // evaluations in a row that were all right
+  bool reported;      // this collapse was reported; reset after enough good evaluations
 } brim_ars_collapse;
 
 // The state of training besides its position, on the host, for checkpoints and trials.
@@ -70,11 +71,11 @@ typedef struct brim_ars {
   brim_rollout_shape shape;  // of the present setting, or of the config's
   double noise_std, step_size, shift;
   const volatile sig_atomic_t *stop;  // NULL = never asked to stop
-  int32_t top;
-  int64_t iterations, interval;  // of a run; of an epoch
-  int64_t episodes;              // of an evaluation; 0 = none
-  const char *weights;           // to start from; NULL = from the start
-  bool held_out;                 // evaluated by other episodes than a training's evaluations
+  int32_t top_directions;             // the best directions that an update uses
+  int64_t iterations, interval;       // of a run; of an epoch
+  int64_t episodes;                   // of an evaluation; 0 = none
+  const char *weights_path;           // initial weights; NULL = a new policy
+  bool held_out;                      // evaluate with episodes that training does not evaluate with
   char description[160];
 
   // of the present setting
@@ -84,7 +85,7 @@ typedef struct brim_ars {
   brim_rollout_episode
       *evaluated;               // (episodes), the host's; figures right behind, as on the device
   brim_rollout_update *update;  // the host's
-  brim_ars_state state, remembered;  // theta NULL until needed
+  brim_ars_state state, saved_state;  // saved_state: for trials; theta NULL until needed
 
   // position
   int64_t step, saved_step;
@@ -96,15 +97,15 @@ typedef struct brim_ars {
   brim_ars_returns baseline, training_baseline;
 } brim_ars;
 
-// Takes in an evaluation, beside the mean and its error of the zero policy; true when the return
-// has collapsed, once for each collapse.
+// Adds an evaluation. `zero` and `zero_error`: mean return of the policy of zeros, and its standard
+// error. True once per collapse, when the return has collapsed.
 bool brim_ars_collapse_take(brim_ars_collapse *collapse, const brim_ars_returns *returns,
                             double zero, double zero_error);
 // Advises what to change, from the figures of training before the collapse.
 void brim_ars_collapse_advice(const double *train, const brim_config *config,
                               const brim_rollout_shape *shape, char *out, size_t size);
 
-// Policy and filter from and to the device.
+// Copies policy and filter from the device.
 brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out);
 
 #endif  // BRIM_ARS_INT_H_
