@@ -104,7 +104,7 @@ static void wait_has(const char *name, int64_t step) {
 static void wait_state(brim_exec_upload *f, brim_exec_upload_state expected, int64_t patience_ms) {
   brim_exec_upload_state state = BRIM_EXEC_UPLOAD_BUSY;
   for (int i = 0; i < TRIES && state == BRIM_EXEC_UPLOAD_BUSY; i++) {
-    state = brim_exec_upload_ask(f, patience_ms);
+    state = brim_exec_upload_poll(f, patience_ms);
     usleep(PAUSE_US);
   }
   assert_int_equal(state, expected);
@@ -128,20 +128,20 @@ static void test_sent_as_they_come(void **state) {
   put("attempt-1.log", "one\n", 4);
   assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
   assert_int_equal(brim_exec_upload_step(f), -1);
-  brim_exec_upload_look(f);  // no file yet
-  brim_exec_upload_offer(f);
+  brim_exec_upload_open_newest(f);  // no file yet
+  brim_exec_upload_send(f);
   put_checkpoint("best.safetensors", 5, 3000);
   put_checkpoint("last.safetensors", 10, 2000000);
   put("log.jsonl", "{}\n", 3);
-  brim_exec_upload_look(f);
+  brim_exec_upload_open_newest(f);
   put_checkpoint("last.safetensors", 11, 50);  // replaced meanwhile
   assert_false(has("checkpoint", 10));         // not complete, so not offered yet
-  brim_exec_upload_offer(f);
+  brim_exec_upload_send(f);
   wait_has("checkpoint", 10);
   assert_true(has("best", -1));
   assert_true(has("record", -1));
-  brim_exec_upload_look(f);
-  brim_exec_upload_offer(f);
+  brim_exec_upload_open_newest(f);
+  brim_exec_upload_send(f);
   wait_has("checkpoint", 11);
   put("model.safetensors", "weights", 7);
   brim_exec_upload_finish(f);
@@ -164,7 +164,7 @@ static void test_server_away(void **state) {
   brim_lab_pool_close(pool);
   pool = NULL;
   assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
-  brim_exec_upload_look(f);
+  brim_exec_upload_open_newest(f);
   brim_exec_upload_finish(f);
   wait_state(f, BRIM_EXEC_UPLOAD_LATER, 1);
   open_pool(port);
@@ -189,7 +189,7 @@ static void test_full_disk(void **state) {
   put_checkpoint("last.safetensors", 7, 9000000);
   assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
   limit_files(3000000);
-  brim_exec_upload_look(f);
+  brim_exec_upload_open_newest(f);
   brim_exec_upload_finish(f);
   wait_state(f, BRIM_EXEC_UPLOAD_LATER, 1);
   assert_false(has("checkpoint", 7));
@@ -232,7 +232,7 @@ static void test_stale(void **state) {
   lab_clock_ms += 1000000;
   const brim_store_ref next = lab_run(store, 1);
   assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
-  brim_exec_upload_look(f);
+  brim_exec_upload_open_newest(f);
   brim_exec_upload_finish(f);
   wait_state(f, BRIM_EXEC_UPLOAD_STALE, NEVER_MS);
   brim_exec_upload_close(f);
@@ -248,7 +248,7 @@ static void test_fetched(void **state) {
   put_checkpoint("best.safetensors", 5, 3000);
   put_checkpoint("last.safetensors", 10, 700000);
   assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
-  brim_exec_upload_look(f);
+  brim_exec_upload_open_newest(f);
   brim_exec_upload_finish(f);
   wait_state(f, BRIM_EXEC_UPLOAD_DONE, NEVER_MS);
   brim_exec_upload_close(f);
@@ -275,7 +275,7 @@ static void test_damaged(void **state) {
   char other[128], command[300];
   put_checkpoint("last.safetensors", 10, 700000);
   assert_ok(brim_exec_upload_open(link_to, folder, &ref, &f));
-  brim_exec_upload_look(f);
+  brim_exec_upload_open_newest(f);
   brim_exec_upload_finish(f);
   wait_state(f, BRIM_EXEC_UPLOAD_DONE, NEVER_MS);
   brim_exec_upload_close(f);

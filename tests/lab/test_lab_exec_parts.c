@@ -204,7 +204,7 @@ static void test_memory_runs_out(void **state) {
   }
   assert_true(failed > 10);
   brim_exec_spool_remove(folder, 1);
-  brim_exec_owner_leave(folder);
+  brim_exec_owner_release(folder);
 }
 
 //---------------------------------- the checkpoint ----------------------------------
@@ -258,16 +258,16 @@ static void test_patience(void **state) {
   const int64_t s = 1000000000;
   static brim_exec_events e;
   brim_exec_events_init(&e, 0);
-  assert_int_equal(brim_exec_events_patience(&e, 60 * s), 60 * s);
+  assert_int_equal(brim_exec_events_hang_ns(&e, 60 * s), 60 * s);
   say(&e, 1 * s, "{\"event\":\"start\",\"start_step\":0,\"steps\":100,\"epochs\":10}");
   say(&e, 11 * s, "{\"event\":\"progress\",\"step\":1,\"epoch\":1,\"epochs\":10}");
   say(&e, 21 * s, "{\"event\":\"progress\",\"step\":2,\"epoch\":1,\"epochs\":10}");
   assert_int_equal(e.progress.step, 2);
   assert_int_equal(e.progress.epochs, 10);
-  assert_int_equal(brim_exec_events_patience(&e, 60 * s), 20 * 10 * s);
+  assert_int_equal(brim_exec_events_hang_ns(&e, 60 * s), 20 * 10 * s);
   // an evaluation took 100 s: the next one may take three times as long
   say(&e, 121 * s, "{\"event\":\"epoch\",\"epoch\":1,\"epochs\":10}");
-  assert_int_equal(brim_exec_events_patience(&e, 60 * s), 300 * s);
+  assert_int_equal(brim_exec_events_hang_ns(&e, 60 * s), 300 * s);
   assert_int_equal(e.sign_ns, 121 * s);
   // text, broken JSON and other objects are no progress
   say(&e, 130 * s, "still here");
@@ -431,7 +431,7 @@ static void test_a_later_attempt_takes_the_folder(void **state) {
   expect_killed(pid);
   assert_true(brim_lab_exec_find(folder, &owner));
   assert_int_equal(owner.pid, getpid());
-  brim_exec_owner_leave(folder);
+  brim_exec_owner_release(folder);
   assert_false(brim_lab_exec_find(folder, &owner));
 }
 

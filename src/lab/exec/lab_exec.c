@@ -39,7 +39,7 @@ brim_status brim_lab_exp_folder(const char *folder, const char *id, brim_str *ou
 // The process that runs in an experiment's folder. Numbers of processes are reused, so a process is
 // known by its number, the time it was born and the boot of the machine.
 
-enum { KILL_WAIT_MS = 10000, KILL_LOOK_MS = 10, BOOT_BYTES = 64 };
+enum { KILL_WAIT_MS = 10000, KILL_POLL_MS = 10, BOOT_BYTES = 64 };
 static const char owner_name[] = "executor.json";
 
 typedef struct owner {
@@ -47,9 +47,9 @@ typedef struct owner {
   int64_t born, child_born;  // in ticks since the boot
 } owner;
 
-// Field 22 of /proc/PID/stat; -1 if the process has ended, also as a zombie. The name in field 2
-// may contain anything.
-static int64_t born_of(int64_t pid) {
+// When a process started, in ticks since the boot: field 22 of /proc/PID/stat. -1 if it has ended
+// or is a zombie. Counts fields from the last ")": the name in field 2 may contain anything.
+static int64_t start_ticks_of(int64_t pid) {
   char path[64], *text = NULL, state = 0;
   int64_t born = -1;
   snprintf(path, sizeof path, "/proc/%" PRId64 "/stat", pid);
@@ -115,7 +115,7 @@ static bool read_owner(const char *folder, owner *out) {
 }
 
 // Process 1 never counts, whatever the file says: killing its group would kill every process.
-static bool lives(int64_t pid, int64_t born) { return pid > 1 && born_of(pid) == born; }
+static bool lives(int64_t pid, int64_t born) { return pid > 1 && start_ticks_of(pid) == born; }
 
 bool brim_lab_exec_find(const char *folder, brim_lab_exec_owner *out) {
   owner o;
@@ -146,13 +146,13 @@ brim_status brim_lab_exec_kill(const char *folder) {
   if (!mine && lives(o.who.pid, o.born)) (void)kill((pid_t)o.who.pid, SIGSTOP);
   if (lives(o.who.child, o.child_born)) (void)kill((pid_t)-o.who.child, SIGKILL);
   if (!mine && lives(o.who.pid, o.born)) (void)kill((pid_t)o.who.pid, SIGKILL);
-  for (int64_t ms = 0; ms < KILL_WAIT_MS; ms += KILL_LOOK_MS) {
+  for (int64_t ms = 0; ms < KILL_WAIT_MS; ms += KILL_POLL_MS) {
     bool left = !mine && lives(o.who.pid, o.born);
     if (!left && !lives(o.who.child, o.child_born)) {
       owner_clear(folder);
       return BRIM_OK;
     }
-    brim_clock_sleep_ns((int64_t)KILL_LOOK_MS * 1000000);
+    brim_clock_sleep_ns((int64_t)KILL_POLL_MS * 1000000);
   }
   return brim_fail(BRIM_EIO, "process %" PRId64 " in %s does not end", o.who.pid, folder);
 }
@@ -161,10 +161,11 @@ brim_status brim_exec_owner_write(const char *folder, const brim_store_ref *ref,
   brim_json_setup();
   char boot[BOOT_BYTES], *text = NULL, *path = brim_fs_join(folder, owner_name);
   read_boot(boot);
-  json_t *o = json_pack("{s:I,s:I,s:s,s:I,s:I,s:I,s:I}", "pid", (json_int_t)getpid(), "born",
-                        (json_int_t)born_of(getpid()), "boot", boot, "attempt",
-                        (json_int_t)ref->attempt, "fence", (json_int_t)ref->fence, "child",
-                        (json_int_t)child, "child_born", (json_int_t)(child ? born_of(child) : 0));
+  json_t *o =
+      json_pack("{s:I,s:I,s:s,s:I,s:I,s:I,s:I}", "pid", (json_int_t)getpid(), "born",
+                (json_int_t)start_ticks_of(getpid()), "boot", boot, "attempt",
+                (json_int_t)ref->attempt, "fence", (json_int_t)ref->fence, "child",
+                (json_int_t)child, "child_born", (json_int_t)(child ? start_ticks_of(child) : 0));
   brim_status status = o && path ? brim_json_dump(o, 0, &text)
                                  : brim_fail(BRIM_ENOMEM, "out of memory for %s", owner_name);
   if (!status) status = brim_fs_write(path, text, strlen(text));
@@ -188,7 +189,7 @@ brim_status brim_exec_owner_take(const char *folder, const brim_store_ref *ref) 
   return brim_exec_owner_write(folder, ref, 0);
 }
 
-void brim_exec_owner_leave(const char *folder) {
+void brim_exec_owner_release(const char *folder) {
   owner o;
   char *path = brim_fs_join(folder, owner_name);
   if (path && read_owner(folder, &o) && o.who.pid == (int64_t)getpid()) (void)brim_fs_remove(path);
@@ -251,7 +252,8 @@ static brim_status keep_refused(const char *path, const brim_str *lines) {
 }
 
 // Writes refused lines to attempt-N.spool.bad, if there are any.
-static brim_status spool_keep(const char *folder, int64_t attempt, const brim_str *refused) {
+static brim_status spool_keep_refused(const char *folder, int64_t attempt,
+                                      const brim_str *refused) {
   char *path = spool_path(folder, attempt);
   brim_status status =
       path ? keep_refused(path, refused) : brim_fail(BRIM_ENOMEM, "out of memory for a report");
@@ -261,14 +263,15 @@ static brim_status spool_keep(const char *folder, int64_t attempt, const brim_st
 
 //---------------------------------- sending ----------------------------------
 
-// True if calling again later may help; any other status is the store's answer. A request that is
-// too long, or that cannot be read, stays so.
+// True if a later call may succeed, since no answer came. False if the store answered, or if the
+// request is too long or unreadable: a retry does not change that.
 static bool may_succeed_later(const brim_lab_link *link, brim_status status) {
   if (status == BRIM_EIO || status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED) return true;
   return status && status != BRIM_ELIMIT && status != BRIM_EPARSE && !brim_lab_link_answered(link);
 }
 
-static brim_status send_report(brim_lab_link *link, const json_t *line, brim_exec_sent *sent) {
+static brim_status send_report(brim_lab_link *link, const json_t *line,
+                               brim_exec_spool_progress *sent) {
   brim_lab_request request;
   brim_lab_reply reply = {0};
   brim_status status = brim_lab_request_decode(line, &request);
@@ -289,7 +292,8 @@ static brim_status send_report(brim_lab_link *link, const json_t *line, brim_exe
 
 // Sends the lines from sent->at on, and skips lines that are no reports or that the store refuses. BRIM_EIO: call
 // again. BRIM_ESTATE: the attempt is stale.
-static brim_status spool_send(brim_lab_link *link, const brim_str *lines, brim_exec_sent *sent) {
+static brim_status spool_send(brim_lab_link *link, const brim_str *lines,
+                              brim_exec_spool_progress *sent) {
   while (sent->at < lines->len) {
     const char *line = lines->data + sent->at;
     const char *end = memchr(line, '\n', lines->len - sent->at);
@@ -312,12 +316,14 @@ static brim_status spool_send(brim_lab_link *link, const brim_str *lines, brim_e
   return BRIM_OK;
 }
 
-static void sent_init(brim_exec_sent *sent) {
-  *sent = (brim_exec_sent){0};
+static void spool_progress_init(brim_exec_spool_progress *sent) {
+  *sent = (brim_exec_spool_progress){0};
   brim_str_init(&sent->refused);
 }
 
-static void sent_deinit(brim_exec_sent *sent) { brim_str_deinit(&sent->refused); }
+static void spool_progress_deinit(brim_exec_spool_progress *sent) {
+  brim_str_deinit(&sent->refused);
+}
 
 // Keeps a spool that cannot be read, under another name.
 static void set_aside(const char *path) {
@@ -350,8 +356,8 @@ static brim_status replay_file(const char *path, brim_lab_link *link, brim_lab_r
     return BRIM_OK;
   }
   const brim_str lines = {.data = text, .len = size, .cap = size + 1};
-  brim_exec_sent sent;
-  sent_init(&sent);
+  brim_exec_spool_progress sent;
+  spool_progress_init(&sent);
   status = spool_send(link, &lines, &sent);
   bool stale = status == BRIM_ESTATE;
   if (!status || stale) status = keep_refused(path, &sent.refused);
@@ -362,7 +368,7 @@ static brim_status replay_file(const char *path, brim_lab_link *link, brim_lab_r
     brim_status_clear();
     status = gone_is_fine(brim_fs_remove(path), path);
   }
-  sent_deinit(&sent);
+  spool_progress_deinit(&sent);
   brim_free(text);
   return status;
 }
@@ -411,7 +417,7 @@ brim_status brim_lab_spool_replay(const char *place, brim_lab_link *link, brim_l
 
 enum { EXIT_USAGE = 2, EXIT_DEVICE = 3, EXIT_MEMORY = 4, EXIT_INTERRUPTED = 130 };
 
-static void say(brim_lab_exec_report *out, const char *text) {
+static void set_message(brim_lab_exec_report *out, const char *text) {
   snprintf(out->message, sizeof out->message, "%s", text);
   brim_utf8_trim(out->message);
 }
@@ -431,7 +437,7 @@ static void by_signal(const brim_exec_ending *e, brim_lab_exec_report *out) {
   const char *name = sigabbrev_np(number);
   if (number == SIGKILL && e->oom_killed) {
     fail(out, BRIM_FAILURE_OOM_HOST);
-    say(out, brim_tr("the kernel killed the training: the machine's memory is full"));
+    set_message(out, brim_tr("the kernel killed the training: the machine's memory is full"));
     return;
   }
   fail(out, is_fault(number) ? BRIM_FAILURE_CRASH : BRIM_FAILURE_KILLED);
@@ -515,14 +521,14 @@ void brim_exec_classify(const brim_exec_ending *e, brim_lab_exec_report *out) {
     out->outcome = BRIM_ATTEMPT_STOPPED;
   } else if (child->lost) {
     fail(out, BRIM_FAILURE_OTHER);
-    say(out, brim_tr("how the training ended is not known"));
+    set_message(out, brim_tr("how the training ended is not known"));
   } else if (child->signal) {
     by_signal(e, out);
   } else if (e->events->failed) {
     const brim_exec_events *said = e->events;
     brim_failure failure = said->failure != BRIM_FAILURE_NONE ? said->failure : by_status(said);
     fail(out, is_disk(said->message) ? BRIM_FAILURE_INFRASTRUCTURE : failure);
-    say(out, said->message[0] ? said->message : brim_status_text(said->status));
+    set_message(out, said->message[0] ? said->message : brim_status_text(said->status));
   } else {
     const brim_exec_events *said = e->events;
     fail(out, by_code(child->exit_code, said->started));
@@ -569,14 +575,14 @@ int64_t brim_exec_oom_kills(void) {
 }
 
 //-------------------------------------------- events --------------------------------------------
-// Records of the training (record_channel.h), and the last of all other lines.
+// Reads the records of the training (record_channel.h), and keeps the last lines that are no records.
 
-enum { STEPS_OF_PATIENCE = 20, PAUSES_OF_PATIENCE = 3, LONGEST_EVENT = 1 << 20 };
+enum { HANG_STEPS = 20, HANG_PAUSES = 3, LONGEST_EVENT = 1 << 20 };
 
 void brim_exec_events_init(brim_exec_events *e, int64_t now_ns) {
   memset(e, 0, sizeof *e);
   e->progress = (brim_store_progress){-1, -1, -1, -1};
-  e->start_step = e->rate_step = e->checkpoint = -1;
+  e->start_step = e->last_step = e->checkpoint = -1;
   e->sign_ns = now_ns;
 }
 
@@ -586,14 +592,14 @@ static void note_sign(brim_exec_events *e, int64_t now_ns) {
   e->sign_ns = now_ns;
 }
 
-static void reach(brim_exec_events *e, int64_t step, int64_t now_ns) {
+static void note_step(brim_exec_events *e, int64_t step, int64_t now_ns) {
   if (step < 0) return;
-  if (e->rate_step >= 0 && step > e->rate_step) {
-    int64_t each = (now_ns - e->rate_ns) / (step - e->rate_step);
-    e->step_ns[e->step_count++ % BRIM_EXEC_RATES] = each;
+  if (e->last_step >= 0 && step > e->last_step) {
+    int64_t each = (now_ns - e->last_step_ns) / (step - e->last_step);
+    e->step_ns[e->step_time_count++ % BRIM_EXEC_STEP_TIMES] = each;
   }
-  e->rate_step = step;
-  e->rate_ns = now_ns;
+  e->last_step = step;
+  e->last_step_ns = now_ns;
   e->progress.step = step;
 }
 
@@ -635,7 +641,7 @@ static void take_record(brim_exec_events *e, const brim_channel_record *r, int64
     case BRIM_CHANNEL_KIND_COUNT:
       return;
   }
-  reach(e, r->step, now_ns);
+  note_step(e, r->step, now_ns);
   note_sign(e, now_ns);
 }
 
@@ -658,7 +664,7 @@ static void show_event(const json_t *event, const char *name, brim_str *shown) {
   }
 }
 
-// False: the line is no event. *keep: people read it.
+// False if the line is no event. *keep: the event belongs in the log that people read.
 static bool take_event(brim_exec_events *e, const brim_child_line *line, int64_t now_ns,
                        brim_str *shown, bool *keep) {
   json_t *event = NULL;
@@ -709,15 +715,15 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-int64_t brim_exec_events_patience(const brim_exec_events *e, int64_t stall_ns) {
-  int64_t sorted[BRIM_EXEC_RATES], most = stall_ns;
-  size_t n = e->step_count < BRIM_EXEC_RATES ? e->step_count : BRIM_EXEC_RATES;
+int64_t brim_exec_events_hang_ns(const brim_exec_events *e, int64_t stall_ns) {
+  int64_t sorted[BRIM_EXEC_STEP_TIMES], most = stall_ns;
+  size_t n = e->step_time_count < BRIM_EXEC_STEP_TIMES ? e->step_time_count : BRIM_EXEC_STEP_TIMES;
   if (n > 0) {
     memcpy(sorted, e->step_ns, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, ascending);
-    if (STEPS_OF_PATIENCE * sorted[n / 2] > most) most = STEPS_OF_PATIENCE * sorted[n / 2];
+    if (HANG_STEPS * sorted[n / 2] > most) most = HANG_STEPS * sorted[n / 2];
   }
-  return PAUSES_OF_PATIENCE * e->longest_ns > most ? PAUSES_OF_PATIENCE * e->longest_ns : most;
+  return HANG_PAUSES * e->longest_ns > most ? HANG_PAUSES * e->longest_ns : most;
 }
 
 //--------------------------------------------- logs ---------------------------------------------
@@ -726,8 +732,8 @@ int64_t brim_exec_events_patience(const brim_exec_events *e, int64_t stall_ns) {
 
 enum {
   BATCH_BYTES = 256 << 10,   // of a log, at most in one batch
-  LONGEST_ROW = 4 << 20,     // brim writes no longer line
-  BATCH_ROWS = 2000,         // no more lines are added then
+  LONGEST_ROW = 4 << 20,     // every line that brim writes is shorter
+  BATCH_ROWS = 2000,         // a batch with this many rows takes no more lines
   LONGEST_KEY = 120,         // of a metric, by the store
   LARGEST_HEADER = 64 << 20  // of a checkpoint
 };
@@ -768,7 +774,7 @@ static bool is_metric(const char *key) {
 // Adds the numbers of a line. Leaves out a line that is no JSON or is torn, and events whose numbers
 // are settings, not results.
 static brim_status add_line(brim_exec_tail *t, const char *text, size_t size) {
-  static const char *const others[] = {"anomaly", "adapt", "early_stop"};
+  static const char *const setting_events[] = {"anomaly", "adapt", "early_stop"};
   json_t *line = NULL;
   brim_status status = brim_json_parse(text, size, "log.jsonl", &line);
   if (status == BRIM_ENOMEM) return status;
@@ -779,14 +785,14 @@ static brim_status add_line(brim_exec_tail *t, const char *text, size_t size) {
   const char *event = json_string_value(json_object_get(line, "event"));
   const json_t *step = json_object_get(line, "step");
   bool good = event && json_is_integer(step) && json_integer_value(step) >= 0;
-  for (size_t i = 0; good && i < sizeof others / sizeof *others; i++) {
-    good = strcmp(event, others[i]) != 0;
+  for (size_t i = 0; good && i < sizeof setting_events / sizeof *setting_events; i++) {
+    good = strcmp(event, setting_events[i]) != 0;
   }
   if (!good) {
     json_decref(line);
     return BRIM_OK;
   }
-  BRIM_TRY(brim_json_push(t->lines, line));  // keeps the keys
+  BRIM_TRY(brim_json_push(t->lines, line));  // the keys of the rows point into it
   const char *key;
   json_t *value;
   json_object_foreach(line, key, value) {
@@ -822,8 +828,8 @@ static ssize_t read_at(int fd, char *data, size_t size, uint64_t offset) {
   return (ssize_t)done;
 }
 
-// Reads as much of the file as makes a batch, in a buffer that is large enough for one row. *more:
-// lines are left.
+// Reads lines of the file into the batch. Enlarges the buffer until it holds at least one line.
+// *more: lines may be left.
 static brim_status read_file(brim_exec_tail *t, int fd, bool *more) {
   *more = false;
   for (size_t size = BATCH_BYTES; size <= LONGEST_ROW; size *= 4) {
@@ -862,7 +868,9 @@ static brim_status read_next(brim_exec_tail *t, bool *more) {
   if (fd < 0) return BRIM_OK;  // not there yet
   struct stat st = {0};
   bool cut = fstat(fd, &st) == 0 && (uint64_t)st.st_size < t->next_offset;
-  if (cut) t->next_offset = 0;  // begun again: the store takes the same rows twice
+  // The file was written again from the start. Sending rows twice is harmless: they replace the same
+  // key and step.
+  if (cut) t->next_offset = 0;
   brim_status status = read_file(t, fd, more);
   (void)close(fd);
   if (status || *more || !complete) return status;
@@ -1296,7 +1304,7 @@ brim_status brim_exec_upload_open(const brim_lab_link *link, const char *folder,
   return status;
 }
 
-void brim_exec_upload_look(brim_exec_upload *f) {
+void brim_exec_upload_open_newest(brim_exec_upload *f) {
   set s = {{-1, -1, -1}, -1};
   s.fds[LAST] = open_named(f->folder, brim_lab_file_find(set_names[LAST])->local);
   s.fds[BEST] = open_named(f->folder, brim_lab_file_find(set_names[BEST])->local);
@@ -1306,7 +1314,7 @@ void brim_exec_upload_look(brim_exec_upload *f) {
   f->found = s;
 }
 
-void brim_exec_upload_offer(brim_exec_upload *f) {
+void brim_exec_upload_send(brim_exec_upload *f) {
   if (!has_set(&f->found)) return;
   pthread_mutex_lock(&f->mutex);
   clear_set(&f->waiting);
@@ -1324,14 +1332,14 @@ int64_t brim_exec_upload_step(brim_exec_upload *f) {
 }
 
 void brim_exec_upload_finish(brim_exec_upload *f) {
-  brim_exec_upload_offer(f);
+  brim_exec_upload_send(f);
   pthread_mutex_lock(&f->mutex);
   f->ending = true;
   pthread_cond_signal(&f->wake);
   pthread_mutex_unlock(&f->mutex);
 }
 
-brim_exec_upload_state brim_exec_upload_ask(brim_exec_upload *f, int64_t patience_ms) {
+brim_exec_upload_state brim_exec_upload_poll(brim_exec_upload *f, int64_t patience_ms) {
   pthread_mutex_lock(&f->mutex);
   int64_t now = brim_clock_now().ns;
   bool tired = f->trouble_ns && now - f->trouble_ns > patience_ms * MS;
@@ -1419,11 +1427,11 @@ static bool send_folder(brim_lab_uploads *l, const char *folder) {
     brim_status_clear();
     return false;
   }
-  brim_exec_upload_look(files);
+  brim_exec_upload_open_newest(files);
   brim_exec_upload_finish(files);
   brim_exec_upload_state state = BRIM_EXEC_UPLOAD_BUSY;
   while (state == BRIM_EXEC_UPLOAD_BUSY && !uploads_stop(l)) {
-    state = brim_exec_upload_ask(files, PATIENCE_MS);
+    state = brim_exec_upload_poll(files, PATIENCE_MS);
     if (state == BRIM_EXEC_UPLOAD_BUSY) brim_clock_sleep_ns(FILES_TURN_MS * MS);
   }
   brim_exec_upload_close(files);
@@ -1513,13 +1521,13 @@ enum {
   STALL_MS = 600000,
   GRACE_MS = 60000,
   NEWS_MS = 2000,          // progress and metrics are sent this often
-  ASLEEP_MS = 5000,        // between two turns: this process was stopped
+  ASLEEP_MS = 5000,        // a longer gap between two passes: this process was suspended
   TURN_MS = 250,           // stop flags are looked at this often
   UPLOAD_MS = 20000,       // the result waits so long for files that do not arrive
   UPLOAD_STOP_MS = 10000,  // and so long when the executor has to stop
-  OOM_MS = 10000,          // kills for memory count from up to two such spans before the end
-  FIRST_PAUSE_MS = 100,    // after a call without an answer; doubles up to
-  LAST_PAUSE_MS = 5000,
+  OOM_MS = 10000,  // kills for memory are sampled this often; those since the last but one count
+  FIRST_PAUSE_MS = 100,    // wait after a call without an answer; doubles each time
+  LAST_PAUSE_MS = 5000,    // longest such wait
   LARGEST_LOG = 64 << 20,  // bytes of attempt-N.log
   MOST_WAITING = 4 << 20,  // bytes of it that wait for the disk
   LONGEST_LINE = 1 << 20,
@@ -1538,21 +1546,24 @@ typedef struct exec {
   brim_exec_upload *upload;  // NULL: files stay where they are
   int64_t offered;           // step of the last checkpoint that was offered to it
   brim_exec_why why;
-  int log;               // attempt-N.log; -1 = it cannot be written
-  bool log_within;       // the last line in it has no end yet
+  int log_fd;            // attempt-N.log; -1 = it cannot be written
+  bool in_line;          // the last line in the log has not ended: more pieces follow
   brim_str log_waiting;  // what the disk has not taken yet
   int64_t log_bytes, log_sent;
   int64_t lease_ms;
-  int64_t silent_ns;              // since when calls are not answered; 0 = they are
-  int64_t turn_ns;                // when the loop last came by
-  int64_t next_beat_ns, news_ns;  // the next beat at the latest; the last one
-  int64_t try_ns, pause_ms;       // no call before; 0 = none failed
-  bool behind;                    // rows of the log are left to send
-  bool step_sent;                 // from_step is in the store
-  int64_t sent_step;              // of the last beat
+  int64_t unanswered_since_ns;  // time of the first call without an answer; 0 = the last had one
+  int64_t last_pass_ns;         // when the loop last passed its start
+  int64_t next_beat_ns;         // latest time of the next heartbeat
+  int64_t last_beat_ns;
+  // After a call without an answer: do not call before retry_at_ns. 0 = the last call was answered.
+  int64_t retry_at_ns, retry_pause_ms;
+  bool metrics_left;  // rows of the log are left to send
+  bool start_sent;    // the store knows the step that the training started from
+  int64_t beat_step;  // progress in the last heartbeat
+  // OOM kills: time of the last sample; counts of the sample before it and of the last; -1 = unknown.
   int64_t oom_ns, oom_before, oom_latest;
-  int64_t quiet_ns;
-  int64_t kill_ns;  // with stop_signal: when its time is over; 0 = it was not asked
+  int64_t hung_ns;     // time without progress of a training that was ended as HUNG
+  int64_t kill_at_ns;  // when to kill the training after stop_signal; 0 = no signal was sent
 } exec;
 
 static int64_t now_ns(void) { return brim_clock_now().ns; }
@@ -1562,7 +1573,7 @@ static int64_t or_default(int64_t value, int64_t usual) { return value ? value :
 // True if no call was answered for so long that there may be no sweep any more.
 static bool is_alone(const exec *x) {
   int64_t linger = or_default(x->o->linger_ms, x->lease_ms) * MS;
-  return x->silent_ns && now_ns() - x->silent_ns > linger;
+  return x->unanswered_since_ns && now_ns() - x->unanswered_since_ns > linger;
 }
 
 static bool wants_stop(const exec *x) { return x->o->stop && *x->o->stop; }
@@ -1576,7 +1587,7 @@ static void end_child(exec *x, brim_exec_why why) {
   if (why == BRIM_EXEC_STALE) {
     (void)brim_child_stop(x->child, 0);
   } else if (x->o->stop_signal) {
-    x->kill_ns = now_ns() + or_default(x->o->grace_ms, GRACE_MS) * MS;
+    x->kill_at_ns = now_ns() + or_default(x->o->grace_ms, GRACE_MS) * MS;
     (void)brim_child_signal(x->child, x->o->stop_signal);
   } else {
     (void)brim_child_stop(x->child, or_default(x->o->grace_ms, GRACE_MS));
@@ -1587,20 +1598,20 @@ static void end_child(exec *x, brim_exec_why why) {
 //---------------------------------- calls ----------------------------------
 
 static bool may_call(const exec *x) {
-  return x->why != BRIM_EXEC_STALE && (x->try_ns == 0 || now_ns() >= x->try_ns);
+  return x->why != BRIM_EXEC_STALE && (x->retry_at_ns == 0 || now_ns() >= x->retry_at_ns);
 }
 
 // Draws conclusions about the link and the attempt from an answer. True: the call is done, with or without success.
 static bool take_answer(exec *x, brim_status status) {
   if (may_succeed_later(x->link, status)) {
-    x->pause_ms = x->pause_ms ? 2 * x->pause_ms : FIRST_PAUSE_MS;
-    if (x->pause_ms > LAST_PAUSE_MS) x->pause_ms = LAST_PAUSE_MS;
-    x->try_ns = now_ns() + x->pause_ms * MS;
-    if (!x->silent_ns) x->silent_ns = now_ns();
+    x->retry_pause_ms = x->retry_pause_ms ? 2 * x->retry_pause_ms : FIRST_PAUSE_MS;
+    if (x->retry_pause_ms > LAST_PAUSE_MS) x->retry_pause_ms = LAST_PAUSE_MS;
+    x->retry_at_ns = now_ns() + x->retry_pause_ms * MS;
+    if (!x->unanswered_since_ns) x->unanswered_since_ns = now_ns();
     brim_status_clear();
     return false;
   }
-  x->try_ns = x->pause_ms = x->silent_ns = 0;
+  x->retry_at_ns = x->retry_pause_ms = x->unanswered_since_ns = 0;
   if (status == BRIM_ESTATE || status == BRIM_ENOENT) {
     end_child(x, BRIM_EXEC_STALE);
   } else if (status) {
@@ -1616,20 +1627,20 @@ static void beat(exec *x) {
   if (!take_answer(x, status)) return;
   if (reply.lease_ms > 0) x->lease_ms = reply.lease_ms;
   if (reply.want != BRIM_WANT_RUN) end_child(x, BRIM_EXEC_ASKED);
-  x->sent_step = x->events.progress.step;
-  x->news_ns = now_ns();
+  x->beat_step = x->events.progress.step;
+  x->last_beat_ns = now_ns();
   // a server may have a shorter lease than the worker counts on
   int64_t most = x->lease_ms / 4, wanted = or_default(x->o->beat_ms, most);
-  x->next_beat_ns = x->news_ns + (wanted < most ? wanted : most) * MS;
+  x->next_beat_ns = x->last_beat_ns + (wanted < most ? wanted : most) * MS;
 }
 
 // Sends metrics, and returns in time for the next beat: the log of earlier attempts may be long.
 static void send_metrics(exec *x) {
   int64_t until = now_ns() + NEWS_MS * MS;
-  x->behind = false;
+  x->metrics_left = false;
   while (may_call(x)) {
-    x->behind = now_ns() > until;
-    if (x->behind) return;
+    x->metrics_left = now_ns() > until;
+    if (x->metrics_left) return;
     if (brim_exec_tail_fill(&x->tail) || x->tail.count == 0) {
       brim_status_clear();
       return;
@@ -1645,8 +1656,8 @@ static void send_metrics(exec *x) {
 static void write_log(exec *x) {
   brim_str *w = &x->log_waiting;
   size_t at = 0;
-  while (x->log >= 0 && at < w->len) {
-    ssize_t n = write(x->log, w->data + at, w->len - at);
+  while (x->log_fd >= 0 && at < w->len) {
+    ssize_t n = write(x->log_fd, w->data + at, w->len - at);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) break;
     at += (size_t)n;
@@ -1663,22 +1674,22 @@ static void send_news(exec *x) {
   int64_t now = now_ns(), often = or_default(x->o->beat_ms, NEWS_MS) * MS;
   if (often > NEWS_MS * MS) often = NEWS_MS * MS;
   bool due = now >= x->next_beat_ns;
-  bool news = now - x->news_ns >= often && e->progress.step != x->sent_step;
-  if (!(due || news || x->behind) || !may_call(x)) return;
+  bool news = now - x->last_beat_ns >= often && e->progress.step != x->beat_step;
+  if (!(due || news || x->metrics_left) || !may_call(x)) return;
   beat(x);
-  if (e->started && !x->step_sent && may_call(x)) {
-    x->step_sent = take_answer(x, brim_lab_start(x->link, x->ref, getpid(), e->start_step));
+  if (e->started && !x->start_sent && may_call(x)) {
+    x->start_sent = take_answer(x, brim_lab_start(x->link, x->ref, getpid(), e->start_step));
   }
 
   // A checkpoint is uploaded when the store has the metrics up to its step.
   bool fresh = x->upload && e->started && e->checkpoint != x->offered;
-  if (fresh) brim_exec_upload_look(x->upload);
+  if (fresh) brim_exec_upload_open_newest(x->upload);
   if (e->started) send_metrics(x);
-  if (fresh && x->tail.count == 0 && !x->behind && may_call(x)) {
+  if (fresh && x->tail.count == 0 && !x->metrics_left && may_call(x)) {
     x->offered = e->checkpoint;
-    brim_exec_upload_offer(x->upload);
+    brim_exec_upload_send(x->upload);
   }
-  // The store learns of a checkpoint that is safe: on the server, or on this disk without one.
+  // Report a checkpoint once it is safe: uploaded, or on this disk if there is no server.
   int64_t step = x->upload ? brim_exec_upload_step(x->upload) : e->checkpoint;
   if (step > x->checkpoint_sent && may_call(x) &&
       take_answer(x, brim_lab_checkpoint(x->link, x->ref, step))) {
@@ -1707,16 +1718,16 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
   brim_str text;
   brim_str_init(&text);
   size_t n = localtime_r(&now, &local) ? strftime(when, sizeof when, "%F %T%z  ", &local) : 0;
-  if (x->log_within) n = 0;  // a line that came in pieces
+  if (x->in_line) n = 0;  // a line that came in pieces
   brim_str_append_n(&text, when, n);
   bool shown = brim_exec_events_line(&x->events, line, now_ns(), &text);
   if (shown && !line->more) brim_str_append_char(&text, '\n');
   size_t waiting = x->log_waiting.len + text.len;
   bool fits = waiting <= MOST_WAITING && x->log_bytes + (int64_t)waiting <= LARGEST_LOG;
-  if (shown && fits && x->log >= 0 && brim_str_status(&text) == BRIM_OK) {
+  if (shown && fits && x->log_fd >= 0 && brim_str_status(&text) == BRIM_OK) {
     brim_str_append_n(&x->log_waiting, text.data, text.len);
     if (brim_str_status(&x->log_waiting)) brim_str_deinit(&x->log_waiting);  // no memory for it
-    x->log_within = line->more;
+    x->in_line = line->more;
     write_log(x);
   }
   brim_str_deinit(&text);
@@ -1732,17 +1743,17 @@ static brim_status open_log(exec *x) {
   snprintf(name, sizeof name, "attempt-%" PRId64 ".log", x->ref->attempt);
   char *path = brim_fs_join(x->o->folder, name);
   if (!path) return brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
-  x->log = open(path, how);
-  bool own = x->log >= 0 && fstat(x->log, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
-             st.st_uid == geteuid();
+  x->log_fd = open(path, how);
+  bool own = x->log_fd >= 0 && fstat(x->log_fd, &st) == 0 && S_ISREG(st.st_mode) &&
+             st.st_nlink == 1 && st.st_uid == geteuid();
   if (!own) {
-    if (x->log >= 0) (void)close(x->log);
+    if (x->log_fd >= 0) (void)close(x->log_fd);
     bool gone = unlink(path) == 0 || errno == ENOENT;
-    x->log = gone ? open(path, how | O_CREAT | O_EXCL, 0666) : -1;
+    x->log_fd = gone ? open(path, how | O_CREAT | O_EXCL, 0666) : -1;
   }
   brim_status status =
-      x->log >= 0 ? BRIM_OK
-                  : brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
+      x->log_fd >= 0 ? BRIM_OK
+                     : brim_fail(brim_errno_status(errno), "%s: %s", path, brim_errno_text(errno));
   brim_free(path);
   return status;
 }
@@ -1842,8 +1853,9 @@ static brim_status start_child(exec *x) {
 
 //---------------------------------- before ----------------------------------
 
-// Gets the config and reports the start, and tries again while the link may answer.
-static brim_status ask(exec *x, char **config) {
+// Gets the config and reports the start. Retries until the store answers, a stop is asked for, or
+// no call was answered for too long.
+static brim_status begin_attempt(exec *x, char **config) {
   *config = NULL;
   for (;;) {
     brim_store_exp *exp = NULL;
@@ -1856,10 +1868,10 @@ static brim_status ask(exec *x, char **config) {
     if (!status) status = brim_lab_start(x->link, x->ref, getpid(), -1);
     if (status && may_succeed_later(x->link, status)) status = BRIM_EIO;
     if (!status) {
-      x->silent_ns = 0;
+      x->unanswered_since_ns = 0;
       return BRIM_OK;
     }
-    if (!x->silent_ns) x->silent_ns = now_ns();
+    if (!x->unanswered_since_ns) x->unanswered_since_ns = now_ns();
     if (status != BRIM_EIO || wants_stop(x) || is_alone(x)) {
       brim_free(*config);
       *config = NULL;
@@ -1876,7 +1888,7 @@ static void supervise(exec *x) {
   const int64_t stall = or_default(x->o->stall_ms, STALL_MS);
   bool ended = false;
   x->oom_before = x->oom_latest = brim_exec_oom_kills();
-  x->turn_ns = now_ns();
+  x->last_pass_ns = now_ns();
   for (;;) {
     brim_status status = brim_child_poll(x->child, &ended);
     if (status) brim_status_clear();  // ECHILD: the result says that it is lost
@@ -1887,17 +1899,17 @@ static void supervise(exec *x) {
     // The watchdog. The child's output has been read, so its silence counts; but while this process
     // was stopped, the child may have been stopped too.
     int64_t now = now_ns();
-    if (now - x->turn_ns > ASLEEP_MS * MS) x->events.sign_ns += now - x->turn_ns;
-    x->turn_ns = now;
+    if (now - x->last_pass_ns > ASLEEP_MS * MS) x->events.sign_ns += now - x->last_pass_ns;
+    x->last_pass_ns = now;
     int64_t quiet = now - x->events.sign_ns;
     if (stall > 0 && x->why == BRIM_EXEC_ITSELF &&
-        quiet > brim_exec_events_patience(&x->events, stall * MS)) {
-      x->quiet_ns = quiet;
+        quiet > brim_exec_events_hang_ns(&x->events, stall * MS)) {
+      x->hung_ns = quiet;
       end_child(x, BRIM_EXEC_HUNG);
     }
     if (wants_stop(x)) end_child(x, BRIM_EXEC_ASKED);
     if (is_alone(x)) end_child(x, BRIM_EXEC_ALONE);
-    if (x->kill_ns && now > x->kill_ns) (void)brim_child_stop(x->child, 0);
+    if (x->kill_at_ns && now > x->kill_at_ns) (void)brim_child_stop(x->child, 0);
 
     // A process with much memory may take seconds to end, so older kills count too.
     if (now - x->oom_ns >= OOM_MS * MS) {
@@ -1909,7 +1921,7 @@ static void supervise(exec *x) {
 
     // Wait for a turn, or until the child has written something.
     int64_t left = (x->next_beat_ns - now_ns()) / MS + 1;
-    if (left < 1) left = x->try_ns ? (x->try_ns - now_ns()) / MS + 1 : 1;
+    if (left < 1) left = x->retry_at_ns ? (x->retry_at_ns - now_ns()) / MS + 1 : 1;
     if (left > TURN_MS) left = TURN_MS;
     brim_child_wait_any(&x->child, 1, left < 1 ? 1 : left);
   }
@@ -1920,7 +1932,7 @@ static void supervise(exec *x) {
 // Lists all reports that are not acknowledged, except the result.
 static brim_status gather(exec *x, brim_str *lines) {
   const brim_store_ref *ref = x->ref;
-  if (x->events.started && !x->step_sent) {
+  if (x->events.started && !x->start_sent) {
     int64_t from = x->events.start_step;
     BRIM_TRY(brim_exec_spool_add(lines, &(brim_lab_request){.op = BRIM_LAB_OP_START,
                                                             .ref = *ref,
@@ -1964,8 +1976,8 @@ static brim_status gather(exec *x, brim_str *lines) {
 }
 
 // Sends until the store has everything, or the link has been silent for too long.
-static brim_status send_all(exec *x, const brim_str *lines, brim_exec_sent *sent) {
-  x->try_ns = x->pause_ms = 0;
+static brim_status send_all(exec *x, const brim_str *lines, brim_exec_spool_progress *sent) {
+  x->retry_at_ns = x->retry_pause_ms = 0;
   for (;;) {
     brim_status status = spool_send(x->link, lines, sent);
     if (status != BRIM_EIO) return status;
@@ -1973,20 +1985,20 @@ static brim_status send_all(exec *x, const brim_str *lines, brim_exec_sent *sent
     write_log(x);
     if (wants_stop(x) || x->why == BRIM_EXEC_ALONE || is_alone(x))
       return brim_fail(BRIM_EIO, "the sweep does not answer");
-    brim_clock_sleep_ns(x->pause_ms * MS);
+    brim_clock_sleep_ns(x->retry_pause_ms * MS);
   }
 }
 
 // Renews the lease while files are sent. True: the attempt is stale.
-static bool beat_on(exec *x) {
+static bool renew_lease(exec *x) {
   brim_store_beat_reply reply = {.lease_ms = x->lease_ms};
   if (now_ns() < x->next_beat_ns) return false;
   brim_status status = brim_lab_beat(x->link, x->ref, NULL, &reply);
   if (may_succeed_later(x->link, status)) {
-    if (!x->silent_ns) x->silent_ns = now_ns();
+    if (!x->unanswered_since_ns) x->unanswered_since_ns = now_ns();
     status = BRIM_EIO;
   }
-  if (!status) x->silent_ns = 0;
+  if (!status) x->unanswered_since_ns = 0;
   x->next_beat_ns = now_ns() + (status ? x->lease_ms / 8 : reply.lease_ms / 4) * MS;
   brim_status_clear();
   return status == BRIM_ESTATE || status == BRIM_ENOENT;
@@ -1997,12 +2009,12 @@ static bool beat_on(exec *x) {
 static bool send_files(exec *x, bool ended) {
   int64_t stop_ns = 0;
   brim_exec_upload_state state = BRIM_EXEC_UPLOAD_BUSY;
-  brim_exec_upload_look(x->upload);
+  brim_exec_upload_open_newest(x->upload);
   brim_exec_upload_finish(x->upload);
   while (state == BRIM_EXEC_UPLOAD_BUSY) {
-    state = brim_exec_upload_ask(x->upload, UPLOAD_MS);
+    state = brim_exec_upload_poll(x->upload, UPLOAD_MS);
     write_log(x);
-    if (!ended && beat_on(x)) state = BRIM_EXEC_UPLOAD_STALE;
+    if (!ended && renew_lease(x)) state = BRIM_EXEC_UPLOAD_STALE;
     if (wants_stop(x) && !stop_ns) stop_ns = now_ns() + UPLOAD_STOP_MS * MS;
     bool late = is_alone(x) || (stop_ns && now_ns() > stop_ns);
     if (late && state == BRIM_EXEC_UPLOAD_BUSY) state = BRIM_EXEC_UPLOAD_LATER;
@@ -2018,9 +2030,9 @@ static bool send_files(exec *x, bool ended) {
   return true;
 }
 
-// Builds the spool: the lines, and the result. `owed`: files that the server still lacks.
-static brim_status end_lines(const exec *x, const brim_str *lines, const char *owed,
-                             brim_str *out) {
+// Builds the spool: the lines, and the result. `files_missing`: files that the server still lacks.
+static brim_status build_spool(const exec *x, const brim_str *lines, const char *files_missing,
+                               brim_str *out) {
   const brim_lab_exec_report *r = x->report;
   brim_str last;
   brim_str_init(&last);
@@ -2032,7 +2044,7 @@ static brim_status end_lines(const exec *x, const brim_str *lines, const char *o
                                     .exit_code = r->exit_code,
                                     .message = r->message,
                                     .last_lines = last.data,
-                                    .owed = owed};
+                                    .owed = files_missing};
   if (!status)
     status = brim_exec_spool_add(
         out, &(brim_lab_request){.op = BRIM_LAB_OP_FINISH, .ref = *x->ref, .result = result});
@@ -2040,56 +2052,61 @@ static brim_status end_lines(const exec *x, const brim_str *lines, const char *o
   return status;
 }
 
-static brim_status hand_over(exec *x) {
+// Reports the end of the attempt: writes unsent reports and the result to the spool, uploads the
+// files, sends the spool. The result waits for the files only if the spool is on the disk.
+static brim_status report_result(exec *x) {
   const bool files = x->upload && x->child;
-  brim_str lines, whole, owed;
-  brim_exec_sent sent;
+  brim_str lines, spool, files_missing;
+  brim_exec_spool_progress sent;
   brim_str_init(&lines);
-  brim_str_init(&whole);
-  brim_str_init(&owed);
-  sent_init(&sent);
+  brim_str_init(&spool);
+  brim_str_init(&files_missing);
+  spool_progress_init(&sent);
   for (const brim_lab_file_kind *k = brim_lab_file_kinds; files && k->name; k++) {
     char *path = k->local ? brim_fs_join(x->o->folder, k->local) : NULL;
-    if (path && brim_fs_exists(path)) brim_str_printf(&owed, "%s%s", owed.len ? "," : "", k->name);
+    if (path && brim_fs_exists(path)) {
+      brim_str_printf(&files_missing, "%s%s", files_missing.len ? "," : "", k->name);
+    }
     brim_free(path);
   }
   brim_status status = gather(x, &lines);
-  if (!status) status = end_lines(x, &lines, owed.data, &whole);
-  bool kept = !status && brim_exec_spool_write(x->o->folder, x->ref->attempt, &whole) == BRIM_OK;
+  if (!status) status = build_spool(x, &lines, files_missing.data, &spool);
+  bool spool_written =
+      !status && brim_exec_spool_write(x->o->folder, x->ref->attempt, &spool) == BRIM_OK;
   // a result that is safe on the disk waits for its files; otherwise it goes first
-  if (kept && files && send_files(x, false)) {
-    status = end_lines(x, &lines, "", &whole);
-    if (!status) (void)brim_exec_spool_write(x->o->folder, x->ref->attempt, &whole);
+  if (spool_written && files && send_files(x, false)) {
+    status = build_spool(x, &lines, "", &spool);
+    if (!status) (void)brim_exec_spool_write(x->o->folder, x->ref->attempt, &spool);
   }
-  if (!status) status = send_all(x, &whole, &sent);
+  if (!status) status = send_all(x, &spool, &sent);
   if (!status) x->report->state = sent.state;
-  if (!status && !kept && files) (void)send_files(x, true);
+  if (!status && !spool_written && files) (void)send_files(x, true);
   if (!files && x->upload) pending_remove(x->o->folder, x->ref->attempt);
-  bool over = status || !spool_keep(x->o->folder, x->ref->attempt, &sent.refused);
-  sent_deinit(&sent);
-  brim_str_deinit(&owed);
-  brim_str_deinit(&whole);
+  bool spool_done = status || !spool_keep_refused(x->o->folder, x->ref->attempt, &sent.refused);
+  spool_progress_deinit(&sent);
+  brim_str_deinit(&files_missing);
+  brim_str_deinit(&spool);
   brim_str_deinit(&lines);
-  if (status == BRIM_EIO && kept) {
+  if (status == BRIM_EIO && spool_written) {
     brim_status_clear();
     x->report->end = BRIM_LAB_EXEC_SPOOLED;
     return BRIM_OK;
   }
   if (status && status != BRIM_ESTATE) return status;
   x->report->end = status ? BRIM_LAB_EXEC_STALE : BRIM_LAB_EXEC_REPORTED;
-  if (over) brim_exec_spool_remove(x->o->folder, x->ref->attempt);
+  if (spool_done) brim_exec_spool_remove(x->o->folder, x->ref->attempt);
   brim_status_clear();
   return BRIM_OK;
 }
 
 // A failure of the executor itself counts as the machine's.
-static brim_status hand_over_failure(exec *x) {
+static brim_status report_failure(exec *x) {
   x->report->outcome = BRIM_ATTEMPT_ERROR;
   x->report->failure = BRIM_FAILURE_INFRASTRUCTURE;
   x->report->exit_code = -1;
   snprintf(x->report->message, sizeof x->report->message, "%s", brim_status_detail());
   brim_utf8_trim(x->report->message);
-  return hand_over(x);
+  return report_result(x);
 }
 
 //---------------------------------- all of it ----------------------------------
@@ -2106,7 +2123,7 @@ static brim_status prepare(exec *x, const char *config) {
   return status ? status : start_child(x);
 }
 
-static brim_status stale(exec *x) {
+static brim_status end_as_stale(exec *x) {
   x->report->end = BRIM_LAB_EXEC_STALE;
   brim_status_clear();
   return BRIM_OK;
@@ -2115,7 +2132,7 @@ static brim_status stale(exec *x) {
 // Renews the lease while a checkpoint comes from the server. False: the checkpoint is not needed any more.
 static bool keep_fetching(void *ctx) {
   exec *x = ctx;
-  if (beat_on(x)) x->why = BRIM_EXEC_STALE;
+  if (renew_lease(x)) x->why = BRIM_EXEC_STALE;
   return x->why != BRIM_EXEC_STALE && !wants_stop(x) && !is_alone(x);
 }
 
@@ -2123,10 +2140,10 @@ static brim_status run(exec *x) {
   char *config = NULL;
   brim_status status = brim_fs_mkdirs(x->o->folder);
   if (!status) status = brim_exec_owner_take(x->o->folder, x->ref);
-  if (status == BRIM_ESTATE) return stale(x);
-  if (status) return hand_over_failure(x);
-  status = ask(x, &config);
-  if (status == BRIM_ESTATE || status == BRIM_ENOENT) return stale(x);
+  if (status == BRIM_ESTATE) return end_as_stale(x);
+  if (status) return report_failure(x);
+  status = begin_attempt(x, &config);
+  if (status == BRIM_ESTATE || status == BRIM_ENOENT) return end_as_stale(x);
   BRIM_TRY(status);
   x->next_beat_ns = now_ns();
   status = brim_exec_fetch(x->link, x->o->folder, x->ref->exp, keep_fetching, x);
@@ -2137,14 +2154,14 @@ static brim_status run(exec *x) {
   brim_free(config);
   if (status == BRIM_EINTERRUPTED) {  // before the training began
     brim_status_clear();
-    if (x->why == BRIM_EXEC_STALE) return stale(x);
+    if (x->why == BRIM_EXEC_STALE) return end_as_stale(x);
     x->report->outcome = BRIM_ATTEMPT_STOPPED;
-    return hand_over(x);
+    return report_result(x);
   }
   if (status) {
     brim_child_close(x->child);
     x->child = NULL;
-    return hand_over_failure(x);
+    return report_failure(x);
   }
   x->next_beat_ns = now_ns();
   supervise(x);
@@ -2153,9 +2170,9 @@ static brim_status run(exec *x) {
                                    .child = brim_child_get_result(x->child),
                                    .events = &x->events,
                                    .oom_killed = x->oom_before >= 0 && kills > x->oom_before,
-                                   .quiet_ns = x->quiet_ns};
+                                   .quiet_ns = x->hung_ns};
   brim_exec_classify(&ending, x->report);
-  return x->why == BRIM_EXEC_STALE ? stale(x) : hand_over(x);
+  return x->why == BRIM_EXEC_STALE ? end_as_stale(x) : report_result(x);
 }
 
 brim_status brim_lab_execute(const brim_lab_exec_options *options, brim_lab_exec_report *out) {
@@ -2166,11 +2183,11 @@ brim_status brim_lab_execute(const brim_lab_exec_options *options, brim_lab_exec
   x->link = options->link;
   x->ref = &options->ref;
   x->report = out;
-  x->log = -1;
+  x->log_fd = -1;
   brim_str_init(&x->log_waiting);
   x->lease_ms = LEASE_MS;
-  x->turn_ns = now_ns();
-  x->sent_step = -1;
+  x->last_pass_ns = now_ns();
+  x->beat_step = -1;
   x->checkpoint_sent = x->offered = -1;
   brim_exec_events_init(&x->events, now_ns());
   brim_exec_tail_init(&x->tail, options->folder);
@@ -2184,9 +2201,9 @@ brim_status brim_lab_execute(const brim_lab_exec_options *options, brim_lab_exec
     brim_log_warn("exec", "%s: the disk did not take the last %zu bytes of the log",
                   options->folder, x->log_waiting.len);
   }
-  if (x->log >= 0) (void)close(x->log);
+  if (x->log_fd >= 0) (void)close(x->log_fd);
   brim_str_deinit(&x->log_waiting);
-  brim_exec_owner_leave(options->folder);
+  brim_exec_owner_release(options->folder);
   brim_free(x);
   return status;
 }
