@@ -24,8 +24,8 @@ static bool find_metric(const brim_lab_pool *pool, const char *key, brim_sweep_m
   return maker && maker->metric && maker->metric(maker->ctx, key, out);
 }
 
-// --- lab_pool_groups.c: how metrics are shown, and their best values
-static brim_metric_better brim_pool_better(const brim_lab_pool *pool, const char *key) {
+// Whether lower or higher values of the metric are better; NEITHER if unknown.
+static brim_metric_better better_of(const brim_lab_pool *pool, const char *key) {
   brim_sweep_metric metric;
   return find_metric(pool, key, &metric) ? metric.better : BRIM_BETTER_NEITHER;
 }
@@ -75,7 +75,7 @@ static brim_status put_best(brim_lab_pool *pool, const char *exp, const char *ke
   brim_status status = brim_store_find(pool->reading.store, exp, id);
   if (!status) {
     status = brim_store_best(pool->reading.store, id, key,
-                             brim_pool_better(pool, key) == BRIM_BETTER_LOWER, &best);
+                             better_of(pool, key) == BRIM_BETTER_LOWER, &best);
   }
   pthread_mutex_unlock(&pool->reading.lock);
   if (status == BRIM_ENOENT) {  // removed since the page listed it
@@ -117,17 +117,17 @@ static void serve_bests(brim_lab_pool *pool, const brim_pool_caller *caller,
 // GET /v1/keys: metrics of a grid. GET /v1/groups: its experiments in groups that differ in one key only (the
 // seed). Both read some experiments at a time, so that others get the store in between.
 
-enum { LINE = 64 << 10 };
+enum { LINE_BYTES = 64 << 10 };
 
-typedef struct reading {
+typedef struct exp_list {
   brim_lab_pool *pool;
   char (*ids)[BRIM_EXP_ID];
   size_t count;
-} reading;
+} exp_list;
 
 static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "out of memory for a reply"); }
 
-static brim_status read_ids(reading *r, const brim_http_request *http) {
+static brim_status read_ids(exp_list *r, const brim_http_request *http) {
   pthread_mutex_lock(&r->pool->reading.lock);
   brim_status status =
       brim_store_ids(r->pool->reading.store, brim_http_query(http, "grid"), &r->ids, &r->count);
@@ -135,7 +135,7 @@ static brim_status read_ids(reading *r, const brim_http_request *http) {
   return status;
 }
 
-static brim_store_some some_from(const reading *r, size_t at) {
+static brim_store_some ids_from(const exp_list *r, size_t at) {
   size_t n = r->count - at < BRIM_STORE_SOME ? r->count - at : BRIM_STORE_SOME;
   return (brim_store_some){(const char(*)[BRIM_EXP_ID])(r->ids + at), n};
 }
@@ -191,12 +191,12 @@ static brim_status put_keys(json_t *counts, brim_str *out) {
 
 static void serve_keys(brim_lab_pool *pool, const brim_pool_caller *caller,
                        const brim_http_request *http, brim_http_reply *reply) {
-  reading r = {.pool = pool};
+  exp_list r = {.pool = pool};
   json_t *counts = json_object();
   (void)caller;
   brim_status status = counts ? read_ids(&r, http) : no_memory();
   for (size_t i = 0; !status && i < r.count; i += BRIM_STORE_SOME) {
-    const brim_store_some some = some_from(&r, i);
+    const brim_store_some some = ids_from(&r, i);
     pthread_mutex_lock(&pool->reading.lock);
     status = brim_store_keys(pool->reading.store, &some, add_key, counts);
     pthread_mutex_unlock(&pool->reading.lock);
@@ -253,22 +253,22 @@ static brim_status read_label(const char *label, const char *without, json_t *ou
 //---------------------------------- groups ----------------------------------
 
 typedef struct grouping {
-  reading r;
-  char key[BRIM_METRIC_NAME];  // the metric; "" = the metric shown of each experiment
-  const char *over;
+  exp_list r;
+  char metric_key[BRIM_METRIC_NAME];  // "" = the metric shown of each experiment
+  const char *varied_key;             // experiments of a group differ only in this config key
   brim_store_take take;
   brim_metric_better better;
   json_t *groups;  // by their common parameters, in the order of their first experiments
 } grouping;
 
-// Names the group of an experiment: by the store's mark if the seed is left out, else by the label without
-// the key.
+// Names the group of an experiment. For the seed: the group id in the stored config ("# group ...").
+// For another key: the parameters of its label without that key.
 static brim_status name_group(const grouping *g, const brim_store_outcome *row, json_t *params,
                               brim_str *out) {
-  char mark[BRIM_LAB_ID] = "";
-  if (strcmp(g->over, "seed") == 0) brim_lab_config_mark(row->head, "group", mark);
-  if (mark[0]) {
-    brim_str_append(out, mark);
+  char group_id[BRIM_LAB_ID] = "";
+  if (strcmp(g->varied_key, "seed") == 0) brim_lab_config_mark(row->head, "group", group_id);
+  if (group_id[0]) {
+    brim_str_append(out, group_id);
     return brim_str_status(out);
   }
   char *text = NULL;
@@ -311,7 +311,7 @@ static brim_status add_outcome(void *ctx, const brim_store_outcome *row) {
   json_t *params = json_object(), *group = NULL;
   brim_str name;
   brim_str_init(&name);
-  brim_status status = params ? read_label(row->label, g->over, params) : no_memory();
+  brim_status status = params ? read_label(row->label, g->varied_key, params) : no_memory();
   if (!status) status = name_group(g, row, params, &name);
   if (!status) group = json_object_get(g->groups, name.data);
   if (!status && !group) {
@@ -361,13 +361,13 @@ static brim_status put_statistics(const grouping *g, ranked *out) {
                        brim_json_number(g->better == BRIM_BETTER_LOWER ? s.least : s.most));
 }
 
-// Writes lines of about LINE bytes, best group first.
+// Writes lines of about LINE_BYTES bytes, best group first.
 static brim_status put_ranked(const ranked *list, size_t count, brim_str *out) {
   brim_status status = BRIM_OK;
   for (size_t i = 0; i < count && !status;) {
     json_t *line = json_object(), *groups = json_array();
     status = brim_json_put(line, "groups", groups);
-    for (size_t size = 0; i < count && size < LINE && !status; i++) {
+    for (size_t size = 0; i < count && size < LINE_BYTES && !status; i++) {
       status = brim_json_push(groups, json_incref(list[i].group));
       size += 300 + 60 * json_array_size(json_object_get(list[i].group, "exps"));
     }
@@ -393,7 +393,7 @@ static brim_status put_groups(grouping *g, brim_str *out) {
   if (!status) status = put_ranked(list, n, out);
   brim_free(list);
   json_t *last = json_object();
-  if (!status) status = brim_json_put(last, "key", json_string(g->key));
+  if (!status) status = brim_json_put(last, "key", json_string(g->metric_key));
   if (!status) {
     status = brim_json_put(last, "lower_is_better", json_boolean(g->better == BRIM_BETTER_LOWER));
   }
@@ -405,25 +405,26 @@ static brim_status put_groups(grouping *g, brim_str *out) {
   return status;
 }
 
-// Without a key, groups show the metric of the first experiment. The result of an experiment is its best
-// value, if less or more of the metric is better (record_lab.h).
+// Reads the query. Without `key`, groups show the metric of the first experiment. The result of an
+// experiment is its best value if lower or higher is better, else its last value; take=last asks for
+// the last value.
 static brim_status read_query(grouping *g, const brim_http_request *http) {
   const char *key = brim_http_query(http, "key"), *take = brim_http_query(http, "take");
-  g->over = brim_http_query(http, "over");
-  if (!g->over) g->over = "seed";
+  g->varied_key = brim_http_query(http, "over");
+  if (!g->varied_key) g->varied_key = "seed";
   if (key && key[0]) {
-    snprintf(g->key, sizeof g->key, "%s", key);
+    snprintf(g->metric_key, sizeof g->metric_key, "%s", key);
   } else if (g->r.count > 0) {
     brim_store_exp *exp = NULL;
     pthread_mutex_lock(&g->r.pool->reading.lock);
     brim_status status = brim_store_get(g->r.pool->reading.store, g->r.ids[0], &exp);
     pthread_mutex_unlock(&g->r.pool->reading.lock);
     BRIM_TRY(status);
-    snprintf(g->key, sizeof g->key, "%s", exp->metric_key);
+    snprintf(g->metric_key, sizeof g->metric_key, "%s", exp->metric_key);
     brim_store_exp_free(exp);
   }
-  brim_utf8_trim(g->key);
-  g->better = brim_pool_better(g->r.pool, g->key);
+  brim_utf8_trim(g->metric_key);
+  g->better = better_of(g->r.pool, g->metric_key);
   if (take && strcmp(take, "last") != 0 && strcmp(take, "best") != 0) {
     return brim_fail(BRIM_EINVAL, "take is last or best");
   }
@@ -440,10 +441,10 @@ static void serve_groups(brim_lab_pool *pool, const brim_pool_caller *caller,
   brim_status status = g.groups ? read_ids(&g.r, http) : no_memory();
   if (!status) status = read_query(&g, http);
   for (size_t i = 0; !status && i < g.r.count; i += BRIM_STORE_SOME) {
-    const brim_store_some some = some_from(&g.r, i);
+    const brim_store_some some = ids_from(&g.r, i);
     pthread_mutex_lock(&pool->reading.lock);
-    status = brim_store_outcomes(pool->reading.store, &some, g.key[0] ? g.key : NULL, g.take,
-                                 add_outcome, &g);
+    status = brim_store_outcomes(pool->reading.store, &some, g.metric_key[0] ? g.metric_key : NULL,
+                                 g.take, add_outcome, &g);
     pthread_mutex_unlock(&pool->reading.lock);
   }
   if (!status) status = put_groups(&g, &reply->body);
