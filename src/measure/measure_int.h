@@ -25,15 +25,16 @@ brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim
 // The failure class of a setting that could not be built (measure_trial.c).
 brim_failure brim_trial_class(brim_status status);
 
-// On a GPU the host loads, copies and launches while the device computes. With known ceilings, limits the other phases to
-// the part of a step that the device did not compute, and gives computing the rest. The sum stays.
-void brim_ceilings_expose(brim_result *result);
+// On a GPU the host loads, copies and launches while the device computes. If the compute rate is
+// known, reduces the other phases to the time in which the device did not compute, and adds the rest
+// to the compute phases. The total does not change.
+void brim_result_remove_overlap(brim_result *result);
 
 // Sets the utilisation of `out` from a sampled interval in which `rows` samples were computed.
 void brim_usage_take(const brim_gpu_usage *usage, double rows, brim_result *out);
 
-// Into the stages of `r`: the loader's transforms between two readings, per step of `rows` samples
-// (measure_trial.c).
+// Sets the stages of `r`: the time of each transform between the readings `before` and `after`, per
+// step of `rows` samples (measure_trial.c).
 void brim_loader_stages(const brim_work_loading *before, const brim_work_loading *after,
                         double rows, brim_result *r);
 
@@ -47,8 +48,9 @@ void brim_result_retime(brim_result *r, const brim_stats_summary *total);
 // Sets the median of a phase and scales its spread.
 void brim_result_set_phase(brim_result *r, brim_phase phase, double ms);
 
-// The share of time that others had, from the times of equal pieces that ran back to back.
-double brim_sharing_lost(const double *ms, size_t count);
+// The share of the GPU's time that other processes took, estimated from the times of equal kernels
+// that ran back to back.
+double brim_share_of_others(const double *ms, size_t count);
 
 //---------------------------------- several at once ----------------------------------
 
@@ -106,6 +108,7 @@ brim_machine_sizes brim_machine_sizes_of(const brim_device *device);
 brim_status brim_machine_measure(brim_device *device, const brim_machine_sizes *sizes,
                                  const brim_machine_options *options, brim_machine_ceilings *out,
                                  bool *cut);
+// brim_machine_ceilings_get with given sizes. Tests give small ones.
 brim_status brim_machine_get(brim_device *device, const brim_machine_sizes *sizes,
                              const brim_machine_options *options, brim_machine_ceilings *out);
 

@@ -197,7 +197,7 @@ static void clean_up(sharing *s, bool prepared) {
   if (prepared) brim_op_release(s->device, &s->call);
 }
 
-double brim_sharing_lost(const double *ms, size_t count) {
+double brim_share_of_others(const double *ms, size_t count) {
   double usual = 0, sum = 0;
   if (brim_stats_median(ms, count, &usual)) return (double)NAN;
   for (size_t i = 0; i < count; i++) sum += ms[i];
@@ -248,7 +248,7 @@ brim_status brim_sharing_measure(brim_device *device, const brim_memory_watch *w
     brim_status_clear();
     return BRIM_OK;
   }
-  double lost = brim_sharing_lost(ms, INTERVALS);
+  double lost = brim_share_of_others(ms, INTERVALS);
   out->shared_percent = lost >= (others ? LEAST_LOST : LEAST_UNSEEN) ? 100 * lost : 0;
   return BRIM_OK;
 }

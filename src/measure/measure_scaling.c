@@ -823,7 +823,7 @@ static void take_phases(lane *l) {
   if (!(l->device_ms > 0)) return;
   r->plan.samples_per_step = l->out->rows;
   r->compute_samples_per_s = l->out->rows / (l->device_ms * 1e-3);
-  brim_ceilings_expose(r);
+  brim_result_remove_overlap(r);
 }
 
 static void take_lane(lane *l) {

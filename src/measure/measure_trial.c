@@ -314,19 +314,19 @@ brim_status brim_trial_trace(brim_work *work, brim_device *device, const brim_se
 //-------------------------------------- ceilings of a job --------------------------------------
 // The two ceilings of a job: the loader alone, and the device alone with data at hand. The lower one bounds the job.
 
-typedef struct ceilings {
+typedef struct halves_options {
   brim_work *work;
   brim_device *device;
   double step_ms;   // of a whole step
   int ring;         // steps that may be prefetched
   double budget_s;  // for each of the two
   const volatile sig_atomic_t *stop;
-} ceilings;
+} halves_options;
 
 // Shorter windows would time the clock and the final wait.
 #define LEAST_MS 60.0
 
-static bool must_stop(const ceilings *how) { return how->stop && *how->stop; }
+static bool must_stop(const halves_options *how) { return how->stop && *how->stop; }
 
 static double since_ms(brim_time start) {
   return (double)brim_time_since_ns(start, brim_clock_now()) * 1e-6;
@@ -336,7 +336,7 @@ static brim_status interrupted(void) { return brim_fail(BRIM_EINTERRUPTED, "inte
 
 // Steps in the ring were loaded while the device computed: they are used up first. Times at least as many steps as the ring
 // holds, since they come in bursts of that size.
-static brim_status load(const ceilings *how, brim_result *out) {
+static brim_status load(const halves_options *how, brim_result *out) {
   const brim_work_loading_table *loading = how->work->table->loading;
   brim_step_info info;
   double most_ms = 1e3 * how->budget_s;
@@ -362,7 +362,7 @@ static brim_status load(const ceilings *how, brim_result *out) {
 }
 
 // The first run only warms up: the host's first launches, and the CPU's caches.
-static brim_status compute(const ceilings *how, brim_result *out) {
+static brim_status compute(const halves_options *how, brim_result *out) {
   const brim_work_loading_table *loading = how->work->table->loading;
   brim_step_info info;
   double step_ms = fmax(how->step_ms, 1e-3);
@@ -393,7 +393,7 @@ static void wait_for_data(brim_result *result, double gap, double compute) {
   result->phase_used[BRIM_PHASE_H2D] = true;
 }
 
-void brim_ceilings_expose(brim_result *result) {
+void brim_result_remove_overlap(brim_result *result) {
   double total = result->total_ms.mean, compute = 0, host = 0;
   double rows = result->plan.samples_per_step;  // a short batch takes as long as a full one
   if (!(rows > 0)) rows = result->samples_per_s * result->total_ms.median * 1e-3;
@@ -422,7 +422,7 @@ void brim_ceilings_expose(brim_result *result) {
 
 // Measures the loader alone and the device alone, of a workload warmed up at the setting of `out`, into
 // data_samples_per_s and compute_samples_per_s; NaN for workloads without such halves. BRIM_EINTERRUPTED when stopped.
-static brim_status job_ceilings(const ceilings *how, brim_result *out) {
+static brim_status halves_measure(const halves_options *how, brim_result *out) {
   out->data_samples_per_s = out->compute_samples_per_s = (double)NAN;
   if (!how->work->table->loading) return BRIM_OK;
   BRIM_TRY(compute(how, out));
@@ -854,14 +854,14 @@ static void measure_memory(trial *t, const brim_setting *setting) {
 // The loader alone and the device alone: at least one step each.
 static brim_status measure_ceilings(trial *t) {
   if (!t->options->ceilings) return BRIM_OK;
-  ceilings how = {.work = t->work,
-                  .device = t->device,
-                  .step_ms = t->result->total_ms.median,
-                  .ring = ring_steps(t),
-                  .budget_s = 0.25,
-                  .stop = t->options->stop};
-  BRIM_TRY(job_ceilings(&how, t->result));
-  if (t->window) brim_ceilings_expose(t->result);
+  halves_options how = {.work = t->work,
+                        .device = t->device,
+                        .step_ms = t->result->total_ms.median,
+                        .ring = ring_steps(t),
+                        .budget_s = 0.25,
+                        .stop = t->options->stop};
+  BRIM_TRY(halves_measure(&how, t->result));
+  if (t->window) brim_result_remove_overlap(t->result);
   return BRIM_OK;
 }
 

@@ -9,11 +9,11 @@ static void test_turns_of_others(void **state) {
   (void)state;
   double ms[400];
   for (size_t i = 0; i < 400; i++) ms[i] = 0.2;
-  assert_true(brim_sharing_lost(ms, 400) < 1e-9);
+  assert_true(brim_share_of_others(ms, 400) < 1e-9);
   // every tenth piece ends together with a turn: the other process has 2 ms
   for (size_t i = 0; i < 400; i += 10) ms[i] = 2.2;
-  assert_true(fabs(brim_sharing_lost(ms, 400) - 0.5) < 1e-9);
-  assert_true(isnan(brim_sharing_lost(ms, 0)));
+  assert_true(fabs(brim_share_of_others(ms, 400) - 0.5) < 1e-9);
+  assert_true(isnan(brim_share_of_others(ms, 0)));
 }
 
 static void test_a_cpu_is_not_asked(void **state) {
