@@ -102,10 +102,10 @@ static void a_stored_config_is_its_experiment(void **state) {
     assert_string_equal(group, p->group);
     char cost[BRIM_LAB_ID];
     brim_lab_config_mark(p->config, "cost", cost);
-    assert_string_equal(cost, p->cost);
+    assert_string_equal(cost, p->cost_id);
     // learning rates and seeds do not change the cost
-    assert_string_equal(cost, grid.points[i - i % 6].cost);
-    if (i >= 6) assert_string_not_equal(cost, grid.points[i - 6].cost);
+    assert_string_equal(cost, grid.points[i - i % 6].cost_id);
+    if (i >= 6) assert_string_not_equal(cost, grid.points[i - 6].cost_id);
     assert_string_equal(group, grid.points[i - i % 3].group);
     if (i >= 3) assert_string_not_equal(group, grid.points[i - 3].group);
     assert_int_equal(p->seed, i % 3);

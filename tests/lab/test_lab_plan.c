@@ -126,7 +126,7 @@ static void one_question_per_cost_and_device(void **state) {
       static const double batch[] = {64, 65, 66, 67, 2000};
       for (size_t d = 0; d < 2; d++) {
         const brim_lab_plan *plan = brim_lab_forecast_of(&f, i, d);
-        assert_string_equal(plan->id, grid.points[i].cost);
+        assert_string_equal(plan->id, grid.points[i].cost_id);
         assert_string_equal(plan->device, devices[d]);
         assert_true(plan->planned_device == batch[i / 6] * 1e6);
         assert_int_equal(plan->failure, i / 6 == 4 ? BRIM_FAILURE_OOM_PLANNED : BRIM_FAILURE_NONE);

@@ -32,7 +32,7 @@ typedef struct buffers {
   brim_str label, config, tags, metric;
 } buffers;
 
-static brim_status keep(brim_lab_grid *grid, const brim_str *text, const char **out) {
+static brim_status copy_text(brim_lab_grid *grid, const brim_str *text, const char **out) {
   BRIM_TRY(brim_str_status(text));
   *out = brim_arena_strndup(grid->arena, text->data, text->len);
   return *out ? BRIM_OK : no_memory();
@@ -46,20 +46,20 @@ static brim_status tags_of(const brim_config *point, brim_str *out) {
   return brim_str_status(out);
 }
 
-static brim_status fill(const brim_config *config, const brim_lab_grid_options *options, size_t i,
-                        const brim_config *point, brim_lab_point *out, buffers *b) {
+static brim_status fill_point(const brim_config *grid_config, const brim_lab_grid_options *options,
+                              size_t i, const brim_config *point, brim_lab_point *out, buffers *b) {
   *out = (brim_lab_point){.idx = (int64_t)i, .metric_key = ""};
   char hashes[BRIM_CONFIG_IDENTITY_COUNT][BRIM_LAB_ID];
   BRIM_TRY(brim_config_hashes(point, hashes));
   memcpy(out->id, hashes[BRIM_CONFIG_EXPERIMENT], sizeof out->id);
   memcpy(out->group, hashes[BRIM_CONFIG_GROUP], sizeof out->group);
-  memcpy(out->cost, hashes[BRIM_CONFIG_COST], sizeof out->cost);
+  memcpy(out->cost_id, hashes[BRIM_CONFIG_COST], sizeof out->cost_id);
   out->seed = brim_config_int(point, "seed");
   out->priority = brim_config_int(point, "priority");
   out->gpus = brim_config_int(point, "gpus");
   out->tries = brim_config_int(point, "retries");
   BRIM_TRY(brim_lab_config_text(point, (const char(*)[BRIM_LAB_ID])hashes, &b->config));
-  BRIM_TRY(brim_config_grid_label(config, i, &b->label));
+  BRIM_TRY(brim_config_grid_label(grid_config, i, &b->label));
   BRIM_TRY(tags_of(point, &b->tags));
   if (options && options->describe) BRIM_TRY(options->describe(options->ctx, point, out));
   brim_str_append(&b->metric, out->metric_key);
@@ -77,7 +77,7 @@ static brim_status add_point(const brim_config *config, const brim_lab_grid_opti
   brim_str_clear(&b->tags);
   brim_str_clear(&b->metric);
   BRIM_TRY(brim_config_grid_point(config, i, &point));
-  brim_status status = fill(config, options, i, point, p, b);
+  brim_status status = fill_point(config, options, i, point, p, b);
   brim_config_close(point);
   if (status) return status;
   size_t earlier;
@@ -86,10 +86,10 @@ static brim_status add_point(const brim_config *config, const brim_lab_grid_opti
     return BRIM_OK;
   }
   brim_lab_ids_add(set, p->id, grid->count);
-  BRIM_TRY(keep(grid, &b->label, &p->label));
-  BRIM_TRY(keep(grid, &b->config, &p->config));
-  BRIM_TRY(keep(grid, &b->tags, &p->tags));
-  BRIM_TRY(keep(grid, &b->metric, &p->metric_key));
+  BRIM_TRY(copy_text(grid, &b->label, &p->label));
+  BRIM_TRY(copy_text(grid, &b->config, &p->config));
+  BRIM_TRY(copy_text(grid, &b->tags, &p->tags));
+  BRIM_TRY(copy_text(grid, &b->metric, &p->metric_key));
   grid->count++;
   return BRIM_OK;
 }

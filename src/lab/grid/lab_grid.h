@@ -19,9 +19,9 @@ enum { BRIM_LAB_ID = 33 };  // 32 lower-case hex digits and the NUL
 
 typedef struct brim_lab_point {
   char id[BRIM_LAB_ID];
-  char group[BRIM_LAB_ID];  // the same for points that differ in the seed alone
-  char cost[BRIM_LAB_ID];   // the same for points that need the same memory and time
-  int64_t idx;              // place in the grid, duplicates counted
+  char group[BRIM_LAB_ID];    // the same for points that differ in the seed alone
+  char cost_id[BRIM_LAB_ID];  // the same for points that need the same memory and time
+  int64_t idx;                // place in the grid, duplicates counted
   int64_t seed;
   const char *label;       // only the axes: "lr=0.1 batch_size=64"
   const char *config;      // YAML that `brim train` reads; loads back to the same id
@@ -65,7 +65,8 @@ void brim_lab_grid_free(brim_lab_grid *grid);  // zeros are fine
 struct brim_store_point;
 brim_status brim_lab_grid_points(const brim_lab_grid *grid, struct brim_store_point **out);
 
-// The text that a store keeps of one experiment, with its marks (record_lab.h).
+// The text that a store keeps of one experiment: the lines "# group" and "# cost" (record_lab.h),
+// then the YAML.
 brim_status brim_lab_config_text(const brim_config *config,
                                  const char hashes[BRIM_CONFIG_IDENTITY_COUNT][BRIM_LAB_ID],
                                  brim_str *out);
@@ -100,7 +101,7 @@ typedef struct brim_lab_plan {
   bool evaluates;  // there is data to evaluate on
   bool adapts;     // it does not fit, but training takes smaller micro-batches or less at once
   double step_s;   // measured
-  double start_s;  // measured: device, data and network until steps run at their pace
+  double start_s;  // measured: time to open device and data, build the network and warm up
   double run_s;    // of a whole run: by results, else by start_s + steps * step_s
   bool run_known;  // run_s is of a finished run
   brim_failure failure;  // OOM_PLANNED: it does not fit now; others: it cannot run at all
@@ -110,8 +111,8 @@ typedef struct brim_lab_plan {
 typedef struct brim_lab_plan_options {
   const char *const *command;  // required: {"/usr/bin/brim", "sweep", "plan", NULL}
   bool measure;                // a few steps of each; takes seconds
-  // Without an answer for so long the child is ended, and what it worked on is HUNG (120 s; with
-  // `measure` 600 s).
+  // Ends a child that does not answer for this long; the plan that it worked on fails as HUNG. 0 =
+  // 120 s, or 600 s with `measure`.
   int64_t limit_ms;
   const volatile sig_atomic_t *stop;                      // may be NULL
   void (*on_plan)(void *ctx, size_t done, size_t total);  // may be NULL

@@ -344,7 +344,7 @@ static brim_status find_costs(const brim_lab_grid *grid, brim_lab_forecast *out,
   brim_lab_ids set = {0};
   BRIM_TRY(brim_lab_ids_init(&set, grid->count));
   for (size_t i = 0; i < grid->count; i++) {
-    const char *cost = grid->points[i].cost;
+    const char *cost = grid->points[i].cost_id;
     if (!brim_lab_ids_find(&set, cost, &out->cost_of[i])) {
       first[out->costs] = i;
       out->cost_of[i] = out->costs++;
@@ -367,12 +367,12 @@ static brim_status make_plans(const brim_lab_grid *grid, const char *const *devi
   for (size_t i = 0; i < total && !status; i++) {
     const size_t device = i / out->costs, cost = i % out->costs;
     const brim_lab_point *point = &grid->points[first[cost]];
-    jobs[i] = (plan_job){.id = point->cost,
+    jobs[i] = (plan_job){.id = point->cost_id,
                          .config = point->config,
                          .device = devices[device],
                          .out = &out->plans[cost * out->devices + device]};
     brim_lab_plan_init(jobs[i].out);
-    snprintf(jobs[i].out->id, sizeof jobs[i].out->id, "%s", point->cost);
+    snprintf(jobs[i].out->id, sizeof jobs[i].out->id, "%s", point->cost_id);
     snprintf(jobs[i].out->device, sizeof jobs[i].out->device, "%s", devices[device]);
   }
   if (!status) status = plan_child_run(options, jobs, total);
