@@ -55,8 +55,8 @@ static void test_told_after_warm_up(void **state) {
   brim_cli_memory m = {.cli = &cli, .job = &job};
   char text[128];
   assert_ok(check(&m));
-  assert_true(isnan(brim_cli_memory_known(&m)));
-  brim_cli_overhead_text(brim_cli_memory_known(&m), text, sizeof text);
+  assert_true(isnan(brim_cli_memory_known_overhead(&m)));
+  brim_cli_overhead_text(brim_cli_memory_known_overhead(&m), text, sizeof text);
   assert_string_equal(text, "measured after warm-up");
   start(&m, 2);
   brim_cli_memory_tick(&m);
@@ -65,7 +65,7 @@ static void test_told_after_warm_up(void **state) {
   brim_cli_memory_tick(&m);
   assert_true(brim_cli_memory_text(&m, text, sizeof text));
   assert_non_null(strstr(text, "+ overhead 5.0 MiB = "));
-  brim_cli_overhead_text(brim_cli_memory_known(&m), text, sizeof text);
+  brim_cli_overhead_text(brim_cli_memory_known_overhead(&m), text, sizeof text);
   assert_string_equal(text, "5.0 MiB (CUDA context, libraries)");
   // reported once; the end of an epoch measures again
   gpu.modules += 7 * MIB;

@@ -59,7 +59,7 @@ static const brim_option options[] = {
      .multiple = true,
      .metavar = "V",
      .help = BRIM_N_("with and without capturing the step as one graph"),
-     .choices = brim_cli_truths},
+     .choices = brim_cli_bool_words},
     {.name = "checkpointing",
      .kind = BRIM_OPTION_ENUM,
      .multiple = true,
@@ -676,9 +676,9 @@ static brim_status apply_file(bench *b, brim_tuning_options *how) {
   const char *given = brim_option_string(&cli->parse, "apply", "");
   if (given[0]) {
     how->apply = given;
-  } else if (input->found) {
+  } else if (input->found_path) {
     return brim_cli_usage(cli, BRIM_N_("--apply: %.200s comes with brim; name a FILE of yours"),
-                          input->found);
+                          input->found_path);
   } else if (input->path) {
     how->apply = input->path;
   } else {
@@ -779,7 +779,7 @@ static brim_status open_device(void *ctx, const char *spec, const brim_device_op
 static brim_status open_session(bench *b, brim_tuning_options *how) {
   brim_cli_job *job = &b->job;
   const brim_config *config = job->config;
-  brim_cli_facts(job->registry, &b->gpu, &b->facts);
+  brim_cli_gpu_facts(job->registry, &b->gpu, &b->facts);
   b->work = (brim_work_subject){.config = config,
                                 .work = &job->work,
                                 .device = &job->device,
@@ -888,7 +888,7 @@ static brim_status run_bench(bench *b) {
   if (!how.plan_only) {
     BRIM_TRY(choose_files(b));
     BRIM_TRY(brim_tuning_prepare(s));
-    s->how.checkpoints = brim_cli_job_saves_in(&b->job);
+    s->how.checkpoints = brim_cli_job_checkpoint_disk(&b->job);
   }
   banner(b);
   brim_status status = brim_tuning_run(s);

@@ -44,7 +44,7 @@ static brim_status load(brim_cli *cli, brim_config_mode mode, loaded *l) {
                           l->input.path);
   }
   BRIM_TRY(brim_cli_registry(cli, &l->registry));
-  brim_cli_facts(l->registry, &gpu, &facts);
+  brim_cli_gpu_facts(l->registry, &gpu, &facts);
   brim_config_options how = {.path = path ? path : l->input.path,
                              .overrides = (const char *const *)l->input.overrides,
                              .override_count = l->input.count,
@@ -417,7 +417,7 @@ static brim_status check(brim_cli *cli) {
   brim_device_info gpu;
   brim_config_facts facts;
   BRIM_TRY(brim_cli_registry(cli, &registry));
-  brim_cli_facts(registry, &gpu, &facts);
+  brim_cli_gpu_facts(registry, &gpu, &facts);
   brim_status status = check_all(cli, &input, &facts);
   brim_cli_input_deinit(&input);
   brim_registry_destroy(registry);

@@ -14,7 +14,7 @@
 
 const char *const brim_cli_precisions[] = {"fp32", "tf32", "bf16", "fp16", "auto", NULL};
 const char *const brim_cli_backends[] = {"auto", "ref", "cpu", "cuda", NULL};
-const char *const brim_cli_truths[] = {"true", "false", NULL};
+const char *const brim_cli_bool_words[] = {"true", "false", NULL};
 const char *const brim_cli_resume_words[] = {"auto", NULL};
 const char *const brim_cli_workers_aliases[] = {"workers", NULL};
 
@@ -46,7 +46,7 @@ brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) {
 void brim_cli_input_deinit(brim_cli_input *input) {
   for (size_t i = 0; i < input->count; i++) brim_free(input->overrides[i]);
   brim_free(input->overrides);
-  brim_free(input->found);
+  brim_free(input->found_path);
   memset(input, 0, sizeof *input);
 }
 
@@ -117,8 +117,8 @@ static brim_status find_at(const char *dir, const char *folder, const char *word
   brim_str_printf(&path, "%s%s", word, brim_str_ends(word, ".yaml") ? "" : ".yaml");
   brim_status status = brim_str_status(&path);
   if (!status && brim_fs_exists(path.data)) {
-    input->found = brim_str_take(&path);
-    input->path = input->found;
+    input->found_path = brim_str_take(&path);
+    input->path = input->found_path;
   }
   brim_str_deinit(&path);
   return status;
@@ -146,8 +146,8 @@ static const brim_workload_table *start_of(const brim_cli *cli, const char *word
 static brim_status find_kind(bool shipped, const char *dir, const char *word, brim_cli_input *input,
                              brim_str *places) {
   brim_status status = BRIM_OK;
-  for (size_t i = 0; !status && !input->found && i < sizeof config_places / sizeof *config_places;
-       i++) {
+  for (size_t i = 0;
+       !status && !input->found_path && i < sizeof config_places / sizeof *config_places; i++) {
     if (config_places[i].shipped != shipped) continue;
     const char *at = shipped ? dir : NULL;
     status = find_at(at, config_places[i].folder, word, input);
@@ -168,11 +168,11 @@ static brim_status shipped_config(const char *path, char **out) {
   brim_status status = find_kind(true, dir, brim_fs_basename(path), &shipped, &places);
   brim_str_deinit(&places);
   brim_free(dir);
-  if (!status && shipped.found && !brim_fs_same(shipped.found, path)) {
-    *out = shipped.found;
-    shipped.found = NULL;
+  if (!status && shipped.found_path && !brim_fs_same(shipped.found_path, path)) {
+    *out = shipped.found_path;
+    shipped.found_path = NULL;
   }
-  brim_free(shipped.found);
+  brim_free(shipped.found_path);
   return status;
 }
 
@@ -190,14 +190,14 @@ static brim_status warn_hidden(const char *word, const brim_cli_input *input) {
   brim_str places;
   brim_str_init(&places);
   brim_status status = find_kind(false, NULL, word, &own, &places);
-  if (!status && own.found && !brim_fs_same(own.found, input->found)) {
+  if (!status && own.found_path && !brim_fs_same(own.found_path, input->found_path)) {
     brim_log_warn(
         "config",
         "'%s' is the config that comes with brim, %s; to use your own file, name it: %s%s", word,
-        input->found, strchr(own.found, '/') ? "" : "./", own.found);
+        input->found_path, strchr(own.found_path, '/') ? "" : "./", own.found_path);
   }
   brim_str_deinit(&places);
-  brim_free(own.found);
+  brim_free(own.found_path);
   return status;
 }
 
@@ -256,15 +256,15 @@ static brim_status find_places(const char *word, bool shipped_first, brim_cli_in
   if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a config");
   brim_str_init(&places);
   brim_status status = find_kind(shipped_first, dir, word, input, &places);
-  bool hides = shipped_first && input->found;
-  if (!status && !input->found) status = find_kind(!shipped_first, dir, word, input, &places);
+  bool hides = shipped_first && input->found_path;
+  if (!status && !input->found_path) status = find_kind(!shipped_first, dir, word, input, &places);
   if (!status && hides) status = warn_hidden(word, input);
   if (!status) status = brim_str_status(&places);
   char near[128] = "";
-  if (!status && !input->found) status = suggest(word, dir, near);
-  if (!status && !input->found && near[0]) {
+  if (!status && !input->found_path) status = suggest(word, dir, near);
+  if (!status && !input->found_path && near[0]) {
     status = brim_fail(BRIM_ENOENT, "%s: no such config file; did you mean '%s'?", word, near);
-  } else if (!status && !input->found) {
+  } else if (!status && !input->found_path) {
     status = brim_fail(BRIM_ENOENT,
                        "%s: no such config file in %s; give its path, or install brim's configs "
                        "with 'make install'; write overrides as key=value",
@@ -457,7 +457,7 @@ static brim_status input_init(brim_cli *cli, brim_cli_input *input) {
 
 //---------------------------------- options of several workloads ----------------------------------
 
-bool brim_cli_own_key(const char *key, const char *workload, char out[64]) {
+bool brim_cli_workload_key(const char *key, const char *workload, char out[64]) {
   const char *dot = strchr(key, '.');
   if (!dot) return false;
   for (size_t i = 0; brim_workload_at(i); i++) {
@@ -491,7 +491,7 @@ static brim_status rename_keys(const brim_cli *cli, const brim_config *config,
   *changed = false;
   for (size_t i = 0; workload && i < cli->parse.count; i++) {
     const char *key = cli->parse.items[i].option->key;
-    if (!key || !brim_cli_own_key(key, workload, own)) continue;
+    if (!key || !brim_cli_workload_key(key, workload, own)) continue;
     for (size_t k = 0; k < input->count; k++) {
       size_t length = strlen(key);
       if (strncmp(input->overrides[k], key, length) || input->overrides[k][length] != '=') continue;
@@ -523,7 +523,8 @@ brim_status brim_cli_registry(brim_cli *cli, brim_registry **out) {
   return BRIM_OK;
 }
 
-void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_config_facts *out) {
+void brim_cli_gpu_facts(const brim_registry *registry, brim_device_info *info,
+                        brim_config_facts *out) {
   memset(out, 0, sizeof *out);
   out->cpu_cores = brim_cpu_count();
   const brim_backend *cuda = brim_registry_backend(registry, "cuda");
@@ -646,7 +647,7 @@ static const char *workload_of_keys(const brim_config *config) {
                    tries_knob(key, brim_workload_at(k));
       }
       given += of_it;
-      foreign += of_other && !brim_cli_own_key(key, table->name, own);
+      foreign += of_other && !brim_cli_workload_key(key, table->name, own);
     }
     if (given && !foreign) return table->name;
   }
@@ -762,7 +763,7 @@ brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job) {
   brim_config_facts facts;
   BRIM_TRY(input_init(cli, &job->input));
   BRIM_TRY(brim_cli_registry(cli, &job->registry));
-  brim_cli_facts(job->registry, &gpu, &facts);
+  brim_cli_gpu_facts(job->registry, &gpu, &facts);
   BRIM_TRY(load_job_config(cli, &facts, job));
   BRIM_TRY(brim_work_refuse_grid(job->config));
   BRIM_TRY(check_data_path(job));
@@ -812,7 +813,7 @@ brim_status brim_cli_device_open(brim_cli_job *job, const char *spec,
                                  brim_device **out) {
   watch_memory(job, spec, options->cache_folder, watch);
   brim_status status = brim_device_open(job->registry, spec, options, out);
-  // A missing device is not a missing file.
+  // ENOENT and EABI mean here that the device is missing, not a file.
   job->absent = status == BRIM_ENOENT || status == BRIM_EABI;
   if (job->absent) status = BRIM_EDEVICE;
   if (status == BRIM_EOOM) return brim_fit_explain_open(watch);
@@ -856,7 +857,7 @@ brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job) {
   BRIM_TRY(brim_work_device_options(job->config, &job->options));
   if (job->ranks) BRIM_TRY(rank_device(job, &spec, own));
   BRIM_TRY(brim_cli_device_open(job, spec, &job->options, &job->memory, &job->device));
-  BRIM_TRY(brim_ranks_attach(job->ranks, job->device, job->exchange));
+  BRIM_TRY(brim_ranks_attach(job->ranks, job->device, job->no_nccl_reason));
   brim_work_context context = {.registry = job->registry,
                                .device = job->device,
                                .comm = brim_ranks_comm(job->ranks),
@@ -925,7 +926,7 @@ const char *brim_cli_job_bench_dir(const brim_cli_job *job) {
 }
 
 // This version does not read checkpoint.dir.
-const char *brim_cli_job_saves_in(const brim_cli_job *job) {
+const char *brim_cli_job_checkpoint_disk(const brim_cli_job *job) {
   const char *const folders[] = {brim_cli_job_output_dir(job), "runs"};
   for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
     if (folders[i] && brim_fs_is_dir(folders[i])) return folders[i];

@@ -13,7 +13,7 @@
 typedef struct brim_cli_input {
   const char *word;  // the word that names the config; NULL = none
   const char *path;  // config file; NULL = defaults only
-  char *found;       // owned path, if it was found by name
+  char *found_path;  // owned; set if the config was found by name
   char **overrides;
   size_t count, cap;
 } brim_cli_input;
@@ -22,9 +22,9 @@ brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *in
 // Reads options with a key, and the words from `first` on, which must be key=value.
 brim_status brim_cli_input_rest(brim_cli *cli, size_t first, brim_cli_input *input);
 void brim_cli_input_deinit(brim_cli_input *input);
-// For a key in the section of another workload: the key of the same name in the section of `workload`. False if there is
-// none, or if the key belongs to no other workload.
-bool brim_cli_own_key(const char *key, const char *workload, char out[64]);
+// If `key` is in the section of another workload, writes the key of the same name in the section of
+// `workload` to `out`. False if `key` is in no such section, or `workload` has no such key.
+bool brim_cli_workload_key(const char *key, const char *workload, char out[64]);
 brim_status brim_cli_input_add(brim_cli_input *input, const char *fmt, ...) BRIM_PRINTF(2, 3);
 
 //---------------------------------- the job ----------------------------------
@@ -36,20 +36,22 @@ typedef struct brim_cli_job {
   brim_device_options options;  // of the open device
   brim_device *device;
   brim_work *work;
-  brim_ranks *ranks;          // borrowed; NULL if this process is no rank of several
-  char exchange[256];         // why ranks do not exchange over NCCL; "" = they do, or need not
+  brim_ranks *ranks;  // borrowed; NULL if this process is no rank of several
+  char no_nccl_reason
+      [256];  // why ranks do not exchange gradients over NCCL; "" = they do, or need not
   brim_gpu_monitor *monitor;  // NULL without a GPU or without NVML
   brim_memory_watch memory;   // idle on a CPU
   bool any_device;            // the config says auto: brim chose the device
   bool absent;                // this machine has no such device, driver or plug-in
-  bool evaluates;             // no training follows
+  bool evaluates;             // the command only evaluates: it does not train
   bool on_first;              // of a list of devices, open the first
 } brim_cli_job;
 
 // Opens a registry with the default plug-ins and those of --plugin.
 brim_status brim_cli_registry(brim_cli *cli, brim_registry **out);
-// The first GPU of this machine, for the preset `auto`; `info` owns its name.
-void brim_cli_facts(const brim_registry *registry, brim_device_info *info, brim_config_facts *out);
+// Describes the first GPU of this machine, for the preset `auto`. `out` points to the name in `info`.
+void brim_cli_gpu_facts(const brim_registry *registry, brim_device_info *info,
+                        brim_config_facts *out);
 // Loads the config of `options`, whose overrides are those of `input`. Moves overrides to the section of the config's
 // workload. Reports a bad value of an option by the option's name.
 brim_status brim_cli_load_config(brim_cli *cli, const brim_config_options *options,
@@ -60,7 +62,7 @@ brim_status brim_cli_job_config(brim_cli *cli, brim_cli_job *job);
 brim_status brim_cli_grid_config(brim_cli *cli, const brim_config_facts *facts, brim_cli_job *job);
 // Opens device and workload. Watches the memory of a GPU from before it is opened.
 brim_status brim_cli_job_open(brim_cli *cli, brim_cli_job *job);
-// Opens one more device with its own watch, and the monitor of the job.
+// Opens one more device. `watch` watches its memory. Opens the monitor of the job if it is not open.
 brim_status brim_cli_device_open(brim_cli_job *job, const char *spec,
                                  const brim_device_options *options, brim_memory_watch *watch,
                                  brim_device **out);
@@ -75,15 +77,15 @@ brim_status brim_cli_job_plugins(const brim_cli *cli, brim_cli_job *job);
 // The name of the run, for brim_free: the config's `name`, else "grid" for "configs/grid.yaml", else the workload's. It
 // becomes a folder, so control characters are BRIM_EINVAL.
 brim_status brim_cli_job_name(const brim_cli_job *job, char **out);
-// output_dir, or NULL if it is the default "runs", which a resolved config spells out: then the command chooses a folder
-// below runs.
+// output_dir of the config; NULL for "runs" (the default, which resolved configs contain): the command
+// then chooses a folder in runs.
 const char *brim_cli_job_output_dir(const brim_cli_job *job);
 // The output folder of `brim train`, for brim_free: output_dir if given, else runs/NAME.
 brim_status brim_cli_job_run_dir(const brim_cli_job *job, char **out);
 // The output folder of `brim bench`: output_dir if given, else runs/bench.
 const char *brim_cli_job_bench_dir(const brim_cli_job *job);
 // An existing folder on the disk of this job's checkpoints.
-const char *brim_cli_job_saves_in(const brim_cli_job *job);
+const char *brim_cli_job_checkpoint_disk(const brim_cli_job *job);
 // brim_cli_check_outputs for a command that reads the job's config, data and weights.
 brim_status brim_cli_job_check_outputs(brim_cli *cli, const brim_cli_job *job,
                                        const char *const *written, size_t count);
@@ -99,14 +101,14 @@ void brim_cli_overhead_text(double bytes, char *out, size_t size);
 uint64_t brim_cli_memory_limit(const brim_cli_job *job);
 // Options for measuring the ceilings of the job's device.
 brim_machine_options brim_cli_machine_options(const brim_cli *cli, const brim_cli_job *job);
-// Why copies from pageable memory are slower; NULL on a CPU, which makes none.
+// The text that explains slow copies from pageable memory; NULL on a CPU, which does not copy.
 const char *brim_cli_pageable_text(const brim_device *device);
 
 //---------------------------------- option rows ----------------------------------
 
 extern const char *const brim_cli_precisions[];
 extern const char *const brim_cli_backends[];
-extern const char *const brim_cli_truths[];
+extern const char *const brim_cli_bool_words[];
 extern const char *const brim_cli_resume_words[];
 extern const char *const brim_cli_workers_aliases[];
 

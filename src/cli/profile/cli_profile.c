@@ -452,7 +452,7 @@ static brim_status profile_work(cli_profile *p) {
   open_session(p);
   BRIM_TRY(prepare(p));
   banner(p);
-  p->session.how.checkpoints = brim_cli_job_saves_in(p->job);
+  p->session.how.checkpoints = brim_cli_job_checkpoint_disk(p->job);
   p->begun = brim_clock_now();
   brim_status status = brim_profile_session_run(&p->session);
   p->cli->running = p->session.running;

@@ -106,7 +106,7 @@ bool brim_cli_memory_text(const brim_cli_memory *memory, char *out, size_t size)
   return true;
 }
 
-double brim_cli_memory_known(const brim_cli_memory *memory) {
+double brim_cli_memory_known_overhead(const brim_cli_memory *memory) {
   const brim_cli_job *job = memory->job;
   return brim_memory_watch_known(&job->memory, job->work, job->config, &memory->setting).total;
 }
@@ -433,8 +433,9 @@ static void ranks_row(const training *t, brim_str *out) {
   if (!job->ranks) return;
   int n = snprintf(text, sizeof text, brim_tr("%d over %s"), job->ranks->size,
                    brim_device_exchange(job->device));
-  if (job->exchange[0] && n > 0 && (size_t)n < sizeof text) {
-    snprintf(text + n, sizeof text - (size_t)n, brim_tr("; not over NCCL: %s"), job->exchange);
+  if (job->no_nccl_reason[0] && n > 0 && (size_t)n < sizeof text) {
+    snprintf(text + n, sizeof text - (size_t)n, brim_tr("; not over NCCL: %s"),
+             job->no_nccl_reason);
   }
   brim_cli_row(&t->cli->out, brim_tr("ranks"), text, out);
 }
@@ -469,7 +470,7 @@ static void training_banner(const training *t, const brim_work_info *info, const
   memory_text(t, plan, text, sizeof text);
   brim_cli_row(term, brim_tr("memory"), text, out);
   if (t->job->memory.uuid[0]) {
-    brim_cli_overhead_text(brim_cli_memory_known(&t->memory), text, sizeof text);
+    brim_cli_overhead_text(brim_cli_memory_known_overhead(&t->memory), text, sizeof text);
     brim_cli_row(term, brim_tr("overhead"), text, out);
   }
   brim_cli_row(term, brim_tr("output"), t->output_dir, out);
@@ -514,7 +515,7 @@ static brim_status training_start_event(training *t, const brim_work_info *info,
   char device[320];
   brim_alloc_stats stats;
   brim_alloc_get_stats(&stats);
-  double overhead = t->job->memory.uuid[0] ? brim_cli_memory_known(&t->memory)
+  double overhead = t->job->memory.uuid[0] ? brim_cli_memory_known_overhead(&t->memory)
                                            : (double)stats.live_bytes[BRIM_MEM_OVERHEAD];
   brim_cli_device_text(t->job->device, device, sizeof device);
   json_t *f = json_object();
@@ -1228,7 +1229,7 @@ static const brim_option options[] = {
      .metavar = "V",
      .help = BRIM_N_("capture the step as one graph and fuse ops, or run op by op"),
      .key = "training.compile",
-     .choices = brim_cli_truths},
+     .choices = brim_cli_bool_words},
     {.name = "checkpointing",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "V",

@@ -16,8 +16,8 @@ typedef struct brim_cli_memory {
   int ticks;       // calls of brim_cli_memory_tick
 } brim_cli_memory;
 
-// Before a run: BRIM_EOOM as brim_fit_explain if the plan and the known overhead do not fit beside other processes. On
-// the host the run does this check.
+// Call before a run. Returns BRIM_EOOM with the message of brim_fit_explain if plan and known overhead
+// do not fit beside other processes. Checks GPU memory only: the run itself checks host memory.
 brim_status brim_cli_memory_check_plan(brim_cli_memory *memory, const brim_setting *setting,
                                        const brim_plan *plan);
 // Call when the run has been built.
@@ -32,8 +32,8 @@ brim_status brim_cli_memory_failed(brim_cli_memory *memory, brim_status status);
 json_t *brim_cli_memory_json(const brim_cli_memory *memory);
 // "planned 4.0 GiB + overhead 0.6 GiB = 4.6 GiB on the device"; false before it is measured.
 bool brim_cli_memory_text(const brim_cli_memory *memory, char *out, size_t size);
-// The overhead of earlier runs of this setting; NaN = unknown.
-double brim_cli_memory_known(const brim_cli_memory *memory);
+// The overhead in bytes that earlier runs of this setting measured; NaN = unknown.
+double brim_cli_memory_known_overhead(const brim_cli_memory *memory);
 
 //---------------------------------- loading ----------------------------------
 

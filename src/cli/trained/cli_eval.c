@@ -766,7 +766,7 @@ static brim_status refuse_others(const evaluation *e, const brim_workload_table 
     char key[64];
     const char *sets = cli->parse.items[i].option->key;
     if (!others || has_option(own, command, name)) continue;
-    if (sets && brim_cli_own_key(sets, own->name, key)) continue;
+    if (sets && brim_cli_workload_key(sets, own->name, key)) continue;
     return brim_cli_usage(cli, BRIM_N_("--%s does not apply to a checkpoint of %s training"), name,
                           own->name);
   }

@@ -18,7 +18,7 @@ static brim_status load_config(brim_cli_trained *c, const char *path, const char
                                brim_config **out) {
   brim_device_info gpu;
   brim_config_facts facts;
-  brim_cli_facts(c->job.registry, &gpu, &facts);
+  brim_cli_gpu_facts(c->job.registry, &gpu, &facts);
   brim_config_options options = {.path = path,
                                  .text = text,
                                  .text_name = c->trained->path,
