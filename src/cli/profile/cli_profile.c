@@ -16,7 +16,7 @@ typedef struct cli_profile {
   brim_work_subject work;
   brim_subject subject;  // the job's workload
   brim_profile_session session;
-  brim_time begun;                  // measuring
+  brim_time start;                  // when measuring began
   char *paths[BRIM_PROFILE_FILES];  // owned
 } cli_profile;
 
@@ -172,11 +172,11 @@ static void profile_files_text(const cli_profile *p, brim_str *out) {
 
 //------------------------------------------- command -------------------------------------------
 
-enum { LEAST_STEPS = 1, MOST_STEPS = 10000, ROWS = 10 };
+enum { LEAST_STEPS = 1, MOST_STEPS = 10000, DEFAULT_LIMIT = 10 };
 
-static const char *const sorts[] = {"time", "count", "share", "ceiling", "name", NULL};
-static const char *const sources[] = {"auto", "cupti", "events", NULL};
-static const char *const lists[] = {"kernel", "op", "layer", "phase", "transform", NULL};
+static const char *const sort_words[] = {"time", "count", "share", "ceiling", "name", NULL};
+static const char *const source_words[] = {"auto", "cupti", "events", NULL};
+static const char *const by_words[] = {"kernel", "op", "layer", "phase", "transform", NULL};
 
 static const brim_option options[] = {
     BRIM_CLI_OPTION_CONFIG,
@@ -186,13 +186,13 @@ static const brim_option options[] = {
      .kind = BRIM_OPTION_ENUM,
      .metavar = "WHAT",
      .help = BRIM_N_("rows of the table"),
-     .choices = lists,
+     .choices = by_words,
      .default_text = BRIM_N_("kernel, or op without records of the GPU")},
     {.name = "sort",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "BY",
      .help = BRIM_N_("order of the table (ceiling: furthest below it first)"),
-     .choices = sorts,
+     .choices = sort_words,
      .default_text = "time"},
     {.name = "limit",
      .kind = BRIM_OPTION_INT,
@@ -206,7 +206,7 @@ static const brim_option options[] = {
      .kind = BRIM_OPTION_ENUM,
      .metavar = "S",
      .help = BRIM_N_("where times of a GPU come from"),
-     .choices = sources,
+     .choices = source_words,
      .default_text = "auto"},
     {.name = "price",
      .negatable = true,
@@ -257,33 +257,34 @@ static brim_status check_options(brim_cli *cli) {
   if (steps < LEAST_STEPS || steps > MOST_STEPS) {
     return brim_cli_usage(cli, BRIM_N_("--steps must be from %d to %d"), LEAST_STEPS, MOST_STEPS);
   }
-  if (brim_option_int(&cli->parse, "limit", ROWS) < 0) {
+  if (brim_option_int(&cli->parse, "limit", DEFAULT_LIMIT) < 0) {
     return brim_cli_usage(cli, BRIM_N_("--limit must be 0 or more"));
   }
   return BRIM_OK;
 }
 
-static int place_of(const char *const *words, const char *word) {
+static int index_of(const char *const *words, const char *word) {
   for (int i = 0; word && words[i]; i++) {
     if (strcmp(words[i], word) == 0) return i;
   }
   return -1;
 }
 
-// The list of --by, or the finest one with rows, with a note.
+// Options of the table. If the profile has no rows for --by, notes that and takes the finest table
+// that has rows.
 static brim_ui_profile_options show_options(const cli_profile *p) {
   const brim_option_parse *parse = &p->cli->parse;
-  const int by = place_of(lists, brim_option_string(parse, "by", NULL));
-  const int sort = place_of(sorts, brim_option_string(parse, "sort", "time"));
+  const int by = index_of(by_words, brim_option_string(parse, "by", NULL));
+  const int sort = index_of(sort_words, brim_option_string(parse, "sort", "time"));
   brim_ui_profile_options how = {.by = brim_ui_profile_finest(&p->session.profile),
                                  .sort = (brim_ui_profile_sort)(sort < 0 ? 0 : sort),
-                                 .limit = (size_t)brim_option_int(parse, "limit", ROWS)};
+                                 .limit = (size_t)brim_option_int(parse, "limit", DEFAULT_LIMIT)};
   if (by < 0) return how;
   if (p->session.profile.lists[by].count > 0) {
     how.by = (brim_profile_list)by;
   } else {
     brim_cli_note(p->cli, brim_tr("this profile has no rows of --by %s; it shows others\n"),
-                  lists[by]);
+                  by_words[by]);
   }
   return how;
 }
@@ -292,7 +293,7 @@ static brim_ui_profile_options show_options(const cli_profile *p) {
 
 static void on_stage(void *ctx, const char *what) {
   cli_profile *p = ctx;
-  const double elapsed_ns = (double)brim_time_since_ns(p->begun, brim_clock_now());
+  const double elapsed_ns = (double)brim_time_since_ns(p->start, brim_clock_now());
   const brim_progress progress = {.title = brim_tr(what),
                                   .done = -1,
                                   .elapsed_s = elapsed_ns / 1e9,
@@ -384,7 +385,8 @@ static brim_status print_json(const cli_profile *p) {
 
 //---------------------------------- an earlier profile ----------------------------------
 
-// A config may be JSON: valid, without a schema of brim's. Invalid JSON is a torn record.
+// True if the file is a config written as JSON: valid JSON without a "brim." schema. Invalid JSON
+// counts as a damaged record.
 static bool is_config(const char *path) {
   char *text = NULL;
   size_t size = 0;
@@ -413,27 +415,28 @@ static char *earlier_record(const brim_cli *cli) {
 }
 
 // Refuses options of measuring.
-static brim_status check_shows(brim_cli *cli) {
-  static const char *const shows[] = {"by", "sort", "limit", "html", NULL};
+static brim_status check_show_options(brim_cli *cli) {
+  static const char *const shown_options[] = {"by", "sort", "limit", "html", NULL};
   for (size_t i = 0; i < cli->parse.count; i++) {
     const brim_option *option = cli->parse.items[i].option;
     bool global = false;
     for (const brim_option *o = brim_cli_global_options(); o->name; o++) {
       global = global || o == option;
     }
-    if (global || place_of(shows, option->name) >= 0) continue;
+    if (global || index_of(shown_options, option->name) >= 0) continue;
     return brim_cli_usage(cli, BRIM_N_("--%s is for measuring; an earlier profile is only shown"),
                           option->name);
   }
   return check_options(cli);
 }
 
-// Shows an earlier record without measuring. Of the files only the page can be made from it.
+// Shows an earlier record without measuring. Only the HTML page can be made from a record, not the
+// trace or the other files.
 static brim_status show_earlier(cli_profile *p, const char *path) {
   char *text = NULL;
   size_t size = 0;
   json_t *value = NULL;
-  BRIM_TRY(check_shows(p->cli));
+  BRIM_TRY(check_show_options(p->cli));
   BRIM_TRY(brim_fs_read(path, 0, &text, &size));
   brim_status status = brim_json_parse(text, size, path, &value);
   brim_free(text);
@@ -453,7 +456,7 @@ static brim_status profile_work(cli_profile *p) {
   BRIM_TRY(prepare(p));
   banner(p);
   p->session.how.checkpoints = brim_cli_job_checkpoint_disk(p->job);
-  p->begun = brim_clock_now();
+  p->start = brim_clock_now();
   brim_status status = brim_profile_session_run(&p->session);
   p->cli->running = p->session.running;
   BRIM_TRY(status);
@@ -481,7 +484,7 @@ static brim_status profile_ranks(cli_profile *p) {
   return status;
 }
 
-static brim_status profile_all(cli_profile *p) {
+static brim_status profile_or_launch(cli_profile *p) {
   brim_cli_job *job = p->job;
   BRIM_TRY(check_options(p->cli));
   BRIM_TRY(brim_cli_job_config(p->cli, job));
@@ -489,7 +492,7 @@ static brim_status profile_all(cli_profile *p) {
     int count = 1;
     BRIM_TRY(brim_cli_ranks_wanted(job, &count));
     if (count > 1) return brim_cli_ranks_launch(p->cli, count);
-    job->on_first = true;  // of a list that gpus or ranks cut to one
+    job->on_first = true;  // one rank: of a list of devices use the first
   }
   BRIM_TRY(brim_cli_job_open(p->cli, job));
   return job->ranks ? profile_ranks(p) : profile_work(p);
@@ -499,7 +502,7 @@ static brim_status profile_config(cli_profile *p) {
   brim_cli_ranks *ranks = NULL;
   BRIM_TRY(brim_cli_ranks_open(p->cli, &ranks));
   p->job->ranks = brim_cli_ranks_get(ranks);
-  brim_status status = brim_cli_ranks_failed(p->cli, ranks, profile_all(p));
+  brim_status status = brim_cli_ranks_failed(p->cli, ranks, profile_or_launch(p));
   brim_cli_job_close(p->job);
   brim_cli_ranks_close(ranks);
   return status;
