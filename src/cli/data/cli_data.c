@@ -97,16 +97,17 @@ void brim_cli_data_deinit(brim_cli_data *d) {
 //---------------------------------- splits ----------------------------------
 
 // Offset of the target behind an input.
-static size_t target_place(const brim_source *source) {
+static size_t target_offset(const brim_source *source) {
   return (source->input_bytes + BRIM_ALIGN - 1) / BRIM_ALIGN * BRIM_ALIGN;
 }
 
-static brim_status read_one(brim_source *source, uint64_t index, uint8_t *out) {
-  return brim_source_read(source, index, 1, out, out + target_place(source), NULL, NULL);
+static brim_status read_sample_at(brim_source *source, uint64_t index, uint8_t *out) {
+  return brim_source_read(source, index, 1, out, out + target_offset(source), NULL, NULL);
 }
 
-// Are these the same samples under two names? (A set without a val split returns its test set.) Compares the
-// count, then name and content of the first and the last sample; of an unreadable sample only the name.
+// *same: both sources hold the same samples, as when a data set without a val split returns its test
+// set. Compares the counts, then names and contents of the first and the last sample. Compares only
+// the names if a sample cannot be read.
 static brim_status same_samples(brim_source *a, brim_source *b, bool *same) {
   uint64_t count = a->info.count;
   *same = false;
@@ -114,7 +115,7 @@ static brim_status same_samples(brim_source *a, brim_source *b, bool *same) {
       a->target_bytes != b->target_bytes) {
     return BRIM_OK;
   }
-  size_t bytes = target_place(a) + a->target_bytes;
+  size_t bytes = target_offset(a) + a->target_bytes;
   uint8_t *left = brim_calloc(1, bytes), *right = brim_calloc(1, bytes);
   if (!left || !right) {
     brim_free(left);
@@ -127,7 +128,7 @@ static brim_status same_samples(brim_source *a, brim_source *b, bool *same) {
     char x[512], y[512];
     brim_source_describe(a, index, x, sizeof x);
     brim_source_describe(b, index, y, sizeof y);
-    brim_status one = read_one(a, index, left), other = read_one(b, index, right);
+    brim_status one = read_sample_at(a, index, left), other = read_sample_at(b, index, right);
     if (!one && !other) *same = memcmp(left, right, bytes) == 0;
     *same = *same && strcmp(x, y) == 0;
   }
@@ -151,19 +152,19 @@ static brim_status add_split(brim_cli_data *d, const char *name, brim_source *so
   return BRIM_OK;
 }
 
-static brim_status open_one(brim_cli_data *d, const char *split, brim_source **out) {
+static brim_status open_split(brim_cli_data *d, const char *split, brim_source **out) {
   return brim_source_open(d->registry, &d->component, d->path, split, d->seed, out);
 }
 
-// Opens every split. A missing one is skipped; any other failure is a failure.
-static brim_status open_all(brim_cli_data *d) {
+// Opens every split. Skips a missing split; fails on any other error.
+static brim_status open_splits(brim_cli_data *d) {
   static const char *const names[BRIM_CLI_DATA_SPLITS] = {"train", "test", "val", "unlabeled"};
   char first[1024] = "";
   brim_status status = BRIM_OK, missing = BRIM_OK;
   for (size_t i = 0; i < BRIM_CLI_DATA_SPLITS && !status; i++) {
     brim_source *source = NULL;
-    if (i >= 2) brim_cli_log_errors(d->cli);  // val may be test again
-    brim_status opened = open_one(d, names[i], &source);
+    if (i >= 2) brim_cli_log_errors(d->cli);  // val may be test again: do not repeat its warnings
+    brim_status opened = open_split(d, names[i], &source);
     brim_cli_log(d->cli);
     if (!opened) {
       status = add_split(d, names[i], source);
@@ -186,9 +187,9 @@ static brim_status open_all(brim_cli_data *d) {
 brim_status brim_cli_data_open(brim_cli_data *d) {
   const char *split = brim_option_string(&d->cli->parse, "split", NULL);
   if (!split) split = brim_component_string(&d->component, "split", NULL);
-  if (!split) return open_all(d);
+  if (!split) return open_splits(d);
   brim_source *source = NULL;
-  BRIM_TRY(open_one(d, split, &source));
+  BRIM_TRY(open_split(d, split, &source));
   return add_split(d, split, source);
 }
 
@@ -263,7 +264,7 @@ static brim_status put_class_counts(json_t *root, const uint64_t *counts, int64_
   return BRIM_OK;
 }
 
-// The scale of normalize: bytes are 0 to 1.
+// Converts a value to the scale that the transform normalize uses: bytes become 0 to 1.
 static double scaled(const survey_facts *f, double value) {
   return f->split->source->info.type == BRIM_SAMPLE_U8 ? value / 255.0 : value;
 }
@@ -704,15 +705,15 @@ static brim_status data_info(brim_cli *cli) {
 typedef struct totals {
   uint64_t samples, broken;
   bool duplicates;
-  size_t limit;
+  size_t record_limit;                       // broken records to list per split
   brim_survey survey[BRIM_CLI_DATA_SPLITS];  // of the splits that were read
   size_t surveyed;
 } totals;
 
 //---------------------------------- verify: JSON ----------------------------------
 
-// Records that cannot be read, have a label out of range, or have NaN or infinite values.
-static uint64_t unsound(const brim_survey *s) {
+// The number of records that cannot be read, have a label out of range, or have NaN or infinite values.
+static uint64_t invalid_count(const brim_survey *s) {
   return s->broken_count + s->labels_out_of_range + s->odd_count;
 }
 
@@ -749,7 +750,7 @@ static brim_status put_pairs(json_t *root, uint64_t count, uint64_t conflicts,
 static brim_status put_verify(const brim_cli_split *split, const brim_survey *s, bool duplicates,
                               json_t *f) {
   BRIM_TRY(brim_json_put(f, "split", json_string(split->name)));
-  BRIM_TRY(brim_json_put(f, "ok", json_boolean(unsound(s) == 0)));
+  BRIM_TRY(brim_json_put(f, "ok", json_boolean(invalid_count(s) == 0)));
   BRIM_TRY(brim_json_put(f, "samples", number(s->samples)));
   BRIM_TRY(brim_json_put(f, "broken", number(s->broken_count)));
   BRIM_TRY(put_records(f, "broken_records", s->broken, s->broken_kept));
@@ -785,14 +786,14 @@ static void count_line(brim_str *out, const brim_term *term, brim_ui_style style
   brim_str_append_char(out, '\n');
 }
 
-#define LINE(style, ...)                        \
+#define LINE(out, term, style, ...)             \
   do {                                          \
     char line_[600];                            \
     snprintf(line_, sizeof line_, __VA_ARGS__); \
     count_line(out, term, style, line_);        \
   } while (0)
 
-static void balance(const brim_survey *s, const brim_term *term, brim_str *out) {
+static void class_balance_lines(const brim_survey *s, const brim_term *term, brim_str *out) {
   if (!s->class_counts) return;
   uint64_t least = UINT64_MAX, most = 0, empty = 0;
   for (int64_t i = 0; i < s->classes; i++) {
@@ -802,35 +803,37 @@ static void balance(const brim_survey *s, const brim_term *term, brim_str *out) 
     empty += n == 0;
   }
   if (least == most) {
-    LINE(BRIM_UI_PLAIN,
+    LINE(out, term, BRIM_UI_PLAIN,
          most == 1 ? brim_tr("classes: %lld, of %llu sample each")
                    : brim_tr("classes: %lld, of %llu samples each"),
          (long long)s->classes, (unsigned long long)most);
   } else {
-    LINE(BRIM_UI_PLAIN, brim_tr("%lld classes of %llu to %llu samples"), (long long)s->classes,
-         (unsigned long long)least, (unsigned long long)most);
+    LINE(out, term, BRIM_UI_PLAIN, brim_tr("%lld classes of %llu to %llu samples"),
+         (long long)s->classes, (unsigned long long)least, (unsigned long long)most);
   }
-  if (empty == 1) LINE(BRIM_UI_WARN, "%s", brim_tr("one class is empty"));
-  if (empty > 1) LINE(BRIM_UI_WARN, brim_tr("%llu classes are empty"), (unsigned long long)empty);
+  if (empty == 1) LINE(out, term, BRIM_UI_WARN, "%s", brim_tr("one class is empty"));
+  if (empty > 1) {
+    LINE(out, term, BRIM_UI_WARN, brim_tr("%llu classes are empty"), (unsigned long long)empty);
+  }
 }
 
 static void more_line(uint64_t count, size_t kept, const brim_term *term, brim_str *out) {
   if (kept >= count) return;
-  LINE(BRIM_UI_DIM, brim_tr("... and %llu more; --limit N lists more"),
+  LINE(out, term, BRIM_UI_DIM, brim_tr("... and %llu more; --limit N lists more"),
        (unsigned long long)(count - kept));
 }
 
-static void odd(const brim_cli_split *split, const brim_survey *s, const brim_term *term,
-                brim_str *out) {
+static void invalid_value_lines(const brim_cli_split *split, const brim_survey *s,
+                                const brim_term *term, brim_str *out) {
   char name[300];
   if (s->labels_out_of_range) {
-    LINE(BRIM_UI_BAD,
+    LINE(out, term, BRIM_UI_BAD,
          s->labels_out_of_range == 1 ? brim_tr("%llu label is not in [0, %lld)")
                                      : brim_tr("%llu labels are not in [0, %lld)"),
          (unsigned long long)s->labels_out_of_range, (long long)s->classes);
   }
   if (s->bad_samples) {
-    LINE(BRIM_UI_BAD,
+    LINE(out, term, BRIM_UI_BAD,
          s->bad_samples == 1
              ? brim_tr("%llu input holds NaN or infinities: %llu NaN, %llu infinite")
              : brim_tr("%llu inputs hold NaN or infinities: %llu NaN, %llu infinite"),
@@ -838,29 +841,29 @@ static void odd(const brim_cli_split *split, const brim_survey *s, const brim_te
          (unsigned long long)s->inf_values);
   }
   if (s->bad_targets) {
-    LINE(BRIM_UI_BAD,
+    LINE(out, term, BRIM_UI_BAD,
          s->bad_targets == 1 ? brim_tr("%llu target holds a NaN or an infinity")
                              : brim_tr("%llu targets hold a NaN or an infinity"),
          (unsigned long long)s->bad_targets);
   }
-  for (size_t i = 0; i < s->odd_kept; i++) LINE(BRIM_UI_PLAIN, "  %s", s->odd[i].text);
+  for (size_t i = 0; i < s->odd_kept; i++) LINE(out, term, BRIM_UI_PLAIN, "  %s", s->odd[i].text);
   more_line(s->odd_count, s->odd_kept, term, out);
   if (s->constant) {
     brim_source_describe(split->source, s->first_constant, name, sizeof name);
-    LINE(BRIM_UI_WARN,
+    LINE(out, term, BRIM_UI_WARN,
          s->constant == 1 ? brim_tr("%llu sample holds a single value: %s")
                           : brim_tr("%llu samples hold a single value; the first is %s"),
          (unsigned long long)s->constant, name);
   }
 }
 
-static void twins(const brim_cli_split *split, const brim_survey *s, const brim_term *term,
-                  brim_str *out) {
+static void duplicate_lines(const brim_cli_split *split, const brim_survey *s,
+                            const brim_term *term, brim_str *out) {
   if (s->twin_count == 0) {
-    LINE(BRIM_UI_PLAIN, "%s", brim_tr("no duplicate samples"));
+    LINE(out, term, BRIM_UI_PLAIN, "%s", brim_tr("no duplicate samples"));
     return;
   }
-  LINE(BRIM_UI_WARN,
+  LINE(out, term, BRIM_UI_WARN,
        s->twin_count == 1
            ? brim_tr("%llu sample is a copy of an earlier one, %llu with another label")
            : brim_tr("%llu samples are copies of an earlier one, %llu with another label"),
@@ -869,7 +872,7 @@ static void twins(const brim_cli_split *split, const brim_survey *s, const brim_
     char a[250], b[250];
     brim_source_describe(split->source, s->twins[i].first, a, sizeof a);
     brim_source_describe(split->source, s->twins[i].second, b, sizeof b);
-    LINE(BRIM_UI_PLAIN, "  %s = %s%s", b, a,
+    LINE(out, term, BRIM_UI_PLAIN, "  %s = %s%s", b, a,
          s->twins[i].labels_differ ? brim_tr(" (another label)") : "");
   }
 }
@@ -888,23 +891,26 @@ static brim_status verify_text(brim_cli_data *d, const brim_cli_split *split, co
                                   : brim_tr(": %s samples read, %s samples/s: "),
                   samples, speed);
   char bad[96];
-  if (unsound(s) == 0) {
+  if (invalid_count(s) == 0) {
     brim_ui_styled(out, term, BRIM_UI_GOOD, brim_tr("all are valid"));
   } else {
-    bool broken = s->broken_count == unsound(s);
+    bool broken = s->broken_count == invalid_count(s);
     const char *one =
         broken ? brim_tr("%llu record is broken") : brim_tr("%llu record is not valid");
     const char *more =
         broken ? brim_tr("%llu records are broken") : brim_tr("%llu records are not valid");
-    snprintf(bad, sizeof bad, unsound(s) == 1 ? one : more, (unsigned long long)unsound(s));
+    snprintf(bad, sizeof bad, invalid_count(s) == 1 ? one : more,
+             (unsigned long long)invalid_count(s));
     brim_ui_styled(out, term, BRIM_UI_BAD, bad);
   }
   brim_str_append_char(out, '\n');
-  for (size_t i = 0; i < s->broken_kept; i++) LINE(BRIM_UI_PLAIN, "%s", s->broken[i].text);
+  for (size_t i = 0; i < s->broken_kept; i++) {
+    LINE(out, term, BRIM_UI_PLAIN, "%s", s->broken[i].text);
+  }
   more_line(s->broken_count, s->broken_kept, term, out);
-  balance(s, term, out);
-  odd(split, s, term, out);
-  if (duplicates) twins(split, s, term, out);
+  class_balance_lines(s, term, out);
+  invalid_value_lines(split, s, term, out);
+  if (duplicates) duplicate_lines(split, s, term, out);
   return brim_cli_finish_text(d->cli, &text, BRIM_OK);
 }
 
@@ -914,7 +920,7 @@ static brim_status verify_split(brim_cli_data *d, const brim_cli_split *split, t
   brim_survey_options options = {.pool = d->pool,
                                  .samples = (uint64_t)samples,
                                  .duplicates = total->duplicates,
-                                 .limit = total->limit,
+                                 .limit = total->record_limit,
                                  .tick = data_tick,
                                  .ctx = d};
   brim_survey *survey = &total->survey[total->surveyed];
@@ -922,7 +928,7 @@ static brim_status verify_split(brim_cli_data *d, const brim_cli_split *split, t
   BRIM_TRY(brim_survey_run(split->source, &options, survey));
   total->surveyed++;
   total->samples += survey->samples;
-  total->broken += unsound(survey);
+  total->broken += invalid_count(survey);
   return d->cli->json ? verify_json(d, split, survey, total->duplicates)
                       : verify_text(d, split, survey, total->duplicates);
 }
@@ -944,7 +950,7 @@ static brim_status shared_text(brim_cli_data *d, const brim_cli_split *a, const 
   brim_str text, *out = &text;
   if (s->count == 0) return BRIM_OK;
   brim_str_init(&text);
-  LINE(BRIM_UI_WARN,
+  LINE(out, term, BRIM_UI_WARN,
        s->count == 1 ? brim_tr("%llu sample of %s also appears in %s, %llu with another label")
                      : brim_tr("%llu samples of %s also appear in %s, %llu with another label"),
        (unsigned long long)s->count, b->name, a->name, (unsigned long long)s->conflicts);
@@ -952,7 +958,7 @@ static brim_status shared_text(brim_cli_data *d, const brim_cli_split *a, const 
     char x[250], y[250];
     brim_source_describe(a->source, s->twins[i].first, x, sizeof x);
     brim_source_describe(b->source, s->twins[i].second, y, sizeof y);
-    LINE(BRIM_UI_PLAIN, "  %s = %s%s", y, x,
+    LINE(out, term, BRIM_UI_PLAIN, "  %s = %s%s", y, x,
          s->twins[i].labels_differ ? brim_tr(" (another label)") : "");
   }
   return brim_cli_finish_text(d->cli, &text, BRIM_OK);
@@ -965,7 +971,8 @@ static brim_status find_shared(brim_cli_data *d, const totals *total) {
     for (size_t j = i + 1; j < total->surveyed && !status; j++) {
       const brim_cli_split *a = &d->split[i], *b = &d->split[j];
       brim_survey_shared shared;
-      status = brim_survey_share(&total->survey[i], &total->survey[j], total->limit, &shared);
+      status =
+          brim_survey_share(&total->survey[i], &total->survey[j], total->record_limit, &shared);
       if (!status) status = (d->cli->json ? shared_json : shared_text)(d, a, b, &shared);
       brim_free(shared.twins);
     }
@@ -973,8 +980,9 @@ static brim_status find_shared(brim_cli_data *d, const totals *total) {
   return status;
 }
 
-// Do the labelled splits fit the training set? Images of a folder may differ in size: transforms change it.
-static brim_status check_together(const brim_cli_data *d) {
+// Checks that the labelled splits have the shape and the classes of the training set. Images of a
+// folder may differ in size: transforms unify them.
+static brim_status check_splits_match(const brim_cli_data *d) {
   const brim_source *train = d->split[0].source;
   for (size_t i = 1; i < d->split_count && strcmp(d->split[0].name, "train") == 0; i++) {
     const brim_source *other = d->split[i].source;
@@ -990,18 +998,18 @@ static brim_status check_together(const brim_cli_data *d) {
 static brim_status verdict(const brim_cli_data *d, const totals *total) {
   char text[700] = "";
   const char *path = d->path ? d->path : "data";
-  brim_status apart = check_together(d);
-  if (apart) snprintf(text, sizeof text, "%s", brim_status_detail());
+  brim_status mismatch = check_splits_match(d);
+  if (mismatch) snprintf(text, sizeof text, "%s", brim_status_detail());
   if (total->broken == 1) {
     return brim_fail(BRIM_EIO, "%s: one of %llu records is not valid%s%s", path,
-                     (unsigned long long)total->samples, apart ? "; " : "", text);
+                     (unsigned long long)total->samples, mismatch ? "; " : "", text);
   }
   if (total->broken) {
     return brim_fail(BRIM_EIO, "%s: %llu of %llu records are not valid%s%s", path,
                      (unsigned long long)total->broken, (unsigned long long)total->samples,
-                     apart ? "; " : "", text);
+                     mismatch ? "; " : "", text);
   }
-  return apart ? brim_fail(BRIM_EIO, "%s: %s", path, text) : BRIM_OK;
+  return mismatch ? brim_fail(BRIM_EIO, "%s: %s", path, text) : BRIM_OK;
 }
 
 // Data that exist but cannot be opened are broken: exit code 1, not the 2 of a wrong command line. If the user named
@@ -1038,7 +1046,7 @@ static brim_status data_verify(brim_cli *cli) {
   BRIM_TRY(data_int(cli, "limit", 0, 1000000, &limit));
   brim_cli_data d;
   totals total = {.duplicates = brim_option_flag(&cli->parse, "duplicates", false),
-                  .limit = (size_t)limit};
+                  .record_limit = (size_t)limit};
   brim_status status = brim_cli_data_init(cli, path, &d);
   if (status) return as_broken(cli, path, status);
   status = as_broken(cli, path, brim_cli_data_open(&d));
