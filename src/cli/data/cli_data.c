@@ -1061,10 +1061,11 @@ static brim_status data_verify(brim_cli *cli) {
 }
 
 //-------------------------------------- make and convert -------------------------------------
-// `brim data make` and `convert`: write the samples of a source, resized or not, as a pack. All threads read a block,
-// then it is written. The result is read back and compared before it gets its name.
+// `brim data make` and `convert`: write the samples of a source, resized or not, as files of another
+// format (a "pack", src/data). All threads read a block, then the block is written. The result is read
+// back and compared before it gets its name.
 
-enum { BLOCK_BYTES = 64 << 20, COMPARED = 1000 };
+enum { BLOCK_BYTES = 64 << 20, MAX_COMPARED = 1000 };
 
 typedef struct failure {
   brim_status status;
@@ -1075,7 +1076,7 @@ typedef struct conversion {
   brim_cli_data *d;
   brim_pack_options options;
   brim_pack *pack;
-  const char *out;
+  const char *out_path;
   brim_pipeline resize;  // count 0 = none
   brim_transforms *transforms[BRIM_CLI_DATA_SPLITS];
   brim_source_info info[BRIM_CLI_DATA_SPLITS];  // of the result
@@ -1160,10 +1161,10 @@ static brim_status block_init(const conversion *c, size_t split, uint64_t sample
       b->transforms ? brim_transforms_output_bytes(b->transforms) : b->source->input_bytes;
   b->failed = brim_calloc((size_t)b->threads, sizeof *b->failed);
   b->inputs = brim_alloc_tagged(samples * b->output_bytes, BRIM_MEM_PLANNED);
-  bool good = b->failed && b->inputs;
+  bool allocated = b->failed && b->inputs;
   if (b->source->target_bytes) {
     b->targets = brim_alloc_tagged(samples * b->source->target_bytes, BRIM_MEM_PLANNED);
-    good = good && b->targets;
+    allocated = allocated && b->targets;
   }
   if (b->transforms) {
     b->raw_bytes = align(b->source->input_bytes);
@@ -1172,9 +1173,9 @@ static brim_status block_init(const conversion *c, size_t split, uint64_t sample
     if (b->scratch_bytes) {
       b->scratch = brim_alloc_tagged((size_t)b->threads * b->scratch_bytes, BRIM_MEM_PLANNED);
     }
-    good = good && b->raw && (b->scratch || !b->scratch_bytes);
+    allocated = allocated && b->raw && (b->scratch || !b->scratch_bytes);
   }
-  if (good) return BRIM_OK;
+  if (allocated) return BRIM_OK;
   block_deinit(b);
   memset(b, 0, sizeof *b);
   return brim_fail(BRIM_ENOMEM, "out of memory for a block of %llu samples",
@@ -1217,7 +1218,7 @@ static brim_status write_split(conversion *c, size_t split) {
     if (!status) status = brim_pack_put(c->pack, b.inputs, b.targets, n);
     b.first += n;
     if (!status && !data_tick(c->d, b.first, count)) {
-      status = brim_fail(BRIM_EINTERRUPTED, "interrupted; nothing was written to %s", c->out);
+      status = brim_fail(BRIM_EINTERRUPTED, "interrupted; nothing was written to %s", c->out_path);
     }
   }
   block_deinit(&b);
@@ -1227,8 +1228,9 @@ static brim_status write_split(conversion *c, size_t split) {
 
 //---------------------------------- reading back ----------------------------------
 
-// The number of the sample that a written one comes from: its index, or the number in an image's name.
-static uint64_t number_of(const conversion *c, const brim_source *written, uint64_t index) {
+// Which converted sample a written sample is. Images are read back in the order of their folders, so
+// their file names carry the number.
+static uint64_t converted_index(const conversion *c, const brim_source *written, uint64_t index) {
   if (c->options.format != BRIM_PACK_PNG && c->options.format != BRIM_PACK_JPG) return index;
   char text[1024];
   brim_source_describe(written, index, text, sizeof text);
@@ -1238,7 +1240,7 @@ static uint64_t number_of(const conversion *c, const brim_source *written, uint6
 
 static brim_status compare_sample(const conversion *c, block *b, brim_source *written,
                                   uint64_t index) {
-  uint64_t from = number_of(c, written, index);
+  uint64_t from = converted_index(c, written, index);
   uint8_t *mine = b->inputs, *theirs = b->inputs + b->output_bytes;
   size_t target = b->source->target_bytes;
   BRIM_TRY(read_sample(b, from, 0, mine, b->targets));
@@ -1249,7 +1251,7 @@ static brim_status compare_sample(const conversion *c, block *b, brim_source *wr
   if (target) same = same && memcmp(b->targets, b->targets + target, target) == 0;
   if (same) return BRIM_OK;
   return brim_fail(BRIM_EIO, "%s: sample %llu differs after reading it back; nothing was written",
-                   c->out, (unsigned long long)from);
+                   c->out_path, (unsigned long long)from);
 }
 
 // Opens the result as a user would, with no more arguments than the files need.
@@ -1262,7 +1264,7 @@ static brim_status open_written(const conversion *c, const char *path, size_t sp
     component.args = &gray;
     component.arg_count = 1;
   }
-  // No warning that it is smaller than the real CIFAR.
+  // Suppress the warning that the set is smaller than the real CIFAR.
   brim_cli_log_errors(c->d->cli);
   brim_status status = brim_source_open(NULL, &component, path, c->d->split[split].name, 0, out);
   brim_cli_log(c->d->cli);
@@ -1283,10 +1285,10 @@ static brim_status compare_split(conversion *c, const char *path, size_t split) 
       written->target_bytes != b.source->target_bytes) {
     status =
         brim_fail(BRIM_EIO, "%s: reading back gave %llu samples of %zu bytes, expected %llu of %zu",
-                  c->out, (unsigned long long)written->info.count, written->input_bytes,
+                  c->out_path, (unsigned long long)written->info.count, written->input_bytes,
                   (unsigned long long)count, b.output_bytes);
   }
-  uint64_t n = count < COMPARED ? count : COMPARED;
+  uint64_t n = count < MAX_COMPARED ? count : MAX_COMPARED;
   for (uint64_t i = 0; i < n && !status; i++) {
     uint64_t index = n == count ? i : (uint64_t)((double)i * (double)count / (double)n);
     status = compare_sample(c, &b, written, index);
@@ -1301,7 +1303,7 @@ static brim_status compare_split(conversion *c, const char *path, size_t split) 
 
 static brim_status write_all(conversion *c) {
   const char *temporary = NULL;
-  brim_status status = brim_fs_refused(brim_pack_create(c->out, &c->options, &c->pack));
+  brim_status status = brim_fs_refused(brim_pack_create(c->out_path, &c->options, &c->pack));
   for (size_t i = 0; i < c->d->split_count && !status; i++) status = write_split(c, i);
   if (!status) status = brim_pack_seal(c->pack, &temporary);
   for (size_t i = 0; i < c->d->split_count && !status; i++) {
@@ -1318,7 +1320,7 @@ static brim_status write_all(conversion *c) {
 
 static brim_status result_json(const conversion *c) {
   json_t *f = json_object();
-  brim_status s = brim_json_put(f, "path", json_string(c->out));
+  brim_status s = brim_json_put(f, "path", json_string(c->out_path));
   if (!s) s = brim_json_put(f, "format", json_string(brim_pack_format_name(c->options.format)));
   if (!s) s = brim_json_put(f, "splits", json_object());
   json_t *splits = s ? NULL : json_object_get(f, "splits");
@@ -1338,7 +1340,7 @@ static brim_status result_text(const conversion *c) {
   char text[32], shape[128];
   brim_str out;
   brim_str_init(&out);
-  brim_ui_styled(&out, &c->d->cli->out, BRIM_UI_BOLD, c->out);
+  brim_ui_styled(&out, &c->d->cli->out, BRIM_UI_BOLD, c->out_path);
   brim_str_printf(&out, ": %s", brim_pack_format_name(c->options.format));
   for (size_t i = 0; i < c->d->split_count; i++) {
     brim_format_count((double)c->info[i].count, text);
@@ -1510,7 +1512,7 @@ static brim_status data_convert(brim_cli *cli) {
   }
   brim_cli_data d;
   BRIM_TRY(brim_source_open_failed(brim_cli_data_init(cli, from, &d)));
-  conversion c = {.d = &d, .out = to};
+  conversion c = {.d = &d, .out_path = to};
   brim_status status = brim_source_open_failed(brim_cli_data_open(&d));
   if (!status) status = pack_options(&d, d.split[0].source->info.classes, &c.options);
   if (!status) status = read_resize(&c);
@@ -1539,7 +1541,7 @@ static brim_status read_shape(brim_cli *cli, brim_pack_format format, int64_t *d
 enum { MADE_TRAIN, MADE_TEST, MADE_UNLABELED, MADE_COUNT };
 static const char *const made_names[MADE_COUNT] = {"train", "test", "unlabeled"};
 
-// The source as an expression of a config.
+// Writes the options of make as a source expression: synthetic(shape=[28, 28], ...).
 static brim_status synthetic_text(brim_cli_data *d, const brim_pack_options *options,
                                   const int64_t made[MADE_COUNT], brim_str *out) {
   brim_cli *cli = d->cli;
@@ -1613,17 +1615,17 @@ static brim_status make_all(conversion *c) {
 }
 
 static brim_status data_make(brim_cli *cli) {
-  static const char *const none[] = {"dataset", "split", "resize"};
+  static const char *const inapplicable[] = {"dataset", "split", "resize"};
   if (cli->parse.positional_count != 2) {
     return brim_cli_usage(cli, BRIM_N_("brim data make takes one path: where to write"));
   }
-  for (size_t i = 0; i < sizeof none / sizeof none[0]; i++) {
-    if (!brim_option_find(&cli->parse, none[i])) continue;
-    return brim_cli_usage(cli, BRIM_N_("--%s has no meaning for brim data make"), none[i]);
+  for (size_t i = 0; i < sizeof inapplicable / sizeof inapplicable[0]; i++) {
+    if (!brim_option_find(&cli->parse, inapplicable[i])) continue;
+    return brim_cli_usage(cli, BRIM_N_("--%s has no meaning for brim data make"), inapplicable[i]);
   }
   brim_cli_data d;
   BRIM_TRY(brim_cli_data_init(cli, NULL, &d));
-  conversion c = {.d = &d, .out = cli->parse.positional[1]};
+  conversion c = {.d = &d, .out_path = cli->parse.positional[1]};
   brim_status status = make_all(&c);
   brim_cli_data_deinit(&d);
   return status;
