@@ -495,12 +495,12 @@ static brim_status print_bytes(void *ctx, const char *data, size_t size) {
 // Reads the log from v->offset on, from the server.
 static brim_status fetch_log(log_view *v, brim_status (*take)(void *, const char *, size_t),
                              void *ctx) {
-  const brim_lab_fetching how = {.exp = v->exp,
-                                 .name = "log",
-                                 .attempt = v->attempt,
-                                 .from = v->offset,
-                                 .take = take,
-                                 .ctx = ctx};
+  const brim_lab_range_fetch how = {.exp = v->exp,
+                                    .name = "log",
+                                    .attempt = v->attempt,
+                                    .from = v->offset,
+                                    .take = take,
+                                    .ctx = ctx};
   brim_status status = brim_lab_fetch(v->client, &how);
   if (status != BRIM_ENOENT || !v->open) return status;
   brim_status_clear();  // nothing has come yet
@@ -648,13 +648,13 @@ static brim_status from_server(file_request *g, const char *url) {
     return brim_fail(BRIM_ENOENT, "the server has no %s of this experiment", g->kind->name);
   }
   BRIM_TRY(brim_lab_http_open(url, GET_CONNECT_MS, &client));
-  brim_lab_getting how = {.client = client,
-                          .exp = g->exp,
-                          .kind = g->kind,
-                          .row = row,
-                          .path = g->path,
-                          .keep = not_stopped,
-                          .ctx = g};
+  brim_lab_download how = {.client = client,
+                           .exp = g->exp,
+                           .kind = g->kind,
+                           .row = row,
+                           .path = g->path,
+                           .keep = not_stopped,
+                           .ctx = g};
   brim_status status = brim_lab_get_file(&how);
   brim_http_client_close(client);
   return status;

@@ -974,15 +974,15 @@ static brim_status ask_rows(brim_lab_link *link, fetch *f) {
 static brim_status fetch_one(fetch *f, const brim_lab_file_kind *kind) {
   char *path = brim_fs_join(f->folder, kind->local);
   if (!path) return brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
-  brim_lab_getting g = {.client = f->client,
-                        .exp = f->exp,
-                        .kind = kind,
-                        .row = row_of(f, kind),
-                        .path = path,
-                        .keep = f->keep,
-                        .ctx = f->ctx};
+  brim_lab_download g = {.client = f->client,
+                         .exp = f->exp,
+                         .kind = kind,
+                         .row = row_of(f, kind),
+                         .path = path,
+                         .keep = f->keep,
+                         .ctx = f->ctx};
   brim_status status = g.row->there ? brim_lab_get_file(&g) : BRIM_OK;
-  f->broken = g.broken;
+  f->broken = g.disk_failed;
   brim_free(path);
   return status;
 }
@@ -1180,13 +1180,13 @@ static bool send_log(brim_exec_upload *f) {
     f->log.fd = open_named(f->folder, name);
     if (f->log.fd < 0 || brim_lab_sending_begin(&f->log, NULL)) return true;
   }
-  if (f->log.again < 0 || fstat(f->log.fd, &st) != 0) return true;
+  if (f->log.restarts < 0 || fstat(f->log.fd, &st) != 0) return true;
   f->log.size = (int64_t)st.st_size;
-  while (!done && f->log.have < f->log.size) {
+  while (!done && f->log.server_bytes < f->log.size) {
     brim_status status = brim_lab_sending_next(f->client, &f->log, &done);
     bool passing = is_passing(status);
     bool go_on = take_status(f, status, f->log.kind->shown);
-    if (status && !passing) f->log.again = -1;  // never again
+    if (status && !passing) f->log.restarts = -1;  // never again
     if (!go_on || passing) return !passing;
   }
   return true;
@@ -1287,7 +1287,7 @@ brim_status brim_exec_upload_open(const brim_lab_link *link, const char *folder,
   f->found = f->waiting = (set){{-1, -1, -1}, -1};
   f->step = -1;
   f->log = (brim_lab_sending){
-      .ref = *ref, .kind = brim_lab_file_find("log"), .fd = -1, .step = -1, .have = -1};
+      .ref = *ref, .kind = brim_lab_file_find("log"), .fd = -1, .step = -1, .server_bytes = -1};
   pthread_mutex_init(&f->mutex, NULL);
   if (brim_cond_init(&f->wake)) {
     pthread_mutex_destroy(&f->mutex);

@@ -66,7 +66,7 @@ brim_status brim_lab_file_rows(brim_lab_link *link, const char *exp,
 //---------------------------------- one file ----------------------------------
 
 typedef struct getting {
-  brim_lab_getting *g;
+  brim_lab_download *g;
   brim_fs_writer *writer;
   brim_sha256 sum;
   int64_t got;
@@ -81,11 +81,11 @@ static brim_status take_bytes(void *ctx, const char *data, size_t size) {
   brim_sha256_update(&t->sum, data, size);
   t->got += (int64_t)size;
   brim_status status = brim_fs_writer_write(t->writer, data, size);
-  t->g->broken = t->g->broken || status;
+  t->g->disk_failed = t->g->disk_failed || status;
   return status;
 }
 
-static brim_status wait_again(const brim_lab_getting *g) {
+static brim_status wait_again(const brim_lab_download *g) {
   brim_log_warn("lab", "%s waits: %s", g->kind->shown, brim_status_detail());
   brim_status_clear();
   brim_clock_sleep_ns((int64_t)AGAIN_MS * 1000000);
@@ -93,19 +93,19 @@ static brim_status wait_again(const brim_lab_getting *g) {
 }
 
 static brim_status take_all(getting *t) {
-  const brim_lab_getting *g = t->g;
+  const brim_lab_download *g = t->g;
   uint8_t digest[BRIM_SHA256_BYTES];
   char hex[BRIM_SHA256_HEX];
   brim_sha256_init(&t->sum);
   while (t->got < g->row->size) {
-    const brim_lab_fetching how = {
+    const brim_lab_range_fetch how = {
         .exp = g->exp, .name = g->kind->name, .from = t->got, .take = take_bytes, .ctx = t};
     int64_t before = t->got;
     brim_status status = brim_lab_fetch(g->client, &how);
     if (!status && t->got == before) {
       return brim_fail(BRIM_EPARSE, "the server's file is shorter than it says");
     }
-    if (status == BRIM_EIO && !g->broken) status = wait_again(g);
+    if (status == BRIM_EIO && !g->disk_failed) status = wait_again(g);
     BRIM_TRY(status);
   }
   brim_sha256_final(&t->sum, digest);
@@ -114,10 +114,10 @@ static brim_status take_all(getting *t) {
   return brim_fail(BRIM_EPARSE, "the server's file has another hash than it says");
 }
 
-brim_status brim_lab_get_file(brim_lab_getting *g) {
+brim_status brim_lab_get_file(brim_lab_download *g) {
   getting t = {.g = g};
   brim_status status = brim_fs_writer_open(g->path, &t.writer);
-  g->broken = status != BRIM_OK;
+  g->disk_failed = status != BRIM_OK;
   BRIM_TRY(status);
   status = take_all(&t);
   if (status) {
@@ -125,7 +125,7 @@ brim_status brim_lab_get_file(brim_lab_getting *g) {
     return status;
   }
   status = brim_fs_writer_commit(t.writer);
-  g->broken = status != BRIM_OK;
+  g->disk_failed = status != BRIM_OK;
   return status;
 }
 
@@ -188,8 +188,8 @@ brim_status brim_lab_sending_begin(brim_lab_sending *s, const bool *stop) {
   }
   s->size = (int64_t)st.st_size;
   s->piece = FIRST_PIECE;
-  s->have = -1;
-  s->again = 0;
+  s->server_bytes = -1;
+  s->restarts = 0;
   return s->kind->log ? BRIM_OK : hash(s, stop);
 }
 
@@ -211,9 +211,10 @@ static brim_status take_answer(brim_lab_sending *s, int64_t offset, const brim_h
   const json_t *size = json_object_get(line, "size");
   brim_status status = BRIM_OK;
   if ((a->status == 200 || a->status == 409) && json_is_integer(size)) {
-    s->have = (int64_t)json_integer_value(size);
-    *done = s->kind->log ? s->have >= s->size : json_is_true(json_object_get(line, "complete"));
-    if (a->status == 409 && s->have <= offset && ++s->again > MOST_AGAIN) {
+    s->server_bytes = (int64_t)json_integer_value(size);
+    *done =
+        s->kind->log ? s->server_bytes >= s->size : json_is_true(json_object_get(line, "complete"));
+    if (a->status == 409 && s->server_bytes <= offset && ++s->restarts > MOST_AGAIN) {
       status = brim_fail(BRIM_EPARSE, "the server's copy of %s does not become the same",
                          s->kind->shown);
     }
@@ -243,7 +244,8 @@ static void choose_piece(brim_lab_sending *s, brim_status status, int64_t took_m
 brim_status brim_lab_sending_next(struct brim_http_client *client, brim_lab_sending *s,
                                   bool *done) {
   // the first call sends an empty piece to ask how much the server has
-  int64_t offset = s->have < 0 ? 0 : s->have, left = s->have < 0 ? 0 : s->size - s->have;
+  int64_t offset = s->server_bytes < 0 ? 0 : s->server_bytes,
+          left = s->server_bytes < 0 ? 0 : s->size - s->server_bytes;
   size_t n = left <= 0 ? 0 : left < (int64_t)s->piece ? (size_t)left : s->piece;
   char *data = (char *)brim_alloc(n + 1);
   brim_str path;
@@ -279,7 +281,7 @@ brim_status brim_lab_sending_next(struct brim_http_client *client, brim_lab_send
 //---------------------------------- fetching ----------------------------------
 
 typedef struct fetching {
-  const brim_lab_fetching *f;
+  const brim_lab_range_fetch *f;
   int code;
   char text[TEXT];  // of a refusal
   size_t length;
@@ -312,7 +314,7 @@ static brim_status refused(const fetching *g) {
   return brim_fail(status, "the server answers with status %d: %s", g->code, text);
 }
 
-brim_status brim_lab_fetch(struct brim_http_client *client, const brim_lab_fetching *f) {
+brim_status brim_lab_fetch(struct brim_http_client *client, const brim_lab_range_fetch *f) {
   fetching g = {.f = f};
   brim_str path;
   brim_str_init(&path);

@@ -39,9 +39,9 @@ typedef struct brim_lab_sending {
   int fd;
   int64_t size, step;  // size of a log: its bytes now; step -1 = none
   char sha256[65];
-  size_t piece;  // bytes of the next piece, adapted to the time of the last ones
-  int64_t have;  // on the server; -1 = not asked yet
-  int again;     // times the server had to begin again
+  size_t piece;          // bytes of the next piece, adapted to the time of the last ones
+  int64_t server_bytes;  // bytes that the server has; -1 = not asked yet
+  int restarts;          // times that the server began the file anew
 } brim_lab_sending;
 
 // Reads the size and hash. *stop (read atomically; may be NULL) ends it with BRIM_EINTERRUPTED.
@@ -53,14 +53,14 @@ brim_status brim_lab_sending_next(struct brim_http_client *client, brim_lab_send
 // --- fetching
 
 // Gives the bytes of a file from an offset on, as they come. attempt 0: the last one.
-typedef struct brim_lab_fetching {
+typedef struct brim_lab_range_fetch {
   const char *exp, *name;
   int64_t attempt, from;
   brim_status (*take)(void *ctx, const char *data, size_t size);
   void *ctx;
-} brim_lab_fetching;
+} brim_lab_range_fetch;
 // BRIM_ENOENT: the server has no such file. BRIM_EIO: the transfer did not begin, or was cut off.
-brim_status brim_lab_fetch(struct brim_http_client *client, const brim_lab_fetching *f);
+brim_status brim_lab_fetch(struct brim_http_client *client, const brim_lab_range_fetch *f);
 
 // --- whole files
 
@@ -75,7 +75,7 @@ struct brim_lab_link;
 brim_status brim_lab_file_rows(struct brim_lab_link *link, const char *exp,
                                brim_lab_file_row rows[BRIM_LAB_FILE_KINDS]);
 
-typedef struct brim_lab_getting {
+typedef struct brim_lab_download {
   struct brim_http_client *client;
   const char *exp;
   const brim_lab_file_kind *kind;
@@ -83,9 +83,9 @@ typedef struct brim_lab_getting {
   const char *path;         // written when the whole file has come and the hash matches
   bool (*keep)(void *ctx);  // called for each piece; false ends it with BRIM_EINTERRUPTED
   void *ctx;
-  bool broken;  // out: the failure is of this machine's disk, not of the server
-} brim_lab_getting;
+  bool disk_failed;  // out: the failure is of this machine's disk, not of the server
+} brim_lab_download;
 // Fetches the file. Continues after lost connections until `keep` returns false.
-brim_status brim_lab_get_file(brim_lab_getting *g);
+brim_status brim_lab_get_file(brim_lab_download *g);
 
 #endif  // BRIM_LAB_WIRE_FILES_H_
