@@ -108,7 +108,7 @@ static void run(sim *s, int64_t seconds) {
       while (!s->jobs[last].runs) last--;
       leave(s, &s->jobs[last]);
     }
-    assert_true(s->pack.limit >= 1 && s->pack.limit <= s->pack.most);
+    assert_true(s->pack.limit >= 1 && s->pack.limit <= s->pack.max_limit);
     assert_int_equal(s->pack.jobs, running(s));
     assert_true(s->pack.stepping >= 0 && s->pack.stepping <= s->pack.jobs);
   }
@@ -311,7 +311,7 @@ static void test_the_mix_changes(void **state) {
   assert_int_equal(s.pack.limit, 16);
   s.rate = sliced;  // the new kind fills the GPU alone
   run(&s, 200);
-  assert_true(s.pack.retries >= 1);
+  assert_true(s.pack.restarts >= 1);
   run(&s, 3000);
   assert_int_equal(s.pack.phase, BRIM_LAB_PACK_HOLD);
   assert_true(s.pack.limit <= 8);

@@ -91,9 +91,11 @@ static void warm(brim_lab_pack *pack) {
 static void decide(brim_lab_pack *pack, const brim_lab_pack_window *w) {
   for (size_t i = 0; i < w->kind_count; i++) {
     bool known = false;
-    for (size_t k = 0; k < pack->decided_count; k++) known |= pack->decided[k] == w->kinds[i].kind;
-    if (!known && pack->decided_count < BRIM_LAB_PACK_KINDS) {
-      pack->decided[pack->decided_count++] = w->kinds[i].kind;
+    for (size_t k = 0; k < pack->measured_kind_count; k++) {
+      known |= pack->measured_kinds[k] == w->kinds[i].kind;
+    }
+    if (!known && pack->measured_kind_count < BRIM_LAB_PACK_KINDS) {
+      pack->measured_kinds[pack->measured_kind_count++] = w->kinds[i].kind;
     }
   }
 }
@@ -105,12 +107,14 @@ static void hold(brim_lab_pack *pack) {
 
 // The next limit to try, or the end of the climb.
 static void climb(brim_lab_pack *pack) {
-  if (pack->kept + pack->step > pack->most) pack->step = pack->most - pack->kept;
-  if (pack->step < 1) {
+  if (pack->kept + pack->increment > pack->max_limit) {
+    pack->increment = pack->max_limit - pack->kept;
+  }
+  if (pack->increment < 1) {
     hold(pack);
     return;
   }
-  pack->limit = pack->kept + pack->step;
+  pack->limit = pack->kept + pack->increment;
   warm(pack);
 }
 
@@ -125,7 +129,7 @@ static void evaluate(brim_lab_pack *pack) {
   brim_lab_pack_window *w = &pack->trial;
   decide(pack, w);
   if (!pack->base.valid) {
-    int reached = (int)(w->population + 0.5);
+    int reached = (int)(w->mean_jobs + 0.5);
     double gain = reached <= 1 ? 1 : (double)NAN;
     keep(pack, reached < 1 ? 1 : reached, gain);
     climb(pack);
@@ -136,7 +140,7 @@ static void evaluate(brim_lab_pack *pack) {
   if (isnan(ratio)) {  // other kinds than before: measure again at the old limit
     pack->base.valid = false;
     pack->limit = pack->kept;
-    if (++pack->retries >= BRIM_LAB_PACK_RETRIES) {
+    if (++pack->restarts >= BRIM_LAB_PACK_RETRIES) {
       hold(pack);
     } else {
       warm(pack);
@@ -145,12 +149,12 @@ static void evaluate(brim_lab_pack *pack) {
   }
   bool pays = ratio > PAYS;
   if (pays) {
-    int reached = (int)(w->population + 0.5);
+    int reached = (int)(w->mean_jobs + 0.5);
     keep(pack, reached < pack->limit ? reached : pack->limit, pack->window_gain * ratio);
-    pack->step = pack->bracketed ? pack->step / 2 : pack->step * 2;
+    pack->increment = pack->bracketed ? pack->increment / 2 : pack->increment * 2;
   } else {
     pack->bracketed = true;
-    pack->step /= 2;
+    pack->increment /= 2;
   }
   climb(pack);
   if (!pays && pack->jobs > pack->limit) pack->shed = pack->jobs - pack->limit;
@@ -161,28 +165,28 @@ static void evaluate(brim_lab_pack *pack) {
 void brim_lab_pack_init(brim_lab_pack *pack, int most, bool fixed, int64_t warmup_ms,
                         int64_t window_ms) {
   memset(pack, 0, sizeof *pack);
-  pack->most = most < 1 ? 1 : most;
+  pack->max_limit = most < 1 ? 1 : most;
   pack->warmup_ms = warmup_ms;
   pack->window_ms = window_ms;
-  pack->limit = fixed ? pack->most : 1;
-  pack->kept = fixed ? pack->most : 0;
-  pack->step = 1;
-  pack->phase = fixed || pack->most == 1 ? BRIM_LAB_PACK_HOLD : BRIM_LAB_PACK_WARM;
-  pack->retries = fixed ? BRIM_LAB_PACK_RETRIES : 0;
+  pack->limit = fixed ? pack->max_limit : 1;
+  pack->kept = fixed ? pack->max_limit : 0;
+  pack->increment = 1;
+  pack->phase = fixed || pack->max_limit == 1 ? BRIM_LAB_PACK_HOLD : BRIM_LAB_PACK_WARM;
+  pack->restarts = fixed ? BRIM_LAB_PACK_RETRIES : 0;
   pack->gain = pack->window_gain = (double)NAN;
 }
 
 // A kind that no window has seen starts the climb again, from half of the limit it reached.
 static void note_kind(brim_lab_pack *pack, uint64_t kind) {
-  if (pack->phase != BRIM_LAB_PACK_HOLD || pack->retries >= BRIM_LAB_PACK_RETRIES) return;
-  if (pack->most == 1) return;
-  for (size_t i = 0; i < pack->decided_count; i++) {
-    if (pack->decided[i] == kind) return;
+  if (pack->phase != BRIM_LAB_PACK_HOLD || pack->restarts >= BRIM_LAB_PACK_RETRIES) return;
+  if (pack->max_limit == 1) return;
+  for (size_t i = 0; i < pack->measured_kind_count; i++) {
+    if (pack->measured_kinds[i] == kind) return;
   }
-  pack->retries++;
+  pack->restarts++;
   pack->limit = pack->limit > 1 ? pack->limit / 2 : 1;
   pack->kept = 0;
-  pack->step = pack->limit;
+  pack->increment = pack->limit;
   pack->bracketed = false;
   pack->base.valid = false;
   warm(pack);
@@ -231,11 +235,11 @@ static void begin_window(brim_lab_pack *pack) {
 static void end_window(brim_lab_pack *pack) {
   double seconds = (double)(pack->now_ms - pack->trial.start_ms) * 1e-3;
   brim_lab_pack_window *w = &pack->trial;
-  w->population = seconds > 0 ? pack->job_seconds / seconds : 0;
+  w->mean_jobs = seconds > 0 ? pack->job_seconds / seconds : 0;
   w->stepping = seconds > 0 ? pack->step_seconds / seconds : 0;
   // too few experiments ran: the window shows nothing
-  double least = pack->base.valid ? pack->base.population + 0.5 : 0.5;
-  if (!has_steps(w) || w->population < least) {
+  double least = pack->base.valid ? pack->base.mean_jobs + 0.5 : 0.5;
+  if (!has_steps(w) || w->mean_jobs < least) {
     warm(pack);
     return;
   }
@@ -277,7 +281,7 @@ void brim_lab_pack_tick(brim_lab_pack *pack, int64_t now_ms, bool more) {
 }
 
 void brim_lab_pack_stop(brim_lab_pack *pack) {
-  pack->most = pack->limit = pack->kept = 1;
+  pack->max_limit = pack->limit = pack->kept = 1;
   pack->phase = BRIM_LAB_PACK_HOLD;
   pack->shed = 0;
   pack->gain = (double)NAN;
@@ -1456,7 +1460,7 @@ static void prepare_mps(chooser *c, brim_lab_place_card *card, bool *wait) {
   const brim_lab_place_options *o = &place->options;
   *wait = false;
   if (o->per_gpu == 1 || o->no_mps || card->mps_refused || c->want->gpus > 1) return;
-  if (card->pack.most < 2) return;
+  if (card->pack.max_limit < 2) return;
   if (!card->mps) {
     if (mps_start(o->mps_program, o->run_dir, card->uuid, c->now_ms, &card->mps)) {
       brim_log_warn("lab", "GPU %d: cannot use MPS, so experiments take turns: %s", card->index,

@@ -34,9 +34,9 @@ void brim_lab_place_lock_touch(int fd);
 // progress go in, a limit comes out.
 //
 // Packing measures a window at the present limit, raises the limit, and measures again after a warm-up.
-// Rates are compared per kind: experiments of one kind take the same time for a step. When the
-// experiments of the kinds in both windows run at a share f of their earlier rate, and p of them
-// run in place of q, joint throughput is f x p / q times the earlier one. A rise above 5 % keeps
+// Rates are compared per kind: experiments of one kind take the same time for a step. f = step rate
+// in the new window divided by the rate in the old one, over the kinds that ran in both. With q
+// experiments before and p now, joint throughput changes by the factor f * p / q. A rise above 5 % keeps
 // the limit, and the next trial adds twice as many. Otherwise the limit steps back and the next
 // trial adds half as many, until one more experiment does not pay. A trial that slows the GPU by
 // over 5 % asks for the added experiments to be stopped. An experiment of a kind that was not
@@ -53,8 +53,8 @@ typedef struct brim_lab_pack_kind {
 typedef struct brim_lab_pack_window {
   bool valid;
   int64_t start_ms;
-  double population;  // experiments, mean over the window
-  double stepping;    // of them, those that made steps
+  double mean_jobs;  // experiments, mean over the window
+  double stepping;   // of them, those that made steps
   brim_lab_pack_kind kinds[BRIM_LAB_PACK_KINDS];
   size_t kind_count;
 } brim_lab_pack_window;
@@ -66,7 +66,7 @@ typedef enum brim_lab_pack_phase {
 } brim_lab_pack_phase;
 
 typedef struct brim_lab_pack {
-  int most;
+  int max_limit;  // upper bound of `limit`
   int64_t warmup_ms, window_ms;
   int limit;  // how many may run
   int shed;   // how many of those that run should be stopped
@@ -74,17 +74,19 @@ typedef struct brim_lab_pack {
   double gain;  // joint throughput against one alone; NaN before it was measured
   // internal
   int kept;        // limit of the last window that was kept; 0 = none yet
-  int step;        // by how much a trial raises it
+  int increment;   // by how much the next trial raises the limit
   bool bracketed;  // a trial failed: steps shrink from there on
-  int retries;
+  // Times that a new kind restarted the search, or that a window was repeated because no kind ran in
+  // both; at most BRIM_LAB_PACK_RETRIES.
+  int restarts;
   int64_t now_ms, warm_since_ms;
   int jobs, stepping;                // experiments that run; of them, that have made a step
   int peak;                          // most that ran since the warm-up began
   double job_seconds, step_seconds;  // of experiments in the window
   double window_gain;                // `gain` of the window that was kept
   brim_lab_pack_window base, trial;
-  uint64_t decided[BRIM_LAB_PACK_KINDS];
-  size_t decided_count;
+  uint64_t measured_kinds[BRIM_LAB_PACK_KINDS];  // a kind that is not in it restarts the search
+  size_t measured_kind_count;
 } brim_lab_pack;
 
 // An experiment as packing sees it; its owner keeps it.
@@ -94,7 +96,8 @@ typedef struct brim_lab_pack_job {
   int64_t time_ms, step;  // up to where it is counted; step < 0: unknown yet
 } brim_lab_pack_job;
 
-// auto from 1 up to `most`. With `fixed` the limit is `most`, and nothing is measured.
+// Starts to search the limit from 1 up to `most`. With `fixed` the limit is `most`, and nothing is
+// measured.
 void brim_lab_pack_init(brim_lab_pack *pack, int most, bool fixed, int64_t warmup_ms,
                         int64_t window_ms);
 void brim_lab_pack_joined(brim_lab_pack *pack, brim_lab_pack_job *job, uint64_t kind,
@@ -104,7 +107,7 @@ void brim_lab_pack_stepped(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t 
 void brim_lab_pack_left(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t now_ms);
 // Time passes. `more`: another experiment waits that could be added.
 void brim_lab_pack_tick(brim_lab_pack *pack, int64_t now_ms, bool more);
-// Packed experiments failed by the GPU: from here on one at a time.
+// Call when packed experiments failed because of the GPU. Limits it to one experiment from now on.
 void brim_lab_pack_stop(brim_lab_pack *pack);
 
 #endif  // BRIM_LAB_PLACE_INT_H_
