@@ -93,6 +93,7 @@ brim_status brim_pool_check_own(brim_lab_pool *pool, const brim_pool_route *rout
 //-------------------------------------------- routes --------------------------------------------
 // Finds the row of brim_pool_routes for a request, and reads its path, query and body.
 
+// Limits of body bytes.
 enum { BATCH = 10 << 20, GRID = 32 << 20 };
 
 //---------------------------------- finding ----------------------------------
@@ -108,7 +109,7 @@ static brim_status put_part(json_t *request, const char *name, const char *value
 }
 
 // True if the parts of the path match the row.
-static bool fits(const char *pattern, char *const parts[BRIM_HTTP_PARTS], int count) {
+static bool path_matches(const char *pattern, char *const parts[BRIM_HTTP_PARTS], int count) {
   const char *p = pattern;
   for (int i = 0; i < count; i++) {
     size_t n = strcspn(p, "/");
@@ -143,7 +144,7 @@ const brim_pool_route *brim_pool_route_find(const char *method, const char *path
   if (strcmp(method, "HEAD") == 0) method = "GET";
   for (const brim_pool_route *const *t = brim_pool_routes; *t && count > 0; t++) {
     for (const brim_pool_route *r = *t; r->method; r++) {
-      if (!fits(r->path, parts, count)) continue;
+      if (!path_matches(r->path, parts, count)) continue;
       *known = true;
       if (strcmp(r->method, method) != 0) continue;
       if (request && !put_parts(r->path, parts, request)) return NULL;
@@ -183,6 +184,8 @@ static brim_status put_list(json_t *request, const char *name, const char *value
   return BRIM_OK;
 }
 
+// Adds a query parameter as a field. kind: 's' text, 'l' list separated by commas, 'i' integer, 'b'
+// bool.
 static brim_status put_value(json_t *request, const char *name, char kind, const char *value) {
   int64_t number;
   bool flag;
@@ -197,8 +200,8 @@ static brim_status put_value(json_t *request, const char *name, char kind, const
   return brim_fail(BRIM_EINVAL, kind == 'i' ? "%s is a whole number" : "%s is true or false", name);
 }
 
-// Limit of JSON values in a body, by the longest body of the row.
-static size_t brim_pool_values(size_t body_max) {
+// How many JSON values a body may hold, given the body limit of its route.
+static size_t json_value_limit(size_t body_max) {
   return body_max > BRIM_POOL_SMALL ? BRIM_JSON_VALUES : BRIM_JSON_VALUES_SMALL;
 }
 
@@ -219,7 +222,7 @@ static brim_status request_read(const brim_pool_route *route, const brim_http_re
   }
   if (http->body_size == 0) return BRIM_OK;
   json_t *body = NULL;
-  BRIM_TRY(brim_pool_body(http, brim_pool_values(route->body_max), &body));
+  BRIM_TRY(brim_pool_body(http, json_value_limit(route->body_max), &body));
   bool good = json_is_object(body) && json_object_update(request, body) == 0;
   json_decref(body);
   return good ? BRIM_OK : brim_fail(BRIM_EINVAL, "the body is a JSON object");
@@ -354,8 +357,9 @@ static void put_workers(brim_str *out, const workers *all) {
   put_gpu_metric(out, all, "brim_gpu_temperature_celsius", "Temperature of the GPU.", "temp_c");
 }
 
-// Leaves out what was not measured: an alarm for little room would read any number as one.
-static void put_room(brim_str *out, brim_pool_space *r) {
+// Leaves out sizes that were not measured: an alarm for a full disk would take a placeholder for a
+// measurement.
+static void put_disk(brim_str *out, brim_pool_space *r) {
   pthread_mutex_lock(&r->mutex);
   if (r->free_bytes >= 0) {
     put_head(out, "brim_disk_free_bytes", "gauge", "Free space for the store and files.");
@@ -405,7 +409,7 @@ static void metrics(brim_lab_pool *pool, const brim_pool_caller *caller,
     put_workers(out, &all);
     put_replies(out, &pool->stats);
     put_listeners(out, &pool->feed);
-    put_room(out, &pool->space);
+    put_disk(out, &pool->space);
     put_head(out, "brim_connections", "gauge", "Open connections.");
     brim_str_printf(out, "brim_connections %d\n", brim_http_server_connections(pool->http));
     put_head(out, "brim_store_bytes", "gauge", "Size of the store.");
@@ -582,8 +586,8 @@ static void page_serve(const brim_pool_file *file, const brim_http_request *requ
 //-------------------------------------------- server --------------------------------------------
 enum {
   PIECE = 256 << 10,
-  LOG_PAGES = 4096,
-  AWAY_MS = 3000,
+  LOG_PAGES = 4096,           // a longer log of the store is moved under the lock
+  SUSPENDED_MS = 3000,        // a longer gap between two tends: this process was suspended
   VALUE_BYTES = 50,           // memory of a JSON value (base_json.h)
   DOCUMENT_SMALL = 1 << 10,   // smaller bodies are not counted
   DOCUMENTS_MAX = 256 << 20,  // memory of all counted bodies
@@ -677,7 +681,7 @@ static void fail_call(brim_pool_call *c, brim_status status) {
   brim_pool_reply_failure(c->reply, status);
 }
 
-// Carries out a request that reads, on the second handle.
+// Carries out a reading request, on the store handle for readers.
 static void run_reader(brim_pool_call *c) {
   brim_pool_reading *r = &c->pool->reading;
   pthread_mutex_lock(&r->lock);
@@ -771,8 +775,8 @@ static void commit_run(brim_lab_pool *pool, brim_pool_call *call) {
   pthread_mutex_unlock(&g->mutex);
 }
 
-// Consumes the request.
-static void pool_carry_out(brim_lab_pool *pool, const brim_pool_route *route,
+// Carries out an operation and fills the reply. Takes ownership of `request`.
+static void handle_request(brim_lab_pool *pool, const brim_pool_route *route,
                            const brim_pool_caller *caller, json_t *request,
                            brim_http_reply *reply) {
   if (route->op == BRIM_LAB_OP_SUBMIT) {
@@ -790,8 +794,8 @@ static void pool_carry_out(brim_lab_pool *pool, const brim_pool_route *route,
   } else {
     commit_run(pool, &c);
   }
-  bool done_well = c.answer && !brim_lab_answer_result(c.answer);
-  if (done_well) brim_pool_feed_request(&pool->feed, route->op, request);
+  bool succeeded = c.answer && !brim_lab_answer_result(c.answer);
+  if (succeeded) brim_pool_feed_request(&pool->feed, route->op, request);
   json_decref(request);
   if (!c.answer) return;
   if (!c.done) {
@@ -832,7 +836,7 @@ static brim_status make_request(const brim_pool_route *route, const brim_http_re
 static void serve_call(brim_lab_pool *pool, const brim_pool_caller *caller,
                        const brim_http_request *http, brim_http_reply *reply) {
   json_t *request = NULL;
-  size_t values = brim_pool_values(brim_pool_call_max(caller->role));
+  size_t values = json_value_limit(brim_pool_call_max(caller->role));
   brim_status status = brim_pool_body(http, values, &request);
   const char *op = json_string_value(json_object_get(request, "op"));
   const brim_pool_route *route = brim_pool_route_of(brim_lab_op_of(op));
@@ -847,7 +851,7 @@ static void serve_call(brim_lab_pool *pool, const brim_pool_caller *caller,
     json_decref(request);
     brim_http_reply_error(reply, 403, "the token's role does not allow this");
   } else {
-    pool_carry_out(pool, route, caller, request, reply);
+    handle_request(pool, route, caller, request, reply);
   }
 }
 
@@ -865,6 +869,7 @@ static void serve_health(brim_lab_pool *pool, const brim_pool_caller *caller,
 //---------------------------------- routes ----------------------------------
 // One row per path. The right to an operation is that of its row in lab_wire.h.
 
+// OP: an operation of the store. OWN: a function of the server. OPEN: the same, without a token.
 #define OP(method, path, id, body_max) \
   { method, path, (brim_role)BRIM_LAB_RIGHT_##id, BRIM_LAB_OP_##id, body_max, NULL, false }
 
@@ -917,7 +922,7 @@ const brim_pool_route *const brim_pool_routes[] = {
     NULL,
 };
 
-static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http_reply *reply) {
+static void dispatch(brim_lab_pool *pool, const brim_http_request *http, brim_http_reply *reply) {
   brim_pool_caller caller = {.role = BRIM_ROLE_READ};
   bool known;
   const brim_pool_file *file = page_find(&pool->page, http->path);
@@ -946,7 +951,7 @@ static void answer(brim_lab_pool *pool, const brim_http_request *http, brim_http
     brim_pool_reply_failure(reply, status);
     return;
   }
-  pool_carry_out(pool, route, &caller, request, reply);
+  handle_request(pool, route, &caller, request, reply);
 }
 
 // Upper bound of the memory that the values of a body take beside its texts; "{}," takes the most.
@@ -957,7 +962,7 @@ static size_t document_bytes(const brim_http_request *http) {
 
 // Lets requests with long documents wait until earlier ones are answered: a request is parsed before it
 // waits for the store, so many could take all memory.
-static bool wait_for_room(brim_lab_pool *pool, const brim_http_request *http) {
+static bool wait_for_document_memory(brim_lab_pool *pool, const brim_http_request *http) {
   brim_pool_documents *d = &pool->documents;
   if (http->body_size <= DOCUMENT_SMALL || strstr(http->path, "/files/")) return false;
   size_t bytes = document_bytes(http);
@@ -968,7 +973,7 @@ static bool wait_for_room(brim_lab_pool *pool, const brim_http_request *http) {
   return true;
 }
 
-static void give_room(brim_lab_pool *pool, const brim_http_request *http) {
+static void return_document_memory(brim_lab_pool *pool, const brim_http_request *http) {
   brim_pool_documents *d = &pool->documents;
   pthread_mutex_lock(&d->mutex);
   d->bytes -= document_bytes(http);
@@ -979,9 +984,9 @@ static void give_room(brim_lab_pool *pool, const brim_http_request *http) {
 static void serve(void *ctx, const brim_http_request *http, brim_http_reply *reply) {
   brim_lab_pool *pool = (brim_lab_pool *)ctx;
   brim_time begin = brim_clock_now();
-  bool counted = wait_for_room(pool, http);
-  answer(pool, http, reply);
-  if (counted) give_room(pool, http);
+  bool counted = wait_for_document_memory(pool, http);
+  dispatch(pool, http, reply);
+  if (counted) return_document_memory(pool, http);
   if (reply->status == 507 || reply->status == 503) {
     (void)brim_pool_space_refused(pool, reply->body.data);
   }
@@ -1011,12 +1016,12 @@ static brim_status answer_whoami(void *ctx, const brim_lab_request *request, bri
   return brim_json_put(reply->more, "role", json_string(brim_role_name(caller->role)));
 }
 
-static brim_status open_beside(brim_lab_pool *pool) {
+static brim_status open_reader_handles(brim_lab_pool *pool) {
   brim_store *store = pool->options.store;
   brim_pool_reading *r = &pool->reading;
   BRIM_TRY(brim_store_open_reader(store, &r->store));
-  bool has_log = strcmp(brim_store_kind(store), "sqlite") == 0;
-  if (has_log) BRIM_TRY(brim_store_open_reader(store, &pool->keeper));
+  bool is_sqlite = strcmp(brim_store_kind(store), "sqlite") == 0;
+  if (is_sqlite) BRIM_TRY(brim_store_open_reader(store, &pool->log_handle));
   r->ops = (brim_lab_ops){
       .store = r->store, .version = pool->options.version, .answer = answer_whoami, .ctx = pool};
   return brim_store_keep_log(store);
@@ -1027,7 +1032,7 @@ static brim_status open_pool(brim_lab_pool *pool) {
   BRIM_TRY(page_init(&pool->page));
   BRIM_TRY(commits_init(&pool->commits));
   pool->ops = (brim_lab_ops){.store = o->store, .version = o->version};
-  BRIM_TRY(open_beside(pool));
+  BRIM_TRY(open_reader_handles(pool));
   for (; pool->parts < PARTS; pool->parts++) BRIM_TRY(parts[pool->parts]->open(pool));
   // one address gets three quarters at most, so that others can connect
   int connections = o->connections > 0 ? o->connections : 1000;
@@ -1071,16 +1076,17 @@ brim_status brim_lab_pool_open(const brim_lab_pool_options *options, brim_lab_po
 
 int brim_lab_pool_port(const brim_lab_pool *pool) { return brim_http_server_port(pool->http); }
 
-// Moves the store's log while requests are carried out. The log restarts from its beginning only if all of it
-// was moved and nothing came meanwhile, so the end of a long log is moved under the lock.
-static brim_status move_log(brim_lab_pool *pool) {
+// Copies SQLite's write-ahead log into the store file while requests continue. SQLite restarts the log
+// only after a copy without concurrent writes. So, if the log is long, copies most of it first and the
+// rest under the lock.
+static brim_status checkpoint_wal(brim_lab_pool *pool) {
   int64_t pages = 0;
-  if (!pool->keeper) return BRIM_OK;
-  BRIM_TRY(brim_store_move_log(pool->keeper, &pages));
+  if (!pool->log_handle) return BRIM_OK;
+  BRIM_TRY(brim_store_move_log(pool->log_handle, &pages));
   if (pages < LOG_PAGES) return BRIM_OK;
-  BRIM_TRY(brim_store_move_log(pool->keeper, &pages));
+  BRIM_TRY(brim_store_move_log(pool->log_handle, &pages));
   pthread_mutex_lock(&pool->lock);
-  brim_status status = brim_store_move_log(pool->keeper, &pages);
+  brim_status status = brim_store_move_log(pool->log_handle, &pages);
   pthread_mutex_unlock(&pool->lock);
   return status;
 }
@@ -1090,7 +1096,7 @@ static brim_status move_log(brim_lab_pool *pool) {
 static brim_status reap(brim_lab_pool *pool) {
   brim_store *store = pool->options.store;
   int64_t now = 0, lease = brim_store_lease_ms(store);
-  int64_t away = lease / 4 > AWAY_MS ? lease / 4 : AWAY_MS;
+  int64_t away = lease / 4 > SUSPENDED_MS ? lease / 4 : SUSPENDED_MS;
   BRIM_TRY(brim_store_now(store, &now));
   if (pool->tend_ms > 0 && now - pool->tend_ms > away) pool->reap_ms = now + lease / 2;
   pool->tend_ms = now;
@@ -1107,7 +1113,7 @@ brim_status brim_lab_pool_tend(brim_lab_pool *pool) {
   for (size_t i = 0; i < PARTS && !status; i++) {
     if (parts[i]->tend) status = parts[i]->tend(pool);
   }
-  if (!status) status = move_log(pool);
+  if (!status) status = checkpoint_wal(pool);
   if (status != BRIM_EIO || !brim_pool_space_refused(pool, brim_status_detail())) return status;
   brim_status_clear();  // the log reports a full disk once, not with every tending
   return BRIM_OK;
@@ -1127,7 +1133,7 @@ void brim_lab_pool_close(brim_lab_pool *pool) {
   pthread_cond_destroy(&pool->documents.wake);
   pthread_mutex_destroy(&pool->documents.mutex);
   page_deinit(&pool->page);
-  brim_store_close(pool->keeper);
+  brim_store_close(pool->log_handle);
   brim_store_close(pool->reading.store);
   pthread_mutex_destroy(&pool->reading.lock);
   pthread_mutex_destroy(&pool->lock);

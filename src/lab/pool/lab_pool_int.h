@@ -258,8 +258,8 @@ struct brim_lab_pool {
   brim_pool_page page;
   brim_pool_commits commits;
   brim_pool_reading reading;
-  brim_store *keeper;    // moves the store's log
-  brim_pool_hook *hook;  // NULL: none
+  brim_store *log_handle;  // moves the store's log
+  brim_pool_hook *hook;    // NULL: none
 };
 // The line of lab_wire.h for a failure, with its HTTP status.
 void brim_pool_reply_failure(brim_http_reply *reply, brim_status status);
