@@ -94,7 +94,7 @@ brim_status brim_pool_check_own(brim_lab_pool *pool, const brim_pool_route *rout
 // Finds the row of brim_pool_routes for a request, and reads its path, query and body.
 
 // Limits of body bytes.
-enum { BATCH = 10 << 20, GRID = 32 << 20 };
+enum { BODY_METRICS = 10 << 20, BODY_GRID = 32 << 20 };
 
 //---------------------------------- finding ----------------------------------
 
@@ -162,7 +162,7 @@ const brim_pool_route *brim_pool_route_of(brim_lab_op op) {
 }
 
 size_t brim_pool_call_max(brim_role role) {
-  size_t most = BRIM_POOL_SMALL;
+  size_t most = BRIM_POOL_BODY_SMALL;
   for (const brim_pool_route *r = brim_pool_routes[0]; r->method; r++) {
     bool mine = r->op != BRIM_LAB_OP_COUNT && brim_role_allows(role, r->role);
     if (mine && r->body_max > most) most = r->body_max;
@@ -202,7 +202,7 @@ static brim_status put_value(json_t *request, const char *name, char kind, const
 
 // How many JSON values a body may hold, given the body limit of its route.
 static size_t json_value_limit(size_t body_max) {
-  return body_max > BRIM_POOL_SMALL ? BRIM_JSON_VALUES : BRIM_JSON_VALUES_SMALL;
+  return body_max > BRIM_POOL_BODY_SMALL ? BRIM_JSON_VALUES : BRIM_JSON_VALUES_SMALL;
 }
 
 brim_status brim_pool_body(const brim_http_request *http, size_t values, json_t **out) {
@@ -886,26 +886,26 @@ static const brim_pool_route routes[] = {
     OP("GET", "v1/exps/:exp/curve", CURVE, 0),
     OP("GET", "v1/exps/:exp/files", FILES, 0),
     OP("GET", "v1/grids", GRIDS, 0),
-    OP("POST", "v1/curves", CURVES, BRIM_POOL_SMALL),
+    OP("POST", "v1/curves", CURVES, BRIM_POOL_BODY_SMALL),
     OP("GET", "v1/workers", WORKERS, 0),
     OP("GET", "v1/log", EVENTS, 0),
-    OP("POST", "v1/points", SUBMIT, GRID),
-    OP("POST", "v1/exps/:exp/want", WANT, BRIM_POOL_SMALL),
-    OP("POST", "v1/exps/:exp/retry", RETRY, BRIM_POOL_SMALL),
-    OP("POST", "v1/exps/:exp/priority", SET_PRIORITY, BRIM_POOL_SMALL),
-    OP("POST", "v1/want", WANT_EACH, BRIM_POOL_SMALL),
-    OP("POST", "v1/retry", RETRY_EACH, BRIM_POOL_SMALL),
-    OP("POST", "v1/retry-failed", RETRY_FAILED, BRIM_POOL_SMALL),
-    OP("POST", "v1/workers/:worker/drain", DRAIN, BRIM_POOL_SMALL),
-    OP("POST", "v1/workers/:worker/seen", SEEN, BRIM_POOL_SMALL),
-    OP("POST", "v1/workers/:worker/claim", CLAIM, BRIM_POOL_SMALL),
-    OP("POST", "v1/attempts/:exp/:attempt/start", START, BRIM_POOL_SMALL),
-    OP("POST", "v1/attempts/:exp/:attempt/beat", BEAT, BRIM_POOL_SMALL),
-    OP("POST", "v1/attempts/:exp/:attempt/metrics", METRICS, BATCH),
-    OP("POST", "v1/attempts/:exp/:attempt/log", LOG, BRIM_POOL_SMALL),
-    OP("POST", "v1/attempts/:exp/:attempt/checkpoint", CHECKPOINT, BRIM_POOL_SMALL),
-    OP("POST", "v1/attempts/:exp/:attempt/findings", FINDINGS, BRIM_POOL_SMALL),
-    OP("POST", "v1/attempts/:exp/:attempt/finish", FINISH, BRIM_POOL_SMALL),
+    OP("POST", "v1/points", SUBMIT, BODY_GRID),
+    OP("POST", "v1/exps/:exp/want", WANT, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/exps/:exp/retry", RETRY, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/exps/:exp/priority", SET_PRIORITY, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/want", WANT_EACH, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/retry", RETRY_EACH, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/retry-failed", RETRY_FAILED, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/workers/:worker/drain", DRAIN, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/workers/:worker/seen", SEEN, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/workers/:worker/claim", CLAIM, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/start", START, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/beat", BEAT, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/metrics", METRICS, BODY_METRICS),
+    OP("POST", "v1/attempts/:exp/:attempt/log", LOG, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/checkpoint", CHECKPOINT, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/findings", FINDINGS, BRIM_POOL_BODY_SMALL),
+    OP("POST", "v1/attempts/:exp/:attempt/finish", FINISH, BRIM_POOL_BODY_SMALL),
     BRIM_POOL_OWN("GET", "metrics", READ, metrics, 0),
     BRIM_POOL_OPEN("GET", "healthz", serve_health, 0),
     BRIM_POOL_OWN("POST", "v1/call", READ, serve_call, BRIM_LAB_REQUEST_MAX / 2),

@@ -534,10 +534,11 @@ static void serve_ended_token(brim_lab_pool *pool, const brim_pool_caller *calle
 
 const brim_pool_route brim_pool_auth_routes[] = {
     BRIM_POOL_OWN("GET", "v1/tokens", ADMIN, serve_tokens, 0),
-    BRIM_POOL_OWN("POST", "v1/tokens", ADMIN, serve_new_token, BRIM_POOL_SMALL),
-    BRIM_POOL_OWN("POST", "v1/tokens/:token/rotate", ADMIN, serve_rotated_token, BRIM_POOL_SMALL),
+    BRIM_POOL_OWN("POST", "v1/tokens", ADMIN, serve_new_token, BRIM_POOL_BODY_SMALL),
+    BRIM_POOL_OWN("POST", "v1/tokens/:token/rotate", ADMIN, serve_rotated_token,
+                  BRIM_POOL_BODY_SMALL),
     BRIM_POOL_OWN("DELETE", "v1/tokens/:token", ADMIN, serve_ended_token, 0),
-    BRIM_POOL_OPEN("POST", "v1/session", serve_session, BRIM_POOL_SMALL),
+    BRIM_POOL_OPEN("POST", "v1/session", serve_session, BRIM_POOL_BODY_SMALL),
     BRIM_POOL_OPEN("DELETE", "v1/session", serve_session, 0),
     {0},
 };

@@ -457,6 +457,6 @@ const brim_pool_route brim_pool_group_routes[] = {
     BRIM_POOL_OWN("GET", "v1/keys", READ, serve_keys, 0),
     BRIM_POOL_OWN("GET", "v1/groups", READ, serve_groups, 0),
     BRIM_POOL_OWN("GET", "v1/names", READ, serve_names, 0),
-    BRIM_POOL_OWN("POST", "v1/bests", READ, serve_bests, BRIM_POOL_SMALL),
+    BRIM_POOL_OWN("POST", "v1/bests", READ, serve_bests, BRIM_POOL_BODY_SMALL),
     {0},
 };

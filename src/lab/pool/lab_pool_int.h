@@ -76,7 +76,7 @@ typedef struct brim_pool_route {
   bool open;  // no token is needed
 } brim_pool_route;
 
-enum { BRIM_POOL_SMALL = 64 << 10 };  // bytes of a short body
+enum { BRIM_POOL_BODY_SMALL = 64 << 10 };  // limit of a short body, in bytes
 
 #define BRIM_POOL_OWN(method, path, role, serve, body_max) \
   { method, path, BRIM_ROLE_##role, BRIM_LAB_OP_COUNT, body_max, serve, false }
