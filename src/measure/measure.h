@@ -12,8 +12,9 @@
 
 //---------------------------------- records ----------------------------------
 
-// Sets knob_set of records that were read, by their workload, if brim has it.
-void brim_result_know(brim_result *results, size_t count);
+// Sets knob_set of records that were read from a file: from the workload that they name, if brim has it,
+// else from a workload with the same knobs; NULL if there is none.
+void brim_result_attach_knobs(brim_result *results, size_t count);
 
 // True for phases in which the device computes the step.
 static inline bool brim_phase_computes(int phase) {
@@ -46,12 +47,12 @@ typedef struct brim_memory_watch {
   brim_gpu_monitor *monitor;  // borrowed; NULL = no NVML, the device is asked instead
   char uuid[64];              // "" = idle
   char driver[96];
-  char folder[512];  // of overhead.json; "" = nothing is remembered
-  bool by_device;    // without NVML: the device's own figures
-  brim_memory_reading before;
-  double at_open;         // overhead of opening the device
-  double overhead, real;  // last measured: real = planned + overhead
-  uint64_t held;          // planned device bytes of the configured setting
+  char folder[512];            // of overhead.json; "" = nothing is remembered
+  bool by_device;              // without NVML: the device's own figures
+  brim_memory_reading before;  // before the device was opened
+  double at_open;              // overhead of opening the device
+  double overhead, real;       // last measured: real = planned + overhead
+  uint64_t held;               // planned device bytes of the configured setting
 } brim_memory_watch;
 
 // Call before the device is opened. `uuid` "" for a device that is the host.
@@ -62,9 +63,10 @@ void brim_memory_watch_opened(brim_memory_watch *watch, brim_device *device);
 // Call after warm-up, with the configured plan: sets `overhead` and `real` (NaN = unknown).
 void brim_memory_watch_measure(brim_memory_watch *watch, brim_device *device,
                                const brim_plan *plan);
-// The remembered overhead of a setting (NaN = none), and remembering the one measured last. Failures are logged only.
+// Returns the remembered overhead of a setting; NaN = none. A failure is only logged.
 brim_overhead brim_memory_watch_known(const brim_memory_watch *watch, const brim_work *work,
                                       const brim_config *config, const brim_setting *setting);
+// Remembers the overhead measured last, for the setting. A failure is only logged.
 void brim_memory_watch_remember(const brim_memory_watch *watch, const brim_work *work,
                                 const brim_config *config, const brim_setting *setting);
 
@@ -78,12 +80,14 @@ typedef struct brim_fit {
   const brim_memory_watch *watch;  // NULL or idle: brim_work_check_fit decides
 } brim_fit;
 
-// Does it fit into what is free, with the present setting's memory given back and the missing overhead set aside?
-// BRIM_EOOM as brim_fit_explain.
+// Checks that the setting fits in free memory: counts the memory of the configured setting as free, and
+// reserves the overhead that is not allocated yet. Fails with BRIM_EOOM and the message of
+// brim_fit_explain.
 brim_status brim_fit_check(const brim_fit *fit);
 // Returns BRIM_EOOM. The detail says what is needed and what is free, which processes hold the rest (the three largest
-// and this one), the largest batch_size that fits, and what to do. `met`: the device refused; its detail stays in front.
-brim_status brim_fit_explain(const brim_fit *fit, bool met);
+// and this one), the largest batch_size that fits, and what to do. `refused`: an
+// allocation failed on the device; its detail stays in front.
+brim_status brim_fit_explain(const brim_fit *fit, bool refused);
 // The same when the device could not be opened: there is no setting yet. The present detail stays in front.
 brim_status brim_fit_explain_open(const brim_memory_watch *watch);
 
@@ -100,15 +104,17 @@ typedef struct brim_machine_options {
   const brim_host_provider *host;   // where the use of the CPU is read; NULL = the machine
   const volatile sig_atomic_t *stop;
 } brim_machine_options;
-// The remembered ceilings, measured if none are. Those of a busy machine are measured again, and the larger figures
-// stay. BRIM_OK, or BRIM_EINTERRUPTED when stopped: files that cannot be read or written are no failure.
+// Gets the remembered ceilings, or measures them if none are remembered. Ceilings of a busy machine are
+// measured again; the larger figure of each pair is kept. BRIM_OK, or BRIM_EINTERRUPTED when stopped:
+// files that cannot be read or written are no failure.
 brim_status brim_machine_ceilings_get(brim_device *device, const brim_machine_options *options,
                                       brim_machine_ceilings *out);
 // Something was faster than the ceilings: the next call measures again.
 void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_options *options);
-// Did a result compute faster than its ceilings?
+// True if a result computed faster than its ceilings.
 bool brim_machine_exceeded(const brim_result *results, size_t count);
-// If so, measures the ceilings again, once, and gives the larger ones to `known` and the results. False: unchanged.
+// If a result exceeds its ceilings, measures them again, once, and writes the larger ones to `known` and
+// to the results. False if nothing changed.
 bool brim_machine_ceilings_raise(brim_device *device, const brim_machine_options *options,
                                  brim_result *results, size_t count, brim_machine_ceilings *known);
 // Remembered in FOLDER/ceilings.json
@@ -117,7 +123,7 @@ bool brim_machine_ceilings_raise(brim_device *device, const brim_machine_options
 // machine meanwhile, 0 to 1; null = not seen. A broken file is replaced.
 brim_status brim_machine_ceilings_load(const char *folder, const char *key,
                                        brim_machine_ceilings *out);
-// The best remembered of a GPU by UUID, with any driver and library.
+// Finds the highest remembered ceilings of the GPU `uuid`, measured with any driver and library.
 brim_status brim_machine_ceilings_of_gpu(const char *folder, const char *uuid,
                                          brim_machine_ceilings *out);
 brim_status brim_machine_ceilings_store(const char *folder, const char *key,
@@ -145,7 +151,7 @@ typedef struct brim_trial_options {
   brim_memory_watch *memory;             // of the device; NULL = none
   brim_gpu_sampler *sampler;             // of the device; NULL = its columns stay unknown
   const brim_machine_ceilings *machine;  // for the results; NULL = unknown
-  bool ceilings;                         // the loader alone and the device alone as well
+  bool ceilings;                         // also measure the loader alone and the device alone
   bool configured;           // measure the workload as it stands, and restore its state afterwards
   brim_result_visit *visit;  // gets the visit of a trial that ran, for a race; may be NULL
   const volatile sig_atomic_t *stop;
@@ -194,9 +200,10 @@ brim_status brim_profile_run(brim_work *work, const brim_config *config, brim_de
 
 //---------------------------------- beside a step ----------------------------------
 
-// Measures what a step waits for a checkpoint, into checkpoint_ms and checkpoint_steps of `out`, if the config writes
-// them within an epoch. The workload must be at the result's setting and makes steps. Writes to `folder` as training
-// would, and removes the files; NULL = nothing is measured.
+// If the config writes checkpoints within an epoch, measures how long a step waits for one, and sets
+// checkpoint_ms and checkpoint_steps of `out`. The workload must be configured with the setting of
+// `out`; it makes some steps. Writes to `folder` as training would, and removes the files; NULL =
+// nothing is measured.
 brim_status brim_checkpoint_measure(brim_work *work, const brim_config *config, brim_device *device,
                                     const char *folder, brim_result *out);
 // Measures in a tenth of a second what other processes take of the GPU's time, into shared_percent and shared_with of
@@ -236,8 +243,8 @@ typedef struct brim_scaling_options {
 brim_status brim_scaling_run(brim_replica *replicas, size_t count, const brim_setting *setting,
                              const brim_scaling_options *options, brim_scaling *out);
 // Runs the replicas that ran in `out` as ranks of one training, each with the setting's batch, into out->exchange: first
-// the exchange alone, then steps. If one fails all end, and out->exchange says why. Leaves workloads without a setting
-// and devices without ranks. Measures nothing for fewer than two replicas, or a workload without ranks.
+// the exchange alone, then steps. If one fails all end, and out->exchange says why. Afterwards the workloads have no
+// setting and the devices no ranks. Measures nothing for fewer than two replicas, or a workload without ranks.
 brim_status brim_scaling_exchange_run(brim_replica *replicas, size_t count,
                                       const brim_setting *setting,
                                       const brim_scaling_options *options, brim_scaling *out);

@@ -384,14 +384,14 @@ static void put_advice(const brim_fit *fit, uint64_t limit, bool others, brim_st
   if (others) brim_str_append(out, brim_tr(", or wait until the other processes end"));
 }
 
-brim_status brim_fit_explain(const brim_fit *fit, bool met) {
+brim_status brim_fit_explain(const brim_fit *fit, bool refused) {
   char said[512] = "";
   room r;
-  if (met) snprintf(said, sizeof said, "%s", brim_status_detail());
+  if (refused) snprintf(said, sizeof said, "%s", brim_status_detail());
   if (!watched(fit)) {
     // the device is the host: its own message says it all
     brim_status status = brim_work_check_fit(fit->work, fit->setting, fit->plan, fit->limit);
-    if (met || status != BRIM_EOOM) brim_status_set_detail(said);
+    if (refused || status != BRIM_EOOM) brim_status_set_detail(said);
     return BRIM_EOOM;
   }
   brim_str text;
@@ -403,14 +403,14 @@ brim_status brim_fit_explain(const brim_fit *fit, bool met) {
     bool others = !r.limited && put_holders(fit, &text);
     // refused although it should fit: free memory is fragmented, or was taken meanwhile
     uint64_t limit = r.available;
-    if (met && r.needed <= limit) limit = r.needed - r.needed / 8;
+    if (refused && r.needed <= limit) limit = r.needed - r.needed / 8;
     if (r.unknown) limit -= limit / 16 < UNKNOWN_LATER ? limit / 16 : UNKNOWN_LATER;
     put_advice(fit, limit, others, &text);
     status = brim_str_status(&text);
   }
   if (!status) {
     brim_status_set_detail(text.data);
-  } else if (met) {
+  } else if (refused) {
     brim_status_set_detail(said);
   } else {
     status = brim_fail(BRIM_EOOM, "this setting needs more GPU memory than is free");

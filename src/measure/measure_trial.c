@@ -116,7 +116,7 @@ static const brim_knob_set *set_of(const brim_result *r) {
   return NULL;
 }
 
-void brim_result_know(brim_result *results, size_t count) {
+void brim_result_attach_knobs(brim_result *results, size_t count) {
   for (size_t i = 0; i < count; i++) results[i].knob_set = set_of(&results[i]);
 }
 

@@ -253,7 +253,7 @@ static brim_status resume_line(brim_tuning *s, const char *text, size_t size, in
     brim_status_clear();
     return BRIM_OK;
   }
-  brim_result_know(&r, 1);
+  brim_result_attach_knobs(&r, 1);
   if (subject->knob_set) r.knob_set = subject->knob_set;
   // only trials (no kind) decide about resuming: records of other kinds are made again
   if (!r.kind[0]) {

@@ -57,7 +57,7 @@ static brim_status read_records(const char *given, records *out) {
         "%s: the last line is incomplete (a run was killed while writing); brim ignores it",
         out->path);
   }
-  brim_result_know(out->items, out->count);
+  brim_result_attach_knobs(out->items, out->count);
   size_t kept = 0;
   for (size_t i = 0; i < out->count; i++) {  // trials alone, of settings that came to an end
     brim_result *r = &out->items[i];

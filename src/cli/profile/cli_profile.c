@@ -443,7 +443,7 @@ static brim_status show_earlier(cli_profile *p, const char *path) {
   if (!status) status = brim_profile_from_json(value, path, &p->session.profile);
   json_decref(value);
   BRIM_TRY(status);
-  brim_result_know(&p->session.profile.result, 1);
+  brim_result_attach_knobs(&p->session.profile.result, 1);
   BRIM_TRY(profile_page_again(p, path));
   return p->cli->json ? print_json(p) : print_text(p);
 }
