@@ -1,5 +1,6 @@
-// NVIDIA GPUs by NVML, opened at run time: which there are, memory, processes, setup, activity counters.
-// A call that the library lacks costs only what that call would have told. No CUDA context is created.
+// Reads NVIDIA GPUs through NVML, which is opened at run time: the list of GPUs, memory, processes, setup,
+// activity counters. If the library lacks a call, only the values of that call are unknown. No CUDA context is
+// created.
 #include <ctype.h>
 #include <fcntl.h>
 #include <math.h>

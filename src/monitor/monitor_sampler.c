@@ -10,8 +10,9 @@
 // NVML's utilisation is the share of the driver's last period in which a kernel ran. A period is a sixth of a second to
 // a second, by product. A reading sooner than that after the start is about the time before it.
 static const int64_t UTILISATION_WINDOW_NS = 1000000000 / 6;
-// Take power from the energy counter if its steps are timed to a tenth of the time between them.
-enum { EDGE_SHARE = 10 };
+// Take power from the energy counter only if the times of its first and last step are known to within a
+// tenth of the time between them.
+enum { EDGE_PRECISION = 10 };
 enum { THROTTLE_SHARE = 10 };  // report a throttle reason seen in a tenth of the readings
 
 typedef struct brim_gpu_reading {
@@ -83,8 +84,8 @@ static void add_energy(brim_gpu_tally *tally, const brim_gpu_reading *reading) {
 
 static void tally_add(brim_gpu_tally *tally, const brim_gpu_reading *reading) {
   tally->readings++;
-  bool own = reading->time_ns - tally->start_ns >= UTILISATION_WINDOW_NS;
-  if (own && !isnan(reading->gpu_percent)) {
+  bool in_interval = reading->time_ns - tally->start_ns >= UTILISATION_WINDOW_NS;
+  if (in_interval && !isnan(reading->gpu_percent)) {
     tally->gpu_sum += reading->gpu_percent;
     tally->gpu_count++;
   }
@@ -127,7 +128,7 @@ static double power(const brim_gpu_tally *tally) {
   if (first->seen && last->seen && !tally->energy_fell) {
     int64_t span = last->time_ns - first->time_ns;
     int64_t doubt = first->doubt_ns > last->doubt_ns ? first->doubt_ns : last->doubt_ns;
-    if (span > 0 && span / EDGE_SHARE >= doubt) {
+    if (span > 0 && span / EDGE_PRECISION >= doubt) {
       return (last->energy_j - first->energy_j) / ((double)span * 1e-9);
     }
   }
