@@ -268,13 +268,13 @@ typedef brim_status (*brim_top_open_fn)(void *ctx, brim_top_source *out);
 brim_status brim_top_reader_start(brim_top_open_fn open, void *ctx, brim_top_reader **out);
 // Ends the thread. A thread that still waits for the driver is detached and frees everything itself.
 void brim_top_reader_stop(brim_top_reader *reader);  // NULL is fine
-brim_top_reader_state brim_top_reader_look(brim_top_reader *reader);
+brim_top_reader_state brim_top_reader_poll(brim_top_reader *reader);
 // Seconds that the current opening or reading has taken so far, or the last one took.
 double brim_top_reader_busy_s(brim_top_reader *reader);
 // For poll(2): readable if an opening or reading has ended since the last look.
 int brim_top_reader_fd(const brim_top_reader *reader);
 // Begins a reading if the reader is idle.
-void brim_top_reader_ask(brim_top_reader *reader, unsigned want);
+void brim_top_reader_request(brim_top_reader *reader, unsigned want);
 // Takes the view or the failure of a reader that is done, which is idle then. `out` must be initialised. A failed opening
 // fails here.
 brim_status brim_top_reader_take(brim_top_reader *reader, brim_top_view *out);

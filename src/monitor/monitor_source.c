@@ -128,7 +128,7 @@ struct brim_top_reader {
   // Under the lock:
   brim_top_reader_state state;
   bool begun, stop;
-  bool left;  // the thread frees everything
+  bool abandoned;  // brim_top_reader_stop did not wait: the thread frees the reader
   unsigned want;
   brim_top_view view;
   brim_status status;
@@ -180,9 +180,9 @@ static void work(void *ctx) {
   }
   r->state = BRIM_TOP_READER_IDLE;  // drop a reading that has not begun
   pthread_cond_broadcast(&r->changed);
-  bool left = r->left;
+  bool abandoned = r->abandoned;
   pthread_mutex_unlock(&r->lock);
-  if (left) free_reader(r);
+  if (abandoned) free_reader(r);
 }
 
 static bool init_sync(brim_top_reader *r) {
@@ -229,11 +229,11 @@ void brim_top_reader_stop(brim_top_reader *reader) {
   pthread_cond_broadcast(&r->changed);
   while (!r->begun) pthread_cond_wait(&r->changed, &r->lock);
   while (busy(r) && brim_cond_wait(&r->changed, &r->lock, due_ns)) continue;
-  r->left = busy(r);
-  bool left = r->left;
+  r->abandoned = busy(r);
+  bool abandoned = r->abandoned;
   brim_thread *thread = r->thread;
   pthread_mutex_unlock(&r->lock);
-  if (left) {
+  if (abandoned) {
     brim_thread_detach(thread);
     return;
   }
@@ -241,7 +241,7 @@ void brim_top_reader_stop(brim_top_reader *reader) {
   free_reader(r);
 }
 
-brim_top_reader_state brim_top_reader_look(brim_top_reader *reader) {
+brim_top_reader_state brim_top_reader_poll(brim_top_reader *reader) {
   uint64_t count = 0;
   pthread_mutex_lock(&reader->lock);
   if (read(reader->event, &count, sizeof count) < 0) count = 0;  // nothing has ended
@@ -260,7 +260,7 @@ double brim_top_reader_busy_s(brim_top_reader *reader) {
 
 int brim_top_reader_fd(const brim_top_reader *reader) { return reader->event; }
 
-void brim_top_reader_ask(brim_top_reader *reader, unsigned want) {
+void brim_top_reader_request(brim_top_reader *reader, unsigned want) {
   pthread_mutex_lock(&reader->lock);
   if (reader->state == BRIM_TOP_READER_IDLE) {
     reader->state = BRIM_TOP_READER_READING;

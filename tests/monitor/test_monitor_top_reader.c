@@ -58,7 +58,7 @@ static brim_top_reader *start(gate *g) {
 static brim_top_reader_state await(brim_top_reader *reader) {
   struct pollfd done = {.fd = brim_top_reader_fd(reader), .events = POLLIN};
   assert_int_equal(poll(&done, 1, 60000), 1);
-  return brim_top_reader_look(reader);
+  return brim_top_reader_poll(reader);
 }
 
 static void test_nothing_waits_for_a_reading(void **state) {
@@ -67,22 +67,22 @@ static void test_nothing_waits_for_a_reading(void **state) {
   brim_top_view view;
   brim_top_view_init(&view);
   brim_top_reader *reader = start(&g);
-  assert_int_equal(brim_top_reader_look(reader), BRIM_TOP_READER_OPENING);
-  brim_top_reader_ask(reader, 1);  // too early, so it does nothing
+  assert_int_equal(brim_top_reader_poll(reader), BRIM_TOP_READER_OPENING);
+  brim_top_reader_request(reader, 1);  // too early, so it does nothing
   assert_true(brim_top_reader_busy_s(reader) >= 0);
   assert_status(brim_top_reader_take(reader, &view), BRIM_ESTATE);
   sem_post(&g.open);
   assert_int_equal(await(reader), BRIM_TOP_READER_IDLE);
   for (int i = 1; i <= 3; i++) {
-    brim_top_reader_ask(reader, (unsigned)i);
-    brim_top_reader_ask(reader, 9);  // one is already under way
-    assert_int_equal(brim_top_reader_look(reader), BRIM_TOP_READER_READING);
+    brim_top_reader_request(reader, (unsigned)i);
+    brim_top_reader_request(reader, 9);  // one is already under way
+    assert_int_equal(brim_top_reader_poll(reader), BRIM_TOP_READER_READING);
     assert_status(brim_top_reader_take(reader, &view), BRIM_ESTATE);
     sem_post(&g.read);
     assert_int_equal(await(reader), BRIM_TOP_READER_DONE);
     assert_ok(brim_top_reader_take(reader, &view));
     assert_true(view.when_s == i && view.interval_s == i);
-    assert_int_equal(brim_top_reader_look(reader), BRIM_TOP_READER_IDLE);
+    assert_int_equal(brim_top_reader_poll(reader), BRIM_TOP_READER_IDLE);
   }
   brim_top_reader_stop(reader);
   pass(&g.closed);
@@ -106,7 +106,7 @@ static void test_failures_are_handed_over(void **state) {
   sem_post(&g.open);
   assert_int_equal(await(reader), BRIM_TOP_READER_IDLE);
   g.reads = BRIM_ENOMEM;
-  brim_top_reader_ask(reader, 1);
+  brim_top_reader_request(reader, 1);
   sem_post(&g.read);
   assert_int_equal(await(reader), BRIM_TOP_READER_DONE);
   assert_status(brim_top_reader_take(reader, &view), BRIM_ENOMEM);
@@ -127,7 +127,7 @@ static void test_it_ends_while_it_reads(void **state) {
   reader = start(&g);
   sem_post(&g.open);
   assert_int_equal(await(reader), BRIM_TOP_READER_IDLE);
-  brim_top_reader_ask(reader, 1);
+  brim_top_reader_request(reader, 1);
   pass(&g.began);
   brim_top_reader_stop(reader);
   sem_post(&g.read);

@@ -314,7 +314,7 @@ static brim_status take_recorded(top *t) {
 static brim_status await_reader(const top *t) {
   struct pollfd done = {.fd = brim_top_reader_fd(t->reader), .events = POLLIN};
   for (;;) {
-    brim_top_reader_state state = brim_top_reader_look(t->reader);
+    brim_top_reader_state state = brim_top_reader_poll(t->reader);
     if (state == BRIM_TOP_READER_IDLE || state == BRIM_TOP_READER_DONE) return BRIM_OK;
     if (ended(t)) return BRIM_EEND;
     (void)poll(&done, 1, LOOK_MS);
@@ -325,7 +325,7 @@ static brim_status await_reader(const top *t) {
 static brim_status take(top *t) {
   if (t->replay) return take_recorded(t);
   BRIM_TRY(await_reader(t));
-  brim_top_reader_ask(t->reader, wanted(t));
+  brim_top_reader_request(t->reader, wanted(t));
   BRIM_TRY(await_reader(t));
   BRIM_TRY(brim_top_reader_take(t->reader, &t->view));
   return add_view(t);
@@ -476,7 +476,7 @@ static double next_wait(const top *t, double before_s) {
 
 // Takes a finished view of this machine; asks for the next one when it is time.
 static brim_status turn_live(top *t, brim_time *due) {
-  if (brim_top_reader_look(t->reader) == BRIM_TOP_READER_DONE) {
+  if (brim_top_reader_poll(t->reader) == BRIM_TOP_READER_DONE) {
     bool first = !t->taken;
     BRIM_TRY(brim_top_reader_take(t->reader, &t->view));
     BRIM_TRY(add_view(t));
@@ -484,7 +484,7 @@ static brim_status turn_live(top *t, brim_time *due) {
     *due = later(brim_clock_now(), first ? SHORTEST_S : t->ui.interval_s);
   }
   bool time = brim_time_since_ns(*due, brim_clock_now()) >= 0;
-  if (time && !t->ui.paused) brim_top_reader_ask(t->reader, wanted(t));
+  if (time && !t->ui.paused) brim_top_reader_request(t->reader, wanted(t));
   return BRIM_OK;
 }
 
@@ -519,7 +519,7 @@ static brim_time next_change(const top *t, brim_time due) {
   brim_time now = brim_clock_now();
   bool waits = t->ui.paused || t->ui.ended;
   if (!t->reader) return waits ? later(now, LONGEST_S) : due;
-  brim_top_reader_state state = brim_top_reader_look(t->reader);
+  brim_top_reader_state state = brim_top_reader_poll(t->reader);
   if (state == BRIM_TOP_READER_DONE) return now;
   bool busy = state == BRIM_TOP_READER_OPENING || state == BRIM_TOP_READER_READING;
   if (busy || isfinite(t->ui.slow_s)) return later(now, 0.5);
