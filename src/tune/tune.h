@@ -392,7 +392,7 @@ void brim_profile_session_open(brim_profile_session *session, brim_subject *subj
                                const brim_profile_session_options *options);
 void brim_profile_session_close(brim_profile_session *session);
 // Checks that a file can be written there, or files into a folder. BRIM_EINVAL with the reason.
-brim_status brim_profile_check_file(const char *path, bool folder);
+brim_status brim_profile_check_file(const char *path, bool is_folder);
 // Locks the folder, before anything is measured.
 brim_status brim_profile_session_prepare(brim_profile_session *session);
 // Measures, traces and prices. Fails if the setting fails.

@@ -1128,18 +1128,19 @@ void brim_profile_session_close(brim_profile_session *s) {
 
 //---------------------------------- files ----------------------------------
 
-brim_status brim_profile_check_file(const char *path, bool folder) {
-  char *made = folder ? brim_strdup(path) : brim_fs_dirname(path);
-  char *probe = folder ? brim_fs_join(path, "events") : brim_strdup(path);
-  brim_status status =
-      made && probe ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
+brim_status brim_profile_check_file(const char *path, bool is_folder) {
+  char *folder_path = is_folder ? brim_strdup(path) : brim_fs_dirname(path);
+  char *probe = is_folder ? brim_fs_join(path, "events") : brim_strdup(path);
+  brim_status status = folder_path && probe
+                           ? BRIM_OK
+                           : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
   struct stat st;
-  if (!status && strcmp(made, ".") != 0) status = brim_fs_mkdirs(made);
-  if (!status && !folder && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
+  if (!status && strcmp(folder_path, ".") != 0) status = brim_fs_mkdirs(folder_path);
+  if (!status && !is_folder && stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
     status = brim_fail(BRIM_EINVAL, "%s is not a regular file; name another", path);
   }
   if (!status) status = brim_fs_check_target(probe);
-  brim_free(made);
+  brim_free(folder_path);
   brim_free(probe);
   return brim_fs_refused(status);
 }
