@@ -833,7 +833,7 @@ static void put_y_axis(const line_chart *chart, const scale *s, brim_str *out) {
 
 static size_t distinct_x(const line_chart *chart, double *seen, size_t max) {
   size_t n = 0;
-  for (size_t i = 0; i < chart->count && n < max; i++) {  // points come by x
+  for (size_t i = 0; i < chart->count && n < max; i++) {  // points are sorted by x
     if (n == 0 || seen[n - 1] != chart->points[i].x) seen[n++] = chart->points[i].x;
   }
   return n;
@@ -944,7 +944,8 @@ static void put_point(const line_chart *chart, const scale *s, const chart_point
     brim_str_printf(out, "<path class=\"ci\" d=\"M%.1f %.1fV%.1fM%.1f %.1fh6M%.1f %.1fh6\" />", x,
                     low, high, x - 3, low, x - 3, high);
   }
-  // Hollow points were unsteady. Planned memory does not depend on times.
+  // Draw a result with unsteady times hollow, but not in a chart of memory: memory does not depend on
+  // times.
   bool hollow = !chart->bytes && !p->result->stable && p->result->steps > 0;
   brim_str_printf(out, "<path class=\"pt%s\" d=\"", hollow ? " hollow" : "");
   put_shape(p->dash, x, y, out);
@@ -953,8 +954,9 @@ static void put_point(const line_chart *chart, const scale *s, const chart_point
   brim_str_append(out, "</path>\n");
 }
 
-// A cross. Crosses without a value are stacked above the x axis.
-static void put_mark(const line_chart *chart, const scale *s, size_t index, brim_str *out) {
+// Draws a cross for a setting that did not fit in memory. Crosses without a value are stacked above the
+// x axis.
+static void put_cross(const line_chart *chart, const scale *s, size_t index, brim_str *out) {
   const chart_point *p = &chart->points[index];
   int below = 0;
   for (size_t i = 0; i < index; i++) {
@@ -985,7 +987,7 @@ static void put_line(const line_chart *chart, const scale *s, int colour, int da
     const chart_point *p = &chart->points[i];
     if (p->colour != colour || p->dash != dash) continue;
     if (p->mark) {
-      put_mark(chart, s, i, out);
+      put_cross(chart, s, i, out);
     } else {
       put_point(chart, s, p, out);
     }
@@ -1035,7 +1037,7 @@ static void put_legend(const line_chart *chart, brim_str *out) {
   }
   brim_str_append(out, "<ul class=\"legend\">");
   for (size_t i = 0; chart->colours && i < chart->colour_count; i++) {
-    // In the ladder each colour has one line; elsewhere it has lines of all kinds of dashes.
+    // In a chart of percentages each colour has one line; in others a line for each kind of dashes.
     put_sample((int)i, chart->percent ? (int)(i % DASHES) : -1, chart->colours[i], out);
   }
   for (size_t i = 0; chart->dashes && i < chart->dash_count; i++) {
