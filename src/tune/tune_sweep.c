@@ -11,16 +11,15 @@
 //-------------------------------------------- race ----------------------------------------------
 // The race of settings: rounds, elimination, budget, and the fit behind its intervals.
 
-// No clock is better than that, and a visit of one sample tells little.
-#define MIN_SE 1e-4
-#define UNKNOWN_SE 0.2
+#define MIN_SE 1e-4     // smallest standard error: clocks are not more precise
+#define UNKNOWN_SE 0.2  // standard error of a visit with one sample
 
-typedef struct entry {
+typedef struct race_visit {
   size_t setting, block;
   double x, se, samples;  // x: log(samples_per_s)
   double weight;          // 1 = as the others; near 0 = disturbed
-  double var;
-} entry;
+  double var;             // of x: sampling error and disturbance (tau^2)
+} race_visit;
 
 typedef struct runner {
   size_t visits;
@@ -45,7 +44,7 @@ struct brim_race {
   size_t settings;
   double passes;
   struct runner *runner;
-  entry *visit;
+  race_visit *visit;
   size_t visits, capacity;
   size_t *queue;  // settings of this round
   size_t queued, at, round;
@@ -67,9 +66,10 @@ enum { BLOCK_VISITS = 3, MOST_BLOCKS = 64, ITERATIONS = 25 };
 #define WALK 2.0       // variance of a step of the walk over that of a visit
 #define ANCHOR 1e-3    // holds the walk's level near 0: it belongs to the settings
 #define MOST_TAU2 4.0  // a factor of e^2
-// Errors by the weights of t(4) are too small by sqrt((NU + 3) / (NU + 1)), and the pick is the best of several. By the
-// truth test.
-#define OPTIMISM 1.32
+// Standard errors are multiplied by this. Errors from t(4) weights are too small by
+// sqrt((NU + 3) / (NU + 1)), and the winner of several settings is partly lucky. The value was chosen
+// with the truth test.
+#define SE_FACTOR 1.32
 
 static void brim_race_fit_free(brim_race *race) {
   brim_free(race->fit.b);
@@ -107,8 +107,9 @@ static void invert(double *m, size_t n) {
   }
 }
 
-// Information about the blocks, settings eliminated, and that of the walk.
-static void fill(brim_race *race, double walk) {
+// Fills f->inverse with the information matrix of the blocks: the visits' part, with the settings
+// eliminated, plus the random walk's.
+static void fill_information(brim_race *race, double walk) {
   race_fit *f = &race->fit;
   size_t n = f->blocks;
   memset(f->inverse, 0, n * n * sizeof *f->inverse);
@@ -135,11 +136,11 @@ static void fill(brim_race *race, double walk) {
 static double solve(brim_race *race, double walk) {
   race_fit *f = &race->fit;
   size_t n = f->blocks;
-  double right[MOST_BLOCKS] = {0}, own[MOST_BLOCKS], taken = 0;
+  double right[MOST_BLOCKS] = {0}, visit_information[MOST_BLOCKS], used_df = 0;
   memset(f->share, 0, race->settings * n * sizeof *f->share);
   for (size_t i = 0; i < race->settings; i++) race->runner[i].a = race->runner[i].w = 0;
   for (size_t k = 0; k < race->visits; k++) {
-    const entry *v = &race->visit[k];
+    const race_visit *v = &race->visit[k];
     double w = v->weight / v->var;
     race->runner[v->setting].w += w;
     race->runner[v->setting].a += w * v->x;  // divided below
@@ -150,21 +151,21 @@ static double solve(brim_race *race, double walk) {
     const runner *r = &race->runner[i];
     for (size_t s = 0; s < n && r->w > 0; s++) right[s] -= f->share[i * n + s] * r->a / r->w;
   }
-  fill(race, walk);
+  fill_information(race, walk);
   for (size_t r = 0; r < n; r++)
-    own[r] = f->inverse[r * n + r] - (ANCHOR + (r > 0) + (r + 1 < n)) / walk;
+    visit_information[r] = f->inverse[r * n + r] - (ANCHOR + (r > 0) + (r + 1 < n)) / walk;
   invert(f->inverse, n);
   for (size_t r = 0; r < n; r++) {
     f->b[r] = 0;
     for (size_t s = 0; s < n; s++) f->b[r] += f->inverse[r * n + s] * right[s];
-    taken += fmin(1, fmax(0, f->inverse[r * n + r] * own[r]));
+    used_df += fmin(1, fmax(0, f->inverse[r * n + r] * visit_information[r]));
   }
   for (size_t i = 0; i < race->settings; i++) {
     runner *r = &race->runner[i];
     for (size_t s = 0; s < n; s++) r->a -= f->share[i * n + s] * f->b[s];
     r->a = r->w > 0 ? r->a / r->w : (double)NAN;
   }
-  return taken;
+  return used_df;
 }
 
 static int ascending(const void *a, const void *b) {
@@ -172,7 +173,7 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// Blocks are equally large, but for one.
+// The plain median is enough: the sizes of blocks differ by at most one visit.
 static double median_block(const race_fit *f) {
   double v[MOST_BLOCKS];
   memcpy(v, f->b, f->blocks * sizeof *v);
@@ -185,7 +186,7 @@ static double median_block(const race_fit *f) {
 static double weigh(brim_race *race, double df) {
   double sum = 0;
   for (size_t k = 0; k < race->visits; k++) {
-    entry *v = &race->visit[k];
+    race_visit *v = &race->visit[k];
     double e = v->x - race->runner[v->setting].a - race->fit.b[v->block], z2 = e * e / v->var;
     v->weight = (NU + 1) / (NU + z2);
     sum += v->weight * z2;
@@ -194,21 +195,21 @@ static double weigh(brim_race *race, double df) {
 }
 
 // The spread of ten samples is uncertain: visits whose samples agree by chance would weigh most. So the visits of a setting
-// pool their spread, together with COMMON visits of the usual spread.
-#define COMMON 3.0
+// pool their spread, together with PRIOR_VISITS imagined visits of the usual spread.
+#define PRIOR_VISITS 3.0
 static void pool_errors(brim_race *race, double *own) {
   for (size_t k = 0; k < race->visits; k++) {
     own[k] = race->visit[k].se * sqrt(race->visit[k].samples);
   }
   qsort(own, race->visits, sizeof *own, ascending);
   double usual = own[race->visits / 2], usual2 = usual * usual;
-  for (size_t i = 0; i < race->settings; i++) race->runner[i].var = COMMON * usual2;
+  for (size_t i = 0; i < race->settings; i++) race->runner[i].var = PRIOR_VISITS * usual2;
   for (size_t k = 0; k < race->visits; k++) {
-    const entry *v = &race->visit[k];
+    const race_visit *v = &race->visit[k];
     race->runner[v->setting].var += v->se * v->se * v->samples;
   }
   for (size_t i = 0; i < race->settings; i++) {
-    race->runner[i].var /= COMMON + (double)race->runner[i].visits;
+    race->runner[i].var /= PRIOR_VISITS + (double)race->runner[i].visits;
   }
 }
 
@@ -217,12 +218,12 @@ static void iterate(brim_race *race, double settings) {
   for (int i = 0; i < ITERATIONS; i++) {
     double mean = 0;
     for (size_t k = 0; k < race->visits; k++) {
-      entry *v = &race->visit[k];
+      race_visit *v = &race->visit[k];
       v->var = race->runner[v->setting].var / v->samples + tau2;
       mean += v->var / visits;
     }
-    double taken = solve(race, WALK * mean);
-    race->fit.df = fmax(1, visits - settings - taken);
+    double used_df = solve(race, WALK * mean);
+    race->fit.df = fmax(1, visits - settings - used_df);
     double change = 0.7 * (weigh(race, race->fit.df) - 1) * mean;
     double next = fmin(MOST_TAU2, fmax(0, tau2 + change));
     if (i > 5 && fabs(next - tau2) < 1e-3 * mean) break;
@@ -233,15 +234,15 @@ static void iterate(brim_race *race, double settings) {
 // Some settings suffer more from disturbances than others, such as threads that wait for each other at every small op.
 // If a setting's visits scatter more than the fit expects, its error grows.
 static void find_scatter(brim_race *race) {
-  for (size_t i = 0; i < race->settings; i++) race->runner[i].scatter = COMMON;
+  for (size_t i = 0; i < race->settings; i++) race->runner[i].scatter = PRIOR_VISITS;
   for (size_t k = 0; k < race->visits; k++) {
-    const entry *v = &race->visit[k];
+    const race_visit *v = &race->visit[k];
     double e = v->x - race->runner[v->setting].a - race->fit.b[v->block];
     race->runner[v->setting].scatter += v->weight * e * e / v->var;
   }
   for (size_t i = 0; i < race->settings; i++) {
     runner *r = &race->runner[i];
-    r->scatter = fmax(1, r->scatter / (COMMON + fmax(1, (double)r->visits - 1)));
+    r->scatter = fmax(1, r->scatter / (PRIOR_VISITS + fmax(1, (double)r->visits - 1)));
   }
 }
 
@@ -287,7 +288,7 @@ static double brim_race_se(const brim_race *race, size_t a, size_t b) {
   for (size_t r = 0; r < f->blocks; r++) {
     c[r] = f->share[a * f->blocks + r] / x->w - f->share[b * f->blocks + r] / y->w;
   }
-  return OPTIMISM * sqrt(x->scatter / x->w + y->scatter / y->w + quadratic(f, c));
+  return SE_FACTOR * sqrt(x->scatter / x->w + y->scatter / y->w + quadratic(f, c));
 }
 
 static brim_interval around(double log_value, double half) {
@@ -296,19 +297,19 @@ static brim_interval around(double log_value, double half) {
 
 static const brim_interval unknown = {(double)NAN, (double)NAN, (double)NAN};
 
-static bool known(brim_race *race, size_t i) {
+static bool has_estimate(brim_race *race, size_t i) {
   return i < race->settings && race->runner[i].visits > 0 && !race->runner[i].failed &&
          !brim_race_fit(race);
 }
 
 brim_interval brim_race_ratio(brim_race *race, size_t a, size_t b) {
-  if (!known(race, a) || !known(race, b)) return unknown;
+  if (!has_estimate(race, a) || !has_estimate(race, b)) return unknown;
   if (a == b) return (brim_interval){1, 1, 1};
   double half = brim_stats_t95(race->fit.df) * brim_race_se(race, a, b);
   return around(race->runner[a].a - race->runner[b].a, half);
 }
 
-// Standard error of the logarithm of a rate while the machine was as it mostly was.
+// Standard error of the log rate of a setting in the machine's typical state.
 static double rate_se(const brim_race *race, size_t setting) {
   const race_fit *f = &race->fit;
   const runner *r = &race->runner[setting];
@@ -316,25 +317,25 @@ static double rate_se(const brim_race *race, size_t setting) {
   for (size_t s = 0; s < f->blocks; s++) {
     c[s] = 1.0 / (double)f->blocks - f->share[setting * f->blocks + s] / r->w;
   }
-  return OPTIMISM * sqrt(r->scatter / r->w + quadratic(f, c));
+  return SE_FACTOR * sqrt(r->scatter / r->w + quadratic(f, c));
 }
 
 brim_interval brim_race_rate(brim_race *race, size_t setting) {
-  if (!known(race, setting)) return unknown;
+  if (!has_estimate(race, setting)) return unknown;
   const race_fit *f = &race->fit;
   double half = brim_stats_t95(f->df) * rate_se(race, setting);
   return around(race->runner[setting].a + f->typical, half);
 }
 
 brim_interval brim_race_later(brim_race *race, size_t setting) {
-  if (!known(race, setting)) return unknown;
+  if (!has_estimate(race, setting)) return unknown;
   const race_fit *f = &race->fit;
   double var = 0, visits = 0;
   for (size_t s = 0; s < f->blocks; s++) var += (f->b[s] - f->typical) * (f->b[s] - f->typical);
   var /= fmax(1, (double)f->blocks - 1);
   // and the scatter of the setting's own visits
   for (size_t k = 0; k < race->visits; k++) {
-    const entry *v = &race->visit[k];
+    const race_visit *v = &race->visit[k];
     if (v->setting == setting) visits += v->weight;
   }
   var += race->runner[setting].scatter * visits / race->runner[setting].w;
@@ -385,7 +386,7 @@ void brim_race_destroy(brim_race *race) {
 brim_status brim_race_add(brim_race *race, size_t setting, const brim_result_visit *visit) {
   if (race->visits == race->capacity) {
     size_t capacity = race->capacity ? 2 * race->capacity : 64;
-    entry *grown = (entry *)brim_realloc(race->visit, capacity * sizeof *grown);
+    race_visit *grown = (race_visit *)brim_realloc(race->visit, capacity * sizeof *grown);
     if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory for %zu visits", capacity);
     race->visit = grown;
     race->capacity = capacity;
@@ -393,10 +394,10 @@ brim_status brim_race_add(brim_race *race, size_t setting, const brim_result_vis
   runner *r = &race->runner[setting];
   // an unknown spread counts as a large one
   double se = visit->log_se >= 0 ? fmax(visit->log_se, MIN_SE) : UNKNOWN_SE;
-  race->visit[race->visits++] = (entry){.setting = setting,
-                                        .x = log(visit->samples_per_s),
-                                        .samples = fmax(1, visit->samples),
-                                        .se = se};
+  race->visit[race->visits++] = (race_visit){.setting = setting,
+                                             .x = log(visit->samples_per_s),
+                                             .samples = fmax(1, visit->samples),
+                                             .se = se};
   if (r->visits++ == 0) race->first_seconds += visit->seconds;
   r->seconds += visit->seconds;
   race->seconds += visit->seconds;
@@ -436,18 +437,18 @@ int64_t brim_race_best(brim_race *race) {
 static double luckiest(const brim_race *race, size_t i) {
   double most = -INFINITY;
   for (size_t k = 0; k < race->visits; k++) {
-    const entry *v = &race->visit[k];
+    const race_visit *v = &race->visit[k];
     if (v->setting == i) most = fmax(most, v->x - race->fit.b[v->block]);
   }
   return most;
 }
 
-// Do its two visits disagree? One was disturbed, and a third visit tells which.
-static bool torn(const brim_race *race, size_t i) {
+// True if the setting has two visits that disagree: one was disturbed, and a third visit shows which.
+static bool visits_disagree(const brim_race *race, size_t i) {
   double low = INFINITY, high = -INFINITY, scale = 0;
   if (race->runner[i].visits != 2) return false;
   for (size_t k = 0; k < race->visits; k++) {
-    const entry *v = &race->visit[k];
+    const race_visit *v = &race->visit[k];
     if (v->setting != i) continue;
     double x = v->x - race->fit.b[v->block];
     low = fmin(low, x);
@@ -463,7 +464,7 @@ static bool contends(brim_race *race, size_t i, size_t best) {
   if (i == best) return true;
   if (race->round == 1 && r->visits < 2) return r->a > top->a - log(FAR_BEHIND);
   double se = brim_race_se(race, i, best), behind = top->a - r->a;
-  if (torn(race, i)) return true;
+  if (visits_disagree(race, i)) return true;
   if (behind + 2 * se < CLOSE_ENOUGH) return false;
   return behind < CONTEND * se || (r->visits <= 2 && luckiest(race, i) > top->a);
 }
@@ -524,7 +525,8 @@ static bool has_seconds_for(const brim_race *race, size_t setting) {
   return cost <= race_seconds_left(race) * (1 + 1e-9);
 }
 
-// Can it be visited now? The first round is free.
+// True if the setting can be visited now: it has not failed and the budget allows it. The first round
+// ignores the budget.
 static bool is_next(const brim_race *race, size_t setting) {
   return !race->runner[setting].failed && (race->round == 0 || has_seconds_for(race, setting));
 }
