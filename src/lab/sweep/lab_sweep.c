@@ -1483,7 +1483,7 @@ static void say_goodbye(brim_lab_sweep *s) {
       .id = s->worker, .host = s->host, .gpus = "", .version = s->version, .left = true};
   char why[1024];  // the sweep may end by a failure
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  (void)brim_lab_seen(s->source, &self);
+  (void)brim_lab_worker_seen(s->source, &self);
   brim_status_set_detail(why);
 }
 
@@ -1547,7 +1547,7 @@ static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
     if (s->options.serves) BRIM_TRY(sweep_status(s, &status));
     const brim_store_worker self = {
         .id = s->worker, .host = s->host, .gpus = "", .version = s->version, .status = status};
-    brim_status told = brim_lab_seen(s->source, &self);
+    brim_status told = brim_lab_worker_seen(s->source, &self);
     brim_free(status);
     BRIM_TRY(told);
   }

@@ -41,7 +41,7 @@ typedef struct brim_lab_sending {
   char sha256[65];
   size_t piece;          // bytes of the next piece, adapted to the time of the last ones
   int64_t server_bytes;  // bytes that the server has; -1 = not asked yet
-  int restarts;          // times that the server began the file anew
+  int restarts;          // times that the server began the file again; -1 = a log is given up
 } brim_lab_sending;
 
 // Reads the size and hash. *stop (read atomically; may be NULL) ends it with BRIM_EINTERRUPTED.

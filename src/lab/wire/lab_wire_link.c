@@ -652,7 +652,7 @@ brim_status brim_lab_finish(brim_lab_link *link, const brim_store_ref *ref,
   return BRIM_OK;
 }
 
-brim_status brim_lab_seen(brim_lab_link *link, const brim_store_worker *worker) {
+brim_status brim_lab_worker_seen(brim_lab_link *link, const brim_store_worker *worker) {
   return brim_lab_call(link, &(brim_lab_request){.op = BRIM_LAB_OP_SEEN, .seen = *worker}, NULL);
 }
 

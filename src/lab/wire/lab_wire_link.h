@@ -87,7 +87,7 @@ brim_status brim_lab_findings(brim_lab_link *link, const brim_store_ref *ref, co
 brim_status brim_lab_finish(brim_lab_link *link, const brim_store_ref *ref,
                             const brim_store_result *result, brim_exp_state *state);
 
-brim_status brim_lab_seen(brim_lab_link *link, const brim_store_worker *worker);
+brim_status brim_lab_worker_seen(brim_lab_link *link, const brim_store_worker *worker);
 brim_status brim_lab_claim(brim_lab_link *link, const brim_store_request *request,
                            brim_store_claimed *out);
 
