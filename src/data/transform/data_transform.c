@@ -1,9 +1,9 @@
 // A pipeline of transforms, prepared for the samples of one source, and its application by a worker.
-// One row a component reads and checks its arguments and makes a stage; components without a stage
-// (normalize, to_tensor, cast, views) change the description of the result. Packed pixels move as
-// they are until the first stage that mixes them; from there on they are planes of floats, rounded
-// once at the end. Nothing is allocated after preparing. Stages that mix pixels work in
-// data_transform_mix.c.
+// A table has a row for each component; it reads and checks the arguments and makes a stage.
+// Components without a stage (normalize, to_tensor, cast, views) change the description of the
+// result. Packed pixels move as they are until the first stage that mixes them; from there on they
+// are planes of floats, rounded once at the end. Nothing is allocated after preparing. Stages that mix
+// pixels work in data_transform_mix.c.
 #include "data/transform/data_transform.h"
 
 #include <inttypes.h>
@@ -26,15 +26,16 @@ static void fill_pixels(const brim_transform_packed *shape, uint8_t *out, size_t
     memset(out, 0, bytes);
     return;
   }
-  for (size_t at = 0; at < bytes; at += shape->pixel) {
-    for (size_t b = 0; b < shape->pixel; b++) out[at + b] = shape->fill[b % shape->fill_bytes];
+  for (size_t at = 0; at < bytes; at += shape->pixel_bytes) {
+    for (size_t b = 0; b < shape->pixel_bytes; b++)
+      out[at + b] = shape->fill[b % shape->fill_bytes];
   }
 }
 
 // Copies a window whose every pixel comes from the image.
 static void window_mapped(const brim_image_stage *s, const brim_image_drawn *d,
                           const brim_transform_packed *shape, const uint8_t *in, uint8_t *out) {
-  size_t pixel = shape->pixel, in_row = (size_t)shape->width * pixel;
+  size_t pixel = shape->pixel_bytes, in_row = (size_t)shape->width * pixel;
   for (int32_t row = 0; row < s->out_height; row++) {
     const uint8_t *line =
         in + (size_t)brim_image_inside(d->y + row, shape->height, s->pad) * in_row;
@@ -48,7 +49,7 @@ static void window_mapped(const brim_image_stage *s, const brim_image_drawn *d,
 // Pixels outside the image become the fill.
 static void window_filled(const brim_image_stage *s, const brim_image_drawn *d,
                           const brim_transform_packed *shape, const uint8_t *in, uint8_t *out) {
-  size_t pixel = shape->pixel;
+  size_t pixel = shape->pixel_bytes;
   size_t in_row = (size_t)shape->width * pixel, out_row = (size_t)s->out_width * pixel;
   int32_t left = d->x < 0 ? -d->x : 0;  // columns of the window before the image
   int32_t end = shape->width - d->x;    // and where the image ends in it
@@ -127,7 +128,7 @@ static void mirror_floats(uint8_t *row, int32_t width) {
 }
 
 static void transform_flip(const brim_transform_packed *shape, void *image) {
-  size_t pixel = shape->pixel, row = (size_t)shape->width * pixel;
+  size_t pixel = shape->pixel_bytes, row = (size_t)shape->width * pixel;
   uint8_t *at = (uint8_t *)image, *end = at + (size_t)shape->height * row;
   for (; at < end; at += row) {
     if (pixel == 1) {
@@ -143,7 +144,7 @@ static void transform_flip(const brim_transform_packed *shape, void *image) {
 }
 
 static void transform_flip_vertical(const brim_transform_packed *shape, void *image) {
-  size_t row = (size_t)shape->width * shape->pixel;
+  size_t row = (size_t)shape->width * shape->pixel_bytes;
   uint8_t *at = (uint8_t *)image;
   for (int32_t a = 0, b = shape->height - 1; a < b; a++, b--) {
     swap_bytes(at + (size_t)a * row, at + (size_t)b * row, row);
@@ -154,11 +155,12 @@ static void transform_flip_vertical(const brim_transform_packed *shape, void *im
 
 // Squares around pixels that are all equally likely (DeVries and Taylor, arXiv 1708.04552): the
 // first line from the fill, the others from that one.
-static void transform_cover(const brim_transform_packed *shape, const brim_image_square *square,
-                            void *image) {
-  size_t row = (size_t)shape->width * shape->pixel;
-  size_t bytes = (size_t)(square->x1 - square->x0) * shape->pixel;
-  uint8_t *first = (uint8_t *)image + (size_t)square->y0 * row + (size_t)square->x0 * shape->pixel;
+static void transform_cutout(const brim_transform_packed *shape, const brim_image_square *square,
+                             void *image) {
+  size_t row = (size_t)shape->width * shape->pixel_bytes;
+  size_t bytes = (size_t)(square->x1 - square->x0) * shape->pixel_bytes;
+  uint8_t *first =
+      (uint8_t *)image + (size_t)square->y0 * row + (size_t)square->x0 * shape->pixel_bytes;
   fill_pixels(shape, first, bytes);
   for (int32_t y = square->y0 + 1; y < square->y1; y++) {
     memcpy(first + (size_t)(y - square->y0) * row, first, bytes);
@@ -174,7 +176,8 @@ typedef struct row {
   bool sizes;   // makes images of one size out of any
   bool colors;  // needs 1 or 3 channels
   brim_status (*read)(const brim_component *c, brim_transform_build *b, brim_image_stage *s);
-  brim_status (*fold)(const brim_component *c, brim_transform_build *b);  // instead of a stage
+  // Changes the description of the result instead of making a stage.
+  brim_status (*describe)(const brim_component *c, brim_transform_build *b);
 } row;
 
 //---------------------------------- arguments ----------------------------------
@@ -251,7 +254,7 @@ static brim_status read_range(const brim_component *c, const char *name, double 
 }
 
 static brim_status read_choice(const brim_component *c, const char *name, const char *const *names,
-                               const char *said, int32_t *out) {
+                               const char *choices, int32_t *out) {
   const char *value = brim_component_string(c, name, names[0]);
   for (int32_t i = 0; names[i]; i++) {
     if (strcmp(value, names[i]) == 0) {
@@ -259,7 +262,7 @@ static brim_status read_choice(const brim_component *c, const char *name, const 
       return BRIM_OK;
     }
   }
-  return brim_fail(BRIM_EINVAL, "%s: %s must be %s", c->name, name, said);
+  return brim_fail(BRIM_EINVAL, "%s: %s must be %s", c->name, name, choices);
 }
 
 static brim_status read_filter(const brim_component *c, brim_image_stage *s) {
@@ -325,8 +328,8 @@ static brim_status read_pad(const brim_component *c, brim_transform_build *b, br
 
 //---------------------------------- resampling ----------------------------------
 
-// size=(height, width), or size=n for n x n. In front of a center_crop n is the shorter side, as
-// elsewhere (read_pipeline makes one stage of the two).
+// size=(height, width), or size=n for n x n. Before a center_crop, n is the shorter side; read_item
+// joins the two into one stage.
 static brim_status read_resize(const brim_component *c, brim_transform_build *b,
                                brim_image_stage *s) {
   (void)b;
@@ -423,7 +426,7 @@ static brim_status read_cutout(const brim_component *c, brim_transform_build *b,
 //---------------------------------- without a stage ----------------------------------
 
 // Number of channels that a single normalization value applies to.
-static int32_t spread(const brim_source_info *info) {
+static int32_t normalized_channels(const brim_source_info *info) {
   if (info->channels > 0) return info->channels;
   return info->rank == 3 && info->dim[2] <= BRIM_IMAGE_MAX_CHANNELS ? (int32_t)info->dim[2] : 1;
 }
@@ -453,12 +456,12 @@ static brim_status read_numbers(const brim_component *c, const char *name, doubl
 static brim_status refuse_after(const brim_component *c, const brim_transform_build *b) {
   return brim_fail(BRIM_EINVAL,
                    "%s comes after %s, which must be the last stage; put %s at the end", c->name,
-                   b->closed, b->closed);
+                   b->closed_by, b->closed_by);
 }
 
 // (x - mean) / std on 0..1 (bytes) or on the values as they are (floats), left to the network.
-static brim_status fold_normalize(const brim_component *c, brim_transform_build *b) {
-  if (b->closed && strcmp(b->closed, "to_tensor") != 0) return refuse_after(c, b);
+static brim_status describe_normalize(const brim_component *c, brim_transform_build *b) {
+  if (b->closed_by && strcmp(b->closed_by, "to_tensor") != 0) return refuse_after(c, b);
   brim_source_info *info = &b->t->info;
   float mean[BRIM_IMAGE_MAX_CHANNELS], std[BRIM_IMAGE_MAX_CHANNELS];
   int32_t means, stds;
@@ -473,7 +476,7 @@ static brim_status fold_normalize(const brim_component *c, brim_transform_build 
                      " channels",
                      c->name, last);
   }
-  if (n == 0) n = spread(info);
+  if (n == 0) n = normalized_channels(info);
   for (int32_t i = 0; i < n; i++) {
     if (!isfinite(mean[i]) || !(std[i] > 0) || !isfinite(std[i])) {
       return brim_fail(BRIM_EINVAL, "%s: std must be above 0", c->name);
@@ -482,17 +485,18 @@ static brim_status fold_normalize(const brim_component *c, brim_transform_build 
     info->std[i] = std[i];
   }
   info->channels = n;
-  b->closed = c->name;
+  b->closed_by = c->name;
   return BRIM_OK;
 }
 
-// to_tensor maps to 0..1; only a normalization that follows counts.
-static brim_status fold_to_tensor(const brim_component *c, brim_transform_build *b) {
-  if (b->closed) return refuse_after(c, b);
+// to_tensor maps bytes to 0..1: mean 0 and std 1 replace the source's own. A normalize after it may
+// set others.
+static brim_status describe_to_tensor(const brim_component *c, brim_transform_build *b) {
+  if (b->closed_by) return refuse_after(c, b);
   brim_source_info *info = &b->t->info;
-  b->closed = c->name;
+  b->closed_by = c->name;
   if (info->type != BRIM_SAMPLE_U8) return BRIM_OK;
-  info->channels = spread(info);
+  info->channels = normalized_channels(info);
   for (int32_t i = 0; i < info->channels; i++) {
     info->mean[i] = 0.0f;
     info->std[i] = 1.0f;
@@ -501,7 +505,7 @@ static brim_status fold_to_tensor(const brim_component *c, brim_transform_build 
 }
 
 // Converts bytes to floats of the same values; the network's result stays the same.
-static brim_status fold_cast(const brim_component *c, brim_transform_build *b) {
+static brim_status describe_cast(const brim_component *c, brim_transform_build *b) {
   brim_source_info *info = &b->t->info;
   const char *type = brim_component_string(c, "dtype", "float32");
   if (strcmp(type, "float16") == 0 || strcmp(type, "bfloat16") == 0) {
@@ -523,12 +527,12 @@ static brim_status fold_cast(const brim_component *c, brim_transform_build *b) {
     info->mean[i] *= 255.0f;
     info->std[i] *= 255.0f;
   }
-  b->closed = c->name;
+  b->closed_by = c->name;
   return BRIM_OK;
 }
 
 // Views differ only by random draws: without draws there is one view.
-static brim_status fold_views(const brim_component *c, brim_transform_build *b) {
+static brim_status describe_views(const brim_component *c, brim_transform_build *b) {
   int32_t views = 1;
   BRIM_TRY(read_int(c, "views", 2, 1, 16, &views));
   if (b->t->program.views > 1) {
@@ -553,10 +557,10 @@ static const row rows[] = {
     {"gaussian_blur", BRIM_IMAGE_BLUR, .random = true, .read = read_blur},
     {"cutout", BRIM_IMAGE_CUTOUT, .random = true, .read = read_cutout},
     {"pad", BRIM_IMAGE_WINDOW, .read = read_pad},
-    {"normalize", BRIM_IMAGE_OP_COUNT, .fold = fold_normalize},
-    {"to_tensor", BRIM_IMAGE_OP_COUNT, .fold = fold_to_tensor},
-    {"cast", BRIM_IMAGE_OP_COUNT, .fold = fold_cast},
-    {"views", BRIM_IMAGE_OP_COUNT, .fold = fold_views},
+    {"normalize", BRIM_IMAGE_OP_COUNT, .describe = describe_normalize},
+    {"to_tensor", BRIM_IMAGE_OP_COUNT, .describe = describe_to_tensor},
+    {"cast", BRIM_IMAGE_OP_COUNT, .describe = describe_cast},
+    {"views", BRIM_IMAGE_OP_COUNT, .describe = describe_views},
 };
 
 //---------------------------------- the pipeline ----------------------------------
@@ -587,7 +591,7 @@ static brim_status unknown(const brim_component *c) {
 
 static brim_status check_row(const brim_component *c, const row *r, const brim_transform_build *b) {
   const brim_source_info *info = b->source;
-  if (b->closed) return refuse_after(c, b);
+  if (b->closed_by) return refuse_after(c, b);
   if (info->rank != 2 && info->rank != 3) {
     return brim_fail(BRIM_EINVAL,
                      info->rank == 1
@@ -622,7 +626,7 @@ static brim_status read_item(const brim_component *c, const brim_component *next
                              brim_transform_build *b, bool *joined) {
   const row *r = find_row(c->name);
   if (!r) return unknown(c);
-  if (r->fold) return r->fold(c, b);
+  if (r->describe) return r->describe(c, b);
   bool draws = r->random || (r->op == BRIM_IMAGE_GRAY && brim_component_float(c, "p", 1) < 1);
   if (draws && !b->random) return BRIM_OK;
   BRIM_TRY(check_row(c, r, b));
@@ -674,7 +678,7 @@ static brim_status read_pipeline(const brim_pipeline *pipeline, brim_transform_b
       return status;
     }
     if (joined) i++;
-    // View 0 is the result of the pipeline without `views`, wherever `views` stands in it.
+    // `views` takes no number: the other items draw the same with and without it.
     b->number += joined ? 2 : strcmp(c->name, "views") != 0;
   }
   if (b->t->varies && b->t->program.stage_count == 0) {
@@ -713,7 +717,7 @@ static size_t area(const brim_image_stage *s) {
   return (size_t)s->out_height * (size_t)s->out_width;
 }
 
-static void grow(size_t *size, size_t n) {
+static void keep_max(size_t *size, size_t n) {
   if (n > *size) *size = n;
 }
 
@@ -728,15 +732,15 @@ static size_t place(brim_transforms *t, size_t bytes) {
 static void place_packed(brim_transforms *t) {
   const brim_augment_program *p = &t->program;
   size_t pixel = (size_t)p->channels * sample_type_bytes(p->in_float), size = 0, writes = 0;
-  bool read_only = true;  // still the source's own
+  bool in_source = true;  // the pixels are still the source's, which must not be written
   for (int32_t i = 0; i < p->stage_count && !resamples(&p->stages[i]); i++) {
     const brim_image_stage *s = &p->stages[i];
-    bool moves = s->op == BRIM_IMAGE_WINDOW || (read_only && !mixes(s));
+    bool moves = s->op == BRIM_IMAGE_WINDOW || (in_source && !mixes(s));
     if (!moves) continue;
-    read_only = false;
+    in_source = false;
     if (t->resizes[i + 1] == 0 && p->in_float == p->out_float) continue;
     writes++;
-    grow(&size, area(s) * pixel);
+    keep_max(&size, area(s) * pixel);
   }
   for (size_t k = 0; k < 2; k++) t->packed_at[k] = place(t, writes > k ? size : 0);
 }
@@ -750,14 +754,14 @@ static void place_planes(brim_transforms *t) {
     bool again = mixed && changes_size(s);
     mixed = mixed || mixes(s);
     if (!mixed) continue;
-    grow(&first, area(s) * channels * sizeof(float));
+    keep_max(&first, area(s) * channels * sizeof(float));
     if (again) second = SIZE_MAX;
     if (resamples(s)) {
-      grow(&resample, brim_transform_resample_bytes(s, s->in_height, s->in_width, p->channels));
+      keep_max(&resample, brim_transform_resample_bytes(s, s->in_height, s->in_width, p->channels));
     }
     if (s->op == BRIM_IMAGE_BLUR) {
-      grow(&blur, brim_transform_blur_bytes(s, s->out_width));
-      grow(&second, area(s) * sizeof(float));
+      keep_max(&blur, brim_transform_blur_bytes(s, s->out_width));
+      keep_max(&second, area(s) * sizeof(float));
     }
   }
   t->plane_at[0] = place(t, first);
@@ -920,7 +924,7 @@ static brim_transform_planes planes_at(const walk *w, int which) {
                                   .height = w->height,
                                   .width = w->width,
                                   .channels = p->channels,
-                                  .high = p->in_float ? 1.0f : 255.0f};
+                                  .white = p->in_float ? 1.0f : 255.0f};
   return planes;
 }
 
@@ -933,8 +937,8 @@ static uint8_t *packed_to(walk *w, int32_t i) {
   return to;
 }
 
-// The packed pixels, writable.
-static uint8_t *own(walk *w, int32_t i, size_t pixel) {
+// The packed pixels, writable. Copies them out of the source first if they are still there.
+static uint8_t *writable_pixels(walk *w, int32_t i, size_t pixel) {
   if (!w->now) {
     w->now = packed_to(w, i);
     memcpy(w->now, w->in, (size_t)w->height * (size_t)w->width * pixel);
@@ -946,7 +950,8 @@ static void move_packed(walk *w, int32_t i, const brim_image_drawn *d) {
   const brim_augment_program *p = &w->t->program;
   const brim_image_stage *s = &p->stages[i];
   size_t channels = (size_t)p->channels, bytes = sample_type_bytes(p->in_float);
-  brim_transform_packed shape = {.height = w->height, .width = w->width, .pixel = channels * bytes};
+  brim_transform_packed shape = {
+      .height = w->height, .width = w->width, .pixel_bytes = channels * bytes};
   size_t fills = channels < BRIM_IMAGE_MAX_CHANNELS ? channels : BRIM_IMAGE_MAX_CHANNELS;
   shape.fill_bytes = fills * bytes;
   for (size_t c = 0; c < fills; c++) {
@@ -961,13 +966,13 @@ static void move_packed(walk *w, int32_t i, const brim_image_drawn *d) {
     transform_window(s, d, &shape, packed_now(w), to);
     w->now = to;
   } else if (s->op == BRIM_IMAGE_FLIP) {
-    transform_flip(&shape, own(w, i, shape.pixel));
+    transform_flip(&shape, writable_pixels(w, i, shape.pixel_bytes));
   } else if (s->op == BRIM_IMAGE_FLIP_VERTICAL) {
-    transform_flip_vertical(&shape, own(w, i, shape.pixel));
+    transform_flip_vertical(&shape, writable_pixels(w, i, shape.pixel_bytes));
   } else {
     for (int32_t k = 0; k < s->count; k++) {
       brim_image_square q = brim_image_draw_square(s, &w->draw, (uint32_t)k, w->height, w->width);
-      transform_cover(&shape, &q, own(w, i, shape.pixel));
+      transform_cutout(&shape, &q, writable_pixels(w, i, shape.pixel_bytes));
     }
   }
 }
@@ -980,7 +985,7 @@ static void move_planes(walk *w, const brim_image_stage *s, const brim_image_dra
   for (int32_t c = 0; c < planes.channels; c++) {
     brim_transform_packed shape = {.height = w->height,
                                    .width = w->width,
-                                   .pixel = sizeof(float),
+                                   .pixel_bytes = sizeof(float),
                                    .fill_bytes = sizeof(float)};
     memcpy(shape.fill, &s->fill[c % BRIM_IMAGE_MAX_CHANNELS], sizeof(float));
     float *plane = planes.data + (size_t)c * n;
@@ -993,7 +998,7 @@ static void move_planes(walk *w, const brim_image_stage *s, const brim_image_dra
     } else {
       for (int32_t k = 0; k < s->count; k++) {
         brim_image_square q = brim_image_draw_square(s, &w->draw, (uint32_t)k, w->height, w->width);
-        transform_cover(&shape, &q, plane);
+        transform_cutout(&shape, &q, plane);
       }
     }
   }

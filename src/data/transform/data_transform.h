@@ -20,22 +20,22 @@ struct brim_transforms {
 
 //---------------------------------- arguments ----------------------------------
 
-// A pipeline while it is read: what the next stage gets.
+// A pipeline while it is read, and the image that the next stage gets.
 typedef struct brim_transform_build {
   brim_transforms *t;
   const brim_source_info *source;
   bool random;
   uint32_t number;  // number of the next item; `views` does not count
   int64_t height, width, channels;
-  const char *closed;  // a component that ends the pipeline for all but normalize and views
+  const char *closed_by;  // the component after which no stage may follow; NULL = none
 } brim_transform_build;
 
 //---------------------------------- moving pixels ----------------------------------
 
-// Packed pixels of so many bytes, (height, width); a plane of floats is one of pixels of 4 bytes.
+// An image of packed pixels (height, width). A plane of floats is one with 4 bytes a pixel.
 typedef struct brim_transform_packed {
   int32_t height, width;
-  size_t pixel;
+  size_t pixel_bytes;
   // The value left by constant padding and cutout: byte b of a pixel is fill[b % fill_bytes].
   uint8_t fill[4 * BRIM_IMAGE_MAX_CHANNELS];
   size_t fill_bytes;
@@ -47,7 +47,7 @@ typedef struct brim_transform_packed {
 typedef struct brim_transform_planes {
   float *data;
   int32_t height, width, channels;
-  float high;  // white: 255 for bytes, 1 for floats
+  float white;  // 255 for bytes, 1 for floats
 } brim_transform_planes;
 
 // Packed samples to planes and back; bytes are rounded.
@@ -65,7 +65,7 @@ typedef struct brim_transform_from {
 // Bytes of scratch for a stage whose images are up to height x width.
 size_t brim_transform_resample_bytes(const brim_image_stage *s, int32_t height, int32_t width,
                                      int32_t channels);
-// The drawn region to planes of (out_height, out_width), `out_plane` floats apart.
+// Resamples the region in `d` to planes of (out_height, out_width), `out_plane` floats apart.
 void brim_transform_resample(const brim_image_stage *s, const brim_image_drawn *d,
                              const brim_transform_from *from, float *out, size_t out_plane,
                              void *scratch);

@@ -253,17 +253,17 @@ void brim_transform_resample(const brim_image_stage *s, const brim_image_drawn *
 
 //---------------------------------- colours ----------------------------------
 
-CLONES static void blend_constant(float *v, size_t n, float other, float factor, float high) {
-  for (size_t i = 0; i < n; i++) v[i] = brim_image_blend(v[i], other, factor, high);
+CLONES static void blend_constant(float *v, size_t n, float other, float factor, float white) {
+  for (size_t i = 0; i < n; i++) v[i] = brim_image_blend(v[i], other, factor, white);
 }
 
 CLONES static void saturate(float *restrict r, float *restrict g, float *restrict b, size_t n,
-                            float factor, float high) {
+                            float factor, float white) {
   for (size_t i = 0; i < n; i++) {
     float gray = brim_image_gray(r[i], g[i], b[i]);
-    r[i] = brim_image_blend(r[i], gray, factor, high);
-    g[i] = brim_image_blend(g[i], gray, factor, high);
-    b[i] = brim_image_blend(b[i], gray, factor, high);
+    r[i] = brim_image_blend(r[i], gray, factor, white);
+    g[i] = brim_image_blend(g[i], gray, factor, white);
+    b[i] = brim_image_blend(b[i], gray, factor, white);
   }
 }
 
@@ -307,10 +307,10 @@ static void jitter_block(const brim_transform_planes *p, float *v, size_t plane,
   if (part == BRIM_IMAGE_BRIGHTNESS || part == BRIM_IMAGE_CONTRAST) {
     for (int32_t c = 0; c < p->channels; c++) {
       blend_constant(v + (size_t)c * plane, n, part == BRIM_IMAGE_CONTRAST ? mean : 0.0f, factor,
-                     p->high);
+                     p->white);
     }
   } else if (color && part == BRIM_IMAGE_SATURATION) {
-    saturate(v, v + plane, v + 2 * plane, n, factor, p->high);
+    saturate(v, v + plane, v + 2 * plane, n, factor, p->white);
   } else if (color) {
     turn_hue(v, v + plane, v + 2 * plane, n, factor);
   }
