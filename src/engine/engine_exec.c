@@ -607,14 +607,15 @@ brim_status brim_net_set_sums(brim_net *net, const brim_net_sums *sums) {
 
 //---------------------------------- the loss of a whole step ----------------------------------
 
-// The loss of a whole step over its micro-batches (gradient caching). Each micro-batch is embedded
-// without keeping activations; NT-Xent and its gradient are taken over all embeddings; each is then
-// computed again, from the very same input and so with the same statistics of batch norm, and goes
-// back from its own part of that gradient. Memory is that of one micro-batch, the price one more
-// forward pass. Running statistics move in the second pass only.
+// The loss of a whole step over its micro-batches (gradient caching). The first pass embeds every
+// micro-batch without keeping activations. Then come NT-Xent and its gradient over all embeddings. The
+// second pass runs every micro-batch forward again, from the same input and so with the same statistics
+// of batch norm, and backward from its rows of that gradient. This takes the memory of one micro-batch
+// and one more forward pass. Running statistics move in the second pass only.
 //
-// A micro-batch has the first views of its samples, then the second ones; all embeddings lie as one
-// such batch. On the way back each needs its own rows together, and they take the embeddings' place.
+// A micro-batch holds the first views of its samples, then the second views; the embeddings of the step
+// lie as one such batch. The second pass needs the rows of a micro-batch together, so scatter_gradient
+// writes the gradient over the embeddings, ordered by micro-batch.
 
 static unsigned char *kept_input(const brim_net *net, int64_t index) {
   size_t bytes = brim_align_up((size_t)net->batch * net->train.input_row_bytes);
@@ -625,7 +626,8 @@ static brim_status copy_on_device(brim_net *net, void *to, const void *from, siz
   return brim_device_copy(net->device, to, from, bytes, BRIM_COPY_D2D);
 }
 
-// Keeps the input on the device; a batch in host memory is copied there now.
+// Copies the micro-batch's input to the replay block: from the slot that brim_exec_feed filled, or on a
+// device that computes in host memory from the batch itself.
 static brim_status keep_input(brim_net *net, int64_t index, int slot, const brim_batch *b) {
   size_t bytes = (size_t)net->batch * net->train.input_row_bytes;
   if (net->device->info.host_memory)
@@ -645,7 +647,7 @@ static brim_status gather_embeddings(brim_net *net, int64_t index) {
   return copy_on_device(net, first + (size_t)net->accumulation * half, from + half, half);
 }
 
-// Distributes the gradient over the embeddings, micro-batch by micro-batch.
+// Overwrites the embeddings with their gradient, ordered by micro-batch.
 static brim_status scatter_gradient(brim_net *net, int64_t count) {
   size_t half = (size_t)(net->batch / 2) * net->negatives.width_bytes;
   unsigned char *to = net->blocks[BRIM_BLOCK_EMBEDDINGS].data;
