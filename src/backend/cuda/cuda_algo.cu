@@ -17,7 +17,7 @@ struct algo_entry {
   char cached[BRIM_CUDA_ALGO_CHARS];  // what the cache file says; "" = nothing
   bool used;                          // by an op of this process, or put: what a checkpoint keeps
   bool for_now;   // for lack of memory to measure with: the next measurement skips it
-  bool reported;  // see brim_cuda_algo_tell
+  bool reported;  // see brim_cuda_algo_warn_once
 };
 
 struct brim_cuda_algos {
@@ -290,7 +290,7 @@ void brim_cuda_algo_note(brim_cuda *d, const char *key, const char *value, bool 
   keep(d, key, value, false, for_now);
 }
 
-bool brim_cuda_algo_tell(brim_cuda *d, const char *key) {
+bool brim_cuda_algo_warn_once(brim_cuda *d, const char *key) {
   brim_cuda_algos *a = d->algos;
   bool found = false, first = true;
   pthread_mutex_lock(&a->mutex);

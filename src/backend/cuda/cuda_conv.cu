@@ -1077,7 +1077,7 @@ static void choose(brim_cuda *d, conv_state *s, size_t workspace_bytes) {
   char key[BRIM_CUDA_ALGO_CHARS], text[BRIM_CUDA_ALGO_CHARS + 192];
   key_of(d, s, key);
   choose_ready(d, s, workspace_bytes, key);
-  if (s->way != WAY_OWN || !brim_cuda_algo_tell(d, key)) return;
+  if (s->way != WAY_OWN || !brim_cuda_algo_warn_once(d, key)) return;
   snprintf(text, sizeof text,
            "%s: no engine of cuDNN is used for this shape with a workspace of %zu KiB, but brim's "
            "own kernels, which are slow",

@@ -47,14 +47,14 @@ struct brim_cuda_algos;  // chosen algorithms (cuda_algo.cu)
 struct brim_cuda {
   int index;
   int sm_count;
-  size_t workspace_cap;       // of a linear op
-  size_t conv_workspace_cap;  // of a cuDNN engine; 0 = what suits the shape
+  size_t workspace_cap;       // bytes for a linear op
+  size_t conv_workspace_cap;  // bytes for a cuDNN engine; 0 = chosen by shape
   bool nondeterministic;      // see brim_device_options
   bool measure_algorithms;
   brim_cuda_blas blas;  // blas.library NULL: not found
   cublasLtHandle_t lt;
   brim_cuda_dnn *dnn;      // NULL until the first convolution
-  bool dnn_reported;       // that it is missing
+  bool dnn_reported;       // a warning has said that cuDNN is missing
   brim_cuda_algos *algos;  // never NULL in an open device
 };
 
@@ -64,8 +64,9 @@ brim_status brim_cuda_fail(brim_status status, const char *fmt, ...) BRIM_PRINTF
 // BRIM_OK, BRIM_EOOM or BRIM_EDEVICE with the call's name and CUDA's own words.
 brim_status brim_cuda_check(cudaError_t error, const char *what);
 #define BRIM_CUDA(call) brim_cuda_check((call), #call)
-// The status of a failed launch. A launch loads kernels on first use; without memory for them CUDA
-// reports various errors (cudaErrorUnknown among them).
+// The status of a failed launch: BRIM_EOOM if little memory is left, unless the error cannot come from
+// that. A launch loads kernels on first use, and without memory for them CUDA reports various errors
+// (cudaErrorUnknown among them).
 brim_status brim_cuda_launch_failed(cudaError_t error, const char *what);
 // Checks a launch; `what` names the kernel family in the message.
 static inline brim_status brim_cuda_launched(const char *what) {
@@ -112,8 +113,8 @@ void brim_cuda_algo_store(brim_cuda *device, const char *key, const char *value)
 // Not called while planning, or the choice would prevent a measured one. `for_now`: there was no
 // memory to measure with, and the next call may try again.
 void brim_cuda_algo_note(brim_cuda *device, const char *key, const char *value, bool for_now);
-// True the first time for a key of the table: a warning about a choice comes once.
-bool brim_cuda_algo_tell(brim_cuda *device, const char *key);
+// True on the first call for a key of the table: the caller then warns about the choice.
+bool brim_cuda_algo_warn_once(brim_cuda *device, const char *key);
 // Time candidates 0 .. candidates - 1 on a stream of its own and name the fastest. A candidate
 // whose run fails is skipped; BRIM_EUNSUPPORTED when all fail. Not inside a capture, not while
 // planning, from one thread at a time.

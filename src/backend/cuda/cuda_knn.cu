@@ -6,8 +6,8 @@
 // nothing.
 #include "backend/cuda/cuda_vec.cuh"
 
-// Loads a kernel now that no step of training uses: an evaluation shall find it whatever memory is left
-// by then. One that could not be loaded once is not loaded later either, in the same process.
+// Loads a kernel early. Call it for kernels that only an evaluation uses: by then memory may be
+// short. A kernel whose first load failed is not loaded again in the same process.
 static brim_status load_kernel(const void *kernel) {
   cudaFuncAttributes attributes;
   cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
