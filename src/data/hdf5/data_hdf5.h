@@ -312,7 +312,7 @@ void brim_hdf5_out_close(brim_hdf5_out *out);
 void brim_hdf5_out_write(brim_hdf5_out *out, const void *data, size_t size, uint64_t offset);
 // Under the lock: a property list whose objects carry no time stamp, so that equal data give equal
 // bytes.
-int64_t brim_hdf5_out_timeless(int64_t plist_class);
+int64_t brim_hdf5_out_create_plist(int64_t plist_class);
 
 //---------------------------------- the helper program ----------------------------------
 

@@ -1926,7 +1926,7 @@ static const H5FD_class_t out_class = {
     .fl_map = H5FD_FLMAP_DICHOTOMY,
 };
 
-int64_t brim_hdf5_out_timeless(int64_t plist_class) {
+int64_t brim_hdf5_out_create_plist(int64_t plist_class) {
   hid_t plist = H5Pcreate(plist_class);
   if (plist >= 0 && H5Pset_obj_track_times(plist, false) < 0) {
     H5Pclose(plist);
@@ -1940,7 +1940,7 @@ int64_t brim_hdf5_out_create(brim_hdf5_out *out, const char *path) {
   hid_t file = -1;
   out->driver = H5FDregister(&out_class);
   hid_t fapl = H5Pcreate(H5P_FILE_ACCESS);
-  hid_t fcpl = brim_hdf5_out_timeless(H5P_FILE_CREATE);  // properties of the root group
+  hid_t fcpl = brim_hdf5_out_create_plist(H5P_FILE_CREATE);  // properties of the root group
   if (out->driver >= 0 && fapl >= 0 && fcpl >= 0 && H5Pset_driver(fapl, out->driver, &info) >= 0) {
     file = H5Fcreate(path, H5F_ACC_TRUNC, fcpl, fapl);
   }

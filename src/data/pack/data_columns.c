@@ -251,7 +251,8 @@ static brim_status put_names(const brim_columns *c, hid_t dataset, const char *a
 static hid_t make_dataset(const brim_columns *c, const brim_column *column) {
   hsize_t dims[2] = {c->rows, (hsize_t)width_of(column)};
   hid_t space = H5Screate_simple(column->width > 0 ? 2 : 1, dims, NULL);
-  hid_t plist = brim_hdf5_out_timeless(H5P_DATASET_CREATE), type = type_of(column), dataset = -1;
+  hid_t plist = brim_hdf5_out_create_plist(H5P_DATASET_CREATE), dataset = -1;
+  hid_t type = type_of(column);
   bool good = space >= 0 && plist >= 0 && type >= 0;
   good = good && H5Pset_layout(plist, H5D_CONTIGUOUS) >= 0;
   good =

@@ -30,15 +30,15 @@ const char *brim_pack_format_source(brim_pack_format format);
 
 typedef struct brim_pack_options {
   brim_pack_format format;
-  // A target that is there. A folder only when it is empty or carries the mark of a set that brim
-  // wrote and holds nothing else; never a mount point, nor one that holds the current folder, the
-  // home folder, the program or the input.
+  // Replace an existing target. A folder is replaced only if it is empty, or carries the mark of a set
+  // that brim wrote and holds nothing else; never a mount point, nor a folder that holds the current
+  // folder, the home folder, the program or the input.
   bool replace;
   const char *input;  // path of what is read; NULL = none. Borrowed like class_names
   int64_t chunk;      // HDF5: samples in a chunk; 0 = contiguous
-  int deflate;        // HDF5: 0 (none) to 9; chunks of its own choice when chunk is 0
-  bool shuffle;       // HDF5: bytes of a kind together before deflate
-  int quality;        // JPEG: 1 to 100
+  int deflate;        // HDF5: 0 (none) to 9; brim picks the chunk size if chunk is 0
+  bool shuffle;  // HDF5: store the first bytes of all values, then the second, ..., before deflate
+  int quality;   // JPEG: 1 to 100
   // Names of the classes by label, NULL = their numbers. Borrowed until commit or abort.
   const char *const *class_names;
   size_t class_count;
@@ -55,7 +55,7 @@ brim_status brim_pack_check(brim_pack_format format, const char *split,
 brim_status brim_pack_create(const char *path, const brim_pack_options *options, brim_pack **out);
 // A split of info->count samples, all of one size (info->varies is not looked at).
 brim_status brim_pack_begin(brim_pack *pack, const char *split, const brim_source_info *info);
-// Blocks hold a multiple of this many samples, the last of a split apart.
+// Every block but the last of a split holds a multiple of this many samples.
 uint64_t brim_pack_granule(const brim_pack *pack);
 // The next `count` samples, packed: inputs, then targets (int32 each, or target_dim floats; NULL
 // without).
@@ -82,11 +82,12 @@ typedef struct brim_pack_dataset {
   char storage[96];  // "contiguous", "chunked (64, 32, 32, 3), shuffle, deflate 4"
   uint64_t bytes;    // on disk
 } brim_pack_dataset;
-// Every dataset, by name, at most 1000; brim_free. `outside`: the user allows other files to be read.
+// Every dataset, by name, at most 1000; brim_free. `outside`: the user allows links and storage in
+// other files.
 brim_status brim_pack_list(const char *path, bool outside, brim_pack_dataset **out, size_t *count);
-// The attribute class_names of the split's group or of its `y`, or else a dataset of that meaning
-// (brim_hdf5_class_lists), in the arena; NULL in *names where
-// there is none, or another number of names than `classes`.
+// Reads the names of the classes into the arena: from the attribute class_names of the split's
+// group or of its `y`, else from a dataset listed in brim_hdf5_class_lists. *names = NULL if there
+// are none or their number is not `classes`.
 brim_status brim_pack_class_names(brim_arena *arena, const char *path, const char *split,
                                   int64_t classes, bool outside, const char *const **names);
 

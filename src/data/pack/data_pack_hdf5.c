@@ -1,7 +1,7 @@
 // Packed HDF5 files. Writing: the library lays contiguous datasets out, brim fills them by plain
 // writes at their offset; chunks are packed by all threads (shuffle, deflate) and handed over ready.
-// Either way the library, which has one lock, only moves metadata, and a full disk is an error of
-// one write. Listing: every dataset with its shape, type and storage, and names of classes, for
+// Either way the library, which has one lock, handles only metadata, and brim sees a full disk as the
+// error of a write. Listing: every dataset with its shape, type and storage, and names of classes, for
 // `brim data info`. Samples are read by data_hdf5.c.
 #include <errno.h>
 #include <fcntl.h>
@@ -171,7 +171,7 @@ static brim_status make_dataset(brim_pack *pack, const char *name, hid_t type, i
                                 const hsize_t *dims, uint64_t chunk, hid_t *out) {
   hdf5_writer *w = pack->state;
   hid_t space = H5Screate_simple(rank, dims, NULL),
-        plist = brim_hdf5_out_timeless(H5P_DATASET_CREATE);
+        plist = brim_hdf5_out_create_plist(H5P_DATASET_CREATE);
   brim_status status =
       space >= 0 && plist >= 0 ? set_layout(pack, plist, rank, dims, chunk) : fail_hdf5(pack);
   if (!status) {
@@ -223,7 +223,7 @@ static brim_status open_group(brim_pack *pack) {
   if (strcmp(pack->split, "all") == 0) {
     w->group = H5Gopen2(w->file, "/", H5P_DEFAULT);
   } else {
-    hid_t plist = brim_hdf5_out_timeless(H5P_GROUP_CREATE);
+    hid_t plist = brim_hdf5_out_create_plist(H5P_GROUP_CREATE);
     if (plist >= 0) w->group = H5Gcreate2(w->file, pack->split, H5P_DEFAULT, plist, H5P_DEFAULT);
     if (plist >= 0) H5Pclose(plist);
   }
@@ -268,13 +268,15 @@ static void shuffle(const uint8_t *in, size_t element, size_t bytes, uint8_t *ou
   }
 }
 
-// Chunks of one block, a thread's share of which are packed at a time.
+// Packs the chunks of one block, in rounds of one chunk a thread.
 typedef struct chunk_job {
   const brim_pack *pack;
   const uint8_t *inputs;
-  uint64_t first, count;  // chunk of inputs[0]; samples there
-  int64_t base;           // first chunk of this round
-  const uint8_t **data;   // what became of each
+  uint64_t first;  // number of the chunk that begins at inputs[0]
+  uint64_t count;  // samples in inputs
+  int64_t base;    // first chunk of this round
+  // For each slot of the round: the packed chunk, its bytes, and whether deflate failed.
+  const uint8_t **data;
   size_t *size;
   bool *failed;
 } chunk_job;
@@ -290,7 +292,8 @@ static void pack_chunk(chunk_job *job, int64_t chunk, int64_t slot) {
   const uint8_t *in = job->inputs + done * pack->input_bytes;
   uint8_t *work = w->shuffled + (size_t)slot * raw,
           *packed = w->packed + (size_t)slot * w->packed_bytes;
-  if (here < w->chunk) {  // in `packed` first: shuffle needs both
+  // Pad in `packed`, then copy or shuffle to `work`: shuffle cannot work in place.
+  if (here < w->chunk) {
     size_t bytes = (size_t)here * pack->input_bytes;
     memcpy(packed, in, bytes);
     memset(packed + bytes, 0, raw - bytes);
@@ -346,7 +349,7 @@ static brim_status put_chunks(brim_pack *pack, const void *inputs, uint64_t coun
     int64_t n = chunks - job.base < threads ? chunks - job.base : threads;
     brim_pool_run(pack->options.pool, n, pack_range, &job);
     for (int64_t i = 0; i < n && !status; i++) {
-      if (failed[i]) status = brim_pack_no_memory(pack);  // deflate fails of nothing else
+      if (failed[i]) status = brim_pack_no_memory(pack);  // deflate fails only for lack of memory
       if (!status)
         status = write_chunk(pack, job.first + (uint64_t)(job.base + i), data[i], size[i]);
     }
@@ -511,7 +514,8 @@ static void list_one(const brim_hdf5_file *f, const brim_hdf5_entry *e, brim_pac
                              : H5Dopen2(f->file, e->path, f->access);
   if (dataset < 0 && !e->outside) brim_hdf5_reason(why, sizeof why);
   if (dataset >= 0 && e->outside && brim_hdf5_sources_wait(f->path, dataset, why, sizeof why)) {
-    H5Dclose(dataset);  // its shape would be waited for
+    // A source file of this virtual dataset would block: do not ask for the shape.
+    H5Dclose(dataset);
     dataset = -1;
   }
   snprintf(out->name, sizeof out->name, "/%s", e->path);
@@ -546,12 +550,15 @@ static brim_status list_file(const char *path, bool outside, brim_pack_dataset *
   return status;
 }
 
+// Runs in the helper program: lists the file once and throws the result away, so that a damaged file
+// crashes the helper and not brim.
 void brim_pack_job_list(const brim_hdf5_job *job) {
   brim_pack_dataset *sets = NULL;
   size_t count = 0;
   (void)list_file(job->at, brim_hdf5_job_int(job, "outside") != 0, &sets, &count);
 }
 
+// Lists the file in the helper program first; fails if the helper did.
 static brim_status probe_list(const char *path, bool outside) {
   brim_hdf5_request r;
   brim_hdf5_request_init(&r, "list");
@@ -575,8 +582,8 @@ brim_status brim_pack_list(const char *path, bool outside, brim_pack_dataset **o
 static brim_status read_names(brim_arena *arena, hid_t object, hid_t type, size_t count,
                               const char *const **names) {
   bool dataset = H5Iget_type(object) == H5I_DATASET;
-  bool any = H5Tis_variable_str(type) > 0;
-  size_t size = any ? sizeof(char *) : H5Tget_size(type);
+  bool variable = H5Tis_variable_str(type) > 0;
+  size_t size = variable ? sizeof(char *) : H5Tget_size(type);
   if (size == 0 || size > 4096) return BRIM_OK;
   const char **list = brim_arena_calloc(arena, count + 1, sizeof *list);
   char *data = brim_calloc(count, size);
@@ -585,12 +592,12 @@ static brim_status read_names(brim_arena *arena, hid_t object, hid_t type, size_
                                   : H5Aread(object, type, data)) >= 0;
   for (size_t i = 0; i < count && good && !status; i++) {
     const char *text = data + i * size;
-    if (any) memcpy(&text, data + i * size, sizeof text);
-    list[i] = any ? brim_arena_strdup(arena, text ? text : "")
-                  : brim_arena_strndup(arena, text, strnlen(text, size));
+    if (variable) memcpy(&text, data + i * size, sizeof text);
+    list[i] = variable ? brim_arena_strdup(arena, text ? text : "")
+                       : brim_arena_strndup(arena, text, strnlen(text, size));
     if (!list[i]) status = brim_fail(BRIM_ENOMEM, "out of memory");
   }
-  if (good && any) {
+  if (good && variable) {
     hid_t space = dataset ? H5Dget_space(object) : H5Aget_space(object);
     H5Dvlen_reclaim(type, space, H5P_DEFAULT, data);
     H5Sclose(space);
@@ -695,6 +702,7 @@ static brim_status names_of(const names_job *job, const char *path, const char *
   return status;
 }
 
+// Runs in the helper program, like brim_pack_job_list.
 void brim_pack_job_names(const brim_hdf5_job *job) {
   brim_arena *arena = NULL;
   const char *const *names;
@@ -706,6 +714,7 @@ void brim_pack_job_names(const brim_hdf5_job *job) {
   if (own.split) (void)names_of(&own, job->at, &names);
 }
 
+// Reads the names in the helper program first; fails if the helper did.
 static brim_status probe_names(const names_job *job, const char *path) {
   brim_hdf5_request r;
   brim_hdf5_request_init(&r, "names");
