@@ -1376,6 +1376,7 @@ static brim_act act_arg(const brim_model *m, const char *fallback) {
   return BRIM_ACT_NONE;
 }
 
+// The name of a weight: the prefix of the model and a formatted name.
 static model_name label(const brim_model *m, const char *fmt, ...) {
   model_name name;
   int n = snprintf(name.text, sizeof name.text, "%s", m->prefix);
@@ -1410,7 +1411,7 @@ static int32_t image_input(const brim_model *m, int64_t *channels) {
   int64_t c = s->rank == 3 ? s->dim[2] : 1, pad = m->g->channel_pad;
   brim_op_attr attr = s->attr;
   int64_t dim[] = {s->rows, s->dim[0], s->dim[1], c};
-  // INPUT can pad to a multiple if it knows all channels.
+  // INPUT pads channels to a multiple only if it has a scale and a shift for each.
   if (pad > 1 && c % pad != 0 && c <= 4) {
     if (attr.channels == 1) {
       for (int i = 1; i < c; i++) {
@@ -1459,7 +1460,7 @@ static int32_t conv(const brim_model *m, int32_t x, int64_t outputs, int32_t ker
   return graph_conv(m->g, x, &spec, name);
 }
 
-static int32_t norm(const brim_model *m, int32_t x, bool zero, const char *name) {
+static int32_t batchnorm(const brim_model *m, int32_t x, bool zero, const char *name) {
   return graph_batchnorm(m->g, x, zero ? BRIM_INIT_ZEROS : BRIM_INIT_ONES, name);
 }
 
@@ -1493,7 +1494,7 @@ static int32_t shortcut(const brim_model *m, int32_t x, const residual_spec *b) 
   int64_t outputs = b->width * (b->bottleneck ? 4 : 1);
   if (m->g->status || (b->stride == 1 && channels_of(m, x) == outputs)) return x;
   x = conv(m, x, outputs, 1, b->stride, label(m, "%s.downsample.0", b->name).text);
-  return norm(m, x, false, label(m, "%s.downsample.1", b->name).text);
+  return batchnorm(m, x, false, label(m, "%s.downsample.1", b->name).text);
 }
 
 // As in torchvision, a bottleneck has its stride in the 3x3 convolution.
@@ -1504,16 +1505,16 @@ static int32_t residual_block(const brim_model *m, int32_t x, const residual_spe
   int32_t y = x;
   if (b->bottleneck) {
     y = conv(m, y, b->width, 1, 1, label(m, "%s.conv1", name).text);
-    y = relu(m, norm(m, y, false, label(m, "%s.bn1", name).text));
+    y = relu(m, batchnorm(m, y, false, label(m, "%s.bn1", name).text));
     y = conv(m, y, b->width, 3, b->stride, label(m, "%s.conv2", name).text);
-    y = relu(m, norm(m, y, false, label(m, "%s.bn2", name).text));
+    y = relu(m, batchnorm(m, y, false, label(m, "%s.bn2", name).text));
     y = conv(m, y, b->width * 4, 1, 1, label(m, "%s.conv3", name).text);
-    y = norm(m, y, b->zero_init, label(m, "%s.bn3", name).text);
+    y = batchnorm(m, y, b->zero_init, label(m, "%s.bn3", name).text);
   } else {
     y = conv(m, y, b->width, 3, b->stride, label(m, "%s.conv1", name).text);
-    y = relu(m, norm(m, y, false, label(m, "%s.bn1", name).text));
+    y = relu(m, batchnorm(m, y, false, label(m, "%s.bn1", name).text));
     y = conv(m, y, b->width, 3, 1, label(m, "%s.conv2", name).text);
-    y = norm(m, y, b->zero_init, label(m, "%s.bn2", name).text);
+    y = batchnorm(m, y, b->zero_init, label(m, "%s.bn2", name).text);
   }
   y = relu(m, brim_graph_add(m->g, y, around));
   graph_segment_end(m->g);
@@ -1541,7 +1542,7 @@ static int32_t stem_of(const brim_model *m, int64_t width) {
                     .pad = small ? 1 : 3};
   if (m->g->status) return -1;
   x = graph_conv(m->g, x, &spec, label(m, "conv1").text);
-  x = relu(m, norm(m, x, false, label(m, "bn1").text));
+  x = relu(m, batchnorm(m, x, false, label(m, "bn1").text));
   return small ? x : graph_maxpool(m->g, x, 3, 2, 1);
 }
 
@@ -1576,13 +1577,13 @@ static int32_t wide_block(const brim_model *m, int32_t x, int64_t width, int32_t
                           float dropout, const char *name) {
   graph_segment_begin(m->g);
   bool same = stride == 1 && channels_of(m, x) == width;
-  int32_t y = relu(m, norm(m, x, false, label(m, "%s.bn1", name).text));
+  int32_t y = relu(m, batchnorm(m, x, false, label(m, "%s.bn1", name).text));
   int32_t around = x;
   if (!same) {
     around = conv(m, y, width, 1, stride, label(m, "%s.convShortcut", name).text);
   }
   y = conv(m, y, width, 3, stride, label(m, "%s.conv1", name).text);
-  y = relu(m, norm(m, y, false, label(m, "%s.bn2", name).text));
+  y = relu(m, batchnorm(m, y, false, label(m, "%s.bn2", name).text));
   y = brim_graph_dropout(m->g, y, dropout);
   y = conv(m, y, width, 3, 1, label(m, "%s.conv2", name).text);
   y = brim_graph_add(m->g, around, y);
@@ -1610,7 +1611,7 @@ static int32_t build_wideresnet(const brim_model *m) {
                      name.text + strlen(m->prefix));
     }
   }
-  x = relu(m, norm(m, x, false, label(m, "bn1").text));
+  x = relu(m, batchnorm(m, x, false, label(m, "bn1").text));
   x = graph_mean(m->g, x);
   if (m->features) return x;
   return brim_graph_linear(m->g, x, m->outputs, true, label(m, "fc").text);
@@ -1644,7 +1645,7 @@ static int32_t build_simclr(const brim_model *m) {
   int place = 0;
   for (int64_t i = 0; i < depth; i++) {
     x = brim_graph_linear(m->g, x, hidden, !bn, label(m, "projector.%d", place++).text);
-    if (bn) x = norm(m, x, false, label(m, "projector.%d", place++).text);
+    if (bn) x = batchnorm(m, x, false, label(m, "projector.%d", place++).text);
     x = relu(m, x);
     place++;
   }
@@ -1661,7 +1662,7 @@ typedef struct block_spec {
   float dropout;
 } block_spec;
 
-static int32_t block(const brim_model *m, int32_t x, const block_spec *b, long long n) {
+static int32_t transformer_block(const brim_model *m, int32_t x, const block_spec *b, long long n) {
   brim_graph *g = m->g;
   graph_segment_begin(g);
   int32_t y = brim_graph_layernorm(g, x, layernorm_eps, label(m, "blocks.%lld.norm1", n).text);
@@ -1709,7 +1710,7 @@ static int32_t build_transformer(const brim_model *m) {
   int32_t x = token_input(m, patch);
   x = brim_graph_linear(m->g, x, hidden, true, label(m, "embed").text);
   x = graph_pos(m->g, x, label(m, "pos_embed").text);
-  for (int64_t i = 0; i < depth; i++) x = block(m, x, &b, (long long)i);
+  for (int64_t i = 0; i < depth; i++) x = transformer_block(m, x, &b, (long long)i);
   x = brim_graph_layernorm(m->g, x, layernorm_eps, label(m, "norm").text);
   x = graph_mean(m->g, x);
   if (m->features) return x;
@@ -1721,16 +1722,16 @@ static int32_t build_transformer(const brim_model *m) {
 static const int64_t max_depth = 1000, max_hidden = 1 << 20;
 
 // Linear layers with an activation between them: layers.0 ... layers.depth.
-static int32_t stack(const brim_model *m, int32_t x, const char *part, int64_t outputs,
+static int32_t stack(const brim_model *m, int32_t x, const char *prefix, int64_t outputs,
                      int64_t depth, int64_t hidden, brim_act act) {
   for (int64_t i = 0; i < depth; i++) {
     x = brim_graph_linear(m->g, x, hidden, true,
-                          label(m, "%slayers.%lld", part, (long long)i).text);
+                          label(m, "%slayers.%lld", prefix, (long long)i).text);
     x = brim_graph_act(m->g, x, act);
   }
   if (outputs == 0) return x;
   return brim_graph_linear(m->g, x, outputs, true,
-                           label(m, "%slayers.%lld", part, (long long)depth).text);
+                           label(m, "%slayers.%lld", prefix, (long long)depth).text);
 }
 
 static int32_t build_linear(const brim_model *m) {
@@ -1740,14 +1741,14 @@ static int32_t build_linear(const brim_model *m) {
 }
 
 // Initial weights of the layers of an mlp.
-typedef struct mlp_start {
+typedef struct mlp_init {
   bool orthogonal;
   double gain, last_gain;
-} mlp_start;
+} mlp_init;
 
-static mlp_start read_start(const brim_model *m) {
+static mlp_init read_init(const brim_model *m) {
   const char *init = brim_component_string(m->c, "init", "uniform");
-  mlp_start s = {.orthogonal = strcmp(init, "orthogonal") == 0};
+  mlp_init s = {.orthogonal = strcmp(init, "orthogonal") == 0};
   if (!s.orthogonal && strcmp(init, "uniform") != 0) {
     brim_model_fail(m, "init is '%s', expected uniform or orthogonal", init);
   }
@@ -1766,9 +1767,9 @@ static mlp_start read_start(const brim_model *m) {
 }
 
 static int32_t mlp_layer(const brim_model *m, int32_t x, int64_t outputs, int64_t index,
-                         const mlp_start *start, double gain) {
+                         const mlp_init *init, double gain) {
   model_name name = label(m, "layers.%lld", (long long)index);
-  if (start->orthogonal) return graph_linear_orthogonal(m->g, x, outputs, gain, name.text);
+  if (init->orthogonal) return graph_linear_orthogonal(m->g, x, outputs, gain, name.text);
   return brim_graph_linear(m->g, x, outputs, true, name.text);
 }
 
@@ -1782,10 +1783,10 @@ static int32_t build_mlp(const brim_model *m) {
   if (!layer_norm && strcmp(norm, "none") != 0) {
     brim_model_fail(m, "norm is '%s', expected none or layer", norm);
   }
-  mlp_start start = read_start(m);
+  mlp_init init = read_init(m);
   int32_t x = flat_input(m);
   for (int64_t i = 0; i < depth; i++) {
-    x = mlp_layer(m, x, hidden, i, &start, start.gain);
+    x = mlp_layer(m, x, hidden, i, &init, init.gain);
     if (layer_norm) {
       model_name name = label(m, "norms.%lld", (long long)i);
       x = brim_graph_layernorm(m->g, x, layernorm_eps, name.text);
@@ -1794,7 +1795,7 @@ static int32_t build_mlp(const brim_model *m) {
     x = brim_graph_dropout(m->g, x, dropout);
   }
   if (m->features) return x;
-  return mlp_layer(m, x, m->outputs, depth, &start, start.last_gain);
+  return mlp_layer(m, x, m->outputs, depth, &init, init.last_gain);
 }
 
 static int32_t build_resmlp(const brim_model *m) {
