@@ -1091,13 +1091,13 @@ static int by_group(const void *a, const void *b) {
 
 static int by_first(const void *a, const void *b) {
   const brim_lab_group *x = a, *y = b;
-  return (x->list[0] > y->list[0]) - (x->list[0] < y->list[0]);
+  return (x->members[0] > y->members[0]) - (x->members[0] < y->members[0]);
 }
 
 static brim_status put_label(brim_lab_reader *r, brim_lab_group *g) {
   brim_str text;
   brim_str_init(&text);
-  const brim_lab_exp *first = &r->set.exps[g->list[0]];
+  const brim_lab_exp *first = &r->set.exps[g->members[0]];
   for (size_t i = 0; i < r->set.key_count; i++) {
     if (r->set.keys[i].over || !first->values[i]) continue;
     brim_str_printf(&text, "%s%s=%s", text.len ? " " : "", r->set.keys[i].name, first->values[i]);
@@ -1112,7 +1112,7 @@ static void put_stats(const brim_lab_set *set, brim_lab_group *g, double *values
   for (int result = 0; result < BRIM_LAB_RESULT_COUNT; result++) {
     size_t n = 0;
     for (size_t i = 0; i < g->count; i++) {
-      const brim_lab_exp *e = &set->exps[g->list[i]];
+      const brim_lab_exp *e = &set->exps[g->members[i]];
       if (e->done) values[n++] = brim_lab_exp_result(e, (brim_lab_result)result);
     }
     brim_lab_stats *stats = result == BRIM_LAB_BEST ? &g->best : &g->last;
@@ -1136,14 +1136,14 @@ static brim_status put_groups(brim_lab_reader *r, const member *members, double 
   for (size_t i = 0; i < set->count; i++) {
     if (i == 0 || compare_groups(&members[i - 1], &members[i]) != 0) {
       groups[set->group_count++] =
-          (brim_lab_group){.list = list + i, .metric_key = set->exps[members[i].exp].metric_key};
+          (brim_lab_group){.members = list + i, .metric_key = set->exps[members[i].exp].metric_key};
     }
     list[i] = members[i].exp;
     groups[set->group_count - 1].count++;
   }
   if (set->group_count) qsort(groups, set->group_count, sizeof *groups, by_first);
   for (size_t g = 0; g < set->group_count; g++) {
-    for (size_t i = 0; i < groups[g].count; i++) set->exps[groups[g].list[i]].group = g;
+    for (size_t i = 0; i < groups[g].count; i++) set->exps[groups[g].members[i]].group = g;
     put_stats(set, &groups[g], values);
     BRIM_TRY(put_label(r, &groups[g]));
   }
@@ -1301,7 +1301,7 @@ static brim_status measure_all(brim_lab_comparison *c, brim_metric_better better
     list[i] = c->matches[i].difference.mean;
     same = same && strcmp(c->matches[i].metric_key, c->matches[0].metric_key) == 0;
   }
-  brim_lab_stats_of(list, same && !c->several ? c->count : 0, &c->overall);
+  brim_lab_stats_of(list, same && !c->several_values ? c->count : 0, &c->overall);
   brim_free(list);
   const double within = half_width_within(c);
   if (c->overall.n >= 2 && within > c->overall.high - c->overall.mean) {
@@ -1334,7 +1334,7 @@ static void add_keys(keys *k, const brim_lab_set *set, const char *but) {
 
 static const char *compare_value_of(const brim_lab_set *set, const brim_lab_group *g,
                                     const char *key) {
-  return brim_lab_value(set, &set->exps[g->list[0]], key);
+  return brim_lab_value(set, &set->exps[g->members[0]], key);
 }
 
 // The metric and the values of all keys as one text, each behind its length.
@@ -1492,7 +1492,7 @@ brim_status brim_lab_compare_by(const brim_lab_set *set, const char *name, brim_
       if (is_base && !b) status = index_add(&m.index, &m.keys, set, g);
       if (is_base || !b) continue;
       const char *value = compare_value_of(set, g, key->name);
-      out->several = out->several || (other && value != other);
+      out->several_values = out->several_values || (other && value != other);
       other = value;
       status = match(&m, g);
     }

@@ -1,7 +1,7 @@
 // The experiments of a store as the report page and `brim compare` read them: settings, results,
 // curves, attempts and failures. They come as lines of JSON, one per experiment, from a store or from
-// the file that `brim sweep export` wrote. Any number of experiments needs a bounded number of
-// points. Callers: src/lab reads stores, ui draws, cli compares.
+// the file that `brim sweep export` wrote. Memory is bounded: the more experiments, the fewer points a
+// curve keeps. Callers: src/lab reads stores, ui draws, cli compares.
 //
 // brim.experiment/1, one JSON object per line:
 //   schema | id (32 hex digits) | grid | index | label ("lr=0.1 seed=2": the axes of its grid)
@@ -25,12 +25,12 @@
 #define BRIM_LAB_SCHEMA "brim.experiment/1"
 
 enum {
-  BRIM_LAB_METRICS = 32,      // curves are kept of so many keys
+  BRIM_LAB_METRICS = 32,      // metrics with curves
   BRIM_LAB_KEYS = 48,         // settings that differ and are not derived from others
-  BRIM_LAB_POINTS = 1000000,  // of all curves together
-  BRIM_LAB_LEAST_POINTS = 8,  // of each, whatever the number of experiments
-  BRIM_LAB_ATTEMPTS = 32,     // of an experiment: the first and the latest
-  BRIM_LAB_TEXT = 4000        // bytes of a message or of last lines; their end
+  BRIM_LAB_POINTS = 1000000,  // points of all curves together
+  BRIM_LAB_LEAST_POINTS = 8,  // points a curve keeps, however many experiments
+  BRIM_LAB_ATTEMPTS = 32,     // attempts kept of an experiment: the first and the latest
+  BRIM_LAB_TEXT = 4000        // bytes kept of a message or of last lines, from the end
 };
 
 // --- the config of an experiment as stores keep it
@@ -76,8 +76,9 @@ typedef struct brim_lab_exp {
   bool done;            // state is "done": its metric is a result
   int64_t idx, gpus, step, steps, epoch, epochs;
   int64_t created, started, ended;
-  int64_t ran_ms, since;  // of attempts that ended, together; since when one runs
-  double last, best;      // of metric_key; best is unknown where no direction is better
+  int64_t ran_ms;     // time of all attempts that ended
+  int64_t since;      // when the running attempt began, ms since 1970; 0 = none runs
+  double last, best;  // of metric_key; best is unknown where no direction is better
   int64_t best_step;
   brim_lab_attempt *attempts;
   size_t attempt_count, attempts_left_out;
@@ -90,8 +91,8 @@ typedef struct brim_lab_exp {
 // A setting in which experiments differ.
 typedef struct brim_lab_key {
   const char *name;
-  bool number;      // every value is one
-  bool over;        // a repetition, such as the seed: groups are made over it
+  bool number;      // every value is a number
+  bool over;        // repeats an experiment, as the seed does: groups are made over it
   size_t distinct;  // values
 } brim_lab_key;
 
@@ -120,8 +121,8 @@ typedef struct brim_lab_stats {
 
 // Experiments that differ only in repetitions.
 typedef struct brim_lab_group {
-  const char *label;   // its settings without the repetitions: "lr=0.1 batch_size=64"
-  const size_t *list;  // experiments, as the set has them
+  const char *label;      // its settings without the repetitions: "lr=0.1 batch_size=64"
+  const size_t *members;  // indices into the exps of the set, in its order
   size_t count, done;
   const char *metric_key;
   brim_lab_stats last, best;  // of experiments that are done
@@ -138,15 +139,15 @@ typedef struct brim_lab_grid_row {
 } brim_lab_grid_row;
 
 typedef struct brim_lab_set {
-  const brim_lab_grid_row *grids;  // none of a file of lines
+  const brim_lab_grid_row *grids;  // empty if the set was read from a file
   size_t grid_count;
-  brim_lab_exp *exps;  // as they were submitted
+  brim_lab_exp *exps;  // in the order of submission
   size_t count;
   const brim_lab_key *keys;  // axes of the grids first
   size_t key_count, keys_left_out;
   const brim_lab_pair *common;  // settings that all experiments share
   size_t common_count;
-  brim_lab_metric *metrics;  // the deciding ones first
+  brim_lab_metric *metrics;  // those that decide (metric_key of experiments) first
   size_t metric_count, metrics_left_out;
   const brim_lab_group *groups;  // in the order of their first experiments
   size_t group_count;
@@ -163,15 +164,16 @@ brim_metric_better brim_lab_better(const brim_lab_set *set, const char *metric_k
 const brim_sweep_metric *brim_lab_display(const brim_lab_set *set, const char *metric_key);
 // The value of a setting; NULL = it has none.
 const char *brim_lab_value(const brim_lab_set *set, const brim_lab_exp *exp, const char *key);
-// Of values that are known; the others are left out.
+// Statistics of the finite values.
 void brim_lab_stats_of(const double *values, size_t count, brim_lab_stats *out);
 
 // The ranking of every view: terminal, report, dashboard, JSON. The result of an experiment is the best
 // value of its metric (the last where no direction is better, or where the user asks for it). A group
-// ranks by the mean result of its experiments that are done, behind all groups that lack no result.
+// ranks by the mean result of its experiments that are done. A group with an experiment without result
+// ranks behind all groups that have every result.
 typedef struct brim_lab_rank {
   double mean;            // NaN: no result; ranks last
-  size_t results, count;  // of an experiment 1, 1
+  size_t results, count;  // experiments with a result, and all; 1 and 1 for a single experiment
 } brim_lab_rank;
 // Below 0: a ranks before b. 0: neither.
 int brim_lab_rank_order(const brim_lab_rank *a, const brim_lab_rank *b, brim_metric_better better);
@@ -185,8 +187,8 @@ typedef struct brim_lab_options {
   // Settings that are no part of an experiment (device, output_dir, "log."): a final point stands
   // for all keys that begin so. Ended by NULL; NULL = none.
   const char *const *ignored;
-  // A metric of a workload ("" = the default one): false = it declares none of this key. NULL =
-  // nothing is known about metrics.
+  // Looks up how a workload ("" = the default one) declares a metric. Returns false if it does not
+  // declare metric_key. NULL = no metric is declared.
   bool (*metric)(void *ctx, const char *workload, const char *metric_key, brim_sweep_metric *out);
   // The default of a setting, which experiments without it have; NULL = unknown. Settings that a
   // preset may have given stay unknown.
@@ -245,11 +247,11 @@ typedef struct brim_lab_comparison {
   brim_lab_match *matches;
   size_t count;
   size_t only_a, only_b;  // groups without a partner
-  // Over all matches with a difference: their mean and its interval by Student's t over the
-  // points; unknown for fewer than two. At least as wide as the spread of the repetitions makes it.
+  // Mean of the differences of all matches, with its interval by Student's t over the matches; unknown
+  // for fewer than two. The interval is never narrower than the one from the spread of the repetitions.
   brim_lab_stats overall;
   brim_lab_verdict verdict;
-  bool several;  // values of the key beside the first: a mean over them has no meaning
+  bool several_values;  // the key has several values beside the first: `overall` has no meaning
 } brim_lab_comparison;
 
 // Groups of two sets: partners have equal values of all settings that both sets know. BRIM_EINVAL:

@@ -620,13 +620,13 @@ static void test_compare_by_a_setting(void **state) {
   assert_string_equal(c.matches[0].b->label, "a=1 training.precision=bf16");
   assert_int_equal(c.matches[0].verdict, BRIM_LAB_OPEN);
   assert_int_equal(c.matches[1].verdict, BRIM_LAB_WORSE);
-  assert_false(c.several);
+  assert_false(c.several_values);
   assert_int_equal(c.overall.n, 2);
   brim_lab_comparison_deinit(&c);
   // a=2 and a=3, both against a=1: no mean over the two
   assert_ok(brim_lab_compare_by(set, "a", BRIM_LAB_LAST, &c));
   assert_int_equal(c.count, 3);
-  assert_true(c.several);
+  assert_true(c.several_values);
   assert_int_equal(c.overall.n, 0);
   assert_true(isnan(c.overall.mean));
   brim_lab_comparison_deinit(&c);

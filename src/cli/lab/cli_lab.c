@@ -139,8 +139,8 @@ static brim_status match_by(stores *s, const char *by) {
   const brim_lab_match *first = &s->result.matches[0];
   const char *base = "-", *key = by;
   for (size_t i = 0; i < set->key_count; i++) {
-    const char *x = set->exps[first->a->list[0]].values[i];
-    const char *y = set->exps[first->b->list[0]].values[i];
+    const char *x = set->exps[first->a->members[0]].values[i];
+    const char *y = set->exps[first->b->members[0]].values[i];
     if (set->keys[i].over || x == y) continue;  // equal texts have one address
     key = set->keys[i].name;
     base = x ? x : brim_tr("not set");

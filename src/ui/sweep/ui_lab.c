@@ -378,7 +378,7 @@ static void put_groups(const brim_ui_lab_options *o, const brim_lab_set *set, br
     char text[80];
     brim_ui_value_spread(brim_lab_display(set, g->metric_key), s->mean, s->stddev, text);
     comma(out, i);
-    brim_str_printf(out, "[%zu,%zu,", g->list[0], g->count);
+    brim_str_printf(out, "[%zu,%zu,", g->members[0], g->count);
     brim_str_printf(out, "%zu,", s->n);
     const double numbers[] = {s->mean, s->stddev, s->least, s->most};
     for (size_t k = 0; k < 4; k++) {
@@ -572,7 +572,7 @@ static void put_group_row(const brim_ui_lab_options *o, const brim_lab_set *set,
   const brim_sweep_metric *display = brim_lab_display(set, g->metric_key);
   char text[80];
   brim_str_append(out, "<tr>");
-  put_values(set, &set->exps[g->list[0]], false, out);
+  put_values(set, &set->exps[g->members[0]], false, out);
   brim_ui_value_spread(display, stats->mean, stats->stddev, text);
   put_cell(NULL, text, out);
   snprintf(text, sizeof text, "%zu / %zu", stats->n, g->count);
@@ -867,7 +867,7 @@ static void put_best(const brim_ui_lab_options *o, const brim_lab_set *set, brim
   const brim_lab_stats *stats = brim_lab_group_stats(g, o->result);
   brim_str_append(out, "<section id=\"best\"><div class=\"hero\">");
   brim_ui_put(out, "h2", brim_tr("Best setting"));
-  put_setting(set, &set->exps[g->list[0]], out);
+  put_setting(set, &set->exps[g->members[0]], out);
   brim_str_append(out, "<dl class=\"stats\"><div>");
   brim_ui_value_spread(display, stats->mean, stats->stddev, text);
   snprintf(

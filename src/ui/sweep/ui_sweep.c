@@ -2376,7 +2376,7 @@ enum { MAX_KEYS = 12 };
 
 // A setting of the first experiment of a group.
 static const char *value_of(const brim_lab_set *set, const brim_lab_group *g, const char *key) {
-  const char *value = brim_lab_value(set, &set->exps[g->list[0]], key);
+  const char *value = brim_lab_value(set, &set->exps[g->members[0]], key);
   return value ? value : "-";
 }
 
@@ -2530,7 +2530,7 @@ brim_status brim_ui_lab_compare(const brim_term *term, const brim_lab_comparison
   BRIM_TRY(put_matches(term, comparison, sides, out));
   brim_str_append_char(out, '\n');
   put_verdict_counts(term, comparison, out);
-  if (!comparison->several) put_overall(term, comparison, sides, out);
+  if (!comparison->several_values) put_overall(term, comparison, sides, out);
   put_caution(term, comparison, out);
   return brim_str_status(out);
 }
