@@ -7,8 +7,11 @@ Engine steps (bench_model), rollouts of the quadruped (bench_rollout), MAPPO's i
 (bench_ops; a round's rate is the geometric mean of all cases, and the slowest ones are listed), and `brim train` end
 to end from an HDF5 file and for SimCLR. Each round runs both builds of every case, the first to run alternating. The
 figure of a case is the median of the rounds' ratios new / old; planned bytes have to be equal. One JSON
-line per case goes to --output. Exit status 1 when a ratio is below --least or plans differ."""
-import argparse, json, math, os, shutil, statistics, subprocess, sys, tempfile, time
+line per case goes to --output. Exit status 1 when a ratio is below --least or plans differ.
+
+With --bits both builds train short runs of every workload instead, with one cache of measured algorithms, and their
+weights have to be equal."""
+import argparse, hashlib, json, math, os, shutil, statistics, subprocess, sys, tempfile, time
 
 import common, e2e
 
@@ -84,6 +87,54 @@ def slowest_ops(a, old, new):
     return [[round(ratio, 3), case] for ratio, case in sorted(both)[:10]], len(both)
 
 
+# Short trainings, each in fp32 and bf16; the last ones are configs with a precision of their own.
+IMAGES = "shape=(32, 32, 3), classes=10"
+BITS = {
+    "mlp": ["model=mlp(depth=3, hidden=64, dropout=0.1)", "dataset=synthetic(shape=(32, 8), classes=4, samples=2048)",
+            "optimizer=adamw(lr=1e-3)", "data.batch_size=128", "--max-steps", "20"],
+    "resnet": ["model=resnet18(width=16)", "dataset=synthetic(%s, samples=512)" % IMAGES, "optimizer=sgd(lr=0.1, momentum=0.9)",
+               "data.batch_size=64", "--max-steps", "6"],
+    "wideresnet": ["model=wideresnet(depth=10, width=1)", "dataset=synthetic(%s, samples=256)" % IMAGES, "data.batch_size=64",
+                   "--max-steps", "4"],
+    "transformer": ["model=transformer(depth=2, hidden=32, heads=2, patch=30)",
+                    "dataset=synthetic(shape=(960, 2), classes=5, samples=512)", "data.batch_size=64", "--max-steps", "10"],
+    "simclr": ["model=simclr(backbone=resnet18(width=16), hidden=64, dim=32)", "loss=ntxent", "optimizer=sgd(lr=0.1, momentum=0.9)",
+               "dataset=synthetic(%s, samples=512, val_samples=64)" % IMAGES, "data.batch_size=64", "training.eval_interval=0",
+               "transform.train=" + VIEWS.replace("96", "32"), "--max-steps", "4"],
+}
+BITS_CONFIGS = {"quadruped-walk": "2", "cartpole-mappo": "3", "uav-after": "2"}
+
+
+def weights_of(a, folder, argv):
+    """A hash of what `brim train` with these arguments wrote; None if it failed."""
+    out = tempfile.mkdtemp(dir=a.scratch)
+    env = dict(os.environ, XDG_CACHE_HOME=os.path.join(a.scratch, "cache"))
+    r = subprocess.run([os.path.join(folder, "brim"), "train", *argv, "seed=3", "--device", a.device, "--output-dir", out, "--quiet"],
+                       capture_output=True, text=True, env=env)
+    path = os.path.join(out, "model.safetensors")
+    if r.returncode or not os.path.exists(path):
+        print(r.stderr.strip()[-300:], file=sys.stderr)
+        return None
+    with open(path, "rb") as f:
+        return hashlib.sha256(f.read()).hexdigest()[:16]
+
+
+def compare_bits(a, folders):
+    """How many trainings differ."""
+    runs = {"%s %s" % (name, p): argv + ["training.precision=" + p] for name, argv in BITS.items() for p in ("fp32", "bf16")}
+    runs.update({name: [os.path.join(CONFIGS, name + ".yaml"), "--max-steps", n] for name, n in BITS_CONFIGS.items()})
+    differ, out = 0, open(a.output, "w", encoding="utf-8") if a.output else None
+    with tempfile.TemporaryDirectory(prefix="versions-") as a.scratch:
+        for name, argv in runs.items():
+            old, new = (weights_of(a, folders[who], argv) for who in ("old", "new"))
+            differ += old is None or old != new
+            print("%-20s %s %s %s" % (name, old, new, "equal" if old and old == new else "DIFFERENT"), flush=True)
+            if out:
+                out.write(json.dumps(dict(schema="brim.versions/1", case="bits " + name, device=a.device, old=old, new=new,
+                                          when=time.strftime("%Y-%m-%d", time.gmtime()))) + "\n")
+    return differ
+
+
 def runner(case):
     return (step_of if case in STEPS else rollout_of if case in ROLLOUTS else mappo_of if case in MAPPO else
             ops_of if case in OPS else train_of)
@@ -96,6 +147,7 @@ def main():
     p.add_argument("--device", default="cuda")
     p.add_argument("--precision", default="bf16")
     p.add_argument("--case", nargs="+", default=STEPS + list(ROLLOUTS) + MAPPO + TRAINS + OPS)
+    p.add_argument("--bits", action="store_true", help="compare trained weights instead of speed")
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--total", type=float, default=300, help="seconds; no round begins later")
     p.add_argument("--limit", type=float, default=60, help="seconds of one process")
@@ -107,6 +159,8 @@ def main():
     a = p.parse_args()
     a.windows, a.steps, a.warmup, a.ops = 3, 0, 10, {}
     folders = {"old": os.path.abspath(a.old), "new": os.path.abspath(a.new)}
+    if a.bits:
+        return 1 if compare_bits(a, folders) else 0
     got = {case: [] for case in a.case}
     plans, why = {}, {}
     with tempfile.TemporaryDirectory(prefix="versions-") as a.scratch:
