@@ -899,10 +899,9 @@ static brim_status plan_only(trial *t, const brim_setting *setting) {
   BRIM_TRY(brim_trial_identify(t->work, t->config, t->device, setting, t->result));
   if (t->options->machine) t->result->ceilings = *t->options->machine;
   brim_status status = t->work->table->plan(t->work->state, setting, &t->result->plan);
-  if (status == BRIM_EINTERRUPTED) return status;
   if (status) {
     record_failure(t->result, brim_trial_class(status), status, brim_status_detail());
-    return BRIM_OK;
+    return status == BRIM_EINTERRUPTED ? status : BRIM_OK;
   }
   // a configured workload holds its memory already: it fits
   return t->options->configured ? BRIM_OK : check_fit(t, setting);

@@ -354,6 +354,34 @@ static void test_stop_flag_interrupts(void **state) {
   fixture_close(&f);
 }
 
+// A signal while the setting is planned, which may pass over the data: nothing was measured, and the result says so.
+static brim_status interrupted_plan(void *state, const brim_setting *setting, brim_plan *out) {
+  (void)state;
+  (void)setting;
+  (void)out;
+  return brim_fail(BRIM_EINTERRUPTED, "interrupted");
+}
+
+static void test_stop_while_planning(void **state) {
+  (void)state;
+  fixture f;
+  assert_ok(fixture_open(&f, "ref", fixture_yaml, NULL, 0));
+  const brim_workload_table *table = f.work->table;
+  brim_workload_table interrupted = *table;
+  interrupted.plan = interrupted_plan;
+  f.work->table = &interrupted;
+  brim_trial_options options = {.steps = 5};
+  brim_setting setting = brim_work_setting(f.work);
+  brim_result r;
+  assert_status(brim_trial_run(f.work, f.config, f.device, &setting, &options, &r),
+                BRIM_EINTERRUPTED);
+  assert_int_equal(r.failure, BRIM_FAILURE_INTERRUPTED);
+  assert_false(brim_result_ran(&r));
+  brim_result_deinit(&r);
+  f.work->table = table;
+  fixture_close(&f);
+}
+
 int main(void) {
   brim_json_own_memory();
   const struct CMUnitTest tests[] = {
@@ -370,6 +398,7 @@ int main(void) {
       cmocka_unit_test(test_a_batch_larger_than_the_set),
       cmocka_unit_test(test_configured_trial_restores_the_state),
       cmocka_unit_test(test_stop_flag_interrupts),
+      cmocka_unit_test(test_stop_while_planning),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
