@@ -106,7 +106,7 @@ const brim_cli_command *const *brim_cli_commands(void) {
 
 //---------------------------------- finding the command ----------------------------------
 
-// Option names as base_option compares them: '_' and '-' are the same.
+// Compares option names as base_option does: '_' and '-' are the same.
 static bool same_name(const char *a, const char *b) {
   for (; *a && *b; a++, b++) {
     if (*a != *b && !((*a == '-' || *a == '_') && (*b == '-' || *b == '_'))) return false;
@@ -140,7 +140,7 @@ static int find_command(int argc, const char *const *argv) {
   return 0;
 }
 
-// Checks the numbers of workloads' options that have bounds.
+// Checks that options of workloads lie within their bounds.
 static brim_status check_bounds(brim_cli *cli) {
   const brim_workload_table *table;
   for (size_t i = 0; (table = brim_workload_at(i)); i++) {
@@ -169,19 +169,19 @@ static bool takes_several(const brim_cli_command *command, const char *word) {
   return false;
 }
 
-// Is the word an override or a config file, and so no value of a list?
+// Is the word an override or a config file? Then it is no value of a list.
 static bool stands_alone(const char *word) {
   return word[0] != '-' &&
          (strchr(word, '=') || brim_str_ends(word, ".yaml") || brim_str_ends(word, ".yml"));
 }
 
 typedef struct word_list {
-  const char **words, **front;  // room for all words each
+  const char **words, **front;  // front: words to put first. Each array has room for all words
   size_t count, front_count;
   char *text, *free_text;  // copies of words that were split
 } word_list;
 
-// Adds "64,128" as two words. Leaves commas alone to the parser, which reports them.
+// Adds "64,128" as two words. Adds a word of nothing but commas unchanged: the parser reports it.
 static void add_values(word_list *list, const char *word) {
   size_t before = list->count;
   for (const char *p = word; *p;) {
@@ -211,8 +211,8 @@ static bool add_joined(const brim_cli_command *command, word_list *list, const c
   return true;
 }
 
-// The words without the program and the command. In `--batch-sizes 64 128 x.yaml key=value` the words that are no
-// values of the list move to the front, where no option can take them.
+// Gathers the words without the program and the command. In `--batch-sizes 64 128 x.yaml key=value` the last two words
+// are no values of the list: they move to the front, where no option can take them.
 static void gather_words(const brim_cli *cli, int command, word_list *list) {
   bool several = false;
   for (int i = 1; i < cli->argc; i++) {
@@ -386,8 +386,8 @@ static void setup_language(int argc, const char *const *argv) {
   }
 }
 
-// --color, read before parsing, so that it holds for errors in the command line too. The last one counts, as in the
-// parser.
+// Reads --color before parsing, so that it also applies to errors in the command line. The last --color counts, as in
+// the parser.
 static const char *typed_colour(int argc, const char *const *argv) {
   static const char *const names[] = {"--color", "--colour"};
   const char *when = "auto";
@@ -402,8 +402,8 @@ static const char *typed_colour(int argc, const char *const *argv) {
   return when;
 }
 
-// For tests: BRIM_ALLOC_FAIL=n lets allocation n fail, "n+" all from n on.
-static void setup_injection(void) {
+// For tests: BRIM_ALLOC_FAIL=n makes allocation n fail, "n+" every allocation from n on.
+static void setup_alloc_failures(void) {
   const char *text = getenv("BRIM_ALLOC_FAIL");
   if (!text || !*text) return;
   char *end;
@@ -414,7 +414,7 @@ static void setup_injection(void) {
 }
 
 // Opens /dev/null for standard files that the caller has closed (>&-): else the next file opened would take their
-// number and get the output. The mode is the wrong one, so that reading and writing still fail.
+// number and get the output. Opens stdin only for writing and the others only for reading: using them still fails.
 static void reserve_standard_files(void) {
   for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
     if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
@@ -423,7 +423,7 @@ static void reserve_standard_files(void) {
 }
 
 const char *const *brim_cli_hide_passwords(int argc, char **argv) {
-  static const char **words;  // kept: the words are used until the end
+  static const char **words;  // never freed: the words are used until the end
   words = brim_calloc((size_t)argc + 1, sizeof *words);
   if (!words) return (const char *const *)argv;
   for (int i = 0; i < argc; i++) {
@@ -437,7 +437,7 @@ const char *const *brim_cli_hide_passwords(int argc, char **argv) {
 
 int brim_cli_main(int argc, const char *const *argv) {
   reserve_standard_files();
-  setup_injection();
+  setup_alloc_failures();
   setup_language(argc, argv);
   brim_json_own_memory();
   brim_data_leave_hdf5_open();

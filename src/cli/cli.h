@@ -1,4 +1,4 @@
-// The command line: what a command is, and what all commands share: context, output, events, errors, signals,
+// The command line: the type of a command, and what all commands share: context, output, events, errors, signals,
 // help. One folder per family of commands; main.c only calls brim_cli_main.
 #ifndef BRIM_CLI_H_
 #define BRIM_CLI_H_
@@ -33,21 +33,21 @@ int brim_cli_exit_code(brim_status status);
 
 typedef struct brim_cli brim_cli;
 
-// The exit code of an invocation: a failure of a run that has begun is never bad input.
+// The exit code of an invocation. Once the run has begun, bad input (2) becomes a failure (1).
 int brim_cli_exit_of(const brim_cli *cli, brim_status status);
 
-// What Ctrl-C does.
+// The effect of Ctrl-C.
 typedef enum brim_cli_interrupt {
   BRIM_CLI_ENDS,          // ends the process
   BRIM_CLI_STOPS,         // sets `stop`; the command stops soon
   BRIM_CLI_SAVES,         // sets `stop`; the command saves, and can be continued
-  BRIM_CLI_SAVES_ALWAYS,  // the same, and ignores further signals
+  BRIM_CLI_SAVES_ALWAYS,  // as BRIM_CLI_SAVES, but ignores further signals
   BRIM_CLI_SERVES,        // stops a server whose workers are other processes
-  BRIM_CLI_SERVES_HERE,   // stops a server with a worker of its own
+  BRIM_CLI_SERVES_HERE,   // stops a server and the worker that it started
   BRIM_CLI_INTERRUPT_COUNT
 } brim_cli_interrupt;
 
-// Texts are catalogue messages. `options` ends with a row whose name is NULL.
+// brim_tr translates the texts when they are printed. `options` ends with a row whose name is NULL.
 typedef struct brim_cli_command {
   const char *name;
   const char *summary;   // one line
@@ -62,24 +62,25 @@ typedef struct brim_cli_command {
 // One invocation.
 struct brim_cli {
   const brim_cli_command *command;
-  const brim_cli_command *const *commands;  // all, NULL-terminated: for help and completion
+  const brim_cli_command *const
+      *commands;  // all commands, NULL-terminated: for help and completion
   brim_option_parse parse;
   int argc;  // the whole command line, for records
   const char *const *argv;
   bool json, quiet, verbose;
-  bool channel;        // an executor reads the events: those of record_channel.h too
+  bool channel;        // an executor reads the events: also send those of record_channel.h
   brim_term out, err;  // stdout, stderr
   const volatile sig_atomic_t
       *stop;  // set by the first SIGINT, SIGTERM, SIGHUP or SIGUSR2, except for BRIM_CLI_ENDS
   brim_ui_progress progress;
-  brim_time last_event;  // of the last "progress" event
+  brim_time last_event;  // when the last "progress" event was printed
   bool usage_error;      // the mistake is on the command line: the hint points to --help
   bool error_reported;   // the failure that the command returns has been printed
   bool opened;           // device and data are open, so `brim bench --plan` can help
-  bool requeue;          // interrupted, and the system that started it shall start it again
-  bool running;          // the run has begun: failures are no bad input
+  bool requeue;          // interrupted, and Slurm will run it again
+  bool running;          // the run has begun: a failure is no longer bad input
   brim_failure failure;  // the class in the error event; NONE = no class
-  int write_errno;       // of the first failed write to stdout
+  int write_errno;       // errno of the first failed write to stdout; 0 = none failed
 };
 
 // The whole program; argv[0] is the program's name. Returns the exit code.
@@ -95,9 +96,9 @@ const brim_option *brim_cli_global_options(void);
 
 //---------------------------------- output ----------------------------------
 
-// Print to stdout (results) or stderr (everything else), and remove the progress line first.
+// brim_cli_print prints results to stdout, brim_cli_note all else to stderr. Both remove the progress line first.
 void brim_cli_print(brim_cli *cli, const brim_str *text);
-// Bytes of an output file that goes to stdout, unchanged.
+// Writes bytes to stdout unchanged: an output file named "-".
 void brim_cli_put_bytes(brim_cli *cli, const char *data, size_t size);
 void brim_cli_note(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
 // Prints `text` if it and `status` are good, and deinitialises it.
@@ -107,13 +108,13 @@ void brim_cli_row(const brim_term *term, const char *label, const char *value, b
 void brim_cli_progress(brim_cli *cli, const brim_progress *progress);
 // One JSON line on stdout: {"event": name, ...fields}. Consumes `fields` (NULL = none).
 brim_status brim_cli_event(brim_cli *cli, const char *name, json_t *fields);
-// The metrics of a stage under their names in events; `values` NULL = the stage has no values.
+// Puts the metrics of a stage into `object` under their names in events; `values` NULL = all are null.
 brim_status brim_cli_put_metrics(json_t *object, const brim_metric_set *metrics,
                                  brim_metric_stage stage, const double *values);
 brim_status brim_cli_put_names(json_t *object, const char *key, const char *const *names);
 // Prints one JSON value on a line of its own; consumes it.
 brim_status brim_cli_json(brim_cli *cli, json_t *value);
-// The same for a value that was built in steps: frees it and returns `status` if a step failed.
+// Like brim_cli_json, for a value that was built in steps: frees it and returns `status` if a step failed.
 brim_status brim_cli_finish_json(brim_cli *cli, json_t *value, brim_status status);
 brim_status brim_cli_finish_event(brim_cli *cli, const char *name, json_t *fields,
                                   brim_status status);
@@ -122,9 +123,9 @@ void brim_cli_hint(const brim_cli *cli, brim_status status, const char *detail, 
                    size_t size);
 // "brim: error: ..." with a hint, and an "error" event with --json.
 void brim_cli_error(brim_cli *cli, brim_status status);
-// The option of a key as it was typed, alias or not ("--batch-size"); NULL if it was not.
+// The option that sets `key`, by the name or alias that was typed ("--batch-size"); NULL if none was.
 const char *brim_cli_typed(const brim_cli *cli, const char *key, char out[64]);
-// The command line as text that can be typed again.
+// The command line as text that can be typed again, with passwords of stores hidden.
 void brim_cli_command_text(const brim_cli *cli, brim_str *out);
 // One word of a command, in quotes if a shell needs them.
 void brim_cli_word_text(const char *word, brim_str *out);
@@ -137,11 +138,11 @@ bool brim_cli_is_below(const char *folder, const char *path);
 brim_status brim_cli_check_outputs(brim_cli *cli, const char *const *read, size_t read_count,
                                    const char *const *written, size_t written_count);
 
-// May the command write this file? BRIM_EEXIST if the file exists without --force, unless `mark` is in its
-// beginning: then brim wrote it for the same purpose. mark NULL: every file needs --force. "-" and devices are
-// always fine.
+// May the command write this file? BRIM_EEXIST if the file exists without --force, unless it is empty or begins with
+// `mark` among its first 4 KiB: then brim wrote it for the same purpose. mark NULL: every file needs --force.
+// "-" and devices are always fine.
 brim_status brim_cli_check_replace(const brim_cli *cli, const char *path, const char *mark);
-// Text in the head of every page of brim.
+// The `mark` of HTML pages that brim wrote: text in the head of each.
 #define BRIM_CLI_PAGE_MARK "form-action 'none'\" />\n<link rel=\"icon\" href=\"data:,\" />"
 
 // Keeps regular files of an earlier run: results.jsonl becomes results-1.jsonl, with the first number that no
@@ -157,14 +158,14 @@ typedef struct brim_cli_verb {
   const char *name;
   brim_status (*run)(brim_cli *cli);
 } brim_cli_verb;
-// Runs the action that the first word names; `verbs` ends with a NULL name. The messages are for a missing word, and
-// for an unknown one and the nearest name.
+// Runs the action that the first word names; `verbs` ends with a NULL name. `missing` is the message if there is no
+// word. `unknown` formats two texts: the unknown word and the nearest name.
 brim_status brim_cli_run_verb(brim_cli *cli, const brim_cli_verb *verbs, const char *missing,
                               const char *unknown);
 
 // Sends the log to stderr at the level that the options ask for; also restores it after a change.
 void brim_cli_log(const brim_cli *cli);
-// Logs only errors, until brim_cli_log.
+// Logs only errors until brim_cli_log is called.
 void brim_cli_log_errors(const brim_cli *cli);
 
 //---------------------------------- signals ----------------------------------
@@ -173,7 +174,7 @@ void brim_cli_log_errors(const brim_cli *cli);
 // later, ends the process. Ignores SIGPIPE, SIGXFSZ, and SIGHUP if the caller does (nohup). `how` chooses the
 // messages.
 const volatile sig_atomic_t *brim_cli_signals(bool announce, brim_cli_interrupt how);
-// Changes `how` for a command that does several things. Not ENDS.
+// Changes `how` for a command with several actions. `how` must not be BRIM_CLI_ENDS.
 void brim_cli_interrupt_set(brim_cli_interrupt how);
 
 //---------------------------------- help ----------------------------------
@@ -184,15 +185,15 @@ brim_status brim_cli_show_help(brim_cli *cli);
 typedef struct brim_cli_topic {
   const char *name, *summary;
   void (*write)(int width, brim_str *out);
-  const struct brim_work_topic *page;  // of a workload, instead of `write`; NULL = none
+  const struct brim_work_topic *page;  // the page of a workload, instead of `write`; NULL = none
 } brim_cli_topic;
 
-// Topics of brim help: those of the program, and the workloads' among them.
+// Topics of brim help: the topics of the program and of all workloads.
 size_t brim_cli_topic_count(void);
 brim_cli_topic brim_cli_topic_at(size_t index);
 void brim_cli_topic_write(const brim_cli_topic *topic, int width, brim_str *out);
 
-// The option tables of a command, NULL-terminated: its own, and those that workloads add.
+// The option tables of a command, NULL-terminated: its own table and the tables that workloads add.
 enum { BRIM_CLI_MAX_TABLES = 16 };
 void brim_cli_option_tables(const brim_cli_command *command,
                             const brim_option *out[BRIM_CLI_MAX_TABLES]);

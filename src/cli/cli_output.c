@@ -155,7 +155,7 @@ brim_status brim_cli_put_metrics(json_t *object, const brim_metric_set *metrics,
     if (!brim_metric_name(row, stage, BRIM_METRIC_EVENT, name)) continue;
     if (values && (row->flags & BRIM_METRIC_OPTIONAL) && isnan(values[i])) continue;
     char *point = strchr(name, '.');
-    if (!values && point) *point = '\0';  // no values: the whole group is null
+    if (!values && point) *point = '\0';  // put the whole group as null
     json_t *value = !values ? json_null()
                     : row->format == BRIM_METRIC_WHOLE && !isnan(values[i])
                         ? json_integer((json_int_t)values[i])
@@ -312,8 +312,8 @@ static bool no_room(const char *detail) {
   return false;
 }
 
-// Only hints that help: an unsupported type is not a question of devices, and a data set too large to open has
-// no plan.
+// Gives only hints that help. BRIM_EUNSUPPORTED gets none, since another device may not help. A data set too large to
+// open gets none, since it has no plan.
 void brim_cli_hint(const brim_cli *cli, brim_status status, const char *detail, char *out,
                    size_t size) {
   out[0] = '\0';
@@ -373,11 +373,11 @@ void brim_cli_error(brim_cli *cli, brim_status status) {
   brim_store_put_shown(&shown, text);
   snprintf(detail, sizeof detail, "%s", brim_str_status(&shown) ? text : shown.data);
   brim_str_deinit(&shown);
-  (void)brim_store_star_passwords(detail);  // in case memory lacked for the call above
+  (void)brim_store_star_passwords(detail);  // if the call above ran out of memory
   brim_utf8_trim(detail);
   brim_cli_hint(cli, status, detail, advice, sizeof advice);
   clear_progress(cli);
-  bool asked = status == BRIM_EINTERRUPTED;  // the user's own wish is not an error
+  bool asked = status == BRIM_EINTERRUPTED;  // the user interrupted: not an error
   print_line(cli, BRIM_UI_BAD, asked ? "" : brim_tr("error:"), detail);
   if (advice[0]) print_line(cli, BRIM_UI_DIM, brim_tr("hint:"), advice);
   if (cli->json) error_event(cli, status, detail, advice);
@@ -405,7 +405,7 @@ void brim_cli_command_text(const brim_cli *cli, brim_str *out) {
 
 //---------------------------------- outputs ----------------------------------
 
-// The target of a symbolic link, for brim_free; NULL if it is none.
+// The target of a symbolic link, for brim_free; NULL if the path is no symbolic link.
 static char *link_target(const char *path) {
   char to[PATH_MAX];
   ssize_t n = readlink(path, to, sizeof to - 1);
@@ -482,7 +482,7 @@ brim_status brim_cli_check_outputs(brim_cli *cli, const char *const *read, size_
 
 // ---- files of an earlier run
 
-// The ending with its dot: ".json.gz" of trace.json.gz.
+// The ending of the name with its dot: ".json.gz" for trace.json.gz.
 static const char *ending_of(const char *path) {
   const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
   const char *dot = strrchr(name, '.'), *end = name + strlen(name);
@@ -494,7 +494,7 @@ static const char *ending_of(const char *path) {
   return dot;
 }
 
-// "runs/bench/results.jsonl", 1 -> "runs/bench/results-1.jsonl"
+// Makes "runs/bench/results-1.jsonl" of "runs/bench/results.jsonl" and 1.
 static brim_status numbered_name(const char *path, int number, brim_str *out) {
   const char *ending = ending_of(path);
   brim_str_append_n(out, path, (size_t)(ending - path));

@@ -1,6 +1,5 @@
-// `brim compare A B`: two files of records side by side, or one file by one knob. The table is
-// src/ui/ui_compare.c's; this file reads and matches the records. Stores of experiments are compared by
-// src/cli/lab/cli_lab.c.
+// `brim compare A B`: compares two files of records, or the values of one knob in one file. This file reads and matches
+// the records; src/ui/bench/ui_compare.c draws the table. src/cli/lab/cli_lab.c compares stores of experiments.
 #include "cli/lab/cli_lab.h"
 
 #include <math.h>
@@ -43,7 +42,7 @@ typedef struct comparison {
 
 //---------------------------------- reading ----------------------------------
 
-// A file, or the results.jsonl of a folder.
+// Reads a file, or the results.jsonl of a folder.
 static brim_status read_records(const char *given, records *out) {
   out->path = brim_fs_is_dir(given) ? brim_fs_join(given, "results.jsonl") : brim_strdup(given);
   if (!out->path) return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", given);
@@ -59,7 +58,8 @@ static brim_status read_records(const char *given, records *out) {
   }
   brim_result_attach_knobs(out->items, out->count);
   size_t kept = 0;
-  for (size_t i = 0; i < out->count; i++) {  // trials alone, of settings that came to an end
+  // Keep only records of trials, and no interrupted ones.
+  for (size_t i = 0; i < out->count; i++) {
     brim_result *r = &out->items[i];
     if (r->kind[0] || r->failure == BRIM_FAILURE_INTERRUPTED) {
       brim_result_deinit(r);
@@ -80,7 +80,7 @@ static void records_deinit(records *r) {
 
 //---------------------------------- matching ----------------------------------
 
-// Do they have the same values of all knobs that both know, except `but`?
+// Do both records have the same value of every knob that both know, except `but`?
 static bool same_setting(const brim_result *a, const brim_result *b, const char *but) {
   size_t common = 0;
   for (size_t i = 0; i < a->knob_count; i++) {
@@ -107,7 +107,7 @@ static const brim_result *last_match(const records *in, const brim_result *setti
   return NULL;
 }
 
-// The workload's tables of the two configs' own settings.
+// Makes the workload's tables that compare the settings of the two configs; returns how many.
 static size_t make_views(const comparison *c, brim_view *views) {
   const brim_workload_table *table;
   if (c->b.count == 0 || strcmp(c->a.items[0].workload, c->b.items[0].workload) != 0) return 0;
@@ -177,7 +177,7 @@ static brim_status match_knob(comparison *c, const char *knob) {
 
 //---------------------------------- what else differs ----------------------------------
 
-static brim_status differ(json_t *out, const char *key, json_t *a, json_t *b) {
+static brim_status put_difference(json_t *out, const char *key, json_t *a, json_t *b) {
   json_t *both = json_array();
   brim_status status = brim_json_push(both, a);
   if (!status) {
@@ -192,7 +192,7 @@ static brim_status differ(json_t *out, const char *key, json_t *a, json_t *b) {
 
 static json_t *or_null(json_t *value) { return value ? json_incref(value) : json_null(); }
 
-// Keys that need no comparison: the knobs, the values to sweep, the output folder.
+// Is the key left out of the differences? True for knobs, values to sweep, the name and the output folder.
 static bool is_reported(const char *key) {
   static const char *const keys[] = {"config.output_dir", "config.name", "config.benchmark"};
   for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
@@ -202,7 +202,7 @@ static bool is_reported(const char *key) {
   return known && brim_config_key_is_swept(known);
 }
 
-static brim_status differ_config(json_t *out, const char *prefix, json_t *a, json_t *b) {
+static brim_status put_config_differences(json_t *out, const char *prefix, json_t *a, json_t *b) {
   const char *key;
   json_t *value;
   json_object_foreach(a, key, value) {
@@ -211,16 +211,16 @@ static brim_status differ_config(json_t *out, const char *prefix, json_t *a, jso
     snprintf(full, sizeof full, "%s.%s", prefix, key);
     if (is_reported(full) || (other && json_equal(value, other))) continue;
     if (json_is_object(value) && json_is_object(other)) {
-      BRIM_TRY(differ_config(out, full, value, other));
+      BRIM_TRY(put_config_differences(out, full, value, other));
     } else {
-      BRIM_TRY(differ(out, full, json_incref(value), or_null(other)));
+      BRIM_TRY(put_difference(out, full, json_incref(value), or_null(other)));
     }
   }
   json_object_foreach(b, key, value) {
     char full[160];
     snprintf(full, sizeof full, "%s.%s", prefix, key);
     if (is_reported(full) || json_object_get(a, key)) continue;
-    BRIM_TRY(differ(out, full, json_null(), json_incref(value)));
+    BRIM_TRY(put_difference(out, full, json_null(), json_incref(value)));
   }
   return BRIM_OK;
 }
@@ -243,13 +243,15 @@ static brim_status find_differences(comparison *c) {
   if (!c->differences) return brim_fail(BRIM_ENOMEM, "out of memory while comparing");
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     if (strcmp(texts[i].a, texts[i].b) == 0) continue;
-    BRIM_TRY(
-        differ(c->differences, texts[i].key, json_string(texts[i].a), json_string(texts[i].b)));
+    BRIM_TRY(put_difference(c->differences, texts[i].key, json_string(texts[i].a),
+                            json_string(texts[i].b)));
   }
   if (a->threads != b->threads) {
-    BRIM_TRY(differ(c->differences, "threads", json_integer(a->threads), json_integer(b->threads)));
+    BRIM_TRY(put_difference(c->differences, "threads", json_integer(a->threads),
+                            json_integer(b->threads)));
   }
-  if (a->config && b->config) return differ_config(c->differences, "config", a->config, b->config);
+  if (a->config && b->config)
+    return put_config_differences(c->differences, "config", a->config, b->config);
   return BRIM_OK;
 }
 
@@ -263,7 +265,7 @@ static void value_text(const json_t *value, brim_str *out) {
   brim_free(text);
 }
 
-// Another model, data set or kind of training makes a step different work.
+// True if the model, the data set or the kind of training differs: then a step is different work.
 static bool other_work(const comparison *c) {
   static const char *const keys[] = {"workload",       "config.workload",  "config.model",
                                      "config.dataset", "config.transform", "config.env"};
@@ -384,7 +386,8 @@ static brim_status show_json(const comparison *c) {
 
 //---------------------------------- the command ----------------------------------
 
-// Without an interval the ratio decides. The interval of one visit of unsteady steps is too narrow to fail.
+// True if B failed, or certainly has less than `share` of A's speed; without an interval the ratio decides. A setting
+// measured only once with unsteady steps never counts as below: its interval is too narrow.
 static bool is_below(const brim_ui_pair *p, double share) {
   if (p->verdict == BRIM_UI_VERDICT_B_FAILED) return true;
   bool steady = brim_result_trusted(p->a) && brim_result_trusted(p->b);
@@ -438,7 +441,7 @@ static brim_status compare(comparison *c) {
   return exit_status(c);
 }
 
-// True if a word names experiments: then `brim compare` compares two stores, or one with --by.
+// True if a word names experiments: then `brim compare` compares stores, not files of records.
 static bool names_experiments(const brim_cli *cli) {
   for (size_t i = 0; i < cli->parse.positional_count; i++) {
     if (brim_lab_kind_of(cli->parse.positional[i]) != BRIM_LAB_KIND_NONE) return true;

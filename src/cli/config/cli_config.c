@@ -1,4 +1,4 @@
-// `brim config show|explain|grid|check`: prints what the config room knows.
+// `brim config show|explain|grid|check`: prints configs, descriptions of keys, grid points and mistakes (src/config).
 #include "cli/job/cli_job.h"
 
 #include <stdio.h>
@@ -99,7 +99,7 @@ static bool same_group(const char *a, const char *b) {
   return n == group_length(b) && strncmp(a, b, n) == 0;
 }
 
-// Does this version use no key of the group? It belongs to a workload of a later version.
+// True if this version uses no key of the group: it belongs to a workload of a later version.
 static bool is_group_unused(const char *name) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
@@ -127,7 +127,7 @@ static void put_key(const brim_term *term, const brim_config_key *key, brim_str 
   put_meaning(term, key, out);
 }
 
-// Lists the keys of one section, or of all; then an unused section is only named.
+// Lists the keys of one section, or of all sections (NULL). The list of all sections only names an unused one.
 static void list_keys(const brim_term *term, const char *section, brim_str *out) {
   const char *last = NULL;
   for (size_t i = 0; i < brim_config_key_count(); i++) {
@@ -181,7 +181,7 @@ static brim_status explain_json(brim_cli *cli, const char *name, const char *tex
   return brim_cli_finish_json(cli, line, status);
 }
 
-// A key, component, preset or section. In JSON each is a line of its own.
+// Explains a key, component, preset or section. With --json each is a line of its own.
 static brim_status explain_one(brim_cli *cli, const char *name, brim_str *text) {
   const brim_config_key *key = brim_config_key_find(name);
   if (!key && brim_config_is_section(name)) {
@@ -271,7 +271,7 @@ static brim_status grid(brim_cli *cli) {
 
 //---------------------------------- check ----------------------------------
 
-// The mistakes of one file. `lost`: memory lacked for one of them.
+// The mistakes of one file. `more`: mistakes beyond MAX_MISTAKES. `lost`: memory ran out for the text of one.
 typedef struct mistakes {
   brim_str text[MAX_MISTAKES];
   size_t count, more;
@@ -337,7 +337,7 @@ static brim_status print_check(brim_cli *cli, const char *path, const brim_confi
   return brim_cli_finish_text(cli, &text, BRIM_OK);
 }
 
-// Prints the mistakes in order; the detail of the status stays that of the first.
+// Prints the mistakes in order. Afterwards the status detail is the text of the first mistake.
 static void print_mistakes(brim_cli *cli, const mistakes *m, brim_status status) {
   if (m->count < 2) {
     brim_cli_error(cli, status);
@@ -386,12 +386,12 @@ static brim_status check_one(brim_cli *cli, const char *path, brim_cli_input *in
 
 static bool is_file(const char *word) { return !strchr(word, '=') || brim_fs_exists(word); }
 
-// Checks every file; the command fails with the first failure.
+// Checks every file. The command fails with the status of the first bad file.
 static brim_status check_all(brim_cli *cli, brim_cli_input *input, const brim_config_facts *facts) {
   const char *option = brim_option_string(&cli->parse, "config", NULL);
-  brim_status worst = BRIM_OK;
+  brim_status first_failure = BRIM_OK;
   size_t files = 0;
-  char first[1024] = "";
+  char first_detail[1024] = "";
   for (size_t i = 1; i < cli->parse.positional_count; i++) {
     const char *word = cli->parse.positional[i];
     if (!is_file(word)) BRIM_TRY(brim_cli_input_add(input, "%s", word));
@@ -402,13 +402,13 @@ static brim_status check_all(brim_cli *cli, brim_cli_input *input, const brim_co
     files++;
     brim_status status = check_one(cli, word, input, facts);
     if (!status) continue;
-    if (!worst) strncat(first, brim_status_detail(), sizeof first - 1);
-    if (!worst) worst = status;
+    if (!first_failure) strncat(first_detail, brim_status_detail(), sizeof first_detail - 1);
+    if (!first_failure) first_failure = status;
   }
   if (files == 0) return brim_cli_usage(cli, BRIM_N_("config check needs a file"));
-  if (worst) brim_status_set_detail(first);
-  cli->error_reported = worst && !cli->json;
-  return worst;
+  if (first_failure) brim_status_set_detail(first_detail);
+  cli->error_reported = first_failure && !cli->json;
+  return first_failure;
 }
 
 static brim_status check(brim_cli *cli) {

@@ -18,20 +18,20 @@ typedef struct brim_cli_data {
   brim_registry *registry;
   brim_arena *arena;
   brim_pool *pool;
-  const char *path;  // of the data; NULL if the component needs none
+  const char *path;  // path of the data; NULL if the component needs none
   brim_component component;
   uint64_t seed;
   brim_cli_split split[BRIM_CLI_DATA_SPLITS];
   size_t split_count;
-  char title[64];  // of the progress line
+  char title[64];  // title of the progress line
   brim_time start;
 } brim_cli_data;
 
 // Loads plug-ins, starts threads, finds the source: --dataset, else the data at the path (NULL = --dataset only).
 brim_status brim_cli_data_init(brim_cli *cli, const char *path, brim_cli_data *d);
 void brim_cli_data_deinit(brim_cli_data *d);
-// Opens --split, else every split that exists: train, test, val and unlabeled. Leaves out a split with the same
-// samples as another one.
+// Opens --split, else every split that exists: train, test, val and unlabeled. Leaves out a split that has the same
+// samples as an earlier split.
 brim_status brim_cli_data_open(brim_cli_data *d);
 // Names of the classes by label, in the memory of d; NULL if unknown. Known for folders of images, HDF5 files with the
 // attribute class_names, CIFAR and STL-10.

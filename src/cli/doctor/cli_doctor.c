@@ -1,5 +1,5 @@
-// `brim doctor`: checks this machine, and the needs of a config. Examines the machine before it opens a GPU, so that the
-// checks of src/doctor do not see brim itself.
+// `brim doctor`: checks this machine, and the needs of a config. Examines the machine before it opens a GPU, so that
+// the checks of src/doctor do not see brim itself use the GPU.
 #include <stdio.h>
 #include <string.h>
 
@@ -18,8 +18,8 @@ typedef struct doctor {
   brim_doctor_survey *survey;
   char bad_config[1024];  // why the config cannot be used; "" = it can, or there is none
   char *folder;           // owned: the output folder of training; NULL without a config
-  char *records;          // owned
-  brim_str words;         // the words of a command that name the job
+  char *records;          // owned: path of results.jsonl
+  brim_str words;         // the job as words of a command line (job_words)
 } doctor;
 
 static bool has_config(const doctor *d) { return d->job.input.word != NULL; }
@@ -54,7 +54,7 @@ static brim_status load_config(doctor *d) {
   return brim_config_load(&defaults, &d->job.config);
 }
 
-// Seconds to wait for the driver. Without persistence mode it first starts each GPU, which takes a few seconds.
+// Seconds to wait for the driver. Without persistence mode the driver first starts each GPU, which takes a few seconds.
 #define PATIENCE_S 10.0
 
 static brim_status ask_driver(doctor *d) {
@@ -109,7 +109,7 @@ static brim_status measure(doctor *d) {
   return BRIM_OK;
 }
 
-// A failure of the device is a line of the report; an interrupt ends the command.
+// Puts a failure of the device into the report. Only an interrupt ends the command.
 static brim_status examine_device(doctor *d) {
   brim_status status = d->quick && !has_config(d) ? BRIM_OK : open_device(d);
   if (!status && !d->quick) status = measure(d);
@@ -193,7 +193,7 @@ static brim_status show(doctor *d) {
   return brim_cli_finish_text(d->cli, &text, BRIM_OK);
 }
 
-static void add_plain(const char *word, brim_str *out) {
+static void add_word(const char *word, brim_str *out) {
   if (out->len) brim_str_append_char(out, ' ');
   brim_cli_word_text(word, out);
 }
@@ -201,15 +201,15 @@ static void add_plain(const char *word, brim_str *out) {
 // Writes the words after "brim train" or "brim bench" that name the same job: the config, all overrides and plug-ins,
 // with the quotes that a shell needs.
 static brim_status job_words(const brim_cli *cli, const brim_cli_input *input, brim_str *out) {
-  if (input->word) add_plain(input->word, out);
-  for (size_t i = 0; i < input->count; i++) add_plain(input->overrides[i], out);
+  if (input->word) add_word(input->word, out);
+  for (size_t i = 0; i < input->count; i++) add_word(input->overrides[i], out);
   for (size_t i = 0; i < cli->parse.count; i++) {
     const brim_option_value *item = &cli->parse.items[i];
     if (strcmp(item->option->name, "plugin") == 0) {
-      add_plain("--plugin", out);
-      add_plain(item->values[0], out);
+      add_word("--plugin", out);
+      add_word(item->values[0], out);
     } else if (strcmp(item->option->name, "allow-plugins") == 0 && item->flag) {
-      add_plain("--allow-plugins", out);
+      add_word("--allow-plugins", out);
     }
   }
   return brim_str_status(out);
@@ -232,7 +232,7 @@ static brim_status run(brim_cli *cli) {
   brim_doctor_report_init(&d.report);
   brim_str_init(&d.words);
   brim_status status = examine(&d);
-  // A bad check is a result, not an error of this command: only the exit code tells.
+  // A bad check is a result, not an error of this command: it changes only the exit code.
   if (!status && d.report.counts[BRIM_DOCTOR_BAD] > 0) {
     cli->error_reported = true;
     status = BRIM_ESTATE;

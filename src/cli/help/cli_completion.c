@@ -12,7 +12,7 @@ static const brim_option options[] = {{0}};
 
 //---------------------------------- words ----------------------------------
 
-// The value of an option.
+// Kinds of option values.
 typedef enum value_kind {
   VALUE_NONE,    // a flag
   VALUE_FREE,    // a number or a free name
@@ -22,7 +22,7 @@ typedef enum value_kind {
   VALUE_FOLDER
 } value_kind;
 
-// No GPU numbers: only the driver knows which GPUs this machine has.
+// Lists no GPU numbers: only the driver knows which GPUs this machine has.
 static const char *const device_names[] = {"auto", "cpu", "cuda", "ref", NULL};
 
 // The values of `compare --by`: the knobs of all workloads, as records name them.
@@ -59,7 +59,7 @@ static void workload_names(brim_str *out) {
   } while (next);
 }
 
-// `knobs`: room for the names of knobs.
+// The kind of the option's value; *words = the words to offer, or NULL. `knobs` is room for names of knobs.
 static value_kind kind_of(const brim_option *o, knob_names knobs, const char *const **words) {
   const char *metavar = o->metavar ? o->metavar : "";
   *words = NULL;
@@ -113,7 +113,7 @@ static bool takes_config(const brim_cli_command *command) {
   return strstr(command->usage, "CONFIG") || strstr(command->usage, "GRID");
 }
 
-// Can the first word be a verb or a config?
+// True if the first word can be a verb or a config.
 static bool takes_grid(const brim_cli_command *command) {
   return brim_str_starts(command->usage, "GRID");
 }
@@ -123,7 +123,8 @@ static bool takes_workload(const brim_cli_command *command) {
 }
 
 static bool takes_nothing(const brim_cli_command *command) {
-  for (const char *p = command->usage; *p; p++) {  // a word in capitals that is no option's value
+  // Look for a word in capitals that is no value of an option.
+  for (const char *p = command->usage; *p; p++) {
     if (isupper((unsigned char)*p) && (p == command->usage || p[-1] == '[' || p[-1] == '\n')) {
       return false;
     }
@@ -139,7 +140,7 @@ static void put_components(brim_str *out, const char *category, const char *befo
   }
 }
 
-// Every key by its name and its short aliases, such as batch_size and lr.
+// Puts every key by its name and its short aliases, such as batch_size and lr.
 static void put_keys(brim_str *out) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_key *key = brim_config_key_at(i);
@@ -162,8 +163,8 @@ static const char bash_head[] =
     "# bash completion for brim; made by `brim completion bash`.\n"
     "# To use it: brim completion bash > ~/.local/share/bash-completion/completions/brim\n\n";
 
-// The part that reads the line. It splits the line itself, since COMP_WORDS is also split at '=' and ':', which are
-// parts of brim's words. Offers leave out the part that readline considers complete.
+// The functions that read the line. They split it themselves, since COMP_WORDS is also split at '=' and ':', which are
+// parts of brim's words. After '=' they offer only the value, since readline keeps the part before it.
 static const char bash_tail[] =
     "_brim_offer() {\n"
     "  local word\n"
@@ -326,7 +327,8 @@ static void put_explainable(brim_str *out, const char *before) {
   }
 }
 
-// The arguments of a command besides options: "words ...", "file", "config", "config keys" or nothing.
+// Writes the arguments of a command besides options: "words ...", "either ..." (a word or a config), "file" or
+// "config", the last two also with " keys" and " workload".
 static void bash_takes_row(const brim_cli_command *const *commands, const brim_cli_command *c,
                            brim_str *out) {
   verb_names verbs;
@@ -411,7 +413,7 @@ static void bash(const brim_cli_command *const *commands, brim_str *out) {
 
 //---------------------------------- zsh ----------------------------------
 
-// A text inside single quotes and inside a spec of _arguments or _describe.
+// Escapes a text for single quotes inside a spec of _arguments or _describe.
 static void zsh_text(brim_str *out, const char *text) {
   for (; *text; text++) {
     if (*text == '\'') {

@@ -28,8 +28,8 @@ typedef struct experiments {
 static bool metric_of(void *ctx, const char *workload, const char *key, brim_sweep_metric *out) {
   (void)ctx;
   const brim_config_key *row = brim_config_key_find("workload");
-  const char *usual = row && row->default_text ? row->default_text : "";
-  const brim_workload_table *table = brim_workload_find(workload[0] ? workload : usual);
+  const char *default_workload = row && row->default_text ? row->default_text : "";
+  const brim_workload_table *table = brim_workload_find(workload[0] ? workload : default_workload);
   return table && table->metric_set && brim_sweep_metric_of(table->metric_set, key, out);
 }
 
@@ -135,7 +135,7 @@ static brim_status check_words(brim_cli *cli, const char *by) {
 static brim_status match_by(stores *s, const char *by) {
   const brim_lab_set *set = s->left = s->right = s->a.set;
   BRIM_TRY(brim_lab_compare_by(set, by, result_of(s->cli), &s->result));
-  // The first match has the value that the others are compared with.
+  // All matches have the same base value, so the first match names it.
   const brim_lab_match *first = &s->result.matches[0];
   const char *base = "-", *key = by;
   for (size_t i = 0; i < set->key_count; i++) {
@@ -175,7 +175,7 @@ static const char *common_value(const brim_lab_set *set, const char *name) {
   return NULL;
 }
 
-static brim_status differ(json_t *out, const char *key, const char *a, const char *b) {
+static brim_status put_difference(json_t *out, const char *key, const char *a, const char *b) {
   json_t *both = json_array();
   brim_status status = brim_json_push(both, a ? json_string(a) : json_null());
   if (!status) status = brim_json_push(both, b ? json_string(b) : json_null());
@@ -184,7 +184,7 @@ static brim_status differ(json_t *out, const char *key, const char *a, const cha
   return status;
 }
 
-// Settings that all experiments of a store share, with another value in the other store.
+// Finds the settings that all experiments of a store share and that have another value in the other store.
 static brim_status find_differences(stores *s) {
   s->differences = json_object();
   if (!s->differences) return brim_fail(BRIM_ENOMEM, "out of memory while comparing experiments");
@@ -195,7 +195,7 @@ static brim_status find_differences(stores *s) {
       if (is_key(s->left, name) || is_key(s->right, name)) continue;
       const char *a = common_value(s->left, name), *b = common_value(s->right, name);
       if (json_object_get(s->differences, name) || (a && b && strcmp(a, b) == 0)) continue;
-      BRIM_TRY(differ(s->differences, name, a, b));
+      BRIM_TRY(put_difference(s->differences, name, a, b));
     }
   }
   return BRIM_OK;
@@ -361,7 +361,7 @@ typedef struct report {
 
 //---------------------------------- places ----------------------------------
 
-// The default output: in the folder of a store, beside an export, or in the current folder for a database.
+// The output: --output, else in the folder of a store, beside an export, or in the current folder for a database.
 static char *output_of(const brim_cli *cli, const char *place) {
   const char *given = brim_option_string(&cli->parse, "output", NULL);
   if (given) return brim_strdup(given);
@@ -376,8 +376,8 @@ static char *output_of(const brim_cli *cli, const char *place) {
   return brim_str_take(&name);
 }
 
-// Shows the page that brim bench wrote into the folder, if there is one.
-static brim_status show_other(brim_cli *cli, const char *place, bool *shown) {
+// Names the page that brim bench wrote into the folder, if there is one.
+static brim_status show_bench_page(brim_cli *cli, const char *place, bool *shown) {
   char *page = brim_fs_join(place, "report.html"), *records = brim_fs_join(place, "results.jsonl");
   brim_status status = page && records ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory");
   *shown = !status && brim_fs_exists(page) && brim_fs_exists(records);
@@ -416,7 +416,7 @@ static brim_status check_place(brim_cli *cli, const char *place, bool *shown) {
   *shown = false;
   if (brim_lab_kind_of(place) != BRIM_LAB_KIND_NONE) return BRIM_OK;
   if (brim_fs_is_dir(place)) {
-    BRIM_TRY(show_other(cli, place, shown));
+    BRIM_TRY(show_bench_page(cli, place, shown));
     if (*shown) return BRIM_OK;
     return brim_fail(BRIM_ENOENT, "%s holds no store of experiments; run brim sweep first", place);
   }
@@ -444,7 +444,7 @@ static const char *title_of(const report *r) {
 static brim_status make_page(const report *r, brim_str *page) {
   brim_str command;
   brim_str_init(&command);
-  // The command line would report_text the password of a database.
+  // Leave the command out if it has the password of a database.
   if (strcmp(r->place, r->lab.place) == 0) brim_cli_command_text(r->cli, &command);
   const brim_ui_lab_options how = {.title = title_of(r),
                                    .place = r->lab.place,
@@ -501,7 +501,7 @@ static brim_status write_page(report *r) {
   brim_str page;
   brim_str_init(&page);
   brim_status status = make_page(r, &page);
-  if (!status && strcmp(r->output, "-") == 0) {  // the page alone
+  if (!status && strcmp(r->output, "-") == 0) {  // stdout gets only the page
     brim_cli_put_bytes(r->cli, page.data, page.len);
   } else if (!status) {
     status = brim_fs_write(r->output, page.data, page.len);

@@ -1,10 +1,10 @@
-// `brim compare` of stores, and its option rows.
+// `brim compare` of stores, and the option rows that it shares with `brim report`.
 #ifndef BRIM_CLI_LAB_H_
 #define BRIM_CLI_LAB_H_
 
 #include "cli/cli.h"
 
-// Option rows: the settings that repeat an experiment, and the value that counts.
+// Option rows: --over (settings that repeat an experiment) and --value (which value of the metric counts).
 extern const char *const brim_cli_lab_values[];
 #define BRIM_CLI_LAB_OPTIONS                                                              \
   {.name = "over",                                                                        \
@@ -18,7 +18,7 @@ extern const char *const brim_cli_lab_values[];
     .choices = brim_cli_lab_values, .default_text = "best"                                \
   }
 
-// `brim compare` of two stores, or of one with --by.
+// Runs `brim compare` of two stores, or of one store with --by.
 brim_status brim_cli_lab_compare(brim_cli *cli);
 
 #endif  // BRIM_CLI_LAB_H_

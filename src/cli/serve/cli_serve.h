@@ -7,9 +7,10 @@
 #include "lab/http/lab_http_pin.h"
 #include "lab/pool/lab_pool.h"
 
+// Replaces the file by a new one that only its owner can read.
 brim_status brim_cli_write_private(const char *path, const char *text);
 
-// Option rows of both commands: how a worker trusts the server, and the devices it uses.
+// Option rows of both commands: how a worker checks the server, and the devices that it uses.
 #define BRIM_CLI_WORKER_TRUST(heading)                                                  \
   {.name = "token-file",                                                                \
    .kind = BRIM_OPTION_STRING,                                                          \

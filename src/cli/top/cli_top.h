@@ -1,4 +1,4 @@
-// For the test of `brim top`.
+// The part of `brim top` that its test calls.
 #ifndef BRIM_CLI_TOP_H_
 #define BRIM_CLI_TOP_H_
 

@@ -16,13 +16,13 @@ typedef struct brim_cli_trained {
   const char *output;     // --output; NULL = none
   bool ema;               // use averaged weights
   const char *precision;  // compute precision of the outputs; NULL = there is no choice
-  const char *title;      // of the progress line
+  const char *title;      // title of the progress line
   brim_time start;
   int64_t done;
 } brim_cli_trained;
 
-// Opens the checkpoint that the first word names, and its config with the overrides of the command line. Opens
-// neither the device nor the data.
+// Opens the checkpoint that the first word names, and its config with the overrides of the command line. Does not open
+// the device or the data.
 brim_status brim_cli_trained_init(brim_cli *cli, brim_cli_trained *c);
 void brim_cli_trained_deinit(brim_cli_trained *c);
 // Sets the output: --output, else `standard`. "-" is the standard output. BRIM_EEXIST if the file exists without
@@ -41,10 +41,11 @@ brim_status brim_cli_trained_set(brim_cli_trained *c, const char *key, const cha
 brim_status brim_cli_trained_set_int(brim_cli_trained *c, const char *key, int64_t value);
 // Improves the failure of a missing data.path: names the data of the run, and the option to give.
 brim_status brim_cli_trained_explain_no_data(const brim_cli_trained *c, brim_status status);
-// Open the data; open the device.
+// Opens the data.
 brim_status brim_cli_trained_data(brim_cli_trained *c, const brim_trained_want *want);
+// Opens the device.
 brim_status brim_cli_trained_device(brim_cli_trained *c);
-// --batch-size; 0 = it was not given.
+// Reads --batch-size; 0 = it was not given.
 brim_status brim_cli_trained_batch(brim_cli_trained *c, int64_t *out);
 // Runs all samples through the network; `fn` gets the outputs.
 brim_status brim_cli_trained_run(brim_cli_trained *c, const char *title, brim_trained_fn fn,
@@ -55,14 +56,15 @@ void brim_cli_trained_tick(brim_cli_trained *c, int64_t rows);
 // Texts such as "resnet18, 11.2 M parameters, epoch 12, step 4680" and "d.h5, test: 50 samples".
 brim_status brim_cli_trained_model_text(const brim_cli_trained *c, brim_str *out);
 void brim_cli_trained_data_text(const brim_cli_trained *c, brim_str *out);
-// Rows of the device, the precision, and the backend if it is slow.
+// Writes the rows of the device, the precision, and the backend if it is slow.
 void brim_cli_trained_device_rows(const brim_cli_trained *c, brim_str *out);
-// Notes on stderr about the use of the data: resized, converted to grey, the part evaluated.
+// Prints notes on stderr about the use of the data: resized, converted to grey, only a part evaluated.
 void brim_cli_trained_notes(const brim_cli_trained *c);
 // Puts checkpoint, workload, step, model, data and split into an event or a file.
 brim_status brim_cli_trained_json(const brim_cli_trained *c, json_t *out);
 
-// Option rows: of eval, predict, export and render; of the first three; of eval and predict.
+// Option rows. RUN_CONFIG: of eval, predict, export and render. TRAINED_OPTIONS: of eval, predict and export.
+// TRAINED_RUN_OPTIONS: of eval and predict.
 #define BRIM_CLI_OPTION_RUN_CONFIG                                                \
   {                                                                               \
     .name = "config", .kind = BRIM_OPTION_STRING, .metavar = "FILE",              \
