@@ -73,7 +73,7 @@ static brim_status add_option(brim_cli_input *input, const brim_option_value *it
   if (option->kind == BRIM_OPTION_FLAG) {
     return brim_cli_input_add(input, "%s=%s", option->key, item->flag ? "true" : "false");
   }
-  if (!item->count) return BRIM_OK;  // without its optional value
+  if (!item->count) return BRIM_OK;  // typed without its optional value
   // ref is a backend on the CPU, not a device.
   if (strcmp(option->key, "device") == 0 && strcmp(item->values[0], "ref") == 0) {
     return brim_cli_input_add(input, "backend=ref");
@@ -99,7 +99,7 @@ static brim_status add_option(brim_cli_input *input, const brim_option_value *it
 // (installed), <exe>/../configs (make dist, and a link in every build folder) and <exe>/../../configs (a build folder
 // in the checkout). A name (quadruped-stand) finds brim's config first, a file name (quadruped-stand.yaml) the user's.
 static const struct {
-  bool shipped;  // relative to the program's folder, else to the current one
+  bool shipped;  // relative to the program's folder; else to the current folder
   const char *folder;
 } config_places[] = {{false, "."},
                      {false, "configs"},
@@ -124,8 +124,8 @@ static brim_status find_at(const char *dir, const char *folder, const char *word
   return status;
 }
 
-// `brim train WORKLOAD [KEY=VALUE]`: the workload that the word names, and in *out the config that its first run should
-// use; an override may choose another one. NULL if the word names no workload.
+// For `brim train WORKLOAD [KEY=VALUE]`: returns the workload that the word names, or NULL. *out = the config that its
+// first run should use; an override may choose another config.
 static const brim_workload_table *start_of(const brim_cli *cli, const char *word,
                                            brim_work_start *out) {
   const brim_workload_table *table;
@@ -157,7 +157,7 @@ static brim_status find_kind(bool shipped, const char *dir, const char *word, br
   return status;
 }
 
-// The config of brim that has the name of this file and is another file, for brim_free; NULL if there is none.
+// Finds brim's own config with the file name of `path`, for brim_free; NULL if there is none or `path` is that file.
 static brim_status shipped_config(const char *path, char **out) {
   brim_cli_input shipped = {0};
   brim_str places;
@@ -176,7 +176,7 @@ static brim_status shipped_config(const char *path, char **out) {
   return status;
 }
 
-// The config of brim that `brim train WORKLOAD` uses, for brim_free; NULL if there is none.
+// Finds brim's own config that `brim train WORKLOAD` uses, for brim_free; NULL if there is none.
 static brim_status start_config(const brim_cli *cli, const char *workload, char **out) {
   brim_work_start start;
   *out = NULL;
@@ -222,7 +222,7 @@ static brim_status gather_names(brim_arena *arena, const char *folder, const cha
   return status;
 }
 
-// A workload or config of a similar name; "" = none.
+// Suggests a workload or config with a name similar to `word`; "" = none.
 static brim_status suggest(const char *word, const char *dir, char out[128]) {
   const char *names[256];
   size_t count = 0;
@@ -256,9 +256,9 @@ static brim_status find_places(const char *word, bool shipped_first, brim_cli_in
   if (!dir) return brim_fail(BRIM_ENOMEM, "out of memory while looking for a config");
   brim_str_init(&places);
   brim_status status = find_kind(shipped_first, dir, word, input, &places);
-  bool hides = shipped_first && input->found_path;
+  bool shipped_found = shipped_first && input->found_path;
   if (!status && !input->found_path) status = find_kind(!shipped_first, dir, word, input, &places);
-  if (!status && hides) status = warn_hidden(word, input);
+  if (!status && shipped_found) status = warn_hidden(word, input);
   if (!status) status = brim_str_status(&places);
   char near[128] = "";
   if (!status && !input->found_path) status = suggest(word, dir, near);
@@ -300,14 +300,15 @@ static brim_status refuse_data(const char *word) {
       word);
 }
 
-// Is it a name (ars, quadruped-stand), not a path or a file name?
+// Is the word a name (ars, quadruped-stand), not a path or a file name?
 static bool is_name(const char *word) {
   return !strchr(word, '/') && !brim_str_ends(word, ".yaml") && !brim_str_ends(word, ".yml");
 }
 
-// Starts with the defaults of a workload and a run of that name, as the first overrides, so that the user's win.
-static brim_status start_without(const brim_workload_table *table, const char *name,
-                                 brim_cli_input *input) {
+// Sets the workload and the name of the run, for a workload without a config. Puts them before the user's overrides,
+// which win.
+static brim_status start_without_config(const brim_workload_table *table, const char *name,
+                                        brim_cli_input *input) {
   BRIM_TRY(brim_cli_input_add(input, "workload=%s", table->name));
   BRIM_TRY(brim_cli_input_add(input, "name=%s", name));
   char *last[2] = {input->overrides[input->count - 2], input->overrides[input->count - 1]};
@@ -339,7 +340,7 @@ static brim_status find_config(const brim_cli *cli, const char *word, brim_cli_i
   if (is_name(word) && !brim_fs_exists(word)) BRIM_TRY(phase_of(word, input, &own));
   const brim_workload_table *table = start_of(cli, own ? own : word, &start);
   input->word = own ? own : word;
-  if (table && !start.config) return start_without(table, start.name, input);
+  if (table && !start.config) return start_without_config(table, start.name, input);
   input->path = word;
   if (table) return find_places(start.config, true, input);
   if (brim_fs_exists(word)) return refuse_data(word);
@@ -370,8 +371,8 @@ brim_status brim_cli_input_words(brim_cli *cli, size_t first, brim_cli_input *in
   return BRIM_OK;
 }
 
-// Can the backend compute on the device (`n` characters)? The config refuses names that are no device.
-static bool goes_with(const char *device, size_t n, const char *backend) {
+// Can the backend compute on the device? `device` has `n` characters. True for unknown names: the config refuses them.
+static bool can_use(const char *device, size_t n, const char *backend) {
   bool plain = strcmp(backend, "ref") == 0;
   bool gpu = strncmp(device, "cuda", 4) == 0 || (n > 0 && strspn(device, "0123456789") == n);
   if (n == 3 && strncmp(device, "ref", n) == 0) return plain;
@@ -387,7 +388,7 @@ static brim_status check_backend(brim_cli *cli) {
   for (const char *at = device; *at;) {
     at += strspn(at, " ");
     size_t n = strcspn(at, ", ");
-    if (!goes_with(at, n, backend)) {
+    if (!can_use(at, n, backend)) {
       return brim_cli_usage(cli,
                             BRIM_N_("--device %s and --backend %s conflict; give only one of them"),
                             device, backend);
@@ -398,7 +399,7 @@ static brim_status check_backend(brim_cli *cli) {
   return BRIM_OK;
 }
 
-// Is it --backend auto beside --device ref? The latter already names the backend.
+// Is the option --backend auto beside --device ref? Then --device already names the backend.
 static bool has_no_effect(brim_cli *cli, const brim_option_value *item) {
   const char *device = brim_option_string(&cli->parse, "device", NULL);
   return device && strcmp(device, "ref") == 0 && strcmp(item->option->key, "backend") == 0 &&
@@ -615,7 +616,7 @@ static brim_status name_option(brim_cli *cli, brim_status status) {
   return status;
 }
 
-// Is it the key benchmark.X_options of a knob X that the workload has?
+// Is the key benchmark.X_options, where X is a knob of the workload?
 static bool tries_knob(const char *key, const brim_workload_table *table) {
   static const char prefix[] = "benchmark.", suffix[] = "_options";
   char knob[64];
@@ -626,8 +627,8 @@ static bool tries_knob(const char *key, const brim_workload_table *table) {
   return brim_knob_find(table->knob_set, knob) != NULL;
 }
 
-// For a config that names no workload: the first workload that has all the keys of workloads given in it, under its own
-// section or another's. NULL = there are no such keys.
+// Guesses the workload of a config that names none: the first workload that owns a key of the config and has every
+// workload key of it, in its own section or as a key of the same name. NULL = no workload fits.
 static const char *workload_of_keys(const brim_config *config) {
   const brim_workload_table *table;
   char own[64];
@@ -636,7 +637,7 @@ static const char *workload_of_keys(const brim_config *config) {
     for (size_t i = 0; i < brim_config_key_count(); i++) {
       const char *key = brim_config_key_at(i)->name, *dot = strchr(key, '.');
       if (!dot || !brim_config_is_asked(config, key)) continue;
-      if (tries_knob(key, brim_workload_at(0))) continue;  // the default workload has it too
+      if (tries_knob(key, brim_workload_at(0))) continue;  // the default workload has this knob too
       size_t n = (size_t)(dot - key);
       bool of_it =
           (strlen(table->name) == n && strncmp(table->name, key, n) == 0) || tries_knob(key, table);
@@ -654,8 +655,8 @@ static const char *workload_of_keys(const brim_config *config) {
   return NULL;
 }
 
-// For a config that names no workload, model, transform or data set: the config to load below it. A file with the name of
-// one of brim's configs gets that one; keys of a workload get that workload's config. *workload: its name.
+// Finds the config to load below a config that names no workload, model, transform or data set. A file named like one
+// of brim's configs gets that config; a config with keys of a workload gets the workload's config. *workload: its name.
 static brim_status find_base(const brim_cli *cli, const brim_config_options *options,
                              const brim_config *config, char **base, char workload[64]) {
   static const char *const names[] = {"workload", "model", "transform", "dataset"};
@@ -723,7 +724,7 @@ brim_status brim_cli_load_config(brim_cli *cli, const brim_config_options *optio
   return status ? name_option(cli, status) : BRIM_OK;
 }
 
-// Helps with a data.path that is relative to the folder of the config file: it is read from the current folder.
+// Fails if data.path exists only relative to the folder of the config file: brim reads it from the current folder.
 static brim_status check_data_path(const brim_cli_job *job) {
   const char *path = brim_config_string(job->config, "data.path");
   if (!path || !*path || *path == '/' || !job->input.path || brim_fs_exists(path)) return BRIM_OK;
@@ -779,7 +780,7 @@ brim_status brim_cli_grid_config(brim_cli *cli, const brim_config_facts *facts, 
   return BRIM_OK;
 }
 
-// The UUID of the GPU that a device spec ("auto", "cuda", "cuda:1") will open; "" if it is none. Does not open it.
+// Finds the UUID of the GPU that a device spec ("auto", "cuda", "cuda:1") will open; "" if it will open no GPU.
 static void find_gpu(const brim_registry *registry, const char *spec, char uuid[64]) {
   bool any = strcmp(spec, "auto") == 0;
   uuid[0] = '\0';
@@ -834,7 +835,7 @@ int brim_cli_job_gpus(const brim_cli_job *job) {
   return 0;
 }
 
-// Sets the device of this rank, and its share of the cores.
+// Chooses the device of this rank, and its share of the cores.
 static brim_status rank_device(brim_cli_job *job, const char **spec, char own[64]) {
   const char *devices[BRIM_RANKS_MAX];
   size_t count = brim_work_device_count(job->config);
@@ -872,7 +873,7 @@ brim_status brim_cli_job_reopen(brim_cli *cli, brim_cli_job *job) {
   brim_device_close(job->device);
   job->work = NULL;
   job->device = NULL;
-  return brim_cli_job_open(cli, job);  // keeps the monitor: a sampler may use it
+  return brim_cli_job_open(cli, job);  // does not close the monitor: a sampler may use it
 }
 
 static bool has_control(const char *text) {
@@ -925,7 +926,7 @@ const char *brim_cli_job_bench_dir(const brim_cli_job *job) {
   return given ? given : "runs/bench";
 }
 
-// This version does not read checkpoint.dir.
+// Checkpoints go to the output folder: this version does not read checkpoint.dir.
 const char *brim_cli_job_checkpoint_disk(const brim_cli_job *job) {
   const char *const folders[] = {brim_cli_job_output_dir(job), "runs"};
   for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
@@ -936,7 +937,7 @@ const char *brim_cli_job_checkpoint_disk(const brim_cli_job *job) {
 
 //---------------------------------- outputs ----------------------------------
 
-// Is it a data file in the data folder? The folder may also have outputs of earlier commands.
+// Is the path a data file in the data folder? The folder may also hold outputs of earlier commands: they are no data.
 static bool is_data(const char *data, const char *path) {
   static const char *const written[] = {".html", ".json", ".json.gz", ".jsonl", ".yaml"};
   for (size_t i = 0; i < sizeof written / sizeof *written; i++) {

@@ -1,5 +1,6 @@
-// `brim sweep`: the command and its options, finding stores and logs, the metric of an experiment; and `brim sweep GRID`,
-// which expands the config to a grid, submits it to a store and runs the sweep. cli_sweep_live.c shows it.
+// `brim sweep`: the command and its options, finding stores and logs, the metric of an experiment; and
+// `brim sweep GRID`, which expands the config to a grid, submits it to a store and runs the sweep. cli_sweep_live.c
+// shows the running sweep.
 
 #include "cli/sweep/cli_sweep.h"
 
@@ -233,8 +234,8 @@ void brim_cli_sweep_gpu_spec(const brim_gpu_listed *gpus, size_t count, size_t a
 }
 
 //-------------------------------------------- memory --------------------------------------------
-// The device memory that experiments need, for grids that put several on one GPU. Plans once for each kind of GPU that the
-// grid may use; the largest need counts.
+// The device memory that experiments need, for grids that put several experiments on one GPU. Plans once for each kind
+// of GPU that the grid may use; the largest need counts.
 
 enum { MOST_KINDS = 8 };
 
@@ -245,7 +246,7 @@ typedef struct gpu_kinds {
   size_t count;
 } gpu_kinds;
 
-// One GPU of each name, in the order of the child process, which sees those of CUDA_VISIBLE_DEVICES.
+// Lists one GPU of each name, in the order of the child process, which sees only the GPUs of CUDA_VISIBLE_DEVICES.
 static void list_kinds(brim_gpu_monitor *monitor, gpu_kinds *out) {
   brim_gpu_listed *gpus = NULL;
   size_t count = 0;
@@ -263,11 +264,12 @@ static void list_kinds(brim_gpu_monitor *monitor, gpu_kinds *out) {
   brim_free(gpus);
 }
 
-// Memory of a context and libraries if no run has measured it: over twice the most seen on an H200. A running experiment
-// counts with its real use.
+// Assumed bytes of the CUDA context and libraries if no run has measured them: over twice the largest value seen on an
+// H200. Once an experiment runs, its measured memory counts.
 static const double OVERHEAD = 2.0 * 1024 * 1024 * 1024;
 
-// 0 = unknown on one kind, or it does not fit: the experiment then runs alone, and adapts or fails.
+// The largest need over all kinds of GPU, in bytes. 0 = unknown, or too large for one kind: the experiment then gets a
+// GPU alone, and adapts or fails.
 static int64_t need_of(const brim_lab_forecast *forecast, size_t point, size_t kinds) {
   double most = 0;
   for (size_t k = 0; k < kinds; k++) {
@@ -318,7 +320,7 @@ static bool is_engine(const brim_option_parse *parse, const char *name) {
   return strcmp(brim_option_string(parse, "engine", "local"), name) == 0;
 }
 
-// Refuses Slurm's options without --engine slurm.
+// Refuses options of Slurm that are given without --engine slurm.
 static brim_status check_local(brim_cli *cli) {
   static const char *const only[] = {"partition", "account", "time",  "cpus",
                                      "memory",    "gres",    "slurm", "slurm-poll"};
@@ -342,7 +344,7 @@ static brim_status check_slurm(brim_cli *cli) {
   return BRIM_OK;
 }
 
-// Is it an argument of sbatch that only brim sets?
+// Is the word an argument of sbatch that only brim sets?
 static bool is_own(const char *word) {
   static const char *const own[] = {"--array",  "--job-name", "--wait",      "--wrap",
                                     "--signal", "--parsable", "--test-only", "--no-requeue",
@@ -404,18 +406,18 @@ static const brim_lab_slurm_options *sweep_slurm_options(const brim_cli_sweep_sl
 }
 
 //-------------------------------------------- dry run --------------------------------------------
-// `--dry-run` lists the experiments of the grid and their needs without submitting them. A child process plans, so this
-// one opens no GPU. Reads the store if it exists.
+// `--dry-run` lists the experiments of the grid and their needs without submitting them. A child process plans, so
+// this process opens no GPU. Reads the store if it exists.
 
-typedef struct dry {
+typedef struct dry_job {
   const brim_cli_sweep_job *job;
   brim_lab_forecast plans;
   brim_forecast forecast;
   brim_forecast_row *rows;
   brim_forecast_need *needs;  // (rows, devices)
-  brim_lab_ids ids;           // of the grid's points
-  const char **states;        // by point; NULL = new
-} dry;
+  brim_lab_ids ids;           // ids of the grid's points
+  const char **states;        // state of each point in the store; NULL = new
+} dry_job;
 
 static brim_status no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory for a forecast");
@@ -440,7 +442,7 @@ static void add_device(brim_forecast *f, const char *spec, const char *name) {
 }
 
 // The devices that the grid names, or all GPUs, or the CPU.
-static void find_devices(dry *d) {
+static void find_devices(dry_job *d) {
   const brim_lab_grid *grid = d->job->grid;
   brim_gpu_listed *gpus = NULL;
   size_t count = 0;
@@ -476,7 +478,7 @@ static void find_devices(dry *d) {
 //---------------------------------- plans ----------------------------------
 
 static void on_plan(void *ctx, size_t done, size_t total) {
-  const dry *d = ctx;
+  const dry_job *d = ctx;
   if (d->job->cli->json) return;
   const brim_progress progress = {.title = brim_tr("planning"),
                                   .done = (int64_t)done,
@@ -487,7 +489,7 @@ static void on_plan(void *ctx, size_t done, size_t total) {
   brim_cli_progress(d->job->cli, &progress);
 }
 
-static brim_status make_plans(dry *d) {
+static brim_status make_plans(dry_job *d) {
   const char *specs[BRIM_FORECAST_DEVICES];
   child_words words;
   BRIM_TRY(planner_words(d->job, &words));
@@ -507,15 +509,16 @@ static brim_status make_plans(dry *d) {
 //---------------------------------- the store ----------------------------------
 
 static brim_status see_state(void *ctx, const brim_store_exp *exp) {
-  dry *d = ctx;
+  dry_job *d = ctx;
   size_t point;
   if (brim_lab_ids_find(&d->ids, exp->id, &point))
     d->states[point] = brim_exp_state_name(exp->state);
   return BRIM_OK;
 }
 
-// What is there already, and how long it took. A store that cannot be read is as good as none.
-static brim_status read_store(dry *d) {
+// Reads from the store which points exist, their states, and how long runs took. Treats a store that cannot be read as
+// empty.
+static brim_status read_store(dry_job *d) {
   brim_lab_link *link = NULL;
   const brim_lab_grid *grid = d->job->grid;
   BRIM_TRY(brim_lab_ids_init(&d->ids, grid->count));
@@ -546,7 +549,7 @@ static void make_need(const brim_lab_plan *plan, brim_forecast_need *out) {
   if (!gpu) out->bytes += plan->planned_host;
 }
 
-static brim_status make_record(dry *d) {
+static brim_status make_record(dry_job *d) {
   const brim_lab_grid *grid = d->job->grid;
   brim_forecast *f = &d->forecast;
   d->rows = brim_calloc(grid->count + 1, sizeof *d->rows);
@@ -588,7 +591,7 @@ static brim_status put_plan(json_t *plans, const brim_lab_plan *plan) {
   return status;
 }
 
-static brim_status point_event(const dry *d, size_t i) {
+static brim_status point_event(const dry_job *d, size_t i) {
   const brim_lab_point *p = &d->job->grid->points[i];
   json_t *f = json_object(), *plans = json_array();
   brim_status s = brim_json_put(f, "plans", plans);
@@ -603,7 +606,7 @@ static brim_status point_event(const dry *d, size_t i) {
   return brim_cli_finish_event(d->job->cli, "point", f, s);
 }
 
-static brim_status sums_event(const dry *d) {
+static brim_status sums_event(const dry_job *d) {
   brim_forecast_sums sums;
   brim_forecast_sum(&d->forecast, &sums);
   json_t *f = json_object();
@@ -621,7 +624,7 @@ static brim_status sums_event(const dry *d) {
   return brim_cli_finish_event(d->job->cli, "dry_run", f, s);
 }
 
-static brim_status dry_show(const dry *d) {
+static brim_status dry_show(const dry_job *d) {
   brim_cli *cli = d->job->cli;
   if (cli->json) {
     for (size_t i = 0; i < d->job->grid->count; i++) BRIM_TRY(point_event(d, i));
@@ -634,7 +637,7 @@ static brim_status dry_show(const dry *d) {
 }
 
 static brim_status dry_run(const brim_cli_sweep_job *job) {
-  dry d = {.job = job};
+  dry_job d = {.job = job};
   find_devices(&d);
   d.states = brim_calloc(job->grid->count + 1, sizeof *d.states);
   brim_status status = d.states ? make_plans(&d) : no_memory();
@@ -653,7 +656,7 @@ static brim_status dry_run(const brim_cli_sweep_job *job) {
 
 //---------------------------------- places ----------------------------------
 
-static char *joined(const char *a, const char *b) {
+static char *join_or_copy(const char *a, const char *b) {
   return b ? brim_fs_join(a, b) : brim_strdup(a);
 }
 
@@ -670,19 +673,20 @@ static brim_status choose_places(brim_cli_sweep_job *j, const char *store) {
   if (given) store = given;
   if (!folder && j->job.config) folder = brim_cli_job_output_dir(&j->job);
   if (folder) {
-    j->folder = joined(folder, NULL);
+    j->folder = join_or_copy(folder, NULL);
   } else if (store && !brim_store_is_url(store) && !brim_lab_is_server(store)) {
-    j->folder = joined(store, NULL);
+    j->folder = join_or_copy(store, NULL);
   } else {
-    j->folder = joined("runs", j->name ? j->name : "sweep");
+    j->folder = join_or_copy("runs", j->name ? j->name : "sweep");
   }
-  j->place = j->folder ? joined(store ? store : j->folder, NULL) : NULL;
+  j->place = j->folder ? join_or_copy(store ? store : j->folder, NULL) : NULL;
   return show_place(j);
 }
 
 //---------------------------------- submitting ----------------------------------
 
-// The submitted grid as text for users: the file, and the changes of the command line, without passwords of stores.
+// Writes the submitted grid as text for users: the config file, then the overrides of the command line as comments.
+// Hides passwords of stores.
 static brim_status grid_text(const brim_cli_sweep_job *j, brim_str *out) {
   char *text = NULL;
   size_t size = 0;
@@ -726,7 +730,7 @@ static brim_status tell_waiting(const brim_cli_sweep_job *j, brim_lab_link *link
   return BRIM_OK;
 }
 
-// Says what happens to the experiments on a server.
+// Tells the user whether the experiments on a server run, wait or have ended.
 static brim_status tell_server(const brim_cli_sweep_job *j, brim_lab_link *link) {
   brim_store_counts n;
   BRIM_TRY(brim_lab_count(link, j->grid->id, &n));
@@ -746,7 +750,7 @@ static brim_status tell_server(const brim_cli_sweep_job *j, brim_lab_link *link)
   return BRIM_OK;
 }
 
-// link: the sweep or server that runs the experiments; NULL = this process.
+// Reports the submission. `link` leads to the sweep or server that runs the experiments; NULL = this process runs them.
 static brim_status tell_submitted(const brim_cli_sweep_job *j, const brim_store_submitted *n,
                                   brim_lab_link *link) {
   const bool elsewhere = link != NULL;
@@ -770,7 +774,7 @@ static brim_status tell_submitted(const brim_cli_sweep_job *j, const brim_store_
   return brim_cli_finish_event(j->cli, "submitted", f, s);
 }
 
-// Submits the grid to the sweep, or if it is NULL to the one that runs on the place.
+// Submits the grid to `sweep`; if it is NULL, to the sweep or server that runs at the place.
 static brim_status submit(const brim_cli_sweep_job *j, brim_lab_sweep *sweep) {
   brim_str text;
   brim_store_point *points = NULL;
@@ -898,7 +902,7 @@ brim_status brim_cli_sweep_check(brim_cli *cli) {
   return BRIM_OK;
 }
 
-// Uses NVML, so that the sweep opens no GPU.
+// Asks NVML, so that the sweep opens no GPU.
 void brim_cli_sweep_facts(brim_gpu_monitor *monitor, char name[96], brim_config_facts *out) {
   brim_gpu_listed *gpus = NULL;
   brim_gpu_memory memory;
@@ -944,7 +948,7 @@ static void job_close(brim_cli_sweep_job *j) {
   brim_cli_job_close(&j->job);
 }
 
-// Without a grid: continues the experiments of a store.
+// Continues the experiments of a store, if no grid is named.
 static brim_status continue_store(brim_cli_sweep_job *j) {
   j->only_continue = true;
   BRIM_TRY(brim_cli_sweep_place(j->cli, 0, &j->place));
@@ -959,7 +963,7 @@ static brim_status continue_store(brim_cli_sweep_job *j) {
                               : brim_fail(BRIM_ENOMEM, "out of memory while reading a grid");
 }
 
-// brim sweep GRID: positional[0] is the grid.
+// Runs `brim sweep GRID`: positional[0] is the grid. Without a grid continues --store.
 static brim_status sweep_run(brim_cli *cli) {
   brim_cli_sweep_job j = {.cli = cli};
   brim_cli_metric_names names = {.count = 0};
@@ -1173,7 +1177,7 @@ static const brim_option options[] = {
     {0},
 };
 
-// A file with the name of an action is written ./status.
+// Runs the action that the first word names, else sweeps a grid. A grid file named "status" is given as ./status.
 static brim_status run(brim_cli *cli) {
   static const brim_cli_verb *const tables[] = {brim_cli_sweep_show, brim_cli_sweep_control,
                                                 brim_cli_sweep_export, brim_cli_sweep_chaos,
@@ -1182,7 +1186,7 @@ static brim_status run(brim_cli *cli) {
   for (size_t i = 0; i < sizeof tables / sizeof tables[0]; i++) {
     for (const brim_cli_verb *verb = tables[i]; verb->name; verb++) {
       if (strcmp(verb->name, word) != 0) continue;
-      // Ctrl-C stops an action of a user, and never the sweep.
+      // Ctrl-C stops an action that a user started, and never the sweep itself.
       if (tables[i] != brim_cli_sweep_child) brim_cli_interrupt_set(BRIM_CLI_STOPS);
       return verb->run(cli);
     }

@@ -1,4 +1,4 @@
-// `brim sweep chaos`: a test of sweeps that users run on their own machine.
+// `brim sweep chaos`: runs the chaos test (chaos/chaos.h) on the user's machine and prints its report.
 #include <stdio.h>
 #include <string.h>
 
@@ -123,12 +123,13 @@ static brim_status check(brim_cli *cli) {
 
 static brim_status chaos_action(brim_cli *cli) {
   const char *folder = brim_option_string(&cli->parse, "output-dir", NULL);
-  char own[64];
+  char default_folder[64];
   BRIM_TRY(check(cli));
-  snprintf(own, sizeof own, "runs/chaos-%lld", (long long)brim_clock_wall_s());
+  snprintf(default_folder, sizeof default_folder, "runs/chaos-%lld",
+           (long long)brim_clock_wall_s());
   char *program = NULL;
   BRIM_TRY(brim_fs_exe(&program));
-  brim_status status = run_in(cli, program, folder ? folder : own);
+  brim_status status = run_in(cli, program, folder ? folder : default_folder);
   brim_free(program);
   return status;
 }

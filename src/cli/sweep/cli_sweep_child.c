@@ -35,7 +35,7 @@ static bool take_number(const char *word, const char *key, int64_t *out) {
 
 //------------------------------------------- execute -------------------------------------------
 // `brim sweep execute`, started by a sweep: one attempt of one experiment. Its words:
-//   place=    the store, as the link opens it; a database's URL comes whole in the environment (lab_exec.h)
+//   place=    the store, as the link opens it; the environment has a database's URL with its password (lab_exec.h)
 //   folder=   the folder of the experiment
 //   exp=      32 digits    attempt=    fence=
 //   device= gpus= threads= linger_ms= stall_ms= grace_ms= beat_ms=    as in lab_exec.h; may be left out
@@ -43,7 +43,7 @@ static bool take_number(const char *word, const char *key, int64_t *out) {
 // Exit code 0: the result is in the store or in the spool, or the attempt was replaced.
 
 enum {
-  CALL_MS = 3000,  // of one call; the child's output waits meanwhile
+  CALL_MS = 3000,  // timeout of one call; the training's output waits meanwhile
   LINGER_MS = 60000,
   AGAIN_MS = 100,
   MOST_PLUGINS = 8
@@ -76,7 +76,7 @@ static brim_status parse_words(brim_cli *cli, execute_words *w) {
   return brim_cli_usage(cli, BRIM_N_("execute needs place, folder, exp, attempt and fence"));
 }
 
-// The plug-ins that the user of the sweep has allowed; `out` ends with NULL.
+// Adds the options that load the plug-ins which the user of the sweep has allowed; `out` ends with NULL.
 static void add_plugins(const brim_cli *cli, const char **out) {
   size_t n = 0;
   for (size_t i = 0; i < cli->parse.count && n < 2 * MOST_PLUGINS; i++) {
@@ -118,7 +118,7 @@ static brim_status execute(brim_cli *cli, const execute_words *w, brim_lab_link 
   return BRIM_OK;
 }
 
-// Waits for a sweep: the one that started this process may have been killed, and another may come.
+// Opens the link. Waits for a sweep: the sweep that started this process may have been killed, and a new one may start.
 static brim_status open_link(const brim_cli *cli, const execute_words *w, brim_lab_link **out) {
   const char *whole = getenv(BRIM_LAB_PLACE_ENV);
   const char *place = brim_store_is_url(w->place) && whole ? whole : w->place;
@@ -150,8 +150,9 @@ static brim_status execute_action(brim_cli *cli) {
 //------------------------------------------ Slurm task ------------------------------------------
 // `brim sweep element`, started by Slurm: one task of an array runs one experiment of
 // the store, and ends. Its words:
-//   place=   the store, as the link opens it; a database's URL comes whole in the environment (lab_exec.h)
-//   folder=  of the sweep's experiments    array=  the array's name    worker=  its worker's name
+//   place=   the store, as the link opens it; the environment has a database's URL with its password (lab_exec.h)
+//   folder=  the folder of the sweep's experiments
+//   array=   the array's name    worker=  the name of the array's worker
 //   device= lease_ms= beat_ms= grace_ms= stall_ms=    as in lab_exec.h; may be left out
 //   trainer= a program to run instead of `brim train`; for tests
 // FOLDER/slurm/ARRAY.json has the experiment of SLURM_ARRAY_TASK_ID. Exit codes: 0 the experiment is done or
@@ -161,8 +162,8 @@ enum {
   ELEMENT_CALL_MS = 3000,
   ELEMENT_AGAIN_MS = 200,
   LEASE_MS = 60000,
-  EXTRA_MS = 15000,    // waited beyond the lease of a lost attempt
-  COMMAND_MS = 30000,  // of a command of Slurm
+  EXTRA_MS = 15000,    // time to wait beyond the lease of a lost attempt
+  COMMAND_MS = 30000,  // timeout of a command of Slurm
   MOST_WORDS = 40,
   RANK_WORDS = 6
 };
@@ -171,12 +172,12 @@ typedef struct slurm_task {
   brim_cli *cli;
   const char *place, *folder, *array, *worker, *device, *trainer;
   int64_t lease_ms, beat_ms, grace_ms, stall_ms;
-  const char *job, *task;  // as Slurm named them
+  const char *job, *task;  // SLURM_ARRAY_JOB_ID and SLURM_ARRAY_TASK_ID
   char node[65];
-  brim_slurm_array is;
-  const char *exp;
+  brim_slurm_array slurm_array;  // as the sweep wrote it
+  const char *exp;               // id of the experiment, in slurm_array
   brim_lab_link *link;
-  char *url;  // the whole place of a database; NULL: it is a folder
+  char *url;  // URL of a database with its password; NULL = the store is a folder
 } slurm_task;
 
 //---------------------------------- words ----------------------------------
@@ -214,22 +215,23 @@ static brim_status task_parse_words(slurm_task *e) {
   return BRIM_OK;
 }
 
-// *mine: the array still belongs to the sweep, and this task has an experiment in it.
+// Finds the experiment of this task. *mine = false: the task has nothing to run, since the sweep has replaced, stopped
+// or finished the array or this element of it.
 static brim_status find_experiment(slurm_task *e, bool *mine) {
   int64_t task = -1;
   *mine = false;
-  brim_status status = brim_slurm_array_read(e->folder, e->array, &e->is);
+  brim_status status = brim_slurm_array_read(e->folder, e->array, &e->slurm_array);
   if (status == BRIM_ENOENT) {  // the sweep considers its submission lost, or has ended
     brim_status_clear();
     return BRIM_OK;
   }
   BRIM_TRY(status);
-  if (!brim_parse_i64(e->task, &task) || task < 0 || (size_t)task >= e->is.count) {
+  if (!brim_parse_i64(e->task, &task) || task < 0 || (size_t)task >= e->slurm_array.count) {
     return brim_fail(BRIM_EINVAL, "the array %s has no element %s", e->array, e->task);
   }
-  e->exp = e->is.exps[task].id;
-  *mine =
-      (!e->is.job[0] || strcmp(e->is.job, e->job) == 0) && !e->is.exps[task].over && !e->is.stop;
+  e->exp = e->slurm_array.exps[task].id;
+  *mine = (!e->slurm_array.job[0] || strcmp(e->slurm_array.job, e->job) == 0) &&
+          !e->slurm_array.exps[task].over && !e->slurm_array.stop;
   return BRIM_OK;
 }
 
@@ -256,7 +258,7 @@ static brim_status task_open_link(slurm_task *e) {
   }
 }
 
-// Ends expired leases: with a database there may be no sweep that does.
+// Ends expired leases in a database: there may be no sweep that ends them.
 static void end_leases(const slurm_task *e) {
   const brim_store_options how = {.lease_ms = e->lease_ms, .grace_ms = -1};
   brim_store *store = NULL;
@@ -266,8 +268,8 @@ static void end_leases(const slurm_task *e) {
   brim_status_clear();
 }
 
-// Can a claim succeed later? An earlier attempt has a lease, or a pause is not over.
-static brim_status may_come(slurm_task *e, bool *out) {
+// *out = a claim can succeed later: an earlier attempt still has its lease, or the pause before a retry is not over.
+static brim_status can_claim_later(slurm_task *e, bool *out) {
   brim_store_exp *exp = NULL;
   *out = false;
   BRIM_TRY(brim_lab_get(e->link, e->exp, &exp));
@@ -278,7 +280,8 @@ static brim_status may_come(slurm_task *e, bool *out) {
   return BRIM_OK;
 }
 
-// Claims until there is an answer. claimed->exp NULL: the experiment needs no run now.
+// Claims the experiment, and tries again while a claim can succeed later. BRIM_OK with claimed->exp NULL: the
+// experiment needs no run, this command was told to stop, or the wait was too long.
 static brim_status claim(slurm_task *e, brim_store_claimed *claimed) {
   const char *gpus = getenv("CUDA_VISIBLE_DEVICES");
   char id[BRIM_EXP_ID], devices[96];
@@ -297,7 +300,7 @@ static brim_status claim(slurm_task *e, brim_store_claimed *claimed) {
     bool later = false;
     brim_status status = brim_lab_claim(e->link, &request, claimed);
     if (!status && claimed->exp) return BRIM_OK;
-    if (!status) status = may_come(e, &later);
+    if (!status) status = can_claim_later(e, &later);
     if (status && status != BRIM_EIO) return status;
     bool over = brim_time_since_ns(begin, brim_clock_now()) > (e->lease_ms + EXTRA_MS) * 1000000;
     if (*e->cli->stop || over || (!status && !later)) return status;
@@ -319,11 +322,12 @@ static void add(command_words *w, const char *word) {
 }
 
 static int64_t ranks_of(const slurm_task *e) {
-  int64_t nodes = e->is.nodes > 1 ? e->is.nodes : 1, ranks = e->is.gpus > 1 ? e->is.gpus : 1;
+  int64_t nodes = e->slurm_array.nodes > 1 ? e->slurm_array.nodes : 1,
+          ranks = e->slurm_array.gpus > 1 ? e->slurm_array.gpus : 1;
   return ranks > nodes ? ranks : nodes;
 }
 
-// The plug-in of srun by which ranks find each other: the first of these that it has; NULL = its default.
+// The plug-in of srun by which ranks find each other: the first of `known` that srun has; NULL = srun's default.
 static const char *mpi_of(void) {
   static const char *const known[] = {"pmix", "pmix_v5", "pmix_v4", "pmix_v3", "pmi2"};
   brim_slurm_words words = {0};
@@ -350,8 +354,8 @@ static void add_srun(const slurm_task *e, command_words *w) {
   }
   snprintf(w->text[1], sizeof w->text[1], "--ntasks=%lld", (long long)ranks_of(e));
   add(w, w->text[1]);
-  if (e->is.nodes > 1) {
-    snprintf(w->text[2], sizeof w->text[2], "--nodes=%lld", (long long)e->is.nodes);
+  if (e->slurm_array.nodes > 1) {
+    snprintf(w->text[2], sizeof w->text[2], "--nodes=%lld", (long long)e->slurm_array.nodes);
     add(w, w->text[2]);
   }
   add(w, "--kill-on-bad-exit=1");
@@ -367,7 +371,7 @@ static void task_add_plugins(const brim_cli *cli, command_words *w) {
   if (brim_option_flag(&cli->parse, "allow-plugins", false)) add(w, "--allow-plugins");
 }
 
-// The cores that Slurm gave to each task; 0 = unknown, or the config has a number of its own.
+// The cores that Slurm gave to each task; 0 = unknown, or the config sets `threads`.
 static int64_t threads_of(const slurm_task *e, const char *config) {
   const char *text = getenv("SLURM_CPUS_PER_TASK");
   int64_t n = 0;
@@ -378,7 +382,7 @@ static int64_t threads_of(const slurm_task *e, const char *config) {
   return text && brim_parse_i64(text, &n) && n > 0 && n <= 4096 ? n : 0;
 }
 
-// Variables of a job around the sweep: a training of one rank must not see them.
+// Variables that Slurm sets for each job: a training of one rank that saw them would look for other ranks.
 static const char *const no_ranks[] = {"SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS",
                                        "SLURM_NTASKS",  "SLURM_NPROCS", NULL};
 
@@ -415,7 +419,7 @@ static brim_status task_execute(slurm_task *e, const brim_store_claimed *claimed
   return status;
 }
 
-//---------------------------------- after ----------------------------------
+//---------------------------------- after the training ----------------------------------
 
 typedef struct own_state {
   const slurm_task *e;
@@ -429,22 +433,22 @@ static void on_own(void *ctx, const brim_slurm_row *row) {
   }
 }
 
-// Does the task still run for Slurm? scancel may have ended it, or Slurm queues it again.
+// Does Slurm list the task as running? Else scancel has ended it, or Slurm queues it again.
 static bool is_running(const slurm_task *e) {
   own_state own = {e, BRIM_SLURM_UNKNOWN};
   const char *names[] = {e->array};
   brim_slurm_words words = {0};
-  brim_slurm_command look = {0};
+  brim_slurm_command squeue = {0};
   brim_slurm_words_squeue(names, 1, &words);
-  if (brim_slurm_run(&words, COMMAND_MS, &look)) brim_status_clear();
-  if (brim_slurm_good(&look)) {
-    (void)brim_slurm_rows(look.out.data ? look.out.data : "", false, on_own, &own);
+  if (brim_slurm_run(&words, COMMAND_MS, &squeue)) brim_status_clear();
+  if (brim_slurm_good(&squeue)) {
+    (void)brim_slurm_rows(squeue.out.data ? squeue.out.data : "", false, on_own, &own);
   }
-  brim_slurm_close(&look);
+  brim_slurm_close(&squeue);
   return own.state == BRIM_SLURM_RUNNING;
 }
 
-// By the numbers of the array and of the task, which stay the same however often it is queued.
+// Asks Slurm to run the task again. Names it by its array and index, which stay the same however often it is queued.
 static brim_status requeue(slurm_task *e) {
   brim_slurm_array now = {0};
   brim_slurm_words words = {0};
@@ -498,16 +502,17 @@ static brim_status slurm_task_action(brim_cli *cli) {
   brim_status status = task_parse_words(&e);
   if (!status) status = run(&e);
   brim_lab_link_close(e.link);
-  brim_slurm_array_deinit(&e.is);
+  brim_slurm_array_deinit(&e.slurm_array);
   brim_free(e.url);
   return status;
 }
 
 //--------------------------------------------- plan ---------------------------------------------
-// `brim sweep plan`, started by a sweep: reads questions from standard input, one JSON object per line, and answers each
-// with the needs of an experiment (lab/grid/lab_grid.h), or with a failure class and a message. Ends with its input.
+// `brim sweep plan`, started by a sweep: reads questions from standard input, one JSON object per line, and answers
+// each with the needs of an experiment (lab/grid/lab_grid.h), or with a failure class and a message. Ends when its input
+// ends.
 
-// Steps of a measurement: enough to tell hours from days.
+// Limits of a measurement. It only has to tell hours from days.
 enum { MEASURED_STEPS = 5, MEASURED_WARMUP = 5 };
 #define MEASURED_SECONDS 10.0
 
@@ -624,7 +629,7 @@ static brim_status open_work(planner *p) {
 
 //---------------------------------- planning ----------------------------------
 
-// Steps of an epoch, known before the network is built.
+// The steps of an epoch, computed before the network is built.
 static double epoch_steps(const brim_cli_job *job, const brim_work_info *info,
                           const brim_plan *plan) {
   if (info->steps_per_epoch > 0) return (double)info->steps_per_epoch;
@@ -663,7 +668,7 @@ static void take_result(const brim_cli_job *job, const brim_result *r, brim_lab_
   count_steps(job, &r->plan, out);
 }
 
-// Measures some steps, and the start: building the network, choosing algorithms, the first slow steps.
+// Measures the time of a step, and of the start: building the network, choosing algorithms, the first slow steps.
 static brim_status measure(brim_cli_job *job, const brim_setting *setting,
                            const brim_trial_options *how, brim_lab_plan *out) {
   const brim_time begin = brim_clock_now();
@@ -695,7 +700,7 @@ static brim_status plan(planner *p, const json_t *question, brim_lab_plan *out) 
   const bool opened = job->device != NULL;
   BRIM_TRY(load(p, text, out->device));
   BRIM_TRY(open_work(p));
-  // Every experiment opens its device, even if this process has it open.
+  // Count the time to open the device even if this process has it open: every experiment opens it.
   const double open_s = seconds_since(begin) + (opened ? p->device_s : 0);
   snprintf(out->name, sizeof out->name, "%s", job->device->info.name);
   const brim_setting setting = brim_work_setting(job->work);

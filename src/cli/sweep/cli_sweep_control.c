@@ -9,15 +9,15 @@
 
 #include "lab/wire/lab_wire_link.h"
 
-// A change to the experiments that are named, or to all in one of `states`.
+// A change to the experiments that the user names, or to all experiments in one of `states`.
 typedef struct control {
   const char *name;
   unsigned states;
-  brim_exp_want want;         // BRIM_WANT_COUNT: a retry
-  const char *one, *several;  // messages with the number of experiments
-  bool runs;                  // needs a sweep that runs the experiments
-  unsigned there;             // states of experiments that need no change
-  const char *already;        // message with the number of those
+  brim_exp_want want;                   // BRIM_WANT_COUNT = retry
+  const char *one_text, *several_text;  // messages with the number of experiments
+  bool runs;                            // has no effect until a sweep runs the experiments
+  unsigned no_change;                   // states of experiments that need no change
+  const char *already;  // message with the number of experiments that needed no change; NULL = none
 } control;
 
 typedef struct id_list {
@@ -48,8 +48,9 @@ typedef struct outcome {
   char why[1024];  // the last failure
 } outcome;
 
-// Counts a named experiment that could not be changed. The command fails with the last one.
-static void miss(outcome *out, brim_status status) {
+// Counts a named experiment that could not be changed. Logs all such failures but the last, with which the command
+// fails.
+static void count_failure(outcome *out, brim_status status) {
   if (out->failed > 0) brim_log_error("sweep", "%s", out->why);
   out->failed++;
   out->status = status;
@@ -57,9 +58,9 @@ static void miss(outcome *out, brim_status status) {
   brim_status_clear();
 }
 
-// Collects the experiments that the command line names, or that --all and --tag choose. A name of no experiment, or of
-// several, does not affect the others.
-static brim_status choose(brim_cli *cli, brim_lab_link *link, const control *what, id_list *list,
+// Collects the experiments that the command line names, or that --all and --tag choose. A name of
+// no experiment, or of several, counts as failed; the other names still apply.
+static brim_status choose(brim_cli *cli, brim_lab_link *link, const control *change, id_list *list,
                           outcome *out) {
   const char *tag = brim_option_string(&cli->parse, "tag", NULL);
   bool all = brim_option_flag(&cli->parse, "all", false) || tag;
@@ -74,38 +75,39 @@ static brim_status choose(brim_cli *cli, brim_lab_link *link, const control *wha
     char id[BRIM_EXP_ID];
     brim_status status = brim_lab_find(link, cli->parse.positional[i], id);
     if (status == BRIM_ENOENT || status == BRIM_EINVAL) {
-      miss(out, status);
+      count_failure(out, status);
       continue;
     }
     if (!status) status = add_id(list, id);
     BRIM_TRY(status);
   }
-  const brim_store_filter filter = {.states = what->states, .tag = tag};
+  const brim_store_filter filter = {.states = change->states, .tag = tag};
   return all ? brim_lab_list(link, &filter, on_exp, list) : BRIM_OK;
 }
 
-static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link, const char *place,
-                        const outcome *out) {
+static brim_status report_change(brim_cli *cli, const control *change, brim_lab_link *link,
+                                 const char *place, const outcome *out) {
   const int64_t count = out->count, already = out->already;
   if (cli->json) {
     json_t *f = json_object();
     brim_status s = brim_json_put(f, "count", json_integer(count));
-    if (!s && what->already) s = brim_json_put(f, "already", json_integer(already));
+    if (!s && change->already) s = brim_json_put(f, "already", json_integer(already));
     if (!s && out->failed > 0) s = brim_json_put(f, "failed", json_integer(out->failed));
     if (!s) s = brim_json_put(f, "sweep_runs", json_boolean(brim_lab_link_to_sweep(link)));
-    return brim_cli_finish_event(cli, what->name, f, s);
+    return brim_cli_finish_event(cli, change->name, f, s);
   }
   brim_str text;
   brim_str_init(&text);
   if (count > 0 || (already == 0 && out->failed == 0)) {
-    brim_str_printf(&text, brim_tr(count == 1 ? what->one : what->several), (long long)count);
+    brim_str_printf(&text, brim_tr(count == 1 ? change->one_text : change->several_text),
+                    (long long)count);
     brim_str_append_char(&text, '\n');
   }
   if (already > 0) {
-    brim_str_printf(&text, brim_tr(what->already), (long long)already);
+    brim_str_printf(&text, brim_tr(change->already), (long long)already);
     brim_str_append_char(&text, '\n');
   }
-  if (what->runs && count > 0 && !brim_lab_link_to_sweep(link) && !brim_store_is_url(place) &&
+  if (change->runs && count > 0 && !brim_lab_link_to_sweep(link) && !brim_store_is_url(place) &&
       !brim_lab_is_server(place)) {
     brim_str_printf(
         &text, brim_tr("no sweep runs on this store; brim sweep --store %s starts one\n"), place);
@@ -113,56 +115,56 @@ static brim_status tell(brim_cli *cli, const control *what, brim_lab_link *link,
   return brim_cli_finish_text(cli, &text, BRIM_OK);
 }
 
-static brim_status apply_one(brim_lab_link *link, const control *what, const char *id,
+static brim_status apply_one(brim_lab_link *link, const control *change, const char *id,
                              outcome *out) {
   brim_store_exp *exp = NULL;
   BRIM_TRY(brim_lab_get(link, id, &exp));
   bool live = exp->state == BRIM_EXP_LEASED || exp->state == BRIM_EXP_RUNNING;
-  bool there = live ? exp->want == what->want : what->there >> exp->state & 1;
+  bool no_change = live ? exp->want == change->want : change->no_change >> exp->state & 1;
   brim_store_exp_free(exp);
-  BRIM_TRY(what->want == BRIM_WANT_COUNT ? brim_lab_retry(link, id)
-                                         : brim_lab_want(link, id, what->want));
-  out->count += !there;
-  out->already += there;
+  BRIM_TRY(change->want == BRIM_WANT_COUNT ? brim_lab_retry(link, id)
+                                           : brim_lab_want(link, id, change->want));
+  out->count += !no_change;
+  out->already += no_change;
   return BRIM_OK;
 }
 
-// Changes every named experiment that it can. A store that does not answer ends the command.
-static brim_status apply_named(brim_lab_link *link, const control *what, const id_list *list,
+// Changes every named experiment that can be changed. A store that does not answer ends the command.
+static brim_status apply_named(brim_lab_link *link, const control *change, const id_list *list,
                                outcome *out) {
   for (size_t i = 0; i < list->count; i++) {
-    brim_status status = apply_one(link, what, list->ids[i], out);
+    brim_status status = apply_one(link, change, list->ids[i], out);
     if (!status) continue;
     if (status != BRIM_ESTATE) {  // its detail names the experiment
       status = brim_fail_context(status, "experiment %.12s", list->ids[i]);
       if (status != BRIM_ENOENT) return status;
     }
-    miss(out, status);
+    count_failure(out, status);
   }
   return BRIM_OK;
 }
 
-// Changes experiments chosen by their state; some may have another state by now.
-static brim_status apply_chosen(brim_lab_link *link, const control *what, const id_list *list,
+// Changes experiments chosen by their state. Skips experiments whose state has changed since.
+static brim_status apply_chosen(brim_lab_link *link, const control *change, const id_list *list,
                                 outcome *out) {
   int64_t *count = &out->count;
   const char(*ids)[BRIM_EXP_ID] = (const char(*)[BRIM_EXP_ID])list->ids;
-  if (what->want == BRIM_WANT_COUNT) return brim_lab_retry_each(link, ids, list->count, count);
-  return brim_lab_want_each(link, ids, list->count, what->want, count);
+  if (change->want == BRIM_WANT_COUNT) return brim_lab_retry_each(link, ids, list->count, count);
+  return brim_lab_want_each(link, ids, list->count, change->want, count);
 }
 
-static brim_status apply(brim_cli *cli, const control *what) {
+static brim_status apply(brim_cli *cli, const control *change) {
   char *place = NULL;
   brim_lab_link *link = NULL;
   id_list list = {0};
   BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
   brim_status status = brim_lab_link_open(place, NULL, &link);
   outcome out = {.status = BRIM_OK};
-  if (!status) status = choose(cli, link, what, &list, &out);
+  if (!status) status = choose(cli, link, change, &list, &out);
   bool named = cli->parse.positional_count > 1;
-  if (!status) status = (named ? apply_named : apply_chosen)(link, what, &list, &out);
-  bool only = cli->parse.positional_count == 2 && out.failed > 0;
-  if (!status && !only) status = tell(cli, what, link, place, &out);
+  if (!status) status = (named ? apply_named : apply_chosen)(link, change, &list, &out);
+  bool only_failed = cli->parse.positional_count == 2 && out.failed > 0;
+  if (!status && !only_failed) status = report_change(cli, change, link, place, &out);
   if (!status && out.failed > 0) {
     brim_status_set_detail(out.why);
     status = out.status;
@@ -181,83 +183,83 @@ enum {
 };
 
 static brim_status cancel_action(brim_cli *cli) {
-  static const control what = {"cancel",
-                               WAITING | UNDER_WAY | PAUSED,
-                               BRIM_WANT_CANCEL,
-                               BRIM_N_("cancelled %lld experiment"),
-                               BRIM_N_("cancelled %lld experiments"),
-                               false,
-                               1u << BRIM_EXP_CANCELLED,
-                               BRIM_N_("cancelled already, or being cancelled: %lld")};
-  return apply(cli, &what);
+  static const control change = {"cancel",
+                                 WAITING | UNDER_WAY | PAUSED,
+                                 BRIM_WANT_CANCEL,
+                                 BRIM_N_("cancelled %lld experiment"),
+                                 BRIM_N_("cancelled %lld experiments"),
+                                 false,
+                                 1u << BRIM_EXP_CANCELLED,
+                                 BRIM_N_("cancelled already, or being cancelled: %lld")};
+  return apply(cli, &change);
 }
 
 static brim_status pause_action(brim_cli *cli) {
-  static const control what = {"pause",
-                               WAITING | UNDER_WAY,
-                               BRIM_WANT_PAUSE,
-                               BRIM_N_("paused %lld experiment"),
-                               BRIM_N_("paused %lld experiments"),
-                               false,
-                               PAUSED,
-                               BRIM_N_("paused already, or being paused: %lld")};
-  return apply(cli, &what);
+  static const control change = {"pause",
+                                 WAITING | UNDER_WAY,
+                                 BRIM_WANT_PAUSE,
+                                 BRIM_N_("paused %lld experiment"),
+                                 BRIM_N_("paused %lld experiments"),
+                                 false,
+                                 PAUSED,
+                                 BRIM_N_("paused already, or being paused: %lld")};
+  return apply(cli, &change);
 }
 
 static brim_status resume_action(brim_cli *cli) {
-  static const control what = {"resume",
-                               PAUSED,
-                               BRIM_WANT_RUN,
-                               BRIM_N_("resumed %lld experiment"),
-                               BRIM_N_("resumed %lld experiments"),
-                               true,
-                               WAITING,
-                               BRIM_N_("queued or running already: %lld")};
-  return apply(cli, &what);
+  static const control change = {"resume",
+                                 PAUSED,
+                                 BRIM_WANT_RUN,
+                                 BRIM_N_("resumed %lld experiment"),
+                                 BRIM_N_("resumed %lld experiments"),
+                                 true,
+                                 WAITING,
+                                 BRIM_N_("queued or running already: %lld")};
+  return apply(cli, &change);
 }
 
 static brim_status retry_action(brim_cli *cli) {
-  static const control what = {"retry",
-                               PAUSED | ENDED_BADLY,
-                               BRIM_WANT_COUNT,
-                               BRIM_N_("queued %lld experiment again"),
-                               BRIM_N_("queued %lld experiments again"),
-                               true,
-                               WAITING,
-                               BRIM_N_("queued already: %lld")};
-  return apply(cli, &what);
+  static const control change = {"retry",
+                                 PAUSED | ENDED_BADLY,
+                                 BRIM_WANT_COUNT,
+                                 BRIM_N_("queued %lld experiment again"),
+                                 BRIM_N_("queued %lld experiments again"),
+                                 true,
+                                 WAITING,
+                                 BRIM_N_("queued already: %lld")};
+  return apply(cli, &change);
 }
 
 static brim_status rerun_failed_action(brim_cli *cli) {
-  static const control what = {"rerun-failed",
-                               0,
-                               BRIM_WANT_COUNT,
-                               BRIM_N_("queued %lld failed experiment again"),
-                               BRIM_N_("queued %lld failed experiments again"),
-                               true,
-                               0,
-                               NULL};
+  static const control change = {"rerun-failed",
+                                 0,
+                                 BRIM_WANT_COUNT,
+                                 BRIM_N_("queued %lld failed experiment again"),
+                                 BRIM_N_("queued %lld failed experiments again"),
+                                 true,
+                                 0,
+                                 NULL};
   char *place = NULL;
   brim_lab_link *link = NULL;
   int64_t count = 0;
   BRIM_TRY(brim_cli_sweep_place(cli, 1, &place));
   brim_status status = brim_lab_link_open(place, NULL, &link);
   if (!status) status = brim_lab_retry_failed(link, NULL, &count);
-  if (!status) status = tell(cli, &what, link, place, &(outcome){.count = count});
+  if (!status) status = report_change(cli, &change, link, place, &(outcome){.count = count});
   brim_lab_link_close(link);
   brim_free(place);
   return status;
 }
 
 static brim_status priority_action(brim_cli *cli) {
-  static const control what = {"priority",
-                               0,
-                               BRIM_WANT_COUNT,
-                               BRIM_N_("changed the priority of %lld experiment"),
-                               BRIM_N_("changed the priority of %lld experiments"),
-                               false,
-                               0,
-                               NULL};
+  static const control change = {"priority",
+                                 0,
+                                 BRIM_WANT_COUNT,
+                                 BRIM_N_("changed the priority of %lld experiment"),
+                                 BRIM_N_("changed the priority of %lld experiments"),
+                                 false,
+                                 0,
+                                 NULL};
   size_t words = cli->parse.positional_count;
   int64_t priority = 0;
   if (words != 3 || !brim_parse_i64(cli->parse.positional[2], &priority)) {
@@ -268,7 +270,7 @@ static brim_status priority_action(brim_cli *cli) {
   BRIM_TRY(brim_cli_sweep_place(cli, 0, &place));
   brim_status status = brim_lab_link_open(place, NULL, &link);
   if (!status) status = brim_lab_set_priority(link, cli->parse.positional[1], priority);
-  if (!status) status = tell(cli, &what, link, place, &(outcome){.count = 1});
+  if (!status) status = report_change(cli, &change, link, place, &(outcome){.count = 1});
   brim_lab_link_close(link);
   brim_free(place);
   return status;
@@ -322,7 +324,7 @@ static brim_status stop_in(brim_cli *cli, const char *folder) {
   return status ? status : tell_stopped(cli, pid);
 }
 
-// Stops the sweep of a folder: several sweeps may use one database.
+// Stops the sweep of a folder. A database needs --output-dir, since several sweeps may use it.
 static brim_status stop_action(brim_cli *cli) {
   char *place = NULL;
   const char *folder = brim_option_string(&cli->parse, "output-dir", NULL);
@@ -364,7 +366,7 @@ static brim_status drain_each(brim_cli *cli, brim_lab_link *link, size_t first, 
   return BRIM_OK;
 }
 
-// The first word may be the address of the server: no worker has such a name.
+// The first word may be the URL of the server, since no worker has such a name. The other words are workers.
 static brim_status drain_apply(brim_cli *cli, bool drain) {
   char *place = NULL;
   brim_lab_link *link = NULL;

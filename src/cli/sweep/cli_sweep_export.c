@@ -23,9 +23,9 @@ typedef struct output {
   brim_fs_writer *file;  // NULL: stdout
   char axes[AXES][NAME];
   size_t axis_count;
-  best_item *best;  // in the order of the list
-  size_t best_count, best_cap, at;
-  int64_t now;  // by the clock of the store
+  best_item *best;  // one item per experiment, in the order of the first pass
+  size_t best_count, best_cap, best_next;  // best_next: where best_of begins to search
+  int64_t now;                             // time of the store
 } output;
 
 static brim_status put(output *o, const brim_str *line) {
@@ -46,7 +46,8 @@ static brim_status on_line(void *ctx, const char *line) {
 
 //---------------------------------- CSV ----------------------------------
 
-// The next axis of "lr=0.1 model=mlp(depth=2, width=8)": a word with '=' outside brackets and quotes.
+// Finds the next axis of a label such as "lr=0.1 model=mlp(depth=2, width=8)". Blanks in brackets and quotes do not end
+// a word. *name_size = 0: the word has no '='. Returns the end of the word; NULL = no word is left.
 static const char *next_axis(const char *at, const char **name, size_t *name_size,
                              const char **value, size_t *value_size) {
   int depth = 0;
@@ -74,6 +75,7 @@ static const char *next_axis(const char *at, const char **name, size_t *name_siz
   return at;
 }
 
+// The index of an axis; axis_count if it is unknown.
 static size_t axis_of(const output *o, const char *name, size_t size) {
   size_t i = 0;
   while (i < o->axis_count &&
@@ -118,12 +120,12 @@ static brim_status read_best(output *o, brim_lab_link *link) {
   return BRIM_OK;
 }
 
-// NaN for an experiment submitted since the first pass.
+// The best value of an experiment. NaN if it was submitted after the first pass.
 static double best_of(output *o, const char *id) {
   for (size_t i = 0; i < o->best_count; i++) {
-    size_t at = (o->at + i) % o->best_count;
+    size_t at = (o->best_next + i) % o->best_count;
     if (strcmp(o->best[at].id, id) != 0) continue;
-    o->at = at + 1;
+    o->best_next = at + 1;
     return o->best[at].value;
   }
   return (double)NAN;
@@ -142,7 +144,7 @@ static brim_status on_axes(void *ctx, const brim_store_exp *exp) {
   return BRIM_OK;
 }
 
-// Texts come from a store that others write to: nothing in them is for a terminal or a spreadsheet.
+// Removes control characters and disarms formulas of spreadsheets: other users may have written the text to the store.
 static void put_cell(brim_str *line, const char *text, size_t size) {
   brim_str plain;
   brim_str_init(&plain);
@@ -170,7 +172,7 @@ static void put_time(brim_str *line, int64_t ms) {
   put_text(line, ms > 0 ? text : "");
 }
 
-// The value of a key in a stored config, which has a key per line; else the key's default.
+// Puts the value of a key from a stored config, which has one key per line; else the key's default.
 static void put_key(const char *axis, const char *config, brim_str *line) {
   const brim_config_key *key = brim_config_key_find(axis);
   const char *name = key ? key->name : axis;
@@ -187,7 +189,7 @@ static void put_key(const char *axis, const char *config, brim_str *line) {
   if (key && key->default_text) put_cell(line, key->default_text, strlen(key->default_text));
 }
 
-// By the label; an axis of another grid of the store has a value here too.
+// Puts a cell per axis: the value in the experiment's label, or in its config for axes that only other grids have.
 static void put_axes(const output *o, const brim_store_exp *exp, brim_str *line) {
   for (size_t i = 0; i < o->axis_count; i++) {
     const char *name, *value;
@@ -269,7 +271,7 @@ static brim_status export_action(brim_cli *cli) {
   brim_lab_link *link = NULL;
   const char *path = brim_option_string(&cli->parse, "output", NULL);
   BRIM_TRY(brim_cli_sweep_place(cli, 1, &place));
-  // an earlier export is renewed
+  // An earlier export may be replaced without --force.
   bool csv = strcmp(brim_option_string(&cli->parse, "format", "jsonl"), "csv") == 0;
   brim_status status = path ? brim_fs_check_target(path) : BRIM_OK;
   if (!status && path) {

@@ -1,5 +1,4 @@
-// What a person sees while a sweep runs: the live table on a terminal, lines elsewhere, events with
-// --json; the summary at the end.
+// Shows a running sweep: a live table on a terminal, lines elsewhere, events with --json; at the end the summary.
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -19,10 +18,10 @@ typedef struct watcher {
   const brim_cli_sweep_job *job;
   brim_cli *cli;
   brim_lab_sweep *sweep;
-  brim_screen *screen;  // NULL: lines or events
+  brim_screen *screen;  // NULL = lines or events
   brim_ui_sweep ui;
-  int64_t said;           // number of the last message shown
-  unsigned char *states;  // of the rows, as reported; 0xff = not yet
+  int64_t last_shown;     // number of the last message shown
+  unsigned char *states;  // last reported state of each row; 0xff = not reported yet
   size_t state_count;
   brim_time line_time;
   char *log_text, *log_path;
@@ -30,7 +29,7 @@ typedef struct watcher {
 
 //---------------------------------- events ----------------------------------
 
-// Always has the state, even the first one, which rows leave out.
+// A row as JSON. Always puts the state: brim_sweep_row_to_json leaves out members that are 0, such as QUEUED.
 static json_t *row_json(const brim_sweep_row *row) {
   json_t *f = NULL;
   if (brim_sweep_row_to_json(row, &f)) return NULL;
@@ -49,10 +48,11 @@ static brim_status tell_rows(watcher *w, const brim_sweep_view *view) {
   }
   for (size_t i = 0; i < view->row_count; i++) {
     const brim_sweep_row *row = &view->rows[i];
-    bool news = w->states[i] != (unsigned char)row->state;
-    bool waits = w->states[i] == 0xff && row->state == BRIM_SWEEP_QUEUED;  // as submitted
+    bool changed = w->states[i] != (unsigned char)row->state;
+    bool just_submitted =
+        w->states[i] == 0xff && row->state == BRIM_SWEEP_QUEUED;  // just submitted
     w->states[i] = (unsigned char)row->state;
-    if (!news || waits) continue;
+    if (!changed || just_submitted) continue;
     json_t *f = row_json(row);
     if (!f) return brim_fail(BRIM_ENOMEM, "out of memory while showing a sweep");
     BRIM_TRY(brim_cli_event(w->cli, "experiment", f));
@@ -74,8 +74,8 @@ static brim_status message_event(watcher *w, const brim_sweep_message *m) {
 static brim_status show_messages(watcher *w, const brim_sweep_view *view) {
   for (size_t i = 0; i < view->message_count; i++) {
     const brim_sweep_message *m = &view->messages[i];
-    if (m->seq <= w->said) continue;
-    w->said = m->seq;
+    if (m->seq <= w->last_shown) continue;
+    w->last_shown = m->seq;
     if (w->cli->json) {
       BRIM_TRY(message_event(w, m));
       continue;
@@ -198,7 +198,7 @@ static brim_status take_keys(watcher *w, const brim_sweep_view *view) {
   return BRIM_OK;
 }
 
-// The last whole lines of a file, about this many bytes; brim_free.
+// Reads the last `bytes` of a file, without a partial first line; brim_free.
 static brim_status read_end(const char *path, size_t bytes, char **out) {
   int fd = -1;
   uint64_t size = 0;
@@ -217,7 +217,7 @@ static brim_status read_end(const char *path, size_t bytes, char **out) {
   return BRIM_OK;
 }
 
-// The end of the log that the user looks at.
+// Reads the end of the log that the user has opened in the table.
 static brim_status read_log(watcher *w, const brim_sweep_view *view, brim_ui_sweep_log *out) {
   const char *id = brim_ui_sweep_wants_log(&w->ui);
   const brim_sweep_row *row = id ? brim_sweep_view_find(view, id) : NULL;
@@ -239,7 +239,7 @@ static brim_status draw(watcher *w, const brim_sweep_view *view) {
   int rows = 0;
   BRIM_TRY(read_log(w, view, &log));
   brim_screen_size(w->screen, &term, &rows);
-  term.colour = w->cli->err.colour;  // --color
+  term.colour = w->cli->err.colour;  // as --color says
   brim_str_init(&frame);
   brim_status status = brim_ui_sweep_frame(&w->ui, view, &log, &term, rows, &frame);
   if (!status) status = brim_screen_draw(w->screen, frame.data);
@@ -294,7 +294,7 @@ static brim_status print_summary(watcher *w, const brim_sweep_view *view) {
   return brim_cli_finish_text(w->cli, &text, status);
 }
 
-// The result of the command.
+// The status with which the command ends.
 static brim_status outcome(watcher *w, const brim_sweep_view *view) {
   const int64_t *n = view->counts;
   int64_t left = n[BRIM_SWEEP_QUEUED] + n[BRIM_SWEEP_LEASED] + n[BRIM_SWEEP_RUNNING];
@@ -342,8 +342,8 @@ static const char *end_name(brim_lab_end end) {
 
 static brim_status finish(watcher *w) {
   const brim_sweep_view *view = NULL;
-  const bool rows = !w->job->worker;  // a worker leaves; the others' experiments are not its own
-  do {                                // the details of experiments come with every call
+  const bool rows = !w->job->worker;  // a worker does not show the experiments of other workers
+  do {                                // each call brings details of more experiments
     BRIM_TRY(brim_lab_sweep_view(w->sweep, rows, &view));
   } while (rows && brim_lab_sweep_view_lags(w->sweep));
   BRIM_TRY(w->cli->json ? end_event(w, view, end_name(brim_lab_sweep_end(w->sweep)))
