@@ -1,4 +1,4 @@
-// `brim serve`: the server of a pool, the worker of this machine beside it, and the tokens; and `brim worker`.
+// `brim serve`: the server of a pool, the worker that it starts on this machine, and `brim serve token`. `brim worker`.
 
 #include "cli/serve/cli_serve.h"
 
@@ -24,7 +24,7 @@
 
 enum { PRIVATE_MAX = 4096 };
 
-// Replaces the file by a new one: the old one may be a link, or have another owner or other readers.
+// Writes a new file and renames it: an existing file may be a link, or have another owner or other readers.
 brim_status brim_cli_write_private(const char *path, const char *text) {
   brim_str temp;
   brim_str_init(&temp);
@@ -45,14 +45,15 @@ brim_status brim_cli_write_private(const char *path, const char *text) {
   return status;
 }
 
-// Warns if others can read or write the file of a secret. NULL is fine.
+// Warns if other users can read or write the file of a secret. Does nothing if path is NULL.
 static void warn_readable(const char *path) {
   struct stat st;
   if (!path || stat(path, &st) != 0 || (st.st_mode & 077) == 0) return;
   brim_log_warn("serve", "other users can read or write %s; run chmod 600 %s", path, path);
 }
 
-// BRIM_ENOENT: there is no such file. BRIM_EINVAL: others can read it, or write it and so choose the token. brim_free.
+// Reads a file that only the owner can read and write; *out is for brim_free. BRIM_ENOENT: there is no such file.
+// BRIM_EINVAL: other users can read the token in it, or write another token into it.
 static brim_status read_private(const char *path, char **out) {
   struct stat st;
   char text[PRIVATE_MAX];
@@ -78,15 +79,15 @@ static brim_status read_private(const char *path, char **out) {
   return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
 }
 
-static char *path_in(const char *folder) { return brim_fs_join(folder, "serve.json"); }
+static char *control_path(const char *folder) { return brim_fs_join(folder, "serve.json"); }
 
-// serve.json in the folder of the store: how the owner's commands reach the server.
+// The content of serve.json in the folder of the store: how the owner's commands reach the server.
 typedef struct control_file {
   char url[320], pin[BRIM_HTTP_PIN], token[BRIM_TOKEN];
 } control_file;
 
 static brim_status control_write(const char *folder, const control_file *control) {
-  char *path = path_in(folder), *text = NULL;
+  char *path = control_path(folder), *text = NULL;
   json_t *o = json_object();
   brim_status s = path ? brim_json_put(o, "url", json_string(control->url))
                        : brim_fail(BRIM_ENOMEM, "out of memory while starting the server");
@@ -100,13 +101,13 @@ static brim_status control_write(const char *folder, const control_file *control
   return s;
 }
 
-static void copy(const json_t *o, const char *key, char *out, size_t size) {
+static void copy_text(const json_t *o, const char *key, char *out, size_t size) {
   const char *text = json_string_value(json_object_get(o, key));
   snprintf(out, size, "%s", text ? text : "");
 }
 
 static brim_status control_read(const char *folder, control_file *out) {
-  char *path = path_in(folder), *text = NULL;
+  char *path = control_path(folder), *text = NULL;
   json_t *o = NULL;
   memset(out, 0, sizeof *out);
   if (!path) return brim_fail(BRIM_ENOMEM, "out of memory while reading a file");
@@ -116,9 +117,9 @@ static brim_status control_read(const char *folder, control_file *out) {
                        folder);
   }
   if (!status) status = brim_json_parse(text, strlen(text), path, &o);
-  copy(o, "url", out->url, sizeof out->url);
-  copy(o, "pin", out->pin, sizeof out->pin);
-  copy(o, "token", out->token, sizeof out->token);
+  copy_text(o, "url", out->url, sizeof out->url);
+  copy_text(o, "pin", out->pin, sizeof out->pin);
+  copy_text(o, "token", out->token, sizeof out->token);
   json_decref(o);
   brim_free(text);
   brim_free(path);
@@ -126,7 +127,7 @@ static brim_status control_read(const char *folder, control_file *out) {
 }
 
 static void control_remove(const char *folder) {
-  char *path = brim_store_is_url(folder) ? NULL : path_in(folder);
+  char *path = brim_store_is_url(folder) ? NULL : control_path(folder);
   if (path) (void)unlink(path);
   brim_free(path);
 }
@@ -136,7 +137,7 @@ static void control_remove(const char *folder) {
 
 typedef struct grid_facts {
   brim_cli *cli;
-  brim_gpu_monitor *monitor;  // NULL without NVML
+  brim_gpu_monitor *monitor;  // NULL = no NVML
   char gpu[96];
   brim_config_facts facts;
   brim_cli_metric_names names;
@@ -154,7 +155,7 @@ static brim_status needs(void *ctx, const brim_lab_grid *grid, brim_store_point 
   union {
     const brim_lab_grid *in;
     brim_lab_grid *out;
-  } same = {grid};  // it is only read
+  } same = {grid};  // brim_cli_sweep_needs only reads the grid
   const brim_cli_sweep_job job = {.cli = g->cli, .grid = same.out, .monitor = g->monitor};
   return brim_cli_sweep_needs(&job, points);
 }
@@ -169,7 +170,7 @@ static void serve_grids_open(brim_cli *cli, grid_facts *out) {
   out->cli = cli;
   if (brim_gpu_monitor_open(&out->monitor)) brim_status_clear();
   brim_cli_sweep_facts(out->monitor, out->gpu, &out->facts);
-  // A machine that runs no experiments does not know their needs elsewhere.
+  // With --server-only plan no memory: this machine does not know the GPUs on which the experiments run.
   bool runs = !brim_option_flag(&cli->parse, "server-only", false);
   out->maker = (brim_lab_grid_maker){.facts = &out->facts,
                                      .describe = describe,
@@ -182,9 +183,9 @@ static void serve_grids_open(brim_cli *cli, grid_facts *out) {
 static void serve_grids_close(grid_facts *grids) { brim_gpu_monitor_close(grids->monitor); }
 
 //-------------------------------------------- tokens --------------------------------------------
-// `brim serve token`: changes a store that no process has open, or asks the server that has it.
+// `brim serve token`: changes a store that no process has open, else asks the server that has it open.
 
-// role NULL: the role does not change.
+// Prints a new token. role NULL = the role does not change.
 static brim_status print_token(brim_cli *cli, const char *id, const char *role, const char *token) {
   if (cli->json) {
     json_t *f = json_object();
@@ -238,9 +239,9 @@ static brim_status change_token(brim_cli *cli, brim_store *store, const char *wo
                                 const char *id) {
   const char *role = brim_option_string(&cli->parse, "role", "read");
   char token[BRIM_TOKEN], sha256[65];
-  brim_role known;
+  brim_role parsed;
   if (strcmp(word, "end") == 0) return brim_store_token_end(store, id);
-  if (!brim_role_of(role, &known)) {
+  if (!brim_role_of(role, &parsed)) {
     return brim_cli_usage(cli, BRIM_N_("--role is read, submit, worker or admin"));
   }
   BRIM_TRY(brim_token_make(token));
@@ -255,7 +256,7 @@ static brim_status change_token(brim_cli *cli, brim_store *store, const char *wo
   return print_token(cli, id, role, token);
 }
 
-// Asks the server that has the SQLite file.
+// Calls the server that has the SQLite file of `place` open.
 static brim_status call_server(const char *place, const char *method, const char *path,
                                const char *body, json_t **out) {
   control_file control;
@@ -305,10 +306,10 @@ static brim_status list_of_server(brim_cli *cli, const json_t *reply) {
 static brim_status ask_server(brim_cli *cli, const char *place, const char *word, const char *id) {
   const char *role = brim_option_string(&cli->parse, "role", "read");
   char path[96], body[128];
-  brim_role known;
+  brim_role parsed;
   json_t *reply = NULL;
   brim_status status = BRIM_OK;
-  if (!brim_role_of(role, &known)) {
+  if (!brim_role_of(role, &parsed)) {
     return brim_cli_usage(cli, BRIM_N_("--role is read, submit, worker or admin"));
   }
   snprintf(body, sizeof body, "{\"id\": \"%s\", \"role\": \"%s\"}", id, role);
@@ -334,9 +335,9 @@ static brim_status serve_token(brim_cli *cli, const char *place) {
   const char *word = n > 1 ? cli->parse.positional[1] : "",
              *id = n > 2 ? cli->parse.positional[2] : "";
   bool list = strcmp(word, "list") == 0;
-  bool known =
+  bool valid =
       list || strcmp(word, "add") == 0 || strcmp(word, "rotate") == 0 || strcmp(word, "end") == 0;
-  if (!known || n != (list ? 2u : 3u)) {
+  if (!valid || n != (list ? 2u : 3u)) {
     return brim_cli_usage(cli, BRIM_N_("token takes: list, add NAME, rotate NAME or end NAME"));
   }
   if (!list && !brim_token_is_name(id)) {
@@ -379,7 +380,7 @@ static const brim_option worker_options[] = {
     {0},
 };
 
-// Executors are other processes and read these from the environment.
+// Puts the options for the connection into the environment: executors are other processes and read them there.
 static brim_status set_variables(brim_cli *cli) {
   const char *ca = brim_option_string(&cli->parse, "ca", NULL);
   const char *pin = brim_option_string(&cli->parse, "pin", NULL);
@@ -398,14 +399,14 @@ static brim_status set_variables(brim_cli *cli) {
   return BRIM_OK;
 }
 
-enum { AGAIN_MS = 500, AGAIN_MOST_MS = 30000, STOP_MS = 100 };
+enum { RETRY_MS = 500, RETRY_MOST_MS = 30000, STOP_MS = 100 };
 
 // Waits for the server: after a power failure workers and server start in any order.
 static brim_status open_patiently(brim_cli_sweep_job *j, brim_lab_sweep **out) {
-  for (int64_t wait = AGAIN_MS;; wait = 2 * wait < AGAIN_MOST_MS ? 2 * wait : AGAIN_MOST_MS) {
+  for (int64_t wait = RETRY_MS;; wait = 2 * wait < RETRY_MOST_MS ? 2 * wait : RETRY_MOST_MS) {
     brim_status status = brim_cli_sweep_open(j, out);
     if (status != BRIM_EIO) return status;
-    if (wait == AGAIN_MS) {
+    if (wait == RETRY_MS) {
       brim_cli_note(j->cli, brim_tr("cannot reach the server; brim tries again: %s\n"),
                     brim_status_detail());
     }
@@ -419,7 +420,7 @@ static brim_status open_patiently(brim_cli_sweep_job *j, brim_lab_sweep **out) {
   }
 }
 
-static brim_status work(brim_cli_sweep_job *j) {
+static brim_status run_worker(brim_cli_sweep_job *j) {
   brim_lab_sweep *sweep = NULL;
   BRIM_TRY(open_patiently(j, &sweep));
   j->cli->running = true;
@@ -449,7 +450,7 @@ static brim_status worker_run(brim_cli *cli) {
   j.folder = brim_strdup(folder);
   j.name = brim_strdup(brim_fs_basename(folder));
   brim_status status = j.place && j.shown && j.folder && j.name
-                           ? work(&j)
+                           ? run_worker(&j)
                            : brim_fail(BRIM_ENOMEM, "out of memory while starting a worker");
   brim_gpu_monitor_close(j.monitor);
   brim_free(j.name);
@@ -478,7 +479,13 @@ const brim_cli_command brim_cli_worker = {
 
 //-------------------------------------------- server --------------------------------------------
 
-enum { PORT = 8000, TEND_MS = 1000, WORKER_AGAIN_MS = 2000, WORKER_GRACE_MS = 90000, FILES = 4096 };
+enum {
+  PORT = 8000,
+  TEND_MS = 1000,
+  WORKER_RETRY_MS = 2000,
+  WORKER_GRACE_MS = 90000,
+  MOST_FILES = 4096
+};
 enum { LONGEST_KEEP = 36500, CERT_DAYS = 14 };  // days
 
 static const char *const keeps[] = {"all", "best", NULL};
@@ -571,10 +578,10 @@ typedef struct serving {
   brim_lab_pool *pool;
   grid_facts grids;
   brim_child *worker;
-  char token[BRIM_TOKEN];    // of the worker of this machine
-  char control[BRIM_TOKEN];  // of commands of this server's owner
-  char pin[BRIM_HTTP_PIN];   // of the certificate; "" = no TLS
-  brim_time worker_time;     // when it was started
+  char token[BRIM_TOKEN];    // token of this machine's worker
+  char control[BRIM_TOKEN];  // token of the owner's commands (`brim serve token`)
+  char pin[BRIM_HTTP_PIN];   // pin of the certificate; "" = no TLS
+  brim_time worker_time;     // when the worker was started
 } serving;
 
 static const char *place_of(const brim_cli *cli) {
@@ -584,7 +591,8 @@ static const char *place_of(const brim_cli *cli) {
 
 //---------------------------------- the worker of this machine ----------------------------------
 
-// The URL of the server for this machine: the address it listens at, or the local one if it listens at all.
+// The URL of the server for this machine: the address where it listens, or the loopback address if it listens at every
+// address.
 static void local_url(const serving *s, char *out, size_t size) {
   const char *address = brim_option_string(&s->cli->parse, "address", "127.0.0.1");
   if (strcmp(address, "0.0.0.0") == 0) address = "127.0.0.1";
@@ -616,7 +624,7 @@ static brim_status read_or_make_token(serving *s) {
   return status;
 }
 
-// Options about this machine for its worker: at most 10 words, ended by NULL.
+// Adds the options about this machine for its worker: at most 8 words, and a NULL at the end.
 static void add_machine_words(const brim_option_parse *parse, const char **out) {
   static const char *const with_value[] = {"device", "--device", "jobs", "--jobs",
                                            "stall",  "--stall",  NULL};
@@ -666,7 +674,7 @@ static brim_status keep_worker(serving *s) {
     brim_cli_note(s->cli, "%s", brim_tr("the worker of this machine ended; brim starts another\n"));
   }
   if (s->worker_time.ns &&
-      brim_time_since_ns(s->worker_time, brim_clock_now()) < WORKER_AGAIN_MS * 1000000LL) {
+      brim_time_since_ns(s->worker_time, brim_clock_now()) < WORKER_RETRY_MS * 1000000LL) {
     return BRIM_OK;
   }
   return start_worker(s);
@@ -680,7 +688,7 @@ static brim_status count_token(void *ctx, const brim_store_token *t) {
   return BRIM_OK;
 }
 
-// Requires TLS and a token for other machines, unless the user allows less.
+// Requires TLS and a token if other machines can connect, unless --insecure is given.
 static brim_status check_network(serving *s) {
   const brim_option_parse *parse = &s->cli->parse;
   const char *address = brim_option_string(parse, "address", "127.0.0.1");
@@ -700,7 +708,8 @@ static brim_status check_network(serving *s) {
                         address);
 }
 
-// Warns of an expiring certificate: workers with --ca refuse it; those with --pin do not check.
+// Warns of a certificate that has expired or will soon: workers with --ca refuse it. Workers with --pin do not check
+// the date.
 static brim_status check_end(const char *file, const char *pem) {
   int64_t end_s = 0;
   char when[32];
@@ -732,11 +741,11 @@ static brim_status read_pin(serving *s) {
   return status;
 }
 
-// Raises the limit of open files: each connection is one, and shells often allow 1024.
+// Raises the limit of open files: each connection is an open file, and shells often allow 1024.
 static void allow_connections(void) {
   struct rlimit limit;
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= FILES) return;
-  limit.rlim_cur = limit.rlim_max < FILES ? limit.rlim_max : FILES;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= MOST_FILES) return;
+  limit.rlim_cur = limit.rlim_max < MOST_FILES ? limit.rlim_max : MOST_FILES;
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
@@ -779,8 +788,8 @@ static brim_status tell_address(serving *s) {
   return BRIM_OK;
 }
 
-// Writes the address that `brim serve token` uses while the server has the store.
-static brim_status tell_control(serving *s) {
+// Writes serve.json, with which `brim serve token` reaches the server. A database needs none: the command opens it.
+static brim_status write_control(serving *s) {
   control_file control = {0};
   if (brim_store_is_url(place_of(s->cli))) return BRIM_OK;
   local_url(s, control.url, sizeof control.url);
@@ -828,8 +837,8 @@ static brim_status check_numbers(brim_cli *cli) {
   return brim_cli_sweep_check(cli);
 }
 
-// Refuses options without effect.
-static brim_status refuse(brim_cli *cli, const char *const *names, const char *message) {
+// Refuses the options `names`, which would have no effect.
+static brim_status refuse_options(brim_cli *cli, const char *const *names, const char *message) {
   for (; *names; names++) {
     if (brim_option_find(&cli->parse, *names)) return brim_cli_usage(cli, message, *names);
   }
@@ -841,7 +850,8 @@ static brim_status run_client(brim_cli *cli) {
       "store",   "server-only", "lease", "backoff", "keep-days", "keep-checkpoints",
       "webhook", "address",     "port",  "cert",    "key",       "role",
       NULL};
-  BRIM_TRY(refuse(cli, of_servers, BRIM_N_("--%s is for a server, and --client-only runs none")));
+  BRIM_TRY(refuse_options(cli, of_servers,
+                          BRIM_N_("--%s is for a server, and --client-only runs none")));
   brim_cli_interrupt_set(BRIM_CLI_SAVES);
   return worker_run(cli);
 }
@@ -849,27 +859,29 @@ static brim_status run_client(brim_cli *cli) {
 static brim_status run_server(brim_cli *cli) {
   static const char *const of_clients[] = {"url", "token-file", "ca", "pin", NULL};
   serving s = {.cli = cli};
-  const bool alone = brim_option_flag(&cli->parse, "server-only", false);
+  const bool server_only = brim_option_flag(&cli->parse, "server-only", false);
   static const char *const of_workers[] = {"device", "jobs", "share", "mps", "stall", NULL};
-  BRIM_TRY(refuse(cli, of_clients, BRIM_N_("--%s needs --client-only: a server connects to none")));
-  if (alone) {
-    BRIM_TRY(refuse(cli, of_workers, BRIM_N_("--%s is for a worker, and --server-only runs none")));
+  BRIM_TRY(refuse_options(cli, of_clients,
+                          BRIM_N_("--%s needs --client-only: a server connects to none")));
+  if (server_only) {
+    BRIM_TRY(refuse_options(cli, of_workers,
+                            BRIM_N_("--%s is for a worker, and --server-only runs none")));
   }
   BRIM_TRY(check_numbers(cli));
-  brim_cli_interrupt_set(alone ? BRIM_CLI_SERVES : BRIM_CLI_SERVES_HERE);
+  brim_cli_interrupt_set(server_only ? BRIM_CLI_SERVES : BRIM_CLI_SERVES_HERE);
   double lease = brim_option_float(&cli->parse, "lease", 60.0);
   double backoff = brim_option_float(&cli->parse, "backoff", 5.0);
   const brim_store_options how = {.lease_ms = (int64_t)(lease * 1e3),
                                   .backoff_ms = (int64_t)(backoff * 1e3)};
   BRIM_TRY(brim_store_open(place_of(cli), &how, &s.store));
   brim_status status = check_network(&s);
-  if (!status && !alone) status = read_or_make_token(&s);
+  if (!status && !server_only) status = read_or_make_token(&s);
   if (!status) status = read_pin(&s);
   if (!status) serve_grids_open(cli, &s.grids);
   allow_connections();
   if (!status) status = brim_token_make(s.control);
   if (!status) status = open_pool(&s);
-  if (!status) status = tell_control(&s);
+  if (!status) status = write_control(&s);
   cli->running = !status;
   if (!status) status = tell_address(&s);
   if (!status) status = serve_until_stopped(&s);

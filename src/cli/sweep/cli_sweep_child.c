@@ -509,8 +509,8 @@ static brim_status slurm_task_action(brim_cli *cli) {
 
 //--------------------------------------------- plan ---------------------------------------------
 // `brim sweep plan`, started by a sweep: reads questions from standard input, one JSON object per line, and answers
-// each with the needs of an experiment (lab/grid/lab_grid.h), or with a failure class and a message. Ends when its input
-// ends.
+// each with the needs of an experiment (lab/grid/lab_grid.h), or with a failure class and a message. Ends when
+// its input ends.
 
 // Limits of a measurement. It only has to tell hours from days.
 enum { MEASURED_STEPS = 5, MEASURED_WARMUP = 5 };

@@ -20,10 +20,10 @@
 
 // A file that gets every reading: --record (JSON lines) or --csv.
 typedef struct brim_cli_top_file {
-  const char *path;  // NULL = none; "-" = the standard output
+  const char *path;  // NULL = no file; "-" = the standard output
   bool csv;
   int fd;        // -1 = not open
-  bool started;  // it has rows
+  bool started;  // it has rows, so a CSV file needs no header
   bool torn;     // its last line is incomplete
 } brim_cli_top_file;
 
@@ -36,8 +36,8 @@ typedef struct brim_cli_top_ceilings {
 } brim_cli_top_ceilings;
 //------------------------------------------- ceilings -------------------------------------------
 
-// Tensor pipes multiply bf16 and fp16 twice as fast as tf32, on every card of the table. The maker's figure is for a
-// lower clock than cards reach, so it is scaled to the highest clock, as for OFU.
+// Every card of the table multiplies bf16 and fp16 twice as fast as tf32. The maker's figure is for a lower clock than
+// cards reach. So it is scaled to the highest clock, the peak to which ofu_percent refers too.
 double brim_cli_top_share(const brim_top_gpu *gpu, const brim_machine_ceilings *ceilings) {
   const brim_gpu_facts *facts = brim_gpu_facts_find(gpu->name);
   if (!facts || !(facts->tf32_tflops > 0) || !(gpu->clock_max_mhz > 0)) return (double)NAN;
@@ -69,7 +69,7 @@ static double share_of(const brim_top_gpu *gpu, brim_cli_top_ceilings *known) {
   return known->percent[known->count++];
 }
 
-// Adds the measured ceilings, which the source of the view leaves out.
+// Adds the measured ceilings to a view: its source does not know them.
 static void top_complete(brim_top_view *view, brim_cli_top_ceilings *ceilings) {
   for (size_t i = 0; i < view->gpu_count; i++) {
     view->gpus[i].ceiling_percent = share_of(&view->gpus[i], ceilings);
@@ -78,7 +78,7 @@ static void top_complete(brim_top_view *view, brim_cli_top_ceilings *ceilings) {
 
 //-------------------------------------------- files --------------------------------------------
 // One write per reading appends a JSON line (--record) or CSV rows (--csv), so a kill never tears a line. A full disk
-// may tear one; the next run then begins a new line. Files that brim top did not write are refused.
+// may tear a line; the next run then begins a new line. Files that brim top did not write are refused.
 
 static brim_status cannot_write(const brim_cli_top_file *file, brim_status status, int error) {
   return brim_fail(status, "cannot write %s: %s", file->path, brim_errno_text(error));
@@ -86,7 +86,7 @@ static brim_status cannot_write(const brim_cli_top_file *file, brim_status statu
 
 //---------------------------------- earlier content ----------------------------------
 
-// Does the file begin like a recording? Ignores spaces, which other programs add.
+// Does the file begin like a recording? Ignores spaces, which other programs may have added.
 static bool is_recording(const char *text, size_t size) {
   static const char head[] = "{\"schema\":\"" BRIM_TOP_SCHEMA "\"";
   size_t at = 0;
@@ -94,7 +94,7 @@ static bool is_recording(const char *text, size_t size) {
     if (text[i] == ' ') continue;
     if (text[i] != head[at++]) return false;
   }
-  return true;  // also if it was cut off within these characters
+  return true;  // a recording cut off within `head` counts too
 }
 
 static brim_status is_table(const char *text, size_t size, bool *out) {
@@ -122,7 +122,7 @@ static brim_status check_content(brim_cli *cli, const brim_cli_top_file *file, c
       file->path);
 }
 
-// BRIM_EINVAL if the file exists and is another kind of file. Writes nothing.
+// Checks a file before the command writes to it. BRIM_EINVAL: it exists and brim top did not write it.
 static brim_status top_file_check(brim_cli *cli, brim_cli_top_file *file) {
   char text[16 << 10], last = '\n';
   struct stat info;
@@ -157,7 +157,7 @@ static brim_status top_file_open(brim_cli_top_file *file) {
   return BRIM_OK;
 }
 
-// Waits for room in a full pipe; false when the user asked to stop long ago.
+// Waits for room in a full pipe; false if the user asked to stop and the pipe is still full a second later.
 static bool wait_for_room(const brim_cli_top_file *file, brim_stop_wait *wait) {
   struct pollfd room = {.fd = file->fd, .events = POLLOUT};
   (void)poll(&room, 1, BRIM_STOP_LOOK_MS);
@@ -225,7 +225,7 @@ static brim_status top_file_close(brim_cli_top_file *file) {
 //------------------------------------------- command -------------------------------------------
 
 enum { REPLAY_GAP_S = 10 };  // longest pause of a replay
-enum { LOOK_MS = 100 };      // longest wait before looking at signals
+enum { LOOK_MS = 100 };      // longest wait before checking for a signal
 #define SHORTEST_S 0.5
 #define LONGEST_S 3600.0
 #define SLOW_S 1.0  // report a reading that takes longer
@@ -254,30 +254,30 @@ static const brim_option options[] = {
 
 typedef struct top {
   brim_cli *cli;
-  brim_top_reader *reader;  // of this machine
-  brim_top_source source;   // of a recording
+  brim_top_reader *reader;  // reads this machine; NULL with --replay
+  brim_top_source source;   // reads a recording
   brim_top_view view;
   brim_ui_top_history history;
   brim_cli_top_ceilings ceilings;
   brim_ui_top ui;
-  brim_screen *screen;  // NULL: lines, JSON or CSV
+  brim_screen *screen;  // NULL = lines, JSON or CSV
   brim_cli_top_file record, csv;
   const char *replay;  // NULL = this machine
-  bool paced;          // --interval was given
+  bool paced;          // show a recording at --interval, not at its own pace
   bool once;
-  bool taken;        // there is a view
-  char notice[160];  // the last warning of another part of the program
+  bool taken;        // at least one view was read
+  char notice[160];  // the last warning that was logged
 } top;
 
 //---------------------------------- readings ----------------------------------
 
-static unsigned wanted(const top *t) {
+static unsigned wanted_parts(const top *t) {
   bool lists = t->screen || t->cli->json || t->record.path || t->once;
   return BRIM_TOP_WANT_JOBS |
          (lists ? BRIM_TOP_WANT_ALL : BRIM_TOP_WANT_ACTIVITY | BRIM_TOP_WANT_PCIE);
 }
 
-static bool ended(const top *t) { return *t->cli->stop || t->cli->write_errno != 0; }
+static bool must_end(const top *t) { return *t->cli->stop || t->cli->write_errno != 0; }
 
 static brim_status note_slowness(top *t) {
   char text[160];
@@ -292,16 +292,16 @@ static brim_status note_slowness(top *t) {
 static brim_status add_view(top *t) {
   t->taken = true;
   if (!t->replay) top_complete(&t->view, &t->ceilings);
-  if (!t->screen) BRIM_TRY(note_slowness(t));  // the screen shows it as it grows
+  if (!t->screen) BRIM_TRY(note_slowness(t));  // the screen shows the delay itself (set_lateness)
   if (t->notice[0]) BRIM_TRY(brim_top_view_note(&t->view, t->notice));
   BRIM_TRY(brim_ui_top_history_add(&t->history, &t->view));
   BRIM_TRY(top_file_add(t->cli, &t->record, &t->view));
   return top_file_add(t->cli, &t->csv, &t->view);
 }
 
-// The next view of a recording. BRIM_EEND: it has ended.
+// Reads the next view of a recording. BRIM_EEND: the recording has ended.
 static brim_status take_recorded(top *t) {
-  brim_status status = t->source.read(t->source.ctx, wanted(t), &t->view);
+  brim_status status = t->source.read(t->source.ctx, wanted_parts(t), &t->view);
   if (t->source.skipped) t->ui.skipped = t->source.skipped(t->source.ctx);
   if (status == BRIM_EEND && !t->taken) {
     return brim_fail(BRIM_EPARSE, "%s holds no reading of brim top", t->replay);
@@ -316,16 +316,16 @@ static brim_status await_reader(const top *t) {
   for (;;) {
     brim_top_reader_state state = brim_top_reader_poll(t->reader);
     if (state == BRIM_TOP_READER_IDLE || state == BRIM_TOP_READER_DONE) return BRIM_OK;
-    if (ended(t)) return BRIM_EEND;
+    if (must_end(t)) return BRIM_EEND;
     (void)poll(&done, 1, LOOK_MS);
   }
 }
 
-// The next view for output by lines. BRIM_EEND: there is none.
-static brim_status take(top *t) {
+// Reads the next view when there is no screen. BRIM_EEND: the recording has ended, or the user ended the command.
+static brim_status take_view(top *t) {
   if (t->replay) return take_recorded(t);
   BRIM_TRY(await_reader(t));
-  brim_top_reader_request(t->reader, wanted(t));
+  brim_top_reader_request(t->reader, wanted_parts(t));
   BRIM_TRY(await_reader(t));
   BRIM_TRY(brim_top_reader_take(t->reader, &t->view));
   return add_view(t);
@@ -362,26 +362,26 @@ static void wait_until(const top *t, brim_time due) {
   if (t->screen && brim_screen_has_input(t->screen) && left_ms > BRIM_SCREEN_ESCAPE_MS) {
     left_ms = BRIM_SCREEN_ESCAPE_MS;
   }
-  // The signals' handler restarts calls, but never poll.
+  // A signal interrupts poll even though the handler asks for restarted calls.
   if (left_ms > 0) (void)poll(fds, 2, (int)left_ms);
 }
 
-static brim_time later(brim_time from, double seconds) {
+static brim_time add_seconds(brim_time from, double seconds) {
   from.ns += (int64_t)(seconds * 1e9);
   return from;
 }
 
 static void sleep_for(const top *t, double seconds) {
-  brim_time due = later(brim_clock_now(), seconds);
-  while (!ended(t) && brim_time_since_ns(due, brim_clock_now()) < 0) wait_until(t, due);
+  brim_time due = add_seconds(brim_clock_now(), seconds);
+  while (!must_end(t) && brim_time_since_ns(due, brim_clock_now()) < 0) wait_until(t, due);
 }
 
 //---------------------------------- lines ----------------------------------
 
 // Reads a recording to its last view, so that the trends are complete.
 static brim_status read_to_end(top *t) {
-  brim_status status = take(t);
-  while (!status && !ended(t)) status = take(t);
+  brim_status status = take_view(t);
+  while (!status && !must_end(t)) status = take_view(t);
   if (status == BRIM_EEND) {
     brim_status_clear();
     return BRIM_OK;
@@ -394,19 +394,19 @@ static brim_status run_once(top *t) {
     BRIM_TRY(read_to_end(t));
   } else {
     brim_status status = await_reader(t);
-    if (!status) sleep_for(t, t->ui.interval_s);  // rates need some time since the opening
-    if (!status && !ended(t)) status = take(t);
+    if (!status) sleep_for(t, t->ui.interval_s);  // rates need an interval after the opening
+    if (!status && !must_end(t)) status = take_view(t);
     if (status != BRIM_EEND) BRIM_TRY(status);
-    if (ended(t)) return BRIM_OK;
+    if (must_end(t)) return BRIM_OK;
   }
   return print_view(t);
 }
 
 static brim_status run_lines(top *t) {
-  while (!ended(t)) {
+  while (!must_end(t)) {
     if (!t->replay || t->paced) sleep_for(t, t->ui.interval_s);
-    if (ended(t)) break;
-    brim_status status = take(t);
+    if (must_end(t)) break;
+    brim_status status = take_view(t);
     if (status == BRIM_EEND) {
       brim_status_clear();
       return BRIM_OK;
@@ -430,7 +430,7 @@ static brim_status draw(top *t) {
   brim_str frame;
   int rows = 0;
   brim_screen_size(t->screen, &term, &rows);
-  term.colour = t->cli->out.colour;  // --color
+  term.colour = t->cli->out.colour;  // as --color says
   brim_str_init(&frame);
   brim_status status = brim_ui_top_frame(&t->ui, &t->view, &t->history, &term, rows, &frame);
   if (!status) status = brim_screen_draw(t->screen, frame.data);
@@ -481,10 +481,10 @@ static brim_status turn_live(top *t, brim_time *due) {
     BRIM_TRY(brim_top_reader_take(t->reader, &t->view));
     BRIM_TRY(add_view(t));
     if (first) t->ui.order = t->view.gpu_count ? BRIM_UI_TOP_BY_MEMORY : BRIM_UI_TOP_BY_CPU;
-    *due = later(brim_clock_now(), first ? SHORTEST_S : t->ui.interval_s);
+    *due = add_seconds(brim_clock_now(), first ? SHORTEST_S : t->ui.interval_s);
   }
-  bool time = brim_time_since_ns(*due, brim_clock_now()) >= 0;
-  if (time && !t->ui.paused) brim_top_reader_request(t->reader, wanted(t));
+  bool is_due = brim_time_since_ns(*due, brim_clock_now()) >= 0;
+  if (is_due && !t->ui.paused) brim_top_reader_request(t->reader, wanted_parts(t));
   return BRIM_OK;
 }
 
@@ -499,7 +499,7 @@ static brim_status turn_recorded(top *t, brim_time *due) {
     return BRIM_OK;
   }
   if (first) t->ui.order = t->view.gpu_count ? BRIM_UI_TOP_BY_MEMORY : BRIM_UI_TOP_BY_CPU;
-  *due = later(brim_clock_now(), first ? t->ui.interval_s : next_wait(t, before_s));
+  *due = add_seconds(brim_clock_now(), first ? t->ui.interval_s : next_wait(t, before_s));
   return status;
 }
 
@@ -514,21 +514,21 @@ static void set_lateness(top *t) {
   t->ui.age_s = brim_clock_wall_s() - t->view.when_s;
 }
 
-// The next time the screen changes without a key.
+// When the screen next changes without a key.
 static brim_time next_change(const top *t, brim_time due) {
   brim_time now = brim_clock_now();
   bool waits = t->ui.paused || t->ui.ended;
-  if (!t->reader) return waits ? later(now, LONGEST_S) : due;
+  if (!t->reader) return waits ? add_seconds(now, LONGEST_S) : due;
   brim_top_reader_state state = brim_top_reader_poll(t->reader);
   if (state == BRIM_TOP_READER_DONE) return now;
   bool busy = state == BRIM_TOP_READER_OPENING || state == BRIM_TOP_READER_READING;
-  if (busy || isfinite(t->ui.slow_s)) return later(now, 0.5);
-  return waits ? later(now, LONGEST_S) : due;
+  if (busy || isfinite(t->ui.slow_s)) return add_seconds(now, 0.5);
+  return waits ? add_seconds(now, LONGEST_S) : due;
 }
 
 static brim_status run_screen(top *t) {
   brim_time due = brim_clock_now();
-  while (!ended(t)) {
+  while (!must_end(t)) {
     BRIM_TRY(t->replay ? turn_recorded(t, &due) : turn_live(t, &due));
     set_lateness(t);
     brim_status status = draw(t);
@@ -541,7 +541,7 @@ static brim_status run_screen(top *t) {
     double interval_s = t->ui.interval_s;
     if (take_keys(t)) break;
     if (interval_s > t->ui.interval_s || interval_s < t->ui.interval_s) {
-      due = later(brim_clock_now(), t->ui.interval_s);
+      due = add_seconds(brim_clock_now(), t->ui.interval_s);
     }
   }
   return BRIM_OK;

@@ -1,5 +1,5 @@
-// `brim train`: options to config, config to workload, workload to the training loop, which is src/run; and the run as
-// it is shown: lines for people, events with --json.
+// `brim train`: reads options and config, opens the workload and gives it to the training loop in src/run. Shows the
+// run: lines for people, events with --json.
 #include "cli/train/cli_train.h"
 
 #include <inttypes.h>
@@ -17,11 +17,11 @@
 
 //------------------------------------- the memory of a run -------------------------------------
 
-// Progress comes at most ten times a second: by the third time all modules are loaded and the step is recorded as a
-// graph.
+// Ticks before the memory is measured. Progress comes at most ten times a second: by the third tick all GPU modules are
+// loaded and the step is recorded as a graph.
 enum { WARM_TICKS = 3 };
 
-static bool idle(const brim_cli_memory *m) { return m->job->memory.uuid[0] == '\0'; }
+static bool no_gpu(const brim_cli_memory *m) { return m->job->memory.uuid[0] == '\0'; }
 
 static brim_fit fit_of(brim_cli_memory *m) {
   const brim_cli_job *job = m->job;
@@ -36,7 +36,7 @@ static brim_fit fit_of(brim_cli_memory *m) {
 brim_status brim_cli_memory_check_plan(brim_cli_memory *memory, const brim_setting *setting,
                                        const brim_plan *plan) {
   memory->setting = *setting;
-  if (idle(memory)) return BRIM_OK;
+  if (no_gpu(memory)) return BRIM_OK;
   memory->plan = *plan;
   brim_fit fit = fit_of(memory);
   return brim_fit_check(&fit);
@@ -45,12 +45,12 @@ brim_status brim_cli_memory_check_plan(brim_cli_memory *memory, const brim_setti
 void brim_cli_memory_started(brim_cli_memory *memory, const brim_plan *plan) {
   memory->plan = *plan;
   memory->started = true;
-  if (!idle(memory)) memory->job->memory.held = plan->bytes[BRIM_PLACE_DEVICE];
+  if (!no_gpu(memory)) memory->job->memory.held = plan->bytes[BRIM_PLACE_DEVICE];
 }
 
 void brim_cli_memory_measure(brim_cli_memory *memory) {
   const brim_cli_job *job = memory->job;
-  if (idle(memory) || !memory->started) return;
+  if (no_gpu(memory) || !memory->started) return;
   brim_memory_watch_measure(&memory->job->memory, job->device, &memory->plan);
   brim_memory_watch_remember(&job->memory, job->work, job->config, &memory->setting);
 }
@@ -69,20 +69,20 @@ static void report_memory(brim_cli_memory *memory) {
 }
 
 void brim_cli_memory_tick(brim_cli_memory *memory) {
-  if (idle(memory) || memory->ticks >= WARM_TICKS || ++memory->ticks < WARM_TICKS) return;
+  if (no_gpu(memory) || memory->ticks >= WARM_TICKS || ++memory->ticks < WARM_TICKS) return;
   brim_cli_memory_measure(memory);
   report_memory(memory);
 }
 
 brim_status brim_cli_memory_failed(brim_cli_memory *memory, brim_status status) {
-  if (status != BRIM_EOOM || idle(memory)) return status;
+  if (status != BRIM_EOOM || no_gpu(memory)) return status;
   brim_fit fit = fit_of(memory);
   return brim_fit_explain(&fit, true);
 }
 
 json_t *brim_cli_memory_json(const brim_cli_memory *memory) {
   const brim_memory_watch *w = &memory->job->memory;
-  if (idle(memory)) return NULL;
+  if (no_gpu(memory)) return NULL;
   json_t *f = json_object();
   brim_status s =
       brim_json_put(f, "planned", brim_json_number((double)memory->plan.bytes[BRIM_PLACE_DEVICE]));
@@ -97,7 +97,7 @@ json_t *brim_cli_memory_json(const brim_cli_memory *memory) {
 bool brim_cli_memory_text(const brim_cli_memory *memory, char *out, size_t size) {
   const brim_memory_watch *w = &memory->job->memory;
   char planned[32], overhead[32], real[32];
-  if (idle(memory) || isnan(w->overhead)) return false;
+  if (no_gpu(memory) || isnan(w->overhead)) return false;
   brim_format_bytes(memory->plan.bytes[BRIM_PLACE_DEVICE], planned);
   brim_format_bytes((uint64_t)w->overhead, overhead);
   brim_format_bytes((uint64_t)w->real, real);
@@ -160,7 +160,7 @@ json_t *brim_cli_loading_json(const brim_run_loading *loading) {
   }
   if (!s) s = brim_json_put(o, "read_ms", brim_json_number(loading->read_ms));
   for (size_t i = 0; i < loading->stage_count && !s; i++) {
-    // A transform that is twice in the pipeline gets the sum of both.
+    // Sum the times of a transform that is in the pipeline twice.
     double ms =
         loading->stage_ms[i] + json_number_value(json_object_get(stages, loading->stage[i]));
     s = brim_json_put(stages, loading->stage[i], brim_json_number(ms));
@@ -197,22 +197,22 @@ bool brim_cli_cache_text(const brim_work_info *info, char *out, size_t size) {
   return true;
 }
 
-// A run that is shown.
+// The state for showing one run.
 typedef struct training {
   brim_cli *cli;
   brim_cli_job *job;
   const char *output_dir;
   brim_cli_memory memory;
-  bool reported_waiting;      // the warning that steps wait for data was given
-  brim_gpu_sampler *sampler;  // of the GPU's utilisation; NULL = none
-  char *findings;             // the executor has them, as JSON; NULL = none so far
-  const char *unit;           // of rates: "samples", "env steps"; NULL before the start
+  bool reported_waiting;      // warn_waiting has warned
+  brim_gpu_sampler *sampler;  // samples the GPU's utilisation; NULL = none
+  char *findings;             // the last findings sent to the executor, as JSON; NULL = none so far
+  const char *unit;           // unit of rates: "samples", "env steps"; NULL before the start
 } training;
 
 //--------------------------------------- utilisation of the GPU ---------------------------------------
-// Measured for workloads that ask for it: if a step is one kernel, a busy GPU is not a full one.
+// Measured for workloads that ask for it: if a step is one kernel, a GPU can be busy while most multiprocessors idle.
 
-static void training_sampler(training *t, const brim_work_info *info) {
+static void start_sampler(training *t, const brim_work_info *info) {
   brim_cli_job *job = t->job;
   if (!info->watches_gpu || !job->monitor || !job->memory.uuid[0]) return;
   if (brim_gpu_sampler_start(job->monitor, job->memory.uuid, 0.1, &t->sampler)) {
@@ -244,7 +244,7 @@ static void training_end(training *t) {
 //-------------------------------------------- start --------------------------------------------
 // The banner and the "start" event: model, device, data, memory.
 
-// The overhead of the host is part of this row; that of a GPU has its own row.
+// The text of the memory row. On a CPU it has the overhead of the host; the overhead of a GPU has its own row.
 static void memory_text(const training *t, const brim_plan *plan, char *out, size_t size) {
   char device[32], host[32], overhead[32];
   brim_alloc_stats stats;
@@ -266,7 +266,7 @@ static void memory_text(const training *t, const brim_plan *plan, char *out, siz
   }
 }
 
-// The value of a knob in the config; "" if the workload has no such knob.
+// The value of the knob with this role in the config; "" if the workload has no such knob.
 static void training_knob(const training *t, brim_knob_role role, char out[32]) {
   const brim_work *work = t->job->work;
   int knob = brim_work_knob_as(work, role);
@@ -274,7 +274,7 @@ static void training_knob(const training *t, brim_knob_role role, char out[32]) 
   if (knob >= 0) brim_knob_format(&work->knobs[knob], work->knobs[knob].value, out);
 }
 
-// Precision and graph capture, on a GPU.
+// Writes precision and graph capture of a GPU; "" on a CPU.
 static void precision_text(const training *t, char *out, size_t size) {
   char precision[32], compile[32];
   out[0] = '\0';
@@ -287,7 +287,7 @@ static void precision_text(const training *t, char *out, size_t size) {
            graphs ? brim_tr("graph capture on") : brim_tr("graph capture off"));
 }
 
-static void check(brim_str *out, const brim_term *term, const char *text) {
+static void check_line(brim_str *out, const brim_term *term, const char *text) {
   brim_str_append(out, "  ");
   brim_ui_styled(out, term, BRIM_UI_GOOD, term->unicode ? "\xe2\x9c\x93" : "*");
   brim_str_append_char(out, ' ');
@@ -295,7 +295,7 @@ static void check(brim_str *out, const brim_term *term, const char *text) {
   brim_str_append_char(out, '\n');
 }
 
-// Micro-batches and samples of a step, at most those of an epoch.
+// Returns the micro-batches of a step and sets *samples to the samples of a step. A step never exceeds an epoch.
 static int64_t accumulated(const brim_work_info *work, int64_t *samples) {
   int64_t steps = work->accumulation;
   *samples = work->batch * steps;
@@ -306,37 +306,37 @@ static int64_t accumulated(const brim_work_info *work, int64_t *samples) {
   return steps;
 }
 
-// The lines with a check mark that seed guide 004 shows first: the GPU, its memory, features in use. A CPU is named in
-// the row below.
-static void checks(const training *t, const brim_work_info *work, brim_str *out) {
+// Writes the first lines, each with a check mark: the GPU, its memory, features in use. A CPU has no such line: the row
+// `device` names it.
+static void check_lines(const training *t, const brim_work_info *work, brim_str *out) {
   const brim_term *term = &t->cli->out;
   const brim_device_info *info = &t->job->device->info;
   bool gpu = info->kind == BRIM_DEVICE_GPU;
   char text[320], bytes[32], precision[32];
   if (gpu) {
     snprintf(text, sizeof text, "GPU: %s", info->name);
-    check(out, term, text);
+    check_line(out, term, text);
   }
   if (gpu && info->total_bytes > 0) {
     brim_format_bytes(info->total_bytes, bytes);
     snprintf(text, sizeof text, "VRAM: %s", bytes);
-    check(out, term, text);
+    check_line(out, term, text);
   }
   if (gpu && t->job->options.measure_algorithms) {
-    check(out, term, brim_tr("algorithm selection enabled"));
+    check_line(out, term, brim_tr("algorithm selection enabled"));
   }
   training_knob(t, BRIM_ROLE_PRECISION, precision);
   if (strcmp(precision, "bf16") == 0 || strcmp(precision, "fp16") == 0) {
     snprintf(text, sizeof text, brim_tr("Mixed Precision (%s) enabled"),
              precision[0] == 'b' ? "BF16" : "FP16");
-    check(out, term, text);
+    check_line(out, term, text);
   }
   int64_t samples, steps = accumulated(work, &samples);
   if (steps > 1) {
     snprintf(text, sizeof text,
              brim_tr("Gradient Accumulation: %lld steps (effective batch = %lld)"),
              (long long)steps, (long long)samples);
-    check(out, term, text);
+    check_line(out, term, text);
   }
 }
 
@@ -350,7 +350,7 @@ static void batch_text(const training *t, const brim_work_info *info, char *out,
   if (steps > 1 && samples == batch * steps) {
     snprintf(out, size, brim_tr("%lld x %lld accumulated%s%s = %lld, %s"), (long long)batch,
              (long long)steps, gap, how, (long long)samples, precision);
-  } else if (steps > 1) {  // an epoch ends within the last micro-batch
+  } else if (steps > 1) {  // the epoch ends within the last micro-batch
     snprintf(out, size, brim_tr("%lld x %lld + %lld accumulated%s%s = %lld, %s"), (long long)batch,
              (long long)(samples / batch), (long long)(samples % batch), gap, how,
              (long long)samples, precision);
@@ -362,7 +362,7 @@ static void batch_text(const training *t, const brim_work_info *info, char *out,
   }
 }
 
-// Why an epoch leaves samples out: drop_last, or equal parts for all ranks.
+// Says that an epoch leaves samples out, and why: drop_last, or equal parts for all ranks.
 static void left_out_text(const training *t, const brim_work_info *info, char *out, size_t size) {
   char epoch[32];
   const int64_t left = info->set_samples - info->samples_per_epoch;
@@ -375,7 +375,7 @@ static void left_out_text(const training *t, const brim_work_info *info, char *o
   }
 }
 
-// The kind of targets and the loss.
+// Writes the kind of targets and the loss.
 static void targets_text(const brim_work_info *info, char *out, size_t size) {
   const bool classes = info->classes > 0, labels = strcmp(info->loss, "bce") == 0;
   const int64_t n = classes ? info->classes : info->target_dim;
@@ -391,14 +391,14 @@ static void targets_text(const brim_work_info *info, char *out, size_t size) {
 
 static void data_rows(const training *t, const brim_work_info *info, brim_str *out) {
   const brim_term *term = &t->cli->out;
-  char text[320], count[32], eval[32], some[96] = "";
+  char text[320], count[32], eval[32], left_out[96] = "";
   brim_format_count((double)info->set_samples, count);
   brim_format_count((double)info->eval_samples, eval);
-  left_out_text(t, info, some, sizeof some);
+  left_out_text(t, info, left_out, sizeof left_out);
   int n = snprintf(text, sizeof text,
                    info->eval_samples ? brim_tr("%s %s to train on%s, %s to evaluate on")
                                       : brim_tr("%s %s to train on%s"),
-                   count, info->unit ? brim_tr(info->unit) : "", some, eval);
+                   count, info->unit ? brim_tr(info->unit) : "", left_out, eval);
   if (info->eval_size[0] > 0 && n > 0 && (size_t)n < sizeof text) {
     n += snprintf(text + n, sizeof text - (size_t)n, brim_tr(" as images of %lld x %lld"),
                   (long long)info->eval_size[0], (long long)info->eval_size[1]);
@@ -412,13 +412,13 @@ static void data_rows(const training *t, const brim_work_info *info, brim_str *o
     targets_text(info, text, sizeof text);
     brim_cli_row(term, brim_tr("targets"), text, out);
   }
-  if (info->batch <= 0) return;  // it has no batches
+  if (info->batch <= 0) return;  // the workload has no batches
   batch_text(t, info, text, sizeof text);
   brim_cli_row(term, brim_tr("batch"), text, out);
 }
 
-// Rows of the workload, if it has no data.
-static void own_rows(const training *t, brim_str *out) {
+// Writes rows that the workload provides in place of the data rows.
+static void workload_rows(const training *t, brim_str *out) {
   const brim_work *work = t->job->work;
   brim_work_line lines[8];
   size_t n = work->table->text->start_lines(work->state, lines, sizeof lines / sizeof *lines);
@@ -426,7 +426,7 @@ static void own_rows(const training *t, brim_str *out) {
     brim_cli_row(&t->cli->out, brim_tr(lines[i].label), lines[i].text, out);
 }
 
-// "2 over shm", and why not over NCCL.
+// Writes the row of the ranks, such as "2 over shm", with the reason if they do not use NCCL.
 static void ranks_row(const training *t, brim_str *out) {
   const brim_cli_job *job = t->job;
   char text[320];
@@ -446,7 +446,7 @@ static void training_banner(const training *t, const brim_work_info *info, const
   char text[320], count[32];
   brim_ui_styled(out, term, BRIM_UI_BOLD, "brim train");
   brim_str_append_char(out, '\n');
-  checks(t, info, out);
+  check_lines(t, info, out);
   brim_cli_device_text(t->job->device, text, sizeof text);
   brim_cli_row(term, brim_tr("device"), text, out);
   if (brim_cli_backend_text(t->job, text, sizeof text))
@@ -461,7 +461,7 @@ static void training_banner(const training *t, const brim_work_info *info, const
   brim_format_count((double)plan->parameter_count, count);
   brim_cli_row(term, brim_tr("parameters"), count, out);
   if (t->job->work->table->text) {
-    own_rows(t, out);
+    workload_rows(t, out);
   } else {
     data_rows(t, info, out);
   }
@@ -556,7 +556,7 @@ static brim_status training_start_event(training *t, const brim_work_info *info,
 
 //--------------------------------------- progress and end ---------------------------------------
 
-// Warns of pageable memory.
+// Warns if batches are copied to the GPU from pageable host memory.
 static void warn_pageable(const training *t, const brim_work_info *info) {
   char pinned[32];
   training_knob(t, BRIM_ROLE_PINNED, pinned);
@@ -565,7 +565,7 @@ static void warn_pageable(const training *t, const brim_work_info *info) {
   if (why && copies && strcmp(pinned, "false") == 0) brim_log_text(BRIM_LOG_WARN, "train", why);
 }
 
-static brim_status show_check(void *ctx, const brim_setting *setting, const brim_plan *plan) {
+static brim_status on_check(void *ctx, const brim_setting *setting, const brim_plan *plan) {
   training *t = ctx;
   return brim_cli_memory_check_plan(&t->memory, setting, plan);
 }
@@ -573,12 +573,12 @@ static brim_status show_check(void *ctx, const brim_setting *setting, const brim
 static void on_start(void *ctx, const brim_work_info *info, const brim_plan *plan,
                      int64_t start_step) {
   training *t = ctx;
-  t->cli->running = true;  // from here on a failure is no mistake in options or config, on any rank
+  t->cli->running = true;  // on any rank: from here on a failure is no longer bad input
   if (brim_ranks_rank(t->job->ranks) > 0) return;
   t->unit = info->unit;
   brim_cli_memory_started(&t->memory, plan);
   warn_pageable(t, info);
-  training_sampler(t, info);
+  start_sampler(t, info);
   if (t->cli->json) {
     if (training_start_event(t, info, plan, start_step)) brim_status_clear();
     return;
@@ -612,7 +612,7 @@ static void epoch_line(const training *t, const brim_epoch_report *r, brim_str *
   brim_str_printf(&head, brim_tr("epoch %lld/%lld"), (long long)r->epoch, (long long)r->epochs);
   brim_ui_styled(out, &t->cli->out, BRIM_UI_BOLD, head.data);
   brim_str_deinit(&head);
-  // With a baseline the evaluation comes first: it is what counts.
+  // With a baseline the evaluation comes first, since it matters more than the training metrics.
   bool eval_first = r->metrics->baseline_label != NULL;
   if (eval_first && r->evaluated) evaluation_part(r, out);
   brim_metric_line(r->metrics, BRIM_METRIC_LINE_TRAIN, r->train, NULL, out);
@@ -660,7 +660,7 @@ static brim_status epoch_event(training *t, const brim_epoch_report *r) {
 
 static void on_epoch(void *ctx, const brim_epoch_report *report) {
   training *t = ctx;
-  brim_cli_memory_measure(&t->memory);  // evaluation has its own modules
+  brim_cli_memory_measure(&t->memory);  // the evaluation has loaded GPU modules of its own
   if (t->cli->json) {
     if (epoch_event(t, report)) brim_status_clear();
     return;
@@ -679,7 +679,7 @@ static void on_epoch(void *ctx, const brim_epoch_report *report) {
 
 //---------------------------------- steps ----------------------------------
 
-// Three decimals as in seed guide 003, five for short steps.
+// Three decimals, or five below 0.0995 s.
 static void seconds_text(double seconds, char out[32]) {
   snprintf(out, 32, seconds >= 0.0995 ? "%.3fs" : "%.5fs", seconds);
 }
@@ -742,7 +742,7 @@ static void on_steps(void *ctx, const brim_run_steps *steps) {
 
 //---------------------------------- the end ----------------------------------
 
-// {"loss_not_finite": 3, ...}: the anomalies that happened.
+// The counts of the anomalies that happened, such as {"loss_not_finite": 3}.
 static json_t *anomalies_json(const brim_run_result *r) {
   json_t *o = json_object();
   for (size_t i = 0; o && r->diagnosis && i < r->diagnosis->count; i++) {
@@ -786,7 +786,7 @@ static brim_status put_last_scores(json_t *f, const brim_run_result *r) {
   return put_best(f, r);
 }
 
-static brim_status show_put_ranks(json_t *f, const brim_run_result *r) {
+static brim_status put_ranks_result(json_t *f, const brim_run_result *r) {
   if (r->ranks < 2) return BRIM_OK;
   json_t *o = json_object();
   brim_status s = brim_json_put(o, "count", json_integer(r->ranks));
@@ -812,7 +812,7 @@ static brim_status result_event(training *t, const brim_run_result *r) {
   if (!s) s = brim_json_put(f, "bad_samples", json_integer(r->bad_samples));
   if (!s) s = brim_json_put(f, "anomalies", anomalies_json(r));
   if (!s) s = brim_json_put(f, "stopped_early", json_boolean(r->stopped_early));
-  if (!s) s = show_put_ranks(f, r);
+  if (!s) s = put_ranks_result(f, r);
   if (!s) s = brim_json_put(f, "loader", brim_cli_loading_json(&r->loading));
   if (!s) s = brim_json_put(f, "partial", json_boolean(r->partial));
   if (!s) s = brim_json_put(f, "interrupted", json_boolean(r->interrupted));
@@ -869,7 +869,7 @@ static void summary_head(const training *t, const brim_run_result *r, brim_str *
   if (!r->interrupted && r->steps_run == 0) {
     nothing_left(t, r, out);
   } else if (r->steps_run < r->steps) {
-    // Steps count the whole run; time and rate only the steps made now.
+    // Steps count the whole run; time and rate only the steps of this invocation.
     fmt = r->interrupted
               ? brim_tr("\ninterrupted after %lld steps, %lld of them now: %s, %s %s/s\n")
               : brim_tr("\ndone: %lld steps, %lld of them now: %s, %s %s/s\n");
@@ -879,30 +879,30 @@ static void summary_head(const training *t, const brim_run_result *r, brim_str *
   }
 }
 
-static int wider(int width, const char *label) {
+static int max_width(int width, const char *label) {
   int columns = label && label[0] ? brim_utf8_width(brim_tr(label)) : 0;
   return columns > width ? columns : width;
 }
 
-// Width of the summary's labels: the longest in this language, and two blanks.
+// Width of the summary's labels: the longest label in this language, and two blanks.
 static int summary_width(const brim_run_result *r) {
   static const char *const labels[] = {BRIM_N_("memory"),  BRIM_N_("loading"), BRIM_N_("warning"),
                                        BRIM_N_("ranks"),   BRIM_N_("skipped"), BRIM_N_("advice"),
                                        BRIM_N_("stopped"), BRIM_N_("in all")};
   const brim_metric_set *set = r->metrics;
   int width = 9;
-  for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) width = wider(width, labels[i]);
+  for (size_t i = 0; i < sizeof labels / sizeof labels[0]; i++) width = max_width(width, labels[i]);
   for (size_t i = 0; i < set->count; i++) {
     const brim_metric *row = &set->rows[i];
     bool probe = row->stages & BRIM_METRIC_AT(BRIM_METRIC_PROBE);
     if (row->rank == 0 && !probe) continue;
-    width = wider(width, row->eval_label ? row->eval_label : row->label);
-    width = wider(width, row->label);
+    width = max_width(width, row->eval_label ? row->eval_label : row->label);
+    width = max_width(width, row->label);
   }
-  return wider(width, set->baseline_label) + 2;
+  return max_width(width, set->baseline_label) + 2;
 }
 
-// The label of a row of the summary, padded to the others' width.
+// Writes the label of a row of the summary, padded to the width of all labels.
 static void summary_label(const brim_run_result *r, brim_str *out, const char *label) {
   int width = summary_width(r) - brim_utf8_width(label);
   brim_str_printf(out, "  %s", label);
@@ -961,7 +961,7 @@ static void anomaly_lines(const brim_run_result *r, brim_str *out) {
   summary_row(r, out, brim_tr("advice"), advice);
 }
 
-// The total time, if the steps took clearly less.
+// Writes the total time, if the steps took clearly less.
 static void time_line(const brim_run_result *r, brim_str *out) {
   char time[32];
   if (r->steps_run == 0 || r->wall_seconds < 1.1 * r->seconds + 0.5) return;
@@ -970,7 +970,7 @@ static void time_line(const brim_run_result *r, brim_str *out) {
   brim_str_printf(out, brim_tr("%s including start, evaluations and checkpoints\n"), time);
 }
 
-// The throughput in the other units of the workload.
+// Writes the throughput in the workload's other units.
 static void rates_line(const brim_run_result *r, brim_str *out) {
   char number[32];
   if (r->rate_count == 0 || r->steps_run == 0) return;
@@ -995,7 +995,7 @@ static void stopped_line(const training *t, const brim_run_result *r, brim_str *
   summary_row(r, out, brim_tr("stopped"), text);
 }
 
-// Values behind a label of the summary: "812 +- 40, falls 12.0 %".
+// Writes the values that follow a label of the summary: "812 +- 40, falls 12.0 %".
 static void summary_values(const brim_run_result *r, int row, const double *values, brim_str *out) {
   const brim_metric_set *set = r->metrics;
   char parts[BRIM_METRIC_MAX][BRIM_METRIC_TEXT], number[32];
@@ -1010,7 +1010,7 @@ static void summary_values(const brim_run_result *r, int row, const double *valu
   for (size_t i = 1; i < n; i++) brim_str_append(out, parts[i]);
 }
 
-// The last evaluation of this invocation, if any, and the best one.
+// Writes the last evaluation of this invocation, if there was one, and the best evaluation of the run.
 static void evaluation_line(const brim_run_result *r, brim_str *out) {
   const brim_metric_set *set = r->metrics;
   int row = brim_metric_deciding(set, BRIM_METRIC_EVAL, r->eval, false);
@@ -1041,7 +1041,7 @@ static void baseline_line(const brim_run_result *r, brim_str *out) {
   brim_str_append_char(out, '\n');
 }
 
-// Training metrics of an epoch that --max-steps cut short.
+// Writes the training metrics of an epoch that --max-steps cut short.
 static void partial_line(const brim_run_result *r, brim_str *out) {
   char parts[BRIM_METRIC_MAX][BRIM_METRIC_TEXT];
   if (!r->partial) return;
@@ -1059,7 +1059,7 @@ static void partial_line(const brim_run_result *r, brim_str *out) {
   brim_str_printf(out, brim_tr(" so far in epoch %lld\n"), (long long)r->epochs + 1);
 }
 
-// The evaluation at the end, if the workload has one.
+// Writes the results of the probe, a further evaluation at the end that some workloads have.
 static void probe_lines(const brim_run_result *r, brim_str *out) {
   for (size_t i = 0; i < r->metrics->count; i++) {
     const brim_metric *row = &r->metrics->rows[i];
@@ -1164,7 +1164,7 @@ static void on_published(void *ctx, const brim_job *job) {
 }
 
 static void training_watch(training *t, brim_run_options *options) {
-  options->check = show_check;
+  options->check = on_check;
   options->usage = training_usage;
   options->on_start = on_start;
   options->on_progress = on_progress;
@@ -1284,7 +1284,7 @@ static bool lies_in(const char *path, const char *dir) {
   return same;
 }
 
-// Does the folder have a checkpoint? A new run would mistake those of later steps for its own.
+// Does the folder have a checkpoint? A new run would take an old checkpoint of a later step for its own.
 static bool holds_checkpoint(const char *dir) {
   char **names = NULL;
   size_t count = 0;
@@ -1318,7 +1318,7 @@ static brim_status refuse_overwriting(const char *dir) {
 
 //---------------------------------- the command ----------------------------------
 
-// --resume, --resume-from, and training.resume: none, auto or a path.
+// Reads --resume, --resume-from, and the key training.resume (none, auto or a path), which both options override.
 static void choose_resume(const brim_cli *cli, const brim_config *config, brim_run_options *out) {
   const char *key = brim_config_string(config, "training.resume");
   out->resume = brim_option_flag(&cli->parse, "resume", false);
@@ -1331,8 +1331,8 @@ static void choose_resume(const brim_cli *cli, const brim_config *config, brim_r
   }
 }
 
-// Fails early, before the device is opened, if the checkpoint to resume from cannot be read.
-static brim_status check_there(const char *path) {
+// Fails if the checkpoint to resume from cannot be read. Called before the device is opened, to fail early.
+static brim_status check_resume_file(const char *path) {
   brim_safetensors *file = NULL;
   BRIM_TRY(brim_trained_refuse_folder(path, "last.safetensors"));
   BRIM_TRY(brim_safetensors_open(path, &file));
@@ -1340,8 +1340,8 @@ static brim_status check_there(const char *path) {
   return BRIM_OK;
 }
 
-// The failure class, for programs that run many trainings. Once the device is open, failures of files are failures of
-// the data.
+// The failure class, for programs that run many trainings. Once the device is open, a file that cannot be read counts
+// as a failure of the data.
 static brim_failure class_of(const brim_cli *cli, const brim_cli_job *job, brim_status status,
                              const brim_run_result *r) {
   if (r->diverged) return BRIM_FAILURE_NAN;
@@ -1371,12 +1371,12 @@ static brim_failure class_of(const brim_cli *cli, const brim_cli_job *job, brim_
   }
 }
 
-// Checks before the device and the data are opened.
+// Checks the checkpoint to resume from and the output folder, before the device and the data are opened.
 static brim_status prepare(const brim_cli *cli, const brim_cli_job *job, const char *dir,
                            brim_run_options *how) {
   choose_resume(cli, job->config, how);
   if (brim_ranks_rank(job->ranks) > 0) return BRIM_OK;  // the first rank checks files
-  if (how->resume_path) BRIM_TRY(check_there(how->resume_path));
+  if (how->resume_path) BRIM_TRY(check_resume_file(how->resume_path));
   // A checkpoint from another folder starts a new run, which needs an empty folder.
   bool continues = how->resume || (how->resume_path && lies_in(how->resume_path, dir));
   return continues ? BRIM_OK : refuse_overwriting(dir);
@@ -1396,7 +1396,7 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir,
     int count = 1;
     BRIM_TRY(brim_cli_ranks_wanted(job, &count));
     if (count > 1) return brim_cli_ranks_launch(cli, count);
-    job->on_first = true;  // gpus or ranks may cut a list of devices to one
+    job->on_first = true;  // gpus=1 or ranks=1 may cut a list of devices to one
   }
   BRIM_TRY(brim_cli_job_open(cli, job));
   brim_status status = brim_run_train(job->work, job->config, &how, result);
@@ -1423,7 +1423,7 @@ static brim_status run(brim_cli *cli) {
   brim_cli_ranks *ranks = NULL;
   BRIM_TRY(brim_cli_ranks_open(cli, &ranks));
   job.ranks = brim_cli_ranks_get(ranks);
-  // The launcher has reported the warnings of the config.
+  // The process that launched this rank has reported the warnings of the config.
   bool launched = job.ranks && job.ranks->origin == BRIM_RANKS_BRIM;
   bool before = launched ? brim_log_hush(true) : false;
   brim_status status = brim_cli_job_config(cli, &job);

@@ -1,5 +1,5 @@
-// `brim eval CHECKPOINT`: evaluates a trained model. A network is evaluated on labelled data by the scores of
-// src/workload/learn/learn_scores.c; a workload without targets evaluates itself.
+// `brim eval CHECKPOINT`: evaluates a trained model. src/workload/learn/learn_scores.c scores the outputs of a network
+// on labelled data; a workload without targets evaluates itself.
 
 #include "cli/trained/cli_trained.h"
 
@@ -14,13 +14,13 @@
 
 typedef struct evaluation {
   brim_cli_trained *c;
-  brim_scores *scores;  // NULL: the workload evaluated itself into `figures`
+  brim_scores *scores;  // NULL = the workload evaluates itself, into `figures`
   brim_scores_summary summary;
   brim_trained_result result;
   json_t *figures;                   // numbers by name
-  const brim_workload_table *table;  // whose rows they are of
+  const brim_workload_table *table;  // the workload that evaluated itself
   brim_work_metrics metrics;
-  double probe[BRIM_METRIC_MAX];  // NaN = none
+  double probe[BRIM_METRIC_MAX];  // values of its probe; NaN = none
 } evaluation;
 
 //-------------------------------------------- output --------------------------------------------
@@ -40,7 +40,7 @@ static size_t figures_of(const evaluation *e, brim_score_figure out[BRIM_SCORE_F
   return brim_scores_figures(&e->summary, e->c->trained->task, e->result.loss, out);
 }
 
-// Are there figures of each class or label?
+// Does the task have figures per class or label?
 static bool has_classes(const evaluation *e) {
   return e->c->trained->task == BRIM_TASK_CLASSES || e->c->trained->task == BRIM_TASK_LABELS;
 }
@@ -99,7 +99,7 @@ static brim_status values_json(const evaluation *e, json_t *out) {
   return BRIM_OK;
 }
 
-// whole: also the table of many classes.
+// whole: list the classes even if there are more than MOST_CLASSES.
 static brim_status all_json(const evaluation *e, bool whole, json_t *out) {
   BRIM_TRY(brim_cli_trained_json(e->c, out));
   if (!e->scores) {
@@ -123,7 +123,7 @@ static brim_status all_json(const evaluation *e, bool whole, json_t *out) {
 
 //---------------------------------- the file ----------------------------------
 
-// A comma and a number, or nothing if it is unknown.
+// Writes a comma, and the number if it is known.
 static void csv_number(brim_str *out, double value) {
   char text[32];
   brim_str_append_char(out, ',');
@@ -132,7 +132,7 @@ static void csv_number(brim_str *out, double value) {
   brim_str_append(out, text);
 }
 
-// A row per class: its figures, then how often each class was predicted for its samples.
+// Writes a row per class: its figures, then how often each class was predicted for its samples.
 static void classes_csv(const evaluation *e, brim_str *out) {
   int64_t n = e->c->trained->outputs;
   bool matrix = brim_scores_has_matrix(e->scores);
@@ -250,7 +250,7 @@ static int by_f1(const void *a, const void *b) {
   return x->index < y->index ? -1 : 1;
 }
 
-// All classes, or the worst of many.
+// Writes a table of all classes, or of the WORST by F1 if there are more than MOST_CLASSES.
 static brim_status class_table(const evaluation *e, brim_str *out) {
   const brim_ui_column columns[] = {
       {brim_tr("class"), NULL, BRIM_UI_LEFT, 0, 8},
@@ -301,7 +301,7 @@ static int digits_of(int64_t value) {
   return digits;
 }
 
-// Rows are true classes, columns predicted ones, by number.
+// Writes the confusion matrix: rows are true classes, columns are predicted classes, by their numbers.
 static void matrix_text(const evaluation *e, brim_str *out) {
   int64_t n = e->c->trained->outputs, most = n - 1;
   int names = 0;
@@ -339,7 +339,7 @@ typedef struct mistake {
   int64_t truth, predicted, count;
 } mistake;
 
-// The most frequent mistakes, most frequent first.
+// Writes the most frequent confusions of two classes, most frequent first.
 static void worst_text(const evaluation *e, brim_str *out) {
   int64_t n = e->c->trained->outputs;
   mistake worst[WORST];
@@ -417,8 +417,8 @@ static void cell_text(const brim_metric *row, double value, char out[32]) {
   }
 }
 
-// Columns of the table. A narrow terminal drops spreads second, other columns from the right, and never a metric that
-// ranks runs. A metric that neither line knows has no column.
+// Makes the columns of the table. A narrow terminal drops columns from the right, spreads only with the second column,
+// and never a metric that ranks runs. A metric without a value in both lines has no column, unless it ranks runs.
 static size_t table_columns(const brim_work_metrics *m, brim_ui_column columns[BRIM_METRIC_MAX + 1],
                             size_t rows[BRIM_METRIC_MAX]) {
   const brim_metric_set *set = m->set;
@@ -436,12 +436,12 @@ static size_t table_columns(const brim_work_metrics *m, brim_ui_column columns[B
   return n;
 }
 
-// A table of the figures, with the baseline's figures in the same evaluation below.
-static brim_status beside_text(const evaluation *e, brim_str *out) {
+// Writes a table of the figures; its second line has the baseline's figures from the same evaluation.
+static brim_status baseline_table(const evaluation *e, brim_str *out) {
   const brim_metric_set *set = e->metrics.set;
   brim_ui_column columns[BRIM_METRIC_MAX + 1];
   size_t rows[BRIM_METRIC_MAX], n = table_columns(&e->metrics, columns, rows);
-  for (size_t i = 0; i < set->count; i++) {  // counts, such as the number of episodes
+  for (size_t i = 0; i < set->count; i++) {  // rows for counts, such as the number of episodes
     const brim_metric *row = &set->rows[i];
     char text[32], name[BRIM_METRIC_NAME];
     bool shown = row->lines == 0 && row->label[0] && row->format == BRIM_METRIC_WHOLE &&
@@ -468,7 +468,8 @@ static brim_status beside_text(const evaluation *e, brim_str *out) {
   return status;
 }
 
-// Words and counts that are no metrics: batch size, samples. The precision was printed before.
+// Writes rows for words and counts that are no metrics, such as batch size and samples. Leaves out the precision, which
+// brim_cli_trained_device_rows prints.
 static void other_figures(const evaluation *e, brim_str *out) {
   const char *key;
   json_t *value;
@@ -497,7 +498,7 @@ static void other_figures(const evaluation *e, brim_str *out) {
   }
 }
 
-// One row of the set per line.
+// Writes a line per metric.
 static void figures_text(const evaluation *e, brim_str *out) {
   const brim_metric_set *set = e->metrics.set;
   other_figures(e, out);
@@ -514,10 +515,10 @@ static void figures_text(const evaluation *e, brim_str *out) {
   }
 }
 
-// The figures of a workload that evaluates itself.
+// Writes the figures of a workload that evaluates itself.
 static brim_status own_text(const evaluation *e, brim_str *out) {
   if (e->metrics.set->baseline_label) {
-    BRIM_TRY(beside_text(e, out));
+    BRIM_TRY(baseline_table(e, out));
   } else {
     figures_text(e, out);
   }
@@ -539,7 +540,7 @@ static void bad_text(const evaluation *e, brim_str *out) {
                   (long long)e->summary.bad, first, path && *path ? path : "PATH");
 }
 
-// A row per figure.
+// Writes a row per figure.
 static void put_figures(const evaluation *e, brim_str *out) {
   brim_score_figure figures[BRIM_SCORE_FIGURES];
   size_t n = figures_of(e, figures);
@@ -634,7 +635,7 @@ static json_t *figure_json(const brim_metric *row, double value) {
   return whole ? json_integer((json_int_t)value) : brim_json_number(value);
 }
 
-// Puts the metrics of a stage under their names.
+// Puts the metrics of a stage into `figures` under their names.
 static brim_status eval_put_figures(json_t *figures, const brim_metric_set *set,
                                     brim_metric_stage stage, const double *values) {
   for (size_t i = 0; i < set->count; i++) {
@@ -657,7 +658,7 @@ static brim_status evaluate_work(evaluation *e, const brim_work *work) {
   }
   BRIM_TRY(status);
   e->table = table;
-  // With a baseline a metric says how many samples there are.
+  // With a baseline, one of the metrics is the number of samples.
   if (!set->baseline_label) {
     BRIM_TRY(brim_json_put(e->figures, "samples", json_integer(e->metrics.samples)));
   }
@@ -667,7 +668,7 @@ static brim_status evaluate_work(evaluation *e, const brim_work *work) {
   brim_work_metrics probe;
   status = table->features->probe(work->state, &probe);
   if (status == BRIM_EUNSUPPORTED) {
-    brim_status_clear();  // the config does not ask for it
+    brim_status_clear();  // the config asks for no probe
     return BRIM_OK;
   }
   BRIM_TRY(status);
@@ -675,7 +676,7 @@ static brim_status evaluate_work(evaluation *e, const brim_work *work) {
   return eval_put_figures(e->figures, set, BRIM_METRIC_PROBE, probe.values);
 }
 
-// Turns --precision and --batch-size into overrides. Refuses them for workloads without data, and --split.
+// Turns --precision and --batch-size into overrides; refuses both for workloads without data. Always refuses --split.
 static brim_status take_options(evaluation *e) {
   brim_cli_trained *c = e->c;
   const brim_option_parse *p = &c->cli->parse;
@@ -703,8 +704,8 @@ static brim_status take_options(evaluation *e) {
   return batch > 0 ? brim_cli_trained_set_int(c, "data.eval_batch_size", batch) : BRIM_OK;
 }
 
-// Puts the compute precision and the batch size, if there is a choice.
-static brim_status put_how(evaluation *e, const brim_work *work, const brim_setting *setting) {
+// Puts the compute precision and the batch size into the figures, if the workload has a choice of precision.
+static brim_status put_compute(evaluation *e, const brim_work *work, const brim_setting *setting) {
   brim_work_info info;
   int knob = brim_work_knob_as(work, BRIM_ROLE_PRECISION);
   if (knob < 0) return BRIM_OK;
@@ -715,7 +716,7 @@ static brim_status put_how(evaluation *e, const brim_work *work, const brim_sett
   return brim_json_put(e->figures, "batch_size", json_integer(info.eval_batch));
 }
 
-// A workload without targets evaluates itself on its own evaluation set, by `evaluate` and `probe` of its table.
+// Lets a workload without targets evaluate itself on its own evaluation set, by `evaluate` and `probe` of its table.
 static brim_status evaluate_itself(evaluation *e) {
   brim_cli_trained *c = e->c;
   brim_cli_job *job = &c->job;
@@ -731,7 +732,7 @@ static brim_status evaluate_itself(evaluation *e) {
   c->cli->running = true;
   brim_json_setup();
   e->figures = json_object();
-  BRIM_TRY(put_how(e, job->work, &setting));
+  BRIM_TRY(put_compute(e, job->work, &setting));
   table->stops(job->work->state, c->cli->stop);
   brim_status status = evaluate_work(e, job->work);
   table->stops(job->work->state, NULL);
@@ -752,20 +753,20 @@ static bool has_option(const brim_workload_table *table, const char *command, co
   return false;
 }
 
-// Refuses options of other workloads: the command accepts the options of all.
+// Refuses options of other workloads: the parser accepts the options of all workloads.
 static brim_status refuse_others(const evaluation *e, const brim_workload_table *own) {
   brim_cli *cli = e->c->cli;
   const char *command = cli->command->name;
   const brim_workload_table *table;
   for (size_t i = 0; i < cli->parse.count; i++) {
     const char *name = cli->parse.items[i].option->name;
-    bool others = false;
+    bool of_workload = false;
     for (size_t k = 0; (table = brim_workload_at(k)); k++) {
-      others = others || has_option(table, command, name);
+      of_workload = of_workload || has_option(table, command, name);
     }
     char key[64];
     const char *sets = cli->parse.items[i].option->key;
-    if (!others || has_option(own, command, name)) continue;
+    if (!of_workload || has_option(own, command, name)) continue;
     if (sets && brim_cli_workload_key(sets, own->name, key)) continue;
     return brim_cli_usage(cli, BRIM_N_("--%s does not apply to a checkpoint of %s training"), name,
                           own->name);

@@ -71,7 +71,7 @@ static brim_status read_options(brim_cli *cli, brim_onnx_options *o) {
 
 //---------------------------------- metadata ----------------------------------
 
-// Puts a list as text: the values of metadata are strings. Consumes `list`.
+// Puts a list as JSON text, since the values of metadata are strings. Consumes `list`.
 static brim_status put_list(json_t *out, const char *key, json_t *list, brim_status status) {
   char *text = NULL;
   if (!status) status = brim_json_dump(list, 0, &text);
@@ -99,7 +99,7 @@ static brim_status put_names(const brim_trained *t, json_t *out) {
   return put_list(out, "class_names", list, status);
 }
 
-// metadata_props: facts that the graph does not have.
+// Fills ONNX's metadata_props with facts that the graph does not have.
 static brim_status fill_metadata(const brim_cli_trained *c, const brim_onnx_options *o,
                                  json_t *out) {
   const brim_trained *t = c->trained;
@@ -217,7 +217,8 @@ static brim_status copy_to_stdout(int fd) {
   }
 }
 
-// Writes a file in a temporary folder, then copies it: ONNX has sizes before their content.
+// Writes a file in a temporary folder, then copies it to stdout: ONNX puts the size of each part before the part, so
+// brim cannot write it in one pass.
 static brim_status export_to_stdout(const brim_net_spec *spec, const brim_safetensors *weights,
                                     const brim_onnx_options *o, brim_onnx_info *info) {
   const char *base = getenv("TMPDIR");
@@ -241,7 +242,7 @@ static brim_status export_to_stdout(const brim_net_spec *spec, const brim_safete
 //---------------------------------- the command ----------------------------------
 
 // Removes temporary files of killed exports to this file. A failure to remove one does not fail the command.
-static void remove_left(const char *output) {
+static void remove_leftovers(const char *output) {
   char **names = NULL;
   size_t count = 0;
   const char *name = brim_fs_basename(output);
@@ -284,7 +285,7 @@ static brim_status export_to(brim_cli_trained *c, brim_onnx_options *o) {
   o->metadata = metadata;
   if (!status) {
     bool piped = strcmp(c->output, "-") == 0;
-    if (!piped) remove_left(c->output);
+    if (!piped) remove_leftovers(c->output);
     status = piped ? export_to_stdout(&spec, c->trained->file, o, &info)
                    : brim_onnx_export(&spec, c->trained->file, o, c->output, &info);
     if (!status && !piped) status = c->cli->json ? show_json(c, o, &info) : show(c, o, &info);

@@ -35,13 +35,13 @@ typedef struct prediction {
   brim_cli_trained *c;
   brim_columns_format format;
   bool features;        // write features instead of outputs
-  size_t width;         // values of a row
+  size_t width;         // outputs or features of a row
   brim_columns *table;  // NULL before the first row
   brim_column columns[MAX_COLUMNS];
   size_t column_count;
   const void *data[MAX_COLUMNS];  // the arrays below, column by column
-  uint64_t total, next;           // rows of the table; rows before this one are written
-  // A block of rows. The values of a sample that cannot be read stay unknown.
+  uint64_t total, next;           // rows of the table; index of the next row to begin
+  // A block of rows to write at once. A sample that cannot be read has a row with unknown values.
   uint64_t rows, room;
   uint64_t *index;
   const char **file, **class_name;
@@ -108,7 +108,7 @@ static void class_columns(prediction *p) {
                              .label_count = t->class_names ? (size_t)t->outputs : 0};
   const brim_column name = {.name = "class", .kind = BRIM_COLUMN_TEXT, .text_bytes = longest};
   const brim_column target = {.name = "target", .kind = BRIM_COLUMN_LABEL};
-  const brim_column sure = {.name = "probability", .kind = BRIM_COLUMN_REAL};
+  const brim_column probability_column = {.name = "probability", .kind = BRIM_COLUMN_REAL};
   const brim_column proba = {.name = "probabilities",
                              .kind = BRIM_COLUMN_REAL,
                              .width = t->outputs,
@@ -121,7 +121,7 @@ static void class_columns(prediction *p) {
                               .prefix = "logit_"};
   add_column(p, &label, p->label);
   if (t->class_names) add_column(p, &name, p->class_name);
-  add_column(p, &sure, p->probability);
+  add_column(p, &probability_column, p->probability);
   if (p->c->data.labelled) add_column(p, &target, p->target);
   if (brim_option_flag(options_given, "proba", false)) add_column(p, &proba, p->proba);
   if (brim_option_flag(options_given, "logits", false)) add_column(p, &logits, p->logits);
@@ -226,7 +226,7 @@ static brim_status on_rows(void *ctx, const brim_trained_rows *rows) {
   if (!p->table) BRIM_TRY(start(p, rows->width));
   for (int64_t i = 0; i < rows->rows; i++) {
     while (p->next <= rows->index[i])
-      BRIM_TRY(open_row(p));  // samples in between could not be read
+      BRIM_TRY(open_row(p));  // skipped samples could not be read: their rows stay unknown
     fill_row(p, rows, i);
   }
   brim_cli_trained_tick(p->c, rows->rows);
@@ -238,7 +238,7 @@ static brim_status on_rows(void *ctx, const brim_trained_rows *rows) {
 static brim_status show(const brim_cli_trained *c, const brim_trained_result *r) {
   double seconds = (double)brim_time_since_ns(c->start, brim_clock_now()) / 1e9;
   char count[32], time[32];
-  if (strcmp(c->output, "-") == 0) {  // stdout has the rows and nothing else
+  if (strcmp(c->output, "-") == 0) {  // stdout gets only the rows
     brim_format_count((double)c->data.source->info.count, count);
     bool single = c->data.source->info.count == 1;
     brim_cli_note(c->cli, single ? brim_tr("%s row\n") : brim_tr("%s rows\n"), count);
@@ -334,7 +334,7 @@ static brim_status check_columns(const brim_cli_trained *c) {
   return BRIM_OK;
 }
 
-// The format by the end of the name; on the standard output CSV, or JSON lines with --json.
+// Chooses the format by the end of the name. The standard output gets CSV, or JSON lines with --json.
 static brim_status choose_format(brim_cli *cli, brim_columns_format *out) {
   const char *output = brim_option_string(&cli->parse, "output", STANDARD_OUTPUT);
   *out = cli->json ? BRIM_COLUMNS_JSONL : BRIM_COLUMNS_CSV;

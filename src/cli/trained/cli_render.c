@@ -1,6 +1,6 @@
-// `brim render CHECKPOINT --out gait.html`: an HTML page that plays an episode of a trained policy. The episode is one
-// of those that `brim eval` counts, run again on the CPU; beside it baselines run from the same start. The workload
-// records episodes (brim_work_replay_table); the scene of the environment draws them.
+// `brim render CHECKPOINT --out gait.html`: writes an HTML page that plays episodes of a trained policy, beside
+// baselines that run from the same start. Runs episodes of `brim eval` again on the CPU. The workload records them
+// (brim_work_replay_table); the scene of the environment draws them.
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 #include "cli/trained/cli_trained.h"
 #include "ui/pages/ui_pages.h"
 
-enum { MAX_EPISODE = 999999, MAX_SECONDS = 600, MOST_EPISODES = 101, LONG = 2000 };
+enum { MAX_EPISODE = 999999, MAX_SECONDS = 600, MOST_EPISODES = 101, LONG_STEPS = 2000 };
 
 static const char *const output_aliases[] = {"out", NULL};
 static const char *const baseline_aliases[] = {"zero", NULL};
@@ -42,23 +42,23 @@ static const brim_option options[] = {
 typedef struct render {
   brim_cli_trained c;
   const brim_workload_table *table;
-  void *replay;  // its `replay`; NULL = not open
+  void *replay;  // state of table->replay; NULL = not open
   brim_work_replay_info info;
   int32_t episodes[BRIM_UI_MAX_EPISODES];
   size_t episode_count;
-  // Without --episode: the episode of median score among `median_of`. 0 if --episode was given.
+  // Without --episode: the number of episodes that were scored, and the episode of median score. 0 with --episode.
   int32_t median_of, typical;
-  int64_t steps;  // most steps to show
+  int64_t steps;  // steps to show, at most
   brim_trajectory list[BRIM_UI_MAX_REPLAYS * BRIM_UI_MAX_EPISODES];
-  size_t count, actors;  // trajectories in all, and of an episode
-  brim_curves training;  // of the run
+  size_t count, actors;  // trajectories in all; actors (policy and baselines) in an episode
+  brim_curves training;  // training curves of the run
 } render;
 
 _Static_assert((int)BRIM_WORK_MAX_ACTORS <= (int)BRIM_UI_MAX_REPLAYS, "a page shows all actors");
 
 //---------------------------------- options ----------------------------------
 
-// "ars, mappo": the workloads whose episodes can be shown.
+// Lists the workloads whose episodes can be shown, such as "ars, mappo".
 static void put_shown(brim_str *out) {
   for (size_t i = 0; brim_workload_at(i); i++) {
     const brim_workload_table *table = brim_workload_at(i);
@@ -67,7 +67,7 @@ static void put_shown(brim_str *out) {
   }
 }
 
-// Refuses a checkpoint that cannot be shown before reading anything else of it.
+// Refuses a checkpoint whose workload cannot be shown, before reading more of it.
 static brim_status check_kind(const char *path) {
   brim_trained *t = NULL;
   BRIM_TRY(brim_trained_open(path, &t));
@@ -87,7 +87,7 @@ static brim_status check_kind(const char *path) {
   return status;
 }
 
-// Every --episode, each number once.
+// Reads every --episode; drops repeated numbers.
 static brim_status read_episodes(brim_cli *cli, render *r) {
   for (size_t i = 0; i < cli->parse.count; i++) {
     const brim_option_value *item = &cli->parse.items[i];
@@ -114,7 +114,7 @@ static brim_status read_options(brim_cli *cli, render *r) {
   if (!(seconds > 0 && seconds <= MAX_SECONDS)) {
     return brim_cli_usage(cli, BRIM_N_("--seconds has to be above 0 and at most %d"), MAX_SECONDS);
   }
-  // brim_cli_trained_init reports a checkpoint that is not given or not there.
+  // brim_cli_trained_init reports a checkpoint that is not given or does not exist.
   if (p->positional_count == 0) return BRIM_OK;
   if (!brim_option_string(p, "output", NULL)) {
     return brim_cli_usage(cli, BRIM_N_("give an output file: --out gait.html"));
@@ -122,7 +122,8 @@ static brim_status read_options(brim_cli *cli, render *r) {
   return brim_fs_exists(p->positional[0]) ? check_kind(p->positional[0]) : BRIM_OK;
 }
 
-static brim_status roll(const render *r, size_t actor, int32_t episode, brim_trajectory *t) {
+static brim_status record_episode(const render *r, size_t actor, int32_t episode,
+                                  brim_trajectory *t) {
   brim_work_recording recording = {
       .capacity = t->capacity, .frames = t->state, .reward = t->reward};
   BRIM_TRY(r->table->replay->record(r->replay, actor, episode, t->capacity - 1, &recording));
@@ -142,44 +143,45 @@ static int by_value(const void *a, const void *b) {
   return (x->episode > y->episode) - (x->episode < y->episode);
 }
 
-static brim_status score(const render *r, size_t actor, int32_t episode, brim_trajectory *t,
-                         double *out) {
-  BRIM_TRY(roll(r, actor, episode, t));
+static brim_status score_episode(const render *r, size_t actor, int32_t episode, brim_trajectory *t,
+                                 double *out) {
+  BRIM_TRY(record_episode(r, actor, episode, t));
   const double value = brim_trajectory_sum(t);
   *out = isfinite(value) ? value : -HUGE_VAL;
   return BRIM_OK;
 }
 
-// Chooses two of the first held-out episodes: the one where the policy and the best baseline differ most, which shows
-// what was learned, and the one of median score. Diverged episodes rank below all others.
+// Chooses two of the first held-out episodes: the episode where the scores of policy and best baseline differ most,
+// which shows what was learned, and the episode of median score. Diverged episodes rank below all others.
 static brim_status choose_episodes(render *r) {
-  // An odd number has a middle. Fewer if an episode takes long.
-  const int32_t count = r->info.steps > LONG ? 11 : MOST_EPISODES;
-  scored all[MOST_EPISODES];
-  double most = 0, others[MOST_EPISODES];
-  int32_t telling = -1;
+  // The number of episodes to score: odd, so that one is the median; fewer if episodes are long.
+  const int32_t count = r->info.steps > LONG_STEPS ? 11 : MOST_EPISODES;
+  scored policy_scores[MOST_EPISODES];
+  double most = 0, best_baseline[MOST_EPISODES];
+  int32_t most_different = -1;
   brim_trajectory t = {0};
   BRIM_TRY(brim_trajectory_init(&t, "", &r->info.scene, r->info.dt, r->info.steps + 1));
   brim_status status = BRIM_OK;
-  // One actor after the other: a workload may play many episodes of one actor at once.
+  // Score all episodes of an actor before the next actor: a workload may play many episodes of one actor at once.
   for (size_t actor = 0; actor < r->actors && !status; actor++) {
     for (int32_t i = 0; i < count && !status; i++) {
       double value = 0;
-      status = score(r, actor, i, &t, &value);
-      if (actor == 0) all[i] = (scored){value, i};
-      if (actor == 1 || (actor > 1 && value > others[i])) others[i] = value;
+      status = score_episode(r, actor, i, &t, &value);
+      if (actor == 0) policy_scores[i] = (scored){value, i};
+      if (actor == 1 || (actor > 1 && value > best_baseline[i])) best_baseline[i] = value;
     }
   }
   for (int32_t i = 0; i < count && !status && r->actors > 1; i++) {
-    const double apart = fabs(all[i].value - others[i]);
-    if (isfinite(apart) && apart > most) most = apart, telling = i;
+    const double difference = fabs(policy_scores[i].value - best_baseline[i]);
+    if (isfinite(difference) && difference > most) most = difference, most_different = i;
   }
   brim_trajectory_deinit(&t);
   if (status) return status;
-  qsort(all, (size_t)count, sizeof *all, by_value);
-  r->typical = all[count / 2].episode;
+  qsort(policy_scores, (size_t)count, sizeof *policy_scores, by_value);
+  r->typical = policy_scores[count / 2].episode;
   r->median_of = count;
-  if (telling >= 0 && telling != r->typical) r->episodes[r->episode_count++] = telling;
+  if (most_different >= 0 && most_different != r->typical)
+    r->episodes[r->episode_count++] = most_different;
   r->episodes[r->episode_count++] = r->typical;
   return BRIM_OK;
 }
@@ -204,12 +206,12 @@ static brim_status read_policy(brim_cli *cli, render *r) {
 
 //---------------------------------- the episode ----------------------------------
 
-static brim_status trace(render *r, size_t actor, int32_t episode) {
+static brim_status add_trajectory(render *r, size_t actor, int32_t episode) {
   brim_trajectory *t = &r->list[r->count];
   BRIM_TRY(brim_trajectory_init(t, r->info.actors[actor].label, &r->info.scene, r->info.dt,
                                 r->steps + 1));
   r->count++;
-  BRIM_TRY(roll(r, actor, episode, t));
+  BRIM_TRY(record_episode(r, actor, episode, t));
   return brim_trajectory_finish(t);
 }
 
@@ -217,7 +219,7 @@ static const brim_metric_set *metrics_of(const render *r) {
   return r->info.metrics ? r->info.metrics : r->table->metric_set;
 }
 
-// Reads the training curves if the log of the run lies beside the checkpoint. A bad log is only a warning.
+// Reads the training curves if the log of the run lies beside the checkpoint. Only warns of a bad log.
 static brim_status read_training(render *r) {
   const brim_trained *t = r->c.trained;
   const brim_metric_set *set = metrics_of(r);
@@ -232,7 +234,7 @@ static brim_status read_training(render *r) {
   return BRIM_OK;
 }
 
-// The name of the sum of an episode's rewards.
+// The label of an episode's score, the sum of its rewards.
 static const char *score_of(const render *r) {
   const brim_metric_set *set = r->table->metric_set;
   int row = brim_metric_find(set, r->table->replay->score);
@@ -243,7 +245,7 @@ static const char *score_of(const render *r) {
 
 enum { FACTS = BRIM_SCENE_MAX_LINES + 1 };
 
-// "3, 7"
+// Writes the numbers of the shown episodes, such as "3, 7".
 static void numbers_text(const render *r, char out[96]) {
   size_t used = 0;
   out[0] = '\0';
@@ -424,12 +426,12 @@ static brim_status render_to(brim_cli *cli, render *r) {
   BRIM_TRY(read_policy(cli, r));
   cli->running = true;
   for (size_t i = 0; i < r->episode_count * r->actors; i++) {
-    BRIM_TRY(trace(r, i % r->actors, r->episodes[i / r->actors]));
+    BRIM_TRY(add_trajectory(r, i % r->actors, r->episodes[i / r->actors]));
   }
   BRIM_TRY(read_training(r));
   brim_str_init(&page);
   brim_status status = make_page(r, &page);
-  if (!status && strcmp(r->c.output, "-") == 0) {  // the page alone
+  if (!status && strcmp(r->c.output, "-") == 0) {  // stdout gets only the page
     brim_cli_put_bytes(cli, page.data, page.len);
   } else if (!status) {
     status = brim_fs_write(r->c.output, page.data, page.len);
