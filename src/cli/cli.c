@@ -121,7 +121,7 @@ static bool is_option(const brim_option *o, const char *word) {
   return same;
 }
 
-// Does the word take the next one as its value? Global options may come before the command.
+// Is the word a global option that takes the next word as its value? Global options may come before the command.
 static bool takes_next(const char *word) {
   if (word[0] != '-' || word[1] != '-' || strchr(word, '=')) return false;
   for (const brim_option *o = brim_cli_global_options(); o->name; o++) {

@@ -33,7 +33,8 @@ int brim_cli_exit_code(brim_status status);
 
 typedef struct brim_cli brim_cli;
 
-// The exit code of an invocation. Once the run has begun, bad input (2) becomes a failure (1).
+// The exit code of an invocation. Once the run has begun, bad input (2) becomes a failure (1). An interrupted Slurm
+// task that will run again ends with 75.
 int brim_cli_exit_of(const brim_cli *cli, brim_status status);
 
 // The effect of Ctrl-C.
@@ -42,7 +43,7 @@ typedef enum brim_cli_interrupt {
   BRIM_CLI_STOPS,         // sets `stop`; the command stops soon
   BRIM_CLI_SAVES,         // sets `stop`; the command saves, and can be continued
   BRIM_CLI_SAVES_ALWAYS,  // as BRIM_CLI_SAVES, but ignores further signals
-  BRIM_CLI_SERVES,        // stops a server whose workers are other processes
+  BRIM_CLI_SERVES,        // stops a server that started no worker
   BRIM_CLI_SERVES_HERE,   // stops a server and the worker that it started
   BRIM_CLI_INTERRUPT_COUNT
 } brim_cli_interrupt;
@@ -83,12 +84,12 @@ struct brim_cli {
   int write_errno;       // errno of the first failed write to stdout; 0 = none failed
 };
 
-// The whole program; argv[0] is the program's name. Returns the exit code.
+// Runs the whole program; argv[0] is the program's name. Returns the exit code.
 int brim_cli_main(int argc, const char *const *argv);
-// A copy of the words. Overwrites passwords of stores in argv itself, which other users can see.
+// Returns a copy of the words. Overwrites passwords of stores in argv itself, which other users can see.
 const char *const *brim_cli_hide_passwords(int argc, char **argv);
 
-// NULL-terminated.
+// All commands, NULL-terminated.
 const brim_cli_command *const *brim_cli_commands(void);
 const brim_cli_command *brim_cli_command_find(const brim_cli_command *const *commands,
                                               const char *name);
@@ -96,17 +97,18 @@ const brim_option *brim_cli_global_options(void);
 
 //---------------------------------- output ----------------------------------
 
-// brim_cli_print prints results to stdout, brim_cli_note all else to stderr. Both remove the progress line first.
+// brim_cli_print prints results to stdout. brim_cli_note prints everything else to stderr, and nothing with --quiet or
+// --json. Both remove the progress line first.
 void brim_cli_print(brim_cli *cli, const brim_str *text);
 // Writes bytes to stdout unchanged: an output file named "-".
 void brim_cli_put_bytes(brim_cli *cli, const char *data, size_t size);
 void brim_cli_note(brim_cli *cli, const char *fmt, ...) BRIM_PRINTF(2, 3);
 // Prints `text` if it and `status` are good, and deinitialises it.
 brim_status brim_cli_finish_text(brim_cli *cli, brim_str *text, brim_status status);
-// "  label      value", as in the banner of train. Clips the value to the terminal.
+// Appends "  label      value", as in the banner of train. Clips the value to the terminal.
 void brim_cli_row(const brim_term *term, const char *label, const char *value, brim_str *out);
 void brim_cli_progress(brim_cli *cli, const brim_progress *progress);
-// One JSON line on stdout: {"event": name, ...fields}. Consumes `fields` (NULL = none).
+// Prints one JSON line on stdout: {"event": name, ...fields}. Consumes `fields` (NULL = none).
 brim_status brim_cli_event(brim_cli *cli, const char *name, json_t *fields);
 // Puts the metrics of a stage into `object` under their names in events; `values` NULL = all are null.
 brim_status brim_cli_put_metrics(json_t *object, const brim_metric_set *metrics,
@@ -118,10 +120,10 @@ brim_status brim_cli_json(brim_cli *cli, json_t *value);
 brim_status brim_cli_finish_json(brim_cli *cli, json_t *value, brim_status status);
 brim_status brim_cli_finish_event(brim_cli *cli, const char *name, json_t *fields,
                                   brim_status status);
-// What to do about a failure; "" if the message says it, or nothing can be done.
+// Writes what the user can do about a failure; "" if the message says it, or nothing helps.
 void brim_cli_hint(const brim_cli *cli, brim_status status, const char *detail, char *out,
                    size_t size);
-// "brim: error: ..." with a hint, and an "error" event with --json.
+// Prints "brim: error: ..." with a hint, and with --json also an "error" event.
 void brim_cli_error(brim_cli *cli, brim_status status);
 // The option that sets `key`, by the name or alias that was typed ("--batch-size"); NULL if none was.
 const char *brim_cli_typed(const brim_cli *cli, const char *key, char out[64]);
@@ -138,9 +140,9 @@ bool brim_cli_is_below(const char *folder, const char *path);
 brim_status brim_cli_check_outputs(brim_cli *cli, const char *const *read, size_t read_count,
                                    const char *const *written, size_t written_count);
 
-// May the command write this file? BRIM_EEXIST if the file exists without --force, unless it is empty or begins with
-// `mark` among its first 4 KiB: then brim wrote it for the same purpose. mark NULL: every file needs --force.
-// "-" and devices are always fine.
+// May the command write this file? BRIM_EEXIST if the file exists without --force, unless it is empty or has `mark`
+// in its first 4 KiB: then brim wrote it for the same purpose. mark NULL: every existing file needs --force. "-" and
+// devices are always fine.
 brim_status brim_cli_check_replace(const brim_cli *cli, const char *path, const char *mark);
 // The `mark` of HTML pages that brim wrote: text in the head of each.
 #define BRIM_CLI_PAGE_MARK "form-action 'none'\" />\n<link rel=\"icon\" href=\"data:,\" />"

@@ -30,8 +30,8 @@ typedef struct brim_cli_data {
 // Loads plug-ins, starts threads, finds the source: --dataset, else the data at the path (NULL = --dataset only).
 brim_status brim_cli_data_init(brim_cli *cli, const char *path, brim_cli_data *d);
 void brim_cli_data_deinit(brim_cli_data *d);
-// Opens --split, else every split that exists: train, test, val and unlabeled. Leaves out a split that has the same
-// samples as an earlier split.
+// Opens the split that --split or the data set's `split` names. Without a name opens every split that exists (train,
+// test, val, unlabeled) and leaves out a split that has the same samples as an earlier split.
 brim_status brim_cli_data_open(brim_cli_data *d);
 // Names of the classes by label, in the memory of d; NULL if unknown. Known for folders of images, HDF5 files with the
 // attribute class_names, CIFAR and STL-10.

@@ -43,7 +43,7 @@ static void find_knobs(knob_names out) {
   out[n] = NULL;
 }
 
-// Workloads that can be named in place of a config (`brim train WORKLOAD`), sorted; for brim_str_deinit.
+// Lists the workloads that can be named in place of a config (`brim train WORKLOAD`), sorted; for brim_str_deinit.
 static void workload_names(brim_str *out) {
   const char *last = "", *next;
   brim_str_init(out);

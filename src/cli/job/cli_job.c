@@ -483,8 +483,8 @@ static brim_status rename_key(char **override, const char *from, const char *to)
   return BRIM_OK;
 }
 
-// An option for a key that several workloads have sets the key of the first one. Once the config names its workload,
-// renames these overrides to that workload's keys. *changed: the config must be loaded again.
+// An option for a key that several workloads have sets the key of the first workload. Once the config names its
+// workload, renames these overrides to the keys of that workload. *changed: the config must be loaded again.
 static brim_status rename_keys(const brim_cli *cli, const brim_config *config,
                                brim_cli_input *input, bool *changed) {
   const char *workload = brim_config_string(config, "workload");
@@ -546,7 +546,7 @@ static bool is_loaded(const brim_cli *cli, const char *path) {
   return false;
 }
 
-// A plug-in is code: one that only a config file names needs the user's consent.
+// A plug-in is code: a plug-in that only a config file names needs the user's consent.
 brim_status brim_cli_job_plugins(const brim_cli *cli, brim_cli_job *job) {
   const char *const *paths;
   size_t count;
@@ -567,8 +567,8 @@ brim_status brim_cli_job_plugins(const brim_cli *cli, brim_cli_job *job) {
   return BRIM_OK;
 }
 
-// Warns of keys without effect: keys of other workloads, and keys that this version does not use. Keys of a preset were
-// not asked for by name.
+// Warns of keys without effect: keys of other workloads, and keys that this version does not use. Does
+// not warn of keys that a preset sets: the user did not name them.
 static void warn_unused(const brim_config *config) {
   const char *workload = brim_config_string(config, "workload");
   for (size_t i = 0; i < brim_config_key_count(); i++) {
@@ -603,13 +603,14 @@ static brim_status name_option(brim_cli *cli, brim_status status) {
   size_t n = strcspn(at, ": ");
   if (n >= sizeof key || at[n] != ':') return status;
   memcpy(key, at, n);
-  for (size_t i = 0; i < cli->parse.positional_count; i++) {  // the user typed key=value
+  // Keep the message if the user typed key=value.
+  for (size_t i = 0; i < cli->parse.positional_count; i++) {
     const char *word = cli->parse.positional[i];
     if (strncmp(word, key, n) == 0 && word[n] == '=') return status;
   }
   if (!brim_cli_typed(cli, key, typed)) return status;
   at += n;
-  while (*at == ':' || (*at >= '0' && *at <= '9')) at++;  // line and column in the override
+  while (*at == ':' || (*at >= '0' && *at <= '9')) at++;  // skip line and column
   snprintf(text, sizeof text, "%s:%s", typed, at);
   brim_status_set_detail(text);
   cli->usage_error = true;

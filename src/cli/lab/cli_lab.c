@@ -397,7 +397,7 @@ static brim_status show_bench_page(brim_cli *cli, const char *place, bool *shown
   return status;
 }
 
-// The store that the first word names, else the one below runs that changed last; for brim_free.
+// The store that the first word names, else the store below runs that changed last; for brim_free.
 static brim_status find_place(brim_cli *cli, char **out) {
   const brim_option_parse *p = &cli->parse;
   *out = NULL;
@@ -431,7 +431,7 @@ static brim_status check_place(brim_cli *cli, const char *place, bool *shown) {
 
 //---------------------------------- the page ----------------------------------
 
-// The name of the grid, or the place if there are several grids.
+// The name that all grids of the store share; the place if their names differ.
 static const char *title_of(const report *r) {
   const brim_lab_set *set = r->lab.set;
   for (size_t i = 0; i < set->grid_count; i++) {

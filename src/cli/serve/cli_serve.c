@@ -1,4 +1,4 @@
-// `brim serve`: the server of a pool, the worker that it starts on this machine, and `brim serve token`. `brim worker`.
+// `brim serve`: the server of a pool, the worker that it starts on this machine, and its tokens. Also `brim worker`.
 
 #include "cli/serve/cli_serve.h"
 
@@ -20,7 +20,7 @@
 #include "lab/wire/lab_wire_link.h"
 
 //-------------------------------------- files of the owner --------------------------------------
-// Files that only the owner of a server may read: the token of its worker, and its address for commands.
+// Files that only the owner of a server may read: the token of the server's worker, and serve.json for commands.
 
 enum { PRIVATE_MAX = 4096 };
 
@@ -53,7 +53,7 @@ static void warn_readable(const char *path) {
 }
 
 // Reads a file that only the owner can read and write; *out is for brim_free. BRIM_ENOENT: there is no such file.
-// BRIM_EINVAL: other users can read the token in it, or write another token into it.
+// BRIM_EINVAL: it is no regular file of this user, or other users can read or write it.
 static brim_status read_private(const char *path, char **out) {
   struct stat st;
   char text[PRIVATE_MAX];
@@ -283,7 +283,7 @@ static brim_status call_server(const char *place, const char *method, const char
   return status;
 }
 
-static brim_status list_of_server(brim_cli *cli, const json_t *reply) {
+static brim_status list_reply(brim_cli *cli, const json_t *reply) {
   token_list l = {.cli = cli};
   const json_t *list = json_object_get(reply, "tokens");
   brim_status status = BRIM_OK;
@@ -315,7 +315,7 @@ static brim_status ask_server(brim_cli *cli, const char *place, const char *word
   snprintf(body, sizeof body, "{\"id\": \"%s\", \"role\": \"%s\"}", id, role);
   if (strcmp(word, "list") == 0) {
     status = call_server(place, "GET", "/v1/tokens", NULL, &reply);
-    if (!status) status = list_of_server(cli, reply);
+    if (!status) status = list_reply(cli, reply);
   } else if (strcmp(word, "end") == 0) {
     snprintf(path, sizeof path, "/v1/tokens/%s", id);
     status = call_server(place, "DELETE", path, NULL, &reply);
@@ -429,7 +429,7 @@ static brim_status run_worker(brim_cli_sweep_job *j) {
   return status;
 }
 
-// `brim worker`, and `brim serve --client-only`.
+// Runs `brim worker` and `brim serve --client-only`.
 static brim_status worker_run(brim_cli *cli) {
   brim_cli_sweep_job j = {.cli = cli, .worker = true, .only_continue = true};
   const char *url = brim_option_string(&cli->parse, "url", NULL);
@@ -488,7 +488,7 @@ enum {
 };
 enum { LONGEST_KEEP = 36500, CERT_DAYS = 14 };  // days
 
-static const char *const keeps[] = {"all", "best", NULL};
+static const char *const keep_choices[] = {"all", "best", NULL};
 
 static const brim_option options[] = {
     {.name = "store",
@@ -523,7 +523,7 @@ static const brim_option options[] = {
     {.name = "keep-checkpoints",
      .kind = BRIM_OPTION_ENUM,
      .metavar = "WHICH",
-     .choices = keeps,
+     .choices = keep_choices,
      .help = BRIM_N_("checkpoints of experiments that are done; best: without the last one"),
      .default_text = "all",
      .group = BRIM_N_("Files")},
@@ -710,7 +710,7 @@ static brim_status check_network(serving *s) {
 
 // Warns of a certificate that has expired or will soon: workers with --ca refuse it. Workers with --pin do not check
 // the date.
-static brim_status check_end(const char *file, const char *pem) {
+static brim_status check_expiry(const char *file, const char *pem) {
   int64_t end_s = 0;
   char when[32];
   BRIM_TRY(brim_http_certificate_end(pem, &end_s));
@@ -736,7 +736,7 @@ static brim_status read_pin(serving *s) {
   if (!file) return BRIM_OK;
   BRIM_TRY(brim_fs_read(file, 1 << 20, &pem, NULL));
   brim_status status = brim_http_pin(pem, s->pin);
-  if (!status) status = check_end(file, pem);
+  if (!status) status = check_expiry(file, pem);
   brim_free(pem);
   return status;
 }

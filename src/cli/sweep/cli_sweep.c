@@ -123,7 +123,7 @@ static const char *keep_name(brim_cli_metric_names *all, const char *name) {
 static void add_name(const brim_metric *row, brim_metric_stage stage, brim_str *out) {
   char name[BRIM_METRIC_NAME];
   if (!brim_metric_name(row, stage, BRIM_METRIC_COLUMN, name)) return;
-  // The first name is shown until a metric is recorded (lab_store.h).
+  // The list repeats its first name in front: that metric is shown until one is recorded (lab_store.h).
   if (out->len == 0) brim_str_append(out, name);
   brim_str_printf(out, " %s", name);
 }
@@ -441,7 +441,8 @@ static void add_device(brim_forecast *f, const char *spec, const char *name) {
   snprintf(device->name, sizeof device->name, "%s", name);
 }
 
-// The devices that the grid names, or all GPUs, or the CPU.
+// Lists the devices of the grid and counts the experiments that can run at once. "auto" and "cuda" stand for all GPUs
+// that NVML lists; a device that NVML does not list keeps its spec.
 static void find_devices(dry_job *d) {
   const brim_lab_grid *grid = d->job->grid;
   brim_gpu_listed *gpus = NULL;
@@ -508,7 +509,7 @@ static brim_status make_plans(dry_job *d) {
 
 //---------------------------------- the store ----------------------------------
 
-static brim_status see_state(void *ctx, const brim_store_exp *exp) {
+static brim_status on_exp(void *ctx, const brim_store_exp *exp) {
   dry_job *d = ctx;
   size_t point;
   if (brim_lab_ids_find(&d->ids, exp->id, &point))
@@ -524,7 +525,7 @@ static brim_status read_store(dry_job *d) {
   BRIM_TRY(brim_lab_ids_init(&d->ids, grid->count));
   for (size_t i = 0; i < grid->count; i++) brim_lab_ids_add(&d->ids, grid->points[i].id, i);
   brim_status status = brim_lab_link_open(d->job->place, NULL, &link);
-  if (!status) status = brim_lab_list(link, NULL, see_state, d);
+  if (!status) status = brim_lab_list(link, NULL, on_exp, d);
   if (!status) status = brim_lab_forecast_times(&d->plans, link);
   brim_lab_link_close(link);
   if (status == BRIM_ENOMEM) return status;
@@ -708,7 +709,7 @@ typedef struct workers_seen {
   int64_t now, count, draining;
 } workers_seen;
 
-static brim_status see_worker(void *ctx, const brim_store_worker *w) {
+static brim_status on_worker(void *ctx, const brim_store_worker *w) {
   workers_seen *seen = ctx;
   if (seen->now - w->last_seen > BRIM_WORKER_GONE_MS) return BRIM_OK;
   seen->count++;
@@ -719,7 +720,7 @@ static brim_status see_worker(void *ctx, const brim_store_worker *w) {
 static brim_status tell_waiting(const brim_cli_sweep_job *j, brim_lab_link *link) {
   workers_seen seen = {0};
   BRIM_TRY(brim_lab_now(link, &seen.now));
-  BRIM_TRY(brim_lab_workers(link, see_worker, &seen));
+  BRIM_TRY(brim_lab_workers(link, on_worker, &seen));
   if (seen.count == 0) {
     brim_cli_note(j->cli, "%s", brim_tr("they wait: the server has no worker now\n"));
   } else if (seen.draining == seen.count) {

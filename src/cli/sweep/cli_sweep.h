@@ -57,7 +57,7 @@ brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, struct brim_lab_
 // An existing store or the URL of a server, for brim_free: --store, else the positional word `at` (0 = no word), else
 // the variable BRIM_STORE, else the store below runs that changed last.
 brim_status brim_cli_sweep_place(brim_cli *cli, size_t at, char **out);
-// Is it a folder with a store, or the URL of a database? Opening another place would create a store.
+// Is the place a folder with a store, or the URL of a database? Opening another place would create a store.
 bool brim_cli_sweep_has_store(const char *place);
 // The states of brim_store_filter for a value of --state; 0 = all of them.
 unsigned brim_cli_sweep_states(const char *name);
@@ -73,7 +73,6 @@ extern const brim_cli_verb
     brim_cli_sweep_control[];  // cancel, pause, resume, retry, priority, drain, move, stop ...
 extern const brim_cli_verb brim_cli_sweep_export[];
 extern const brim_cli_verb brim_cli_sweep_chaos[];
-extern const brim_cli_verb
-    brim_cli_sweep_child[];  // started by sweeps and Slurm, not by users; without options
+extern const brim_cli_verb brim_cli_sweep_child[];  // started by sweeps and Slurm, not by users
 
 #endif  // BRIM_CLI_SWEEP_H_

@@ -433,7 +433,7 @@ static void on_own(void *ctx, const brim_slurm_row *row) {
   }
 }
 
-// Does Slurm list the task as running? Else scancel has ended it, or Slurm queues it again.
+// Does Slurm list the task as running? Else scancel has ended it, Slurm queues it again, or squeue failed.
 static bool is_running(const slurm_task *e) {
   own_state own = {e, BRIM_SLURM_UNKNOWN};
   const char *names[] = {e->array};
@@ -518,11 +518,11 @@ enum { MEASURED_STEPS = 5, MEASURED_WARMUP = 5 };
 
 typedef struct planner {
   brim_cli *cli;
-  brim_cli_job job;  // its device stays open for the next question
-  char spec[64];     // spec of the open device
-  bool plugged;      // the plug-ins of the grid are loaded: no axis changes them
-  double ready_s;    // seconds to load the plug-ins, which start the drivers
-  double device_s;   // seconds to open the device
+  brim_cli_job job;     // its device stays open for the next question
+  char spec[64];        // spec of the open device
+  bool plugins_loaded;  // the plug-ins of the grid are loaded: no axis changes them
+  double ready_s;       // seconds to load the plug-ins, which start the drivers
+  double device_s;      // seconds to open the device
 } planner;
 
 static brim_failure class_of(const brim_cli_job *job, brim_status status) {
@@ -568,7 +568,7 @@ static double seconds_since(brim_time begin) {
   return (double)brim_time_since_ns(begin, brim_clock_now()) * 1e-9;
 }
 
-// Facts of the GPU in question, for the preset `auto`.
+// Describes the GPU of the question, for the preset `auto`.
 static void facts_of(const planner *p, const char *device, brim_device_info *info,
                      brim_config_facts *out) {
   const brim_backend *cuda = brim_registry_backend(p->job.registry, "cuda");
@@ -600,9 +600,9 @@ static brim_status load(planner *p, const char *text, const char *device) {
                                        .facts = &facts};
   BRIM_TRY(brim_config_load(&options, &p->job.config));
   BRIM_TRY(brim_work_refuse_grid(p->job.config));
-  if (p->plugged) return BRIM_OK;
+  if (p->plugins_loaded) return BRIM_OK;
   BRIM_TRY(brim_cli_job_plugins(p->cli, &p->job));
-  p->plugged = true;
+  p->plugins_loaded = true;
   return BRIM_OK;
 }
 

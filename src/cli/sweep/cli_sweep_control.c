@@ -15,9 +15,10 @@ typedef struct control {
   unsigned states;
   brim_exp_want want;                   // BRIM_WANT_COUNT = retry
   const char *one_text, *several_text;  // messages with the number of experiments
-  bool runs;                            // has no effect until a sweep runs the experiments
+  bool needs_sweep;                     // has no effect until a sweep runs the experiments
   unsigned no_change;                   // states of experiments that need no change
-  const char *already;  // message with the number of experiments that needed no change; NULL = none
+  const char
+      *already_text;  // message with the number of experiments that needed no change; NULL = none
 } control;
 
 typedef struct id_list {
@@ -91,7 +92,7 @@ static brim_status report_change(brim_cli *cli, const control *change, brim_lab_
   if (cli->json) {
     json_t *f = json_object();
     brim_status s = brim_json_put(f, "count", json_integer(count));
-    if (!s && change->already) s = brim_json_put(f, "already", json_integer(already));
+    if (!s && change->already_text) s = brim_json_put(f, "already", json_integer(already));
     if (!s && out->failed > 0) s = brim_json_put(f, "failed", json_integer(out->failed));
     if (!s) s = brim_json_put(f, "sweep_runs", json_boolean(brim_lab_link_to_sweep(link)));
     return brim_cli_finish_event(cli, change->name, f, s);
@@ -104,11 +105,11 @@ static brim_status report_change(brim_cli *cli, const control *change, brim_lab_
     brim_str_append_char(&text, '\n');
   }
   if (already > 0) {
-    brim_str_printf(&text, brim_tr(change->already), (long long)already);
+    brim_str_printf(&text, brim_tr(change->already_text), (long long)already);
     brim_str_append_char(&text, '\n');
   }
-  if (change->runs && count > 0 && !brim_lab_link_to_sweep(link) && !brim_store_is_url(place) &&
-      !brim_lab_is_server(place)) {
+  if (change->needs_sweep && count > 0 && !brim_lab_link_to_sweep(link) &&
+      !brim_store_is_url(place) && !brim_lab_is_server(place)) {
     brim_str_printf(
         &text, brim_tr("no sweep runs on this store; brim sweep --store %s starts one\n"), place);
   }
@@ -135,7 +136,7 @@ static brim_status apply_named(brim_lab_link *link, const control *change, const
   for (size_t i = 0; i < list->count; i++) {
     brim_status status = apply_one(link, change, list->ids[i], out);
     if (!status) continue;
-    if (status != BRIM_ESTATE) {  // its detail names the experiment
+    if (status != BRIM_ESTATE) {  // the detail of BRIM_ESTATE already names the experiment
       status = brim_fail_context(status, "experiment %.12s", list->ids[i]);
       if (status != BRIM_ENOENT) return status;
     }

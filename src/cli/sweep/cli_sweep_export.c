@@ -10,7 +10,7 @@
 
 enum { AXES = 64, NAME = 64 };
 
-// The best value of an experiment's metric, beside its last one.
+// The best value of an experiment's metric. The row of the store has only the last value.
 typedef struct best_item {
   char id[BRIM_EXP_ID];
   char key[BRIM_METRIC_NAME];

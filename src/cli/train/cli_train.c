@@ -221,7 +221,7 @@ static void start_sampler(training *t, const brim_work_info *info) {
   }
 }
 
-static void training_usage(void *ctx, double *gpu_percent, double *sm_percent) {
+static void on_usage(void *ctx, double *gpu_percent, double *sm_percent) {
   training *t = ctx;
   brim_gpu_usage u;
   if (!t->sampler) return;
@@ -234,7 +234,7 @@ static void training_usage(void *ctx, double *gpu_percent, double *sm_percent) {
   *sm_percent = u.sm_percent;
 }
 
-static void training_end(training *t) {
+static void training_deinit(training *t) {
   brim_gpu_sampler_stop(t->sampler);
   t->sampler = NULL;
   brim_free(t->findings);
@@ -481,7 +481,7 @@ static void training_banner(const training *t, const brim_work_info *info, const
   brim_str_append_char(out, '\n');
 }
 
-// Puts the baseline's metrics under their names in the log.
+// Puts the baseline's metrics under the names that they have in the log.
 static brim_status put_baseline(json_t *f, const brim_metric_set *set, const double *baseline) {
   for (size_t i = 0; i < set->count; i++) {
     char name[BRIM_METRIC_NAME];
@@ -1163,9 +1163,9 @@ static void on_published(void *ctx, const brim_job *job) {
   json_decref(json);
 }
 
-static void training_watch(training *t, brim_run_options *options) {
+static void set_callbacks(training *t, brim_run_options *options) {
   options->check = on_check;
-  options->usage = training_usage;
+  options->usage = on_usage;
   options->on_start = on_start;
   options->on_progress = on_progress;
   options->on_epoch = on_epoch;
@@ -1318,7 +1318,8 @@ static brim_status refuse_overwriting(const char *dir) {
 
 //---------------------------------- the command ----------------------------------
 
-// Reads --resume, --resume-from, and the key training.resume (none, auto or a path), which both options override.
+// Reads --resume, --resume-from, and the key training.resume: none, auto (as --resume) or a path, which both options
+// override.
 static void choose_resume(const brim_cli *cli, const brim_config *config, brim_run_options *out) {
   const char *key = brim_config_string(config, "training.resume");
   out->resume = brim_option_flag(&cli->parse, "resume", false);
@@ -1390,7 +1391,7 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir,
                           .stop = cli->stop,
                           .publish = "train",
                           .max_steps = brim_option_int(&cli->parse, "max-steps", 0)};
-  training_watch(&t, &how);
+  set_callbacks(&t, &how);
   BRIM_TRY(prepare(cli, job, dir, &how));
   if (!job->ranks) {
     int count = 1;
@@ -1400,7 +1401,7 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir,
   }
   BRIM_TRY(brim_cli_job_open(cli, job));
   brim_status status = brim_run_train(job->work, job->config, &how, result);
-  training_end(&t);
+  training_deinit(&t);
   if (status) {
     status = brim_cli_memory_failed(&t.memory, status);
   } else {

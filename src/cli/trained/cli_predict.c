@@ -209,7 +209,7 @@ static void fill_row(prediction *p, const brim_trained_rows *rows, int64_t row) 
 }
 
 // Creates the table when the first rows tell their width.
-static brim_status start(prediction *p, int64_t width) {
+static brim_status create_table(prediction *p, int64_t width) {
   p->width = (size_t)width;
   if (strcmp(p->c->data.source->table->name, "folder") == 0) {
     p->name_bytes = longest_name(p->c->data.source);
@@ -223,7 +223,7 @@ static brim_status start(prediction *p, int64_t width) {
 
 static brim_status on_rows(void *ctx, const brim_trained_rows *rows) {
   prediction *p = ctx;
-  if (!p->table) BRIM_TRY(start(p, rows->width));
+  if (!p->table) BRIM_TRY(create_table(p, rows->width));
   for (int64_t i = 0; i < rows->rows; i++) {
     while (p->next <= rows->index[i])
       BRIM_TRY(open_row(p));  // skipped samples could not be read: their rows stay unknown

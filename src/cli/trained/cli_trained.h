@@ -7,12 +7,12 @@
 
 typedef struct brim_cli_trained {
   brim_cli *cli;
-  brim_cli_job job;  // registry, config and device; the workload stays closed
+  brim_cli_job job;  // its workload is open only if it evaluates itself
   brim_trained *trained;
   brim_trained_data data;
   bool path_given;        // data.path was given on the command line
   bool warned;            // the warnings of a config file were reported
-  char *lost_data_path;   // the data path of the run if nothing is there any more; else NULL
+  char *lost_data_path;   // the data path of the run if it does not exist any more; else NULL
   const char *output;     // --output; NULL = none
   bool ema;               // use averaged weights
   const char *precision;  // compute precision of the outputs; NULL = there is no choice
@@ -28,7 +28,8 @@ void brim_cli_trained_deinit(brim_cli_trained *c);
 // Sets the output: --output, else `standard`. "-" is the standard output. BRIM_EEXIST if the file exists without
 // --force.
 brim_status brim_cli_trained_output(brim_cli_trained *c, const char *standard);
-// The workload of a checkpoint, by its name, else by its tensors; NULL if this program has no such workload.
+// The workload of a checkpoint, by its tensors if it names no workload, else by the name; NULL if this program has no
+// such workload.
 const brim_workload_table *brim_cli_trained_table(const brim_trained *t);
 // Does the model take samples of data?
 bool brim_cli_trained_takes_samples(const brim_trained *t);
