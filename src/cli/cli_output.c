@@ -334,23 +334,25 @@ void brim_cli_hint(const brim_cli *cli, brim_status status, const char *detail, 
 
 static void error_event(brim_cli *cli, brim_status status, const char *detail, const char *advice) {
   json_t *fields = json_object();
-  brim_status made = brim_json_put(fields, "status", json_string(brim_status_name(status)));
-  if (!made) made = brim_json_put(fields, "exit_code", json_integer(brim_cli_exit_of(cli, status)));
+  brim_status put_status = brim_json_put(fields, "status", json_string(brim_status_name(status)));
+  if (!put_status)
+    put_status = brim_json_put(fields, "exit_code", json_integer(brim_cli_exit_of(cli, status)));
   char plain[4096];
   brim_text_plain(detail, plain, sizeof plain);
   json_t *text = json_string(brim_utf8_valid(detail, strlen(detail)) ? detail : plain);
   if (!text) text = json_string(brim_status_text(status));
-  if (!made) {
-    made = brim_json_put(fields, "message", text);
+  if (!put_status) {
+    put_status = brim_json_put(fields, "message", text);
   } else {
     json_decref(text);
   }
-  if (!made) made = brim_json_put(fields, "hint", advice[0] ? json_string(advice) : json_null());
-  if (!made && cli->failure != BRIM_FAILURE_NONE) {
-    made = brim_json_put(fields, "class", json_string(brim_failure_name(cli->failure)));
+  if (!put_status)
+    put_status = brim_json_put(fields, "hint", advice[0] ? json_string(advice) : json_null());
+  if (!put_status && cli->failure != BRIM_FAILURE_NONE) {
+    put_status = brim_json_put(fields, "class", json_string(brim_failure_name(cli->failure)));
   }
-  made = brim_cli_finish_event(cli, "error", fields, made);
-  (void)made;  // a failure to report an error cannot be reported
+  put_status = brim_cli_finish_event(cli, "error", fields, put_status);
+  (void)put_status;  // a failure to report an error cannot be reported
 }
 
 static void print_line(const brim_cli *cli, brim_ui_style style, const char *label,
@@ -377,8 +379,8 @@ void brim_cli_error(brim_cli *cli, brim_status status) {
   brim_utf8_trim(detail);
   brim_cli_hint(cli, status, detail, advice, sizeof advice);
   clear_progress(cli);
-  bool asked = status == BRIM_EINTERRUPTED;  // the user interrupted: not an error
-  print_line(cli, BRIM_UI_BAD, asked ? "" : brim_tr("error:"), detail);
+  bool interrupted = status == BRIM_EINTERRUPTED;  // the user interrupted: not an error
+  print_line(cli, BRIM_UI_BAD, interrupted ? "" : brim_tr("error:"), detail);
   if (advice[0]) print_line(cli, BRIM_UI_DIM, brim_tr("hint:"), advice);
   if (cli->json) error_event(cli, status, detail, advice);
 }

@@ -266,7 +266,7 @@ static void value_text(const json_t *value, brim_str *out) {
 }
 
 // True if the model, the data set or the kind of training differs: then a step is different work.
-static bool other_work(const comparison *c) {
+static bool is_other_work(const comparison *c) {
   static const char *const keys[] = {"workload",       "config.workload",  "config.model",
                                      "config.dataset", "config.transform", "config.env"};
   const char *key;
@@ -284,9 +284,10 @@ static void put_differences(const comparison *c, brim_str *out) {
   const char *key;
   json_t *value;
   if (json_object_size(c->differences) == 0) return;
-  brim_str_append(out, other_work(c) ? brim_tr("A and B do different work, so a faster one is no "
-                                               "better setting:\n")
-                                     : brim_tr("A and B differ in more than speed:\n"));
+  brim_str_append(out, is_other_work(c)
+                           ? brim_tr("A and B do different work, so a faster one is no "
+                                     "better setting:\n")
+                           : brim_tr("A and B differ in more than speed:\n"));
   json_object_foreach(c->differences, key, value) {
     brim_str line;
     brim_str_init(&line);

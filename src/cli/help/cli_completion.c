@@ -132,11 +132,11 @@ static bool takes_nothing(const brim_cli_command *command) {
   return true;
 }
 
-static void put_components(brim_str *out, const char *category, const char *before) {
+static void put_components(brim_str *out, const char *category, const char *prefix) {
   for (size_t i = 0; i < brim_config_component_count(); i++) {
     brim_config_named row = brim_config_component_named(i);
     if (category && strcmp(row.category, category) != 0) continue;
-    brim_str_printf(out, "%s%s", before, row.name);
+    brim_str_printf(out, "%s%s", prefix, row.name);
   }
 }
 
@@ -305,25 +305,25 @@ static void bash_values(const brim_cli_command *const *commands, brim_str *out) 
 }
 
 static void put_command_names(const brim_cli_command *const *commands, brim_str *out,
-                              const char *before) {
+                              const char *prefix) {
   for (const brim_cli_command *const *c = commands; *c; c++) {
-    brim_str_printf(out, "%s%s", before, (*c)->name);
+    brim_str_printf(out, "%s%s", prefix, (*c)->name);
   }
 }
 
-static void put_topics(brim_str *out, const char *before) {
+static void put_topics(brim_str *out, const char *prefix) {
   for (size_t i = 0; i < brim_cli_topic_count(); i++) {
-    brim_str_printf(out, "%s%s", before, brim_cli_topic_at(i).name);
+    brim_str_printf(out, "%s%s", prefix, brim_cli_topic_at(i).name);
   }
 }
 
-static void put_explainable(brim_str *out, const char *before) {
+static void put_explainable(brim_str *out, const char *prefix) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
-    brim_str_printf(out, "%s%s", before, brim_config_key_at(i)->name);
+    brim_str_printf(out, "%s%s", prefix, brim_config_key_at(i)->name);
   }
-  put_components(out, NULL, before);
+  put_components(out, NULL, prefix);
   for (size_t i = 0; i < brim_config_preset_count(); i++) {
-    brim_str_printf(out, "%s%s", before, brim_config_preset_name(i));
+    brim_str_printf(out, "%s%s", prefix, brim_config_preset_name(i));
   }
 }
 

@@ -336,10 +336,10 @@ static brim_status phase_of(const char *word, brim_cli_input *input, const char 
 
 static brim_status find_config(const brim_cli *cli, const char *word, brim_cli_input *input) {
   brim_work_start start;
-  const char *own = NULL;
-  if (is_name(word) && !brim_fs_exists(word)) BRIM_TRY(phase_of(word, input, &own));
-  const brim_workload_table *table = start_of(cli, own ? own : word, &start);
-  input->word = own ? own : word;
+  const char *workload = NULL;
+  if (is_name(word) && !brim_fs_exists(word)) BRIM_TRY(phase_of(word, input, &workload));
+  const brim_workload_table *table = start_of(cli, workload ? workload : word, &start);
+  input->word = workload ? workload : word;
   if (table && !start.config) return start_without_config(table, start.name, input);
   input->path = word;
   if (table) return find_places(start.config, true, input);
@@ -674,9 +674,9 @@ static brim_status find_base(const brim_cli *cli, const brim_config_options *opt
           .path = *base, .mode = options->mode, .facts = options->facts};
       BRIM_TRY(brim_config_load(&how, &shipped));
       snprintf(workload, 64, "%s", brim_config_string(shipped, "workload"));
-      bool other = strcmp(workload, brim_config_string(config, "workload")) != 0;
+      bool other_workload = strcmp(workload, brim_config_string(config, "workload")) != 0;
       brim_config_close(shipped);
-      if (other) return BRIM_OK;
+      if (other_workload) return BRIM_OK;
       brim_free(*base);
       *base = NULL;
       workload[0] = '\0';

@@ -63,11 +63,11 @@ static brim_status read_private(const char *path, char **out) {
     return brim_fail(errno == ENOENT ? BRIM_ENOENT : BRIM_EIO, "cannot open %s: %s", path,
                      strerror(errno));
   }
-  bool own = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
-             (st.st_mode & 077) == 0;
-  ssize_t n = own ? read(fd, text, sizeof text - 1) : -1;
+  bool is_private = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_uid == geteuid() &&
+                    (st.st_mode & 077) == 0;
+  ssize_t n = is_private ? read(fd, text, sizeof text - 1) : -1;
   close(fd);
-  if (!own) {
+  if (!is_private) {
     return brim_fail(BRIM_EINVAL,
                      "%s is not trusted: it must be a file of yours that others can neither read "
                      "nor write; remove it",
@@ -150,7 +150,7 @@ static brim_status describe(void *ctx, const brim_config *point, brim_lab_point 
   return brim_cli_sweep_describe(&g->names, point, out);
 }
 
-static brim_status needs(void *ctx, const brim_lab_grid *grid, brim_store_point *points) {
+static brim_status plan_needs(void *ctx, const brim_lab_grid *grid, brim_store_point *points) {
   grid_facts *g = (grid_facts *)ctx;
   union {
     const brim_lab_grid *in;
@@ -174,7 +174,7 @@ static void serve_grids_open(brim_cli *cli, grid_facts *out) {
   bool runs = !brim_option_flag(&cli->parse, "server-only", false);
   out->maker = (brim_lab_grid_maker){.facts = &out->facts,
                                      .describe = describe,
-                                     .needs = runs ? needs : NULL,
+                                     .needs = runs ? plan_needs : NULL,
                                      .metric = find_metric,
                                      .stop = cli->stop,
                                      .ctx = out};
@@ -402,7 +402,7 @@ static brim_status set_variables(brim_cli *cli) {
 enum { RETRY_MS = 500, RETRY_MOST_MS = 30000, STOP_MS = 100 };
 
 // Waits for the server: after a power failure workers and server start in any order.
-static brim_status open_patiently(brim_cli_sweep_job *j, brim_lab_sweep **out) {
+static brim_status open_with_retries(brim_cli_sweep_job *j, brim_lab_sweep **out) {
   for (int64_t wait = RETRY_MS;; wait = 2 * wait < RETRY_MOST_MS ? 2 * wait : RETRY_MOST_MS) {
     brim_status status = brim_cli_sweep_open(j, out);
     if (status != BRIM_EIO) return status;
@@ -420,9 +420,9 @@ static brim_status open_patiently(brim_cli_sweep_job *j, brim_lab_sweep **out) {
   }
 }
 
-static brim_status run_worker(brim_cli_sweep_job *j) {
+static brim_status open_and_watch(brim_cli_sweep_job *j) {
   brim_lab_sweep *sweep = NULL;
-  BRIM_TRY(open_patiently(j, &sweep));
+  BRIM_TRY(open_with_retries(j, &sweep));
   j->cli->running = true;
   brim_status status = brim_cli_sweep_watch(j, sweep);
   brim_lab_sweep_close(sweep);
@@ -450,7 +450,7 @@ static brim_status worker_run(brim_cli *cli) {
   j.folder = brim_strdup(folder);
   j.name = brim_strdup(brim_fs_basename(folder));
   brim_status status = j.place && j.shown && j.folder && j.name
-                           ? run_worker(&j)
+                           ? open_and_watch(&j)
                            : brim_fail(BRIM_ENOMEM, "out of memory while starting a worker");
   brim_gpu_monitor_close(j.monitor);
   brim_free(j.name);
@@ -770,7 +770,7 @@ static brim_status open_pool(serving *s) {
   return brim_lab_pool_open(&how, &s->pool);
 }
 
-static brim_status tell_address(serving *s) {
+static brim_status report_address(serving *s) {
   const brim_option_parse *parse = &s->cli->parse;
   const char *address = brim_option_string(parse, "address", "127.0.0.1");
   const char *scheme = brim_option_string(parse, "cert", NULL) ? "https" : "http";
@@ -883,7 +883,7 @@ static brim_status run_server(brim_cli *cli) {
   if (!status) status = open_pool(&s);
   if (!status) status = write_control(&s);
   cli->running = !status;
-  if (!status) status = tell_address(&s);
+  if (!status) status = report_address(&s);
   if (!status) status = serve_until_stopped(&s);
   stop_worker(&s);
   control_remove(place_of(cli));

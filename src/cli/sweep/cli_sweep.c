@@ -48,10 +48,10 @@ brim_status brim_cli_sweep_newest(char **out) {
     struct stat st;
     char *folder = brim_fs_join("runs", names[i]);
     if (!folder) status = brim_fail(BRIM_ENOMEM, "out of memory while looking for a store");
-    bool later = folder && find_store(folder, &st) &&
-                 (!*out || st.st_mtim.tv_sec > newest.tv_sec ||
-                  (st.st_mtim.tv_sec == newest.tv_sec && st.st_mtim.tv_nsec > newest.tv_nsec));
-    if (later) {
+    bool is_newer = folder && find_store(folder, &st) &&
+                    (!*out || st.st_mtim.tv_sec > newest.tv_sec ||
+                     (st.st_mtim.tv_sec == newest.tv_sec && st.st_mtim.tv_nsec > newest.tv_nsec));
+    if (is_newer) {
       newest = st.st_mtim;
       brim_free(*out);
       *out = folder;
@@ -322,11 +322,11 @@ static bool is_engine(const brim_option_parse *parse, const char *name) {
 
 // Refuses options of Slurm that are given without --engine slurm.
 static brim_status check_local(brim_cli *cli) {
-  static const char *const only[] = {"partition", "account", "time",  "cpus",
-                                     "memory",    "gres",    "slurm", "slurm-poll"};
-  for (size_t i = 0; i < sizeof only / sizeof only[0]; i++) {
-    if (brim_option_find(&cli->parse, only[i])) {
-      return brim_cli_usage(cli, BRIM_N_("--%s needs --engine slurm"), only[i]);
+  static const char *const slurm_options[] = {"partition", "account", "time",  "cpus",
+                                              "memory",    "gres",    "slurm", "slurm-poll"};
+  for (size_t i = 0; i < sizeof slurm_options / sizeof slurm_options[0]; i++) {
+    if (brim_option_find(&cli->parse, slurm_options[i])) {
+      return brim_cli_usage(cli, BRIM_N_("--%s needs --engine slurm"), slurm_options[i]);
     }
   }
   return BRIM_OK;
@@ -345,19 +345,19 @@ static brim_status check_slurm(brim_cli *cli) {
 }
 
 // Is the word an argument of sbatch that only brim sets?
-static bool is_own(const char *word) {
-  static const char *const own[] = {"--array",  "--job-name", "--wait",      "--wrap",
-                                    "--signal", "--parsable", "--test-only", "--no-requeue",
-                                    "--output", "--open-mode"};
+static bool is_set_by_brim(const char *word) {
+  static const char *const options_of_brim[] = {
+      "--array",    "--job-name",  "--wait",       "--wrap",   "--signal",
+      "--parsable", "--test-only", "--no-requeue", "--output", "--open-mode"};
   if (word[0] == '-' && word[1] && strchr("aJWo", word[1])) return true;
-  for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
-    size_t n = strlen(own[i]);
-    if (strncmp(word, own[i], n) == 0 && (!word[n] || word[n] == '=')) return true;
+  for (size_t i = 0; i < sizeof options_of_brim / sizeof options_of_brim[0]; i++) {
+    size_t n = strlen(options_of_brim[i]);
+    if (strncmp(word, options_of_brim[i], n) == 0 && (!word[n] || word[n] == '=')) return true;
   }
   return false;
 }
 
-static brim_status take_extra(brim_cli *cli, const char **out) {
+static brim_status take_sbatch_words(brim_cli *cli, const char **out) {
   const brim_option_parse *parse = &cli->parse;
   size_t n = 0;
   for (size_t i = 0; i < parse->count; i++) {
@@ -366,7 +366,8 @@ static brim_status take_extra(brim_cli *cli, const char **out) {
     if (word[0] != '-' || !word[1]) {
       return brim_cli_usage(cli, BRIM_N_("--slurm takes one option of sbatch: --slurm=--qos=long"));
     }
-    if (is_own(word)) return brim_cli_usage(cli, BRIM_N_("brim sets sbatch's %.40s itself"), word);
+    if (is_set_by_brim(word))
+      return brim_cli_usage(cli, BRIM_N_("brim sets sbatch's %.40s itself"), word);
     if (n == MOST_EXTRA) return brim_fail(BRIM_EINVAL, "--slurm can be given %d times", MOST_EXTRA);
     out[n++] = word;
   }
@@ -392,7 +393,7 @@ static brim_status sweep_slurm_open(const brim_cli_sweep_job *j, brim_cli_sweep_
               .extra = s->extra},
       .nodes = j->job.config ? brim_config_int(j->job.config, "nodes") : 1,
       .poll_ms = (int64_t)(brim_option_float(parse, "slurm-poll", 10.0) * 1e3)};
-  brim_status status = take_extra(j->cli, s->extra);
+  brim_status status = take_sbatch_words(j->cli, s->extra);
   if (status) {
     brim_free(s);
     return status;
@@ -451,16 +452,16 @@ static void find_devices(dry_job *d) {
   brim_status_clear();
   for (size_t i = 0; i < grid->device_count; i++) {
     const char *spec = grid->devices[i];
-    const bool all = strcmp(spec, "auto") == 0 || strcmp(spec, "cuda") == 0;
+    const bool any_gpu = strcmp(spec, "auto") == 0 || strcmp(spec, "cuda") == 0;
     bool found = false;
     for (size_t g = 0; g < count; g++) {
-      char own[BRIM_CLI_GPU_SPEC], index[32];
+      char gpu_spec[BRIM_CLI_GPU_SPEC], index[32];
       snprintf(index, sizeof index, "cuda:%zu", g);
       const bool named =
           strcmp(spec, index) == 0 || (strlen(spec) > 4 && brim_str_starts(gpus[g].uuid, spec));
-      if (!all && !named) continue;
-      brim_cli_sweep_gpu_spec(gpus, count, g, own);
-      add_device(&d->forecast, own, gpus[g].name);
+      if (!any_gpu && !named) continue;
+      brim_cli_sweep_gpu_spec(gpus, count, g, gpu_spec);
+      add_device(&d->forecast, gpu_spec, gpus[g].name);
       found = true;
     }
     if (!found) add_device(&d->forecast, spec, "");
@@ -470,9 +471,9 @@ static void find_devices(dry_job *d) {
     const brim_forecast_device *device = &d->forecast.devices[i];
     const bool gpu = brim_str_starts(device->spec, "cuda") ||
                      brim_str_starts(device->spec, "GPU-") || brim_str_starts(device->spec, "MIG-");
-    const int64_t each = grid->per_gpu > 0 ? grid->per_gpu : 1;
+    const int64_t slots_per_gpu = grid->per_gpu > 0 ? grid->per_gpu : 1;
     d->forecast.slots +=
-        gpu ? device->count * each : brim_option_int(&d->job->cli->parse, "jobs", 1);
+        gpu ? device->count * slots_per_gpu : brim_option_int(&d->job->cli->parse, "jobs", 1);
   }
 }
 

@@ -70,9 +70,9 @@ static brim_status parse_words(brim_cli *cli, execute_words *w) {
     const char *word = cli->parse.positional[i];
     if (!take_word(w, word)) return brim_cli_usage(cli, BRIM_N_("unknown word '%.100s'"), word);
   }
-  bool whole = w->place && w->folder && w->exp && strlen(w->exp) == BRIM_EXP_ID - 1 &&
-               w->attempt > 0 && w->fence > 0;
-  if (whole) return BRIM_OK;
+  bool complete = w->place && w->folder && w->exp && strlen(w->exp) == BRIM_EXP_ID - 1 &&
+                  w->attempt > 0 && w->fence > 0;
+  if (complete) return BRIM_OK;
   return brim_cli_usage(cli, BRIM_N_("execute needs place, folder, exp, attempt and fence"));
 }
 
@@ -120,8 +120,8 @@ static brim_status execute(brim_cli *cli, const execute_words *w, brim_lab_link 
 
 // Opens the link. Waits for a sweep: the sweep that started this process may have been killed, and a new one may start.
 static brim_status open_link(const brim_cli *cli, const execute_words *w, brim_lab_link **out) {
-  const char *whole = getenv(BRIM_LAB_PLACE_ENV);
-  const char *place = brim_store_is_url(w->place) && whole ? whole : w->place;
+  const char *env_place = getenv(BRIM_LAB_PLACE_ENV);
+  const char *place = brim_store_is_url(w->place) && env_place ? env_place : w->place;
   const brim_lab_link_options how = {.sweep_only = true, .timeout_ms = CALL_MS};
   int64_t linger_ms = w->linger_ms > 0 ? w->linger_ms : LINGER_MS;
   brim_time begin = brim_clock_now();
@@ -238,9 +238,9 @@ static brim_status find_experiment(slurm_task *e, bool *mine) {
 //---------------------------------- the store ----------------------------------
 
 static brim_status task_open_link(slurm_task *e) {
-  const char *whole = getenv(BRIM_LAB_PLACE_ENV);
+  const char *env_place = getenv(BRIM_LAB_PLACE_ENV);
   if (brim_store_is_url(e->place)) {
-    e->url = brim_strdup(whole ? whole : e->place);
+    e->url = brim_strdup(env_place ? env_place : e->place);
     if (!e->url) return brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
   }
   const brim_store_options store = {.lease_ms = e->lease_ms};
@@ -302,8 +302,9 @@ static brim_status claim(slurm_task *e, brim_store_claimed *claimed) {
     if (!status && claimed->exp) return BRIM_OK;
     if (!status) status = can_claim_later(e, &later);
     if (status && status != BRIM_EIO) return status;
-    bool over = brim_time_since_ns(begin, brim_clock_now()) > (e->lease_ms + EXTRA_MS) * 1000000;
-    if (*e->cli->stop || over || (!status && !later)) return status;
+    bool timed_out =
+        brim_time_since_ns(begin, brim_clock_now()) > (e->lease_ms + EXTRA_MS) * 1000000;
+    if (*e->cli->stop || timed_out || (!status && !later)) return status;
     brim_status_clear();
     brim_clock_sleep_ns((int64_t)ELEMENT_AGAIN_MS * 1000000);
   }
@@ -317,7 +318,7 @@ typedef struct command_words {
   size_t count;
 } command_words;
 
-static void add(command_words *w, const char *word) {
+static void add_word(command_words *w, const char *word) {
   if (w->count < MOST_WORDS - 1) w->list[w->count++] = word;
 }
 
@@ -347,28 +348,28 @@ static const char *mpi_of(void) {
 
 static void add_srun(const slurm_task *e, command_words *w) {
   const char *mpi = mpi_of();
-  add(w, "srun");
+  add_word(w, "srun");
   if (mpi) {
     snprintf(w->text[0], sizeof w->text[0], "--mpi=%s", mpi);
-    add(w, w->text[0]);
+    add_word(w, w->text[0]);
   }
   snprintf(w->text[1], sizeof w->text[1], "--ntasks=%lld", (long long)ranks_of(e));
-  add(w, w->text[1]);
+  add_word(w, w->text[1]);
   if (e->slurm_array.nodes > 1) {
     snprintf(w->text[2], sizeof w->text[2], "--nodes=%lld", (long long)e->slurm_array.nodes);
-    add(w, w->text[2]);
+    add_word(w, w->text[2]);
   }
-  add(w, "--kill-on-bad-exit=1");
+  add_word(w, "--kill-on-bad-exit=1");
 }
 
 static void task_add_plugins(const brim_cli *cli, command_words *w) {
   for (size_t i = 0; i < cli->parse.count; i++) {
     const brim_option_value *item = &cli->parse.items[i];
     if (strcmp(item->option->name, "plugin") != 0) continue;
-    add(w, "--plugin");
-    add(w, item->values[0]);
+    add_word(w, "--plugin");
+    add_word(w, item->values[0]);
   }
-  if (brim_option_flag(&cli->parse, "allow-plugins", false)) add(w, "--allow-plugins");
+  if (brim_option_flag(&cli->parse, "allow-plugins", false)) add_word(w, "--allow-plugins");
 }
 
 // The cores that Slurm gave to each task; 0 = unknown, or the config sets `threads`.
@@ -376,9 +377,9 @@ static int64_t threads_of(const slurm_task *e, const char *config) {
   const char *text = getenv("SLURM_CPUS_PER_TASK");
   int64_t n = 0;
   if (!text && ranks_of(e) == 1) text = getenv("SLURM_CPUS_ON_NODE");
-  char own[32];
-  brim_lab_config_value(config, "threads", own, sizeof own);
-  if (strtoll(own, NULL, 10) > 0) return 0;
+  char config_threads[32];
+  brim_lab_config_value(config, "threads", config_threads, sizeof config_threads);
+  if (strtoll(config_threads, NULL, 10) > 0) return 0;
   return text && brim_parse_i64(text, &n) && n > 0 && n <= 4096 ? n : 0;
 }
 
@@ -393,8 +394,8 @@ static brim_status task_execute(slurm_task *e, const brim_store_claimed *claimed
   brim_str folder;
   if (!w) return brim_fail(BRIM_ENOMEM, "out of memory for an experiment");
   if (ranks) add_srun(e, w);
-  add(w, e->trainer ? e->trainer : self);
-  if (!e->trainer) add(w, "train");
+  add_word(w, e->trainer ? e->trainer : self);
+  if (!e->trainer) add_word(w, "train");
   if (!e->trainer) task_add_plugins(e->cli, w);
   brim_str_init(&folder);
   brim_status status = brim_lab_exp_folder(e->folder, e->exp, &folder);
@@ -716,8 +717,8 @@ static brim_status plan(planner *p, const json_t *question, brim_lab_plan *out) 
     out->adapts = brim_run_adapts(job->work, job->config);
   }
   brim_result_deinit(&r);
-  const bool asked = json_is_true(json_object_get(question, "measure"));
-  if (status || !asked || out->failure != BRIM_FAILURE_NONE) return status;
+  const bool measure_asked = json_is_true(json_object_get(question, "measure"));
+  if (status || !measure_asked || out->failure != BRIM_FAILURE_NONE) return status;
   BRIM_TRY(measure(job, &setting, &how, out));
   out->start_s += p->ready_s + open_s;
   return BRIM_OK;

@@ -28,7 +28,7 @@ typedef struct output {
   int64_t now;                             // time of the store
 } output;
 
-static brim_status put(output *o, const brim_str *line) {
+static brim_status write_line(output *o, const brim_str *line) {
   BRIM_TRY(brim_str_status(line));
   if (o->file) return brim_fs_writer_write(o->file, line->data, line->len);
   brim_cli_put_bytes(o->cli, line->data, line->len);
@@ -39,7 +39,7 @@ static brim_status on_line(void *ctx, const char *line) {
   brim_str text;
   brim_str_init(&text);
   brim_str_printf(&text, "%s\n", line);
-  brim_status status = put(ctx, &text);
+  brim_status status = write_line(ctx, &text);
   brim_str_deinit(&text);
   return status;
 }
@@ -230,7 +230,7 @@ static brim_status on_row(void *ctx, const brim_store_exp *exp) {
              exp->started > 0 ? (double)brim_store_exp_ran_ms(exp, o->now) / 1e3 : (double)NAN);
   put_text(&line, exp->reason);
   brim_str_append_char(&line, '\n');
-  brim_status status = put(o, &line);
+  brim_status status = write_line(o, &line);
   brim_str_deinit(&line);
   return status;
 }
@@ -248,7 +248,7 @@ static brim_status write_csv(output *o, brim_lab_link *link, const brim_store_fi
   brim_str_append(&line,
                   ",state,failure,attempts,epoch,step,metric,value,best,tags,created,started,ended,"
                   "seconds,message\n");
-  brim_status status = put(o, &line);
+  brim_status status = write_line(o, &line);
   brim_str_deinit(&line);
   return status ? status : brim_lab_list(link, filter, on_row, o);
 }

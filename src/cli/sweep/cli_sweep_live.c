@@ -150,7 +150,7 @@ static brim_status restore_gpus(brim_lab_link *link, const brim_sweep_view *view
   return BRIM_OK;
 }
 
-static brim_status act(watcher *w, const brim_sweep_view *view, brim_ui_sweep_action action) {
+static brim_status do_action(watcher *w, const brim_sweep_view *view, brim_ui_sweep_action action) {
   brim_lab_link *link = brim_lab_sweep_link(w->sweep);
   const char *exp = w->ui.target;
   switch (action) {
@@ -188,7 +188,7 @@ static brim_status take_keys(watcher *w, const brim_sweep_view *view) {
   brim_key key;
   while (w->screen && brim_screen_key(w->screen, brim_clock_now(), &key)) {
     if (key.code == BRIM_KEY_REDRAW) brim_screen_redraw_all(w->screen);
-    brim_status status = act(w, view, brim_ui_sweep_key(&w->ui, view, key));
+    brim_status status = do_action(w, view, brim_ui_sweep_key(&w->ui, view, key));
     if (status == BRIM_ENOMEM) return status;
     if (status) {
       brim_lab_sweep_say(w->sweep, BRIM_SWEEP_WARN, w->ui.target, brim_status_detail());
@@ -351,14 +351,14 @@ static brim_status finish(watcher *w) {
   return outcome(w, view);
 }
 
-static brim_status loop(watcher *w) {
+static brim_status run_loop(watcher *w) {
   bool done = false;
   while (!done) {
     struct pollfd keys = {.fd = w->screen ? brim_screen_fd(w->screen) : -1, .events = POLLIN};
-    bool soon = w->screen && brim_screen_has_input(w->screen);
+    bool key_pending = w->screen && brim_screen_has_input(w->screen);
     if (*w->cli->stop) brim_lab_sweep_stop(w->sweep);
     BRIM_TRY(brim_lab_sweep_turn(w->sweep, &keys, w->screen ? 1 : 0,
-                                 soon ? BRIM_SCREEN_ESCAPE_MS : TURN_MS, &done));
+                                 key_pending ? BRIM_SCREEN_ESCAPE_MS : TURN_MS, &done));
     BRIM_TRY(show(w));
   }
   return BRIM_OK;
@@ -381,7 +381,7 @@ brim_status brim_cli_sweep_watch(const brim_cli_sweep_job *job, brim_lab_sweep *
   brim_ui_sweep_init(&w.ui);
   if (!job->worker) tell_nothing_left(cli, sweep);
   if (!cli->json && !cli->quiet) open_table(&w);
-  brim_status status = loop(&w);
+  brim_status status = run_loop(&w);
   close_table(&w);
   if (!status) status = finish(&w);
   brim_free(w.states);

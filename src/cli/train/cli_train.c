@@ -296,7 +296,7 @@ static void check_line(brim_str *out, const brim_term *term, const char *text) {
 }
 
 // Returns the micro-batches of a step and sets *samples to the samples of a step. A step never exceeds an epoch.
-static int64_t accumulated(const brim_work_info *work, int64_t *samples) {
+static int64_t micro_batches(const brim_work_info *work, int64_t *samples) {
   int64_t steps = work->accumulation;
   *samples = work->batch * steps;
   if (steps > 1 && *samples > work->samples_per_epoch && work->samples_per_epoch > 0) {
@@ -331,7 +331,7 @@ static void check_lines(const training *t, const brim_work_info *work, brim_str 
              precision[0] == 'b' ? "BF16" : "FP16");
     check_line(out, term, text);
   }
-  int64_t samples, steps = accumulated(work, &samples);
+  int64_t samples, steps = micro_batches(work, &samples);
   if (steps > 1) {
     snprintf(text, sizeof text,
              brim_tr("Gradient Accumulation: %lld steps (effective batch = %lld)"),
@@ -341,18 +341,18 @@ static void check_lines(const training *t, const brim_work_info *work, brim_str 
 }
 
 static void batch_text(const training *t, const brim_work_info *info, char *out, size_t size) {
-  int64_t batch = info->batch, samples, steps = accumulated(info, &samples);
+  int64_t batch = info->batch, samples, steps = micro_batches(info, &samples);
   char precision[32];
   training_knob(t, BRIM_ROLE_PRECISION, precision);
   if (!precision[0]) snprintf(precision, sizeof precision, "fp32");
-  const char *how = info->accumulates ? info->accumulates : "";
-  const char *gap = how[0] ? " " : "";
+  const char *method = info->accumulates ? info->accumulates : "";
+  const char *gap = method[0] ? " " : "";
   if (steps > 1 && samples == batch * steps) {
     snprintf(out, size, brim_tr("%lld x %lld accumulated%s%s = %lld, %s"), (long long)batch,
-             (long long)steps, gap, how, (long long)samples, precision);
+             (long long)steps, gap, method, (long long)samples, precision);
   } else if (steps > 1) {  // the epoch ends within the last micro-batch
     snprintf(out, size, brim_tr("%lld x %lld + %lld accumulated%s%s = %lld, %s"), (long long)batch,
-             (long long)(samples / batch), (long long)(samples % batch), gap, how,
+             (long long)(samples / batch), (long long)(samples % batch), gap, method,
              (long long)samples, precision);
   } else if (info->samples_per_epoch > 0 && info->samples_per_epoch < batch) {
     snprintf(out, size, brim_tr("%lld rows for %lld samples, %s"), (long long)batch,
@@ -379,11 +379,11 @@ static void left_out_text(const training *t, const brim_work_info *info, char *o
 static void targets_text(const brim_work_info *info, char *out, size_t size) {
   const bool classes = info->classes > 0, labels = strcmp(info->loss, "bce") == 0;
   const int64_t n = classes ? info->classes : info->target_dim;
-  const char *what = classes  ? n == 1 ? brim_tr("%lld class") : brim_tr("%lld classes")
-                      : labels ? brim_tr("%lld labels of 0 or 1 per sample")
-                     : n == 1 ? brim_tr("%lld number to predict")
-                              : brim_tr("%lld numbers to predict");
-  int used = snprintf(out, size, what, (long long)n);
+  const char *format = classes  ? n == 1 ? brim_tr("%lld class") : brim_tr("%lld classes")
+                        : labels ? brim_tr("%lld labels of 0 or 1 per sample")
+                       : n == 1 ? brim_tr("%lld number to predict")
+                                : brim_tr("%lld numbers to predict");
+  int used = snprintf(out, size, format, (long long)n);
   if (used > 0 && (size_t)used < size) {
     snprintf(out + used, size - (size_t)used, brim_tr(", loss %s"), info->loss);
   }
@@ -1014,22 +1014,23 @@ static void summary_values(const brim_run_result *r, int row, const double *valu
 static void evaluation_line(const brim_run_result *r, brim_str *out) {
   const brim_metric_set *set = r->metrics;
   int row = brim_metric_deciding(set, BRIM_METRIC_EVAL, r->eval, false);
-  bool now = row >= 0;
-  if (!now) row = brim_metric_deciding(set, BRIM_METRIC_EVAL, r->best, false);
+  bool evaluated = row >= 0;
+  if (!evaluated) row = brim_metric_deciding(set, BRIM_METRIC_EVAL, r->best, false);
   if (row < 0) return;
   char text[128] = "", number[32];
   if (r->best_epoch > 0 && !r->best_by_training && !isnan(r->best[row])) {
     brim_metric_format_value(&set->rows[row], r->best[row], number);
     snprintf(text, sizeof text, brim_tr("best %s in epoch %lld"), number, (long long)r->best_epoch);
-  } else if (r->best_epoch > 0 && set->rows[row].rank == 1 && now) {
+  } else if (r->best_epoch > 0 && set->rows[row].rank == 1 && evaluated) {
     snprintf(text, sizeof text, brim_tr("best epoch %lld by its training"),
              (long long)r->best_epoch);
   }
-  if (!now && !text[0]) return;
+  if (!evaluated && !text[0]) return;
   summary_label(r, out, brim_metric_label(&set->rows[row], BRIM_METRIC_LINE_SUMMARY));
-  if (now) summary_values(r, row, r->eval, out);
-  if (now && set->summary) brim_str_printf(out, brim_tr(set->summary), (long long)r->eval_samples);
-  brim_str_printf(out, "%s%s\n", now && text[0] ? ", " : "", text);
+  if (evaluated) summary_values(r, row, r->eval, out);
+  if (evaluated && set->summary)
+    brim_str_printf(out, brim_tr(set->summary), (long long)r->eval_samples);
+  brim_str_printf(out, "%s%s\n", evaluated && text[0] ? ", " : "", text);
 }
 
 static void baseline_line(const brim_run_result *r, brim_str *out) {
@@ -1408,8 +1409,8 @@ static brim_status train_in(brim_cli *cli, brim_cli_job *job, const char *dir,
     brim_cli_memory_measure(&t.memory);
   }
   if (status == BRIM_OK || (status == BRIM_EINTERRUPTED && result->interrupted)) {
-    brim_status shown = show_result(&t, result);
-    if (!status) status = shown;
+    brim_status show_status = show_result(&t, result);
+    if (!status) status = show_status;
   }
   return status;
 }

@@ -754,7 +754,7 @@ static bool has_option(const brim_workload_table *table, const char *command, co
 }
 
 // Refuses options of other workloads: the parser accepts the options of all workloads.
-static brim_status refuse_others(const evaluation *e, const brim_workload_table *own) {
+static brim_status refuse_foreign_options(const evaluation *e, const brim_workload_table *own) {
   brim_cli *cli = e->c->cli;
   const char *command = cli->command->name;
   const brim_workload_table *table;
@@ -778,10 +778,10 @@ static brim_status evaluate(evaluation *e) {
   const brim_trained *t = e->c->trained;
   const brim_workload_table *table = brim_workload_find(t->workload);
   if (!table) return BRIM_EUNSUPPORTED;
-  BRIM_TRY(refuse_others(e, table));
+  BRIM_TRY(refuse_foreign_options(e, table));
   if (e->c->output) BRIM_TRY(brim_cli_check_replace(e->c->cli, e->c->output, NULL));
-  bool itself = !table->has_targets || (t->has_network && t->task == BRIM_TASK_EMBEDDING);
-  brim_status status = itself ? evaluate_itself(e) : evaluate_outputs(e);
+  bool evaluates_itself = !table->has_targets || (t->has_network && t->task == BRIM_TASK_EMBEDDING);
+  brim_status status = evaluates_itself ? evaluate_itself(e) : evaluate_outputs(e);
   if (!status && e->c->output) status = eval_write(e);
   return status ? status : eval_show(e);
 }
