@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "ui/bench/ui_bench.h"
 
-// Exit codes. X(id, code, meaning): the source of the help topic, the man page and the mapping.
+// Exit codes. X(id, code, meaning): the source of the help topic, the man page and brim_cli_exit_code.
 #define BRIM_CLI_EXIT_MAP(X)                                                                     \
   X(OK, 0, BRIM_N_("done"))                                                                      \
   X(FAILED, 1, BRIM_N_("failed while running: files, data, a crashed program"))                  \

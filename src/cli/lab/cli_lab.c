@@ -141,7 +141,7 @@ static brim_status match_by(stores *s, const char *by) {
   for (size_t i = 0; i < set->key_count; i++) {
     const char *x = set->exps[first->a->members[0]].values[i];
     const char *y = set->exps[first->b->members[0]].values[i];
-    if (set->keys[i].over || x == y) continue;  // equal texts have one address
+    if (set->keys[i].over || x == y) continue;  // equal values are the same string
     key = set->keys[i].name;
     base = x ? x : brim_tr("not set");
   }

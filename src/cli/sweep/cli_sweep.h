@@ -22,7 +22,7 @@ typedef struct brim_cli_sweep_job {
   char *shown;                         // the place as printed, without a password
   bool only_continue;                  // no grid was named: run the experiments of the store
   bool worker;                         // a worker of a server: waits for more experiments
-  const char *program;                 // program that plans; NULL = this one
+  const char *program;                 // program that plans; NULL = this program
   struct brim_cli_sweep_slurm *slurm;  // NULL = experiments run on this machine
 } brim_cli_sweep_job;
 

@@ -11,7 +11,7 @@ typedef struct brim_cli_memory {
   brim_cli *cli;
   brim_cli_job *job;
   brim_setting setting;
-  brim_plan plan;  // of the setting
+  brim_plan plan;  // plan of the setting
   bool started;    // the run has been built
   int ticks;       // calls of brim_cli_memory_tick
 } brim_cli_memory;
@@ -37,7 +37,7 @@ double brim_cli_memory_known_overhead(const brim_cli_memory *memory);
 
 //---------------------------------- loading ----------------------------------
 
-// "read 0.012 ms, random_crop 0.003 ms per sample"; false if no threads loaded samples.
+// Writes "read 12 us, random_crop 3 us per sample in one thread"; false if no threads loaded samples.
 bool brim_cli_loading_text(const brim_run_loading *loading, brim_str *out);
 // "3 samples could not be read and were skipped, in 6 reads; the first: ..."; false if there were none.
 bool brim_cli_broken_text(const brim_run_loading *loading, brim_str *out);

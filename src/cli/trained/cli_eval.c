@@ -17,7 +17,7 @@ typedef struct evaluation {
   brim_scores *scores;  // NULL = the workload evaluates itself, into `figures`
   brim_scores_summary summary;
   brim_trained_result result;
-  json_t *figures;                   // numbers by name
+  json_t *figures;                   // figures by name: numbers, and words such as the precision
   const brim_workload_table *table;  // the workload that evaluated itself
   brim_work_metrics metrics;
   double probe[BRIM_METRIC_MAX];  // values of its probe; NaN = none

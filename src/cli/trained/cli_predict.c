@@ -49,7 +49,7 @@ typedef struct prediction {
   size_t name_bytes;
   int32_t *label, *target;
   float *probability, *proba, *logits;
-  float *values;  // targets of a regression, as wide as the outputs
+  float *values;  // targets of a regression or of labels, as wide as the outputs
 } prediction;
 
 //---------------------------------- columns ----------------------------------
@@ -316,7 +316,7 @@ static brim_status check_kind(const brim_trained *t) {
                    t->path, what);
 }
 
-// Refuses columns that only a classifier has.
+// Refuses --proba and --logits, unless the model is a classifier and its outputs are written.
 static brim_status check_columns(const brim_cli_trained *c) {
   static const char *const names[] = {"proba", "logits"};
   bool features = brim_option_flag(&c->cli->parse, "features", false);
