@@ -146,7 +146,7 @@ typedef struct grid_facts {
 
 static brim_status describe(void *ctx, const brim_config *point, brim_lab_point *out) {
   grid_facts *g = (grid_facts *)ctx;
-  g->names.count = 0;  // the grid copies the names, so the list starts anew
+  g->names.count = 0;  // the grid copied the names of the last point
   return brim_cli_sweep_describe(&g->names, point, out);
 }
 
