@@ -23,13 +23,13 @@ const char *brim_ui_failure_text(const brim_result *result) {
 }
 
 const char *brim_ui_description(const char *english, char out[192]) {
-  static const char on[] = " on ", of[] = " samples of ", most[] = "up to ";
+  static const char on[] = " on ", result[] = " samples of ", most[] = "up to ";
   char model[64], count[32];
   if (!english) return "";
   const char *first = strstr(english, on);
-  const char *second = first ? strstr(first, of) : NULL;
+  const char *second = first ? strstr(first, result) : NULL;
   if (!second || first - english >= (ptrdiff_t)sizeof model) return english;
-  const char *number = first + strlen(on), *shape = second + strlen(of);
+  const char *number = first + strlen(on), *shape = second + strlen(result);
   if (second < number || second - number >= (ptrdiff_t)sizeof count) return english;
   snprintf(model, sizeof model, "%.*s", (int)(first - english), english);
   snprintf(count, sizeof count, "%.*s", (int)(second - number), number);
@@ -53,18 +53,18 @@ static const char *text_of(const char *text, const char *name) {
   return brim_tr(text ? text : name);
 }
 
-const char *brim_ui_knob_label(const brim_result *of, const char *name) {
-  const brim_knob_row *row = brim_result_knob_row(of, name);
+const char *brim_ui_knob_label(const brim_result *result, const char *name) {
+  const brim_knob_row *row = brim_result_knob_row(result, name);
   return text_of(row ? row->heading : NULL, name);
 }
 
-static const char *short_label(const brim_result *of, const char *name) {
-  const brim_knob_row *row = brim_result_knob_row(of, name);
+static const char *short_label(const brim_result *result, const char *name) {
+  const brim_knob_row *row = brim_result_knob_row(result, name);
   return text_of(row ? row->narrow : NULL, name);
 }
 
-bool brim_ui_knob_is(const brim_result *of, const char *name, brim_knob_role role) {
-  const brim_knob_row *row = brim_result_knob_row(of, name);
+bool brim_ui_knob_is(const brim_result *result, const char *name, brim_knob_role role) {
+  const brim_knob_row *row = brim_result_knob_row(result, name);
   return row && row->role == role;
 }
 
@@ -195,7 +195,7 @@ static bool phase_seen(const brim_result *results, size_t count, int phase) {
   return false;
 }
 
-// Chooses the columns for these results; returns how many (at most BRIM_UI_MAX_COLUMNS).
+// Chooses the columns for these results. Returns the number of columns, at most BRIM_UI_MAX_COLUMNS.
 static size_t make_columns(const brim_result *results, size_t count, bench_column *out) {
   static const int phase_priority[BRIM_PHASE_COUNT] = {
       [BRIM_PHASE_IO] = 3,        [BRIM_PHASE_FORWARD] = 3, [BRIM_PHASE_BACKWARD] = 3,
@@ -300,10 +300,11 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
   }
   brim_ui_table table;
   brim_ui_table_init(&table, columns, n);
-  for (size_t i = 0; i < n; i++) {  // forward without backward would look like all of computing
-    bool half = bench[i].kind == COLUMN_PHASE &&
-                (bench[i].index == BRIM_PHASE_FORWARD || bench[i].index == BRIM_PHASE_BACKWARD);
-    if (half) table.together |= (uint64_t)1 << i;
+  // Leave out forward and backward together: one alone would look like all of computing.
+  for (size_t i = 0; i < n; i++) {
+    bool is_half = bench[i].kind == COLUMN_PHASE &&
+                   (bench[i].index == BRIM_PHASE_FORWARD || bench[i].index == BRIM_PHASE_BACKWARD);
+    if (is_half) table.together |= (uint64_t)1 << i;
   }
   for (size_t r = 0; r < count; r++) {
     bool best = (int)r == recommended;
@@ -360,7 +361,7 @@ static void recommended_title(const brim_term *term, const brim_recommendation *
   brim_str_append_char(out, '\n');
 }
 
-// "Now → recommended: x1.4 [1.3, 1.5]", the reason, and a setting that is faster but changes learning.
+// Puts "Now → recommended: x1.4 [1.3, 1.5]", the reason, and a faster setting that changes learning.
 static void decision_lines(const brim_term *term, const brim_recommendation *d, brim_str *out) {
   char factor[64], text[320];
   if (d->now >= 0) {
@@ -377,8 +378,8 @@ static void decision_lines(const brim_term *term, const brim_recommendation *d, 
   }
 }
 
-// A change of other programs' CPU use, in percent, that explains another speed.
-#define OTHER_LOAD 10
+// If the CPU use of other programs changed by this many percentage points, it explains the different speed.
+#define OTHER_LOAD_POINTS 10
 
 void brim_ui_verified_comment(const brim_verification *v, char out[320]) {
   char low[32], high[32];
@@ -392,7 +393,7 @@ void brim_ui_verified_comment(const brim_verification *v, char out[320]) {
   brim_format_figure(v->predicted.high, high);
   if (v->achieved >= v->predicted.low && v->achieved <= v->predicted.high) {
     snprintf(out, 320, brim_tr("within the %s to %s that were expected"), low, high);
-  } else if (fabs(v->others_now - v->others_then) >= OTHER_LOAD) {
+  } else if (fabs(v->others_now - v->others_then) >= OTHER_LOAD_POINTS) {
     snprintf(out, 320,
              brim_tr("outside the %s to %s that were expected: other programs used %.0f %% of the "
                      "CPU during the sweep and %.0f %% now"),
@@ -423,7 +424,7 @@ void brim_ui_doubtful(const brim_result *r, char out[256]) {
            brim_shown(100 * r->ceilings.load));
 }
 
-// "98 % of the slower stage (computing)". False: unknown, or above 100 %, which means that the ceiling is wrong.
+// "98 % of the slower stage (computing)". False if the share is unknown, or above 100 %: then the ceiling is wrong.
 static bool put_stage_share(const brim_result *r, char *out, size_t size) {
   bool loading;
   double share = 100 * brim_result_ceiling_share(r, &loading);
@@ -450,18 +451,18 @@ bool brim_ui_healthy(const brim_result *result, char out[256]) {
   char stage[96], products[96];
   brim_str others;
   if (!brim_result_ran(result) || brim_result_worth_fixing(result)) return false;
-  bool a = put_stage_share(result, stage, sizeof stage);
-  bool b = put_product_share(result, products, sizeof products);
-  if (a && b) {
+  bool has_stage = put_stage_share(result, stage, sizeof stage);
+  bool has_products = put_product_share(result, products, sizeof products);
+  if (has_stage && has_products) {
     snprintf(out, 256, brim_tr("nothing worth fixing: %s, %s"), stage, products);
-  } else if (a || b) {
-    snprintf(out, 256, brim_tr("nothing worth fixing: %s"), a ? stage : products);
+  } else if (has_stage || has_products) {
+    snprintf(out, 256, brim_tr("nothing worth fixing: %s"), has_stage ? stage : products);
   } else {
     snprintf(out, 256, "%s",
              brim_tr("nothing worth fixing; brim has no ceiling to compare it with"));
   }
   brim_str_init(&others);
-  if (a || b) brim_ui_add_others(result, &others);
+  if (has_stage || has_products) brim_ui_add_others(result, &others);
   if (others.len) snprintf(out + strlen(out), 256 - strlen(out), "%s", others.data);
   brim_str_deinit(&others);
   return true;
@@ -557,7 +558,7 @@ static void put_title(const brim_term *term, const char *title, brim_str *out) {
   brim_str_append_char(out, '\n');
 }
 
-// The known rungs of the utilisation ladder, from "a kernel ran" down to the use of the units.
+// Puts the utilisation that is known: of a GPU from "a kernel ran" down to the use of its units, else of the CPU.
 static void put_utilisation(const brim_term *term, const brim_result *result, brim_str *out) {
   const struct {
     const char *name;
@@ -582,7 +583,7 @@ static void put_utilisation(const brim_term *term, const brim_result *result, br
   brim_str_deinit(&text);
 }
 
-// The slower of loading and computing, and how near the job is to it.
+// Puts the rates of loading alone and of computing alone, and the job's share of the slower one.
 static void put_ceilings(const brim_term *term, const brim_result *result, brim_str *out) {
   char data[32], compute[32], rate[64], text[256];
   double low = fmin(result->data_samples_per_s, result->compute_samples_per_s);
@@ -615,7 +616,7 @@ static void put_share(double share, const char *of, brim_str *out) {
   }
 }
 
-static void put_of_machine(const brim_term *term, const brim_result *result, brim_str *out) {
+static void put_machine_share(const brim_term *term, const brim_result *result, brim_str *out) {
   const char *precision;
   const double product = brim_result_product_share(result, &precision);
   char products[64];
@@ -625,7 +626,8 @@ static void put_of_machine(const brim_term *term, const brim_result *result, bri
   put_share(product, products, &text);
   put_share(brim_result_memory_share(result), brim_tr("memory bandwidth"), &text);
   if (text.len) {
-    // The plan counts what a step must compute and move. Caches and fused ops may need less, others more.
+    // The shares count the arithmetic and bytes of the plan. Caches and fused ops may move less than that; other ops
+    // may need more.
     brim_str_append(&text, brim_tr(", by the plan"));
     brim_ui_add_others(result, &text);
     brim_ui_put_line(term, brim_tr("Of the machine"), text.data, out);
@@ -637,7 +639,7 @@ static void put_of_machine(const brim_term *term, const brim_result *result, bri
   brim_str_deinit(&text);
 }
 
-// The GPU's own records of a separate traced run.
+// Puts what the GPU recorded in a separate traced run.
 static void put_trace(const brim_term *term, const brim_result *result, brim_str *out) {
   char busy[32], copies[32], text[128];
   if (isnan(result->gpu_busy_ms)) return;
@@ -671,7 +673,7 @@ static void put_recommended(const brim_term *term, const brim_result *results, s
   put_memory_line(term, result, out);
   put_utilisation(term, result, out);
   put_ceilings(term, result, out);
-  put_of_machine(term, result, out);
+  put_machine_share(term, result, out);
   put_trace(term, result, out);
   put_energy(term, result, out);
   if (!isnan(result->epoch_s)) {
@@ -681,7 +683,7 @@ static void put_recommended(const brim_term *term, const brim_result *results, s
   decision_lines(term, picks, out);
 }
 
-// Counts settings that ran, and those of them with steady times.
+// Counts the settings that ran and the settings that ran with steady times.
 static void count_stable(const brim_result *results, size_t count, size_t *ran, size_t *stable) {
   *ran = *stable = 0;
   for (size_t i = 0; i < count; i++) {
@@ -691,7 +693,7 @@ static void count_stable(const brim_result *results, size_t count, size_t *ran, 
   }
 }
 
-// True if every setting that ran without being stable was measured by one sample, so that its steadiness is unknown.
+// True if every unstable setting was measured by one sample only, so that its steadiness is unknown.
 static bool only_one_sample(const brim_result *results, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const brim_result *r = &results[i];
@@ -788,7 +790,7 @@ bool brim_ui_has_findings(const brim_result *results, size_t count, int index) {
   return index >= 0 && (size_t)index < count && results[index].finding_count > 0;
 }
 
-// Findings of the recommended setting and of the fastest one, if that is another.
+// Puts the findings of the recommended setting, and of the fastest setting if it is a different one.
 static void put_findings(const brim_term *term, const brim_result *results, size_t count,
                          const brim_recommendation *picks, brim_str *out) {
   bool recommended = picks->recommended >= 0 && (size_t)picks->recommended < count;
@@ -808,15 +810,15 @@ static void put_findings(const brim_term *term, const brim_result *results, size
   }
 }
 
-// Why setting `index` failed, as a line below a table; nothing if it did not fail, or if the line of an earlier setting
-// explains it.
+// Puts a line below a table that says why setting `index` failed. Puts nothing if the setting did not fail, or if the
+// line of an earlier setting explains the failure.
 static void put_reason(const brim_term *term, const brim_result *results, size_t index,
                        brim_str *out) {
   const brim_result *r = &results[index];
   if (r->failure == BRIM_FAILURE_NONE || !r->message[0]) return;
   for (size_t k = 0; k < index; k++) {
     if (strcmp(results[k].message, r->message) == 0) return;  // each message once
-    // Of the plans that do not fit, one is explained. The table has the bytes of all.
+    // Explain only the first plan that does not fit. The table has the bytes of every plan.
     if (results[k].failure == BRIM_FAILURE_OOM_PLANNED && r->failure == BRIM_FAILURE_OOM_PLANNED) {
       return;
     }
@@ -830,7 +832,7 @@ static void put_reason(const brim_term *term, const brim_result *results, size_t
   brim_str_deinit(&text);
 }
 
-// The table, and why settings did not run.
+// Puts doubts about the figures, the table, and why settings did not run.
 static brim_status bench_summary(const brim_term *term, const brim_result *results, size_t count,
                                  int recommended, brim_str *out) {
   put_doubts(term, results, count, out);
@@ -877,7 +879,7 @@ static void put_setting(const brim_result *results, size_t count, const brim_res
   }
 }
 
-// One line for each of the three picks.
+// Puts one line for each of the three picks: fastest, most efficient, recommended.
 static void put_pick_lines(const brim_term *term, const brim_result *results, size_t count,
                            const brim_recommendation *picks, brim_str *out) {
   bool keeps = brim_recommendation_keeps(picks);
@@ -934,7 +936,7 @@ brim_status brim_ui_bench_short(const brim_term *term, const brim_result *result
 }
 
 //-------------------------------------------- plans --------------------------------------------
-// Memory of settings that did not run.
+// The planned memory of settings that were not run.
 
 static void add_bytes(brim_ui_table *table, brim_ui_style style, double bytes) {
   char text[32];
@@ -954,7 +956,7 @@ static void add_share(brim_ui_table *table, brim_ui_style style, double part, do
   }
 }
 
-// Sum of the rows of a plan whose name is `name`; NaN when there is none.
+// Sum of the rows of a plan whose name is `name`; NaN if no row has this name.
 static double row_bytes(const brim_plan *plan, const char *name) {
   double sum = 0;
   bool found = false;
@@ -991,7 +993,7 @@ typedef struct plan_view {
   const char *names[MAX_NAMES];
   size_t name_count;
   uint64_t limit;   // 0 = none
-  bool recomputed;  // some setting recomputes blocks: a column says how many
+  bool recomputed;  // some setting recomputes blocks: a column counts the recomputed blocks
 } plan_view;
 
 // The first setting that has a plan; the last one if none has.
@@ -1012,14 +1014,14 @@ static bool name_varies(const brim_result *results, size_t count, const char *na
   return false;
 }
 
-// Values that all settings share are listed once above the table: "Workers 0, parameters 4 MiB".
+// Adds a value that all settings share to the line above the table: "Workers 0, parameters 4 MiB".
 static void put_constant(const char *label, const char *value, brim_str *line) {
   brim_str_printf(line, "%s%s %s", line->len ? ", " : "", label, value);
 }
 
 static brim_status make_view(const brim_term *term, plan_view *v, brim_str *out) {
-  const char *all[MAX_NAMES];
-  bool several = v->count > 1;  // a single setting has everything as columns
+  const char *names[MAX_NAMES];
+  bool several = v->count > 1;  // for a single setting every value is a column
   brim_str line;
   brim_str_init(&line);
   for (size_t k = 0; k < v->results[0].knob_count; k++) {
@@ -1032,16 +1034,16 @@ static brim_status make_view(const brim_term *term, plan_view *v, brim_str *out)
       v->knobs[v->knob_count++] = knob->name;
     }
   }
-  size_t n = plan_names(v->results, v->count, all, MAX_NAMES);
+  size_t n = plan_names(v->results, v->count, names, MAX_NAMES);
   for (size_t i = 0; i < n; i++) {
-    if (!several || name_varies(v->results, v->count, all[i])) {
-      v->names[v->name_count++] = all[i];
+    if (!several || name_varies(v->results, v->count, names[i])) {
+      v->names[v->name_count++] = names[i];
       continue;
     }
     char bytes[32];
     const brim_plan *plan = &v->results[first_plan(v->results, v->count)].plan;
-    brim_format_bytes((uint64_t)row_bytes(plan, all[i]), bytes);
-    put_constant(brim_tr(all[i]), bytes, &line);
+    brim_format_bytes((uint64_t)row_bytes(plan, names[i]), bytes);
+    put_constant(brim_tr(names[i]), bytes, &line);
   }
   if (line.len) {
     brim_str text;
@@ -1065,7 +1067,7 @@ static size_t sweep_columns(const plan_view *v, brim_ui_column *columns) {
                                     .align = BRIM_UI_RIGHT};
   }
   for (size_t i = 0; i < v->name_count; i++) {
-    // Small rows are left out first. Activations stay: they decide the batch size.
+    // The last rows of the plan are left out first. Activations stay longest: they decide the batch size.
     bool activations = strcmp(v->names[i], "activations") == 0;
     columns[n++] = (brim_ui_column){.header = brim_tr(v->names[i]),
                                     .align = BRIM_UI_RIGHT,
@@ -1133,7 +1135,8 @@ brim_status brim_ui_plan_sweep(const brim_term *term, const brim_result *results
   brim_status status = brim_ui_table_render(&table, term, out, &left_out);
   brim_ui_note_left_out(term, left_out, out);
   brim_ui_table_deinit(&table);
-  for (size_t i = 0; i < count; i++) {  // the table shows which plans are too large
+  // Plans that are too large need no line: the table shows them.
+  for (size_t i = 0; i < count; i++) {
     if (results[i].failure != BRIM_FAILURE_OOM_PLANNED) put_reason(term, results, i, out);
   }
   return status ? status : brim_str_status(out);

@@ -1,4 +1,4 @@
-// Two sides by side: sets of bench records, and groups of experiments.
+// Two sets of bench records side by side (`brim compare`). Groups of experiments are compared in ui_sweep.c.
 
 #include <math.h>
 #include <stdio.h>
@@ -45,8 +45,8 @@ static bool is_certain(brim_ui_verdict verdict) {
   return brim_ui_verdict_certain(verdict) || verdict == BRIM_UI_VERDICT_OPEN;
 }
 
-// The half width of the mean is the mean of the half widths: averaging does not narrow the interval, because settings of one
-// sweep share the state of the machine and may have common errors.
+// The half width of the mean is the mean of the half widths. Averaging does not narrow the interval, because settings
+// of one sweep share the state of the machine and may have common errors.
 size_t brim_ui_compare_overall(const brim_ui_pair *pairs, size_t count, brim_ui_pair *out) {
   double sum = 0, half = 0;
   size_t n = 0;
@@ -76,7 +76,7 @@ const char *brim_ui_verdict_name(brim_ui_verdict verdict) {
   return (unsigned)verdict < BRIM_UI_VERDICT_COUNT ? names[verdict] : "unknown";
 }
 
-// A verdict in the line of counts.
+// Returns the text of a verdict in the line of counts, and its style.
 static const char *verdict_text(brim_ui_verdict verdict, brim_ui_style *style) {
   static const struct {
     const char *text;
@@ -94,7 +94,7 @@ static const char *verdict_text(brim_ui_verdict verdict, brim_ui_style *style) {
   return brim_tr(rows[verdict].text);
 }
 
-// A verdict in a narrow table; the line below the table has it in full.
+// Returns the text of a verdict in a narrow table; the line below the table has the full text.
 static const char *verdict_word(brim_ui_verdict verdict) {
   static const char *const words[BRIM_UI_VERDICT_COUNT] = {
       [BRIM_UI_VERDICT_UNKNOWN] = BRIM_N_("no interval"),
@@ -108,7 +108,7 @@ static const char *verdict_word(brim_ui_verdict verdict) {
   return brim_tr(words[verdict]);
 }
 
-// By how many percent B is at least faster or slower, rounded down so that the statement stays certain.
+// Writes by how many percent B is at least faster or slower, rounded down so that the statement stays certain.
 static void least_text(const brim_ui_pair *p, char out[16]) {
   double least =
       100 * (p->verdict == BRIM_UI_VERDICT_FASTER ? p->ratio.low - 1 : 1 - p->ratio.high);
@@ -175,8 +175,8 @@ static void memory_text(const brim_result *r, char out[32]) {
   }
 }
 
-// True if a knob has different values. Only such knobs are columns.
-static bool varies(const brim_ui_pair *pairs, size_t count, const char *name) {
+// True if a knob has different values in the pairs. Only such knobs are columns.
+static bool knob_varies(const brim_ui_pair *pairs, size_t count, const char *name) {
   const brim_result_knob *first = brim_result_knob_find(pairs[0].a, name);
   for (size_t i = 0; i < count; i++) {
     const brim_result *both[] = {pairs[i].a, pairs[i].b};
@@ -223,8 +223,8 @@ static void fill_row(brim_ui_table *table, const brim_term *term, const brim_ui_
   brim_ui_table_add(table, style, "%s", verdict);
 }
 
-// The table. On a narrow terminal the verdict stays longest, then the ratio, then the two rates, then memory. If columns
-// still do not fit, a second try uses short verdicts.
+// Puts the table. On a narrow terminal memory is left out first, then the two rates, then the ratio; the verdict always
+// stays. If columns were left out, a second try uses short verdicts.
 static brim_status put_table(const brim_term *term, const brim_ui_pair *pairs, size_t count,
                              brim_str *out) {
   brim_ui_column columns[BRIM_RESULT_MAX_KNOBS + 6];
@@ -232,7 +232,7 @@ static brim_status put_table(const brim_term *term, const brim_ui_pair *pairs, s
   size_t n = 0;
   for (size_t k = 0; k < pairs[0].a->knob_count; k++) {
     const char *name = pairs[0].a->knobs[k].name;
-    if (!varies(pairs, count, name)) continue;
+    if (!knob_varies(pairs, count, name)) continue;
     columns[n] =
         (brim_ui_column){.header = brim_ui_knob_label(pairs[0].a, name), .align = BRIM_UI_RIGHT};
     knobs[n++] = name;
@@ -243,7 +243,7 @@ static brim_status put_table(const brim_term *term, const brim_ui_pair *pairs, s
     snprintf(rates[side], sizeof rates[side], "%c %s/s", "AB"[side],
              brim_tr(brim_result_unit(result)));
   }
-  const brim_ui_column rest[] = {
+  const brim_ui_column fixed[] = {
       {rates[0], NULL, BRIM_UI_RIGHT, 2, 0},
       {rates[1], NULL, BRIM_UI_RIGHT, 2, 0},
       {brim_tr("B/A [95 %]"), NULL, BRIM_UI_RIGHT, 1, 0},
@@ -251,7 +251,7 @@ static brim_status put_table(const brim_term *term, const brim_ui_pair *pairs, s
       {brim_tr("B memory"), NULL, BRIM_UI_RIGHT, 3, 0},
       {brim_tr("Verdict"), NULL, BRIM_UI_LEFT, 0, 0},
   };
-  memcpy(columns + n, rest, sizeof rest);
+  memcpy(columns + n, fixed, sizeof fixed);
   int left_out = 1;
   brim_status status = BRIM_OK;
   brim_str text;
@@ -259,7 +259,7 @@ static brim_status put_table(const brim_term *term, const brim_ui_pair *pairs, s
   for (int tries = 0; tries < 2 && left_out > 0 && !status; tries++) {
     brim_ui_table table;
     brim_str_clear(&text);
-    brim_ui_table_init(&table, columns, n + sizeof rest / sizeof *rest);
+    brim_ui_table_init(&table, columns, n + sizeof fixed / sizeof *fixed);
     for (size_t i = 0; i < count; i++) fill_row(&table, term, &pairs[i], knobs, n, tries > 0);
     status = brim_ui_table_render(&table, term, &text, &left_out);
     brim_ui_table_deinit(&table);
@@ -297,24 +297,24 @@ static void put_counts(const brim_term *term, const brim_ui_pair *pairs, size_t 
 // "Certain: B is faster by at least 3 % (x1.05 [1.03, 1.07]; settings: 4)"
 static void put_overall(const brim_term *term, const brim_ui_pair *pairs, size_t count,
                         brim_str *out) {
-  brim_ui_pair all;
+  brim_ui_pair overall;
   char factor[64], least[16], line[256];
-  size_t n = brim_ui_compare_overall(pairs, count, &all);
-  brim_ui_factor(all.ratio, factor);
+  size_t n = brim_ui_compare_overall(pairs, count, &overall);
+  brim_ui_factor(overall.ratio, factor);
   if (n == 0) {
     snprintf(line, sizeof line, "%s", brim_tr("Provisional: no setting ran in both"));
-  } else if (brim_ui_verdict_certain(all.verdict)) {
-    least_text(&all, least);
+  } else if (brim_ui_verdict_certain(overall.verdict)) {
+    least_text(&overall, least);
     snprintf(line, sizeof line,
-             all.verdict == BRIM_UI_VERDICT_FASTER
+             overall.verdict == BRIM_UI_VERDICT_FASTER
                  ? brim_tr("Certain: B is faster by at least %s %% (%s; settings: %zu)")
                  : brim_tr("Certain: B is slower by at least %s %% (%s; settings: %zu)"),
              least, factor, n);
   } else {
     const char *text =
-        all.verdict == BRIM_UI_VERDICT_OPEN
+        overall.verdict == BRIM_UI_VERDICT_OPEN
             ? brim_tr("Provisional: A and B cannot be told apart (%s; settings: %zu)")
-        : all.verdict == BRIM_UI_VERDICT_ONCE
+        : overall.verdict == BRIM_UI_VERDICT_ONCE
             ? brim_tr("Provisional: measured only once (%s; settings: %zu)")
             : brim_tr("Provisional: the records have no intervals (%s; settings: %zu)");
     snprintf(line, sizeof line, text, factor, n);
@@ -327,7 +327,8 @@ static void put_overall(const brim_term *term, const brim_ui_pair *pairs, size_t
 brim_status brim_ui_compare(const brim_term *term, const brim_ui_pair *pairs, size_t count,
                             const brim_ui_sides *sides, brim_str *out) {
   brim_str_printf(out, "A  %s\nB  %s\n\n", sides->a, sides->b);
-  if (sides->differences && sides->differences[0]) {  // before any verdict, which they may explain
+  // Put differences in front of the verdicts, which they may explain.
+  if (sides->differences && sides->differences[0]) {
     brim_str_append(out, sides->differences);
     brim_str_append_char(out, '\n');
   }

@@ -1,5 +1,6 @@
-// The HTML report of a bench: light or dark by the reader's preference, and fit for paper. Everything is in the page without
-// a script; the script (web/report/report.js) sorts the table, redraws the heat map and shows values under the pointer.
+// The HTML report of a bench: light or dark by the reader's preference, and fit for paper. The page is complete without
+// its script; the script (web/report/report.js) sorts the table, redraws the heat map and shows values under the
+// pointer.
 
 #include <inttypes.h>
 #include <math.h>
@@ -25,13 +26,14 @@ static const char *knob_value(const brim_result *result, const char *knob) {
   return k ? k->value : "";
 }
 
-// "Workers 4", or the value alone where it needs no label ("bf16").
-static void knob_text(const brim_result *of, const char *knob, const char *value, char out[80]) {
+// "Workers 4", or the value alone if it needs no label ("bf16").
+static void knob_text(const brim_result *result, const char *knob, const char *value,
+                      char out[80]) {
   if (!value[0]) value = BRIM_UI_DASH;
-  if (brim_ui_knob_is(of, knob, BRIM_ROLE_PRECISION)) {  // its values need no label
+  if (brim_ui_knob_is(result, knob, BRIM_ROLE_PRECISION)) {  // its values need no label
     snprintf(out, 80, "%s", value);
   } else {
-    snprintf(out, 80, "%s %s", brim_ui_knob_label(of, knob), value);
+    snprintf(out, 80, "%s %s", brim_ui_knob_label(result, knob), value);
   }
 }
 
@@ -58,33 +60,35 @@ static const char *pick_x(const brim_ui_result_set *set) {
   return NULL;
 }
 
-// The knob of a role if it was swept, else the first other knob that was.
-static const char *pick_line(const brim_ui_result_set *set, brim_knob_role preferred,
-                             const char *taken) {
+// Chooses a knob whose values become lines: the swept knob of this role, else the first swept knob that is no
+// precision. Skips x and `taken_knob`. NULL = none.
+static const char *pick_line(const brim_ui_result_set *set, brim_knob_role role,
+                             const char *taken_knob) {
   const brim_result *first = set->count ? &set->results[0] : NULL;
   const char *other = NULL;
   for (size_t k = 0; first && k < first->knob_count; k++) {
     const char *name = first->knobs[k].name;
     if (!brim_result_knob_varies(set->results, set->count, name)) continue;
-    if ((set->x && strcmp(name, set->x) == 0) || (taken && strcmp(name, taken) == 0)) continue;
-    if (brim_ui_knob_is(first, name, preferred)) return name;
+    if ((set->x && strcmp(name, set->x) == 0) || (taken_knob && strcmp(name, taken_knob) == 0))
+      continue;
+    if (brim_ui_knob_is(first, name, role)) return name;
     if (!other && !brim_ui_knob_is(first, name, BRIM_ROLE_PRECISION)) other = name;
   }
   return other;
 }
 
-static int within(int index, size_t count) {
+static int index_or_none(int index, size_t count) {
   return index >= 0 && (size_t)index < count ? index : -1;
 }
 
-static void view_init(brim_ui_result_set *set, const brim_recommendation *picks,
-                      const brim_result *results, size_t count) {
+static void set_init(brim_ui_result_set *set, const brim_recommendation *picks,
+                     const brim_result *results, size_t count) {
   *set = (brim_ui_result_set){
       .results = results, .count = count, .gpu = brim_ui_any_gpu(results, count)};
   set->picks = *picks;
-  set->picks.highest = within(picks->highest, count);
-  set->picks.efficient = within(picks->efficient, count);
-  set->picks.recommended = within(picks->recommended, count);
+  set->picks.highest = index_or_none(picks->highest, count);
+  set->picks.efficient = index_or_none(picks->efficient, count);
+  set->picks.recommended = index_or_none(picks->recommended, count);
   set->x = pick_x(set);
   set->colour = pick_line(set, BRIM_ROLE_WORKERS, NULL);
   set->dash = pick_line(set, BRIM_ROLE_PRECISION, set->colour);
@@ -92,8 +96,8 @@ static void view_init(brim_ui_result_set *set, const brim_recommendation *picks,
   set->shown = count == 0 ? NULL : &results[shown >= 0 ? shown : 0];
 }
 
-// Lists the values of a knob: numbers in order, then words in order of appearance. Returns how many (at most
-// BRIM_UI_MAX_VALUES).
+// Lists the values of a knob: numbers in order, then words in order of appearance. Returns their number, at
+// most BRIM_UI_MAX_VALUES.
 static size_t knob_values(const brim_ui_result_set *set, const char *knob, const char **out) {
   double numbers[BRIM_UI_MAX_VALUES];
   size_t n = 0;
@@ -115,14 +119,14 @@ static size_t knob_values(const brim_ui_result_set *set, const char *knob, const
 }
 
 static void name_knobs(const brim_ui_result_set *set, const brim_result *r, const char *skip,
-                       bool all, char out[BRIM_UI_SETTING_NAME]) {
+                       bool all_knobs, char out[BRIM_UI_SETTING_NAME]) {
   size_t used = 0;
   out[0] = '\0';
   for (size_t i = 0; i < r->knob_count; i++) {
     const brim_result_knob *knob = &r->knobs[i];
     char text[80];
     if (skip && strcmp(knob->name, skip) == 0) continue;
-    if (!all && !brim_result_knob_varies(set->results, set->count, knob->name)) continue;
+    if (!all_knobs && !brim_result_knob_varies(set->results, set->count, knob->name)) continue;
     knob_text(r, knob->name, knob->value, text);
     int n = snprintf(out + used, BRIM_UI_SETTING_NAME - used, "%s%s", used ? ", " : "", text);
     if (n < 0 || used + (size_t)n >= BRIM_UI_SETTING_NAME) return;  // too long: cut
@@ -136,7 +140,7 @@ static void group_name(const brim_ui_result_set *set, const brim_result *result,
   name_knobs(set, result, set->x ? set->x : "", false, out);
 }
 
-// "Batch 256, Workers 4, bf16": all knobs that were swept, or all there are if none was.
+// "Batch 256, Workers 4, bf16": the swept knobs, or every knob if none was swept.
 static void setting_name(const brim_ui_result_set *set, const brim_result *result,
                          char out[BRIM_UI_SETTING_NAME]) {
   name_knobs(set, result, NULL, false, out);
@@ -153,24 +157,24 @@ typedef enum metric_unit {
   UNIT_SECONDS
 } metric_unit;
 
-// One measured column, the same in the table, the heat map and the ladder. Its value is a phase, a member of brim_result, or
-// computed.
+// A figure of a setting, as the table, the heat map and the ladder show it. Its value is a phase, a member of
+// brim_result, or computed.
 typedef struct report_metric {
-  const char *key;     // in the page: data-key
-  const char *header;  // of its column
-  const char *label;   // in full
+  const char *key;     // value of data-key in the page
+  const char *header;  // heading of its column
+  const char *label;   // full name
   metric_unit unit;
   int phase;      // -1 = not a phase
-  size_t member;  // offset in brim_result, where compute is NULL
+  size_t member;  // offset in brim_result, if compute is NULL and phase is -1
   double (*compute)(const brim_result *result);
-  bool planned;  // known of settings that did not run too
+  bool planned;  // known even for settings that did not run
   bool extra;    // left out on paper, where there is less room
 } report_metric;
 
 static double spread_percent(const brim_result *r) {
   return (r->samples_per_s_high - r->samples_per_s_low) / 2 / r->samples_per_s * 100;
 }
-// GB = 1e9, as on the terminal. Sizes are in GiB = 2^30 and have that unit.
+// Samples/s per GB of 1e9 bytes, as on the terminal. Sizes of memory are shown in GiB of 2^30 bytes.
 static double efficiency(const brim_result *r) {
   double memory = brim_result_memory(r);
   return memory > 0 ? r->samples_per_s / (memory / 1e9) : NAN;
@@ -280,8 +284,8 @@ static double metric_value(const report_metric *metric, const brim_result *resul
   return isfinite(value) ? value : NAN;
 }
 
-// True if a metric has a column: some setting has a value of it. Waited I/O is shown even if it is 0, other phases only
-// if they take time.
+// True if a metric has a column: some setting has a value of the metric. Waited I/O is shown even if it is 0; another
+// phase is shown only if it takes time in some setting.
 static bool metric_known(const brim_ui_result_set *set, const report_metric *metric) {
   double least = metric->phase >= 0 && metric->phase != BRIM_PHASE_IO ? 0.005 : -INFINITY;
   for (size_t i = 0; i < set->count; i++) {
@@ -329,7 +333,7 @@ static void metric_text(const report_metric *metric, double value, char out[32])
 
 //---------------------------------- ladder ----------------------------------
 
-// A rung of the ladder of utilisation: a metric and its limit.
+// A rung of the ladder of utilisation: a metric that is drawn as a share of its limit.
 typedef struct ladder_rung {
   const char *key;
   const char *unit;                            // after the number: " %", " W", ""
@@ -344,10 +348,11 @@ static double limit_percent(const brim_result *r) {
 }
 static double limit_power(const brim_result *r) { return r->power_limit_w; }
 static double limit_memory(const brim_result *r) {
-  return brim_result_has_gpu(r) ? NAN : r->total_bytes;  // with a GPU, total_bytes are the GPU's
+  // With a GPU, total_bytes is the memory of the GPU.
+  return brim_result_has_gpu(r) ? NAN : r->total_bytes;
 }
 
-// From "a kernel ran" down to how well it used the device.
+// The order goes from "a kernel ran" down to how well the kernels used the device.
 static const ladder_rung gpu_rungs[] = {
     {"gpu", " %", limit_percent},       {"sm", " %", limit_percent},
     {"occupancy", " %", limit_percent}, {"tensor", " %", limit_percent},
@@ -358,18 +363,19 @@ static const ladder_rung cpu_rungs[] = {
     {"rss", "", limit_memory},
 };
 
-// Lists the rungs that these results know; returns how many.
+// Lists the rungs that have a value in some result. Returns their number.
 static size_t list_rungs(const brim_ui_result_set *set, const ladder_rung **out) {
   const ladder_rung *rungs = set->gpu ? gpu_rungs : cpu_rungs;
-  size_t all = set->gpu ? sizeof gpu_rungs / sizeof *rungs : sizeof cpu_rungs / sizeof *rungs;
+  size_t rung_count =
+      set->gpu ? sizeof gpu_rungs / sizeof *rungs : sizeof cpu_rungs / sizeof *rungs;
   size_t n = 0;
-  for (size_t i = 0; i < all; i++) {
+  for (size_t i = 0; i < rung_count; i++) {
     if (metric_known(set, metric_find(rungs[i].key))) out[n++] = &rungs[i];
   }
   return n;
 }
 
-// Percent of the rung's limit.
+// The value of a rung in percent of its limit; NaN = unknown.
 static double rung_share(const ladder_rung *rung, const brim_result *result) {
   double value = metric_value(metric_find(rung->key), result);
   double share = value / rung->limit(result) * 100;
@@ -378,38 +384,38 @@ static double rung_share(const ladder_rung *rung, const brim_result *result) {
 
 //--------------------------------- recommendation and findings ---------------------------------
 
-static void put_stat(const char *name, const char *value, const char *more, brim_str *out) {
+static void put_stat(const char *name, const char *value, const char *detail, brim_str *out) {
   brim_str_append(out, "<div>");
   brim_ui_put(out, "dt", name);
   brim_ui_put(out, "dd", value);
-  if (more[0]) brim_ui_put(out, "small", more);
+  if (detail[0]) brim_ui_put(out, "small", detail);
   brim_str_append(out, "</div>\n");
 }
 
 static void put_rate_stat(const brim_result *r, brim_str *out) {
-  char text[96], more[96] = "", low[32], high[32];
+  char text[96], detail[96] = "", low[32], high[32];
   brim_format_figure(r->samples_per_s, low);
   snprintf(text, sizeof text, "%s %s/s", low, brim_tr(brim_result_unit(r)));
   if (r->repeats == 1) {
-    snprintf(more, sizeof more, "%s", brim_tr("measured once"));
+    snprintf(detail, sizeof detail, "%s", brim_tr("measured once"));
   } else if (brim_ui_interval_tells(r->samples_per_s_low, r->samples_per_s_high)) {
     brim_format_figure(r->samples_per_s_low, low);
     brim_format_figure(r->samples_per_s_high, high);
-    snprintf(more, sizeof more, brim_tr("95 %%: %s to %s"), low, high);
+    snprintf(detail, sizeof detail, brim_tr("95 %%: %s to %s"), low, high);
   }
-  put_stat(brim_tr("Throughput"), text, more, out);
+  put_stat(brim_tr("Throughput"), text, detail, out);
 }
 
 static void put_memory_stat(const brim_result *r, brim_str *out) {
-  char text[32], more[96] = "";
+  char text[32], detail[96] = "";
   double share = brim_result_memory(r) / r->free_bytes * 100;
   bytes_text(brim_result_memory(r), text);
   if (share < 0.1) {
-    snprintf(more, sizeof more, "%s", brim_tr("under 0.1 % of what is free"));
+    snprintf(detail, sizeof detail, "%s", brim_tr("under 0.1 % of what is free"));
   } else if (isfinite(share)) {
-    snprintf(more, sizeof more, brim_tr("%.1f %% of what is free"), brim_shown(share));
+    snprintf(detail, sizeof detail, brim_tr("%.1f %% of what is free"), brim_shown(share));
   }
-  put_stat(brim_tr("Memory planned"), text, more, out);
+  put_stat(brim_tr("Memory planned"), text, detail, out);
 }
 
 static void put_stats(const brim_result *r, brim_str *out) {
@@ -452,7 +458,7 @@ static void put_setting(const brim_ui_result_set *set, const brim_result *r, bri
 }
 
 // Compares another pick with the recommended one.
-static void put_against(const brim_result *r, const brim_result *recommended, brim_str *out) {
+static void put_difference(const brim_result *r, const brim_result *recommended, brim_str *out) {
   char text[128];
   double rate = (r->samples_per_s / recommended->samples_per_s - 1) * 100;
   double memory = brim_result_memory(r) / brim_result_memory(recommended);
@@ -481,7 +487,7 @@ static void put_card(const brim_ui_result_set *set, const char *title, int index
   }
   brim_str_append(out, "<p class=\"figure\">");
   brim_ui_escape_html(out, text);
-  // The fastest setting may have been unsteady or throttled.
+  // Warn if the setting was unsteady or throttled: the fastest setting may be.
   if (!r->stable || r->throttled) {
     brim_str_append(out, ", <span class=\"warn\">");
     brim_ui_escape_html(out, brim_ui_failure_text(r));
@@ -491,12 +497,12 @@ static void put_card(const brim_ui_result_set *set, const char *title, int index
   if (index == best) {
     brim_ui_put(out, "p", brim_tr("This is the recommended setting."));
   } else if (best >= 0) {
-    put_against(r, &set->results[best], out);
+    put_difference(r, &set->results[best], out);
   }
   brim_str_append(out, "</div>\n");
 }
 
-// Predicted against achieved throughput, and for how long training ran.
+// Puts the predicted and the achieved throughput, and how long the verifying training ran.
 static void put_verified(const brim_verification *v, const char *unit, brim_str *out) {
   char predicted[32], achieved[32], time[32], cap[32], steps[32];
   brim_format_figure(v->predicted.value, predicted);
@@ -532,8 +538,8 @@ static void put_verified(const brim_verification *v, const char *unit, brim_str 
   brim_str_append(out, "</p>\n");
 }
 
-// The gain over the config's own setting, the reason, and a setting that is faster but changes learning: the lines of the
-// terminal.
+// Puts what the terminal shows too: the gain over the config's own setting, the reason, and a faster setting that
+// changes learning.
 static void put_decision(const brim_recommendation *d, brim_str *out) {
   char factor[64], label[96], text[320];
   if (d->now < 0 && !d->reason[0] && d->beside < 0) return;
@@ -621,7 +627,7 @@ static void put_finding(const brim_result *r, const brim_finding *f, brim_str *o
   brim_str_append(out, "</div></li>\n");
 }
 
-// The findings of one setting under a title.
+// Puts the findings of one setting under a title.
 static void put_list(const char *title, const brim_result *r, const brim_recommendation *beside,
                      brim_str *out) {
   char healthy[256];
@@ -634,7 +640,8 @@ static void put_list(const char *title, const brim_result *r, const brim_recomme
   if (brim_ui_prices_overlap(r)) brim_ui_put(out, "p", brim_tr(BRIM_UI_PRICES_OVERLAP));
 }
 
-// Findings of the recommended setting, of the fastest and of the config's own, if these are others.
+// Puts the findings of the recommended setting, then of the fastest and of the config's own setting if they differ from
+// it.
 static void report_findings(const brim_ui_result_set *set, const brim_result *own, brim_str *out) {
   const brim_recommendation picks = set->picks;
   size_t throttled = 0;
@@ -695,7 +702,7 @@ static void report_advice(const brim_advice *advice, brim_str *out) {
 }
 
 //------------------------------------ drawing a line chart -----------------------------------
-// Inline SVG. Colour and dashes together name a line, so that it is recognised on paper and by people who see fewer
+// Inline SVG. A line has a colour and a kind of dashes, so that readers recognise it on paper and without seeing
 // colours. Every point carries its text, which a browser shows without a script.
 
 enum { COLOURS = 8, DASHES = 4 };
@@ -703,36 +710,36 @@ enum { COLOURS = 8, DASHES = 4 };
 typedef struct chart_point {
   double x, y;
   double low, high;  // 95 % interval; NaN = none is drawn
-  int colour, dash;  // its line
-  bool mark;         // ran out of memory: a cross outside the lines; y NaN = above the x axis
+  int colour, dash;  // colour and dashes of its line
+  bool oom;          // did not fit in memory: a cross; y NaN = just above the x axis
   const brim_result *result;
 } chart_point;
 
 typedef struct chart_rule {
   double y;  // NaN = none
   const char *label;
-  bool below;  // the label is below the line
-  bool away;   // far above the points: only the label is shown, above the drawing
+  bool below;      // the label is below the line
+  bool far_above;  // far above the points: only the label is shown, above the drawing
 } chart_rule;
 
-// A line chart as inline SVG: x logarithmic, y from 0 or, for bytes, logarithmic too.
+// A line chart as inline SVG. x is logarithmic; y starts at 0, or is logarithmic for bytes.
 typedef struct line_chart {
   const brim_ui_result_set *set;
   const char *title;
   const char *y_label;        // with its unit
   bool bytes;                 // y in bytes
-  bool percent;               // y of 100
-  const chart_point *points;  // by x
+  bool percent;               // y in percent
+  const chart_point *points;  // sorted by x
   size_t count;
-  const char *const *colours;  // names of the lines; NULL = one
+  const char *const *colours;  // names of the colours, for the legend; NULL = one colour
   size_t colour_count;
   const char *const *dashes;
   size_t dash_count;
   chart_rule rules[2];
-  const char *note;  // below; NULL = none
+  const char *note;  // text below the chart; NULL = none
 } line_chart;
 
-// Small, because a phone shows the drawing a third smaller and its letters must stay readable.
+// Keep the drawing small: a phone shrinks it by a third, and its letters must stay readable.
 enum { WIDTH = 560, HEIGHT = 294, LEFT = 70, RIGHT = 18, TOP = 22, BOTTOM = 48, MAX_TICKS = 12 };
 
 typedef struct scale {
@@ -751,7 +758,7 @@ static double y_at(const scale *s, double y) {
   return HEIGHT - BOTTOM - fmin(fmax(f, 0), 1) * (HEIGHT - TOP - BOTTOM);
 }
 
-// The least of 1, 2, 2.5, 5 times a power of ten that is not below value.
+// The smallest number of the form 1, 2, 2.5 or 5 times a power of ten that is not below value.
 static double nice_step(double value) {
   double power = pow(10, floor(log10(value)));
   double f = value / power;
@@ -763,7 +770,7 @@ static void make_log(scale *s) {
   if (high - low < 2) high = low + 2;
   s->y_min = exp2(low);
   s->y_max = exp2(high);
-  s->y_step = ceil((high - low) / 6);  // in powers of two
+  s->y_step = ceil((high - low) / 6);  // distance of ticks, as an exponent of 2
 }
 
 static scale make_scale(const line_chart *chart) {
@@ -778,7 +785,7 @@ static scale make_scale(const line_chart *chart) {
   }
   for (size_t i = 0; i < 2; i++) {
     const chart_rule *rule = &chart->rules[i];
-    if (rule->label && rule->y > 0 && !rule->away) s.y_max = fmax(s.y_max, rule->y);
+    if (rule->label && rule->y > 0 && !rule->far_above) s.y_max = fmax(s.y_max, rule->y);
   }
   if (!(s.y_max > 0)) s.y_max = 1;
   if (!(s.y_min < s.y_max)) s.y_min = s.y_max / 2;
@@ -806,7 +813,7 @@ static void value_text(const line_chart *chart, double y, char out[32]) {
 
 static void tick_text(const line_chart *chart, double y, char out[32]) {
   value_text(chart, y, out);
-  char *zero = strstr(out, ".0 ");  // "64 MiB", "1.5 M"
+  char *zero = strstr(out, ".0 ");  // "64.0 MiB" becomes "64 MiB"
   char *zeros = strstr(out, ".00 ");
   if (zeros) {
     memmove(zeros, zeros + 3, strlen(zeros + 3) + 1);
@@ -844,8 +851,8 @@ static double x_text(double x, char out[32]) {
   return (double)strlen(out);
 }
 
-// Labels on the x axis. They must not touch, and the last one is always there. Labels that would touch on a phone, where
-// letters are larger, get class m.
+// Puts labels on the x axis. Labels that would touch a neighbour are left out; the last label always stays. Labels that
+// would touch only on a phone, where letters are larger, get class m.
 static void put_x_axis(const line_chart *chart, const scale *s, brim_str *out) {
   double seen[BRIM_UI_MAX_VALUES], end = -1000, phone_end = -1000;
   char text[32];
@@ -873,7 +880,7 @@ static void put_x_axis(const line_chart *chart, const scale *s, brim_str *out) {
 }
 
 static void put_rule(const scale *s, const chart_rule *rule, brim_str *out) {
-  if (!rule->label || !(rule->y > 0) || rule->away) return;
+  if (!rule->label || !(rule->y > 0) || rule->far_above) return;
   double y = y_at(s, rule->y);
   brim_str_printf(out,
                   "<path class=\"rule\" d=\"M%d %.1fH%d\" />"
@@ -885,7 +892,7 @@ static void put_rule(const scale *s, const chart_rule *rule, brim_str *out) {
 
 //---------------------------------- points ----------------------------------
 
-// The text of a point, which a browser shows under the pointer.
+// Puts the text of a point, which a browser shows under the pointer.
 static void put_text(const line_chart *chart, const chart_point *p, brim_str *out) {
   char name[BRIM_UI_SETTING_NAME], value[32], low[32], high[32];
   const brim_result *r = p->result;
@@ -893,13 +900,13 @@ static void put_text(const line_chart *chart, const chart_point *p, brim_str *ou
   brim_str_append(out, "<title>");
   brim_ui_escape_html(out, name);
   brim_str_append(out, "\n");
-  if (p->mark) {
+  if (p->oom) {
     brim_ui_escape_html(out, brim_ui_failure_text(r));
     brim_str_append(out, r->message[0] ? ": " : "");
     brim_ui_escape_html(out, r->message);
   } else {
     value_text(chart, p->y, value);
-    // In a chart of percentages the colour tells what is measured.
+    // In a chart of percentages each colour is another metric: name it.
     if (chart->percent && chart->colours) {
       brim_ui_escape_html(out, chart->colours[p->colour]);
       brim_str_append(out, ": ");
@@ -919,7 +926,7 @@ static void put_text(const line_chart *chart, const chart_point *p, brim_str *ou
   brim_str_append(out, "</title>");
 }
 
-// The shape of a point, one for each kind of dashes.
+// Puts the shape of a point. Each kind of dashes has its own shape.
 static void put_shape(int dash, double x, double y, brim_str *out) {
   switch (dash % DASHES) {
     case 0:
@@ -960,7 +967,7 @@ static void put_cross(const line_chart *chart, const scale *s, size_t index, bri
   const chart_point *p = &chart->points[index];
   int below = 0;
   for (size_t i = 0; i < index; i++) {
-    if (chart->points[i].mark && chart->points[i].x == p->x) below++;
+    if (chart->points[i].oom && chart->points[i].x == p->x) below++;
   }
   double y = isnan(p->y) ? HEIGHT - BOTTOM - 9 - 11.0 * below : y_at(s, p->y);
   brim_str_printf(out, "<path class=\"oom\" d=\"M%.1f %.1fm-4-4l8 8m0-8l-8 8\">", x_at(s, p->x), y);
@@ -977,7 +984,7 @@ static void put_line(const line_chart *chart, const scale *s, int colour, int da
   brim_str_printf(out, "<g class=\"s c%d d%d\"><path class=\"l\" d=\"", colour, dash);
   for (size_t i = 0; i < chart->count; i++) {
     const chart_point *p = &chart->points[i];
-    if (p->colour != colour || p->dash != dash || p->mark) continue;
+    if (p->colour != colour || p->dash != dash || p->oom) continue;
     brim_str_printf(out, "%c%.1f %.1f", started ? 'L' : 'M', x_at(s, p->x), y_at(s, p->y));
     started = true;
   }
@@ -986,7 +993,7 @@ static void put_line(const line_chart *chart, const scale *s, int colour, int da
   for (size_t i = 0; i < chart->count; i++) {
     const chart_point *p = &chart->points[i];
     if (p->colour != colour || p->dash != dash) continue;
-    if (p->mark) {
+    if (p->oom) {
       put_cross(chart, s, i, out);
     } else {
       put_point(chart, s, p, out);
@@ -997,7 +1004,7 @@ static void put_line(const line_chart *chart, const scale *s, int colour, int da
 
 //---------------------------------- legend ----------------------------------
 
-// An entry for a line. `dash` -1: any dashes; `colour` -1: any colour.
+// Puts an entry of the legend. `dash` -1: the lines of this colour; `colour` -1: the lines with these dashes.
 static void put_sample(int colour, int dash, const char *name, brim_str *out) {
   char kind[16];
   snprintf(kind, sizeof kind, colour >= 0 ? "c%d" : "d%d", colour >= 0 ? colour : dash);
@@ -1030,14 +1037,14 @@ static void put_legend(const line_chart *chart, brim_str *out) {
   const char *hollow = NULL;
   for (size_t i = 0; i < chart->count; i++) {
     const chart_point *p = &chart->points[i];
-    marks = marks || p->mark;
-    bool unsteady = !p->mark && !p->result->stable && p->result->steps > 0;
+    marks = marks || p->oom;
+    bool unsteady = !p->oom && !p->result->stable && p->result->steps > 0;
     if (unsteady && !hollow) hollow = brim_ui_failure_text(p->result);
     picked = picked || (chart->set->picks.recommended >= 0 && p->result == chart->set->shown);
   }
   brim_str_append(out, "<ul class=\"legend\">");
   for (size_t i = 0; chart->colours && i < chart->colour_count; i++) {
-    // In a chart of percentages each colour has one line; in others a line for each kind of dashes.
+    // In a chart of percentages each colour has one line. In other charts it has a line for each kind of dashes.
     put_sample((int)i, chart->percent ? (int)(i % DASHES) : -1, chart->colours[i], out);
   }
   for (size_t i = 0; chart->dashes && i < chart->dash_count; i++) {
@@ -1057,20 +1064,20 @@ static void put_pick(const line_chart *chart, const scale *s, brim_str *out) {
   if (chart->percent || chart->set->picks.recommended < 0) return;
   for (size_t i = 0; i < chart->count; i++) {
     const chart_point *p = &chart->points[i];
-    if (p->result != chart->set->shown || p->mark) continue;
+    if (p->result != chart->set->shown || p->oom) continue;
     brim_str_printf(out, "<circle class=\"pick\" cx=\"%.1f\" cy=\"%.1f\" r=\"9\" />\n",
                     x_at(s, p->x), y_at(s, p->y));
     return;
   }
 }
 
-// The unit and the labels of rules that are out of range. They are above the drawing, where long texts can wrap.
+// Puts the unit and the labels of rules that are out of range above the drawing, where long texts can wrap.
 static void put_units(const line_chart *chart, brim_str *out) {
   brim_str_append(out, "<p class=\"units\">");
   brim_ui_put(out, "span", chart->y_label);
   for (size_t i = 0; i < 2; i++) {
     const chart_rule *rule = &chart->rules[i];
-    if (!rule->label || !(rule->y > 0) || !rule->away) continue;
+    if (!rule->label || !(rule->y > 0) || !rule->far_above) continue;
     brim_str_append(out, " <span class=\"warn\">");
     brim_ui_escape_html(out, rule->label);
     brim_str_append(out, "</span>");
@@ -1105,15 +1112,16 @@ static void chart_svg(const line_chart *chart, brim_str *out) {
 }
 
 //----------------------------------------- line charts -----------------------------------------
-// Throughput, memory and utilisation against the batch size. A line is a worker count and a precision; of settings that
-// differ only in other knobs, the fastest is drawn.
+// Throughput, memory and utilisation over a knob x, the batch size if it has numbers. In the first two charts a line is
+// a value of the colour knob and of the dash knob, usually workers and precision; of settings that differ only in other
+// knobs is_preferred draws one.
 
 enum { NEUTRAL = 4 };  // the grey among the colours
 
 typedef struct lines {
   const brim_ui_result_set *set;
   const char *colour_values[BRIM_UI_MAX_VALUES], *dash_values[BRIM_UI_MAX_VALUES];
-  size_t colours, dashes;  // how many are drawn; 0 = the knob was not swept
+  size_t colours, dashes;  // number of values that are drawn; 0 = the knob was not swept
   char names[COLOURS + DASHES][80];
   const char *colour_names[COLOURS], *dash_names[DASHES];
   chart_point *points;  // one per result at most
@@ -1121,11 +1129,11 @@ typedef struct lines {
   char note[320];
 } lines;
 
-static size_t name_values(const brim_result *of, const char *knob, const char **values, size_t n,
-                          size_t max, char (*names)[80], const char **out) {
+static size_t name_values(const brim_result *result, const char *knob, const char **values,
+                          size_t n, size_t max, char (*names)[80], const char **out) {
   if (n > max) n = max;
   for (size_t i = 0; i < n; i++) {
-    knob_text(of, knob, values[i], names[i]);
+    knob_text(result, knob, values[i], names[i]);
     out[i] = names[i];
   }
   return n;
@@ -1139,8 +1147,10 @@ static int index_of(const char *const *values, size_t count, const char *value) 
   return -1;
 }
 
-// True if `a` is drawn instead of `b`, which has the same line and x.
-static bool preferred(const brim_ui_result_set *set, const brim_result *a, const brim_result *b) {
+// True if `a` is drawn instead of `b`, which has the same line and x. The setting shown in detail comes first if it is
+// the recommended one, then the faster setting; if neither ran, the setting that needs less memory.
+static bool is_preferred(const brim_ui_result_set *set, const brim_result *a,
+                         const brim_result *b) {
   if (set->picks.recommended >= 0 && (a == set->shown || b == set->shown)) {
     return a == set->shown;
   }
@@ -1168,14 +1178,14 @@ static void collect_one(lines *l, const brim_result *r) {
   for (size_t i = 0; i < l->count; i++) {
     chart_point *p = &l->points[i];
     if (p->x != x->number || p->colour != colour || p->dash != dash) continue;
-    if (preferred(set, r, p->result)) p->result = r;
+    if (is_preferred(set, r, p->result)) p->result = r;
     return;
   }
   insert_by_x(l->points, &l->count,
               (chart_point){.x = x->number, .colour = colour, .dash = dash, .result = r});
 }
 
-// "At each point the fastest of Pinned, Prefetch is drawn."
+// "At each point: the fastest over Pinned, Prefetch." and how many settings are not drawn.
 static void make_note(lines *l) {
   const brim_ui_result_set *set = l->set;
   const brim_result *first = &set->results[0];
@@ -1235,10 +1245,10 @@ static line_chart base_chart(const lines *l) {
 static void put_rate(lines *l, brim_str *out) {
   for (size_t i = 0; i < l->count; i++) {
     chart_point *p = &l->points[i];
-    p->mark = !brim_result_ran(p->result);
-    p->y = p->mark ? NAN : p->result->samples_per_s;
-    p->low = p->mark ? NAN : p->result->samples_per_s_low;
-    p->high = p->mark ? NAN : p->result->samples_per_s_high;
+    p->oom = !brim_result_ran(p->result);
+    p->y = p->oom ? NAN : p->result->samples_per_s;
+    p->low = p->oom ? NAN : p->result->samples_per_s_low;
+    p->high = p->oom ? NAN : p->result->samples_per_s_high;
   }
   line_chart chart = base_chart(l);
   chart.title = brim_tr("Throughput, with 95 % intervals");
@@ -1256,8 +1266,8 @@ static double free_bytes(const brim_ui_result_set *set) {
   return NAN;
 }
 
-// True if all colours have the same memory: workers seldom change it on a GPU, and lines on top of each other hide all but
-// one.
+// True if all colours need the same memory, within 1 %. Workers seldom change the memory of a GPU, and lines on top of
+// each other would hide all but one.
 static bool colours_agree(const lines *l) {
   for (size_t i = 0; i < l->count; i++) {
     for (size_t k = 0; k < i; k++) {
@@ -1270,7 +1280,7 @@ static bool colours_agree(const lines *l) {
   return true;
 }
 
-// Merges the lines of all colours.
+// Merges the lines of all colours into grey ones.
 static void merge_colours(lines *l) {
   size_t n = 0;
   for (size_t i = 0; i < l->count; i++) {
@@ -1280,7 +1290,7 @@ static void merge_colours(lines *l) {
     while (k < n && (l->points[k].x != p.x || l->points[k].dash != p.dash)) k++;
     if (k == n) {
       l->points[n++] = p;
-    } else if (preferred(l->set, p.result, l->points[k].result)) {
+    } else if (is_preferred(l->set, p.result, l->points[k].result)) {
       l->points[k] = p;
     }
   }
@@ -1291,8 +1301,8 @@ typedef struct rule_texts {
   char free_now[96], limit[64];
 } rule_texts;
 
-// Rules at the free memory and at 80 % of it. If they are far above all points, they are only named, since the scale would
-// flatten the lines.
+// Adds rules at the free memory and at 80 % of it. If they are far above all points, only a label names them: a scale
+// up to the rules would flatten the lines.
 static void put_rules(line_chart *chart, double free_now, double most, rule_texts *texts) {
   char bytes[32], limit[32];
   brim_format_bytes((uint64_t)free_now, bytes);
@@ -1313,16 +1323,16 @@ static void put_memory(lines *l, brim_str *out) {
   double free_now = free_bytes(l->set), most = 0;
   bool cut = false;
   rule_texts texts;
-  bool one = l->colours > 1 && colours_agree(l);
-  if (one) merge_colours(l);
+  bool same_for_all_colours = l->colours > 1 && colours_agree(l);
+  if (same_for_all_colours) merge_colours(l);
   for (size_t i = 0; i < l->count; i++) {
     chart_point *p = &l->points[i];
     double memory = brim_result_memory(p->result);
-    p->mark = !brim_result_ran(p->result);
+    p->oom = !brim_result_ran(p->result);
     p->low = p->high = NAN;
     p->y = memory > 0 ? memory : NAN;
-    // A point far above the free memory would flatten the others. Its text has the true value.
-    if (p->mark && p->y > 4 * free_now) {
+    // A point far above the free memory would flatten the lines. Draw it lower; its text has the true value.
+    if (p->oom && p->y > 4 * free_now) {
       p->y = 4 * free_now;
       cut = true;
     }
@@ -1332,7 +1342,7 @@ static void put_memory(lines *l, brim_str *out) {
   chart.title = brim_tr("Memory planned");
   chart.y_label = brim_tr("memory, log scale");
   chart.bytes = true;
-  if (one) {
+  if (same_for_all_colours) {
     chart.colours = NULL;
     snprintf(l->note, sizeof l->note, brim_tr("Same for every value of %s."),
              brim_ui_knob_label(l->set->shown, l->set->colour));
@@ -1368,7 +1378,7 @@ static double most_share(const brim_ui_result_set *set, const ladder_rung *rung)
   return most;
 }
 
-// A line for each rung, over the settings that differ from the shown one only in x.
+// Puts a chart with a line for each rung, over the settings that differ only in x from the setting shown in detail.
 static brim_status put_ladder_chart(const brim_ui_result_set *set, brim_str *out) {
   const ladder_rung *rungs[MAX_RUNGS];
   const char *names[MAX_RUNGS];
@@ -1382,7 +1392,7 @@ static brim_status put_ladder_chart(const brim_ui_result_set *set, brim_str *out
     if (most_share(set, rungs[k]) >= 1) {
       k++;
     } else {
-      rungs[k] = rungs[--n];  // flat on the axis: only in the table
+      rungs[k] = rungs[--n];  // below 1 % everywhere, flat on the axis: left out of the chart
     }
   }
   for (size_t k = 0; k < n; k++) {
@@ -1417,8 +1427,8 @@ static brim_status put_ladder_chart(const brim_ui_result_set *set, brim_str *out
 }
 
 //--------------------------------------------- bars ---------------------------------------------
-// Where the time of a step goes, the ladder of utilisation, the ceilings, the plan of a setting. Bars are plain HTML with
-// widths in style attributes, so that text keeps its size on a phone and on paper.
+// Bars show where the time of a step goes, the ladder of utilisation, the ceilings, and the plan of a setting. They are
+// plain HTML with widths in style attributes, so that text keeps its size on a phone and on paper.
 
 enum { MAX_STACK_ROWS = 400 };  // keeps the file small; the table has all settings
 
@@ -1455,7 +1465,7 @@ static void put_stack_row(const brim_ui_result_set *set, const brim_result *r, c
     brim_str_append(out, "<b>");
     for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
       double ms = r->phase_used[p] ? brim_ui_phase_ms(r, p) : NAN;
-      // A thousandth of the step is invisible on any screen.
+      // Leave out a phase below a thousandth of the step: no screen shows it.
       if (!(ms > r->total_ms.median * 0.001)) continue;
       brim_str_printf(out, "<i class=\"p%d\" style=\"--v:%.4g\"></i>", p, ms);
     }
@@ -1470,8 +1480,8 @@ static void put_stack_row(const brim_ui_result_set *set, const brim_result *r, c
 
 typedef struct group_list {
   const brim_ui_result_set *set;
-  char (*names)[BRIM_UI_SETTING_NAME];  // the group of each result
-  bool one;                             // x was not swept: all settings are one group
+  char (*names)[BRIM_UI_SETTING_NAME];  // name of the group of each result
+  bool single;                          // x was not swept: all settings are one group
 } group_list;
 
 static bool first_of_group(const group_list *g, size_t index) {
@@ -1492,14 +1502,15 @@ static size_t put_group(const group_list *g, size_t first, size_t number, brim_s
   }
   brim_str_printf(out, "<div class=\"sg\" data-g=\"%zu\" style=\"--max:%.4g\"%s>\n", number,
                   longest > 0 ? longest : 1, number ? " hidden=\"hidden\"" : "");
-  if (g->names[first][0]) {  // with a script the choice shows it
+  // This heading is for a page without the script; with the script the select shows the name.
+  if (g->names[first][0]) {
     brim_ui_put_class(out, "h3", "still", g->names[first]);
     brim_str_append_char(out, '\n');
   }
   for (size_t i = 0; i < set->count; i++) {
     char label[BRIM_UI_SETTING_NAME];
     if (strcmp(g->names[i], g->names[first]) != 0) continue;
-    if (g->one) {
+    if (g->single) {
       setting_name(set, &set->results[i], label);
     } else {
       snprintf(label, sizeof label, "%s", knob_value(&set->results[i], set->x));
@@ -1510,8 +1521,9 @@ static size_t put_group(const group_list *g, size_t first, size_t number, brim_s
   return rows;
 }
 
-// Writes every group, or its name as an option, the group of the shown setting first, until MAX_STACK_ROWS is reached.
-static size_t each_group(const group_list *g, bool names_only, brim_str *out) {
+// Puts every group (`names_only`: its name as an option) until MAX_STACK_ROWS is reached. The group of the setting
+// shown in detail comes first. Returns the number of groups.
+static size_t put_groups(const group_list *g, bool names_only, brim_str *out) {
   size_t number = 0, rows = 0, shown = (size_t)(g->set->shown - g->set->results);
   for (size_t pass = 0; pass < 2; pass++) {
     for (size_t i = 0; i < g->set->count; i++) {
@@ -1537,7 +1549,7 @@ static size_t each_group(const group_list *g, bool names_only, brim_str *out) {
 static void put_stack_tools(const group_list *g, brim_str *out) {
   brim_str names;
   brim_str_init(&names);
-  size_t groups = each_group(g, true, &names);
+  size_t groups = put_groups(g, true, &names);
   brim_str_append(out, "<div class=\"tools js\">");
   if (groups > 1) {
     brim_str_append(out, "<label>");
@@ -1561,10 +1573,10 @@ static brim_status put_phases(const brim_ui_result_set *set, brim_str *out) {
   bool any = false;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) any = any || phase_known(set, p);
   if (!any) return BRIM_OK;
-  g.one = !set->x || !brim_result_knob_varies(set->results, set->count, set->x);
+  g.single = !set->x || !brim_result_knob_varies(set->results, set->count, set->x);
   g.names = brim_calloc(set->count, sizeof *g.names);
   if (!g.names) return brim_fail(BRIM_ENOMEM, "out of memory while drawing the report");
-  for (size_t i = 0; !g.one && i < set->count; i++) {
+  for (size_t i = 0; !g.single && i < set->count; i++) {
     group_name(set, &set->results[i], g.names[i]);
   }
   brim_ui_put_section(out, "phases", brim_tr("Where a step's time goes"),
@@ -1573,10 +1585,10 @@ static brim_status put_phases(const brim_ui_result_set *set, brim_str *out) {
   put_stack_tools(&g, out);
   put_phase_legend(set, out);
   brim_str_printf(out, "<div class=\"stack%s\" id=\"stack\">\n<div class=\"sr sh\"><span>",
-                  g.one ? " wide" : "");
-  if (set->x && !g.one) brim_ui_escape_html(out, brim_ui_knob_label(set->shown, set->x));
+                  g.single ? " wide" : "");
+  if (set->x && !g.single) brim_ui_escape_html(out, brim_ui_knob_label(set->shown, set->x));
   brim_str_append(out, "</span><span></span><span class=\"sv\">ms</span></div>\n");
-  each_group(&g, false, out);
+  put_groups(&g, false, out);
   brim_str_append(out, "</div>\n</section>\n");
   brim_free(g.names);
   return brim_str_status(out);
@@ -1661,7 +1673,7 @@ static void put_ceiling(const char *name, double rate, double most, const char *
   put_bar(name, rate / most * 100, text, kind, "", out);
 }
 
-// The share of the slower stage. Above 100 % it means that the stage alone was slower than both together.
+// Puts the job's share of the slower stage. Above 100 % the stage alone was slower than both together: warn instead.
 static void put_ceiling_share(const brim_result *r, brim_str *out) {
   double data = r->data_samples_per_s, device = r->compute_samples_per_s;
   double lower = fmin(data, device), share = r->samples_per_s / lower * 100;
@@ -1780,10 +1792,10 @@ static void put_plan(const brim_ui_result_set *set, brim_str *out) {
 }
 
 //------------------------------------------- heat map -------------------------------------------
-// One metric over two knobs, best over the others. The page has the map of the two knobs that matter most; the script
-// draws the others from the table.
+// A heat map shows one metric over two knobs; a cell has the best value over the other knobs. The page has one map,
+// over x and the knob that changes throughput most; the script draws further maps from the table.
 
-// Metrics that the map can show. Over the other knobs it shows the least value of time and memory, else the largest.
+// The metrics that the map can show. `least`: a cell shows the smallest value over the other knobs, else the largest.
 static const struct heat_metric {
   const char *key;
   bool least;
@@ -1793,7 +1805,7 @@ static const struct heat_metric {
     {"cpu", false},  {"power", false}, {"efficiency", false}, {"energy", true},
 };
 
-static size_t swept(const brim_ui_result_set *set, const char **out) {
+static size_t swept_knobs(const brim_ui_result_set *set, const char **out) {
   const brim_result *first = &set->results[0];
   size_t n = 0;
   for (size_t k = 0; k < first->knob_count; k++) {
@@ -1803,9 +1815,9 @@ static size_t swept(const brim_ui_result_set *set, const char **out) {
   return n;
 }
 
-// The knob except x whose values differ most in their best throughput.
-static const char *strongest(const brim_ui_result_set *set, const char *const *knobs,
-                             size_t count) {
+// The knob, other than x, that changes throughput most: its values differ most in their best throughput.
+static const char *strongest_knob(const brim_ui_result_set *set, const char *const *knobs,
+                                  size_t count) {
   const char *best = NULL;
   double most = -1;
   for (size_t k = 0; k < count; k++) {
@@ -1835,7 +1847,7 @@ static const char *strongest(const brim_ui_result_set *set, const char *const *k
 
 typedef struct cell {
   double rate;
-  bool oom, recommended;  // recommended: the recommended setting is in this cell
+  bool oom, recommended;  // oom: a setting did not fit; recommended: the cell has this setting
 } cell;
 
 static cell cell_of(const brim_ui_result_set *set, const char *row_knob, const char *row,
@@ -1862,7 +1874,7 @@ static void put_cell(cell c, double low, double high, brim_str *out) {
   }
   double q = high > low ? (c.rate - low) / (high - low) * 100 : 100;
   brim_format_figure(c.rate, text);
-  // Only the recommended setting has the colour of the recommendation.
+  // The cell of the recommended setting has its own colour, another cell with the highest rate a different one.
   const char *mark = c.recommended ? " class=\"best\"" : c.rate == high ? " class=\"top\"" : "";
   brim_str_printf(out, "<td%s style=\"--q:%.0f\">%s</td>", mark, q, text);
 }
@@ -1896,7 +1908,7 @@ static void put_map(const brim_ui_result_set *set, const char *row_knob, const c
   brim_str_append(out, "</tbody></table>");
 }
 
-static void put_choice(const brim_result *of, const char *id, const char *label,
+static void put_choice(const brim_result *first, const char *id, const char *label,
                        const char *const *knobs, size_t count, const char *chosen, brim_str *out) {
   brim_str_append(out, "<label>");
   brim_ui_escape_html(out, label);
@@ -1905,7 +1917,7 @@ static void put_choice(const brim_result *of, const char *id, const char *label,
     brim_str_append(out, "<option");
     brim_ui_put_attribute(out, "value", knobs[i]);
     brim_str_append(out, strcmp(knobs[i], chosen) == 0 ? " selected=\"selected\">" : ">");
-    brim_ui_escape_html(out, brim_ui_knob_label(of, knobs[i]));
+    brim_ui_escape_html(out, brim_ui_knob_label(first, knobs[i]));
     brim_str_append(out, "</option>");
   }
   brim_str_append(out, "</select></label>");
@@ -1928,9 +1940,9 @@ static void put_metric_choice(const brim_ui_result_set *set, brim_str *out) {
 
 static void put_heat(const brim_ui_result_set *set, brim_str *out) {
   const char *knobs[BRIM_RESULT_MAX_KNOBS];
-  size_t n = swept(set, knobs);
+  size_t n = swept_knobs(set, knobs);
   if (n < 2 || !any_ran(set)) return;
-  const char *column = strongest(set, knobs, n);
+  const char *column = strongest_knob(set, knobs, n);
   const char *row =
       set->x && brim_result_knob_varies(set->results, set->count, set->x) ? set->x : knobs[0];
   if (strcmp(row, column) == 0) row = knobs[strcmp(knobs[0], column) == 0 ? 1 : 0];
@@ -1952,8 +1964,8 @@ static void put_heat(const brim_ui_result_set *set, brim_str *out) {
 }
 
 //-------------------------------------------- table --------------------------------------------
-// All settings: every knob worth showing, every metric that any setting has. The script reads its numbers from this table:
-// from a cell's data-v, or from its text if that is the number.
+// The table of all settings: every knob worth showing, every metric that any setting has. The script reads the numbers
+// from this table: from a cell's data-v, or from its text if there is no data-v.
 
 static const char *status_class(const brim_result *r) {
   if (r->failure == BRIM_FAILURE_NONE) {
@@ -1993,7 +2005,7 @@ static void choose_columns(const brim_ui_result_set *set, columns *c) {
 }
 
 static void put_head(const columns *c, brim_str *out) {
-  // The status comes early, so that it is seen without scrolling.
+  // The status comes right after the knobs, so that readers see it without scrolling.
   brim_str_printf(out, "<colgroup><col span=\"%zu\" />", c->knob_count + 1);
   for (size_t i = 0; i < c->metric_count; i++) {
     brim_str_append(out, c->metrics[i]->extra ? "<col class=\"x\" />" : "<col />");
@@ -2084,7 +2096,7 @@ static void put_reason(const brim_ui_result_set *set, size_t index, brim_str *ou
   brim_str_append(out, "</li>\n");
 }
 
-// Why settings have no numbers, each reason once.
+// Puts why settings have no numbers, each reason once.
 static void put_failures(const brim_ui_result_set *set, brim_str *out) {
   size_t failed = 0;
   for (size_t i = 0; i < set->count; i++) failed += set->results[i].failure != BRIM_FAILURE_NONE;
@@ -2188,8 +2200,8 @@ static brim_status put_utilisation(const brim_ui_result_set *set, brim_str *out)
 
 //---------------------------------- machine ----------------------------------
 
-// The machine's measured ceilings, in the units of its makers: powers of ten.
-static void put_best(const brim_machine_ceilings *c, brim_str *out) {
+// Puts the machine's measured ceilings. Units are powers of ten, as in data sheets.
+static void put_machine_ceilings(const brim_machine_ceilings *c, brim_str *out) {
   const struct {
     const char *name;
     double value, unit;
@@ -2239,7 +2251,7 @@ static void put_machine(const brim_result *r, const char *command, brim_str *out
   text[0] = '\0';
   if (r->clock_max_mhz > 0) snprintf(text, sizeof text, "%.0f MHz", r->clock_max_mhz);
   brim_ui_put_pair(out, brim_tr("Highest clock"), text);
-  put_best(&r->ceilings, out);
+  put_machine_ceilings(&r->ceilings, out);
   brim_ui_put_pair(out, brim_tr("Host"), r->host);
   brim_ui_put_pair(out, brim_tr("System"), r->os);
   brim_ui_put_pair(out, brim_tr("Workload"), r->workload);
@@ -2305,7 +2317,7 @@ brim_status brim_ui_report(const brim_ui_report_options *options, const brim_res
   brim_ui_result_set set;
   brim_str body;
   brim_str_init(&body);
-  view_init(&set, options->picks, results, count);
+  set_init(&set, options->picks, results, count);
   char what[192];
   const char *title = options->title ? options->title
                       : set.shown && set.shown->description[0]

@@ -1,5 +1,5 @@
-// Settings on several devices at once, on a terminal and in the report: a table for each setting, training with exchange
-// of gradients as predicted and as measured, the devices that did not run, and the limits of the figures.
+// Settings on several devices at once, on a terminal and in the report: a table for each setting, predicted and
+// measured training with exchange of gradients, the devices that did not run, and the limits of the figures.
 
 #include "ui/bench/ui_bench_int.h"
 
@@ -11,21 +11,23 @@
 
 //-------------------------------------------- texts --------------------------------------------
 
-// The columns of time.
+// The columns of time, for the parts of a step.
 typedef enum scaling_part { PART_IO, PART_H2D, PART_COMPUTE, PART_OTHER, PART_COUNT } scaling_part;
 
-// How many items from `first` on are of one setting.
-static size_t group_size(const brim_scaling *all, size_t count, size_t first) {
+// The number of items from `first` on that belong to one setting: the number of devices rises within a setting.
+static size_t group_size(const brim_scaling *items, size_t count, size_t first) {
   size_t n = 1;
-  while (first + n < count && all[first + n].devices > all[first + n - 1].devices) n++;
+  while (first + n < count && items[first + n].devices > items[first + n - 1].devices) n++;
   return n;
 }
 
-static bool tried(const brim_scaling *s) { return s->exchange.by[0] || s->exchange.failure; }
+static bool exchange_tried(const brim_scaling *s) {
+  return s->exchange.by[0] || s->exchange.failure;
+}
 
-static bool ranks_any(const brim_scaling *all, size_t count) {
+static bool any_exchange_tried(const brim_scaling *items, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    if (tried(&all[i])) return true;
+    if (exchange_tried(&items[i])) return true;
   }
   return false;
 }
@@ -39,9 +41,9 @@ static void devices_text(const brim_scaling *s, char out[32]) {
   }
 }
 
-// What the figures do not include.
-static const char *limits_text(const brim_scaling *all, size_t count) {
-  if (ranks_any(all, count)) {
+// Says what the figures do not include.
+static const char *limits_text(const brim_scaling *items, size_t count) {
+  if (any_exchange_tried(items, count)) {
     return brim_tr(
         "Rows with I/O and computing are without exchange of gradients: an upper bound for "
         "data-parallel training. Predictions are from one device, the gradients' size and a "
@@ -52,8 +54,8 @@ static const char *limits_text(const brim_scaling *all, size_t count) {
       "is an upper bound for data-parallel training: loading, copies, host time and power.");
 }
 
-// True if several devices are the host itself.
-static bool share_host(const brim_scaling *s) {
+// True if several devices of the item are the CPU of the host.
+static bool shares_host(const brim_scaling *s) {
   int hosts = 0;
   for (int k = 0; k < s->devices; k++) {
     hosts += !brim_str_starts(s->replicas[k].spec, "cuda") && !s->replicas[k].failure;
@@ -61,10 +63,10 @@ static bool share_host(const brim_scaling *s) {
   return hosts > 1;
 }
 
-// Why the row of one device may differ from the summary of the same setting.
-static const char *one_device_text(const brim_scaling *all, size_t count) {
+// Says why the row of one device may differ from the summary of the same setting.
+static const char *one_device_text(const brim_scaling *items, size_t count) {
   bool shared = false;
-  for (size_t i = 0; i < count; i++) shared = shared || share_host(&all[i]);
+  for (size_t i = 0; i < count; i++) shared = shared || shares_host(&items[i]);
   if (shared) {
     return brim_tr(
         "CPU devices share the cores and the memory bandwidth of the host, so more devices add "
@@ -75,7 +77,7 @@ static const char *one_device_text(const brim_scaling *all, size_t count) {
       "The row of one device is a new measurement, so it may differ slightly from the summary.");
 }
 
-// A part of a step, the mean over the devices; NaN = nothing ran.
+// Milliseconds of a part of a step, the mean over the devices; NaN if nothing ran.
 static double part_ms(const brim_scaling *s, scaling_part part) {
   const brim_result *r = &s->result;
   double sum = 0;
@@ -84,11 +86,11 @@ static double part_ms(const brim_scaling *s, scaling_part part) {
     bool io = p == BRIM_PHASE_IO, h2d = p == BRIM_PHASE_H2D;
     bool compute = p == BRIM_PHASE_FORWARD || p == BRIM_PHASE_BACKWARD ||
                    p == BRIM_PHASE_OPTIMIZER || p == BRIM_PHASE_COMPUTE;
-    bool mine = part == PART_IO        ? io
-                : part == PART_H2D     ? h2d
-                : part == PART_COMPUTE ? compute
-                                       : !io && !h2d && !compute;
-    if (mine && r->phase_used[p]) sum += r->phase_ms[p].mean;
+    bool in_part = part == PART_IO        ? io
+                   : part == PART_H2D     ? h2d
+                   : part == PART_COMPUTE ? compute
+                                          : !io && !h2d && !compute;
+    if (in_part && r->phase_used[p]) sum += r->phase_ms[p].mean;
   }
   return sum;
 }
@@ -117,7 +119,7 @@ void brim_ui_scaling_lost(const brim_scaling *s, char out[96]) {
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
     if (strcmp(words[i].key, s->lost_to) == 0) text = brim_tr(words[i].text);
   }
-  if (strcmp(s->lost_to, "compute") == 0 && share_host(s)) {
+  if (strcmp(s->lost_to, "compute") == 0 && shares_host(s)) {
     text = brim_tr("computing: cores and memory bandwidth are shared");
   }
   brim_ui_ms(s->lost_ms, ms);
@@ -125,11 +127,11 @@ void brim_ui_scaling_lost(const brim_scaling *s, char out[96]) {
 }
 
 // True if an earlier replica reported the same failure (device and message).
-static bool reported_before(const brim_scaling *all, size_t item, int replica) {
-  const brim_scaling_replica *r = &all[item].replicas[replica];
+static bool reported_before(const brim_scaling *items, size_t item, int replica) {
+  const brim_scaling_replica *r = &items[item].replicas[replica];
   for (size_t i = 0; i <= item; i++) {
-    for (int k = 0; k < all[i].devices; k++) {
-      const brim_scaling_replica *o = &all[i].replicas[k];
+    for (int k = 0; k < items[i].devices; k++) {
+      const brim_scaling_replica *o = &items[i].replicas[k];
       if (i == item && k == replica) return false;
       if (o->failure && strcmp(o->spec, r->spec) == 0 && strcmp(o->message, r->message) == 0) {
         return true;
@@ -140,11 +142,11 @@ static bool reported_before(const brim_scaling *all, size_t item, int replica) {
 }
 
 // True if the devices have different names.
-static bool has_mixed_devices(const brim_scaling *all, size_t count) {
+static bool has_mixed_devices(const brim_scaling *items, size_t count) {
   const char *first = "";
   for (size_t i = 0; i < count; i++) {
-    for (int k = 0; k < all[i].devices; k++) {
-      const char *name = all[i].replicas[k].device;
+    for (int k = 0; k < items[i].devices; k++) {
+      const char *name = items[i].replicas[k].device;
       if (!name[0] || strcmp(name, first) == 0) continue;
       if (first[0]) return true;
       first = name;
@@ -154,7 +156,8 @@ static bool has_mixed_devices(const brim_scaling *all, size_t count) {
 }
 
 //-------------------------------------------- ranks --------------------------------------------
-// Training with exchange of gradients: measured beside predicted, then predicted alone.
+// The table of training with exchange of gradients: first rows with measured and predicted figures, then rows for more
+// devices than were tried, with predicted figures only.
 
 enum { RANKS_CELLS = 8, RANKS_ROWS = BRIM_SCALING_FURTHER + 8 };
 
@@ -195,7 +198,7 @@ static void put_ms(double ms, char out[48]) {
   snprintf(out, 48, "%s", isnan(ms) ? "-" : text);
 }
 
-static void row_of(const brim_scaling *s, ranks_row *out) {
+static void measured_row(const brim_scaling *s, ranks_row *out) {
   const brim_scaling_exchange *e = &s->exchange;
   double error = brim_scaling_error(s);
   char devices[32];
@@ -215,7 +218,7 @@ static void row_of(const brim_scaling *s, ranks_row *out) {
     snprintf(out->note, sizeof out->note, "%s", brim_tr("failed"));
   } else {
     note_forecast(&s->predicted, out->note);
-    // Without exchange the devices lost more time than the prediction of the exchange was off.
+    // The devices lost more time without exchange than the prediction of the exchange was wrong by.
     bool slowed = s->lost_ms > fabs(s->exchange.waited_ms - s->predicted.waited_ms);
     if (!out->note[0] && slowed) {
       snprintf(out->note, sizeof out->note, "%s",
@@ -241,15 +244,15 @@ static void further_row(const brim_scaling_forecast *f, ranks_row *out) {
   note_forecast(f, out->note);
 }
 
-static size_t make_ranks_rows(const brim_scaling *all, size_t count, ranks_row out[RANKS_ROWS]) {
+static size_t make_ranks_rows(const brim_scaling *items, size_t count, ranks_row out[RANKS_ROWS]) {
   size_t n = 0;
   memset(out, 0, RANKS_ROWS * sizeof *out);
   for (size_t i = 0; i < count; i++) {
-    if (tried(&all[i]) && n < RANKS_ROWS) row_of(&all[i], &out[n++]);
+    if (exchange_tried(&items[i]) && n < RANKS_ROWS) measured_row(&items[i], &out[n++]);
   }
   for (size_t i = 0; i < count; i++) {
-    for (int k = 0; k < all[i].further_count && n < RANKS_ROWS; k++) {
-      further_row(&all[i].further[k], &out[n++]);
+    for (int k = 0; k < items[i].further_count && n < RANKS_ROWS; k++) {
+      further_row(&items[i].further[k], &out[n++]);
     }
   }
   return n;
@@ -267,11 +270,11 @@ static void ranks_heads(const char *out[RANKS_CELLS + 1]) {
   out[8] = brim_tr("Note");
 }
 
-// The line above the table of ranks, about the last exchange that was timed.
-static void ranks_title(const brim_scaling *all, size_t count, char out[256]) {
+// Writes the line above the table of ranks, about the last item whose exchange was timed.
+static void ranks_title(const brim_scaling *items, size_t count, char out[256]) {
   const brim_scaling_exchange *e = NULL;
   for (size_t i = 0; i < count; i++) {
-    if (all[i].exchange.bucket_ms > 0) e = &all[i].exchange;
+    if (items[i].exchange.bucket_ms > 0) e = &items[i].exchange;
   }
   char bytes[32], bucket[32], ms[32];
   if (!e) {
@@ -287,7 +290,7 @@ static void ranks_title(const brim_scaling *all, size_t count, char out[256]) {
            e->by, bytes, bucket, ms);
 }
 
-// Why the devices could not exchange gradients; "" if they could.
+// Appends why the devices could not exchange gradients; nothing if they could.
 static void exchange_failure(const brim_scaling *s, brim_str *out) {
   if (!s->exchange.failure) return;
   brim_str_printf(out, brim_tr("%d devices could not exchange gradients: %s"), s->ran,
@@ -324,7 +327,7 @@ static void add_row(brim_ui_table *table, const brim_scaling *s) {
                     unstable ? brim_tr("unstable") : "");
 }
 
-static brim_status put_table(const brim_term *term, const brim_scaling *all, size_t count,
+static brim_status put_table(const brim_term *term, const brim_scaling *items, size_t count,
                              brim_str *out) {
   const brim_ui_column columns[] = {
       {brim_tr("Devices"), NULL, BRIM_UI_LEFT, 0, 0},
@@ -341,19 +344,19 @@ static brim_status put_table(const brim_term *term, const brim_scaling *all, siz
   int left_out = 0;
   brim_ui_table table;
   brim_ui_table_init(&table, columns, sizeof columns / sizeof *columns);
-  for (size_t i = 0; i < count; i++) add_row(&table, &all[i]);
+  for (size_t i = 0; i < count; i++) add_row(&table, &items[i]);
   brim_status status = brim_ui_table_render(&table, term, out, &left_out);
   brim_ui_table_deinit(&table);
   brim_ui_note_left_out(term, left_out, out);
   return status;
 }
 
-static void put_failed(const brim_term *term, const brim_scaling *all, size_t count,
+static void put_failed(const brim_term *term, const brim_scaling *items, size_t count,
                        brim_str *out) {
   for (size_t i = 0; i < count; i++) {
-    for (int k = 0; k < all[i].devices; k++) {
-      const brim_scaling_replica *r = &all[i].replicas[k];
-      if (!r->failure || reported_before(all, i, k)) continue;
+    for (int k = 0; k < items[i].devices; k++) {
+      const brim_scaling_replica *r = &items[i].replicas[k];
+      if (!r->failure || reported_before(items, i, k)) continue;
       brim_str line;
       brim_str_init(&line);
       brim_str_printf(&line, brim_tr("%s did not run: %s"), r->spec, r->message);
@@ -369,8 +372,8 @@ static void put_note(const brim_term *term, const char *text, brim_str *out) {
   brim_str_append_char(out, '\n');
 }
 
-// The table of one setting; nothing where no exchange was tried.
-static brim_status put_ranks(const brim_term *term, const brim_scaling *all, size_t count,
+// Puts the table of ranks of one setting; nothing if no exchange was tried.
+static brim_status put_ranks(const brim_term *term, const brim_scaling *items, size_t count,
                              brim_str *out) {
   ranks_row rows[RANKS_ROWS];
   const char *heads[RANKS_CELLS + 1];
@@ -378,10 +381,10 @@ static brim_status put_ranks(const brim_term *term, const brim_scaling *all, siz
   static const int priority[RANKS_CELLS + 1] = {0, 0, 0, 1, 2, 5, 3, 4, 0};
   char title[256];
   int left_out = 0;
-  size_t n = make_ranks_rows(all, count, rows);
+  size_t n = make_ranks_rows(items, count, rows);
   if (n == 0) return BRIM_OK;
   ranks_heads(heads);
-  ranks_title(all, count, title);
+  ranks_title(items, count, title);
   brim_str_append_char(out, '\n');
   brim_ui_wrap(out, term, title, 2);
   brim_str_append(out, "\n\n");
@@ -406,40 +409,40 @@ static brim_status put_ranks(const brim_term *term, const brim_scaling *all, siz
   return status;
 }
 
-brim_status brim_ui_scaling(const brim_term *term, const brim_scaling *all, size_t count,
+brim_status brim_ui_scaling(const brim_term *term, const brim_scaling *items, size_t count,
                             const char *note, brim_str *out) {
   if (count == 0) return BRIM_OK;
   brim_str_append_char(out, '\n');
   brim_ui_heading(out, term, brim_tr("SCALING OVER DEVICES"));
   for (size_t i = 0, n; i < count; i += n) {
-    n = group_size(all, count, i);
+    n = group_size(items, count, i);
     brim_str_append_char(out, '\n');
     brim_str name;
     brim_str_init(&name);
-    brim_ui_setting(&all[i].result, &name);
+    brim_ui_setting(&items[i].result, &name);
     if (name.data) brim_ui_wrap(out, term, name.data, 2);
     brim_str_deinit(&name);
     brim_str_append(out, "\n\n");
-    BRIM_TRY(put_table(term, &all[i], n, out));
-    BRIM_TRY(put_ranks(term, &all[i], n, out));
+    BRIM_TRY(put_table(term, &items[i], n, out));
+    BRIM_TRY(put_ranks(term, &items[i], n, out));
   }
   brim_str_append_char(out, '\n');
-  put_failed(term, all, count, out);
+  put_failed(term, items, count, out);
   for (size_t i = 0; i < count; i++) {
     brim_str line;
     brim_str_init(&line);
-    exchange_failure(&all[i], &line);
+    exchange_failure(&items[i], &line);
     if (line.len > 0) {
       brim_ui_wrap(out, term, line.data, 2);
       brim_str_append_char(out, '\n');
     }
     brim_str_deinit(&line);
   }
-  if (has_mixed_devices(all, count)) {
+  if (has_mixed_devices(items, count)) {
     put_note(term, brim_tr("The devices differ; efficiency is relative to the first."), out);
   }
-  put_note(term, limits_text(all, count), out);
-  put_note(term, one_device_text(all, count), out);
+  put_note(term, limits_text(items, count), out);
+  put_note(term, one_device_text(items, count), out);
   if (note && note[0]) put_note(term, note, out);
   return brim_str_status(out);
 }
@@ -475,7 +478,7 @@ static void put_page_row(const brim_scaling *s, brim_str *out) {
   brim_str_append(out, "</td></tr>\n");
 }
 
-static void put_page_table(const brim_scaling *all, size_t count, brim_str *out) {
+static void put_page_table(const brim_scaling *items, size_t count, brim_str *out) {
   const char *const heads[] = {brim_tr("Devices"),     brim_tr("Samples/s"), brim_tr("Each"),
                                brim_tr("Efficiency"),  brim_tr("I/O(ms)"),   brim_tr("H2D(ms)"),
                                brim_tr("Compute(ms)"), brim_tr("Other(ms)"), brim_tr("Lost to")};
@@ -484,18 +487,18 @@ static void put_page_table(const brim_scaling *all, size_t count, brim_str *out)
   brim_str_append(out, "><table class=\"scaling\"><thead><tr>");
   for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) brim_ui_put(out, "th", heads[i]);
   brim_str_append(out, "</tr></thead><tbody>\n");
-  for (size_t i = 0; i < count; i++) put_page_row(&all[i], out);
+  for (size_t i = 0; i < count; i++) put_page_row(&items[i], out);
   brim_str_append(out, "</tbody></table></div>\n");
 }
 
-static void put_page_ranks(const brim_scaling *all, size_t count, brim_str *out) {
+static void put_page_ranks(const brim_scaling *items, size_t count, brim_str *out) {
   ranks_row rows[RANKS_ROWS];
   const char *heads[RANKS_CELLS + 1];
   char title[256];
-  size_t n = make_ranks_rows(all, count, rows);
+  size_t n = make_ranks_rows(items, count, rows);
   if (n == 0) return;
   ranks_heads(heads);
-  ranks_title(all, count, title);
+  ranks_title(items, count, title);
   brim_ui_put(out, "p", title);
   brim_str_append(out, "<div class=\"scroll\" tabindex=\"0\" role=\"region\"");
   brim_ui_put_attribute(out, "aria-label", brim_tr("Training with exchange of gradients"));
@@ -520,18 +523,18 @@ static void put_item(const char *text, bool *any, brim_str *out) {
   brim_ui_put(out, "li", text);
 }
 
-// Bars relative to the sum that all devices would reach at the speed of the first alone.
-static void put_bars(const brim_scaling *all, size_t count, brim_str *out) {
-  double one = all[0].result.samples_per_s, most = one * all[count - 1].devices;
-  if (!(one > 0)) return;
+// Puts throughput as bars. A full bar is the throughput of all devices if each were as fast as one device alone.
+static void put_bars(const brim_scaling *items, size_t count, brim_str *out) {
+  double one_rate = items[0].result.samples_per_s, full_rate = one_rate * items[count - 1].devices;
+  if (!(one_rate > 0)) return;
   for (size_t i = 0; i < count; i++) {
-    const brim_scaling *s = &all[i];
+    const brim_scaling *s = &items[i];
     if (!(s->result.samples_per_s > 0)) continue;
     char name[64], text[64], number[32];
     snprintf(name, sizeof name, s->ran == 1 ? brim_tr("%d device") : brim_tr("%d devices"), s->ran);
     brim_format_figure(s->result.samples_per_s, number);
     snprintf(text, sizeof text, "%s/s, %.1f %%", number, brim_shown(100 * s->efficiency));
-    double share = 100 * s->result.samples_per_s / most;
+    double share = 100 * s->result.samples_per_s / full_rate;
     brim_str_append(out, "<div class=\"bar now\">");
     brim_ui_put(out, "span", name);
     brim_str_printf(out, "<b><i style=\"--v:%.2f\"></i></b>", share < 100 ? share : 100.0);
@@ -540,12 +543,12 @@ static void put_bars(const brim_scaling *all, size_t count, brim_str *out) {
   }
 }
 
-static void put_page_failed(const brim_scaling *all, size_t count, brim_str *out) {
+static void put_page_failed(const brim_scaling *items, size_t count, brim_str *out) {
   bool any = false;
   for (size_t i = 0; i < count; i++) {
-    for (int k = 0; k < all[i].devices; k++) {
-      const brim_scaling_replica *r = &all[i].replicas[k];
-      if (!r->failure || reported_before(all, i, k)) continue;
+    for (int k = 0; k < items[i].devices; k++) {
+      const brim_scaling_replica *r = &items[i].replicas[k];
+      if (!r->failure || reported_before(items, i, k)) continue;
       brim_str t;
       brim_str_init(&t);
       brim_str_printf(&t, brim_tr("%s did not run: %s"), r->spec, r->message);
@@ -554,7 +557,7 @@ static void put_page_failed(const brim_scaling *all, size_t count, brim_str *out
     }
     brim_str t;
     brim_str_init(&t);
-    exchange_failure(&all[i], &t);
+    exchange_failure(&items[i], &t);
     if (t.len > 0) put_item(t.data, &any, out);
     brim_str_deinit(&t);
   }
@@ -562,29 +565,29 @@ static void put_page_failed(const brim_scaling *all, size_t count, brim_str *out
 }
 
 void brim_ui_report_scaling(const brim_ui_report_options *options, brim_str *out) {
-  const brim_scaling *all = options->scaling;
+  const brim_scaling *items = options->scaling;
   size_t count = options->scaling_count;
   if (count == 0) return;
-  brim_ui_put_section(out, "scaling", brim_tr("Scaling over devices"), limits_text(all, count));
+  brim_ui_put_section(out, "scaling", brim_tr("Scaling over devices"), limits_text(items, count));
   for (size_t i = 0, n; i < count; i += n) {
-    n = group_size(all, count, i);
+    n = group_size(items, count, i);
     brim_str name;
     brim_str_init(&name);
-    brim_ui_setting(&all[i].result, &name);
+    brim_ui_setting(&items[i].result, &name);
     brim_str_append(out, "<figure class=\"panel\"><figcaption>");
     brim_ui_escape_html(out, name.data ? name.data : "");
     brim_str_append(out, "</figcaption>\n");
     brim_str_deinit(&name);
-    put_bars(&all[i], n, out);
-    put_page_table(&all[i], n, out);
-    put_page_ranks(&all[i], n, out);
+    put_bars(&items[i], n, out);
+    put_page_table(&items[i], n, out);
+    put_page_ranks(&items[i], n, out);
     brim_str_append(out, "</figure>\n");
   }
-  put_page_failed(all, count, out);
-  if (has_mixed_devices(all, count)) {
+  put_page_failed(items, count, out);
+  if (has_mixed_devices(items, count)) {
     brim_ui_put(out, "p", brim_tr("The devices differ; efficiency is relative to the first."));
   }
-  brim_ui_put(out, "p", one_device_text(all, count));
+  brim_ui_put(out, "p", one_device_text(items, count));
   if (options->scaling_note && options->scaling_note[0]) {
     brim_ui_put(out, "p", options->scaling_note);
   }
