@@ -1,4 +1,4 @@
-// Elements and parts that every HTML page has.
+// Elements and parts that HTML pages share.
 
 #include "ui/pages/ui_pages.h"
 
@@ -26,7 +26,7 @@ void brim_ui_escape_html(brim_str *out, const char *text) {
         brim_str_append(out, "&#39;");
         break;
       default:
-        // Control characters have no place in HTML or XML.
+        // HTML and XML forbid control characters: write a space.
         brim_str_append_char(out, (unsigned char)*text < 0x20 && *text != '\n' ? ' ' : *text);
     }
   }
@@ -75,21 +75,23 @@ void brim_ui_put_command(brim_str *out, const char *command) {
 static void put_asset(const char *name, brim_str *out) {
   const brim_web_asset *asset = brim_web_find(name);
   if (asset)
-    brim_str_append_n(out, (const char *)asset->data, asset->size);  // tests find a missing one
+    brim_str_append_n(out, (const char *)asset->data,
+                      asset->size);  // tests check that no asset is missing
 }
 
 void brim_ui_put_head(const char *title, const char *const *styles, brim_str *out) {
   brim_str_append(out, "<!DOCTYPE html>\n<html lang=\"");
-  // HTML's name of the page's language: "ko" in Korean.
+  // The translation of "en" is HTML's code of the page's language: "ko" in Korean.
   brim_ui_escape_html(out, brim_tr("en"));
-  brim_str_append(out,
-                  "\">\n<head>\n<meta charset=\"utf-8\" />\n"
-                  "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\" />\n"
-                  // The page fetches nothing, whatever the texts of a record say.
-                  "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
-                  "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
-                  "base-uri 'none'; form-action 'none'\" />\n"
-                  "<link rel=\"icon\" href=\"data:,\" />\n");
+  brim_str_append(
+      out,
+      "\">\n<head>\n<meta charset=\"utf-8\" />\n"
+      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\" />\n"
+      // The policy stops the page from fetching anything, even if a text of a record tries to.
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; "
+      "style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
+      "base-uri 'none'; form-action 'none'\" />\n"
+      "<link rel=\"icon\" href=\"data:,\" />\n");
   brim_ui_put(out, "title", title);
   brim_str_append_char(out, '\n');
   for (; *styles; styles++) {

@@ -1,6 +1,6 @@
-// A profile as a person sees it: the summary on a terminal, and the page. Nothing is computed here that the record does
-// not have. The page has everything without a script; the script (web/profile/profile.js) sorts and searches the tables
-// and shows what is in memory at the op under the pointer.
+// A profile as a person sees it: the summary on a terminal, and the page. Figures come from the record; only sums,
+// shares and rates of them are computed here. The page is complete without its script; the script
+// (web/profile/profile.js) sorts and searches the tables and shows what is in memory at the op under the pointer.
 
 #include "ui/profile/ui_profile.h"
 
@@ -19,7 +19,8 @@
 
 enum { MAX_OWNERS = 32 };
 
-// A block of memory at a point of the step. Texts are the profile's, or translated.
+// A part of memory at a point of the step: a block, or a row of the plan. Texts belong to the profile or are
+// translated.
 typedef struct owner {
   const char *name;
   const char *kind;  // translated: "parameters and state", "activation", ...
@@ -47,7 +48,7 @@ static void bytes_text(double bytes, char out[32]) {
   }
 }
 
-// "20", "0.5": whole if it is; "-" when unknown.
+// "20", or "0.5" if the count is not whole; "-" when unknown.
 static void count_text(double count, char out[32]) {
   if (!isnan(count) && fabs(count - round(count)) < 0.005) {
     brim_format_count(round(count), out);
@@ -56,7 +57,7 @@ static void count_text(double count, char out[32]) {
   }
 }
 
-// "34 %", "0.4 %"; "-" when unknown. share: of 1. `tenths`: always with a tenth, for parts that a reader adds up.
+// "34 %", "0.4 %"; "-" when unknown. share: 0 to 1. `tenths`: always print a tenth, for parts that a reader adds up.
 static void share_text(double share, bool tenths, char out[32]) {
   const double percent = brim_shown(share * 100);
   if (isnan(percent)) {
@@ -114,7 +115,7 @@ double brim_ui_profile_reach(const brim_profile *profile) {
     sum += cached ? row->ms : row->ms * row->ceiling_share;
     known += row->ms;
   }
-  // The ops say nothing about a step that is mostly other work.
+  // Ops with a known ceiling must cover half of the step to speak for it.
   return known >= 0.5 * profile->step_ms ? fmin(sum / profile->step_ms, 1) : NAN;
 }
 
@@ -149,7 +150,7 @@ static const char *cause_text(brim_gap_cause cause) {
   return (unsigned)cause < BRIM_GAP_COUNT ? brim_tr(causes[cause]) : "-";
 }
 
-// The phase of a key; -1 = none.
+// The phase that has this key; -1 = none.
 static int phase_of(const char *key) {
   for (int i = 0; i < BRIM_PHASE_COUNT; i++) {
     if (strcmp(key, brim_phase_key((brim_phase)i)) == 0) return i;
@@ -167,7 +168,7 @@ static const char *gap_name(const char *key, char out[224]) {
   return brim_tr("GPU idle");
 }
 
-// A row's name for people: phases by their names, gaps and other work in words.
+// The name of a row as readers see it: phases, gaps and other work get translated names.
 static const char *row_name(const brim_profile_row *row, brim_profile_list list, char out[224]) {
   const int phase = phase_of(row->name);
   const char *name = phase >= 0 ? brim_ui_phase_name(phase) : row->name;
@@ -183,7 +184,7 @@ static const char *row_name(const brim_profile_row *row, brim_profile_list list,
   return row->name;
 }
 
-// Where the figures come from.
+// Says where the figures come from.
 static const char *source_text(const brim_profile *profile) {
   if (strcmp(profile->source, "cupti") == 0) return brim_tr("the GPU's own records (CUPTI)");
   if (strcmp(profile->source, "events") == 0) {
@@ -227,29 +228,29 @@ static void cost_text(const brim_profile *profile, brim_str *out) {
   }
 }
 
-// "Host to device: 1.5 MiB in 0.90 ms per step, ..."; nothing where nothing was copied.
+// "Host to device: 1.5 MiB in 0.90 ms per step, ..."; nothing if nothing was copied.
 static void transfer_text(const brim_profile *profile, brim_str *out) {
-  char all[32], exposed[32], bytes[32];
+  char time[32], exposed[32], bytes[32];
   if (!(profile->h2d_ms > 0)) return;
-  ms_text(profile->h2d_ms, all);
+  ms_text(profile->h2d_ms, time);
   ms_text(profile->h2d_exposed_ms, exposed);
   bytes_text(profile->h2d_bytes, bytes);
   brim_str_printf(
       out, brim_tr("Host to device: %s in %s ms per step, %s ms of it exposed (no kernel ran)."),
-      bytes, all, exposed);
+      bytes, time, exposed);
   if (!(profile->h2d_pageable_bytes > 0)) return;
   bytes_text(profile->h2d_pageable_bytes, bytes);
   brim_str_append_char(out, ' ');
   brim_str_printf(out, brim_tr("%s came from pageable memory."), bytes);
 }
 
-// How long ranks exchange gradients, and how much of that computing hides; nothing for one rank.
+// Appends how long ranks exchange gradients and what share of that time computing hides; nothing for one rank.
 static void exchange_text(const brim_profile *profile, brim_str *out) {
-  char all[32], exposed[32], hidden[32];
+  char time[32], exposed[32], hidden[32];
   if (profile->ranks < 2 || isnan(profile->exchange_ms)) return;
-  ms_text(profile->exchange_ms, all);
+  ms_text(profile->exchange_ms, time);
   ms_text(profile->exchange_exposed_ms, exposed);
-  brim_str_printf(out, brim_tr("%d ranks exchange for %s ms per step (%s)"), profile->ranks, all,
+  brim_str_printf(out, brim_tr("%d ranks exchange for %s ms per step (%s)"), profile->ranks, time,
                   profile->exchange_by);
   if (isnan(profile->exchange_exposed_ms)) {
     brim_str_append(out, brim_tr("; what of it the step waits for is unknown."));
@@ -270,28 +271,29 @@ brim_profile_list brim_ui_profile_finest(const brim_profile *profile) {
   return BRIM_PROFILE_PHASES;
 }
 
-// Milliseconds per step of a row; of transforms, which run beside the step, all the time they took.
+// Milliseconds of a row per step. For transforms, which run beside the step, and for rows whose part of the step is
+// unknown: the row's own time.
 static double time_of(const brim_profile_row *row, brim_profile_list list) {
   if (list == BRIM_PROFILE_TRANSFORMS || isnan(row->ms)) return row->total_ms;
   return row->ms;
 }
 
-typedef struct keyed {
+typedef struct sort_key {
   double key;
   const char *name;
   size_t index;
-} keyed;
+} sort_key;
 
-// The smallest key first, unknown ones last.
+// Sorts the smallest key first and unknown keys last.
 static int by_key(const void *a, const void *b) {
-  const keyed *x = a, *y = b;
+  const sort_key *x = a, *y = b;
   if (isnan(x->key) != isnan(y->key)) return isnan(x->key) ? 1 : -1;
   if (x->key < y->key || x->key > y->key) return x->key < y->key ? -1 : 1;
   const int words = x->name ? strcmp(x->name, y->name) : 0;
   return words ? words : (x->index > y->index) - (x->index < y->index);
 }
 
-static size_t *sorted(keyed *keys, size_t count) {
+static size_t *sort_indices(sort_key *keys, size_t count) {
   size_t *order = brim_calloc(count + 1, sizeof *order);
   if (order) {
     qsort(keys, count, sizeof *keys, by_key);
@@ -301,11 +303,11 @@ static size_t *sorted(keyed *keys, size_t count) {
   return order;
 }
 
-// Indices of a list's rows in an order, for brim_free; NULL without memory.
+// Returns the indices of a list's rows, sorted; release them by brim_free. NULL if memory ran out.
 static size_t *make_order(const brim_profile *profile, brim_profile_list list,
                           brim_ui_profile_sort sort) {
   const brim_profile_rows *rows = &profile->lists[list];
-  keyed *keys = brim_calloc(rows->count + 1, sizeof *keys);
+  sort_key *keys = brim_calloc(rows->count + 1, sizeof *keys);
   if (!keys) return NULL;
   for (size_t i = 0; i < rows->count; i++) {
     const brim_profile_row *row = &rows->items[i];
@@ -316,21 +318,21 @@ static size_t *make_order(const brim_profile *profile, brim_profile_list list,
         [BRIM_UI_PROFILE_CEILING] = row->ceiling_share,
         [BRIM_UI_PROFILE_NAME] = 0,
     };
-    keys[i] = (keyed){values[sort], sort == BRIM_UI_PROFILE_NAME ? row->name : NULL, i};
+    keys[i] = (sort_key){values[sort], sort == BRIM_UI_PROFILE_NAME ? row->name : NULL, i};
   }
-  return sorted(keys, rows->count);
+  return sort_indices(keys, rows->count);
 }
 
-// Rows of PHASES in the order of a step: by phase, then the rest.
+// Returns the indices of the rows of BRIM_PROFILE_PHASES in the order of a step; rows that are no phase come last.
 static size_t *make_step_order(const brim_profile *profile) {
   const brim_profile_rows *rows = &profile->lists[BRIM_PROFILE_PHASES];
-  keyed *keys = brim_calloc(rows->count + 1, sizeof *keys);
+  sort_key *keys = brim_calloc(rows->count + 1, sizeof *keys);
   if (!keys) return NULL;
   for (size_t i = 0; i < rows->count; i++) {
     const int phase = phase_of(rows->items[i].name);
-    keys[i] = (keyed){phase < 0 ? BRIM_PHASE_COUNT : phase, NULL, i};
+    keys[i] = (sort_key){phase < 0 ? BRIM_PHASE_COUNT : phase, NULL, i};
   }
-  return sorted(keys, rows->count);
+  return sort_indices(keys, rows->count);
 }
 
 //---------------------------------- memory ----------------------------------
@@ -348,17 +350,18 @@ static const char *kind_text(const char *kind) {
   return kind;
 }
 
-// Rows of the plan outside the arena. The record has their sum; rows that do not add up to it are replaced by one row.
+// Lists the rows of the plan outside the arena, which holds activations and possibly workspace. The record has the sum
+// of these rows; if no variant of the arena gives that sum, one row stands for all. Returns the number of rows.
 static size_t fixed_rows(const brim_profile *profile, owner *out, size_t most) {
   static const char *const arenas[][2] = {{"activations", ""}, {"activations", "workspace"}};
   const brim_plan *plan = &profile->result.plan;
-  for (size_t way = 0; way < 2; way++) {
+  for (size_t variant = 0; variant < 2; variant++) {
     double sum = 0;
     size_t n = 0;
     for (size_t i = 0; i < plan->row_count && n < most; i++) {
       const brim_plan_row *row = &plan->rows[i];
       const bool arena =
-          strcmp(row->name, arenas[way][0]) == 0 || strcmp(row->name, arenas[way][1]) == 0;
+          strcmp(row->name, arenas[variant][0]) == 0 || strcmp(row->name, arenas[variant][1]) == 0;
       if (arena || row->place != BRIM_PLACE_DEVICE) continue;
       out[n++] = (owner){brim_tr(row->name), brim_tr("whole run"), (double)row->bytes, true};
       sum += (double)row->bytes;
@@ -376,23 +379,23 @@ static int by_bytes(const void *a, const void *b) {
   return (x->bytes < y->bytes) - (x->bytes > y->bytes);
 }
 
-// Owners of memory at a point, the largest first: what the whole run keeps, and what is alive there. Returns how many;
-// *rest: bytes of those without room.
+// Lists the owners of memory at a point, the largest first: rows kept for the whole run, and blocks alive at the point.
+// Returns their number; *rest: bytes of the blocks that found no room in the list.
 static size_t list_owners(const brim_profile *profile, int point, owner out[MAX_OWNERS],
                           double *rest) {
   const brim_profile_memory *memory = &profile->memory;
   size_t n = fixed_rows(profile, out, MAX_OWNERS / 2), alive[MAX_OWNERS];
   *rest = 0;
   const size_t room = MAX_OWNERS - n;
-  const size_t all = brim_profile_alive(profile, point, alive, room);
-  const size_t got = all < room ? all : room;
+  const size_t alive_count = brim_profile_alive(profile, point, alive, room);
+  const size_t listed = alive_count < room ? alive_count : room;
   double shown = 0;
-  for (size_t i = 0; i < got; i++) {
+  for (size_t i = 0; i < listed; i++) {
     const brim_profile_block *block = &memory->blocks[alive[i]];
     out[n++] = (owner){block->name, kind_text(block->kind), block->bytes, false};
     shown += block->bytes;
   }
-  if (all > got && point >= 0 && (size_t)point < memory->point_count) {
+  if (alive_count > listed && point >= 0 && (size_t)point < memory->point_count) {
     *rest = fmax(memory->points[point].bytes - shown, 0);
   }
   qsort(out, n, sizeof *out, by_bytes);
@@ -403,19 +406,19 @@ static size_t list_owners(const brim_profile *profile, int point, owner out[MAX_
 
 enum { MAX_BAR = 60, MIN_BAR = 10, CHART_ROWS = 5, SHOWN_OWNERS = 8, SHOWN_GAPS = 5 };
 
-static void title(const brim_term *term, const char *text, brim_str *out) {
+static void put_title(const brim_term *term, const char *text, brim_str *out) {
   brim_str_append_char(out, '\n');
   brim_ui_styled(out, term, BRIM_UI_BOLD, text);
   brim_str_append_char(out, '\n');
 }
 
-static void sentence(const brim_term *term, const char *text, brim_str *out) {
+static void put_sentence(const brim_term *term, const char *text, brim_str *out) {
   brim_str_append(out, "  ");
   brim_ui_wrap(out, term, text, 2);
   brim_str_append_char(out, '\n');
 }
 
-//---------------------------------- what and where ----------------------------------
+//---------------------------------- head ----------------------------------
 
 static void put_head(const brim_term *term, const brim_profile *p, brim_str *out) {
   const brim_result *r = &p->result;
@@ -452,24 +455,24 @@ static void put_head(const brim_term *term, const brim_profile *p, brim_str *out
   if (p->note[0]) {
     char note[sizeof p->note];
     brim_words_text(p->note, note, sizeof note);
-    sentence(term, note, out);
+    put_sentence(term, note, out);
   }
 }
 
 //---------------------------------- the table ----------------------------------
 
-// Optional columns of a list.
-typedef struct shown {
+// The optional columns that a list has.
+typedef struct optional_columns {
   bool op, layer, phase, count, ceiling;
-} shown;
+} optional_columns;
 
-static shown columns_of(const brim_profile_rows *rows, brim_profile_list list) {
-  shown s = {0};
+static optional_columns columns_of(const brim_profile_rows *rows, brim_profile_list list) {
+  optional_columns s = {0};
   for (size_t i = 0; i < rows->count; i++) {
     const brim_profile_row *row = &rows->items[i];
     s.op |= row->op[0] && list == BRIM_PROFILE_KERNELS;
     s.layer |= row->layer[0] && list < BRIM_PROFILE_LAYERS;
-    s.phase |= row->phase[0] && list < BRIM_PROFILE_LAYERS;  // layers run in several phases
+    s.phase |= row->phase[0] && list < BRIM_PROFILE_LAYERS;  // a layer runs in several phases
     s.count |= row->count > 0;
     s.ceiling |= row->ceiling[0] != '\0';
   }
@@ -477,7 +480,7 @@ static shown columns_of(const brim_profile_rows *rows, brim_profile_list list) {
 }
 
 static void add_row(brim_ui_table *table, const brim_profile_row *row, brim_profile_list list,
-                    shown s) {
+                    optional_columns s) {
   char text[64], percent[32], name[224];
   const int phase = phase_of(row->phase);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", row_name(row, list, name));
@@ -500,16 +503,16 @@ static void add_row(brim_ui_table *table, const brim_profile_row *row, brim_prof
   brim_ui_table_add(table, row->ceiling_share < 0.3 ? BRIM_UI_WARN : BRIM_UI_PLAIN, "%s", text);
 }
 
-static size_t make_columns(brim_profile_list list, shown s, brim_ui_column out[8]) {
+static size_t make_columns(brim_profile_list list, optional_columns s, brim_ui_column out[8]) {
   size_t n = 0;
-  const bool beside = list == BRIM_PROFILE_TRANSFORMS;
+  const bool is_transforms = list == BRIM_PROFILE_TRANSFORMS;
   out[n++] = (brim_ui_column){list_column(list), NULL, BRIM_UI_LEFT, 0, 16};
   if (s.op) out[n++] = (brim_ui_column){brim_tr("Op"), NULL, BRIM_UI_LEFT, 5, 8};
   if (s.layer) out[n++] = (brim_ui_column){brim_tr("Layer"), NULL, BRIM_UI_LEFT, 4, 8};
   if (s.phase) out[n++] = (brim_ui_column){brim_tr("Phase"), NULL, BRIM_UI_LEFT, 6, 0};
   if (s.count) out[n++] = (brim_ui_column){brim_tr("Calls"), NULL, BRIM_UI_RIGHT, 3, 0};
   out[n++] = (brim_ui_column){brim_tr("ms/step"), "ms", BRIM_UI_RIGHT, 0, 0};
-  out[n++] = (brim_ui_column){beside ? brim_tr("Of transforms") : brim_tr("Of step"), NULL,
+  out[n++] = (brim_ui_column){is_transforms ? brim_tr("Of transforms") : brim_tr("Of step"), NULL,
                               BRIM_UI_RIGHT, 1, 0};
   if (s.ceiling) {
     out[n++] = (brim_ui_column){brim_tr("Of ceiling"), brim_tr("Ceil"), BRIM_UI_RIGHT, 2, 0};
@@ -517,7 +520,7 @@ static size_t make_columns(brim_profile_list list, shown s, brim_ui_column out[8
   return n;
 }
 
-// "27 more: 1.2 ms, 4.1 %"
+// Puts "27 more: 1.2 ms, 4.1 %" for the rows from `first` on.
 static void put_rest(const brim_term *term, const brim_profile_rows *rows, const size_t *order,
                      size_t first, brim_profile_list list, brim_str *out) {
   double ms = 0, share = 0;
@@ -541,7 +544,7 @@ static brim_status put_rows(const brim_term *term, const brim_profile *p, const 
                             const brim_ui_profile_options *options, brim_str *out) {
   const brim_profile_rows *rows = &p->lists[options->by];
   const size_t most = options->limit && options->limit < rows->count ? options->limit : rows->count;
-  const shown s = columns_of(rows, options->by);
+  const optional_columns s = columns_of(rows, options->by);
   brim_ui_column columns[8];
   brim_ui_table table;
   brim_ui_table_init(&table, columns, make_columns(options->by, s, columns));
@@ -571,7 +574,7 @@ static brim_status put_table(const brim_term *term, const brim_profile *p,
     percent_text(sum / 100, percent);
     brim_str_printf(&head, brim_tr("; together %s of the step"), percent);
   }
-  title(term, head.data, out);
+  put_title(term, head.data, out);
   brim_status status = brim_str_status(&head);
   brim_str_deinit(&head);
   if (!status) status = put_rows(term, p, order, options, out);
@@ -581,12 +584,12 @@ static brim_status put_table(const brim_term *term, const brim_profile *p,
 
 //---------------------------------- phases ----------------------------------
 
-static int bar_width(const brim_term *term, int beside) {
-  const int room = (term->width > 0 ? term->width : 80) - beside;
+static int bar_width(const brim_term *term, int taken_columns) {
+  const int room = (term->width > 0 ? term->width : 80) - taken_columns;
   return room < MIN_BAR ? MIN_BAR : room > MAX_BAR ? MAX_BAR : room;
 }
 
-static void put_times(brim_str *out, const char *text, int n) {
+static void put_repeated(brim_str *out, const char *text, int n) {
   for (int i = 0; i < n; i++) brim_str_append(out, text);
 }
 
@@ -601,21 +604,21 @@ static int label_width(const brim_profile *p) {
   return widest;
 }
 
-// A bar of whole columns between dots. A part that is shorter than a column is a thin mark.
+// Puts a bar between dots, in whole characters. A part shorter than a character becomes a thin mark.
 static void put_bar(const brim_term *term, double from, double to, int width, brim_str *out) {
   const int begin = (int)lround(fmin(from, 1) * width), end = (int)lround(fmin(to, 1) * width);
   const bool thin = end == begin;
   const int at = thin && begin == width ? begin - 1 : begin;
-  put_times(out, term->unicode ? "·" : ".", at);
+  put_repeated(out, term->unicode ? "·" : ".", at);
   if (thin) {
     brim_str_append(out, term->unicode ? "▏" : "|");
   } else {
-    put_times(out, term->unicode ? "█" : "#", end - begin);
+    put_repeated(out, term->unicode ? "█" : "#", end - begin);
   }
-  put_times(out, term->unicode ? "·" : ".", width - at - (thin ? 1 : end - begin));
+  put_repeated(out, term->unicode ? "·" : ".", width - at - (thin ? 1 : end - begin));
 }
 
-// A line for each phase with its place in the step, as if phases followed each other.
+// Puts a line for each phase with its place in the step, drawn as if phases followed each other.
 static brim_status put_phases(const brim_term *term, const brim_profile *p, brim_str *out) {
   const brim_profile_rows *rows = &p->lists[BRIM_PROFILE_PHASES];
   const int names = label_width(p), width = bar_width(term, names + 25);
@@ -623,7 +626,7 @@ static brim_status put_phases(const brim_term *term, const brim_profile *p, brim
   if (rows->count == 0 || !(p->step_ms > 0)) return BRIM_OK;
   size_t *order = make_step_order(p);
   if (!order) return brim_fail(BRIM_ENOMEM, "out of memory while showing a profile");
-  title(term, brim_tr("Phases of a step"), out);
+  put_title(term, brim_tr("Phases of a step"), out);
   for (size_t i = 0; i < rows->count; i++) {
     const brim_profile_row *row = &rows->items[order[i]];
     char ms[32], percent[32], text[224];
@@ -643,7 +646,7 @@ static brim_status put_phases(const brim_term *term, const brim_profile *p, brim
 
 //---------------------------------- memory ----------------------------------
 
-// The largest value of the points in one column.
+// The most bytes at the points that one column of the chart covers.
 static double column_bytes(const brim_profile_memory *m, int column, int width) {
   const size_t from = m->point_count * (size_t)column / (size_t)width;
   size_t to = m->point_count * (size_t)(column + 1) / (size_t)width;
@@ -653,7 +656,7 @@ static double column_bytes(const brim_profile_memory *m, int column, int width) 
   return most;
 }
 
-// Row `row` of the chart, counted from the top, in eighths of a character where the terminal has them.
+// Puts row `row` of the chart, counted from the top; in eighths of a character if the terminal has Unicode.
 static void put_chart_row(const brim_term *term, const brim_profile_memory *m, int row, int width,
                           brim_str *out) {
   static const char *const eighths[] = {" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
@@ -669,7 +672,7 @@ static void put_chart_row(const brim_term *term, const brim_profile_memory *m, i
   brim_str_append_char(out, '\n');
 }
 
-// The line below the chart that names each phase where it begins: "fwd          bwd              opt".
+// Puts the line below the chart that names each phase where it begins: "fwd          bwd              opt".
 static void put_chart_phases(const brim_profile_memory *m, int width, int indent, brim_str *out) {
   const char *last = "";
   int used = 0;
@@ -713,7 +716,7 @@ static void put_memory(const brim_term *term, const brim_profile *p, brim_str *o
   char peak[32], fixed[32], line[384];
   if (m->point_count == 0 || !(m->peak_bytes > 0)) return;
   const int width = bar_width(term, 14);
-  title(term, brim_tr("Memory during a step"), out);
+  put_title(term, brim_tr("Memory during a step"), out);
   bytes_text(m->peak_bytes, peak);
   for (int row = 0; row < CHART_ROWS; row++) {
     brim_str_printf(out, "  %10s  ", row == 0 ? peak : row == CHART_ROWS - 1 ? "0" : "");
@@ -727,7 +730,7 @@ static void put_memory(const brim_term *term, const brim_profile *p, brim_str *o
            brim_tr("Peak at %s%s%s: %s of activations and workspace, besides %s that stay for the "
                    "whole run."),
            at->op, at->layer[0] ? " " : "", at->layer, peak, fixed);
-  sentence(term, line, out);
+  put_sentence(term, line, out);
   put_owners(term, p, out);
 }
 
@@ -766,7 +769,7 @@ static void put_line(const brim_term *term, const brim_profile *p,
   brim_str line;
   brim_str_init(&line);
   text(p, &line);
-  if (line.len > 0) sentence(term, line.data, out);
+  if (line.len > 0) put_sentence(term, line.data, out);
   if (brim_str_status(&line) && !out->status) out->status = line.status;
   brim_str_deinit(&line);
 }
@@ -777,11 +780,11 @@ static void put_gpu(const brim_term *term, const brim_profile *p, brim_str *out)
     ms_text(p->gap_ms, ms);
     percent_text(p->gap_ms / p->step_ms, percent);
     snprintf(head, sizeof head, brim_tr("GPU idle: %s ms of each step (%s)"), ms, percent);
-    title(term, head, out);
+    put_title(term, head, out);
     put_causes(p, out);
     put_longest(term, p, out);
   } else if (brim_result_has_gpu(&p->result)) {
-    title(term, brim_tr("GPU idle: not seen, because there are no records of the GPU"), out);
+    put_title(term, brim_tr("GPU idle: not seen, because there are no records of the GPU"), out);
   }
   put_line(term, p, transfer_text, out);
   put_line(term, p, exchange_text, out);
@@ -819,16 +822,16 @@ static void loading_text(const brim_profile *p, char *line, size_t size) {
 static brim_status put_transforms(const brim_term *term, const brim_profile *p,
                                   const brim_ui_profile_options *options, brim_str *out) {
   char line[256];
-  brim_ui_profile_options own = *options;
-  own.by = BRIM_PROFILE_TRANSFORMS;
+  brim_ui_profile_options by_transform = *options;
+  by_transform.by = BRIM_PROFILE_TRANSFORMS;
   if (options->by != BRIM_PROFILE_TRANSFORMS) {
-    own.sort = BRIM_UI_PROFILE_TIME;
-    BRIM_TRY(put_table(term, p, &own, out));
+    by_transform.sort = BRIM_UI_PROFILE_TIME;
+    BRIM_TRY(put_table(term, p, &by_transform, out));
   }
   if (isnan(p->worker_io_ms)) return BRIM_OK;
   loading_text(p, line, sizeof line);
   if (p->lists[BRIM_PROFILE_TRANSFORMS].count == 0) brim_str_append_char(out, '\n');
-  sentence(term, line, out);
+  put_sentence(term, line, out);
   return BRIM_OK;
 }
 
@@ -868,7 +871,7 @@ static void put_head_cell(brim_str *out, const char *key, const char *text) {
   brim_str_append(out, "</button></th>");
 }
 
-// The cell carries its number in full, for sorting.
+// Puts a cell with a text. data-v has the full number, by which the script sorts.
 static void put_number_cell(brim_str *out, double value, const char *text) {
   if (isnan(value)) {
     brim_str_append(out, "<td>" BRIM_UI_DASH "</td>");
@@ -897,7 +900,7 @@ static const char *phase_text(const char *key) {
   return phase < 0 ? key : brim_ui_phase_name(phase);
 }
 
-// Its rates of computing and of moving data while it runs.
+// Puts a row's rates of computing and of moving data, over its own time.
 static void put_rate_cells(const brim_profile_row *row, brim_str *out) {
   char text[32];
   const bool timed = row->total_ms > 0;
@@ -909,7 +912,7 @@ static void put_rate_cells(const brim_profile_row *row, brim_str *out) {
   put_number_cell(out, gbytes, text);
 }
 
-// Figures come first, since a phone shows only the first columns.
+// Figures follow the name at once, since a phone shows only the first columns.
 static void put_table_row(const brim_profile_row *row, brim_profile_list list, brim_str *out) {
   char text[32], ceiling[64], name[224];
   const double ms = time_of(row, list);
@@ -1049,7 +1052,7 @@ static double x_of(const brim_profile_memory *m, int point) {
   return (double)point / (double)m->point_count * WIDE;
 }
 
-// The area of bytes in use over the ops of a step, as a staircase.
+// Draws the bytes in use over the ops of a step as an area with stairs.
 static void put_area(const brim_profile_memory *m, double most, brim_str *out) {
   brim_str_printf(out, "<path class=\"area\" d=\"M0 %d", HIGH);
   for (size_t i = 0; i < m->point_count; i++) {
@@ -1081,7 +1084,7 @@ static void put_blocks(const brim_profile_memory *m, double most, brim_str *out)
   }
 }
 
-// The phases of the ops, along the x axis.
+// Puts a strip along the x axis that shows the phases of the ops.
 static void put_phase_strip(const brim_profile_memory *m, brim_str *out) {
   brim_str_append(out, "<div class=\"strip\" aria-hidden=\"true\">");
   for (size_t i = 0; i < m->point_count;) {
@@ -1164,14 +1167,14 @@ static void page_owners(const brim_profile *p, brim_str *out) {
   brim_str_append(out, "</tbody></table>\n");
 }
 
-// For the script: points as [op, layer, bytes], blocks as [name, kind, bytes, first, last].
+// Puts data for the script: points as [op, layer, bytes], blocks as [name, kind, bytes, first, last].
 static void put_data(const brim_profile_memory *m, brim_str *out) {
-  json_t *all = json_object(), *points = json_array(), *blocks = json_array();
-  brim_status status = brim_json_put(all, "points", points);
+  json_t *root = json_object(), *points = json_array(), *blocks = json_array();
+  brim_status status = brim_json_put(root, "points", points);
   if (status) {
     json_decref(blocks);
   } else {
-    status = brim_json_put(all, "blocks", blocks);
+    status = brim_json_put(root, "blocks", blocks);
   }
   for (size_t i = 0; i < m->point_count && !status; i++) {
     const brim_profile_point *p = &m->points[i];
@@ -1184,9 +1187,9 @@ static void put_data(const brim_profile_memory *m, brim_str *out) {
                                               brim_json_number(b->bytes), b->first, b->last));
   }
   if (status) {
-    json_decref(all);
+    json_decref(root);
   } else {
-    status = brim_ui_put_data("memory-data", all, out);
+    status = brim_ui_put_data("memory-data", root, out);
   }
   if (status && !out->status) out->status = status;
 }

@@ -23,16 +23,16 @@ typedef struct brim_ui_profile_options {
 
 // The most detailed list that the profile has.
 brim_profile_list brim_ui_profile_finest(const brim_profile *profile);
-// The share of the machine's measured ceilings that the step reaches, 0 to 1: a mean over the ops, weighted by time. Time
-// without a known ceiling counts as 0. NaN = too little of the step has a ceiling.
+// The share of the machine's measured ceilings that the step reaches, 0 to 1: a mean over the ops, weighted by time.
+// Data in a cache counts as 1, time without a known ceiling as 0. NaN = less than half of the step has a known ceiling.
 double brim_ui_profile_reach(const brim_profile *profile);
 
-// Setting and device, the table, timelines of phases and memory, why the GPU was idle, transforms, findings, and the cost
-// of measuring.
+// The summary: setting and device, the table, timelines of phases and memory, causes of GPU idle time, transforms,
+// findings, and the cost of measuring.
 brim_status brim_ui_profile(const brim_term *term, const brim_profile *profile,
                             const brim_ui_profile_options *options, brim_str *out);
 
-// One self-contained HTML page of the same. command: the command line; NULL = left out.
+// One self-contained HTML page with the same content. command: the command line; NULL = left out.
 brim_status brim_ui_profile_page(const brim_profile *profile, const char *command, brim_str *out);
 
 #endif  // BRIM_UI_PROFILE_H_
