@@ -1,5 +1,5 @@
-// The page of a store (`brim report STORE`). The best setting, failures, the first rows of the tables and the settings are
-// in the page without a script; the script (web/lab/lab.js) filters and draws.
+// The page of a store (`brim report STORE`). The best setting, failures, the first rows of the tables and the settings
+// are in the page without a script; the script (web/lab/lab.js) filters and draws.
 
 #include "ui/sweep/ui_sweep.h"
 
@@ -13,7 +13,7 @@
 
 //-------------------------------------- numbers and names --------------------------------------
 
-// The state of an experiment; QUEUED for a name that this brim does not know.
+// The state of an experiment; QUEUED for a name of a state that this version of brim does not know.
 static brim_sweep_state lab_state(const brim_lab_exp *exp) {
   brim_sweep_state state = BRIM_SWEEP_QUEUED;
   return brim_sweep_state_of(exp->state, &state) ? state : BRIM_SWEEP_QUEUED;
@@ -29,7 +29,7 @@ const char *brim_ui_lab_short(const brim_lab_set *set, size_t key) {
   return last;
 }
 
-// How long its attempts ran, the running one until `now_s`; NaN = none has begun.
+// Seconds that the attempts of an experiment ran; a running attempt counts until `now_s`. NaN if no attempt ran.
 static double lab_seconds(const brim_lab_exp *exp, double now_s) {
   const double ran = (double)exp->ran_ms / 1e3;
   if (exp->since > 0 && now_s > 0) return ran + fmax(0, now_s - (double)exp->since / 1e3);
@@ -42,7 +42,8 @@ static const char *lab_label(const brim_lab_set *set, const char *metric_key) {
   return display ? brim_ui_value_label(display) : metric_key;
 }
 
-// The key of the metric that decides; "" = there is none.
+// The key of the deciding metric: the first of the set if some experiment is ranked by it, else the first experiment's.
+// "" if there is no experiment.
 static const char *lab_metric(const brim_lab_set *set) {
   for (size_t i = 0; i < set->count; i++) {
     if (set->metric_count > 0 && strcmp(set->exps[i].metric_key, set->metrics[0].key) == 0) {
@@ -52,7 +53,7 @@ static const char *lab_metric(const brim_lab_set *set) {
   return set->count > 0 ? set->exps[0].metric_key : "";
 }
 
-// The group that ranks first by the deciding metric; group_count = none, or no direction is better.
+// The group that ranks first by the deciding metric; group_count if no group has a result or no direction is better.
 static size_t lab_best(const brim_lab_set *set, brim_lab_result result) {
   const char *key = lab_metric(set);
   const brim_metric_better better = brim_lab_better(set, key);
@@ -70,11 +71,11 @@ static size_t lab_best(const brim_lab_set *set, brim_lab_result result) {
 }
 
 //-------------------------------------- data of the script --------------------------------------
-// One JSON object for the script: columns over all experiments. A setting is an index into the list of its values, a
-// curve names its steps by an index into a list of steps. It is written as text, since a tree of a million numbers would
-// take too much memory.
+// One JSON object for the script: columns over all experiments. A setting is an index into the list of its values; a
+// curve names its steps by an index into a list of step lists. The object is written as text, since a JSON tree of a
+// million numbers would take too much memory.
 
-// A JSON string that is safe inside a script element: a '<' could end it.
+// Puts a JSON string that is safe inside a script element: an unescaped '<' could end the element.
 static void put_text(brim_str *out, const char *text) {
   brim_str_append_char(out, '"');
   for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
@@ -98,20 +99,20 @@ static void put_number(brim_str *out, double value) {
   }
 }
 
-static void comma(brim_str *out, size_t index) {
+static void put_comma(brim_str *out, size_t index) {
   if (index > 0) brim_str_append_char(out, ',');
 }
 
 static void put_texts(brim_str *out, const char *const *texts, size_t count) {
   brim_str_append_char(out, '[');
   for (size_t i = 0; i < count; i++) {
-    comma(out, i);
+    put_comma(out, i);
     put_text(out, texts[i]);
   }
   brim_str_append_char(out, ']');
 }
 
-// The texts of the script, in the page's language.
+// Puts the texts that the script shows, in the page's language.
 static void put_words(brim_str *out) {
   const char *const words[][2] = {
       {"all", brim_tr("all")},
@@ -155,14 +156,14 @@ static void put_words(brim_str *out) {
   };
   brim_str_append(out, "\"text\":{");
   for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
-    comma(out, i);
+    put_comma(out, i);
     brim_str_printf(out, "\"%s\":", words[i][0]);
     put_text(out, words[i][1]);
   }
   brim_str_append(out, "},\n");
 }
 
-// Names of states, failures and outcomes.
+// Puts the names of states, failures and outcomes.
 static void put_names(brim_str *out) {
   const char *const outcomes[][2] = {{"open", brim_tr("running")},
                                      {"ok", brim_tr("done")},
@@ -171,62 +172,62 @@ static void put_names(brim_str *out) {
                                      {"expired", brim_tr("lease expired")}};
   brim_str_append(out, "\"states\":[");
   for (int i = 0; i < BRIM_SWEEP_STATE_COUNT; i++) {
-    comma(out, (size_t)i);
+    put_comma(out, (size_t)i);
     brim_str_printf(out, "[\"%s\",", brim_sweep_state_name((brim_sweep_state)i));
     put_text(out, brim_ui_sweep_state_name((brim_sweep_state)i));
     brim_str_append_char(out, ']');
   }
   brim_str_append(out, "],\n\"failures\":[");
   for (int i = 0; i < BRIM_FAILURE_COUNT; i++) {
-    comma(out, (size_t)i);
+    put_comma(out, (size_t)i);
     put_text(out, i == BRIM_FAILURE_NONE ? "" : brim_ui_failure_class((brim_failure)i));
   }
   brim_str_append(out, "],\n\"outcomes\":{");
   for (size_t i = 0; i < sizeof outcomes / sizeof *outcomes; i++) {
-    comma(out, i);
+    put_comma(out, i);
     brim_str_printf(out, "\"%s\":", outcomes[i][0]);
     put_text(out, outcomes[i][1]);
   }
   brim_str_append(out, "},\n");
 }
 
-typedef struct sorting {
+typedef struct sort_value {
   const char *text;
   double number;
-} sorting;
+} sort_value;
 
 static int by_value(const void *a, const void *b) {
-  const sorting *x = a, *y = b;
+  const sort_value *x = a, *y = b;
   if (x->number != y->number && !isnan(x->number) && !isnan(y->number)) {
     return x->number < y->number ? -1 : 1;
   }
   return strcmp(x->text, y->text);
 }
 
-// A setting: its different values in order, and the index of each experiment's value; -1 = none.
+// Puts a setting: its distinct values in order, and for each experiment the index of its value; -1 = not set.
 static brim_status put_key(const brim_lab_set *set, size_t key, int32_t *numbers, brim_str *out) {
   const brim_lab_key *k = &set->keys[key];
-  sorting *list = brim_calloc(set->count + 1, sizeof *list);
+  sort_value *list = brim_calloc(set->count + 1, sizeof *list);
   if (!list) return brim_fail(BRIM_ENOMEM, "out of memory for a page");
-  size_t count = 0, kept = 0;
+  size_t count = 0, distinct = 0;
   for (size_t i = 0; i < set->count; i++) {
     const char *text = set->exps[i].values[key];
     double number = (double)NAN;
     if (!text) continue;
     if (k->number) (void)!brim_parse_f64(text, &number);
-    list[count++] = (sorting){text, number};
+    list[count++] = (sort_value){text, number};
   }
   if (count > 0) qsort(list, count, sizeof *list, by_value);
   for (size_t i = 0; i < count; i++) {
-    if (i == 0 || strcmp(list[i].text, list[kept - 1].text) != 0) list[kept++] = list[i];
+    if (i == 0 || strcmp(list[i].text, list[distinct - 1].text) != 0) list[distinct++] = list[i];
   }
   for (size_t i = 0; i < set->count; i++) {
-    sorting own = {set->exps[i].values[key], (double)NAN};
+    sort_value wanted = {set->exps[i].values[key], (double)NAN};
     numbers[i] = -1;
-    if (!own.text) continue;
-    if (k->number) (void)!brim_parse_f64(own.text, &own.number);
-    const sorting *at = bsearch(&own, list, kept, sizeof *list, by_value);
-    if (at) numbers[i] = (int32_t)(at - list);
+    if (!wanted.text) continue;
+    if (k->number) (void)!brim_parse_f64(wanted.text, &wanted.number);
+    const sort_value *match = bsearch(&wanted, list, distinct, sizeof *list, by_value);
+    if (match) numbers[i] = (int32_t)(match - list);
   }
   brim_str_append(out, "{\"name\":");
   put_text(out, k->name);
@@ -234,13 +235,13 @@ static brim_status put_key(const brim_lab_set *set, size_t key, int32_t *numbers
   put_text(out, brim_ui_lab_short(set, key));
   brim_str_printf(out, ",\"number\":%s,\"over\":%s,\"values\":[", k->number ? "true" : "false",
                   k->over ? "true" : "false");
-  for (size_t i = 0; i < kept; i++) {
-    comma(out, i);
+  for (size_t i = 0; i < distinct; i++) {
+    put_comma(out, i);
     put_text(out, list[i].text);
   }
   brim_str_append(out, "],\"of\":[");
   for (size_t i = 0; i < set->count; i++) {
-    comma(out, i);
+    put_comma(out, i);
     brim_str_printf(out, "%d", numbers[i]);
   }
   brim_str_append(out, "]}");
@@ -253,7 +254,7 @@ static brim_status put_keys(const brim_lab_set *set, brim_str *out) {
   brim_status status = numbers ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a page");
   brim_str_append(out, "\"keys\":[");
   for (size_t i = 0; i < set->key_count && !status; i++) {
-    comma(out, i);
+    put_comma(out, i);
     status = put_key(set, i, numbers, out);
   }
   brim_str_append(out, "],\n");
@@ -307,7 +308,7 @@ static void put_columns(const brim_ui_lab_options *o, const brim_lab_set *set, b
   for (int c = 0; c < COLUMN_COUNT; c++) {
     brim_str_printf(out, "\"%s\":[", names[c]);
     for (size_t i = 0; i < set->count; i++) {
-      comma(out, i);
+      put_comma(out, i);
       put_number(out, column_value(&set->exps[i], c, o->now_s));
     }
     brim_str_append(out, "],\n");
@@ -316,12 +317,12 @@ static void put_columns(const brim_ui_lab_options *o, const brim_lab_set *set, b
   for (size_t i = 0; i < set->count; i++) {
     char id[13];
     snprintf(id, sizeof id, "%.12s", set->exps[i].id);
-    comma(out, i);
+    put_comma(out, i);
     put_text(out, id);
   }
   brim_str_append(out, "],\n\"tags\":[");
   for (size_t i = 0; i < set->count; i++) {
-    comma(out, i);
+    put_comma(out, i);
     put_text(out, set->exps[i].tags);
   }
   brim_str_append(out, "],\n");
@@ -340,18 +341,18 @@ static void put_attempt(const brim_lab_attempt *a, brim_str *out) {
   brim_str_append_char(out, ']');
 }
 
-// Attempts, reasons and last lines of experiments that have any, by the experiment's index.
+// Puts attempts, reason and last lines of each experiment that has an attempt or a reason, by the experiment's index.
 static void put_details(const brim_lab_set *set, brim_str *out) {
-  size_t attempts = 0, bytes = 0, any = 0;
+  size_t attempts = 0, bytes = 0, written = 0;
   brim_str_append(out, "\"details\":{");
   for (size_t i = 0; i < set->count; i++) {
     const brim_lab_exp *e = &set->exps[i];
     const bool room = attempts + e->attempt_count <= BRIM_UI_LAB_ATTEMPTS;
     if (e->attempt_count == 0 && !e->reason[0]) continue;
-    comma(out, any++);
+    put_comma(out, written++);
     brim_str_printf(out, "\"%zu\":{\"attempts\":[", i);
     for (size_t k = 0; k < e->attempt_count && room; k++) {
-      comma(out, k);
+      put_comma(out, k);
       put_attempt(&e->attempts[k], out);
       attempts++;
     }
@@ -377,7 +378,7 @@ static void put_groups(const brim_ui_lab_options *o, const brim_lab_set *set, br
     const brim_lab_stats *s = brim_lab_group_stats(g, o->result);
     char text[80];
     brim_ui_value_spread(brim_lab_display(set, g->metric_key), s->mean, s->stddev, text);
-    comma(out, i);
+    put_comma(out, i);
     brim_str_printf(out, "[%zu,%zu,", g->members[0], g->count);
     brim_str_printf(out, "%zu,", s->n);
     const double numbers[] = {s->mean, s->stddev, s->least, s->most};
@@ -408,7 +409,7 @@ static bool same_steps(const brim_lab_curve *a, const brim_lab_curve *b) {
   return true;
 }
 
-// ,"label":"val acc","percent":2: the decimals of a percentage; -1 = a plain number.
+// Puts ,"label":"val acc","percent":2 where "percent" is the decimals of a percentage, -1 for a plain number.
 static void put_display(const brim_lab_set *set, const char *key, brim_str *out) {
   const brim_sweep_metric *display = brim_lab_display(set, key);
   const bool percent = display && display->format == BRIM_METRIC_PERCENT;
@@ -417,11 +418,12 @@ static void put_display(const brim_lab_set *set, const char *key, brim_str *out)
   brim_str_printf(out, ",\"percent\":%d", !percent ? -1 : display->digits ? display->digits : 2);
 }
 
-// The curves of a metric. Lists of steps go to `steps`; most curves share the list of the curve before.
+// Puts the curves of a metric. Lists of steps go to `steps`; a curve with the same steps as the previous one shares its
+// list.
 static void put_metric(const brim_lab_set *set, size_t metric, size_t *lists, brim_str *steps,
                        brim_str *out) {
-  const brim_lab_curve *before = NULL;
-  size_t any = 0;
+  const brim_lab_curve *previous = NULL;
+  size_t written = 0;
   brim_str_append(out, "{\"key\":");
   put_text(out, set->metrics[metric].key);
   put_display(set, set->metrics[metric].key, out);
@@ -429,18 +431,18 @@ static void put_metric(const brim_lab_set *set, size_t metric, size_t *lists, br
   for (size_t i = 0; i < set->count; i++) {
     const brim_lab_curve *c = curve_of(&set->exps[i], metric);
     if (!c) continue;
-    if (!same_steps(before, c)) {
-      comma(steps, *lists);
+    if (!same_steps(previous, c)) {
+      put_comma(steps, *lists);
       brim_str_append_char(steps, '[');
       for (size_t k = 0; k < c->count; k++) {
-        comma(steps, k);
+        put_comma(steps, k);
         brim_str_printf(steps, "%lld", (long long)c->points[k].step);
       }
       brim_str_append_char(steps, ']');
       ++*lists;
     }
-    before = c;
-    comma(out, any++);
+    previous = c;
+    put_comma(out, written++);
     brim_str_printf(out, "[%zu,%zu", i, *lists - 1);
     for (size_t k = 0; k < c->count; k++) {
       brim_str_append_char(out, ',');
@@ -462,14 +464,15 @@ static size_t points_of(const brim_lab_set *set, size_t metric) {
 
 static brim_status put_curves(const brim_lab_set *set, brim_str *out) {
   brim_str steps;
-  size_t lists = 0, points = 0, any = 0;
+  size_t lists = 0, points = 0, written = 0;
   brim_str_init(&steps);
   brim_str_append(out, "\"metrics\":[");
   for (size_t i = 0; i < set->metric_count; i++) {
-    const size_t own = points_of(set, i);
-    if (own == 0 || (any > 0 && points + own > BRIM_UI_LAB_POINTS)) continue;
-    points += own;
-    comma(out, any++);
+    const size_t metric_points = points_of(set, i);
+    if (metric_points == 0 || (written > 0 && points + metric_points > BRIM_UI_LAB_POINTS))
+      continue;
+    points += metric_points;
+    put_comma(out, written++);
     put_metric(set, i, &lists, &steps, out);
   }
   brim_str_append(out, "],\n\"steps\":[");
@@ -504,8 +507,8 @@ static brim_status put_data(const brim_ui_lab_options *options, const brim_lab_s
 }
 
 //-------------------------------------------- tables --------------------------------------------
-// Tables that the page has without the script: groups over seeds, experiments, settings that differ, settings that all
-// share. The script makes the first two again, with all rows.
+// The tables that the page has without the script: groups over seeds, experiments, settings that differ, settings that
+// all experiments share. The script builds the first two tables again, with all rows.
 
 enum { MAX_VALUES = 24 };
 
@@ -517,9 +520,9 @@ static void put_cell(const char *kind, const char *text, brim_str *out) {
   brim_str_append(out, "</td>");
 }
 
-static void put_heads(const brim_lab_set *set, bool over, brim_str *out) {
+static void put_heads(const brim_lab_set *set, bool repetitions, brim_str *out) {
   for (size_t i = 0; i < set->key_count; i++) {
-    if (set->keys[i].over && !over) continue;
+    if (set->keys[i].over && !repetitions) continue;
     brim_str_append(out, "<th");
     brim_ui_put_attribute(out, "title", set->keys[i].name);
     brim_str_append_char(out, '>');
@@ -528,9 +531,10 @@ static void put_heads(const brim_lab_set *set, bool over, brim_str *out) {
   }
 }
 
-static void put_values(const brim_lab_set *set, const brim_lab_exp *e, bool over, brim_str *out) {
+static void put_values(const brim_lab_set *set, const brim_lab_exp *e, bool repetitions,
+                       brim_str *out) {
   for (size_t i = 0; i < set->key_count; i++) {
-    if (set->keys[i].over && !over) continue;
+    if (set->keys[i].over && !repetitions) continue;
     put_cell(NULL, e->values[i] ? e->values[i] : BRIM_UI_DASH, out);
   }
 }
@@ -553,7 +557,7 @@ static void close_table(size_t rows, brim_str *out) {
   brim_str_append(out, "\n</section>\n");
 }
 
-// Sorts rows by their results, the best first; without a direction in the order of submission.
+// A row to sort by its result, the best first; in the order of submission if no direction is better.
 typedef struct ranked {
   size_t index;
   brim_lab_rank rank;
@@ -680,28 +684,28 @@ static brim_status put_experiments(const brim_ui_lab_options *o, const brim_lab_
   return BRIM_OK;
 }
 
-// A value of a setting, and how many experiments have it.
-typedef struct counted {
+// A value of a setting, and the number of experiments that have it.
+typedef struct value_count {
   const char *value;
   size_t count;
-} counted;
+} value_count;
 
-// Lists the first MAX_VALUES values of a setting.
-static size_t count_values(const brim_lab_set *set, size_t key, counted *list) {
+// Lists the first MAX_VALUES distinct values of a setting. Returns their number.
+static size_t count_values(const brim_lab_set *set, size_t key, value_count *list) {
   size_t count = 0;
   for (size_t i = 0; i < set->count; i++) {
     const char *value = set->exps[i].values[key];
     size_t at = 0;
-    while (at < count && list[at].value != value) at++;  // equal texts are one pointer
+    while (at < count && list[at].value != value) at++;  // equal texts have one address
     if (at == MAX_VALUES) continue;
-    if (at == count) list[count++] = (counted){value, 0};
+    if (at == count) list[count++] = (value_count){value, 0};
     list[at].count++;
   }
   return count;
 }
 
 static void put_setting_row(const brim_lab_set *set, size_t key, brim_str *out) {
-  counted list[MAX_VALUES];
+  value_count list[MAX_VALUES];
   const size_t count = count_values(set, key, list);
   brim_str_append(out, "<tr><th scope=\"row\">");
   brim_ui_escape_html(out, set->keys[key].name);
@@ -772,15 +776,15 @@ static void put_header(const brim_ui_lab_options *o, const brim_lab_set *set, br
   brim_ui_put(out, "span", line);
   double start = 0;  // when the first experiment began
   for (size_t i = 0; i < set->count; i++) {
-    const double own = (double)set->exps[i].started / 1e3;
-    if (own > 0 && (start <= 0 || own < start)) start = own;
+    const double began = (double)set->exps[i].started / 1e3;
+    if (began > 0 && (start <= 0 || began < start)) start = began;
   }
   if (start > 0) put_when(brim_tr("begun %s UTC"), start, out);
   if (o->now_s > 0) put_when(brim_tr("as of %s UTC"), o->now_s, out);
   brim_str_append(out, "</p></header>\n");
 }
 
-// A bar of all experiments by their states, and the counts.
+// Puts a bar that divides all experiments by state, and the count of each state.
 static void put_states(const brim_lab_set *set, brim_str *out) {
   size_t counts[BRIM_SWEEP_STATE_COUNT] = {0};
   for (size_t i = 0; i < set->count; i++) counts[lab_state(&set->exps[i])]++;
@@ -821,39 +825,40 @@ static void put_setting(const brim_lab_set *set, const brim_lab_exp *exp, brim_s
   brim_str_append(out, "</p>");
 }
 
-// Says how many other settings may be as good: those that are not certainly worse.
+// Says how many other settings are not certainly worse than the best, or that one result per setting cannot tell.
 static void put_rivals(const brim_ui_lab_options *o, const brim_lab_set *set, size_t best,
                        brim_str *out) {
   const brim_lab_group *g = &set->groups[best];
   const brim_metric_better better = brim_lab_better(set, g->metric_key);
   const brim_lab_stats *own = brim_lab_group_stats(g, o->result);
-  size_t open = 0, others = 0, once = 0;
+  size_t not_worse = 0, other_count = 0, single_count = 0;
   for (size_t i = 0; i < set->group_count; i++) {
     const brim_lab_stats *other = brim_lab_group_stats(&set->groups[i], o->result);
     if (i == best || other->n == 0 || strcmp(set->groups[i].metric_key, g->metric_key) != 0)
       continue;
     brim_lab_difference difference;
     const brim_lab_verdict verdict = brim_lab_differ(own, other, better, &difference);
-    others++;
-    open += verdict != BRIM_LAB_WORSE;
-    once += verdict == BRIM_LAB_ONCE;
+    other_count++;
+    not_worse += verdict != BRIM_LAB_WORSE;
+    single_count += verdict == BRIM_LAB_ONCE;
   }
-  if (others == 0) return;
+  if (other_count == 0) return;
   char line[256];
-  if (own->n < 2 || once == others) {
+  if (own->n < 2 || single_count == other_count) {
     snprintf(line, sizeof line, "%s",
              brim_tr("One result per setting does not show how far repetitions differ. Use several "
                      "seeds (seeds: 5) to compare settings."));
-  } else if (open == 0) {
+  } else if (not_worse == 0) {
     snprintf(line, sizeof line,
-             others == 1 ? brim_tr("Certainly better than the %zu other setting (95 %%).")
-                         : brim_tr("Certainly better than each of the %zu other settings (95 %%)."),
-             others);
+             other_count == 1
+                 ? brim_tr("Certainly better than the %zu other setting (95 %%).")
+                 : brim_tr("Certainly better than each of the %zu other settings (95 %%)."),
+             other_count);
   } else {
     snprintf(line, sizeof line,
              brim_tr("%zu of %zu other settings cannot be told apart from it with this many "
                      "seeds (95 %%)."),
-             open, others);
+             not_worse, other_count);
   }
   brim_ui_put_class(out, "p", "note", line);
 }
@@ -898,7 +903,7 @@ static void put_best(const brim_ui_lab_options *o, const brim_lab_set *set, brim
   brim_str_append(out, "</div></section>\n");
 }
 
-// Experiments that failed for the same reason.
+// Experiments that failed with the same failure and reason; `first` is one of them.
 typedef struct cause {
   brim_failure failure;
   const brim_lab_exp *first;
@@ -958,14 +963,14 @@ static void put_failures(const brim_ui_lab_options *o, const brim_lab_set *set, 
   if (count == 0) return;
   brim_ui_put_section(out, "failures", brim_tr("Failures"), NULL);
   for (int failure = 0; failure < BRIM_FAILURE_COUNT; failure++) {
-    size_t all = 0;
+    size_t failed = 0;
     for (size_t i = 0; i < count; i++) {
-      if (list[i].failure == (brim_failure)failure) all += list[i].count;
+      if (list[i].failure == (brim_failure)failure) failed += list[i].count;
     }
-    if (all == 0) continue;
+    if (failed == 0) continue;
     brim_str_append(out, "<div class=\"cause\"><h3>");
     brim_ui_escape_html(out, brim_ui_failure_class((brim_failure)failure));
-    brim_str_printf(out, " <small>%zu</small></h3><ul>", all);
+    brim_str_printf(out, " <small>%zu</small></h3><ul>", failed);
     for (size_t i = 0; i < count; i++) {
       if (list[i].failure == (brim_failure)failure) put_cause(o, &list[i], out);
     }
@@ -986,8 +991,8 @@ static void put_failures(const brim_ui_lab_options *o, const brim_lab_set *set, 
   brim_str_append(out, "</section>\n");
 }
 
-// Stands for a drawing until the script runs.
-static void put_still(brim_str *out) {
+// Puts a note in place of a drawing, for pages without the script.
+static void put_placeholder(brim_str *out) {
   brim_ui_put_class(out, "p", "still note", brim_tr("This drawing needs JavaScript."));
 }
 
@@ -1014,7 +1019,7 @@ static void put_drawings(const brim_lab_set *set, brim_str *out) {
     brim_str_append(out, "<div class=\"panel scroll-x\"><canvas id=\"axes\" role=\"img\"");
     brim_ui_put_attribute(out, "aria-label", brim_tr("Settings and results"));
     brim_str_append(out, "></canvas></div><div class=\"legend-bar js\" id=\"axes-legend\"></div>");
-    put_still(out);
+    put_placeholder(out);
     brim_str_append(out, "</section>\n");
   }
   if (curves == 0) return;
@@ -1024,7 +1029,7 @@ static void put_drawings(const brim_lab_set *set, brim_str *out) {
                   "<div class=\"panel\"><canvas id=\"plot\" role=\"img\"");
   brim_ui_put_attribute(out, "aria-label", brim_tr("Curves"));
   brim_str_append(out, "></canvas></div><ul class=\"legend js\" id=\"curve-legend\"></ul>");
-  put_still(out);
+  put_placeholder(out);
   brim_str_append(out, "</section>\n");
 }
 

@@ -1,5 +1,5 @@
-// A sweep's experiments as rows and cells; the live view of them: what keys do, and frames as lines of text; and plain
-// text: `brim sweep status`, the summary at the end, the dry run, and the comparison of groups of experiments.
+// Experiments of a sweep as rows and cells. The live view: the effect of keys, and frames as lines of text. Plain text:
+// `brim sweep status`, the summary at the end, the dry run, and the comparison of groups of experiments.
 
 #include "ui/sweep/ui_sweep.h"
 
@@ -23,7 +23,7 @@ static int percent_digits(const brim_sweep_metric *metric) {
   return metric->digits ? metric->digits : 2;
 }
 
-// Decimals that show two digits of `std`. -1: a number of this size would have too many digits to read.
+// The decimals that show two digits of `std`. -1 if std is unknown or the number would have too many digits to read.
 static int decimals_of(double size, double std) {
   if (!isfinite(std)) return -1;
   const double place = std > 0 ? floor(log10(std)) : -3;
@@ -137,15 +137,15 @@ static bool is_listed(brim_ui_sweep_list list, brim_sweep_state state) {
   }
 }
 
-// Rows with smaller keys come first; equal ones in the grid's order.
-typedef struct sorted {
+// Rows with smaller keys come first; rows with equal keys keep the grid's order.
+typedef struct sort_entry {
   double key[2];
   int64_t idx;
   size_t place;
-} sorted;
+} sort_entry;
 
-static int compare(const void *a, const void *b) {
-  const sorted *x = (const sorted *)a, *y = (const sorted *)b;
+static int by_keys(const void *a, const void *b) {
+  const sort_entry *x = (const sort_entry *)a, *y = (const sort_entry *)b;
   for (int i = 0; i < 2; i++) {
     if (x->key[i] != y->key[i]) return x->key[i] < y->key[i] ? -1 : 1;
   }
@@ -153,10 +153,10 @@ static int compare(const void *a, const void *b) {
   return x->place < y->place ? -1 : x->place > y->place;
 }
 
-static double known(double value, double otherwise) { return isnan(value) ? otherwise : value; }
+static double value_or(double value, double otherwise) { return isnan(value) ? otherwise : value; }
 
-// Running experiments, then the latest results, then the queue, as the dashboard lists them: results must not be below
-// a long queue.
+// Sorts running experiments first, then the latest results, then the queue. The dashboard uses the same order, so that
+// results are never below a long queue.
 static void state_keys(const brim_sweep_row *row, double key[2]) {
   static const double rank[BRIM_SWEEP_STATE_COUNT] = {
       [BRIM_SWEEP_RUNNING] = 0,   [BRIM_SWEEP_LEASED] = 1, [BRIM_SWEEP_FAILED] = 2,
@@ -165,11 +165,11 @@ static void state_keys(const brim_sweep_row *row, double key[2]) {
   };
   key[0] = (unsigned)row->state < BRIM_SWEEP_STATE_COUNT ? rank[row->state] : 7;
   if (brim_sweep_state_ended(row->state)) {
-    key[1] = -known(row->ended_s, 0);
+    key[1] = -value_or(row->ended_s, 0);
   } else if (row->state == BRIM_SWEEP_QUEUED) {
     key[1] = -(double)row->priority;
   } else {
-    key[1] = known(row->started_s, 0);
+    key[1] = value_or(row->started_s, 0);
   }
 }
 
@@ -181,21 +181,20 @@ static void metric_keys(const brim_sweep_view *view, const brim_sweep_row *row, 
 }
 
 static void set_keys(const brim_sweep_view *view, brim_ui_sweep_order order, size_t place,
-                     sorted *out) {
+                     sort_entry *out) {
   const brim_sweep_row *row = &view->rows[place];
-  *out = (sorted){.idx = row->idx, .place = place};
+  *out = (sort_entry){.idx = row->idx, .place = place};
   if (order == BRIM_UI_SWEEP_BY_STATE) {
     state_keys(row, out->key);
   } else if (order == BRIM_UI_SWEEP_BY_METRIC) {
     metric_keys(view, row, out->key);
   } else if (order == BRIM_UI_SWEEP_BY_TIME) {
-    double last = known(row->ended_s, known(row->started_s, known(row->created_s, 0)));
+    double last = value_or(row->ended_s, value_or(row->started_s, value_or(row->created_s, 0)));
     out->key[0] = -last;
   }
 }
 
-// True if the text has the word. A setting that ends with a digit is a whole number: "lr=0.01" does not find "lr=0.012"
-// or "lr=0.01e-3".
+// True if the text has the word. A word such as "lr=0.01" finds only the whole number, not "lr=0.012" or "lr=0.01e-3".
 static bool has_word(const char *text, const char *word) {
   const size_t n = strlen(word);
   const bool whole = strchr(word, '=') && word[n - 1] >= '0' && word[n - 1] <= '9';
@@ -206,7 +205,7 @@ static bool has_word(const char *text, const char *word) {
 }
 
 // True if the row has every word of a search.
-static bool found(const brim_sweep_row *row, const char *search) {
+static bool matches_search(const brim_sweep_row *row, const char *search) {
   char word[128];
   while (*search) {
     search += strspn(search, " ");
@@ -223,13 +222,14 @@ static bool found(const brim_sweep_row *row, const char *search) {
   return true;
 }
 
-// Indices into view->rows of what a list shows, in its order. brim_free(*out).
+// Lists the rows that `pick` selects, in its order, as indices into view->rows. Release *out by brim_free.
 static brim_status sweep_rows(const brim_sweep_view *view, const brim_ui_sweep_pick *pick,
                               size_t **out, size_t *count) {
   *count = 0;
   *out = (size_t *)brim_calloc(view->row_count + 1, sizeof **out);
-  sorted *all = *out ? (sorted *)brim_calloc(view->row_count + 1, sizeof *all) : NULL;
-  if (!all) {
+  sort_entry *entries =
+      *out ? (sort_entry *)brim_calloc(view->row_count + 1, sizeof *entries) : NULL;
+  if (!entries) {
     brim_free(*out);
     *out = NULL;
     return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
@@ -237,12 +237,12 @@ static brim_status sweep_rows(const brim_sweep_view *view, const brim_ui_sweep_p
   size_t n = 0;
   for (size_t i = 0; i < view->row_count; i++) {
     const brim_sweep_row *row = &view->rows[i];
-    if (!is_listed(pick->list, row->state) || !found(row, pick->search)) continue;
-    set_keys(view, pick->order, i, &all[n++]);
+    if (!is_listed(pick->list, row->state) || !matches_search(row, pick->search)) continue;
+    set_keys(view, pick->order, i, &entries[n++]);
   }
-  qsort(all, n, sizeof *all, compare);
-  for (size_t i = 0; i < n; i++) (*out)[i] = all[i].place;
-  brim_free(all);
+  qsort(entries, n, sizeof *entries, by_keys);
+  for (size_t i = 0; i < n; i++) (*out)[i] = entries[i].place;
+  brim_free(entries);
   *count = n;
   return BRIM_OK;
 }
@@ -265,15 +265,15 @@ typedef enum brim_ui_sweep_column {
 
 enum { BRIM_UI_SWEEP_KEYS = 16 };
 
-// How cells are written.
+// How to write cells; headings and key widths of the current rows.
 typedef struct brim_ui_sweep_look {
   const brim_term *term;
-  bool bar;                 // progress of running experiments as a bar too
-  bool values;              // labels without their keys, which are in the heading
-  char last[96], best[96];  // memory of the columns' headings
+  bool bar;                 // show progress of running experiments as a bar too
+  bool values;              // labels show values only; the heading has the keys
+  char last[96], best[96];  // storage for the headings of these columns
   char label[256];
-  const char *keys;  // a label with the common keys
-  size_t key_count;  // keys of a label, where `values`
+  const char *keys;  // a label that has the common keys
+  size_t key_count;  // number of keys of a label, if `values`
   int key_widths[BRIM_UI_SWEEP_KEYS];
 } brim_ui_sweep_look;
 
@@ -287,7 +287,7 @@ const char *brim_ui_sweep_state_name(brim_sweep_state state) {
   return (unsigned)state < BRIM_SWEEP_STATE_COUNT ? brim_tr(texts[state]) : "";
 }
 
-// The name of the state, or "pausing" and "cancelling" if the user asked for that.
+// The name of the state, or "pausing" or "cancelling" if the user asked to pause or cancel.
 static const char *state_text(const brim_sweep_row *row) {
   bool active = row->state == BRIM_SWEEP_RUNNING || row->state == BRIM_SWEEP_LEASED;
   if (active && row->want == BRIM_SWEEP_WANT_PAUSE) return brim_tr("pausing");
@@ -311,7 +311,7 @@ static brim_ui_style state_style(brim_sweep_state state) {
   }
 }
 
-// Why it failed or waits; nothing if there is nothing to say.
+// Puts why an experiment failed or waits; nothing if neither applies.
 static void put_note(const brim_sweep_row *row, brim_str *out) {
   if (row->failure != BRIM_FAILURE_NONE && row->state != BRIM_SWEEP_DONE) {
     // An experiment that waits for its retry has the failure of its last attempt.
@@ -322,7 +322,7 @@ static void put_note(const brim_sweep_row *row, brim_str *out) {
   if (!brim_sweep_state_ended(row->state)) brim_str_append(out, row->waiting);
 }
 
-// Its progress, 0 to 1; NaN = unknown.
+// The progress of an experiment, 0 to 1; NaN = unknown.
 static double fraction_of(const brim_sweep_row *row) {
   double f = NAN;
   if (row->steps > 0 && row->step >= 0) {
@@ -347,7 +347,7 @@ static void sweep_clock(double seconds, char out[32]) {
   }
 }
 
-// How long its attempts ran; NaN = none began.
+// Seconds that the attempts of an experiment ran, a running one until now; NaN if none began.
 static double seconds_of(const brim_sweep_view *view, const brim_sweep_row *row) {
   if (isnan(row->since_s)) return row->ran_s;
   return fmax(0, view->now_s - row->since_s) + (isnan(row->ran_s) ? 0 : row->ran_s);
@@ -366,8 +366,8 @@ typedef struct pair {
   size_t key_size, value_size;
 } pair;
 
-// Length of the key that a text begins with; 0 = none. "crop(size=24)" begins with none.
-static size_t key_at(const char *text) {
+// Length of the key that a text begins with; 0 if it begins with no key, as "crop(size=24)".
+static size_t key_length(const char *text) {
   size_t n = strcspn(text, "= ()[]{},|\"'");
   return text[n] == '=' ? n : 0;
 }
@@ -375,7 +375,7 @@ static size_t key_at(const char *text) {
 static bool next_pair(const char **at, pair *out) {
   const char *label = *at;
   out->key = label;
-  out->key_size = key_at(label);
+  out->key_size = key_length(label);
   if (out->key_size == 0) return false;
   label += out->key_size + 1;
   out->value = label;
@@ -384,7 +384,7 @@ static bool next_pair(const char **at, pair *out) {
     out->value_size = (size_t)(label - out->value);
     if (!*label) break;
     label++;
-    if (key_at(label) > 0) break;
+    if (key_length(label) > 0) break;
   }
   *at = label;
   return true;
@@ -398,7 +398,7 @@ static int width_of(const char *text, size_t size) {
   return brim_utf8_width(copy);
 }
 
-// True if two labels have the same keys. look->key_widths grow to the widths of the values (look may be NULL).
+// True if two labels have the same keys. Widens look->key_widths to the keys and values of `label` (look may be NULL).
 static bool same_keys(const char *label, const char *other, brim_ui_sweep_look *look) {
   pair a, b;
   size_t n = 0;
@@ -413,37 +413,37 @@ static bool same_keys(const char *label, const char *other, brim_ui_sweep_look *
   return n > 0 && !*label && !*other;
 }
 
-// Widths are measured on every n-th row of many, so that a frame of 10,000 rows is quick. Returns n.
-static size_t stride_of(size_t count) {
-  enum { LOOKED_AT = 500 };
-  return count / LOOKED_AT + 1;
+// Returns n: widths are measured on every n-th row only, so that a frame of 10,000 rows is quick.
+static size_t sample_stride(size_t count) {
+  enum { SAMPLED_ROWS = 500 };
+  return count / SAMPLED_ROWS + 1;
 }
 
-// True if the rows have the same keys; measures each key and its values.
+// True if the labels of the rows have the same keys. Measures the width of each key and its values.
 static bool common_keys(const brim_sweep_view *view, const size_t *rows, size_t count,
                         brim_ui_sweep_look *look) {
   look->key_count = 0;
   look->keys = count > 0 ? view->rows[rows[0]].label : "";
-  for (size_t i = 0; i < count; i += stride_of(count)) {
+  for (size_t i = 0; i < count; i += sample_stride(count)) {
     if (!same_keys(view->rows[rows[i]].label, look->keys, look)) return false;
   }
   return look->key_count > 0;
 }
 
-// The keys of a label, or its values, padded so that values stand below their keys.
+// Puts the keys of a label, or its values, padded so that values stand below their keys.
 static void put_pairs(const char *label, bool values, const brim_ui_sweep_look *look,
                       brim_str *out) {
-  pair one;
-  for (size_t i = 0; i < look->key_count && next_pair(&label, &one); i++) {
-    const char *text = values ? one.value : one.key;
-    size_t size = values ? one.value_size : one.key_size;
+  pair part;
+  for (size_t i = 0; i < look->key_count && next_pair(&label, &part); i++) {
+    const char *text = values ? part.value : part.key;
+    size_t size = values ? part.value_size : part.key_size;
     int pad = look->key_widths[i] - width_of(text, size);
     brim_str_append_n(out, text, size);
     if (i + 1 < look->key_count) brim_str_repeat(out, ' ', (size_t)(pad > 0 ? pad + 1 : 1));
   }
 }
 
-// The columns of a view. `short_labels`: keys move to the heading if all of `rows` have the same ones.
+// Makes the columns of a view. `short_labels`: the heading takes the keys of labels if all `rows` have the same keys.
 static void sweep_columns(const brim_sweep_view *view, const size_t *rows, size_t count,
                           bool short_labels, brim_ui_sweep_look *look,
                           brim_ui_column out[BRIM_UI_SWEEP_COLUMN_COUNT]) {
@@ -569,8 +569,8 @@ static void gpu_state(const brim_sweep_gpu *gpu, char out[64]) {
   }
 }
 
-// Appends a part after two spaces, if it fits. `reserve`: pad it to this width if there is room, so that the parts of
-// several lines stand below each other.
+// Appends a part after two spaces, if it fits. `reserve`: the part is padded to this width if there is room, so that
+// the parts of several lines align.
 static void add_part(brim_str *line, const brim_term *term, int width, int reserve,
                      const char *text, brim_ui_style style) {
   int used = brim_utf8_width(line->data);
@@ -583,7 +583,7 @@ static void add_part(brim_str *line, const brim_term *term, int width, int reser
   }
 }
 
-// Appends a part after two spaces, cut at the width; nothing where fewer than 8 columns are free.
+// Appends a part after two spaces, cut at the width; nothing if fewer than 8 columns are free.
 static void add_clipped(brim_str *line, const brim_term *term, int width, const char *text,
                         brim_ui_style style) {
   int room = width > 0 ? width - brim_utf8_width(line->data) - 2 : INT_MAX;
@@ -641,7 +641,7 @@ const char *brim_ui_sweep_wants_log(const brim_ui_sweep *state) {
   return shows && state->target[0] ? state->target : NULL;
 }
 
-// Finds the selected experiment in these rows and remembers its place.
+// Finds the selected experiment in these rows and keeps its place in state->at.
 static size_t find_selected(brim_ui_sweep *state, const brim_sweep_view *view, const size_t *rows,
                             size_t count) {
   size_t at = state->moved ? state->at : 0, found = count;
@@ -657,7 +657,7 @@ static size_t find_selected(brim_ui_sweep *state, const brim_sweep_view *view, c
   return at;
 }
 
-// The rows as they are listed now, and the selected one among them.
+// The rows of the current list, and the index of the selected row.
 typedef struct listing {
   size_t *rows;
   size_t count, at;
@@ -686,11 +686,12 @@ static void copy_id(char out[33], const char *id) {
   out[n] = '\0';
 }
 
-static brim_ui_sweep_action move(brim_ui_sweep *state, const brim_sweep_view *view, int64_t by) {
+static brim_ui_sweep_action move_cursor(brim_ui_sweep *state, const brim_sweep_view *view,
+                                        int64_t delta) {
   listing list;
   if (!list_rows(state, view, &list)) return BRIM_UI_SWEEP_NOTHING;
   if (list.count > 0) {
-    int64_t last = (int64_t)list.count - 1, to = (int64_t)list.at + by;
+    int64_t last = (int64_t)list.count - 1, to = (int64_t)list.at + delta;
     to = to < 0 ? 0 : to > last ? last : to;
     state->at = (size_t)to;
     state->moved = to > 0;
@@ -703,14 +704,14 @@ static brim_ui_sweep_action move(brim_ui_sweep *state, const brim_sweep_view *vi
 
 //---------------------------------- actions ----------------------------------
 
-static bool active(const brim_sweep_row *row) {
+static bool is_active(const brim_sweep_row *row) {
   return row->state == BRIM_SWEEP_RUNNING || row->state == BRIM_SWEEP_LEASED;
 }
 
-// The action of a key on this row; NOTHING if its state does not allow it.
+// The action of a key on this row; NOTHING if the state of the row does not allow the action.
 static brim_ui_sweep_action row_action(const brim_sweep_row *row, uint32_t key) {
-  bool live = active(row) || row->state == BRIM_SWEEP_QUEUED;
-  bool pausing = active(row) && row->want == BRIM_SWEEP_WANT_PAUSE;
+  bool live = is_active(row) || row->state == BRIM_SWEEP_QUEUED;
+  bool pausing = is_active(row) && row->want == BRIM_SWEEP_WANT_PAUSE;
   switch (key) {
     case 'c':
       return live || row->state == BRIM_SWEEP_PAUSED ? BRIM_UI_SWEEP_CANCEL : BRIM_UI_SWEEP_NOTHING;
@@ -731,21 +732,22 @@ static brim_ui_sweep_action row_action(const brim_sweep_row *row, uint32_t key) 
   }
 }
 
-static brim_ui_sweep_action ask(brim_ui_sweep *state, brim_ui_sweep_action action) {
+static brim_ui_sweep_action ask_first(brim_ui_sweep *state, brim_ui_sweep_action action) {
   state->pending = action;
   state->mode = BRIM_UI_SWEEP_CONFIRM;
   return BRIM_UI_SWEEP_DRAW;
 }
 
-// Handles a key for one experiment. Cancelling asks first.
-static brim_ui_sweep_action act(brim_ui_sweep *state, const brim_sweep_view *view, uint32_t key) {
+// Handles a key that acts on one experiment. Cancelling asks the user first.
+static brim_ui_sweep_action row_key(brim_ui_sweep *state, const brim_sweep_view *view,
+                                    uint32_t key) {
   const brim_sweep_row *row = state->mode == BRIM_UI_SWEEP_TABLE
                                   ? selected_row(state, view)
                                   : brim_sweep_view_find(view, state->target);
   brim_ui_sweep_action action = row ? row_action(row, key) : BRIM_UI_SWEEP_NOTHING;
   if (action == BRIM_UI_SWEEP_NOTHING) return action;
   copy_id(state->target, row->id);
-  return action == BRIM_UI_SWEEP_CANCEL ? ask(state, action) : action;
+  return action == BRIM_UI_SWEEP_CANCEL ? ask_first(state, action) : action;
 }
 
 static brim_ui_sweep_action open_row(brim_ui_sweep *state, const brim_sweep_view *view,
@@ -758,7 +760,7 @@ static brim_ui_sweep_action open_row(brim_ui_sweep *state, const brim_sweep_view
   return BRIM_UI_SWEEP_DRAW;
 }
 
-static bool any_out(const brim_sweep_view *view) {
+static bool has_gpu_out(const brim_sweep_view *view) {
   for (size_t i = 0; i < view->gpu_count; i++) {
     if (view->gpus[i].state == BRIM_SWEEP_GPU_OUT) return true;
   }
@@ -767,7 +769,7 @@ static bool any_out(const brim_sweep_view *view) {
 
 //---------------------------------- modes ----------------------------------
 
-static void to_the_top(brim_ui_sweep *state) {
+static void reset_cursor(brim_ui_sweep *state) {
   state->selected[0] = '\0';
   state->at = state->top = 0;
   state->moved = false;
@@ -775,7 +777,7 @@ static void to_the_top(brim_ui_sweep *state) {
 
 static brim_ui_sweep_action choose_list(brim_ui_sweep *state, brim_ui_sweep_list list) {
   state->list = list;
-  to_the_top(state);
+  reset_cursor(state);
   return BRIM_UI_SWEEP_DRAW;
 }
 
@@ -786,15 +788,15 @@ static brim_ui_sweep_action table_char(brim_ui_sweep *state, const brim_sweep_vi
   }
   switch (ch) {
     case 'k':
-      return move(state, view, -1);
+      return move_cursor(state, view, -1);
     case 'j':
-      return move(state, view, 1);
+      return move_cursor(state, view, 1);
     case 'g':
-      return move(state, view, INT32_MIN);
+      return move_cursor(state, view, INT32_MIN);
     case 'G':
-      return move(state, view, INT32_MAX);
+      return move_cursor(state, view, INT32_MAX);
     case ' ':
-      return move(state, view, (int64_t)state->page);
+      return move_cursor(state, view, (int64_t)state->page);
     case 'l':
       return open_row(state, view, BRIM_UI_SWEEP_LOG);
     case 's':
@@ -809,14 +811,15 @@ static brim_ui_sweep_action table_char(brim_ui_sweep *state, const brim_sweep_vi
       state->mode = BRIM_UI_SWEEP_HELP;
       return BRIM_UI_SWEEP_DRAW;
     case 'q':
-      return state->watching ? BRIM_UI_SWEEP_LEAVE : ask(state, BRIM_UI_SWEEP_STOP);
+      return state->watching ? BRIM_UI_SWEEP_LEAVE : ask_first(state, BRIM_UI_SWEEP_STOP);
     case 'R':
-      return view->counts[BRIM_SWEEP_FAILED] > 0 ? ask(state, BRIM_UI_SWEEP_RETRY_FAILED)
+      return view->counts[BRIM_SWEEP_FAILED] > 0 ? ask_first(state, BRIM_UI_SWEEP_RETRY_FAILED)
                                                  : BRIM_UI_SWEEP_NOTHING;
     case 'u':
-      return any_out(view) ? ask(state, BRIM_UI_SWEEP_RETURN_GPUS) : BRIM_UI_SWEEP_NOTHING;
+      return has_gpu_out(view) ? ask_first(state, BRIM_UI_SWEEP_RETURN_GPUS)
+                               : BRIM_UI_SWEEP_NOTHING;
     default:
-      return act(state, view, ch);
+      return row_key(state, view, ch);
   }
 }
 
@@ -825,17 +828,17 @@ static brim_ui_sweep_action table_key(brim_ui_sweep *state, const brim_sweep_vie
   int64_t page = state->page > 1 ? (int64_t)state->page - 1 : 1;
   switch (key.code) {
     case BRIM_KEY_UP:
-      return move(state, view, -1);
+      return move_cursor(state, view, -1);
     case BRIM_KEY_DOWN:
-      return move(state, view, 1);
+      return move_cursor(state, view, 1);
     case BRIM_KEY_PAGE_UP:
-      return move(state, view, -page);
+      return move_cursor(state, view, -page);
     case BRIM_KEY_PAGE_DOWN:
-      return move(state, view, page);
+      return move_cursor(state, view, page);
     case BRIM_KEY_HOME:
-      return move(state, view, INT32_MIN);
+      return move_cursor(state, view, INT32_MIN);
     case BRIM_KEY_END:
-      return move(state, view, INT32_MAX);
+      return move_cursor(state, view, INT32_MAX);
     case BRIM_KEY_ENTER:
       return open_row(state, view, BRIM_UI_SWEEP_DETAILS);
     case BRIM_KEY_TAB:
@@ -850,11 +853,11 @@ static brim_ui_sweep_action table_key(brim_ui_sweep *state, const brim_sweep_vie
   }
 }
 
-// Keys on the pages over the table: log, details, help.
+// Handles keys on the pages over the table: log, details, help.
 static brim_ui_sweep_action page_key(brim_ui_sweep *state, const brim_sweep_view *view,
                                      brim_key key) {
   uint32_t ch = key.code == BRIM_KEY_CHAR ? brim_key_latin(key.ch) : 0;
-  int64_t page = state->page > 1 ? (int64_t)state->page - 1 : 1, by = 0;
+  int64_t page = state->page > 1 ? (int64_t)state->page - 1 : 1, delta = 0;
   if (key.code == BRIM_KEY_ESCAPE || ch == 'q' || ch == '?' || key.code == BRIM_KEY_LEFT) {
     state->mode = BRIM_UI_SWEEP_TABLE;
     return BRIM_UI_SWEEP_DRAW;
@@ -866,14 +869,14 @@ static brim_ui_sweep_action page_key(brim_ui_sweep *state, const brim_sweep_view
     state->scroll = 0;
     return BRIM_UI_SWEEP_DRAW;
   }
-  if (key.code == BRIM_KEY_UP || ch == 'k') by = 1;
-  if (key.code == BRIM_KEY_DOWN || ch == 'j') by = -1;
-  if (key.code == BRIM_KEY_PAGE_UP) by = page;
-  if (key.code == BRIM_KEY_PAGE_DOWN || ch == ' ') by = -page;
-  if (key.code == BRIM_KEY_HOME || ch == 'g') by = INT32_MAX;
-  if (key.code == BRIM_KEY_END || ch == 'G') by = INT32_MIN;
-  if (by == 0) return act(state, view, ch);
-  state->scroll += by;  // the frame limits it to the log's lines
+  if (key.code == BRIM_KEY_UP || ch == 'k') delta = 1;
+  if (key.code == BRIM_KEY_DOWN || ch == 'j') delta = -1;
+  if (key.code == BRIM_KEY_PAGE_UP) delta = page;
+  if (key.code == BRIM_KEY_PAGE_DOWN || ch == ' ') delta = -page;
+  if (key.code == BRIM_KEY_HOME || ch == 'g') delta = INT32_MAX;
+  if (key.code == BRIM_KEY_END || ch == 'G') delta = INT32_MIN;
+  if (delta == 0) return row_key(state, view, ch);
+  state->scroll += delta;  // put_log limits it to the log's lines
   if (state->scroll < 0) state->scroll = 0;
   return BRIM_UI_SWEEP_DRAW;
 }
@@ -885,7 +888,7 @@ static brim_ui_sweep_action search_key(brim_ui_sweep *state, brim_key key) {
     if (key.code != BRIM_KEY_ESCAPE) return BRIM_UI_SWEEP_DRAW;
     state->search[0] = '\0';
   }
-  to_the_top(state);
+  reset_cursor(state);
   return BRIM_UI_SWEEP_DRAW;
 }
 
@@ -951,7 +954,7 @@ static void put_help(brim_ui_frame *frame, const brim_ui_sweep *state) {
   brim_ui_frame_hints(frame, "", back, 1);
 }
 
-// "  Started   12 min ago"; a long value continues on further lines.
+// Puts "  Started   12 min ago". A long value continues on further lines, at most six in all.
 static void put_fact(brim_ui_frame *f, const char *name, brim_ui_style style, const char *value) {
   enum { INDENT = 14 };
   if (!*value) return;
@@ -960,16 +963,16 @@ static void put_fact(brim_ui_frame *f, const char *name, brim_ui_style style, co
   snprintf(label, sizeof label, "  %s%*s", name, pad > 0 ? pad : 1, "");
   int room = f->term->width - brim_utf8_width(label);
   for (int line = 0; *value && line < 6 && room > 8; line++) {
-    brim_str out, part;  // the line, and its part of the value
+    brim_str out, part;  // out: the line; part: the text of the value on this line
     size_t n = 0, space = 0;
     int used = 0;
     while (value[n] && value[n] != '\n') {
       size_t size = 1;
-      char one[8];
+      char character[8];
       while (size < 4 && ((unsigned char)value[n + size] & 0xC0) == 0x80) size++;
-      memcpy(one, value + n, size);
-      one[size] = '\0';
-      used += brim_utf8_width(one);
+      memcpy(character, value + n, size);
+      character[size] = '\0';
+      used += brim_utf8_width(character);
       if (used > room) break;
       if (value[n] == ' ') space = n;
       n += size;
@@ -1055,7 +1058,7 @@ static void put_experiment(brim_ui_frame *f, const brim_sweep_view *view,
 
 //---------------------------------- log ----------------------------------
 
-// One value of an event: numbers in short form; nested values only as "...".
+// Puts one value of an event: a number in short form, a nested value as "...".
 static void put_value(brim_str *out, const char *key, const json_t *value) {
   if (json_is_string(value)) {
     brim_str_printf(out, "  %s=%s", key, json_string_value(value));
@@ -1070,8 +1073,8 @@ static void put_value(brim_str *out, const char *key, const json_t *value) {
   }
 }
 
-// A line of the log. Events that brim writes with --json become "12:03:11  epoch  epoch=4  loss=0.31"; other lines stay
-// as they are.
+// Puts a line of the log. An event that brim wrote with --json becomes "12:03:11  epoch  epoch=4  loss=0.31"; other
+// lines stay as they are.
 static void put_event(const char *line, size_t size, brim_str *out) {
   json_t *event = NULL;
   const char *key;
@@ -1092,18 +1095,18 @@ static void put_event(const char *line, size_t size, brim_str *out) {
   json_decref(event);
 }
 
-// `lines` lines of the log that end state->scroll lines before its end.
+// Puts `lines` lines of the log, scrolled up by state->scroll lines from its end.
 static void put_log(brim_ui_frame *f, brim_ui_sweep *state, const char *text, int lines) {
   if (lines < 1) return;
-  size_t all = 0, room = (size_t)lines;
-  for (const char *p = text ? text : ""; *p; p++) all += *p == '\n' || !p[1];
-  int64_t most = all > room ? (int64_t)(all - room) : 0;
+  size_t total = 0, room = (size_t)lines;
+  for (const char *p = text ? text : ""; *p; p++) total += *p == '\n' || !p[1];
+  int64_t most = total > room ? (int64_t)(total - room) : 0;
   if (state->scroll > most) state->scroll = most;
   size_t skip = (size_t)(most - state->scroll), shown = 0;
   const char *at = text ? text : "";
   for (size_t i = 0; *at && shown < room; i++) {
     size_t n = strcspn(at, "\n");
-    // A line that was overwritten with \r: its last text.
+    // If \r overwrote the line, show only its last text.
     size_t from = n > 0 && at[n - 1] == '\r' ? n - 1 : n, end = from;
     while (from > 0 && at[from - 1] != '\r') from--;
     if (i >= skip) {
@@ -1117,7 +1120,7 @@ static void put_log(brim_ui_frame *f, brim_ui_sweep *state, const char *text, in
     at += n + (at[n] == '\n');
   }
   for (; shown < room; shown++) {
-    bool none = all == 0 && shown == 0;
+    bool none = total == 0 && shown == 0;
     brim_ui_frame_text(f, BRIM_UI_DIM, none ? brim_tr("the log is empty") : "");
   }
 }
@@ -1171,7 +1174,7 @@ static void put_title(brim_ui_frame *f, const brim_sweep_view *view) {
   brim_str_deinit(&line);
 }
 
-// The share of the sweep that is done, 0 to 1, parts of running experiments included; NaN = unknown.
+// The share of the sweep that ended, 0 to 1; an experiment that has not ended counts by its progress. NaN = unknown.
 static double total_fraction(const brim_sweep_view *view) {
   int64_t total = brim_sweep_view_total(view);
   double ended = 0;
@@ -1218,7 +1221,7 @@ static void put_total(brim_ui_frame *f, const brim_sweep_view *view) {
   brim_str_deinit(&line);
 }
 
-// "1 all 1,200  2 running 8": the counts, and the keys that list them.
+// Puts "1 all 1,200  2 running 8": each list with its key and count.
 static void put_lists(brim_ui_frame *f, const brim_ui_sweep *state, const brim_sweep_view *view) {
   static const char *const names[BRIM_UI_SWEEP_LIST_COUNT] = {
       [BRIM_UI_SWEEP_ALL] = BRIM_N_("all"),         [BRIM_UI_SWEEP_ACTIVE] = BRIM_N_("running"),
@@ -1251,7 +1254,7 @@ static void put_lists(brim_ui_frame *f, const brim_ui_sweep *state, const brim_s
   brim_str_deinit(&line);
 }
 
-// The GPUs in at most `most` lines; the last line counts those without room.
+// Puts the GPUs in at most `most` lines; the last line counts the GPUs that found no room.
 static void put_gpus(brim_ui_frame *f, const brim_sweep_view *view, int most) {
   size_t shown = view->gpu_count;
   int across = f->term->width / 58 > 1 ? f->term->width / 58 : 1;
@@ -1284,7 +1287,7 @@ static void put_gpus(brim_ui_frame *f, const brim_sweep_view *view, int most) {
   brim_str_deinit(&line);
 }
 
-// "best val acc so far: 91.20 %  lr=0.1 seed=2", of experiments that are done or running.
+// Puts "best val acc so far: 91.20 %  lr=0.1 seed=2". Only experiments that are done or running count.
 static void put_best(brim_ui_frame *f, const brim_sweep_view *view) {
   const brim_sweep_metric *metric = view->metric_count > 0 ? &view->metrics[0] : NULL;
   const brim_sweep_row *first = NULL;
@@ -1292,8 +1295,8 @@ static void put_best(brim_ui_frame *f, const brim_sweep_view *view) {
   if (!metric || metric->better == BRIM_BETTER_NEITHER) return;
   for (size_t i = 0; i < view->row_count; i++) {
     const brim_sweep_row *row = &view->rows[i];
-    const bool open = row->state == BRIM_SWEEP_DONE || row->state == BRIM_SWEEP_RUNNING;
-    if (!open || strcmp(row->metric_key, metric->key) != 0 || !isfinite(row->best)) continue;
+    const bool eligible = row->state == BRIM_SWEEP_DONE || row->state == BRIM_SWEEP_RUNNING;
+    if (!eligible || strcmp(row->metric_key, metric->key) != 0 || !isfinite(row->best)) continue;
     const brim_lab_rank a = {row->best, 1, 1}, b = {first ? first->best : (double)NAN, 1, 1};
     if (!first || brim_lab_rank_order(&a, &b, metric->better) < 0) first = row;
   }
@@ -1337,9 +1340,10 @@ typedef struct live_table {
   brim_ui_sweep_look look;
 } live_table;
 
-enum { MARK = 2, GAP = 2, LABEL_MOST = 60 };
+enum { CURSOR_WIDTH = 2, GAP = 2, MAX_LABEL = 60 };
 
-// Widths of the columns, the same in every frame so that the table does not jump. 0: computed in try_layout.
+// Widths of the columns, the same in every frame so that the table does not jump. try_layout sets widths that are 0
+// here.
 static const int column_widths[BRIM_UI_SWEEP_COLUMN_COUNT] = {
     [BRIM_UI_SWEEP_STATE] = 10, [BRIM_UI_SWEEP_PROGRESS] = 13, [BRIM_UI_SWEEP_EPOCH] = 9,
     [BRIM_UI_SWEEP_METRIC] = 8, [BRIM_UI_SWEEP_BEST] = 8,      [BRIM_UI_SWEEP_WHERE] = 6,
@@ -1347,7 +1351,7 @@ static const int column_widths[BRIM_UI_SWEEP_COLUMN_COUNT] = {
 };
 
 static int used_width(const live_table *t) {
-  int used = MARK - GAP;
+  int used = CURSOR_WIDTH - GAP;
   for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
     if (t->widths[i] > 0) used += t->widths[i] + GAP;
   }
@@ -1356,19 +1360,19 @@ static int used_width(const live_table *t) {
 
 static int label_width(const live_table *t) {
   int wide = brim_utf8_width(t->columns[BRIM_UI_SWEEP_LABEL].header);
-  // The keys are in the heading; its last key need not leave room for its values.
+  // If the heading has the keys, labels need the widths of all keys and a space between them.
   if (t->look.values) {
     wide = -1;
     for (size_t i = 0; i < t->look.key_count; i++) wide += t->look.key_widths[i] + 1;
   }
-  for (size_t i = 0; i < t->count && !t->look.values; i += stride_of(t->count)) {
-    int one = brim_utf8_width(t->view->rows[t->rows[i]].label);
-    if (one > wide) wide = one;
+  for (size_t i = 0; i < t->count && !t->look.values; i += sample_stride(t->count)) {
+    int width = brim_utf8_width(t->view->rows[t->rows[i]].label);
+    if (width > wide) wide = width;
   }
-  return wide < 16 ? 16 : wide < LABEL_MOST ? wide : LABEL_MOST;
+  return wide < 16 ? 16 : wide < MAX_LABEL ? wide : MAX_LABEL;
 }
 
-// Lays the columns out for full labels, or for values below their keys. Returns the width that labels want.
+// Lays the columns out for full labels, or for values below their keys. Returns the width that labels need.
 static int try_layout(live_table *t, const brim_term *term, bool short_labels) {
   int natural[BRIM_UI_SWEEP_COLUMN_COUNT];
   memcpy(natural, column_widths, sizeof natural);
@@ -1377,8 +1381,8 @@ static int try_layout(live_table *t, const brim_term *term, bool short_labels) {
   natural[BRIM_UI_SWEEP_LABEL] = label;
   natural[BRIM_UI_SWEEP_NOTE] = 20;
   if (!t->look.bar) natural[BRIM_UI_SWEEP_PROGRESS] = 5;
-  brim_ui_layout(t->columns, natural, BRIM_UI_SWEEP_COLUMN_COUNT, term->width - MARK, 0, t->widths,
-                 &t->use_short);
+  brim_ui_layout(t->columns, natural, BRIM_UI_SWEEP_COLUMN_COUNT, term->width - CURSOR_WIDTH, 0,
+                 t->widths, &t->use_short);
   return label;
 }
 
@@ -1387,7 +1391,7 @@ static void lay_out(live_table *t, const brim_term *term) {
   t->look.bar = term->width >= 100;
   int label = try_layout(t, term, false);
   if (t->widths[BRIM_UI_SWEEP_LABEL] < label) label = try_layout(t, term, true);
-  // Columns that are left over go to the labels, then to the notes.
+  // Give free width to the labels, then to the notes.
   int left = term->width - used_width(t);
   int *wide = t->widths;
   if (left > 0 && wide[BRIM_UI_SWEEP_LABEL] < label) {
@@ -1402,12 +1406,12 @@ static void put_table_header(brim_ui_frame *f, const live_table *t) {
   brim_str line, text;
   brim_str_init(&line);
   brim_str_init(&text);
-  brim_str_repeat(&text, ' ', MARK);
+  brim_str_repeat(&text, ' ', CURSOR_WIDTH);
   brim_term plain = *f->term;
   plain.colour = false;
   for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
     if (t->widths[i] == 0) continue;
-    if (text.len > MARK) brim_str_repeat(&text, ' ', GAP);
+    if (text.len > CURSOR_WIDTH) brim_str_repeat(&text, ' ', GAP);
     const brim_ui_column *column = &t->columns[i];
     const char *header =
         t->use_short && column->short_header ? column->short_header : column->header;
@@ -1425,7 +1429,7 @@ static void put_row(brim_ui_frame *f, const live_table *t, const brim_sweep_row 
   brim_str_init(&line);
   brim_str_init(&cell);
   brim_term plain = *f->term;
-  if (selected) plain.colour = false;  // the whole row gets one style
+  if (selected) plain.colour = false;  // the selected row has one style as a whole
   brim_str_append(&line, selected ? (f->term->unicode ? "▸ " : "> ") : "  ");
   bool first = true;
   for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
@@ -1468,7 +1472,7 @@ static void put_table(brim_ui_frame *f, brim_ui_sweep *state, live_table *t, int
 
 //---------------------------------- footer ----------------------------------
 
-// The line below the table: why the selected row failed or waits, and its place in the list.
+// Puts the line below the table: why the selected row failed or waits, and its place in the list.
 static void put_selected(brim_ui_frame *f, const brim_ui_sweep *state, const live_table *t) {
   char place[96], at[32], count[32];
   brim_str line, note;
@@ -1661,7 +1665,7 @@ static brim_status status_gpus(const brim_sweep_view *view, const brim_term *ter
   return brim_str_status(out);
 }
 
-// True if any row has a text in this column. Empty columns are not shown.
+// True if a row has a text in this column. Columns without any text are not shown.
 static bool has_text(const brim_sweep_view *view, const size_t *rows, size_t count,
                      brim_ui_sweep_column column, const brim_ui_sweep_look *look) {
   bool found = false;
@@ -1675,7 +1679,7 @@ static bool has_text(const brim_sweep_view *view, const size_t *rows, size_t cou
   return found;
 }
 
-// True if the rows are of several grids; a column names the grid then.
+// True if the rows belong to several grids; then a column names the grid.
 static bool has_grids(const brim_sweep_view *view, const size_t *rows, size_t count) {
   for (size_t i = 1; i < count; i++) {
     if (strcmp(view->rows[rows[i]].grid, view->rows[rows[0]].grid) != 0) return true;
@@ -1698,7 +1702,7 @@ static void add_row(brim_ui_table *table, const brim_sweep_view *view, const bri
   }
 }
 
-// All rows of the view: running ones, the best results, failures, the queue, the rest.
+// Lists all rows of the view: running, done with the best first, failed, queued, then paused and cancelled.
 static brim_status choose_rows(const brim_sweep_view *view, size_t *rows, size_t *count) {
   static const brim_ui_sweep_list lists[] = {BRIM_UI_SWEEP_ACTIVE, BRIM_UI_SWEEP_FINISHED,
                                              BRIM_UI_SWEEP_FAILURES, BRIM_UI_SWEEP_WAITING,
@@ -1726,13 +1730,13 @@ static brim_status put_rows(const brim_sweep_view *view, const brim_term *term, 
   brim_ui_sweep_look look = {.term = term};
   bool narrow = term->width > 0 && term->width < 132;
   sweep_columns(view, rows, count, narrow, &look, columns + 2);
-  bool used[BRIM_UI_SWEEP_COLUMN_COUNT + 1];  // the last: the grid
+  bool used[BRIM_UI_SWEEP_COLUMN_COUNT + 1];  // shown columns; the last is the grid
   size_t n = grids ? 2 : 1;
   used[BRIM_UI_SWEEP_COLUMN_COUNT] = grids;
   for (int i = 0; i < BRIM_UI_SWEEP_COLUMN_COUNT; i++) {
     used[i] = has_text(view, rows, count, (brim_ui_sweep_column)i, &look);
     if (used[i]) columns[n++] = columns[2 + i];
-    // People run `status` to see why an experiment failed or waits; the live table has a line for that.
+    // Keep notes longer than the live table does: users run `status` to see why an experiment failed or waits.
     if (used[i] && i == BRIM_UI_SWEEP_NOTE) columns[n - 1].priority = 2;
   }
   brim_ui_table_init(&table, columns, n);
@@ -1783,13 +1787,13 @@ static void put_rates(const brim_sweep_view *view, bool pool, brim_str *out) {
   }
 }
 
-// Counts experiments that ended while their files are still on the machines of their workers.
+// Puts the number of ended experiments whose files are still on the machines of their workers.
 static void put_pending_uploads(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
   long long count = 0;
   for (size_t i = 0; i < view->row_count; i++) {
     const brim_sweep_row *row = &view->rows[i];
-    bool over = row->state == BRIM_SWEEP_DONE || row->state == BRIM_SWEEP_FAILED;
-    count += over && *row->owed;
+    bool ended = row->state == BRIM_SWEEP_DONE || row->state == BRIM_SWEEP_FAILED;
+    count += ended && *row->owed;
   }
   if (count == 0) return;
   char text[160];
@@ -1829,7 +1833,7 @@ enum { BEST_ROWS = 5, GROUP_ROWS = 10 };
 
 //---------------------------------- failures ----------------------------------
 
-// How often a class of failure occurred, and the first such experiment by time.
+// A class of failure: how often it occurred, and the first experiment that failed so, by time.
 typedef struct failed_class {
   brim_failure failure;
   int64_t count;
@@ -1839,49 +1843,50 @@ typedef struct failed_class {
 static size_t count_classes(const brim_sweep_view *view, failed_class out[BRIM_FAILURE_COUNT]) {
   size_t classes = 0;
   for (int c = 0; c < BRIM_FAILURE_COUNT; c++) {
-    failed_class one = {.failure = (brim_failure)c};
+    failed_class failed = {.failure = (brim_failure)c};
     for (size_t i = 0; i < view->row_count; i++) {
       const brim_sweep_row *row = &view->rows[i];
-      if (row->state != BRIM_SWEEP_FAILED || row->failure != one.failure) continue;
-      one.count++;
+      if (row->state != BRIM_SWEEP_FAILED || row->failure != failed.failure) continue;
+      failed.count++;
       // An unknown time counts as the latest.
-      if (!one.first || row->ended_s < one.first->ended_s ||
-          (isnan(one.first->ended_s) && !isnan(row->ended_s))) {
-        one.first = row;
+      if (!failed.first || row->ended_s < failed.first->ended_s ||
+          (isnan(failed.first->ended_s) && !isnan(row->ended_s))) {
+        failed.first = row;
       }
     }
-    if (one.count > 0) out[classes++] = one;
+    if (failed.count > 0) out[classes++] = failed;
   }
   return classes;
 }
 
-static int more_first(const void *a, const void *b) {
+static int most_frequent_first(const void *a, const void *b) {
   const failed_class *x = (const failed_class *)a, *y = (const failed_class *)b;
   return x->count != y->count ? (x->count > y->count ? -1 : 1) : (int)x->failure - (int)y->failure;
 }
 
-// Experiments of a grid without axes have no label, nor have groups whose only axis is the seed: they get the title.
+// Returns the label, or the title if the label is empty: for a grid without axes, and for a group whose only axis is
+// the seed.
 static const char *name_of(const brim_sweep_view *view, const char *label) {
   return *label ? label : view->title;
 }
 
-// "  OOM  3  lr=0.1 batch_size=4096", with the message below.
-static void put_class(const brim_sweep_view *view, const brim_term *term, const failed_class *one,
-                      brim_str *out) {
+// Puts "  OOM  3  lr=0.1 batch_size=4096  ID", with the message below.
+static void put_class(const brim_sweep_view *view, const brim_term *term,
+                      const failed_class *failed, brim_str *out) {
   char count[32], text[128];
   brim_str plain;
-  brim_format_count((double)one->count, count);
-  snprintf(text, sizeof text, "  %s  %s", brim_ui_failure_class(one->failure), count);
+  brim_format_count((double)failed->count, count);
+  snprintf(text, sizeof text, "  %s  %s", brim_ui_failure_class(failed->failure), count);
   brim_ui_styled(out, term, BRIM_UI_BAD, text);
   brim_str_append(out, "  ");
   brim_str_init(&plain);
   int room = term->width > 0 ? term->width - brim_utf8_width(text) - 16 : 0;
-  brim_ui_clip(&plain, term, name_of(view, one->first->label), room < 0 ? 8 : room);
+  brim_ui_clip(&plain, term, name_of(view, failed->first->label), room < 0 ? 8 : room);
   brim_str_printf(out, "%s  ", plain.data);
-  brim_str_printf(out, "%.12s\n", one->first->id);
-  if (*one->first->message) {
+  brim_str_printf(out, "%.12s\n", failed->first->id);
+  if (*failed->first->message) {
     brim_str_clear(&plain);
-    brim_ui_clip(&plain, term, one->first->message, 0);
+    brim_ui_clip(&plain, term, failed->first->message, 0);
     brim_str_append(out, "    ");
     brim_ui_fit(out, term, plain.data, 4);
     brim_str_append_char(out, '\n');
@@ -1895,27 +1900,28 @@ static void put_failures(const brim_sweep_view *view, const brim_term *term, con
   failed_class classes[BRIM_FAILURE_COUNT];
   size_t count = count_classes(view, classes);
   if (count == 0) return;
-  qsort(classes, count, sizeof *classes, more_first);
+  qsort(classes, count, sizeof *classes, most_frequent_first);
   brim_str_append_char(out, '\n');
   brim_ui_styled(out, term, BRIM_UI_BOLD, brim_tr("Failures, with the first of each kind"));
   brim_str_append_char(out, '\n');
-  bool again = true;  // running the same thing again may succeed
+  bool may_succeed = true;  // a retry without changes may succeed
   for (size_t i = 0; i < count; i++) {
     put_class(view, term, &classes[i], out);
-    again = again && brim_failure_retry_of(classes[i].failure) != BRIM_RETRY_NEVER;
+    may_succeed = may_succeed && brim_failure_retry_of(classes[i].failure) != BRIM_RETRY_NEVER;
   }
   if (retry) {
     brim_str_append(out, "  ");
     brim_str_printf(
-        out, again ? brim_tr("retry them: %s\n") : brim_tr("fix the cause, then retry them: %s\n"),
+        out,
+        may_succeed ? brim_tr("retry them: %s\n") : brim_tr("fix the cause, then retry them: %s\n"),
         retry);
   }
 }
 
 //---------------------------------- ranking ----------------------------------
 
-// True if a metric ranks its experiments by their best values: all that are done have one. Else it ranks them by their
-// last values, since a list must not mix the two.
+// True if every experiment that is done has a best value of the metric: then best values rank the experiments. Else
+// last values do, since a list must not mix the two.
 static bool all_have_best(const brim_sweep_view *view, const char *key) {
   for (size_t i = 0; i < view->row_count; i++) {
     const brim_sweep_row *row = &view->rows[i];
@@ -1934,13 +1940,13 @@ typedef struct ranked {
 } ranked;
 
 typedef struct group {
-  const brim_sweep_row *row;  // its first experiment in the grid's order
+  const brim_sweep_row *row;  // first experiment of the group in the grid's order
   brim_lab_stats stats;
-  size_t seeds;  // experiments, done or not
+  size_t seeds;  // number of experiments, done or not
   brim_metric_better better;
 } group;
 
-static bool before(const brim_sweep_row *a, const brim_sweep_row *b) {
+static bool is_earlier(const brim_sweep_row *a, const brim_sweep_row *b) {
   return a->idx != b->idx ? a->idx < b->idx : strcmp(a->id, b->id) < 0;
 }
 
@@ -1948,10 +1954,10 @@ static int best_first(const void *a, const void *b) {
   const ranked *x = (const ranked *)a, *y = (const ranked *)b;
   const brim_lab_rank p = {x->value, 1, 1}, q = {y->value, 1, 1};
   const int order = brim_lab_rank_order(&p, &q, x->better);
-  return order ? order : before(x->row, y->row) ? -1 : before(y->row, x->row);
+  return order ? order : is_earlier(x->row, y->row) ? -1 : is_earlier(y->row, x->row);
 }
 
-// Lists the experiments that are done and have a finite value of the metric, the best first.
+// Lists the experiments that are done and have a finite value of the metric, the best first. Release *out by brim_free.
 static brim_status rank_rows(const brim_sweep_view *view, const brim_sweep_metric *metric,
                              ranked **out, size_t *count) {
   bool best = all_have_best(view, metric->key);
@@ -1970,7 +1976,7 @@ static brim_status rank_rows(const brim_sweep_view *view, const brim_sweep_metri
 }
 
 static void summary_best(const brim_sweep_view *view, const brim_sweep_metric *metric,
-                         const brim_term *term, const ranked *all, size_t count, bool best,
+                         const brim_term *term, const ranked *ranking, size_t count, bool best,
                          brim_str *out) {
   char value[32];
   brim_str_append_char(out, '\n');
@@ -1982,12 +1988,12 @@ static void summary_best(const brim_sweep_view *view, const brim_sweep_metric *m
   brim_str_deinit(&title);
   brim_str_append_char(out, '\n');
   for (size_t i = 0; i < count && i < BEST_ROWS; i++) {
-    value_text(metric, all[i].value, value);
+    value_text(metric, ranking[i].value, value);
     brim_str_printf(out, "  %10s  ", value);
     brim_ui_put_clipped(out, term, i == 0 ? BRIM_UI_BEST : BRIM_UI_PLAIN,
-                        name_of(view, all[i].row->label),
+                        name_of(view, ranking[i].row->label),
                         term->width > 40 ? term->width - 30 : INT_MAX);
-    brim_str_printf(out, "  %.12s\n", all[i].row->id);
+    brim_str_printf(out, "  %.12s\n", ranking[i].row->id);
   }
 }
 
@@ -1996,7 +2002,7 @@ static void summary_best(const brim_sweep_view *view, const brim_sweep_metric *m
 static int by_group(const void *a, const void *b) {
   const ranked *x = (const ranked *)a, *y = (const ranked *)b;
   int order = strcmp(x->row->group, y->row->group);
-  return order ? order : before(x->row, y->row) ? -1 : before(y->row, x->row);
+  return order ? order : is_earlier(x->row, y->row) ? -1 : is_earlier(y->row, x->row);
 }
 
 static int best_group_first(const void *a, const void *b) {
@@ -2004,14 +2010,15 @@ static int best_group_first(const void *a, const void *b) {
   const brim_lab_rank p = {x->stats.mean, x->stats.n, x->seeds};
   const brim_lab_rank q = {y->stats.mean, y->stats.n, y->seeds};
   const int order = brim_lab_rank_order(&p, &q, x->better);
-  return order ? order : before(x->row, y->row) ? -1 : before(y->row, x->row);
+  return order ? order : is_earlier(x->row, y->row) ? -1 : is_earlier(y->row, x->row);
 }
 
 static int by_group_name(const void *a, const void *b) {
   return strcmp(((const group *)a)->row->group, ((const group *)b)->row->group);
 }
 
-// Counts all experiments of each group: those without a value are missing in its mean. `groups` are sorted by name.
+// Counts all experiments of each group, also those without a value, which its mean lacks. `groups` must be sorted by
+// name.
 static void count_seeds(const brim_sweep_view *view, group *groups, size_t count) {
   for (size_t i = 0; i < view->row_count; i++) {
     const group key = {.row = &view->rows[i]};
@@ -2034,7 +2041,7 @@ static void put_group(const brim_sweep_view *view, const brim_sweep_metric *metr
   }
   int pad = 20 - brim_utf8_width(text);
   brim_str_printf(out, "  %*s%s  ", pad > 0 ? pad : 0, "", text);
-  // No limit where the labels would have no room at all.
+  // Do not cut labels if they would have no room at all.
   int room = term->width > 50 ? term->width - 26 - brim_utf8_width(seeds) : 0;
   brim_ui_put_clipped(out, term, first ? BRIM_UI_BEST : BRIM_UI_PLAIN, name_of(view, g->row->point),
                       room > 0 ? room : INT_MAX);
@@ -2043,19 +2050,20 @@ static void put_group(const brim_sweep_view *view, const brim_sweep_metric *metr
   brim_str_append_char(out, '\n');
 }
 
-// Makes the groups of `all`, the best first. Reorders `all`.
+// Makes the groups of the ranked experiments, the best first. Reorders `ranking`.
 static brim_status make_groups(const brim_sweep_view *view, const brim_sweep_metric *metric,
-                               ranked *all, size_t count, group *out, size_t *group_count) {
+                               ranked *ranking, size_t count, group *out, size_t *group_count) {
   double *values = (double *)brim_calloc(count + 1, sizeof *values);
   size_t groups = 0;
   if (!values) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
-  qsort(all, count, sizeof *all, by_group);
+  qsort(ranking, count, sizeof *ranking, by_group);
   for (size_t i = 0, n; i < count; i += n) {
-    for (n = 1; i + n < count && strcmp(all[i].row->group, all[i + n].row->group) == 0;) n++;
-    if (!*all[i].row->group) continue;
-    for (size_t k = 0; k < n; k++) values[k] = all[i + k].value;
+    for (n = 1; i + n < count && strcmp(ranking[i].row->group, ranking[i + n].row->group) == 0;)
+      n++;
+    if (!*ranking[i].row->group) continue;
+    for (size_t k = 0; k < n; k++) values[k] = ranking[i + k].value;
     group *g = &out[groups++];
-    *g = (group){.row = all[i].row, .better = metric->better};
+    *g = (group){.row = ranking[i].row, .better = metric->better};
     brim_lab_stats_of(values, n, &g->stats);
   }
   brim_free(values);
@@ -2066,11 +2074,11 @@ static brim_status make_groups(const brim_sweep_view *view, const brim_sweep_met
 }
 
 static brim_status put_groups(const brim_sweep_view *view, const brim_sweep_metric *metric,
-                              const brim_term *term, ranked *all, size_t count, brim_str *out) {
+                              const brim_term *term, ranked *ranking, size_t count, brim_str *out) {
   group *groups = (group *)brim_calloc(count + 1, sizeof *groups);
   if (!groups) return brim_fail(BRIM_ENOMEM, "out of memory while listing experiments");
   size_t n = 0;
-  brim_status status = make_groups(view, metric, all, count, groups, &n);
+  brim_status status = make_groups(view, metric, ranking, count, groups, &n);
   size_t shown = n < GROUP_ROWS ? n : GROUP_ROWS;
   bool several = false;
   for (size_t i = 0; i < shown; i++) several = several || groups[i].seeds > 1;
@@ -2095,27 +2103,27 @@ static brim_status put_groups(const brim_sweep_view *view, const brim_sweep_metr
 
 static brim_status put_metric(const brim_sweep_view *view, const brim_sweep_metric *metric,
                               const brim_term *term, brim_str *out) {
-  ranked *all = NULL;
+  ranked *ranking = NULL;
   size_t count = 0;
-  BRIM_TRY(rank_rows(view, metric, &all, &count));
+  BRIM_TRY(rank_rows(view, metric, &ranking, &count));
   brim_status status = BRIM_OK;
-  // Without a direction there is no best.
+  // Without a better direction no experiment is the best.
   if (count > 0 && metric->better != BRIM_BETTER_NEITHER)
-    summary_best(view, metric, term, all, count, all_have_best(view, metric->key), out);
-  if (count > 0) status = put_groups(view, metric, term, all, count, out);
-  brim_free(all);
+    summary_best(view, metric, term, ranking, count, all_have_best(view, metric->key), out);
+  if (count > 0) status = put_groups(view, metric, term, ranking, count, out);
+  brim_free(ranking);
   return status;
 }
 
-// Experiments that needed more than one attempt, and GPUs that are out of service.
-static void put_trouble(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
+// Puts how many done experiments took more than one attempt, and the GPUs that are out of service.
+static void put_retries(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
   char number[32];
-  int64_t again = 0;
+  int64_t retried = 0;
   for (size_t i = 0; i < view->row_count; i++) {
-    again += view->rows[i].state == BRIM_SWEEP_DONE && view->rows[i].attempt > 1;
+    retried += view->rows[i].state == BRIM_SWEEP_DONE && view->rows[i].attempt > 1;
   }
-  if (again > 0) {
-    brim_format_count((double)again, number);
+  if (retried > 0) {
+    brim_format_count((double)retried, number);
     brim_str_printf(out, brim_tr("%s of the done ones took more than one attempt\n"), number);
   }
   for (size_t i = 0; i < view->gpu_count; i++) {
@@ -2163,7 +2171,7 @@ brim_status brim_ui_sweep_summary(const brim_sweep_view *view, const brim_term *
   brim_str_append_char(out, '\n');
   sweep_counts(view, term, out);
   brim_str_append_char(out, '\n');
-  put_trouble(view, term, out);
+  put_retries(view, term, out);
   if (view->notice[0]) {
     brim_ui_styled(out, term, BRIM_UI_BAD, view->notice);
     brim_str_append_char(out, '\n');
@@ -2237,26 +2245,26 @@ static brim_status put_forecast_table(const brim_term *term, const brim_forecast
 // A reason why experiments do not run on a device.
 typedef struct complaint {
   const brim_forecast_need *need;
-  const brim_forecast_row *first;  // the first experiment with it
+  const brim_forecast_row *first;  // the first experiment that has this reason
   size_t device, count;
 } complaint;
 
 static void put_complaints(const brim_term *term, const brim_forecast *f, brim_str *out) {
-  complaint all[MESSAGES];
+  complaint list[MESSAGES];
   size_t count = 0, more = 0;
   for (size_t i = 0; i < f->row_count * f->device_count; i++) {
     const brim_forecast_row *row = &f->rows[i / f->device_count];
     const brim_forecast_need *need = &row->needs[i % f->device_count];
     if (need->failure == BRIM_FAILURE_NONE) continue;
     size_t n = 0;
-    while (n < count && (all[n].device != i % f->device_count || all[n].need->message == NULL ||
-                         strcmp(all[n].need->message, need->message) != 0)) {
+    while (n < count && (list[n].device != i % f->device_count || list[n].need->message == NULL ||
+                         strcmp(list[n].need->message, need->message) != 0)) {
       n++;
     }
     if (n < count) {
-      all[n].count++;
+      list[n].count++;
     } else if (count < MESSAGES) {
-      all[count++] = (complaint){need, row, i % f->device_count, 1};
+      list[count++] = (complaint){need, row, i % f->device_count, 1};
     } else {
       more++;
     }
@@ -2265,10 +2273,10 @@ static void put_complaints(const brim_term *term, const brim_forecast *f, brim_s
     brim_str text;
     brim_str_init(&text);
     brim_str_printf(&text, brim_tr("%s on %s (experiments: %zu, first: %.*s): %s"),
-                    brim_ui_failure_class(all[i].need->failure),
-                    f->devices[all[i].device].name[0] ? f->devices[all[i].device].name
-                                                      : f->devices[all[i].device].spec,
-                    all[i].count, ID_DIGITS, all[i].first->id, all[i].need->message);
+                    brim_ui_failure_class(list[i].need->failure),
+                    f->devices[list[i].device].name[0] ? f->devices[list[i].device].name
+                                                       : f->devices[list[i].device].spec,
+                    list[i].count, ID_DIGITS, list[i].first->id, list[i].need->message);
     brim_ui_wrap(out, term, text.data, 2);
     brim_str_append_char(out, '\n');
     brim_str_deinit(&text);
@@ -2330,7 +2338,8 @@ brim_status brim_ui_forecast(const brim_term *term, const brim_forecast *forecas
 }
 
 //------------------------------------------ comparison ------------------------------------------
-// Groups of experiments of two sides: mean and deviation of both, the difference with its interval, the verdict.
+// The comparison of two sides. For each match of groups: mean and deviation of both sides, the difference with its
+// interval, the verdict.
 
 static const char *verdict_text(brim_lab_verdict verdict, brim_ui_style *style) {
   static const struct {
@@ -2362,7 +2371,7 @@ static void side_text(const brim_term *term, const brim_sweep_metric *display,
   brim_ui_value_spread(display, stats->mean, stats->stddev, spread);
   char *sign = strstr(spread, "\xc2\xb1"), *unit = strstr(spread, " %");
   if (sign && !term->unicode) memcpy(sign, "+-", 2);
-  if (unit && is_narrow(term)) *unit = '\0';  // the heading has it
+  if (unit && is_narrow(term)) *unit = '\0';  // the heading has the unit
   snprintf(out, 112, "%s (%zu)", spread, stats->n);
 }
 
@@ -2374,13 +2383,13 @@ static void difference_text(const brim_sweep_metric *display, const brim_lab_dif
 
 enum { MAX_KEYS = 12 };
 
-// A setting of the first experiment of a group.
+// The value of a setting in a group, taken from its first experiment.
 static const char *value_of(const brim_lab_set *set, const brim_lab_group *g, const char *key) {
   const char *value = brim_lab_value(set, &set->exps[g->members[0]], key);
   return value ? value : "-";
 }
 
-// True if a setting differs between matches, or between the two sides of one.
+// True if a setting differs between matches, or between the two sides of a match.
 static bool setting_varies(const brim_lab_comparison *c, const brim_ui_lab_sides *sets,
                            const char *key) {
   const char *first = value_of(sets->b, c->matches[0].b, key);
@@ -2392,7 +2401,7 @@ static bool setting_varies(const brim_lab_comparison *c, const brim_ui_lab_sides
   return false;
 }
 
-// "0.1", or "fp32 -> bf16" where the two sides differ in it.
+// Adds "0.1", or "fp32 -> bf16" if the two sides differ in the setting.
 static void add_setting(brim_ui_table *table, const brim_lab_match *m,
                         const brim_ui_lab_sides *sets, const char *key) {
   const char *a = value_of(sets->a, m->a, key), *b = value_of(sets->b, m->b, key);
@@ -2418,8 +2427,8 @@ static void add_match(brim_ui_table *table, const brim_term *term, const brim_la
   brim_ui_table_add(table, style, "%s", verdict);
 }
 
-// On a narrow terminal the difference stays longest, then the two means. The verdict goes first: its colour is that of
-// the difference, and the lines below count the verdicts.
+// Puts the table of matches. On a narrow terminal the verdict is left out first: its colour is that of the difference,
+// and the lines below count the verdicts. The difference stays longest, then the two means.
 static brim_status put_matches(const brim_term *term, const brim_lab_comparison *c,
                                const brim_ui_lab_sides *sets, brim_str *out) {
   brim_ui_column columns[MAX_KEYS + 4];
@@ -2523,7 +2532,8 @@ brim_status brim_ui_lab_compare(const brim_term *term, const brim_lab_comparison
                                 const brim_ui_lab_sides *sides, brim_str *out) {
   brim_str_printf(out, "A  %s\nB  %s\n\n", sides->a_name, sides->b_name);
   if (sides->differences && sides->differences[0]) {
-    brim_str_append(out, sides->differences);  // before the verdicts, which they may explain
+    // Put differences in front of the verdicts, which they may explain.
+    brim_str_append(out, sides->differences);
     brim_str_append_char(out, '\n');
   }
   brim_str_printf(out, "%s\n\n", sides->metric);

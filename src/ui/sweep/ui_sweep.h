@@ -1,6 +1,6 @@
-// Sweeps as a person sees them: the live table, `brim sweep status`, plain lines for a pipe, the summary at the end, the
-// dry run, the page of a store and the comparison of groups of experiments. Pure functions of records and of a brim_term.
-// Callers: src/cli/sweep, src/cli/lab.
+// Sweeps as a person sees them: the live table, `brim sweep status`, plain lines for a pipe, the summary at the end,
+// the dry run, the page of a store and the comparison of groups of experiments. Pure functions of records and of a
+// brim_term. Callers: src/cli/sweep, src/cli/lab.
 #ifndef BRIM_UI_SWEEP_H_
 #define BRIM_UI_SWEEP_H_
 
@@ -11,7 +11,7 @@
 
 //---------------------------------- live table ----------------------------------
 
-// What a key asks the caller to do. The experiment is the state's `target`.
+// The request of a key to the caller. It concerns the experiment `target` of the state, if any.
 typedef enum brim_ui_sweep_action {
   BRIM_UI_SWEEP_NOTHING,       // the key has no effect
   BRIM_UI_SWEEP_DRAW,          // the view changed: draw again
@@ -28,19 +28,19 @@ typedef enum brim_ui_sweep_action {
   BRIM_UI_SWEEP_ACTION_COUNT
 } brim_ui_sweep_action;
 
-// The experiments that the table lists; the keys 1 to 6.
+// The lists of experiments that the table can show; keys 1 to 6 choose one.
 typedef enum brim_ui_sweep_list {
   BRIM_UI_SWEEP_ALL,
-  BRIM_UI_SWEEP_ACTIVE,  // starting and running
+  BRIM_UI_SWEEP_ACTIVE,  // starting or running
   BRIM_UI_SWEEP_WAITING,
   BRIM_UI_SWEEP_FINISHED,
   BRIM_UI_SWEEP_FAILURES,
-  BRIM_UI_SWEEP_HELD,  // paused and cancelled
+  BRIM_UI_SWEEP_HELD,  // paused or cancelled
   BRIM_UI_SWEEP_LIST_COUNT
 } brim_ui_sweep_list;
 
 typedef enum brim_ui_sweep_order {
-  BRIM_UI_SWEEP_BY_STATE,  // running first, then failed, queued, done
+  BRIM_UI_SWEEP_BY_STATE,  // running, then ended (the latest first), queued, paused, cancelled
   BRIM_UI_SWEEP_BY_INDEX,  // as in the grid
   BRIM_UI_SWEEP_BY_METRIC,
   BRIM_UI_SWEEP_BY_TIME,  // the latest change first
@@ -52,8 +52,8 @@ typedef enum brim_ui_sweep_mode {
   BRIM_UI_SWEEP_DETAILS,
   BRIM_UI_SWEEP_LOG,
   BRIM_UI_SWEEP_HELP,
-  BRIM_UI_SWEEP_SEARCH,   // the user types a text
-  BRIM_UI_SWEEP_CONFIRM,  // yes or no to `pending`
+  BRIM_UI_SWEEP_SEARCH,   // the user types a search text
+  BRIM_UI_SWEEP_CONFIRM,  // the user answers whether to do `pending`
   BRIM_UI_SWEEP_MODE_COUNT
 } brim_ui_sweep_mode;
 
@@ -66,24 +66,24 @@ typedef struct brim_ui_sweep {
   char selected[33];  // id of the row under the cursor in the last frame; "" = none yet
   char target[33];    // id of the experiment of the last action
   char search[64];
-  size_t at, top;  // rows of the table: the selected one, and the first on the screen
+  size_t at, top;  // indices of rows: the selected row, and the first on the screen
   size_t page;     // rows that fit in the last frame
-  bool moved;      // the cursor has left the first row; until then it stays there
-  bool follow;     // move to the selected experiment, wherever the list has it now
-  int64_t scroll;  // lines of the log from its end
+  bool moved;      // false: the cursor stays on the first row, whatever the list shows there
+  bool follow;     // move the cursor to the selected experiment, even off the screen
+  int64_t scroll;  // lines that the log is scrolled up from its end
   bool watching;   // another process runs the sweep: quitting does not stop it
 } brim_ui_sweep;
 
 void brim_ui_sweep_init(brim_ui_sweep *state);
 brim_ui_sweep_action brim_ui_sweep_key(brim_ui_sweep *state, const brim_sweep_view *view,
                                        brim_key key);
-// The experiment whose log or details are shown, so that the caller reads its log; NULL = none.
+// The id of the experiment whose log or details are shown: the caller reads its log. NULL = none.
 const char *brim_ui_sweep_wants_log(const brim_ui_sweep *state);
 
-// The target's log as the caller has read it; texts may be NULL.
+// The log of the target, read by the caller; both texts may be NULL.
 typedef struct brim_ui_sweep_log {
-  const char *path;  // shown above it
-  const char *text;  // its end; 64 KiB are plenty
+  const char *path;  // shown above the text
+  const char *text;  // the end of the log; 64 KiB are enough
 } brim_ui_sweep_log;
 
 // One frame of `rows` lines for brim_screen_draw. `log` may be NULL.
@@ -93,27 +93,28 @@ brim_status brim_ui_sweep_frame(brim_ui_sweep *state, const brim_sweep_view *vie
 
 //---------------------------------- plain text ----------------------------------
 
-// One line about the whole, without a newline: "412 of 1,200 done  8 running  12 failed  ETA 4 h".
+// One line about the whole sweep, without a newline: "412 of 1,200 done  8 running  12 failed  ETA 4 h".
 void brim_ui_sweep_line(const brim_sweep_view *view, const brim_term *term, brim_str *out);
 // One message as a line with its time of day.
 void brim_ui_sweep_message(const brim_sweep_message *message, const brim_term *term, brim_str *out);
 
 typedef struct brim_ui_sweep_status_options {
-  bool pool;  // the store of a server, whose workers are not shown
+  bool pool;  // the store of a server: do not say that no sweep is running
 } brim_ui_sweep_status_options;
 
-// `brim sweep status`: every row of the view, and how many experiments the view leaves out. options NULL: the defaults.
+// `brim sweep status`: every row of the view, and the number of experiments that the view leaves out. options NULL: the
+// defaults.
 brim_status brim_ui_sweep_status(const brim_sweep_view *view, const brim_term *term,
                                  const brim_ui_sweep_status_options *options, brim_str *out);
 
 // Commands that the summary suggests.
 typedef struct brim_ui_sweep_summary_options {
   const char *retry;   // "brim sweep rerun-failed --store runs/mnist"
-  const char *resume;  // "brim sweep grid.yaml"; shown where something is left to run
+  const char *resume;  // "brim sweep grid.yaml"; shown if something is left to run
   const char *report;  // "brim report runs/mnist"; NULL = left out
 } brim_ui_sweep_summary_options;
-// At the end of a sweep: what is done, failures by class with the first message and the command that retries them, the
-// best experiments, mean and standard deviation over seeds.
+// The summary at the end of a sweep: counts, failures by class with the first message and the command that retries
+// them, the best experiments, mean and standard deviation over seeds.
 brim_status brim_ui_sweep_summary(const brim_sweep_view *view, const brim_term *term,
                                   const brim_ui_sweep_summary_options *options, brim_str *out);
 
@@ -138,13 +139,13 @@ brim_status brim_ui_lab_report(const brim_ui_lab_options *options, const brim_la
 // The two sides of a comparison.
 typedef struct brim_ui_lab_sides {
   const char *a_name, *b_name;
-  const char *differences;    // lines on what else they differ in; NULL = none
-  const char *metric;         // a line that names what is compared
-  const brim_lab_set *a, *b;  // the same set where its own groups are compared
+  const char *differences;    // lines on what else the sides differ in; NULL = none
+  const char *metric;         // a line that names the compared metric
+  const brim_lab_set *a, *b;  // equal if groups of one set are compared
 } brim_ui_lab_sides;
 
-// `brim compare` of experiments: the two sides, what else they differ in, a table of the matches, how many of each
-// verdict, and one line over all.
+// `brim compare` of experiments: the two sides, their other differences, a table of the matches, the count of each
+// verdict, and one line over all matches.
 brim_status brim_ui_lab_compare(const brim_term *term, const brim_lab_comparison *comparison,
                                 const brim_ui_lab_sides *sides, brim_str *out);
 
