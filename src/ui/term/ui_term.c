@@ -15,22 +15,22 @@
 
 #include "base/base_text.h"
 
-static bool given(const char *text) { return text && *text; }
+static bool is_set(const char *text) { return text && *text; }
 
 void brim_term_decide(const brim_term_facts *facts, brim_ui_colour colour, brim_term *out) {
-  bool dumb = !given(facts->term) || strcmp(facts->term, "dumb") == 0;
+  bool dumb = !is_set(facts->term) || strcmp(facts->term, "dumb") == 0;
   out->tty = facts->tty;
   out->redraw = facts->tty && !dumb;
   if (colour == BRIM_UI_COLOUR_ALWAYS) {
     out->colour = true;
-  } else if (colour == BRIM_UI_COLOUR_NEVER || given(facts->no_color)) {
+  } else if (colour == BRIM_UI_COLOUR_NEVER || is_set(facts->no_color)) {
     out->colour = false;
   } else {
-    bool forced = given(facts->clicolor_force) && strcmp(facts->clicolor_force, "0") != 0;
+    bool forced = is_set(facts->clicolor_force) && strcmp(facts->clicolor_force, "0") != 0;
     out->colour = forced || out->redraw;
   }
   int64_t columns = 0;
-  if (given(facts->env_columns) && brim_parse_i64(facts->env_columns, &columns) && columns > 0 &&
+  if (is_set(facts->env_columns) && brim_parse_i64(facts->env_columns, &columns) && columns > 0 &&
       columns <= 10000) {
     out->width = (int)columns;
   } else if (facts->tty) {
@@ -39,10 +39,10 @@ void brim_term_decide(const brim_term_facts *facts, brim_ui_colour colour, brim_
     out->width = 0;
   }
   if (out->width > 0 && out->width < 20) out->width = 20;
-  const char *locale = given(facts->lc_all)     ? facts->lc_all
-                       : given(facts->lc_ctype) ? facts->lc_ctype
-                       : given(facts->lang)     ? facts->lang
-                                                : "C";
+  const char *locale = is_set(facts->lc_all)     ? facts->lc_all
+                       : is_set(facts->lc_ctype) ? facts->lc_ctype
+                       : is_set(facts->lang)     ? facts->lang
+                                                 : "C";
   out->unicode = strcasestr(locale, "utf-8") || strcasestr(locale, "utf8");
 }
 
@@ -65,7 +65,7 @@ void brim_term_detect(int fd, brim_ui_colour colour, brim_term *out) {
 
 //--------------------------------------------- text ---------------------------------------------
 
-// Escape codes by style, then the one that ends any of them. NULL ends the table.
+// The escape code of each style, then the code that ends any style. NULL ends the table.
 static const char *const style_codes[BRIM_UI_STYLE_COUNT + 2] = {
     "",           "\033[1m",    "\033[2m", "\033[32m", "\033[33m", "\033[31m",
     "\033[1;36m", "\033[1;32m", "\033[7m", "\033[0m",  NULL};
@@ -84,8 +84,8 @@ void brim_ui_plain(brim_str *out, const brim_term *term, const char *text, size_
   brim_text_append_plain(out, text, n, term->colour ? style_codes + 1 : NULL);
 }
 
-// Copies one character, harmless: control characters become '?'. Returns its columns. *bytes: its size; 1 for a byte that
-// begins no character.
+// Copies one character and makes it harmless: tabs and newlines become spaces, other control characters '?'. Returns
+// the columns it takes. *bytes: its size in `text`; 1 for a byte that begins no character.
 static int take_char(const char *text, char out[8], size_t *bytes) {
   unsigned char c = (unsigned char)*text;
   size_t n = c < 0x80 ? 1 : c >= 0xF0 ? 4 : c >= 0xE0 ? 3 : c >= 0xC0 ? 2 : 1;
@@ -104,23 +104,23 @@ static int take_char(const char *text, char out[8], size_t *bytes) {
 }
 
 void brim_ui_clip(brim_str *out, const brim_term *term, const char *text, int columns) {
-  char one[8];
+  char character[8];
   size_t bytes;
   int total = 0;
-  for (const char *p = text; *p; p += bytes) total += take_char(p, one, &bytes);
+  for (const char *p = text; *p; p += bytes) total += take_char(p, character, &bytes);
   const char *mark = term->unicode ? "…" : "~";
   bool cut = columns > 0 && total > columns;
   int room = cut ? columns - 1 : total;
   int used = 0;
   for (const char *p = text; *p; p += bytes) {
-    int w = take_char(p, one, &bytes);
+    int w = take_char(p, character, &bytes);
     if (used + w > room) break;
     used += w;
-    brim_str_append(out, one);
+    brim_str_append(out, character);
   }
   if (!cut) return;
   brim_str_append(out, mark);
-  // A wide character that did not fit leaves a column free.
+  // Fill the column that is free if a wide character did not fit.
   brim_str_repeat(out, ' ', (size_t)(columns - 1 - used));
 }
 
@@ -177,7 +177,7 @@ void brim_ui_wrap(brim_str *out, const brim_term *term, const char *text, int in
   }
 }
 
-// Columns of a styled text: escape codes take none.
+// The columns of a styled text; escape codes take no column.
 static int styled_width(const char *text, size_t n) {
   brim_str plain;
   brim_str_init(&plain);
@@ -293,8 +293,8 @@ static void natural_widths(const brim_ui_column *columns, const int *natural, si
   }
 }
 
-// The shown column with the highest priority number, at least min_priority. `shrinkable`: among those that may still
-// shrink. -1: there is none.
+// The shown column with the highest priority number, at least min_priority; -1 if there is none. `shrinkable`: only
+// columns that can still shrink.
 static int least_important(const brim_ui_column *columns, const int *widths, size_t count,
                            int min_priority, bool shrinkable) {
   int best = -1;
@@ -316,15 +316,15 @@ void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t co
   int at;
   while (row_width(out, count) > width &&
          (at = least_important(columns, out, count, 0, true)) >= 0) {
-    int over = row_width(out, count) - width;
+    int excess = row_width(out, count) - width;
     int left = out[at] - columns[at].min_width;
-    out[at] -= over < left ? over : left;
+    out[at] -= excess < left ? excess : left;
   }
   while (row_width(out, count) > width &&
          (at = least_important(columns, out, count, 1, false)) >= 0) {
-    bool all = together >> at & 1;
+    bool with_group = together >> at & 1;
     for (size_t i = 0; i < count; i++) {
-      if ((int)i == at || (all && together >> i & 1)) out[i] = 0;
+      if ((int)i == at || (with_group && together >> i & 1)) out[i] = 0;
     }
   }
   while (row_width(out, count) > width) {
@@ -335,7 +335,8 @@ void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t co
     if (out[widest] <= 1) break;
     out[widest]--;
   }
-  while (row_width(out, count) > width) {  // columns of width 1 still too many: drop from the right
+  // If columns of width 1 still do not fit, drop columns from the right.
+  while (row_width(out, count) > width) {
     size_t last = count;
     while (last > 1 && out[last - 1] == 0) last--;
     if (last <= 1) break;
@@ -374,13 +375,13 @@ void brim_ui_table_add(brim_ui_table *table, brim_ui_style style, const char *fm
   brim_str_vprintf(&text, fmt, args);
   va_end(args);
   table->status = brim_str_status(&text);
-  char *taken = table->status ? NULL : brim_str_take(&text);
-  if (!taken) {
+  char *kept_text = table->status ? NULL : brim_str_take(&text);
+  if (!kept_text) {
     if (!table->status) table->status = brim_fail(BRIM_ENOMEM, "out of memory");
     brim_str_deinit(&text);
     return;
   }
-  table->cells[table->cell_count++] = (brim_ui_cell){taken, style};
+  table->cells[table->cell_count++] = (brim_ui_cell){kept_text, style};
 }
 
 void brim_ui_put_cell(brim_str *out, const brim_term *term, brim_ui_align align,
@@ -406,7 +407,8 @@ static void put_row(brim_str *out, const brim_term *term, const brim_ui_table *t
     if (widths[i] == 0) continue;
     if (!first) brim_str_repeat(out, ' ', GAP);
     first = false;
-    if (i + 1 == last && table->columns[i].align == BRIM_UI_LEFT) {  // nothing follows: no blanks
+    // The last column needs no padding on its right.
+    if (i + 1 == last && table->columns[i].align == BRIM_UI_LEFT) {
       brim_ui_put_clipped(out, term, cells[i].style, cells[i].text, widths[i]);
     } else {
       brim_ui_put_cell(out, term, table->columns[i].align, cells[i].style, cells[i].text,
@@ -428,7 +430,7 @@ brim_status brim_ui_table_render(const brim_ui_table *table, const brim_term *te
     return brim_fail(BRIM_EINVAL, "a table of %zu cells does not have %zu columns",
                      table->cell_count, count);
   }
-  brim_str clean;  // a cell whose control characters are harmless
+  brim_str clean;  // the text of a cell without control characters
   brim_str_init(&clean);
   for (size_t i = 0; i < table->cell_count; i++) {
     brim_str_clear(&clean);
@@ -505,18 +507,19 @@ static brim_status split(const char *text, size_t size, side *out) {
   return BRIM_OK;
 }
 
-static bool same(const text_line *a, const text_line *b) {
+static bool same_line(const text_line *a, const text_line *b) {
   return a->size == b->size && memcmp(a->text, b->text, a->size) == 0;
 }
 
-// One line of the diff: its mark (' ', '-' or '+') and its line number on both sides.
+// One line of the diff: its mark (' ', '-' or '+') and its index in both texts; in a text without this line, the index
+// of the next line there.
 typedef struct change {
   char mark;
   size_t a, b;
 } change;
 
-// Lists the lines of both texts with their marks, by the longest common subsequence. Texts that are too large for its
-// table are replaced as a whole: all lines of `a` out, all lines of `b` in.
+// Lists the lines of both texts with their marks, by the longest common subsequence. If the texts are too large for the
+// table of the subsequence, all lines of `a` are removed and all lines of `b` added.
 static brim_status list_changes(const side *a, const side *b, change *out, size_t *count) {
   size_t n = a->count, m = b->count, i = 0, j = 0;
   *count = 0;
@@ -527,12 +530,12 @@ static brim_status list_changes(const side *a, const side *b, change *out, size_
     for (size_t q = m; q-- > 0;) {
       uint32_t *row = common + p * (m + 1), *next = row + m + 1;
       uint32_t longer = next[q] > row[q + 1] ? next[q] : row[q + 1];
-      row[q] = same(&a->lines[p], &b->lines[q]) ? next[q + 1] + 1 : longer;
+      row[q] = same_line(&a->lines[p], &b->lines[q]) ? next[q + 1] + 1 : longer;
     }
   }
   while (i < n || j < m) {
     const uint32_t *row = fits ? common + i * (m + 1) : NULL;
-    bool both = fits && i < n && j < m && same(&a->lines[i], &b->lines[j]);
+    bool both = fits && i < n && j < m && same_line(&a->lines[i], &b->lines[j]);
     bool out_first = i < n && (!fits || j >= m || row[m + 1 + j] >= row[j + 1]);
     char mark = both ? ' ' : out_first ? '-' : '+';
     out[(*count)++] = (change){mark, i, j};
@@ -543,7 +546,7 @@ static brim_status list_changes(const side *a, const side *b, change *out, size_
   return BRIM_OK;
 }
 
-// True within CONTEXT lines of a change.
+// True if line `at` is within CONTEXT lines of a change.
 static bool is_near(const change *list, size_t count, size_t at) {
   size_t first = at > CONTEXT ? at - CONTEXT : 0;
   size_t last = at + CONTEXT < count ? at + CONTEXT : count - 1;
@@ -580,13 +583,13 @@ static brim_status put_hunks(brim_str *out, const brim_term *term, const side *a
       at++;
       continue;
     }
-    size_t end = at, old = 0, fresh = 0;
+    size_t end = at, old_lines = 0, new_lines = 0;
     for (; end < count && is_near(list, count, end); end++) {
-      old += list[end].mark != '+';
-      fresh += list[end].mark != '-';
+      old_lines += list[end].mark != '+';
+      new_lines += list[end].mark != '-';
     }
-    brim_str_printf(out, "@@ -%zu,%zu +%zu,%zu @@\n", list[at].a + (old > 0), old,
-                    list[at].b + (fresh > 0), fresh);
+    brim_str_printf(out, "@@ -%zu,%zu +%zu,%zu @@\n", list[at].a + (old_lines > 0), old_lines,
+                    list[at].b + (new_lines > 0), new_lines);
     for (; at < end; at++) {
       const change *c = &list[at];
       put_line(out, term, c->mark, c->mark == '+' ? &b->lines[c->b] : &a->lines[c->a]);
@@ -615,7 +618,7 @@ brim_status brim_ui_diff(const brim_term *term, const char *name, const char *be
 
 enum { PART_SIZE = 160, BAR_MAX = 30, BAR_MIN = 8 };
 
-// One piece of the line. When space is short, the piece with the highest `drop` goes first; 0 always stays.
+// A part of the line. When space is short, the part with the highest `drop` is left out first; 0 always stays.
 typedef struct part {
   char text[PART_SIZE];
   int drop;
@@ -641,7 +644,7 @@ static const int part_drop[PART_TOTAL] = {
     [PART_ETA] = 4,   [PART_FIGURE] = 2, [PART_FIGURES] = 8, [PART_SHARES] = 6,
 };
 
-// Usual widths of parts whose text grows and shrinks, reserved so that the redrawn line does not jitter.
+// Widths reserved for parts whose text grows and shrinks, so that the redrawn line does not jitter.
 static const int part_reserve[PART_TOTAL] = {
     [PART_RATE] = 17, [PART_ETA] = 8, [PART_FIGURE] = 11, [PART_FIGURES] = 10, [PART_SHARES] = 28,
 };
@@ -674,19 +677,19 @@ static void shares_text(const brim_progress *p, char *out, size_t size) {
   }
 }
 
-static void set_part(part *parts, int which, const char *text) {
-  snprintf(parts[which].text, PART_SIZE, "%.*s", PART_SIZE - 1, text);
-  parts[which].used = text[0] != '\0';
+static void set_part(part *parts, int index, const char *text) {
+  snprintf(parts[index].text, PART_SIZE, "%.*s", PART_SIZE - 1, text);
+  parts[index].used = text[0] != '\0';
 }
 
-// The first figure of training as one part ("loss 0.3123"), all others as another ("acc 90.9 %").
+// Sets the parts of training figures: the first figure ("loss 0.3123"), and all other figures ("acc 90.9 %").
 static void figure_parts(const brim_progress *p, part *parts) {
   char texts[8][BRIM_METRIC_TEXT], others[PART_SIZE];
   if (!p->metrics || !p->values) return;
   size_t n = brim_metric_parts(p->metrics, BRIM_METRIC_LINE_PROGRESS, p->values, p->baseline, texts,
                                sizeof texts / sizeof *texts);
   if (n == 0) return;
-  set_part(parts, PART_FIGURE, texts[0] + 2);  // behind its separator
+  set_part(parts, PART_FIGURE, texts[0] + 2);  // without the two spaces in front
   size_t used = 0;
   others[0] = '\0';
   for (size_t i = 1; i < n && used < sizeof others; i++) {
@@ -795,7 +798,7 @@ void brim_ui_progress_line(const brim_progress *progress, const brim_term *term,
   int left = width > 0 ? width - line_width(parts) : BAR_MAX;
   int bar = BAR_MIN + left < BAR_MAX ? BAR_MIN + left : BAR_MAX;
   bool first = true;
-  int pad = 0;  // reserved columns that the part before left free
+  int pad = 0;  // columns reserved for the previous part that its text did not use
   for (int i = 0; i < PART_TOTAL; i++) {
     if (!parts[i].used) continue;
     if (!first) brim_str_repeat(out, ' ', (size_t)(2 + pad));

@@ -16,7 +16,7 @@ static const char *const states[] = {
 };
 static const brim_ui_style styles[] = {BRIM_UI_GOOD, BRIM_UI_WARN, BRIM_UI_BAD, BRIM_UI_DIM};
 
-enum { MARGIN = 2, GAP = 2, MOST_LABEL = 34 };
+enum { MARGIN = 2, GAP = 2, MAX_LABEL = 34 };
 
 typedef struct layout {
   const brim_term *term;
@@ -30,7 +30,7 @@ static void pad(brim_str *out, const char *text, int width) {
 
 static void put_label(const brim_doctor_line *line, brim_str *out) {
   const char *label = brim_tr(line->label);
-  // "GPU 0" need not be "GPU, GPU 0". An environment variable is its name alone.
+  // Leave out the label if the subject begins with it ("GPU 0", not "GPU, GPU 0"), and for environment variables.
   bool alone = line->group == BRIM_DOCTOR_GROUP_ENV || brim_str_starts(line->subject, label);
   if (line->subject[0] && alone) {
     brim_str_append(out, line->subject);
@@ -41,7 +41,7 @@ static void put_label(const brim_doctor_line *line, brim_str *out) {
   }
 }
 
-// Text that begins at a column; its further lines, wrapped or not, begin there too.
+// Puts a text that begins at a column. Further lines, wrapped or not, begin at the same column.
 static void put_text(const layout *l, const char *text, int column, brim_str *out) {
   for (const char *at = text;;) {
     size_t n = strcspn(at, "\n");
@@ -60,7 +60,7 @@ static void put_text(const layout *l, const char *text, int column, brim_str *ou
   }
 }
 
-static void put_more(const layout *l, const char *word, const char *text, brim_str *out) {
+static void put_explanation(const layout *l, const char *word, const char *text, brim_str *out) {
   int column = MARGIN + l->state + GAP;
   if (!text[0]) return;
   brim_str_repeat(out, ' ', (size_t)column);
@@ -69,7 +69,7 @@ static void put_more(const layout *l, const char *word, const char *text, brim_s
   put_text(l, text, column + l->word + GAP, out);
 }
 
-static void put_line(const layout *l, const brim_doctor_line *line, bool all, brim_str *out) {
+static void put_line(const layout *l, const brim_doctor_line *line, bool with_why, brim_str *out) {
   brim_str label;
   brim_str_init(&label);
   put_label(line, &label);
@@ -84,13 +84,13 @@ static void put_line(const layout *l, const brim_doctor_line *line, bool all, br
   put_text(l, line->value, MARGIN + l->state + GAP + (width > l->label ? width : l->label) + GAP,
            out);
   brim_str_deinit(&label);
-  if (line->state == BRIM_DOCTOR_WARN || line->state == BRIM_DOCTOR_BAD || all) {
-    put_more(l, brim_tr("why"), line->why, out);
+  if (line->state == BRIM_DOCTOR_WARN || line->state == BRIM_DOCTOR_BAD || with_why) {
+    put_explanation(l, brim_tr("why"), line->why, out);
   }
-  put_more(l, brim_tr("fix"), line->fix, out);
+  put_explanation(l, brim_tr("fix"), line->fix, out);
 }
 
-static layout measure(const brim_term *term, const brim_doctor_report *report) {
+static layout make_layout(const brim_term *term, const brim_doctor_report *report) {
   layout l = {.term = term};
   for (int s = 0; s < BRIM_DOCTOR_STATE_COUNT; s++) {
     int n = brim_utf8_width(brim_tr(states[s]));
@@ -106,7 +106,7 @@ static layout measure(const brim_term *term, const brim_doctor_report *report) {
     brim_str_init(&label);
     put_label(&report->lines[i], &label);
     int n = brim_utf8_width(label.data);
-    if (n > l.label && n <= MOST_LABEL) l.label = n;
+    if (n > l.label && n <= MAX_LABEL) l.label = n;
     brim_str_deinit(&label);
   }
   return l;
@@ -124,7 +124,7 @@ static void put_counts(const brim_term *term, const brim_doctor_report *report, 
 
 void brim_ui_doctor(const brim_term *term, const brim_doctor_report *report,
                     brim_ui_doctor_lines lines, brim_str *out) {
-  layout l = measure(term, report);
+  layout l = make_layout(term, report);
   bool any = false;
   for (int g = 0; g < BRIM_DOCTOR_GROUP_COUNT; g++) {
     bool begun = false;

@@ -1,5 +1,5 @@
-// A machine as a person sees it: the live view of `brim top`, plain lines for a pipe, everything once as text, CSV. Pure
-// functions of a brim_top_view, of what the user looks at, and of the last readings.
+// A machine as a person sees it: the live view of `brim top`, plain lines for a pipe, everything once as text, CSV.
+// Pure functions of a brim_top_view, of the state of the live view, and of the last readings.
 
 #include "ui/top/ui_top.h"
 
@@ -33,11 +33,11 @@ static float *ring_at(const brim_ui_top_history *history, size_t gpu, brim_ui_to
   return history->values + row * BRIM_UI_TOP_SAMPLES;
 }
 
-static brim_status start_anew(brim_ui_top_history *history, const brim_top_view *view) {
+static brim_status restart_history(brim_ui_top_history *history, const brim_top_view *view) {
   brim_ui_top_history_deinit(history);
   if (view->gpu_count == 0) return BRIM_OK;
-  size_t each = (size_t)BRIM_UI_TOP_TRACE_COUNT * BRIM_UI_TOP_SAMPLES;
-  history->values = brim_calloc(view->gpu_count * each, sizeof *history->values);
+  size_t per_gpu = (size_t)BRIM_UI_TOP_TRACE_COUNT * BRIM_UI_TOP_SAMPLES;
+  history->values = brim_calloc(view->gpu_count * per_gpu, sizeof *history->values);
   if (!history->values) return brim_fail(BRIM_ENOMEM, "out of memory");
   history->gpus = view->gpu_count;
   memcpy(history->first, view->gpus[0].uuid, sizeof history->first);
@@ -45,13 +45,13 @@ static brim_status start_anew(brim_ui_top_history *history, const brim_top_view 
 }
 
 brim_status brim_ui_top_history_add(brim_ui_top_history *history, const brim_top_view *view) {
-  bool same = history->gpus == view->gpu_count &&
-              (view->gpu_count == 0 || strcmp(history->first, view->gpus[0].uuid) == 0);
-  if (!same) BRIM_TRY(start_anew(history, view));
+  bool same_gpus = history->gpus == view->gpu_count &&
+                   (view->gpu_count == 0 || strcmp(history->first, view->gpus[0].uuid) == 0);
+  if (!same_gpus) BRIM_TRY(restart_history(history, view));
   size_t at = history->next;
   for (size_t i = 0; i < view->gpu_count; i++) {
     const brim_top_gpu *gpu = &view->gpus[i];
-    const double now[BRIM_UI_TOP_TRACE_COUNT] = {
+    const double values[BRIM_UI_TOP_TRACE_COUNT] = {
         [BRIM_UI_TOP_KERNELS] = gpu->gpu_percent,
         [BRIM_UI_TOP_SM] = gpu->sm_percent,
         [BRIM_UI_TOP_OCCUPANCY] = gpu->occupancy_percent,
@@ -62,7 +62,7 @@ brim_status brim_ui_top_history_add(brim_ui_top_history *history, const brim_top
         [BRIM_UI_TOP_POWER] = brim_top_power_percent(gpu),
     };
     for (int t = 0; t < BRIM_UI_TOP_TRACE_COUNT; t++) {
-      ring_at(history, i, (brim_ui_top_trace)t)[at] = (float)now[t];
+      ring_at(history, i, (brim_ui_top_trace)t)[at] = (float)values[t];
     }
   }
   history->host[0][at] = (float)view->host.cpu_percent;
@@ -138,7 +138,7 @@ static const char *target_word(brim_top_flag flag, brim_ui_style *style) {
 
 //---------------------------------- pictures ----------------------------------
 
-// A bar of `width` columns.
+// Puts a bar of `width` columns.
 static void put_bar(brim_str *out, const brim_term *term, double percent, int width,
                     brim_ui_style style) {
   double share = isfinite(percent) ? percent / 100 : 0;
@@ -155,7 +155,7 @@ static void put_bar(brim_str *out, const brim_term *term, double percent, int wi
   brim_str_deinit(&part);
 }
 
-// A sparkline of the last `width` values of a ring; a blank where unknown.
+// Puts a sparkline of the last `width` values of a ring; a blank for an unknown value.
 static void put_spark(brim_str *out, const scene *s, const float *ring, int width) {
   static const char *const blocks[] = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   static const char *const plain[] = {"_", ".", ":", "-", "=", "+", "*", "#"};
@@ -180,11 +180,11 @@ static void pad_to(brim_str *line, int column) {
 }
 
 //--------------------------------------------- host ---------------------------------------------
-// Two lines above the GPUs, or a panel where there is no GPU.
+// Two lines above the GPUs, or a panel if there is no GPU.
 
 static double share(double part, double whole) { return whole > 0 ? 100 * part / whole : NAN; }
 
-// The CPU quota of the control group, and how often it throttles; "" = no quota.
+// Appends the CPU quota of the control group, and how often it throttles; nothing if there is no quota.
 static void quota_text(const brim_top_host *host, brim_str *out) {
   char text[16];
   if (!isfinite(host->quota_cores)) return;
@@ -209,7 +209,7 @@ static double memory_total(const brim_top_host *host) {
   return host->memory_limit < host->memory_total ? host->memory_limit : host->memory_total;
 }
 
-// "CPU   32 % ███░░░░░░░  load 61.2 of 192 cores  quota ...  memory ..."
+// "CPU   32 % ███░░░░░░░  192 cores  load 61.2  memory ...  quota ..."
 static void put_cpu_line(const scene *s, brim_ui_frame *frame) {
   const brim_top_host *host = &s->view->host;
   char text[96], cores[32];
@@ -249,7 +249,7 @@ static void add_rate(brim_str *line, const char *fmt, double first, double secon
   brim_str_printf(line, fmt, a, b);
 }
 
-// `sizes`: with /dev/shm and swap, for which the panel has rows of their own.
+// `sizes`: include /dev/shm and swap. The panel does not, since it has rows for them.
 static void put_io_line(const scene *s, brim_ui_frame *frame, bool sizes) {
   const brim_top_host *host = &s->view->host;
   char text[96];
@@ -348,18 +348,18 @@ static void put_host_panel(const scene *s, brim_ui_frame *frame) {
 }
 
 //--------------------------------------------- GPUs ---------------------------------------------
-// A panel for each GPU with the ladder of utilisation, or a table where there is no room for panels.
+// A panel for each GPU with the ladder of utilisation, or a table if there is no room for panels.
 
 static void join(brim_str *out, const char *text) {
   if (out->len > 0) brim_str_append(out, ", ");
   brim_str_append(out, text);
 }
 
-// Why the clock is below its maximum; `shares`: with how much of the time power held it down.
+// Appends why the clock is below its maximum. `shares`: also for how much of the time the power cap lowered it.
 static void held_text(const brim_top_gpu *gpu, bool shares, brim_str *out) {
   bool share = shares && gpu->power_violation_percent > 0;
   for (int i = 0; i < BRIM_TOP_THROTTLE_COUNT; i++) {
-    // Power may have held it down during the interval although it does not now.
+    // The power cap may have lowered the clock during the interval even if it does not now.
     bool power = i == BRIM_TOP_THROTTLE_POWER_CAP && share;
     if (!(gpu->throttle >> i & 1) && !power) continue;
     join(out, brim_tr(brim_top_throttle_words((brim_top_throttle)i)));
@@ -370,8 +370,8 @@ static void held_text(const brim_top_gpu *gpu, bool shares, brim_str *out) {
   }
 }
 
-static void worse(brim_ui_style *style, brim_ui_style than) {
-  if (*style != BRIM_UI_BAD) *style = than;
+static void raise_style(brim_ui_style *style, brim_ui_style style_of_trouble) {
+  if (*style != BRIM_UI_BAD) *style = style_of_trouble;
 }
 
 static void add_memory_trouble(const brim_top_gpu *gpu, brim_str *out, brim_ui_style *style) {
@@ -380,42 +380,43 @@ static void add_memory_trouble(const brim_top_gpu *gpu, brim_str *out, brim_ui_s
     count_text(gpu->ecc_uncorrected, count);
     snprintf(text, sizeof text, brim_tr("uncorrected ECC errors: %s"), count);
     join(out, text);
-    worse(style, BRIM_UI_BAD);
+    raise_style(style, BRIM_UI_BAD);
   }
   if (gpu->remap_failed == BRIM_TOP_YES) {
     join(out, brim_tr("row remap failed: replace the GPU"));
-    worse(style, BRIM_UI_BAD);
+    raise_style(style, BRIM_UI_BAD);
   } else if (gpu->remap_pending == BRIM_TOP_YES) {
     join(out, brim_tr("row remap pending: reset the GPU"));
-    worse(style, BRIM_UI_WARN);
+    raise_style(style, BRIM_UI_WARN);
   }
 }
 
-// What is wrong with a GPU, in words: hang, Xid, remap; "" = nothing. *style: of the worst.
+// Appends what is wrong with a GPU: lost, hang, Xid, memory errors, narrow PCIe link; nothing if all is well. *style:
+// the style of the worst trouble.
 static void trouble_text(const brim_top_gpu *gpu, brim_str *out, brim_ui_style *style) {
   char text[96], duration[32];
   *style = BRIM_UI_PLAIN;
   if (gpu->lost == BRIM_TOP_YES) {
     join(out, brim_tr("lost: the driver does not answer"));
-    worse(style, BRIM_UI_BAD);
+    raise_style(style, BRIM_UI_BAD);
   }
   if (gpu->hang == BRIM_TOP_YES) {
     brim_format_duration(floor(gpu->hang_s), duration);
     snprintf(text, sizeof text, brim_tr("HANG? busy at idle power for %s"), duration);
     join(out, text);
-    worse(style, BRIM_UI_BAD);
+    raise_style(style, BRIM_UI_BAD);
   }
   if (gpu->xid >= 0) {
     snprintf(text, sizeof text, "Xid %lld", (long long)gpu->xid);
     join(out, text);
-    worse(style, BRIM_UI_BAD);
+    raise_style(style, BRIM_UI_BAD);
   }
   add_memory_trouble(gpu, out, style);
   if (gpu->pcie_width > 0 && gpu->pcie_width < gpu->pcie_width_max) {
     snprintf(text, sizeof text, brim_tr("PCIe x%lld of x%lld"), (long long)gpu->pcie_width,
              (long long)gpu->pcie_width_max);
     join(out, text);
-    worse(style, BRIM_UI_WARN);
+    raise_style(style, BRIM_UI_WARN);
   }
 }
 
@@ -423,7 +424,7 @@ static void trouble_text(const brim_top_gpu *gpu, brim_str *out, brim_ui_style *
 
 enum { PANEL_LINES = 11, PANEL_WIDTH = 78 };
 
-// "GPU 0  NVIDIA H200  0000:18:00.0  HANG? ..."
+// "GPU 0  NVIDIA H200  0000:18:00.0", or the trouble ("HANG? ...") instead of the bus.
 static void put_title(const scene *s, const brim_top_gpu *gpu, int width, brim_str *line) {
   char text[32];
   brim_str trouble;
@@ -458,7 +459,7 @@ typedef struct rung {
   const char *note;
 } rung;
 
-// "  tensor       52 % ██████████░░░░░░░░░░  met     612/700 W         ▃▄▅▆"
+// "  power        87 % ██████████████░░ met 612/700 W         ▃▄▅▆"
 static void put_rung(const scene *s, const brim_top_gpu *gpu, size_t place, rung r, int width,
                      brim_str *line) {
   enum { LABEL = 14, VALUE = 20 };
@@ -493,16 +494,16 @@ static void put_rung(const scene *s, const brim_top_gpu *gpu, size_t place, rung
   brim_str_deinit(&spark);
 }
 
-// "  clock 1755/1980 MHz: power cap 38 %  memory 3201 MHz  58 °C, memory 66 °C  26 Wh"
+// "  clock 1755/1980 MHz: power cap 38 %  58 °C, memory 66 °C  26 Wh"
 static void put_clocks(const scene *s, const brim_top_gpu *gpu, int width, brim_str *line) {
-  char now[32], most[32], memory[32], text[64];
-  brim_str held, rest;
+  char value[32], most[32], memory[32], text[64];
+  brim_str held, tail;
   brim_str_init(&held);
-  brim_str_init(&rest);
-  whole_text(gpu->clock_mhz, now);
+  brim_str_init(&tail);
+  whole_text(gpu->clock_mhz, value);
   whole_text(gpu->clock_max_mhz, most);
   brim_str_append(line, "  ");
-  brim_str_printf(line, brim_tr("clock %s/%s MHz"), now, most);
+  brim_str_printf(line, brim_tr("clock %s/%s MHz"), value, most);
   bool idle = gpu->throttle == 1u << BRIM_TOP_THROTTLE_IDLE;
   held_text(gpu, true, &held);
   if (held.len > 0) {
@@ -514,23 +515,23 @@ static void put_clocks(const scene *s, const brim_top_gpu *gpu, int width, brim_
     brim_ui_styled(line, s->term, BRIM_UI_GOOD, brim_tr("not held down"));
   }
   const char *degrees = s->term->unicode ? "°C" : "C";
-  whole_text(gpu->temperature_c, now);
+  whole_text(gpu->temperature_c, value);
   whole_text(gpu->memory_temperature_c, memory);
-  brim_str_printf(&rest, "  %s %s", now, degrees);
+  brim_str_printf(&tail, "  %s %s", value, degrees);
   if (*memory != '-') {
-    brim_str_append(&rest, ", ");
-    brim_str_printf(&rest, brim_tr("memory %s %s"), memory, degrees);
+    brim_str_append(&tail, ", ");
+    brim_str_printf(&tail, brim_tr("memory %s %s"), memory, degrees);
   }
   energy_text(gpu->energy_j, text);
-  if (*text != '-') brim_str_printf(&rest, "  %s", text);
+  if (*text != '-') brim_str_printf(&tail, "  %s", text);
   int room = width - brim_utf8_width(line->data);
-  brim_ui_put_clipped(line, s->term, BRIM_UI_PLAIN, rest.data, room);
-  if (held.status || rest.status) line->status = BRIM_ENOMEM;
-  brim_str_deinit(&rest);
+  brim_ui_put_clipped(line, s->term, BRIM_UI_PLAIN, tail.data, room);
+  if (held.status || tail.status) line->status = BRIM_ENOMEM;
+  brim_str_deinit(&tail);
   brim_str_deinit(&held);
 }
 
-// "  PCIe 5 x16  in 2.7 GiB/s  out 67 MiB/s  ECC 0 + 0  remapped 0  video 0/0 %"
+// "  PCIe 5 x16  in 2.7 GiB/s out 67 MiB/s  ECC 0+0  no persistence"
 static void put_links(const scene *s, const brim_top_gpu *gpu, int width, brim_str *line) {
   char a[32], b[32];
   brim_str text;
@@ -562,7 +563,7 @@ static void put_links(const scene *s, const brim_top_gpu *gpu, int width, brim_s
   brim_str_deinit(&text);
 }
 
-// Line n of a GPU's panel, at most `width` columns wide.
+// Puts line n of a GPU's panel, at most `width` columns wide.
 static void put_panel_line(const scene *s, size_t place, int n, int width, brim_str *out) {
   const brim_top_gpu *gpu = &s->view->gpus[place];
   char ceiling[96] = "", memory[96] = "", power[96] = "", text[16];
@@ -604,7 +605,8 @@ static void put_panel_line(const scene *s, size_t place, int n, int width, brim_
 
 //---------------------------------- table ----------------------------------
 
-// Narrow screens have no column for occupancy: it would appear and vanish with the length of the state's text.
+// Screens below WIDE columns never show column OCCUPANCY: it would appear and vanish with the length of the state's
+// text.
 enum { WIDE = 100, OCCUPANCY = 4 };
 
 static const char *mark_of(const brim_term *term, brim_top_flag flag) {
@@ -630,7 +632,7 @@ static void add_target(brim_ui_table *table, const brim_term *term, const brim_t
   brim_ui_table_add(table, style, "%s%s", text, mark_of(term, gpu->targets[target]));
 }
 
-static void add_rest(const scene *s, size_t place, brim_ui_table *table) {
+static void add_last_cells(const scene *s, size_t place, brim_ui_table *table) {
   const brim_top_gpu *gpu = &s->view->gpus[place];
   char text[32], other[32];
   brim_str words;
@@ -685,11 +687,11 @@ static void add_gpu(const scene *s, size_t place, brim_ui_table *table) {
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%4s", a);
   whole_text(gpu->temperature_c, a);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%2s", a);
-  add_rest(s, place, table);
+  add_last_cells(s, place, table);
 }
 
 static brim_status put_gpu_table(const scene *s, brim_str *out) {
-  const brim_ui_column all[] = {
+  const brim_ui_column candidates[] = {
       {"GPU", NULL, BRIM_UI_RIGHT, 0, 0},
       {brim_tr("model"), NULL, BRIM_UI_LEFT, 8, 8},
       {brim_tr("util %"), NULL, BRIM_UI_RIGHT, 0, 0},
@@ -708,10 +710,10 @@ static brim_status put_gpu_table(const scene *s, brim_str *out) {
       {brim_tr("trend"), NULL, BRIM_UI_LEFT, 10, 0},
       {brim_tr("state"), NULL, BRIM_UI_LEFT, 1, 14},
   };
-  brim_ui_column columns[sizeof all / sizeof *all];
+  brim_ui_column columns[sizeof candidates / sizeof *candidates];
   size_t count = 0;
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-    if (i != OCCUPANCY || s->term->width >= WIDE) columns[count++] = all[i];
+  for (size_t i = 0; i < sizeof candidates / sizeof *candidates; i++) {
+    if (i != OCCUPANCY || s->term->width >= WIDE) columns[count++] = candidates[i];
   }
   brim_ui_table table;
   brim_ui_table_init(&table, columns, count);
@@ -723,7 +725,7 @@ static brim_status put_gpu_table(const scene *s, brim_str *out) {
 }
 
 //-------------------------------------------- lists --------------------------------------------
-// Jobs of brim, processes, events.
+// The lists of jobs of brim, processes and events.
 
 enum { PROCESS_COLUMNS = 16 };
 enum { STALE_S = 10 };  // mark jobs that have published nothing for this long
@@ -745,11 +747,11 @@ static const char *phase_text(brim_job_phase phase) {
 }
 
 // "3/10", "3", "-"
-static void of_text(int64_t done, int64_t all, char out[64]) {
+static void progress_text(int64_t done, int64_t total, char out[64]) {
   char a[32], b[32];
   count_text(done, a);
-  count_text(all, b);
-  if (all > 0) {
+  count_text(total, b);
+  if (total > 0) {
     snprintf(out, 64, "%s/%s", a, b);
   } else {
     snprintf(out, 64, "%s", a);
@@ -786,9 +788,9 @@ static void add_job(brim_ui_table *table, const brim_job *job, double now_s) {
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", job->device);
   brim_ui_style style = state_text(job, now_s, text);
   brim_ui_table_add(table, style, "%s", text);
-  of_text(job->epoch, job->epochs, text);
+  progress_text(job->epoch, job->epochs, text);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
-  of_text(job->step, job->steps, text);
+  progress_text(job->step, job->steps, text);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
   brim_format_figure(job->samples_per_s, figure);
   brim_ui_table_add(table, BRIM_UI_BOLD, "%s", figure);
@@ -802,7 +804,7 @@ static void add_job(brim_ui_table *table, const brim_job *job, double now_s) {
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", figure);
 }
 
-// A job as one line of a pipe.
+// Puts a job as one line for a pipe.
 static void put_job_line(const brim_top_view *view, const brim_job *job, brim_str *out) {
   char text[64], figure[32];
   brim_str line;
@@ -813,9 +815,9 @@ static void put_job_line(const brim_top_view *view, const brim_job *job, brim_st
   if (job->device[0]) brim_str_printf(&line, "  %s", job->device);
   (void)state_text(job, view->when_s, text);
   brim_str_printf(&line, "  %s", text);
-  of_text(job->epoch, job->epochs, text);
+  progress_text(job->epoch, job->epochs, text);
   if (job->epoch >= 0) brim_str_printf(&line, "  %s %s", brim_tr("epoch"), text);
-  of_text(job->step, job->steps, text);
+  progress_text(job->step, job->steps, text);
   if (job->step >= 0) brim_str_printf(&line, "  %s %s", brim_tr("step"), text);
   brim_format_figure(job->samples_per_s, figure);
   if (isfinite(job->samples_per_s))
@@ -856,7 +858,7 @@ static brim_status put_job_table(const scene *s, size_t most, brim_str *out) {
   return status;
 }
 
-// One line about the worst finding of a job.
+// Puts one line about the first finding of a job, which is the worst.
 static void put_finding(const scene *s, const brim_job *job, brim_str *out) {
   char cost[32];
   brim_str line;
@@ -904,7 +906,7 @@ static double key_of(const brim_top_process *p, brim_ui_top_order order) {
 
 static bool contains(const char *text, const char *part) { return strcasestr(text, part) != NULL; }
 
-static bool passes(const brim_top_process *p, const char *filter) {
+static bool passes_filter(const brim_top_process *p, const char *filter) {
   char pid[32];
   snprintf(pid, sizeof pid, "%lld", (long long)p->pid);
   return !*filter || contains(p->command, filter) || contains(p->user, filter) ||
@@ -912,7 +914,8 @@ static bool passes(const brim_top_process *p, const char *filter) {
 }
 
 // True if `a` comes before `b`: by the key, larger values first and unknown ones last, then by CPU.
-static bool before(const brim_top_process *a, const brim_top_process *b, brim_ui_top_order order) {
+static bool comes_before(const brim_top_process *a, const brim_top_process *b,
+                         brim_ui_top_order order) {
   double x = key_of(a, order), y = key_of(b, order);
   if (isnan(x) != isnan(y)) return isnan(y);
   if (x > y || x < y) return x > y;
@@ -920,7 +923,7 @@ static bool before(const brim_top_process *a, const brim_top_process *b, brim_ui
   return a->cpu_percent > b->cpu_percent;
 }
 
-// Merge sort, because it keeps equal processes in their order: the list must not flicker.
+// Sorts by merging, which keeps equal processes in their order: the list must not flicker.
 static void sort_rows(const brim_top_view *view, brim_ui_top_order order, size_t *rows,
                       size_t *scratch, size_t count) {
   if (count < 2) return;
@@ -928,14 +931,15 @@ static void sort_rows(const brim_top_view *view, brim_ui_top_order order, size_t
   sort_rows(view, order, rows, scratch, half);
   sort_rows(view, order, rows + half, scratch, count - half);
   while (a < half || b < count) {
-    bool second = a >= half || (b < count && before(&view->processes[rows[b]],
-                                                    &view->processes[rows[a]], order));
+    bool second = a >= half || (b < count && comes_before(&view->processes[rows[b]],
+                                                          &view->processes[rows[a]], order));
     scratch[n++] = second ? rows[b++] : rows[a++];
   }
   memcpy(rows, scratch, count * sizeof *rows);
 }
 
-// Indices into view->processes that pass the filter, in the order of the state. brim_free(*out).
+// Lists the processes that pass the filter, in the order that the state asks for, as indices into view->processes.
+// Release *out by brim_free.
 static brim_status pick_processes(const brim_ui_top *state, const brim_top_view *view, size_t **out,
                                   size_t *count) {
   size_t *rows = brim_calloc(2 * view->process_count + 1, sizeof *rows);
@@ -943,7 +947,7 @@ static brim_status pick_processes(const brim_ui_top *state, const brim_top_view 
   *count = 0;
   if (!rows) return brim_fail(BRIM_ENOMEM, "out of memory");
   for (size_t i = 0; i < view->process_count; i++) {
-    if (passes(&view->processes[i], state->filter)) rows[(*count)++] = i;
+    if (passes_filter(&view->processes[i], state->filter)) rows[(*count)++] = i;
   }
   sort_rows(view, state->order, rows, rows + view->process_count, *count);
   return BRIM_OK;
@@ -957,7 +961,7 @@ static void add_percent(brim_ui_table *table, double percent) {
   }
 }
 
-// Optional columns of the table of processes.
+// The optional columns that the table of processes has.
 typedef struct process_columns {
   bool gpus, containers;
 } process_columns;
@@ -1000,12 +1004,12 @@ static void add_process(brim_ui_table *table, const brim_top_process *p, process
   }
 }
 
-// Fills the columns of the table of processes; returns how many.
+// Fills the columns of the table of processes. Returns their number.
 static size_t choose_columns(process_columns has, brim_ui_column *out) {
   const struct {
     bool shown;
     brim_ui_column column;
-  } all[PROCESS_COLUMNS] = {
+  } candidates[PROCESS_COLUMNS] = {
       {true, {"PID", NULL, BRIM_UI_RIGHT, 0, 0}},
       {has.gpus, {"GPU", NULL, BRIM_UI_RIGHT, 0, 0}},
       {has.gpus, {brim_tr("type"), NULL, BRIM_UI_LEFT, 6, 0}},
@@ -1025,7 +1029,7 @@ static size_t choose_columns(process_columns has, brim_ui_column *out) {
   };
   size_t count = 0;
   for (size_t i = 0; i < PROCESS_COLUMNS; i++) {
-    if (all[i].shown) out[count++] = all[i].column;
+    if (candidates[i].shown) out[count++] = candidates[i].column;
   }
   return count;
 }
@@ -1115,8 +1119,8 @@ static void put_help(brim_ui_frame *frame) {
 
 //---------------------------------- one GPU ----------------------------------
 
-static void fact(brim_str *out, const char *name, const char *fmt, ...) BRIM_PRINTF(3, 4);
-static void fact(brim_str *out, const char *name, const char *fmt, ...) {
+static void put_fact(brim_str *out, const char *name, const char *fmt, ...) BRIM_PRINTF(3, 4);
+static void put_fact(brim_str *out, const char *name, const char *fmt, ...) {
   brim_str value;
   va_list args;
   brim_str_init(&value);
@@ -1140,49 +1144,50 @@ static void power_facts(const brim_top_gpu *gpu, brim_str *out) {
   whole_text(gpu->power_limit_w, a);
   whole_text(gpu->power_limit_default_w, b);
   whole_text(gpu->power_limit_max_w, c);
-  fact(out, brim_tr("power limit"), brim_tr("%s W (default %s W, most %s W)"), a, b, c);
+  put_fact(out, brim_tr("power limit"), brim_tr("%s W (default %s W, most %s W)"), a, b, c);
   energy_text(gpu->energy_j, a);
   energy_text(gpu->energy_total_j, b);
-  fact(out, brim_tr("energy"), brim_tr("%s here, %s since the driver was loaded"), a, b);
+  put_fact(out, brim_tr("energy"), brim_tr("%s here, %s since the driver was loaded"), a, b);
   whole_text(gpu->memory_clock_mhz, a);
   whole_text(gpu->memory_clock_max_mhz, b);
   whole_text(gpu->video_clock_mhz, c);
-  fact(out, brim_tr("memory clock"), brim_tr("%s/%s MHz, video %s MHz"), a, b, c);
+  put_fact(out, brim_tr("memory clock"), brim_tr("%s/%s MHz, video %s MHz"), a, b, c);
   char p[16], t[16];
   percent_text(gpu->power_violation_percent, p);
   percent_text(gpu->thermal_violation_percent, t);
-  fact(out, brim_tr("held down by"), brim_tr("power %s, heat %s of the time"), p, t);
+  put_fact(out, brim_tr("held down by"), brim_tr("power %s, heat %s of the time"), p, t);
   whole_text(gpu->slowdown_c, a);
   whole_text(gpu->shutdown_c, b);
   percent_text(gpu->fan_percent, t);
   count_text(gpu->pstate, c);
-  fact(out, brim_tr("slows down at"), brim_tr("%s °C, shuts down at %s °C; fan %s; P-state %s"), a,
-       b, t, c);
+  put_fact(out, brim_tr("slows down at"), brim_tr("%s °C, shuts down at %s °C; fan %s; P-state %s"),
+           a, b, t, c);
 }
 
 static void memory_facts(const brim_top_gpu *gpu, brim_str *out) {
   char a[32], b[32], c[32], d[32], p[16];
   percent_text(gpu->memory_busy_percent, p);
   bytes_text(gpu->memory_reserved, a);
-  fact(out, brim_tr("memory in use"), brim_tr("%s of the time (NVML); driver reserves %s"), p, a);
+  put_fact(out, brim_tr("memory in use"), brim_tr("%s of the time (NVML); driver reserves %s"), p,
+           a);
   bytes_text(gpu->bar1_used, a);
   bytes_text(gpu->bar1_total, b);
   bytes_text(gpu->confidential_used, c);
-  fact(out, "BAR1", brim_tr("%s of %s; protected memory %s"), a, b, c);
+  put_fact(out, "BAR1", brim_tr("%s of %s; protected memory %s"), a, b, c);
   count_text(gpu->ecc_corrected, a);
   count_text(gpu->ecc_uncorrected, b);
   count_text(gpu->ecc_corrected_total, c);
   count_text(gpu->ecc_uncorrected_total, d);
-  fact(out, brim_tr("ECC errors"), brim_tr("%s corrected, %s uncorrected; in its life %s and %s"),
-       a, b, c, d);
-  fact(out, brim_tr("ECC on"), "%s", flag_text(gpu->ecc));
+  put_fact(out, brim_tr("ECC errors"),
+           brim_tr("%s corrected, %s uncorrected; in its life %s and %s"), a, b, c, d);
+  put_fact(out, brim_tr("ECC on"), "%s", flag_text(gpu->ecc));
   count_text(gpu->remapped_corrected, a);
   count_text(gpu->remapped_uncorrected, b);
-  fact(out, brim_tr("remapped rows"),
-       brim_tr("%s corrected, %s uncorrected; pending: %s, failed: %s"), a, b,
-       flag_text(gpu->remap_pending), flag_text(gpu->remap_failed));
+  put_fact(out, brim_tr("remapped rows"),
+           brim_tr("%s corrected, %s uncorrected; pending: %s, failed: %s"), a, b,
+           flag_text(gpu->remap_pending), flag_text(gpu->remap_failed));
   count_text(gpu->retired_pages, a);
-  fact(out, brim_tr("retired pages"), "%s", a);
+  put_fact(out, brim_tr("retired pages"), "%s", a);
 }
 
 static void link_facts(const brim_top_gpu *gpu, brim_str *out) {
@@ -1191,39 +1196,39 @@ static void link_facts(const brim_top_gpu *gpu, brim_str *out) {
   count_text(gpu->pcie_width, b);
   count_text(gpu->pcie_generation_max, c);
   count_text(gpu->pcie_width_max, d);
-  fact(out, "PCIe", brim_tr("generation %s x%s of %s x%s"), a, b, c, d);
+  put_fact(out, "PCIe", brim_tr("generation %s x%s of %s x%s"), a, b, c, d);
   rate_text(gpu->pcie_rx, a);
   rate_text(gpu->pcie_tx, b);
   count_text(gpu->pcie_replays, c);
-  fact(out, "", brim_tr("in %s, out %s; replays %s"), a, b, c);
+  put_fact(out, "", brim_tr("in %s, out %s; replays %s"), a, b, c);
   rate_text(gpu->nvlink_rx, a);
   rate_text(gpu->nvlink_tx, b);
-  fact(out, "NVLink", brim_tr("in %s, out %s"), a, b);
+  put_fact(out, "NVLink", brim_tr("in %s, out %s"), a, b);
   char e[16], f[16], g[16], h[16];
   percent_text(gpu->encoder_percent, e);
   percent_text(gpu->decoder_percent, f);
   percent_text(gpu->jpeg_percent, g);
   percent_text(gpu->ofa_percent, h);
-  fact(out, brim_tr("video engines"), brim_tr("encoder %s, decoder %s, JPEG %s, OFA %s"), e, f, g,
-       h);
+  put_fact(out, brim_tr("video engines"), brim_tr("encoder %s, decoder %s, JPEG %s, OFA %s"), e, f,
+           g, h);
 }
 
-// Facts about a GPU that its panel has no room for, one per line.
+// Puts facts about a GPU that its panel has no room for, one per line.
 static void put_facts(const scene *s, size_t place, brim_str *out) {
   const brim_top_gpu *gpu = &s->view->gpus[place];
   char a[32];
   power_facts(gpu, out);
   memory_facts(gpu, out);
   link_facts(gpu, out);
-  fact(out, "MIG", "%s", flag_text(gpu->mig));
-  fact(out, brim_tr("persistence mode"), "%s", flag_text(gpu->persistence));
-  fact(out, brim_tr("compute mode"), "%s", gpu->compute_mode[0] ? gpu->compute_mode : "-");
+  put_fact(out, "MIG", "%s", flag_text(gpu->mig));
+  put_fact(out, brim_tr("persistence mode"), "%s", flag_text(gpu->persistence));
+  put_fact(out, brim_tr("compute mode"), "%s", gpu->compute_mode[0] ? gpu->compute_mode : "-");
   count_text(gpu->numa, a);
-  fact(out, "NUMA", "%s", a);
-  fact(out, "UUID", "%s", gpu->uuid[0] ? gpu->uuid : "-");
-  fact(out, brim_tr("PCI bus"), "%s", gpu->bus[0] ? gpu->bus : "-");
-  fact(out, brim_tr("Xid events"), "%s",
-       gpu->xid_watched == BRIM_TOP_YES ? brim_tr("watched") : brim_tr("cannot be seen here"));
+  put_fact(out, "NUMA", "%s", a);
+  put_fact(out, "UUID", "%s", gpu->uuid[0] ? gpu->uuid : "-");
+  put_fact(out, brim_tr("PCI bus"), "%s", gpu->bus[0] ? gpu->bus : "-");
+  put_fact(out, brim_tr("Xid events"), "%s",
+           gpu->xid_watched == BRIM_TOP_YES ? brim_tr("watched") : brim_tr("cannot be seen here"));
   for (size_t i = 0; i < s->view->event_count; i++) {
     const brim_top_event *event = &s->view->events[i];
     if (event->gpu != gpu->index) continue;
@@ -1277,30 +1282,30 @@ static brim_ui_top_action filter_key(brim_ui_top *state, brim_key key) {
 
 static brim_ui_top_action move_key(brim_ui_top *state, brim_key_code code) {
   size_t *at = state->mode == BRIM_UI_TOP_DETAILS ? &state->scroll : &state->top;
-  int64_t page = state->page > 1 ? (int64_t)state->page : 1, to = (int64_t)*at;
+  int64_t page = state->page > 1 ? (int64_t)state->page : 1, target = (int64_t)*at;
   switch (code) {
     case BRIM_KEY_UP:
-      to--;
+      target--;
       break;
     case BRIM_KEY_DOWN:
-      to++;
+      target++;
       break;
     case BRIM_KEY_PAGE_UP:
-      to -= page;
+      target -= page;
       break;
     case BRIM_KEY_PAGE_DOWN:
-      to += page;
+      target += page;
       break;
     case BRIM_KEY_HOME:
-      to = 0;
+      target = 0;
       break;
     case BRIM_KEY_END:
-      to = INT32_MAX;
+      target = INT32_MAX;
       break;
     default:
       return BRIM_UI_TOP_NOTHING;
   }
-  *at = to < 0 ? 0 : (size_t)to;  // the frame limits it to the last page
+  *at = target < 0 ? 0 : (size_t)target;  // put_details and put_processes limit it to the last page
   return BRIM_UI_TOP_DRAW;
 }
 
@@ -1324,8 +1329,8 @@ static brim_ui_top_action open_details(brim_ui_top *state, const brim_top_view *
   return BRIM_UI_TOP_DRAW;
 }
 
-// Escape and q leave a page; on the first page Escape drops the filter and q quits.
-static brim_ui_top_action leave(brim_ui_top *state, bool quits) {
+// Handles Escape and q. Both leave a page; on the main view Escape drops the filter and q quits.
+static brim_ui_top_action leave_page(brim_ui_top *state, bool quits) {
   if (state->mode != BRIM_UI_TOP_MAIN) {
     state->mode = BRIM_UI_TOP_MAIN;
     return BRIM_UI_TOP_DRAW;
@@ -1336,10 +1341,10 @@ static brim_ui_top_action leave(brim_ui_top *state, bool quits) {
   return BRIM_UI_TOP_DRAW;
 }
 
-static brim_ui_top_action letter(brim_ui_top *state, const brim_top_view *view, uint32_t ch) {
+static brim_ui_top_action letter_key(brim_ui_top *state, const brim_top_view *view, uint32_t ch) {
   switch (brim_key_latin(ch)) {
     case 'q':
-      return leave(state, true);
+      return leave_page(state, true);
     case '?':
     case 'h':
       return open_page(state, BRIM_UI_TOP_HELP);
@@ -1376,9 +1381,9 @@ brim_ui_top_action brim_ui_top_key(brim_ui_top *state, const brim_top_view *view
   if (state->mode == BRIM_UI_TOP_FILTER) return filter_key(state, key);
   switch (key.code) {
     case BRIM_KEY_CHAR:
-      return letter(state, view, key.ch);
+      return letter_key(state, view, key.ch);
     case BRIM_KEY_ESCAPE:
-      return leave(state, false);
+      return leave_page(state, false);
     case BRIM_KEY_ENTER:
       return open_details(state, view);
     case BRIM_KEY_RIGHT:
@@ -1394,7 +1399,7 @@ brim_ui_top_action brim_ui_top_key(brim_ui_top *state, const brim_top_view *view
 }
 
 //-------------------------------------------- frame --------------------------------------------
-// The parts of the main view, from top to bottom, as many as the screen has room for.
+// The parts of the main view, from top to bottom. Parts that find no room on the screen are left out.
 
 //---------------------------------- header ----------------------------------
 
@@ -1432,7 +1437,7 @@ static void put_header(const scene *s, brim_ui_frame *frame) {
   brim_str_deinit(&line);
 }
 
-// "the driver answers slowly: ..."; before the first reading, how long brim has waited for it.
+// Puts a line if the driver answers slowly, or if there is no reading yet.
 static void put_lateness(const brim_ui_top *state, brim_ui_frame *frame) {
   char text[160], took[32], age[32];
   bool slow = isfinite(state->slow_s);
@@ -1452,7 +1457,7 @@ static void put_lateness(const brim_ui_top *state, brim_ui_frame *frame) {
 
 //---------------------------------- GPUs ----------------------------------
 
-// How many panels fit side by side; 0: the screen has no room for panels.
+// The number of panels side by side; 0 if the screen has no room for panels.
 static int panel_columns(const scene *s, int left) {
   enum { BELOW = 8 };  // lines kept for jobs, processes and keys
   int count = (int)s->view->gpu_count;
@@ -1499,7 +1504,7 @@ static brim_status put_gpus(const scene *s, brim_ui_frame *frame) {
   return status;
 }
 
-//---------------------------------- below ----------------------------------
+//---------------------------------- lists ----------------------------------
 
 static brim_status put_jobs(const scene *s, brim_ui_frame *frame) {
   int room = frame->left / 2;
@@ -1539,7 +1544,7 @@ static void put_events(const scene *s, brim_ui_frame *frame) {
   }
 }
 
-// "Processes 1-5 of 12, by GPU memory, filter: python"
+// "processes 1-5 of 12  by GPU memory  filter: python"
 static void put_process_title(const scene *s, brim_ui_frame *frame, size_t first, size_t shown,
                               size_t count) {
   static const char *const orders[BRIM_UI_TOP_ORDER_COUNT] = {
@@ -1783,8 +1788,8 @@ brim_status brim_ui_top_text(const brim_top_view *view, const brim_ui_top_histor
 }
 
 //--------------------------------------------- CSV ---------------------------------------------
-// A row per GPU with every number of it and of its host. The columns are the keys of the JSON record, so that the two
-// cannot disagree. Processes, events and jobs are in the record alone.
+// CSV has a row per GPU with every number of the GPU and of its host. The columns are the keys of the JSON record, so
+// that CSV and record cannot disagree. Only the record has processes, events and jobs.
 
 typedef struct csv_row {
   brim_str *out;
@@ -1797,7 +1802,7 @@ static void put_csv_cell(csv_row *row, const char *text) {
   brim_text_append_csv(row->out, text);
 }
 
-// A list as one cell: "power_cap+thermal", "99+10.2".
+// Puts a list as one cell: "power_cap+thermal", "99+10.2".
 static void put_names(csv_row *row, const json_t *list) {
   brim_str text;
   brim_str_init(&text);
@@ -1828,7 +1833,8 @@ static void put_value(csv_row *row, const json_t *value) {
   put_csv_cell(row, text);
 }
 
-// The members of an object as cells: their values, or (row->names) their names with a prefix.
+// Puts the members of an object as cells: their values, or if row->names their names with a prefix. Members of an
+// object inside it have the prefix "target_".
 static void put_members(csv_row *row, json_t *object, const char *prefix) {
   const char *key;
   json_t *value;
@@ -1870,7 +1876,8 @@ static brim_status put_rows(const brim_top_view *view, bool names, brim_str *out
   return brim_str_status(out);
 }
 
-// Rows of a machine with one GPU of unknown values: gives the columns, and the row of a host without a GPU.
+// Puts the row of a host with one GPU of unknown values. It gives the names of the columns (view NULL), and the row of
+// a host without a GPU.
 static brim_status put_unknown_gpu(const brim_top_view *view, bool names, brim_str *out) {
   brim_top_view blank;
   brim_top_view_init(&blank);
