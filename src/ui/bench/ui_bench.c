@@ -832,7 +832,7 @@ static void put_reason(const brim_term *term, const brim_result *results, size_t
   brim_str_deinit(&text);
 }
 
-// Puts doubts about the figures, the table, and why settings did not run.
+// Puts doubts about the figures, the table, why settings did not run, and the heading of the configuration.
 static brim_status bench_summary(const brim_term *term, const brim_result *results, size_t count,
                                  int recommended, brim_str *out) {
   put_doubts(term, results, count, out);

@@ -33,7 +33,7 @@ const char *brim_ui_why_nothing(const brim_result *results, size_t count);
 bool brim_ui_healthy_beside(const brim_result *result, const brim_recommendation *beside,
                             char out[256]);
 bool brim_ui_has_findings(const brim_result *results, size_t count, int index);
-// Reasons to doubt the figures, for the first lines of every view: other programs, unsteady times. Returns their
+// Lists reasons to doubt the figures, for the first lines of every view: other programs, unsteady times. Returns their
 // number.
 enum { BRIM_UI_DOUBTS = 2 };
 size_t brim_ui_doubts(const brim_result *results, size_t count, char out[BRIM_UI_DOUBTS][256]);
@@ -51,8 +51,8 @@ typedef struct brim_ui_result_set {
   const char *x;       // knob along the x axes; NULL = none has numbers
   const char *colour;  // knobs that distinguish lines, by colour and by dashes; NULL = none
   const char *dash;
-  const brim_result
-      *shown;  // the setting shown in detail: the recommended, else the fastest, else the first
+  // The setting shown in detail: the recommended one, else the fastest, else the first.
+  const brim_result *shown;
 } brim_ui_result_set;
 
 // The main loss of scaling: "waiting for data, 0.31 ms"; "" for one device.

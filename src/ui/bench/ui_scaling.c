@@ -164,7 +164,7 @@ enum { RANKS_CELLS = 8, RANKS_ROWS = BRIM_SCALING_FURTHER + 8 };
 typedef struct ranks_row {
   char cells[RANKS_CELLS][48];
   char note[96];
-  bool good, warns;
+  bool good, warns;  // good: efficiency of 90 % or more; warns: the exchange failed or was unstable
 } ranks_row;
 
 // "12,345, 91.2 %"
@@ -218,7 +218,7 @@ static void measured_row(const brim_scaling *s, ranks_row *out) {
     snprintf(out->note, sizeof out->note, "%s", brim_tr("failed"));
   } else {
     note_forecast(&s->predicted, out->note);
-    // The devices lost more time without exchange than the prediction of the exchange was wrong by.
+    // The time lost without exchange exceeds the error of the predicted wait.
     bool slowed = s->lost_ms > fabs(s->exchange.waited_ms - s->predicted.waited_ms);
     if (!out->note[0] && slowed) {
       snprintf(out->note, sizeof out->note, "%s",

@@ -74,9 +74,8 @@ void brim_ui_put_command(brim_str *out, const char *command) {
 
 static void put_asset(const char *name, brim_str *out) {
   const brim_web_asset *asset = brim_web_find(name);
-  if (asset)
-    brim_str_append_n(out, (const char *)asset->data,
-                      asset->size);  // tests check that no asset is missing
+  // Tests check that no asset is missing.
+  if (asset) brim_str_append_n(out, (const char *)asset->data, asset->size);
 }
 
 void brim_ui_put_head(const char *title, const char *const *styles, brim_str *out) {

@@ -115,7 +115,7 @@ double brim_ui_profile_reach(const brim_profile *profile) {
     sum += cached ? row->ms : row->ms * row->ceiling_share;
     known += row->ms;
   }
-  // Ops with a known ceiling must cover half of the step to speak for it.
+  // The share is unknown if ops with a known ceiling cover less than half of the step.
   return known >= 0.5 * profile->step_ms ? fmin(sum / profile->step_ms, 1) : NAN;
 }
 
@@ -748,7 +748,7 @@ static void put_causes(const brim_profile *p, brim_str *out) {
   }
 }
 
-static void put_longest(const brim_term *term, const brim_profile *p, brim_str *out) {
+static void put_longest_gaps(const brim_term *term, const brim_profile *p, brim_str *out) {
   if (p->gap_count == 0) return;
   brim_str_printf(out, "  %s\n", brim_tr("Longest:"));
   for (size_t i = 0; i < p->gap_count && i < SHOWN_GAPS; i++) {
@@ -782,7 +782,7 @@ static void put_gpu(const brim_term *term, const brim_profile *p, brim_str *out)
     snprintf(head, sizeof head, brim_tr("GPU idle: %s ms of each step (%s)"), ms, percent);
     put_title(term, head, out);
     put_causes(p, out);
-    put_longest(term, p, out);
+    put_longest_gaps(term, p, out);
   } else if (brim_result_has_gpu(&p->result)) {
     put_title(term, brim_tr("GPU idle: not seen, because there are no records of the GPU"), out);
   }
@@ -912,7 +912,7 @@ static void put_rate_cells(const brim_profile_row *row, brim_str *out) {
   put_number_cell(out, gbytes, text);
 }
 
-// Figures follow the name at once, since a phone shows only the first columns.
+// Figures come right after the name, since a phone shows only the first columns.
 static void put_table_row(const brim_profile_row *row, brim_profile_list list, brim_str *out) {
   char text[32], ceiling[64], name[224];
   const double ms = time_of(row, list);

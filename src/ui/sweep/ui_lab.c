@@ -409,7 +409,7 @@ static bool same_steps(const brim_lab_curve *a, const brim_lab_curve *b) {
   return true;
 }
 
-// Puts ,"label":"val acc","percent":2 where "percent" is the decimals of a percentage, -1 for a plain number.
+// Puts ,"label":"val acc","percent":2. "percent" is the number of decimals of a percentage; -1 = a plain number.
 static void put_display(const brim_lab_set *set, const char *key, brim_str *out) {
   const brim_sweep_metric *display = brim_lab_display(set, key);
   const bool percent = display && display->format == BRIM_METRIC_PERCENT;
@@ -557,7 +557,8 @@ static void close_table(size_t rows, brim_str *out) {
   brim_str_append(out, "\n</section>\n");
 }
 
-// A row to sort by its result, the best first; in the order of submission if no direction is better.
+// A row to sort by its result: the best first, rows without a result last. Equal rows, or rows of a metric without a
+// better direction, keep the order of submission.
 typedef struct ranked {
   size_t index;
   brim_lab_rank rank;
@@ -903,7 +904,7 @@ static void put_best(const brim_ui_lab_options *o, const brim_lab_set *set, brim
   brim_str_append(out, "</div></section>\n");
 }
 
-// Experiments that failed with the same failure and reason; `first` is one of them.
+// Experiments that failed with the same class and reason.
 typedef struct cause {
   brim_failure failure;
   const brim_lab_exp *first;

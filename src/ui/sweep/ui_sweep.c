@@ -334,7 +334,7 @@ static double fraction_of(const brim_sweep_row *row) {
 }
 
 // "12:04", "3:12:04", "4 d 07 h"; "" = unknown.
-static void sweep_clock(double seconds, char out[32]) {
+static void duration_text(double seconds, char out[32]) {
   out[0] = '\0';
   if (!(seconds >= 0) || seconds > 1e9) return;
   long long s = (long long)seconds;
@@ -528,10 +528,10 @@ static brim_ui_style sweep_cell(const brim_sweep_view *view, const brim_sweep_ro
       brim_str_append(out, row->devices);
       return BRIM_UI_PLAIN;
     case BRIM_UI_SWEEP_TIME:
-      sweep_clock(seconds_of(view, row), text);
+      duration_text(seconds_of(view, row), text);
       break;
     case BRIM_UI_SWEEP_ETA:
-      if (!brim_sweep_state_ended(row->state)) sweep_clock(row->eta_s, text);
+      if (!brim_sweep_state_ended(row->state)) duration_text(row->eta_s, text);
       break;
     default:
       put_note(row, out);
@@ -593,7 +593,7 @@ static void add_clipped(brim_str *line, const brim_term *term, int width, const 
 }
 
 // "GPU 0  2 running  12.1/139.8 GiB  98 %", clipped to the width (0 = no limit).
-static void sweep_gpu(const brim_sweep_gpu *gpu, const brim_term *term, int width, brim_str *out) {
+static void put_gpu(const brim_sweep_gpu *gpu, const brim_term *term, int width, brim_str *out) {
   char text[64], figure[32];
   brim_str line;
   brim_str_init(&line);
@@ -1031,8 +1031,8 @@ static void put_experiment(brim_ui_frame *f, const brim_sweep_view *view,
   const char *label = metric ? brim_ui_value_label(metric) : row->metric_key;
   put_fact(f, label, BRIM_UI_PLAIN, text);
 
-  sweep_clock(seconds_of(view, row), a);
-  sweep_clock(brim_sweep_state_ended(row->state) ? NAN : row->eta_s, b);
+  duration_text(seconds_of(view, row), a);
+  duration_text(brim_sweep_state_ended(row->state) ? NAN : row->eta_s, b);
   if (a[0] && b[0]) {
     snprintf(text, sizeof text, brim_tr("%s, ETA %s"), a, b);
   } else {
@@ -1162,7 +1162,7 @@ static void put_title(brim_ui_frame *f, const brim_sweep_view *view) {
   brim_str line;
   brim_str_init(&line);
   brim_ui_put_clipped(&line, f->term, BRIM_UI_TITLE, view->title, f->term->width / 2);
-  sweep_clock(view->now_s - view->started_s, clock);
+  duration_text(view->now_s - view->started_s, clock);
   if (clock[0]) snprintf(text, sizeof text, brim_tr("running for %s"), clock);
   int room = f->term->width - brim_utf8_width(line.data) - brim_utf8_width(text) - 4;
   if (room >= 8) {
@@ -1266,7 +1266,7 @@ static void put_gpus(brim_ui_frame *f, const brim_sweep_view *view, int most) {
   int width = f->term->width / across - (across > 1 ? 2 : 0);
   for (size_t i = 0; i < shown; i++) {
     brim_str_clear(&cell);
-    sweep_gpu(&view->gpus[i], f->term, width, &cell);
+    put_gpu(&view->gpus[i], f->term, width, &cell);
     brim_str_append(&line, cell.data);
     int pad = width + 2 - brim_utf8_width(cell.data);
     bool last = (i + 1) % (size_t)across == 0 || i + 1 == shown;
@@ -1607,7 +1607,7 @@ static void add_count(brim_str *out, const brim_term *term, brim_ui_style style,
 }
 
 // "412 of 1,200 done  8 running  12 failed"
-static void sweep_counts(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
+static void put_counts(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
   char done[32], total[32];
   const int64_t *counts = view->counts;
   brim_format_count((double)counts[BRIM_SWEEP_DONE], done);
@@ -1623,7 +1623,7 @@ static void sweep_counts(const brim_sweep_view *view, const brim_term *term, bri
 
 void brim_ui_sweep_line(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
   char number[32];
-  sweep_counts(view, term, out);
+  put_counts(view, term, out);
   if (!isnan(view->done_per_h)) {
     brim_format_figure(view->done_per_h, number);
     brim_str_append(out, "  ");
@@ -1658,7 +1658,7 @@ static brim_status status_gpus(const brim_sweep_view *view, const brim_term *ter
   for (size_t i = 0; i < view->gpu_count; i++) {
     brim_str_append(out, "  ");
     int width = term->width > 2 ? term->width - 2 : 0;
-    sweep_gpu(&view->gpus[i], term, width, out);
+    put_gpu(&view->gpus[i], term, width, out);
     brim_str_append_char(out, '\n');
   }
   if (view->gpu_count > 0) brim_str_append_char(out, '\n');
@@ -1680,7 +1680,7 @@ static bool has_text(const brim_sweep_view *view, const size_t *rows, size_t cou
 }
 
 // True if the rows belong to several grids; then a column names the grid.
-static bool has_grids(const brim_sweep_view *view, const size_t *rows, size_t count) {
+static bool has_several_grids(const brim_sweep_view *view, const size_t *rows, size_t count) {
   for (size_t i = 1; i < count; i++) {
     if (strcmp(view->rows[rows[i]].grid, view->rows[rows[0]].grid) != 0) return true;
   }
@@ -1725,7 +1725,7 @@ static brim_status put_rows(const brim_sweep_view *view, const brim_term *term, 
   // The id comes first: the commands cancel, pause, retry and log take it.
   brim_ui_column columns[2 + BRIM_UI_SWEEP_COLUMN_COUNT] = {
       {"ID", NULL, BRIM_UI_LEFT, 0, 0}, {brim_tr("Grid"), NULL, BRIM_UI_LEFT, 1, 8}};
-  bool grids = has_grids(view, rows, count);
+  bool grids = has_several_grids(view, rows, count);
   brim_ui_table table;
   brim_ui_sweep_look look = {.term = term};
   bool narrow = term->width > 0 && term->width < 132;
@@ -1777,7 +1777,7 @@ static void put_rates(const brim_sweep_view *view, bool pool, brim_str *out) {
     gap = "  ";
   }
   brim_str_append(out, gap);
-  sweep_clock(view->now_s - view->started_s, text);
+  duration_text(view->now_s - view->started_s, text);
   if (view->pid > 0 && text[0]) {
     brim_str_printf(out, brim_tr("process %lld, running for %s\n"), (long long)view->pid, text);
   } else if (view->pid > 0) {
@@ -1810,7 +1810,7 @@ brim_status brim_ui_sweep_status(const brim_sweep_view *view, const brim_term *t
   brim_str_append(out, "  ");
   brim_ui_styled(out, term, BRIM_UI_DIM, view->store);
   brim_str_append_char(out, '\n');
-  sweep_counts(view, term, out);
+  put_counts(view, term, out);
   brim_str_append_char(out, '\n');
   put_rates(view, options && options->pool, out);
   put_pending_uploads(view, term, out);
@@ -2116,7 +2116,7 @@ static brim_status put_metric(const brim_sweep_view *view, const brim_sweep_metr
 }
 
 // Puts how many done experiments took more than one attempt, and the GPUs that are out of service.
-static void put_retries(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
+static void put_incidents(const brim_sweep_view *view, const brim_term *term, brim_str *out) {
   char number[32];
   int64_t retried = 0;
   for (size_t i = 0; i < view->row_count; i++) {
@@ -2155,7 +2155,7 @@ brim_status brim_ui_sweep_summary(const brim_sweep_view *view, const brim_term *
   brim_ui_styled(out, term, BRIM_UI_TITLE, view->title);
   brim_str_append(out, "  ");
   brim_ui_styled(out, term, BRIM_UI_DIM, view->store);
-  sweep_clock(view->now_s - view->started_s, clock);
+  duration_text(view->now_s - view->started_s, clock);
   if (clock[0]) {
     brim_str_append(out, "  ");
     brim_str_printf(out, brim_tr("in %s"), clock);
@@ -2169,9 +2169,9 @@ brim_status brim_ui_sweep_summary(const brim_sweep_view *view, const brim_term *
     brim_str_printf(out, brim_tr("ended at %s %s"), ended, zone);
   }
   brim_str_append_char(out, '\n');
-  sweep_counts(view, term, out);
+  put_counts(view, term, out);
   brim_str_append_char(out, '\n');
-  put_retries(view, term, out);
+  put_incidents(view, term, out);
   if (view->notice[0]) {
     brim_ui_styled(out, term, BRIM_UI_BAD, view->notice);
     brim_str_append_char(out, '\n');

@@ -11,7 +11,7 @@
 
 //---------------------------------- live table ----------------------------------
 
-// The request of a key to the caller. It concerns the experiment `target` of the state, if any.
+// The action that a key asks the caller for. If it concerns an experiment, that is `target` of the state.
 typedef enum brim_ui_sweep_action {
   BRIM_UI_SWEEP_NOTHING,       // the key has no effect
   BRIM_UI_SWEEP_DRAW,          // the view changed: draw again
@@ -40,7 +40,7 @@ typedef enum brim_ui_sweep_list {
 } brim_ui_sweep_list;
 
 typedef enum brim_ui_sweep_order {
-  BRIM_UI_SWEEP_BY_STATE,  // running, then ended (the latest first), queued, paused, cancelled
+  BRIM_UI_SWEEP_BY_STATE,  // running, failed and done (the latest first), queued, paused, cancelled
   BRIM_UI_SWEEP_BY_INDEX,  // as in the grid
   BRIM_UI_SWEEP_BY_METRIC,
   BRIM_UI_SWEEP_BY_TIME,  // the latest change first

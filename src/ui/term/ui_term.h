@@ -103,8 +103,8 @@ typedef struct brim_ui_column {
 // Chooses widths so that columns and the gaps of 2 between them fit `width` (0 = no limit).
 // natural[i]: widest cell without the header. out[i]: the width; 0 = left out. *use_short: short headers are used.
 // Steps, until the columns fit: use short headers, shrink, leave out columns from the highest priority down to 1, cut
-// the widest columns down to 1, leave out columns from the right. `together`: bits of columns that are left out
-// together; 0 = none.
+// the widest columns down to 1, leave out columns from the right.
+// `together`: bits of columns that are left out together; 0 = none.
 void brim_ui_layout(const brim_ui_column *columns, const int *natural, size_t count, int width,
                     uint64_t together, int *out, bool *use_short);
 // One cell of exactly `width` columns.
@@ -226,10 +226,10 @@ bool brim_screen_shown(void);
 // screen is open.
 void brim_screen_restore(void);
 
-// Fills `term` for the terminal at its current width; *rows: the current height.
+// Fills `term` with the abilities and the current width of the terminal; *rows: its current height.
 void brim_screen_size(const brim_screen *screen, brim_term *term, int *rows);
-// The descriptor to poll: readable when a key has come. Resizing interrupts poll (EINTR). -1 while the
-// process is in the background, or when the terminal is gone.
+// The descriptor to poll: readable when a key has come. Resizing interrupts poll (EINTR). -1 while
+// the process is in the background, or when the terminal is gone.
 int brim_screen_fd(const brim_screen *screen);
 // Reads the next key without waiting; false if there is none. Call this until it returns false. A lone Escape is a key
 // only after BRIM_SCREEN_ESCAPE_MS, so poll again after that time while brim_screen_has_input is true.
@@ -255,7 +255,7 @@ typedef struct brim_ui_frame {
 
 // Adds one line, cut at the width, and clears `line`. A frame that is full stays as it is.
 void brim_ui_frame_line(brim_ui_frame *frame, brim_str *line);
-// Adds a text as a line of one style; the text may come from a user or a file.
+// Adds a text as a line of one style; its control characters become '?'.
 void brim_ui_frame_text(brim_ui_frame *frame, brim_ui_style style, const char *text);
 // Adds at most `most` lines of a text, beginning with line `first` (counted from 0).
 void brim_ui_frame_lines(brim_ui_frame *frame, const brim_str *text, size_t first, int most);

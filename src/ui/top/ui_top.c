@@ -355,8 +355,9 @@ static void join(brim_str *out, const char *text) {
   brim_str_append(out, text);
 }
 
-// Appends why the clock is below its maximum. `shares`: also for how much of the time the power cap lowered it.
-static void held_text(const brim_top_gpu *gpu, bool shares, brim_str *out) {
+// Appends why the clock is below its maximum. `shares`: also append the share of time in which
+// the power cap lowered it.
+static void throttle_text(const brim_top_gpu *gpu, bool shares, brim_str *out) {
   bool share = shares && gpu->power_violation_percent > 0;
   for (int i = 0; i < BRIM_TOP_THROTTLE_COUNT; i++) {
     // The power cap may have lowered the clock during the interval even if it does not now.
@@ -497,19 +498,19 @@ static void put_rung(const scene *s, const brim_top_gpu *gpu, size_t place, rung
 // "  clock 1755/1980 MHz: power cap 38 %  58 °C, memory 66 °C  26 Wh"
 static void put_clocks(const scene *s, const brim_top_gpu *gpu, int width, brim_str *line) {
   char value[32], most[32], memory[32], text[64];
-  brim_str held, tail;
-  brim_str_init(&held);
+  brim_str reasons, tail;
+  brim_str_init(&reasons);
   brim_str_init(&tail);
   whole_text(gpu->clock_mhz, value);
   whole_text(gpu->clock_max_mhz, most);
   brim_str_append(line, "  ");
   brim_str_printf(line, brim_tr("clock %s/%s MHz"), value, most);
   bool idle = gpu->throttle == 1u << BRIM_TOP_THROTTLE_IDLE;
-  held_text(gpu, true, &held);
-  if (held.len > 0) {
+  throttle_text(gpu, true, &reasons);
+  if (reasons.len > 0) {
     brim_str_append(line, ": ");
     int room = width - brim_utf8_width(line->data);
-    brim_ui_put_clipped(line, s->term, idle ? BRIM_UI_DIM : BRIM_UI_WARN, held.data, room);
+    brim_ui_put_clipped(line, s->term, idle ? BRIM_UI_DIM : BRIM_UI_WARN, reasons.data, room);
   } else if (gpu->throttle_known) {
     brim_str_append(line, ": ");
     brim_ui_styled(line, s->term, BRIM_UI_GOOD, brim_tr("not held down"));
@@ -526,9 +527,9 @@ static void put_clocks(const scene *s, const brim_top_gpu *gpu, int width, brim_
   if (*text != '-') brim_str_printf(&tail, "  %s", text);
   int room = width - brim_utf8_width(line->data);
   brim_ui_put_clipped(line, s->term, BRIM_UI_PLAIN, tail.data, room);
-  if (held.status || tail.status) line->status = BRIM_ENOMEM;
+  if (reasons.status || tail.status) line->status = BRIM_ENOMEM;
   brim_str_deinit(&tail);
-  brim_str_deinit(&held);
+  brim_str_deinit(&reasons);
 }
 
 // "  PCIe 5 x16  in 2.7 GiB/s out 67 MiB/s  ECC 0+0  no persistence"
@@ -650,13 +651,13 @@ static void add_last_cells(const scene *s, size_t place, brim_ui_table *table) {
   trouble_text(gpu, &words, &style);
   if (words.len == 0 && gpu->throttle != 1u << BRIM_TOP_THROTTLE_IDLE) style = BRIM_UI_WARN;
   if (words.len > 0 && gpu->throttle) brim_str_append(&words, ", ");
-  brim_str held;
-  brim_str_init(&held);
-  held_text(gpu, false, &held);
-  brim_str_append(&words, held.data);
+  brim_str reasons;
+  brim_str_init(&reasons);
+  throttle_text(gpu, false, &reasons);
+  brim_str_append(&words, reasons.data);
   brim_ui_table_add(table, style, "%s", words.data);
-  if (held.status || words.status) table->status = BRIM_ENOMEM;
-  brim_str_deinit(&held);
+  if (reasons.status || words.status) table->status = BRIM_ENOMEM;
+  brim_str_deinit(&reasons);
   brim_str_deinit(&words);
 }
 
@@ -978,15 +979,15 @@ static void add_gpu_cells(brim_ui_table *table, const brim_top_process *p) {
   add_percent(table, p->ofa_percent);
 }
 
-static void add_process(brim_ui_table *table, const brim_top_process *p, process_columns has) {
+static void add_process(brim_ui_table *table, const brim_top_process *p, process_columns optional) {
   char text[32];
   snprintf(text, sizeof text, "%lld", (long long)p->pid);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", p->pid >= 0 ? text : "-");
   count_text(p->gpu, text);
-  if (has.gpus) brim_ui_table_add(table, BRIM_UI_TITLE, "%s", text);
-  if (has.gpus) brim_ui_table_add(table, BRIM_UI_DIM, "%s", p->type);
+  if (optional.gpus) brim_ui_table_add(table, BRIM_UI_TITLE, "%s", text);
+  if (optional.gpus) brim_ui_table_add(table, BRIM_UI_DIM, "%s", p->type);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", p->user[0] ? p->user : "-");
-  if (has.gpus) add_gpu_cells(table, p);
+  if (optional.gpus) add_gpu_cells(table, p);
   add_percent(table, p->cpu_percent);
   bytes_text(p->rss, text);
   brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", text);
@@ -996,7 +997,7 @@ static void add_process(brim_ui_table *table, const brim_top_process *p, process
     snprintf(text, sizeof text, "-");
   }
   brim_ui_table_add(table, BRIM_UI_DIM, "%s", text);
-  if (has.containers) brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", p->container);
+  if (optional.containers) brim_ui_table_add(table, BRIM_UI_PLAIN, "%s", p->container);
   if (p->elsewhere == BRIM_TOP_YES && !p->command[0]) {
     brim_ui_table_add(table, BRIM_UI_DIM, "%s", brim_tr("another container's process"));
   } else {
@@ -1005,26 +1006,26 @@ static void add_process(brim_ui_table *table, const brim_top_process *p, process
 }
 
 // Fills the columns of the table of processes. Returns their number.
-static size_t choose_columns(process_columns has, brim_ui_column *out) {
+static size_t choose_columns(process_columns optional, brim_ui_column *out) {
   const struct {
     bool shown;
     brim_ui_column column;
   } candidates[PROCESS_COLUMNS] = {
       {true, {"PID", NULL, BRIM_UI_RIGHT, 0, 0}},
-      {has.gpus, {"GPU", NULL, BRIM_UI_RIGHT, 0, 0}},
-      {has.gpus, {brim_tr("type"), NULL, BRIM_UI_LEFT, 6, 0}},
+      {optional.gpus, {"GPU", NULL, BRIM_UI_RIGHT, 0, 0}},
+      {optional.gpus, {brim_tr("type"), NULL, BRIM_UI_LEFT, 6, 0}},
       {true, {brim_tr("user"), NULL, BRIM_UI_LEFT, 2, 8}},
-      {has.gpus, {brim_tr("GPU memory"), brim_tr("GPU mem"), BRIM_UI_RIGHT, 0, 0}},
-      {has.gpus, {"SM%", NULL, BRIM_UI_RIGHT, 1, 0}},
-      {has.gpus, {"mem%", NULL, BRIM_UI_RIGHT, 7, 0}},
-      {has.gpus, {"enc%", NULL, BRIM_UI_RIGHT, 8, 0}},
-      {has.gpus, {"dec%", NULL, BRIM_UI_RIGHT, 8, 0}},
-      {has.gpus, {"jpg%", NULL, BRIM_UI_RIGHT, 9, 0}},
-      {has.gpus, {"ofa%", NULL, BRIM_UI_RIGHT, 9, 0}},
+      {optional.gpus, {brim_tr("GPU memory"), brim_tr("GPU mem"), BRIM_UI_RIGHT, 0, 0}},
+      {optional.gpus, {"SM%", NULL, BRIM_UI_RIGHT, 1, 0}},
+      {optional.gpus, {"mem%", NULL, BRIM_UI_RIGHT, 7, 0}},
+      {optional.gpus, {"enc%", NULL, BRIM_UI_RIGHT, 8, 0}},
+      {optional.gpus, {"dec%", NULL, BRIM_UI_RIGHT, 8, 0}},
+      {optional.gpus, {"jpg%", NULL, BRIM_UI_RIGHT, 9, 0}},
+      {optional.gpus, {"ofa%", NULL, BRIM_UI_RIGHT, 9, 0}},
       {true, {"CPU%", NULL, BRIM_UI_RIGHT, 2, 0}},
       {true, {"RSS", NULL, BRIM_UI_RIGHT, 4, 0}},
       {true, {brim_tr("time"), NULL, BRIM_UI_RIGHT, 5, 0}},
-      {has.containers, {brim_tr("container"), NULL, BRIM_UI_LEFT, 6, 12}},
+      {optional.containers, {brim_tr("container"), NULL, BRIM_UI_LEFT, 6, 12}},
       {true, {brim_tr("command"), NULL, BRIM_UI_LEFT, 0, 24}},
   };
   size_t count = 0;
@@ -1036,17 +1037,17 @@ static size_t choose_columns(process_columns has, brim_ui_column *out) {
 
 static brim_status put_process_table(const scene *s, const size_t *rows, size_t count,
                                      brim_str *out) {
-  process_columns has = {.gpus = s->view->gpu_count > 0};
+  process_columns optional = {.gpus = s->view->gpu_count > 0};
   for (size_t i = 0; i < count; i++) {
-    has.gpus |= s->view->processes[rows[i]].gpu >= 0;
-    has.containers |= s->view->processes[rows[i]].container[0] != '\0';
+    optional.gpus |= s->view->processes[rows[i]].gpu >= 0;
+    optional.containers |= s->view->processes[rows[i]].container[0] != '\0';
   }
   brim_ui_column columns[PROCESS_COLUMNS];
-  size_t width = choose_columns(has, columns);
+  size_t width = choose_columns(optional, columns);
   brim_ui_table table;
   brim_ui_table_init(&table, columns, width);
   table.no_rule = true;
-  for (size_t i = 0; i < count; i++) add_process(&table, &s->view->processes[rows[i]], has);
+  for (size_t i = 0; i < count; i++) add_process(&table, &s->view->processes[rows[i]], optional);
   brim_status status = brim_ui_table_render(&table, s->term, out, NULL);
   brim_ui_table_deinit(&table);
   return status;
@@ -1685,7 +1686,7 @@ static void gpu_line(const brim_top_gpu *gpu, const brim_term *term, brim_str *o
   whole_text(gpu->temperature_c, b);
   brim_str_printf(out, "  %s MHz  %s %s", a, b, term->unicode ? "°C" : "C");
   brim_str_init(&words);
-  held_text(gpu, false, &words);
+  throttle_text(gpu, false, &words);
   if (words.len > 0) brim_str_printf(out, "  %s", words.data);
   brim_str_clear(&words);
   trouble_text(gpu, &words, &style);
