@@ -180,7 +180,7 @@ static void add_column(bench_column *out, size_t *n, column_kind kind, int index
   bench_column *c = &out[(*n)++];
   *c = (bench_column){.kind = kind, .index = index, .priority = priority};
   snprintf(c->header, sizeof c->header, "%s", header);
-  // "Fwd(ms)" is "Fwd" when space is short.
+  // "Fwd(ms)" becomes "Fwd" when space is short.
   snprintf(c->short_header, sizeof c->short_header, "%.*s", (int)strcspn(header, "("), header);
 }
 
@@ -209,7 +209,7 @@ static size_t make_columns(const brim_result *results, size_t count, bench_colum
     const char *name = results[0].knobs[k].name;
     bool shown = brim_ui_knob_shown(results, count, name);
     if (!shown || n + BRIM_PHASE_COUNT + 5 >= BRIM_UI_MAX_COLUMNS) continue;
-    // Rows differ only in the knobs that were swept. The others are shown with the recommendation anyway.
+    // Rows differ only in swept knobs. The recommendation shows the other knobs, so their columns may be left out.
     bool needed = brim_result_knob_varies(results, count, name) ||
                   brim_ui_knob_is(&results[0], name, BRIM_ROLE_BATCH);
     add_column(out, &n, COLUMN_KNOB, (int)k, needed ? 0 : 4, brim_ui_knob_label(&results[0], name));
@@ -284,7 +284,7 @@ brim_status brim_ui_bench_table(const brim_term *term, const brim_result *result
   brim_ui_column columns[BRIM_UI_MAX_COLUMNS];
   size_t n = make_columns(results, count, bench);
   if (n == 0) return BRIM_OK;
-  // The status column is wide enough for the star of the recommended setting.
+  // Make the status column wide enough for the star of the recommended setting.
   int status_width = 8;
   if (recommended >= 0 && (size_t)recommended < count) {
     int with_star = brim_utf8_width(brim_ui_failure_text(&results[recommended])) + 2;
@@ -632,9 +632,9 @@ static void put_machine_share(const brim_term *term, const brim_result *result, 
     brim_ui_add_others(result, &text);
     brim_ui_put_line(term, brim_tr("Of the machine"), text.data, out);
   } else if (brim_machine_doubtful(&result->ceilings)) {
-    char why[256];
-    brim_ui_doubtful(result, why);
-    brim_ui_put_line(term, brim_tr("Of the machine"), why, out);
+    char reason[256];
+    brim_ui_doubtful(result, reason);
+    brim_ui_put_line(term, brim_tr("Of the machine"), reason, out);
   }
   brim_str_deinit(&text);
 }

@@ -55,7 +55,7 @@ typedef struct brim_ui_result_set {
   const brim_result *shown;
 } brim_ui_result_set;
 
-// The main loss of scaling: "waiting for data, 0.31 ms"; "" for one device.
+// Writes the main loss of scaling ("waiting for data, 0.31 ms"), or why the setting did not run; "" for one device.
 void brim_ui_scaling_lost(const brim_scaling *scaling, char out[96]);
 // The section on several devices.
 void brim_ui_report_scaling(const brim_ui_report_options *options, brim_str *out);

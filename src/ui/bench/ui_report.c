@@ -2043,10 +2043,10 @@ static void put_status(const brim_result *r, bool best, brim_str *out) {
   if (r->message[0]) {
     brim_ui_put_attribute(out, "title", r->message);
   } else if (r->throttle[0]) {
-    char words[160] = "", why[160];
+    char words[160] = "", reason[160];
     brim_words_put_list(words, sizeof words, r->throttle);
-    brim_words_text(words, why, sizeof why);
-    brim_ui_put_attribute(out, "title", why);
+    brim_words_text(words, reason, sizeof reason);
+    brim_ui_put_attribute(out, "title", reason);
   }
   brim_str_append_char(out, '>');
   brim_ui_escape_html(out, brim_ui_failure_text(r));
@@ -2318,10 +2318,10 @@ brim_status brim_ui_report(const brim_ui_report_options *options, const brim_res
   brim_str body;
   brim_str_init(&body);
   set_init(&set, options->picks, results, count);
-  char what[192];
+  char description[192];
   const char *title = options->title ? options->title
                       : set.shown && set.shown->description[0]
-                          ? brim_ui_description(set.shown->description, what)
+                          ? brim_ui_description(set.shown->description, description)
                           : "brim bench";
   brim_status status = put_body(&set, options, &body);
   if (!status) status = brim_str_status(&body);

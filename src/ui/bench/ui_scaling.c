@@ -95,7 +95,6 @@ static double part_ms(const brim_scaling *s, scaling_part part) {
   return sum;
 }
 
-// The main loss of scaling: "waiting for data, 0.31 ms"; "" for one device.
 void brim_ui_scaling_lost(const brim_scaling *s, char out[96]) {
   static const struct {
     const char *key, *text;
@@ -157,7 +156,7 @@ static bool has_mixed_devices(const brim_scaling *items, size_t count) {
 
 //-------------------------------------------- ranks --------------------------------------------
 // The table of training with exchange of gradients: first rows with measured and predicted figures, then rows for more
-// devices than were tried, with predicted figures only.
+// devices than ran, with predicted figures only.
 
 enum { RANKS_CELLS = 8, RANKS_ROWS = BRIM_SCALING_FURTHER + 8 };
 

@@ -422,9 +422,9 @@ static void put_sentence(const brim_term *term, const char *text, brim_str *out)
 
 static void put_head(const brim_term *term, const brim_profile *p, brim_str *out) {
   const brim_result *r = &p->result;
-  char step[128], rate[96], what[192], text[256];
+  char step[128], rate[96], description[192], text[256];
   brim_ui_heading(out, term, brim_tr("PROFILE"));
-  brim_ui_put_line(term, brim_tr("What"), brim_ui_description(r->description, what), out);
+  brim_ui_put_line(term, brim_tr("What"), brim_ui_description(r->description, description), out);
   brim_ui_put_line(term, brim_tr("Where"), r->device, out);
   brim_str setting;
   brim_str_init(&setting);
@@ -1233,9 +1233,9 @@ static void put_span(brim_str *out, const char *text) {
 
 static void put_header(const brim_profile *p, brim_str *out) {
   const brim_result *r = &p->result;
-  char when[32], line[64] = "", what[192];
+  char when[32], line[64] = "", description[192];
   brim_str_append(out, "<header><p class=\"brand\">brim profile</p>");
-  const char *title = brim_ui_description(r->description, what);
+  const char *title = brim_ui_description(r->description, description);
   brim_ui_put(out, "h1", title[0] ? title : r->workload);
   brim_str_append(out, "<p class=\"sub\">");
   put_span(out, r->device);

@@ -2285,22 +2285,22 @@ static void put_complaints(const brim_term *term, const brim_forecast *f, brim_s
 }
 
 static void put_time(const brim_forecast *f, const brim_forecast_sums *s, brim_str *out) {
-  char all[32], wall[32];
+  char training[32], wall[32];
   if (s->to_run == 0) return;
-  brim_format_duration(s->run_s, all);
+  brim_format_duration(s->run_s, training);
   if (s->timeless == 0) {
     brim_format_duration(s->wall_s, wall);
     brim_str_printf(out,
                     f->slots == 1
                         ? brim_tr("time         about %s, one experiment after the other\n")
                         : brim_tr("time         about %s: %s of training, %lld at a time\n"),
-                    wall, all, (long long)f->slots);
+                    wall, training, (long long)f->slots);
   } else if (s->timeless == s->to_run) {
     brim_str_append(out, brim_tr("time         unknown: --measure runs a few steps of each\n"));
   } else {
     brim_str_printf(out,
                     brim_tr("time         %s of training; unknown for %zu of %zu experiments\n"),
-                    all, s->timeless, s->to_run);
+                    training, s->timeless, s->to_run);
   }
 }
 
@@ -2444,16 +2444,16 @@ static brim_status put_matches(const brim_term *term, const brim_lab_comparison 
   const char *key = c->count > 0 ? c->matches[0].metric_key : "";
   const brim_sweep_metric *display = brim_lab_display(sets->b, key);
   const bool unit = display && display->format == BRIM_METRIC_PERCENT && is_narrow(term);
-  const brim_ui_column rest[] = {
+  const brim_ui_column fixed[] = {
       {unit ? "A, %" : "A", NULL, BRIM_UI_RIGHT, 2, 0},
       {unit ? "B, %" : "B", NULL, BRIM_UI_RIGHT, 2, 0},
       {brim_tr("B - A [95 %]"), NULL, BRIM_UI_RIGHT, 1, 0},
       {brim_tr("Verdict"), NULL, BRIM_UI_LEFT, 3, 0},
   };
-  memcpy(columns + count, rest, sizeof rest);
+  memcpy(columns + count, fixed, sizeof fixed);
   brim_ui_table table;
   int left_out = 0;
-  brim_ui_table_init(&table, columns, count + sizeof rest / sizeof *rest);
+  brim_ui_table_init(&table, columns, count + sizeof fixed / sizeof *fixed);
   for (size_t i = 0; i < c->count; i++) {
     for (size_t k = 0; k < count; k++) add_setting(&table, &c->matches[i], sets, keys[k]);
     add_match(&table, term, &c->matches[i], sets);
