@@ -1,8 +1,8 @@
 // The store of a sweep: experiments, attempts, leases, metrics and events. It is the single source
 // of truth; everything else about a sweep can be derived from it.
 //
-// A place names a store. A folder has it in the SQLite file lab.sqlite, which one process at a time
-// opens for writing. "postgres://..." names a PostgreSQL database that any number of processes
+// A place names a store. A folder holds its store in the SQLite file lab.sqlite, which one process at a
+// time opens for writing. "postgres://..." names a PostgreSQL database that any number of processes
 // share; libpq is loaded when such a place is opened. Both kinds behave alike.
 //
 // Every change is one transaction that is on the disk when the call returns. Every call may be
@@ -40,7 +40,7 @@
 #include "brim/status.h"
 #include "record/record.h"
 
-#define BRIM_STORE_VERSION 4  // of the schema
+#define BRIM_STORE_VERSION 4  // version of the schema
 #define BRIM_STORE_FILE "lab.sqlite"
 #define BRIM_EXP_ID 33  // 32 lower-case hex digits and the NUL
 // A new random id, for a claim or a store.
@@ -61,7 +61,7 @@ typedef enum brim_exp_state {
 const char *brim_exp_state_name(brim_exp_state state);  // "queued"; brim_tr translates it
 bool brim_exp_state_of(const char *name, brim_exp_state *out);
 
-// The wish of the user for an experiment that is under way.
+// The user's wish for an experiment that a worker has.
 typedef enum brim_exp_want {
   BRIM_WANT_RUN,
   BRIM_WANT_PAUSE,
@@ -87,12 +87,13 @@ const char *brim_attempt_outcome_name(brim_attempt_outcome outcome);
 
 typedef struct brim_store brim_store;
 
-// 0 and NULL everywhere are the defaults.
+// Every member may be 0 or NULL, which selects its default: the value in parentheses.
 typedef struct brim_store_options {
-  bool readonly;       // SQLite: for reading while no other process has the store open
-  int64_t lease_ms;    // time from a beat to the end of the lease (60 s)
-  int64_t grace_ms;    // no lease ends so soon after opening or reconnecting (lease_ms; < 0: none)
-  int64_t backoff_ms;  // wait before the first retry; doubles up to 64 times that (5 s)
+  bool readonly;     // SQLite: for reading while no other process has the store open
+  int64_t lease_ms;  // time from a beat to the end of the lease (60 s)
+  int64_t grace_ms;  // no lease ends this soon after opening or reconnecting (lease_ms; < 0: none)
+  int64_t
+      backoff_ms;  // wait before the first retry; doubles with each retry, up to 64 times this value (5 s)
   int infra_tries;     // infrastructure failures without a new checkpoint before FAILED (10)
   const char *schema;  // PostgreSQL's schema with the tables ("brim")
   // For tests: the clock in ms since 1970, and the magic number of statfs.
@@ -124,22 +125,23 @@ int64_t brim_store_lease_ms(const brim_store *store);
 // Never with PostgreSQL.
 brim_status brim_store_check_file(const brim_store *store);
 
-// Makes one transaction of the changes until brim_store_group_end, so that they wait for the disk
-// once. A call that fails leaves nothing behind, and the others stay. The changes count when
-// brim_store_group_end returns BRIM_OK; otherwise none of them does. With PostgreSQL both do
-// nothing, since a longer transaction would keep its rows locked.
+// Begins one transaction for all changes until brim_store_group_end, so that they wait for the disk
+// once. A call that fails undoes its own changes only. The changes count when brim_store_group_end
+// returns BRIM_OK; otherwise all of them are lost. With PostgreSQL begin and end do nothing, since a
+// longer transaction would keep its rows locked.
 brim_status brim_store_group_begin(brim_store *store);
 brim_status brim_store_group_end(brim_store *store);
 
-// Opens a second handle for reading by another thread; neither waits for the other. It sees the
-// changes of the first handle's calls once they have returned. Close it before the first.
+// Opens a second handle for reading by another thread; the two handles do not wait for each other. The
+// reader sees the changes of a call on the first handle once that call has returned. Close the reader
+// first.
 brim_status brim_store_open_reader(brim_store *store, brim_store **out);
 
-// SQLite collects changes in a log and now and then moves them into its file, while the next change
-// waits. After brim_store_keep_log it moves them only when the log has become very long. The owner
-// then moves the log with a handle of its own (brim_store_open_reader); *pages is the length of the
-// log before. When all of the log was moved and no reader needs it, the next change starts it again
-// from its beginning. With PostgreSQL both do nothing.
+// SQLite collects changes in a log and moves them into its file from time to time, while the next
+// change waits. After brim_store_keep_log it moves them only when the log has become very long. The
+// owner then calls brim_store_move_log on a reader handle; *pages is the length of the log before the
+// call. When the whole log was moved and no reader needs it, the next change overwrites it from its
+// beginning. With PostgreSQL both calls do nothing.
 brim_status brim_store_keep_log(brim_store *store);
 brim_status brim_store_move_log(brim_store *reader, int64_t *pages);
 
@@ -158,9 +160,10 @@ typedef struct brim_store_point {
   const char *label;   // "lr=0.1 batch_size=64"
   const char *config;  // resolved and canonical; UTF-8
   const char *tags;    // "a,b" or NULL
-  // The metric that is shown for the experiment; NULL = none. Alternatives may follow behind
-  // spaces, by rank: "eval_accuracy eval_accuracy eval_loss". The first one that is recorded becomes
-  // the metric shown, and a later one of a better rank replaces it. Readers get the metric shown.
+  // The metric that is shown for the experiment; NULL = none. Alternatives may follow, separated by
+  // spaces and ordered by rank: "eval_accuracy eval_accuracy eval_loss". The first alternative that is
+  // recorded becomes the metric shown, and one of better rank replaces it later. Readers get the metric
+  // shown alone.
   const char *metric_key;
   int64_t priority;  // higher is claimed earlier
   int64_t gpus;
@@ -173,15 +176,15 @@ typedef struct brim_store_submitted {
   int64_t added, existing;
 } brim_store_submitted;
 
-// Adds all points or none. A point whose id is there already stays as it is and belongs to this grid
-// too; only its need_bytes is filled in if it was 0.
+// Adds all points or none. A point whose id the store knows stays as it is and joins this grid too;
+// only its need_bytes is filled in if it was 0.
 brim_status brim_store_submit(brim_store *store, const brim_store_grid *grid,
                               const brim_store_point *points, size_t count,
                               brim_store_submitted *out);
 
 // --- attempts
 
-// The credentials of an attempt for each write.
+// Identifies an attempt in each of its writes; the fence proves that no other attempt has replaced it.
 typedef struct brim_store_ref {
   char exp[BRIM_EXP_ID];
   int64_t attempt, fence;
@@ -193,7 +196,7 @@ typedef struct brim_store_exp {
   const char *failure;  // class by its name; "none"
   const char *reason, *last_lines;
   const char *findings;  // JSON, or ""
-  const char *owed;      // files that its worker has not uploaded yet: "weights,best"; "" = none
+  const char *owed;      // files that its worker has still to upload: "weights,best"; "" = none
   brim_exp_state state;
   brim_exp_want want;
   int64_t idx, priority, gpus, need_bytes;
@@ -201,18 +204,18 @@ typedef struct brim_store_exp {
   int64_t not_before, lease_until;
   int64_t step, steps, epoch, epochs, ckpt_step;
   double metric;
-  int64_t created, started, ended;  // started: by its first attempt
-  // ended attempts took ran_ms together; the running one began at `since` (0 = none runs)
+  int64_t created, started, ended;  // started: when its first attempt began
+  // ran_ms: time of all ended attempts; since: when the running attempt began (0 = none runs)
   int64_t ran_ms, since;
 } brim_store_exp;
-// The time of all attempts, the running one until `now`.
+// Time of all attempts; a running attempt counts until `now`.
 int64_t brim_store_exp_ran_ms(const brim_store_exp *exp, int64_t now);
 
-// Ids become paths: BRIM_EINVAL for anything but 32 hex digits.
+// Returns BRIM_EINVAL for anything but 32 hex digits. Call it before an id becomes part of a path.
 brim_status brim_store_check_id(const char *id);
 bool brim_store_is_sha256(const char *text);  // 64 hex digits; false for NULL
 
-// A copy, with its strings in one block.
+// Copies an experiment and its strings into one block.
 brim_status brim_store_exp_copy(const brim_store_exp *exp, brim_store_exp **out);
 void brim_store_exp_free(brim_store_exp *exp);  // NULL is fine
 
@@ -239,7 +242,8 @@ typedef struct brim_store_claimed {
 brim_status brim_store_claim(brim_store *store, const brim_store_request *request,
                              brim_store_claimed *out);
 
-// Reports that the process runs. `from_step`: the step from which it resumes; < 0: the checkpoint of the claim.
+// Reports that the process runs. from_step: the step at which training resumes; < 0: the checkpoint of
+// the claim.
 brim_status brim_store_start(brim_store *store, const brim_store_ref *ref, int64_t pid,
                              int64_t from_step);
 
@@ -262,27 +266,27 @@ typedef struct brim_store_metric {
   double value;
 } brim_store_metric;
 
-// Batches of an attempt count from 1. A batch whose number is not above the last is there already and
-// is ignored. A value replaces the value of the same key and step.
+// The batches of an attempt count from 1. A batch whose number is not above the last one is a
+// repetition and is ignored. A value replaces an earlier value of its key and step.
 brim_status brim_store_metrics(brim_store *store, const brim_store_ref *ref, int64_t seq,
                                const brim_store_metric *rows, size_t count);
 // Notes the size of a log in bytes; it never shrinks.
 brim_status brim_store_log(brim_store *store, const brim_store_ref *ref, const char *stream,
                            int64_t size);
-// Notes a checkpoint of this step. A later step than the last one refills infra_left.
+// Notes a checkpoint of this step. A step later than that of the last checkpoint refills infra_left.
 brim_status brim_store_checkpoint(brim_store *store, const brim_store_ref *ref, int64_t step);
 
 typedef struct brim_store_result {
   brim_attempt_outcome outcome;  // OK, ERROR or STOPPED (a clean stop, with nothing lost)
-  brim_failure failure;          // of an ERROR
+  brim_failure failure;          // class of an ERROR
   int64_t exit_code;
   const char *message;     // NULL = ""
   const char *last_lines;  // NULL = ""
   const char *owed;        // files that the worker uploads later: "weights,best"; NULL = ""
 } brim_store_result;
 
-// Ends the attempt. The same result again is fine, another one is stale. *state (may be NULL): the
-// experiment's new state.
+// Ends the attempt. Repeating the call with the same result is fine; another result is BRIM_ESTATE.
+// *state (may be NULL): the new state of the experiment.
 brim_status brim_store_finish(brim_store *store, const brim_store_ref *ref,
                               const brim_store_result *result, brim_exp_state *state);
 
@@ -292,31 +296,33 @@ brim_status brim_store_reap(brim_store *store, int64_t *expired);
 // Stores the findings of the training, as JSON.
 brim_status brim_store_findings(brim_store *store, const brim_store_ref *ref, const char *text);
 
-// A file of an experiment of which the server has a whole copy.
+// A file of an experiment. The server has a whole copy of it.
 typedef struct brim_store_file {
   const char *name, *sha256;
-  int64_t size, attempt, step, t;  // step: of a checkpoint, else -1
+  int64_t size, attempt, step, t;  // step: of a checkpoint, otherwise -1
 } brim_store_file;
-// Only the last attempt of an experiment may send files, also after its end. BRIM_ESTATE: another one
-// was claimed.
+// Returns BRIM_ESTATE if another attempt was claimed since: only the last attempt of an experiment may
+// send files, also after its end.
 brim_status brim_store_check_last(brim_store *store, const brim_store_ref *ref);
-// Notes a file in place of the one of its name, unless the same attempt noted a later step, and
-// takes it off `owed` (brim_store_exp). Does not read attempt and t of *file.
+// Notes a file in place of an earlier file of the same name, unless the same attempt noted a later
+// step. Takes the name off `owed` (brim_store_exp). Does not read attempt and t of *file.
 brim_status brim_store_put_file(brim_store *store, const brim_store_ref *ref,
                                 const brim_store_file *file);
 
-// Which files of ended experiments expire, by times of the store's clock; 0 = none.
+// Time limits for the files of ended experiments, in ms of the store's clock; 0 = no limit.
 typedef struct brim_store_expiry {
-  int64_t before;       // all files, if it ended earlier
-  int64_t done_before;  // "checkpoint", if it was done earlier and has "weights" or "best"
+  int64_t before;  // all files of an experiment that ended earlier expire
+  int64_t
+      done_before;  // "checkpoint" of an experiment done earlier expires, if "weights" or "best" exists
 } brim_store_expiry;
 typedef enum brim_store_expired {
   BRIM_STORE_EXPIRED_NONE,
   BRIM_STORE_EXPIRED_CHECKPOINT,
   BRIM_STORE_EXPIRED_ALL,
 } brim_store_expired;
-// Forgets expired files. *out: the files whose bytes may be removed, also if none was noted. An
-// experiment that waits, runs or is paused keeps its files, and so does an unknown one.
+// Forgets the expired files of an experiment. *out: the files whose bytes may be removed, even if none
+// was noted. An experiment that waits, runs or is paused keeps its files, and so does an unknown
+// experiment.
 brim_status brim_store_expire_files(brim_store *store, const char *exp,
                                     const brim_store_expiry *when, brim_store_expired *out);
 
@@ -326,26 +332,27 @@ brim_status brim_store_expire_files(brim_store *store, const char *exp,
 // the machine itself.
 void brim_store_set_author(brim_store *store, const char *who);
 
-// The rights of a caller over a network. The store has only the hash of the token.
+// The rights of a caller over a network. The store keeps only the hash of the token.
 typedef struct brim_store_token {
   const char *id, *role, *sha256;  // sha256: 64 hex digits
   int64_t created;
 } brim_store_token;
-// BRIM_EEXIST: one of that id is valid.
+// BRIM_EEXIST: a valid token has that id.
 brim_status brim_store_token_add(brim_store *store, const brim_store_token *token);
-// Replaces the hash, so that the old token is refused from now on. BRIM_ENOENT: none is valid.
+// Replaces the hash: the store accepts only the new token from now on. BRIM_ENOENT: no valid token has
+// that id.
 brim_status brim_store_token_rotate(brim_store *store, const char *id, const char *sha256);
 brim_status brim_store_token_end(brim_store *store, const char *id);
 typedef brim_status (*brim_store_token_fn)(void *ctx, const brim_store_token *token);
 brim_status brim_store_tokens(brim_store *store, brim_store_token_fn fn, void *ctx);  // valid ones
-// *out: the store has or once had a token of any role.
+// *out: true if the store ever had a token, of any role.
 brim_status brim_store_had_token(brim_store *store, bool *out);
 
 brim_status brim_store_want(brim_store *store, const char *exp, brim_exp_want want);
 // Queues a FAILED, CANCELLED or PAUSED experiment again, with all its retries and for every worker.
 brim_status brim_store_retry(brim_store *store, const char *exp);
-// The same for several experiments in one transaction, at most BRIM_STORE_EACH, since their rows stay
-// locked until its end. Experiments whose state does not allow it stay as they are and are not
+// Change several experiments in one transaction, at most BRIM_STORE_EACH, since their rows stay locked
+// until its end. Experiments whose state does not allow the change stay as they are and are not
 // counted. *count may be NULL.
 enum { BRIM_STORE_EACH = 200 };
 brim_status brim_store_want_each(brim_store *store, const char (*exps)[BRIM_EXP_ID],
@@ -360,39 +367,41 @@ typedef struct brim_store_worker {
   const char *id, *host, *gpus, *version;
   int64_t last_seen;
   bool drain;
-  const char *status;  // JSON: its GPUs and what they do; NULL = unchanged
-  bool left;           // it stops now and counts as gone at once; never read back
+  const char *status;  // JSON: its GPUs and their work; NULL = unchanged
+  bool left;           // only for worker_seen: the worker stops and counts as gone at once
 } brim_store_worker;
 
 // Workers report every 5 s and sweeps every 15 s; a worker counts as gone after three times 15 s.
 enum { BRIM_WORKER_GONE_MS = 45000 };
 
-// Notes that a worker is there, or that it leaves. Does not read last_seen and drain of *worker.
+// Notes that a worker is alive, or that it leaves. Does not read last_seen and drain of *worker.
 brim_status brim_store_worker_seen(brim_store *store, const brim_store_worker *worker);
 brim_status brim_store_drain(brim_store *store, const char *worker, bool drain);
 
-// A worker lacks what an experiment needs (BRIM_FAILURE_DATA, BRIM_FAILURE_UNSUPPORTED); after three
-// experiments of a grid it lacks what the grid needs. The store forgets a lack when the experiment is
-// retried, when the worker's drain ends, and when the worker comes back after it was gone.
+// A lack: the worker cannot run an experiment (BRIM_FAILURE_DATA, BRIM_FAILURE_UNSUPPORTED). After
+// lacks for three experiments of a grid, the worker lacks the whole grid. The store forgets a lack when
+// the experiment is retried, when the worker's drain ends, and when the worker comes back after it was
+// gone.
 typedef struct brim_store_lack {
   const char *worker;
-  const char *what;  // an experiment's id, or a grid's
+  const char *what;  // id of an experiment or of a grid
   bool grid;
 } brim_store_lack;
 typedef brim_status (*brim_store_lack_fn)(void *ctx, const brim_store_lack *lack);
-// Lists the lacks of workers that were seen since then.
+// Lists the lacks of workers that were seen at or after `since`.
 brim_status brim_store_lacks(brim_store *store, int64_t since, brim_store_lack_fn fn, void *ctx);
 
 // --- reading. A callback gets memory that is valid until it returns, and must not call the store.
-// Reading ends with the first status of a callback other than BRIM_OK, and returns it.
+// Reading stops at the first callback that returns another status than BRIM_OK, and returns that
+// status.
 
-// Finds the id that starts with these digits. BRIM_ENOENT: none; BRIM_EINVAL: several.
+// Finds the one id that starts with these digits. BRIM_ENOENT: no id does; BRIM_EINVAL: several do.
 brim_status brim_store_find(brim_store *store, const char *prefix, char out[BRIM_EXP_ID]);
 brim_status brim_store_get(brim_store *store, const char *exp, brim_store_exp **out);
 
 typedef enum brim_store_order {
-  BRIM_STORE_BY_INDEX,          // as submitted
-  BRIM_STORE_BY_QUEUE,          // as they will be claimed
+  BRIM_STORE_BY_INDEX,          // in the order of submission
+  BRIM_STORE_BY_QUEUE,          // in the order of claims
   BRIM_STORE_BY_METRIC_LOWEST,  // by the best value of the metric shown
   BRIM_STORE_BY_METRIC_HIGHEST,
   BRIM_STORE_BY_ENDED,  // the latest first
@@ -407,11 +416,11 @@ typedef struct brim_store_filter {
   brim_store_order order;
   int64_t limit;   // 0 = all
   int64_t offset;  // rows to leave out first
-  bool texts;      // with config, last lines and findings; "" otherwise
+  bool texts;      // also read config, last lines and findings, which are "" otherwise
 } brim_store_filter;
 
 typedef brim_status (*brim_store_exp_fn)(void *ctx, const brim_store_exp *exp);
-// filter NULL: all.
+// NULL as filter: all experiments.
 brim_status brim_store_list(brim_store *store, const brim_store_filter *filter,
                             brim_store_exp_fn fn, void *ctx);
 
@@ -419,7 +428,7 @@ typedef struct brim_store_counts {
   int64_t total;
   int64_t states[BRIM_EXP_STATE_COUNT];
 } brim_store_counts;
-// grid NULL: all.
+// NULL as grid: all experiments.
 brim_status brim_store_count(brim_store *store, const char *grid, brim_store_counts *out);
 
 typedef struct brim_store_attempt {
@@ -437,18 +446,18 @@ brim_status brim_store_attempt_worker(brim_store *store, const char *exp, int64_
 
 typedef brim_status (*brim_store_metric_fn)(void *ctx, const brim_store_metric *row,
                                             int64_t attempt);
-// Ordered by key and step. key NULL: all keys.
+// Lists values by key and step. NULL as key: all keys.
 brim_status brim_store_read_metrics(brim_store *store, const char *exp, const char *key,
                                     brim_store_metric_fn fn, void *ctx);
-// A part of a curve: the values of neighbouring steps.
+// One part of a curve: the values of neighbouring steps, summarized.
 typedef struct brim_store_bucket {
   int64_t first, last;  // steps
-  int64_t n, bad;       // numbers, and values that are no number
+  int64_t n, bad;       // n: finite or infinite values; bad: NaN values
   double lo, hi, mean;  // NaN where n is 0
 } brim_store_bucket;
 typedef struct brim_store_range {
   int64_t first, last;  // steps; last 0 = to the end
-  int64_t points;       // at most so many buckets
+  int64_t points;       // most buckets to return
 } brim_store_range;
 enum { BRIM_STORE_POINTS = 10000 };
 typedef brim_status (*brim_store_bucket_fn)(void *ctx, const brim_store_bucket *bucket);
@@ -458,7 +467,7 @@ brim_status brim_store_read_curve(brim_store *store, const char *exp, const char
                                   const brim_store_range *range, brim_store_bucket_fn fn,
                                   void *ctx);
 typedef struct brim_store_best_value {
-  int64_t step;  // the first that has it; -1: there is no value
+  int64_t step;  // first step with this value; -1: the metric has no value
   double value;
 } brim_store_best_value;
 // Finds the least or the greatest value of a metric. Reads at most 64 rows of each level but the coarsest.
@@ -472,9 +481,9 @@ brim_status brim_store_log_size(brim_store *store, const char *exp, int64_t atte
 
 typedef struct brim_store_event {
   int64_t seq, t;
-  const char *exp;  // "" = of the store
+  const char *exp;  // "" = the event is about the store
   const char *kind, *text;
-  const char *who;  // brim_store_set_author
+  const char *who;  // set by brim_store_set_author
 } brim_store_event;
 typedef brim_status (*brim_store_event_fn)(void *ctx, const brim_store_event *event);
 // Lists the events after `seq` in their order; limit 0 = all. Never skips one, even if several
@@ -500,41 +509,42 @@ brim_status brim_store_bytes(brim_store *store, int64_t *out);
 
 // --- many experiments at once, for pages
 
-// Ids of a grid in its order, or of all experiments (grid NULL); brim_free.
+// Lists the ids of a grid in its order, or of all experiments (grid NULL). Free with brim_free.
 brim_status brim_store_ids(brim_store *store, const char *grid, char (**out)[BRIM_EXP_ID],
                            size_t *count);
 
-// Ids of experiments that can be claimed now, in the order of claims; brim_free.
+// Lists the ids of experiments that can be claimed now, in the order of claims. Free with brim_free.
 brim_status brim_store_queue(brim_store *store, char (**out)[BRIM_EXP_ID], size_t *count);
 
-// Some experiments, at most BRIM_STORE_SOME in a call.
+// A list of experiments, at most BRIM_STORE_SOME in a call.
 enum { BRIM_STORE_SOME = 500 };
 typedef struct brim_store_some {
   const char (*ids)[BRIM_EXP_ID];
   size_t count;
 } brim_store_some;
-// *out: how many of them the store has.
+// *out: how many of these experiments the store has.
 brim_status brim_store_known(brim_store *store, const brim_store_some *of, int64_t *out);
-// Lists the keys of metrics, and how many of the experiments have each.
+// Lists the metric keys of these experiments. count: how many of them have the key.
 typedef brim_status (*brim_store_key_fn)(void *ctx, const char *key, int64_t count);
 brim_status brim_store_keys(brim_store *store, const brim_store_some *of, brim_store_key_fn fn,
                             void *ctx);
 
-// Which value of a metric stands for an experiment.
+// Selects the value of a metric that stands for an experiment.
 typedef enum brim_store_take {
-  BRIM_STORE_LAST,  // that of the greatest step
+  BRIM_STORE_LAST,  // value at the greatest step
   BRIM_STORE_LEAST,
   BRIM_STORE_GREATEST,
   BRIM_STORE_TAKE_COUNT
 } brim_store_take;
 typedef struct brim_store_outcome {
   const char *id, *label;
-  const char *head;  // of the config: its first 128 characters
+  const char *head;  // first 128 characters of the config
   brim_exp_state state;
-  double value;  // NaN: it has none
+  double value;  // NaN: the experiment has no value
 } brim_store_outcome;
 typedef brim_status (*brim_store_outcome_fn)(void *ctx, const brim_store_outcome *row);
-// Lists them in their order of submission. key NULL: the metric that each experiment is shown with.
+// Lists these experiments in their order of submission. NULL as key: the metric that each is shown
+// with.
 brim_status brim_store_outcomes(brim_store *store, const brim_store_some *of, const char *key,
                                 brim_store_take take, brim_store_outcome_fn fn, void *ctx);
 
@@ -546,9 +556,9 @@ brim_status brim_store_export(brim_store *store, const brim_store_filter *filter
 brim_status brim_store_export_one(brim_store *store, const char *exp, brim_store_line_fn fn,
                                   void *ctx);
 
-// Copies everything into an empty store of any kind, then marks `from` as moved. Leases start again
-// there. A move that was interrupted can be repeated. BRIM_EEXIST: `to` has experiments of its own.
-// BRIM_ESTATE: an attempt of `from` has a lease that has not ended.
+// Copies everything into an empty store of any kind, then marks `from` as moved. Leases get their full
+// time again in the new store. An interrupted move can be repeated. BRIM_EEXIST: `to` has experiments
+// of its own. BRIM_ESTATE: an attempt of `from` has a lease that has not ended.
 brim_status brim_store_move(brim_store *from, brim_store *to);
 
 #endif  // BRIM_LAB_STORE_H_

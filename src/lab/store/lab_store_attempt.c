@@ -1,5 +1,5 @@
-// Attempts: claiming an experiment, writing while it runs, and its end; the end of leases; the
-// files that workers send. Every call checks the fence in the transaction that writes.
+// Attempts: claiming an experiment, writing while it runs, and its end; the end of leases; the files
+// that workers send. Every writing call checks the fence in its transaction.
 
 #include "lab/store/lab_store_int.h"
 
@@ -19,15 +19,15 @@ typedef struct ending {
   brim_failure failure;
   brim_exp_want want;
   int64_t tries, tries_left, infra_left;
-  bool others;  // the worker lacks what it needs, and another may have it
+  bool others;  // the worker lacks what the experiment needs, and another worker may have it
 } ending;
 
 typedef struct next_state {
   brim_exp_state state;
   int64_t tries_left, infra_left;
-  int64_t wait_ms;   // before it may be claimed
+  int64_t wait_ms;   // wait before the next claim
   bool poison;       // FAILED because infrastructure failed too often
-  const char *kind;  // of the event
+  const char *kind;  // kind of the event
 } next_state;
 
 static int64_t back_off(int64_t first, int64_t used) {
@@ -49,7 +49,8 @@ static next_state after_infra(const ending *c, next_state next, const brim_store
     next.kind = "failed";
     return next;
   }
-  // A lease that ended says nothing about the experiment; a failure seen may come again at once.
+  // Only a reported failure waits: it may come again at once. An expired lease says nothing about the
+  // experiment.
   if (c->outcome == BRIM_ATTEMPT_ERROR) {
     next.wait_ms = back_off(o->backoff_ms, o->infra_tries - c->infra_left);
   }
@@ -57,7 +58,7 @@ static next_state after_infra(const ending *c, next_state next, const brim_store
   return requeue(c, next, c->outcome == BRIM_ATTEMPT_EXPIRED ? "expired" : "requeued");
 }
 
-static next_state after(const ending *c, const brim_store_options *options) {
+static next_state next_state_of(const ending *c, const brim_store_options *options) {
   next_state next = {
       .state = BRIM_EXP_FAILED,
       .tries_left = c->tries_left,
@@ -94,10 +95,10 @@ typedef struct held_attempt {
   char exp[BRIM_EXP_ID];
   brim_exp_state state;
   brim_exp_want want;
-  int64_t fence, attempt;  // the experiment's
+  int64_t fence, attempt;  // of the experiment
   int64_t tries, tries_left, infra_left, ckpt_step, metric_step;
-  char metric_key[512];  // with its alternatives (brim_store_point)
-  // of the attempt asked for
+  char metric_key[512];  // the metric shown and its alternatives (brim_store_point)
+  // The members below are those of the attempt, which need not be the experiment's last.
   brim_attempt_outcome outcome;
   int64_t n, attempt_fence, seq, from_step, exit_code;
   char failure[32];
@@ -107,20 +108,22 @@ typedef struct held_attempt {
 // A worker may lack what an experiment needs: its data, or a feature of the machine. The experiment
 // then goes to other workers, as long as there are any.
 
-// A worker that lacked so many experiments of a grid gets none of the grid any more.
+// After lacks for this many experiments of a grid, a worker gets none of the grid any more.
 enum { GRID_AFTER = 3 };
 
-// A worker that is here, takes experiments and may have what experiment e needs. ?N: seen since.
+// Selects workers that are alive, take experiments and do not lack experiment e. seen: the oldest
+// last_seen, as ?N.
 #define HAS_IT(seen)                                              \
   "SELECT 1 FROM worker w WHERE w.drain=0 AND w.last_seen>=" seen \
   " AND NOT EXISTS (SELECT 1 FROM lacks l WHERE l.worker=w.id AND l.what IN (e.id,e.grid))"
 
-// True if the failure is the worker's rather than the experiment's.
+// True for failures that are the worker's fault, not the experiment's.
 static bool is_lack(brim_failure failure) {
   return failure == BRIM_FAILURE_DATA || failure == BRIM_FAILURE_UNSUPPORTED;
 }
 
-// Notes that the worker of the attempt lacks what it needs. *others: another worker is here that may have it.
+// Notes that the worker of the attempt lacks its experiment. *others: another worker is alive that does
+// not lack it.
 static brim_status put_lack(brim_store *store, const held_attempt *held, int64_t now,
                             bool *others) {
   const brim_db_arg exp = brim_db_text(held->exp), n = brim_db_int(held->n), t = brim_db_int(now);
@@ -143,7 +146,8 @@ static brim_status put_lack(brim_store *store, const held_attempt *held, int64_t
   return BRIM_OK;
 }
 
-// A condition on experiment e, for claims: ?4 the worker, ?5 since when others were seen.
+// A condition on experiment e, for claims. ?4: the worker; ?5: the oldest last_seen of the other
+// workers.
 static const char *not_lacking(void) {
   return " AND (NOT EXISTS (SELECT 1 FROM lacks m WHERE m.worker=?4 AND m.what IN (e.id,e.grid))"
          " OR NOT EXISTS (" HAS_IT("?5") "))";
@@ -158,8 +162,8 @@ typedef struct claiming {
   int64_t from_step;
 } claiming;
 
-// The attempt that this claim_id got before. An attempt that is no longer its experiment's last
-// has been replaced; the caller learns that by its first write.
+// Finds the attempt that this claim_id got before. Another attempt may have replaced it since; its
+// first write then fails with BRIM_ESTATE.
 static brim_status find_earlier(brim_store *store, claiming *c, bool *found) {
   brim_db_rows rows;
   brim_status status = brim_db_query(store->db, "SELECT exp,n,fence FROM attempt WHERE claim_id=?1",
@@ -184,7 +188,7 @@ static brim_status is_draining(brim_store *store, const char *worker, bool *out)
   return status == BRIM_ENOENT ? BRIM_OK : status;
 }
 
-// Locks the experiment to take; ref.exp stays empty where there is none.
+// Locks the experiment to claim; ref.exp stays empty if there is none.
 static brim_status choose(brim_store *store, claiming *c, int64_t now) {
   const brim_store_request *r = c->request;
   brim_str sql;
@@ -247,7 +251,8 @@ static brim_status take(brim_store *store, claiming *c, int64_t now) {
                    brim_db_text(r->host ? r->host : ""), brim_db_text(r->devices ? r->devices : ""),
                    brim_db_int(c->from_step), brim_db_int(now)),
       NULL);
-  // The same claim arrived twice at once: the other one won, and the next round finds it.
+  // The same claim arrived twice at once and the other call won: run again, and find_earlier returns
+  // its attempt.
   if (status == BRIM_EEXIST) store->db->again = true;
   return status;
 }
@@ -289,11 +294,10 @@ brim_status brim_store_claim(brim_store *store, const brim_store_request *reques
 }
 
 //-------------------------------------------- levels --------------------------------------------
-// Metrics in coarse steps. The buckets of a level are made again from the level below whenever a
-// value in them is written: a value may replace another of its step, and the old one must not stay
-// in a bound.
+// Metrics in coarser levels. Writing a value rebuilds its buckets from the level below, because the
+// value may replace one that was the least or greatest of its bucket.
 
-enum { FEW = 4 };  // buckets that are made one by one
+enum { FEW_BUCKETS = 4 };  // at most this many buckets are rebuilt one by one
 
 #define UPSERT                                                                                     \
   " ON CONFLICT(exp,key,level,bucket) DO UPDATE SET n=excluded.n,bad=excluded.bad,lo=excluded.lo," \
@@ -302,9 +306,9 @@ enum { FEW = 4 };  // buckets that are made one by one
 #define OF_VALUES "COUNT(value),COUNT(*)-COUNT(value),MIN(value),MAX(value),SUM(value) FROM metric"
 #define OF_LEVEL "SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum) FROM level"
 
-// Make buckets from `metric` or from the level below. Parameters: exp, key, the first and the last
-// bucket below, the level. ONE_ makes only the bucket ?6, without sorting: most batches lie in one
-// bucket or two.
+// Build buckets from `metric` or from the level below. Parameters: exp, key, the first and the last
+// bucket (or step) below, the level. ONE_ builds only the bucket ?6 and sorts nothing: most batches lie
+// in one or two buckets.
 static const char MANY_OF_VALUES[] =
     "INSERT INTO level SELECT exp,key,?5,step/64," OF_VALUES
     " WHERE exp=?1 AND key=?2 AND step>=?3 AND step<=?4 GROUP BY exp,key,step/64" UPSERT;
@@ -319,10 +323,10 @@ static const char ONE_OF_LEVEL[] =
     "INSERT INTO level SELECT exp,key,?5,?6," OF_LEVEL
     " WHERE exp=?1 AND key=?2 AND level=?5-1 AND bucket>=?3 AND bucket<=?4 GROUP BY exp,key" UPSERT;
 
-// Makes the buckets from `first` to `last` of a level again.
+// Rebuilds the buckets from `first` to `last` of a level.
 static brim_status put_level(brim_store *store, const brim_db_arg names[2], int level,
                              int64_t first, int64_t last) {
-  if (last - first >= FEW) {
+  if (last - first >= FEW_BUCKETS) {
     const brim_db_arg args[] = {
         names[0], names[1], brim_db_int(first * BRIM_STORE_LEVEL_FACTOR),
         brim_db_int(last * BRIM_STORE_LEVEL_FACTOR + BRIM_STORE_LEVEL_FACTOR - 1),
@@ -342,11 +346,11 @@ static brim_status put_level(brim_store *store, const brim_db_arg names[2], int 
   return BRIM_OK;
 }
 
-// Updates all levels after values of these steps were written.
+// Updates all levels after values from step `first` to step `last` were written.
 static brim_status update_levels(brim_store *store, const char *exp, const char *key, int64_t first,
                                  int64_t last) {
   const brim_db_arg names[2] = {brim_db_text(exp), brim_db_text(key)};
-  if (last < 0) return BRIM_OK;  // steps before the first are not drawn
+  if (last < 0) return BRIM_OK;  // curves begin at step 0
   if (first < 0) first = 0;
   for (int level = 1; level <= BRIM_STORE_LEVELS; level++) {
     first /= BRIM_STORE_LEVEL_FACTOR;
@@ -356,22 +360,24 @@ static brim_status update_levels(brim_store *store, const char *exp, const char 
   return BRIM_OK;
 }
 
-// Make the buckets of a level again from one on, for all metrics. Parameters: exp, level, the bucket.
-static const char DROP[] = "DELETE FROM level WHERE exp=?1 AND level=?2 AND bucket>=?3";
-static const char AGAIN_FIRST[] = "INSERT INTO level SELECT exp,key,?2,step/64," OF_VALUES
-                                  " WHERE exp=?1 AND step>=?3*64 GROUP BY exp,key,step/64";
-static const char AGAIN_NEXT[] =
+// Rebuild the buckets of a level from one bucket on, for all metrics. Parameters: exp, level, the
+// bucket.
+static const char DROP_BUCKETS[] = "DELETE FROM level WHERE exp=?1 AND level=?2 AND bucket>=?3";
+static const char REBUILD_FROM_VALUES[] = "INSERT INTO level SELECT exp,key,?2,step/64," OF_VALUES
+                                          " WHERE exp=?1 AND step>=?3*64 GROUP BY exp,key,step/64";
+static const char REBUILD_FROM_LEVEL[] =
     "INSERT INTO level SELECT exp,key,?2,bucket/64," OF_LEVEL
     " WHERE exp=?1 AND level=?2-1 AND bucket>=?3*64 GROUP BY exp,key,bucket/64";
 
-// Updates all levels after values of later steps than `last` were removed.
+// Updates all levels after values of steps beyond `last` were removed.
 static brim_status cut_levels(brim_store *store, const char *exp, int64_t last) {
   int64_t bucket = last < 0 ? 0 : last;
   for (int level = 1; level <= BRIM_STORE_LEVELS; level++) {
     bucket /= BRIM_STORE_LEVEL_FACTOR;
     const brim_db_arg args[] = {brim_db_text(exp), brim_db_int(level), brim_db_int(bucket)};
-    BRIM_TRY(brim_db_exec(store->db, DROP, args, 3, NULL));
-    BRIM_TRY(brim_db_exec(store->db, level == 1 ? AGAIN_FIRST : AGAIN_NEXT, args, 3, NULL));
+    BRIM_TRY(brim_db_exec(store->db, DROP_BUCKETS, args, 3, NULL));
+    BRIM_TRY(brim_db_exec(store->db, level == 1 ? REBUILD_FROM_VALUES : REBUILD_FROM_LEVEL, args, 3,
+                          NULL));
   }
   return BRIM_OK;
 }
@@ -379,7 +385,7 @@ static brim_status cut_levels(brim_store *store, const char *exp, int64_t last) 
 //------------------------------------------ the fence ------------------------------------------
 // Checks that an attempt may still write, and ends it.
 
-static void copy(char *out, size_t size, const char *text) {
+static void copy_text(char *out, size_t size, const char *text) {
   snprintf(out, size, "%s", text);
   brim_utf8_trim(out);
 }
@@ -399,15 +405,15 @@ static brim_status read_held(brim_db_rows *rows, held_attempt *out) {
   }
   BRIM_TRY(brim_db_get_enum(rows, column++, BRIM_ATTEMPT_COUNT, &outcome));
   out->outcome = (brim_attempt_outcome)outcome;
-  copy(out->failure, sizeof out->failure, brim_db_get_text(rows, column++));
-  copy(out->metric_key, sizeof out->metric_key, brim_db_get_text(rows, column++));
+  copy_text(out->failure, sizeof out->failure, brim_db_get_text(rows, column++));
+  copy_text(out->metric_key, sizeof out->metric_key, brim_db_get_text(rows, column++));
   return BRIM_OK;
 }
 
-// BRIM_ENOENT: there is no such attempt.
+// Locks the experiment and reads it with one of its attempts. BRIM_ENOENT: there is no such attempt.
 static brim_status hold(brim_store *store, const char *exp, int64_t attempt, held_attempt *out) {
   *out = (held_attempt){.n = attempt};
-  copy(out->exp, sizeof out->exp, exp);
+  copy_text(out->exp, sizeof out->exp, exp);
   brim_db_rows rows;
   bool there = false;
   brim_status status = brim_db_query(
@@ -430,11 +436,13 @@ static brim_status changed_one(const held_attempt *held, brim_status status, int
   return brim_fail(BRIM_EINTERNAL, "experiment %s changed while locked", held->exp);
 }
 
-// Continues an attempt whose lease ended while it was out of reach: the supposed failure was none.
+// Resumes an attempt whose lease expired while its worker could not reach the store: nothing had
+// failed.
 static brim_status adopt_again(brim_store *store, const brim_store_ref *ref, int64_t now,
                                held_attempt *held) {
   int64_t changed = 0;
-  // A retry by hand in between has given all of them back already.
+  // Gives back the infrastructure failure that the expiry cost, unless a retry by the user has refilled
+  // them all.
   if (held->infra_left < store->options.infra_tries) held->infra_left++;
   brim_status status =
       brim_db_exec(store->db,
@@ -456,8 +464,8 @@ static brim_status adopt_again(brim_store *store, const brim_store_ref *ref, int
   return BRIM_OK;
 }
 
-// The same, and the attempt may write: it is the experiment's last and under way. An attempt whose
-// lease ended and that no other replaced runs again. Otherwise BRIM_ESTATE.
+// Locks an attempt that may write: the experiment's last one, and open. If its lease expired and no
+// other attempt replaced it, resumes it. Otherwise BRIM_ESTATE.
 static brim_status hold_live(brim_store *store, const brim_store_ref *ref, int64_t now,
                              held_attempt *out) {
   BRIM_TRY(brim_store_check_id(ref->exp));
@@ -472,7 +480,8 @@ static brim_status hold_live(brim_store *store, const brim_store_ref *ref, int64
                    (long long)ref->attempt, ref->exp, brim_tr(brim_exp_state_name(out->state)));
 }
 
-// Drops steps that earlier attempts logged and this one did not: it resumed before them and ended early.
+// Drops values of earlier attempts behind the step from which this attempt resumed, so that only its
+// own are left there.
 static brim_status drop_discarded(brim_store *store, const held_attempt *held) {
   int64_t dropped = 0;
   BRIM_TRY(brim_db_exec(
@@ -482,7 +491,7 @@ static brim_status drop_discarded(brim_store *store, const held_attempt *held) {
   return dropped ? cut_levels(store, held->exp, held->from_step) : BRIM_OK;
 }
 
-// Ends the attempt and moves the experiment by the rules. *state: its new state.
+// Ends the attempt and gives the experiment its next state (see rules above). *state: the new state.
 static brim_status end(brim_store *store, const held_attempt *held, const brim_store_result *result,
                        int64_t now, brim_exp_state *state) {
   bool others = false;
@@ -491,7 +500,7 @@ static brim_status end(brim_store *store, const held_attempt *held, const brim_s
   }
   const ending c = {result->outcome,  result->failure,  held->want, held->tries,
                     held->tries_left, held->infra_left, others};
-  next_state next = after(&c, &store->options);
+  next_state next = next_state_of(&c, &store->options);
   bool ended = next.state == BRIM_EXP_DONE || next.state == BRIM_EXP_FAILED ||
                next.state == BRIM_EXP_CANCELLED;
   const char *reason = next.state == BRIM_EXP_DONE ? "" : result->message ? result->message : "";
@@ -619,7 +628,7 @@ brim_status brim_store_beat(brim_store *store, const brim_store_ref *ref,
 enum {
   METRIC_BATCH = 64,  // rows of one INSERT
   METRIC_COLUMNS = 5,
-  LEVEL_BATCH = 512  // rows whose names are compared with each other
+  LEVEL_BATCH = 512  // rows that one call of put_levels takes, since it compares all of their names
 };
 
 typedef struct logging {
@@ -629,8 +638,8 @@ typedef struct logging {
   size_t count;
 } logging;
 
-// A row that the same batch names again later would be written twice by one statement.
-static bool comes_again(const brim_store_metric *rows, size_t i, size_t count) {
+// True if a later row of the batch has the same key and step: one INSERT must not write a row twice.
+static bool is_written_later(const brim_store_metric *rows, size_t i, size_t count) {
   for (size_t k = i + 1; k < count; k++) {
     if (rows[k].step == rows[i].step && strcmp(rows[k].key, rows[i].key) == 0) return true;
   }
@@ -642,7 +651,7 @@ static brim_status put_metrics(brim_store *store, const logging *l, size_t from,
   const brim_store_metric *rows = l->rows + from;
   size_t used = 0;
   for (size_t i = 0; i < count; i++) {
-    if (comes_again(rows, i, count)) continue;
+    if (is_written_later(rows, i, count)) continue;
     brim_db_arg *a = args + used++ * METRIC_COLUMNS;
     a[0] = brim_db_text(l->ref->exp);
     a[1] = brim_db_text(rows[i].key);
@@ -668,8 +677,8 @@ static const brim_store_metric *latest_of(const logging *l, const char *key, siz
   return latest;
 }
 
-// Sets the value that the experiment is shown with: that of the latest step. A config does not
-// always tell which metric a run records (the loss follows the data's targets), so an alternative
+// Sets the value that the experiment is shown with: the value at the latest step. A config does not
+// always tell which metric a run records (the loss depends on the data's targets), so an alternative
 // replaces a metric that has no value yet or a worse rank.
 static brim_status put_shown(brim_store *store, const logging *l, const held_attempt *held) {
   const char *shown = held->metric_key;
@@ -697,7 +706,7 @@ static brim_status put_shown(brim_store *store, const logging *l, const held_att
       NULL);
 }
 
-// Updates the levels once per name, over all steps that the rows have of it.
+// Updates the levels once per key, over all steps of the key in these rows.
 static brim_status put_levels(brim_store *store, const logging *l, size_t from, size_t count) {
   const brim_store_metric *rows = l->rows + from;
   for (size_t at = 0; at < count; at++) {
@@ -803,7 +812,7 @@ typedef struct finishing {
   brim_exp_state state;
 } finishing;
 
-// True if the attempt has ended with this result already: the reply of the first call was lost.
+// True if the attempt has ended with this result already, because the reply of the first call was lost.
 static bool is_repeated(const finishing *f, const held_attempt *held) {
   return held->attempt_fence == f->ref->fence && held->outcome == f->result->outcome &&
          held->exit_code == f->result->exit_code &&
@@ -853,7 +862,8 @@ typedef struct reaping {
   int count;
 } reaping;
 
-// Leaves out rows that another process has locked: they are being renewed or reaped.
+// Lists attempts with expired leases. Skips rows that another process has locked, since it renews or
+// reaps them.
 static brim_status find_expired(brim_store *store, int64_t now, reaping *r) {
   brim_db_rows rows;
   bool there = false;
@@ -940,7 +950,7 @@ typedef struct putting {
   const char *findings;
 } putting;
 
-// Takes the name of a file that has arrived off exp.owed.
+// Removes the name of a file that has arrived from exp.owed.
 static brim_status take_off_owed(brim_store *store, const char *exp, const char *name) {
   brim_db_rows r;
   bool there = false;

@@ -11,19 +11,22 @@
 #include "lab/store/lab_store_int.h"
 
 //------------------------------------------ submitting ------------------------------------------
-// The points of a grid enter the queue in one transaction. Points that are there already stay.
+// All points of a grid enter the queue in one transaction. A point whose id the store knows stays as it
+// is.
 
-// Rows of one INSERT: few round trips to a server, few parameters for a statement.
+// Rows of one INSERT: enough to save round trips to a server, and few enough for the limit on
+// parameters.
 enum { BATCH = 25, EXP_COLUMNS = 16, MEMBER_COLUMNS = 3 };
 
-// The other columns have defaults: a new experiment is queued.
+// The columns of a new experiment that have no default.
 static const char EXP_HEAD[] =
     "exp(id,grid,idx,label,config,priority,gpus,need_bytes,tags,tries,tries_left,infra_left,"
     "steps,epochs,metric_key,created)";
 
 typedef struct submission {
   const brim_store_grid *grid;
-  const brim_store_point **points;  // by id: grids that overlap lock their rows in one order
+  const brim_store_point *
+      *points;  // sorted by id: submissions of overlapping grids then lock rows in the same order
   size_t count;
   brim_store_submitted *out;
 } submission;
@@ -85,7 +88,7 @@ static brim_status add_batch(brim_store *store, const submission *s, size_t from
                              MEMBER_COLUMNS, member, count, &unused);
 }
 
-// Fills in the memory of points that are there already, where it was not known.
+// Sets need_bytes of the points that the store had before, where it was unknown.
 static brim_status add_needs(brim_store *store, const submission *s) {
   for (size_t i = 0; i < s->count; i++) {
     const brim_store_point *p = s->points[i];
@@ -127,7 +130,9 @@ static int by_id(const void *a, const void *b) {
   const brim_store_point *const p = *(const brim_store_point *const *)a;
   const brim_store_point *const q = *(const brim_store_point *const *)b;
   int order = strcmp(p->id, q->id);
-  return order ? order : (p > q) - (p < q);  // of equal ones the first counts
+  return order ? order
+               : (p > q) -
+                     (p < q);  // of points with one id, the first in the caller's order is inserted
 }
 
 brim_status brim_store_submit(brim_store *store, const brim_store_grid *grid,
@@ -177,7 +182,8 @@ static brim_status lock_exp(brim_store *store, const char *exp, state_row *out) 
   return status;
 }
 
-// An experiment that is cancelled while it waits ended with its last attempt: waiting is no running time.
+// A waiting experiment that is cancelled gets the end of its last attempt as its end: waiting is no
+// running time.
 static brim_status move_state(brim_store *store, const char *exp, brim_exp_state from,
                               brim_exp_state to, int64_t now) {
   bool ended = to == BRIM_EXP_CANCELLED;
@@ -199,7 +205,7 @@ static brim_status want_of_live(brim_store *store, const order *o, brim_exp_want
                                 int64_t now) {
   static const char *const kinds[] = {"run wanted", "pause wanted", "cancel wanted"};
   if (o->want == now_wanted) return BRIM_OK;
-  // its process may be ending already
+  // A cancelled process may be ending already, so another wish comes too late.
   if (now_wanted == BRIM_WANT_CANCEL) {
     return brim_fail(BRIM_ESTATE, "not possible: experiment %s is being cancelled", o->exp);
   }
@@ -280,9 +286,9 @@ typedef struct orders {
   int64_t done;
 } orders;
 
-static brim_status each(brim_store *store, void *ctx) {
+static brim_status change_each(brim_store *store, void *ctx) {
   orders *all = ctx;
-  all->done = 0;  // a transaction may be run again
+  all->done = 0;  // the transaction may run again
   for (size_t i = 0; i < all->count; i++) {
     order o = {all->exps[i], all->want, 0};
     brim_status status = all->one(store, &o);
@@ -298,7 +304,7 @@ static brim_status write_each(brim_store *store, orders *all, int64_t *count) {
     return brim_fail(BRIM_EINVAL, "at most %d experiments can be changed at once", BRIM_STORE_EACH);
   }
   for (size_t i = 0; i < all->count; i++) BRIM_TRY(brim_store_check_id(all->exps[i]));
-  BRIM_TRY(brim_store_write(store, each, all));
+  BRIM_TRY(brim_store_write(store, change_each, all));
   if (count) *count = all->done;
   return BRIM_OK;
 }
@@ -322,7 +328,7 @@ static brim_status retry_failed(brim_store *store, void *ctx) {
   order *o = ctx;
   int64_t now;
   BRIM_TRY(brim_store_time(store, &now));
-  // all of them: a lack of another experiment costs its worker one more try
+  // Forgets the lacks of other experiments too: each costs its worker one more try.
   BRIM_TRY(brim_db_exec(store->db, "DELETE FROM lacks", BRIM_DB_NO_ARGS, NULL));
   if (o->exp) {
     BRIM_TRY(brim_db_exec(
@@ -440,7 +446,7 @@ brim_status brim_store_token_add(brim_store *store, const brim_store_token *toke
 }
 
 typedef struct token_change {
-  const char *id, *sha256;  // sha256 NULL: it ends
+  const char *id, *sha256;  // sha256 NULL: ends the token
 } token_change;
 
 static brim_status change_token(brim_store *store, void *ctx) {
@@ -477,7 +483,8 @@ typedef struct expiring {
   brim_store_expired what;
 } expiring;
 
-// Locks the experiment and decides which files go, without looking whether it has weights.
+// Locks the experiment and decides by its state and end which files expire. The caller checks for
+// weights.
 static brim_status read_expired(brim_store *store, expiring *x) {
   brim_db_rows r;
   bool there = false;

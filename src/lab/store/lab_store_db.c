@@ -1,4 +1,5 @@
-// Statements for both drivers: one SQL text for two dialects, texts made sound; and transactions of the store.
+// SQL for both drivers: translates one text into two dialects and cleans texts. Then the transactions
+// of the store.
 
 #include <math.h>
 #include <stdio.h>
@@ -20,7 +21,7 @@ static const char *const WORDS[BRIM_DB_WORD_COUNT] = {
 
 static bool is_word_char(char c) { return (c >= 'A' && c <= 'Z') || c == '_'; }
 
-// The text for this driver. BRIM_EINTERNAL for an unknown @WORD.
+// Translates the text for this driver. BRIM_EINTERNAL: it has an unknown @WORD.
 static brim_status translate(const brim_db_driver *driver, const char *sql, brim_str *out) {
   brim_str_clear(out);
   while (*sql) {
@@ -48,7 +49,7 @@ static brim_status translate(const brim_db_driver *driver, const char *sql, brim
   return brim_str_status(out);
 }
 
-// Bytes of the UTF-8 sequence at text; 0 if there is none.
+// Length in bytes of the UTF-8 sequence at text; 0 if it is not UTF-8.
 static size_t sequence_length(const char *text) {
   unsigned char c = (unsigned char)*text;
   size_t n = c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
@@ -68,7 +69,7 @@ static void put_clean(brim_str *out, const char *text) {
   }
 }
 
-// A copy of the text with U+FFFD for every byte that is not UTF-8; NULL if memory is out.
+// Copies the text with U+FFFD for every byte that is not UTF-8; NULL if memory is out.
 static char *clean_text(const char *text) {
   brim_str clean;
   brim_str_init(&clean);
@@ -76,7 +77,7 @@ static char *clean_text(const char *text) {
   return brim_str_take(&clean);
 }
 
-// Appends the text as an SQL literal, with U+FFFD for what is not UTF-8.
+// Appends the text as an SQL literal, with U+FFFD for every byte that is not UTF-8.
 static void put_literal(brim_str *out, const char *text) {
   brim_str clean;
   brim_str_init(&clean);
@@ -96,10 +97,10 @@ brim_status brim_db_script(brim_db *db, const char *sql) {
   return db->driver->script(db, db->sql.data);
 }
 
-// Arguments of a call. Clean copies replace texts that a database would refuse.
+// The arguments of a call. Texts that a database would refuse are replaced by clean copies.
 typedef struct call_args {
   brim_db_arg *args;  // the caller's, or a copy
-  char **clean;       // one per argument, mostly NULL
+  char **clean;       // one per argument, NULL where the argument is clean
   size_t count;
 } call_args;
 
@@ -227,8 +228,8 @@ brim_status brim_db_begin(brim_db *db, bool write) {
   return BRIM_OK;
 }
 
-// `tail` (or NULL, already translated) runs in one message with the commit: a process that stops in
-// between then blocks no other.
+// Commits. `tail` (or NULL, already translated) runs in the same message as COMMIT, so a process that
+// stops cannot hold the locks of `tail` in between.
 static brim_status commit(brim_db *db, const char *tail) {
   brim_str_clear(&db->sql);
   brim_str_printf(&db->sql, "%s;COMMIT", tail ? tail : "");
@@ -259,7 +260,7 @@ void brim_db_close(brim_db *db) {
 }
 
 //----------------------------------------- transactions -----------------------------------------
-// Transactions begin, run again where that helps, and end together with their events.
+// Begins transactions, runs them again where that helps, and commits them together with their events.
 
 enum { TRIES = 6 };
 
@@ -280,7 +281,7 @@ void brim_store_note(brim_store *store, int64_t now, const char *exp, const char
     brim_str_append(e, "INSERT INTO event(seq,t,exp,kind,text,who) VALUES ");
     store->event_count = 0;
   }
-  // One more than the last for each row; the driver's lock makes that safe.
+  // Each row gets the last seq plus 1, 2, ...; the driver's lock_events makes that safe.
   brim_str_printf(e, "%s((SELECT COALESCE(MAX(seq),0) FROM event)+%d,%lld,", first ? "" : ",",
                   ++store->event_count, (long long)now);
   put_literal(e, exp);
@@ -298,7 +299,7 @@ void brim_store_set_author(brim_store *store, const char *who) {
   brim_utf8_trim(store->who);
 }
 
-// SQLite's clock must not fall behind what the file has seen.
+// Saves the time in the file: SQLite's clock must not fall behind the last time saved.
 static void note_clock(brim_store *store, int64_t now) {
   if (!store->path || now <= store->clock_saved) return;
   store->clock_saved = now;
@@ -309,14 +310,15 @@ static void note_clock(brim_store *store, int64_t now) {
 }
 
 static void clear_events(brim_store *store) {
-  if (brim_str_status(&store->events)) {  // memory ran out in an earlier one: that sticks
+  if (brim_str_status(&store->events)) {  // a failure for lack of memory stays until deinit
     brim_str_deinit(&store->events);
     brim_str_init(&store->events);
   }
   brim_str_clear(&store->events);
 }
 
-// Undoes one call of a group. SQLite ends the whole transaction when its disk is full.
+// Undoes one call of a group. If even that fails, the group is lost: SQLite ends the transaction when
+// its disk is full.
 static void undo_call(brim_store *store, brim_status why) {
   char detail[1024];
   snprintf(detail, sizeof detail, "%s", brim_status_detail());
@@ -332,7 +334,7 @@ static void undo_call(brim_store *store, brim_status why) {
   brim_status_set_detail(detail);
 }
 
-// One call inside the transaction of a group.
+// Runs one call inside the transaction of a group.
 static brim_status run_grouped(brim_store *store, brim_store_fn fn, void *ctx, bool write) {
   if (store->group_status) {
     brim_status_set_detail(store->group_detail);
@@ -353,7 +355,7 @@ static brim_status run_grouped(brim_store *store, brim_store_fn fn, void *ctx, b
 }
 
 // Commits the transaction, or rolls it back if `status` is a failure.
-static brim_status end(brim_store *store, brim_status status, bool write) {
+static brim_status end_transaction(brim_store *store, brim_status status, bool write) {
   int64_t now = 0, saved = store->clock_saved;
   if (!status && write && store->path) status = store->db->driver->now(store->db, &now);
   if (!status && write) {
@@ -380,17 +382,17 @@ brim_status brim_store_group_end(brim_store *store) {
   store->grouped = false;
   clear_events(store);
   if (store->group_status) brim_status_set_detail(store->group_detail);
-  return end(store, store->group_status, true);
+  return end_transaction(store, store->group_status, true);
 }
 
 static brim_status run(brim_store *store, brim_store_fn fn, void *ctx, bool write) {
   if (store->grouped) return run_grouped(store, fn, ctx, write);
   clear_events(store);
   BRIM_TRY(brim_db_begin(store->db, write));
-  return end(store, fn(store, ctx), write);
+  return end_transaction(store, fn(store, ctx), write);
 }
 
-// Gives leases time after a lost connection, which may have kept every beat from arriving.
+// Extends leases after a lost connection, which may have kept every beat from arriving.
 static brim_status set_grace(brim_store *store) {
   if (store->connected == store->db->connected) return BRIM_OK;
   int64_t now;

@@ -1,4 +1,4 @@
-// Inside the store: the database as the store sees it, the handle, transactions with their events,
+// Inside the store: the interface of the database drivers, the handle, transactions with their events,
 // and the schema. Tests include it too.
 //
 // Two drivers stand behind one table: lab_store_sqlite.c and lab_store_postgres.c. SQL is written
@@ -83,12 +83,12 @@ typedef struct brim_db_driver {
   // BRIM_OK if the database can be reached. Connects again after a lost connection.
   brim_status (*ready)(brim_db *db);
   void (*close)(brim_db *db);
-  // Several statements without parameters, already translated.
+  // Runs several statements without parameters, already translated.
   brim_status (*script)(brim_db *db, const char *sql);
   // *changed: rows that a statement inserted, changed or deleted. The SQL is already translated.
   brim_status (*exec)(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
                       int64_t *changed);
-  // `stream`: rows arrive one by one, and no other call on db may stand between them.
+  // `stream`: rows arrive one by one; db takes no other call until brim_db_done.
   brim_status (*query)(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
                        brim_db_rows *rows);
   brim_status (*next)(brim_db_rows *rows, bool *there);
@@ -99,42 +99,43 @@ typedef struct brim_db_driver {
   void (*done)(brim_db_rows *rows);
   // SQL that begins a transaction: for writing, or for reading a consistent state.
   const char *begin_write, *begin_read;
-  // Runs before what a transaction appends to `event`, so that readers see events in their order.
+  // SQL that runs before the INSERT into `event`, so that readers see events in their order.
   const char *lock_events;
-  // Scripts inside a transaction, "" where nothing is needed: one that may last, and one that keeps
-  // all others from writing.
+  // Scripts to run inside a transaction, "" if the driver needs none. long_transaction lifts its time
+  // limits; lock_tables keeps other connections from writing.
   const char *long_transaction, *lock_tables;
-  // Inside a transaction that will change the schema; NULL where nothing else can.
+  // Locks the schema inside the transaction that changes it. NULL: a writing transaction is alone
+  // anyway.
   brim_status (*lock_schema)(brim_db *db);
-  // Query: how many tables `meta` there are.
+  // Query that counts the tables of the name `meta`.
   const char *count_meta;
   // Copies all tables inside the transaction; NULL if `backup` copies the file.
   brim_status (*backup_tables)(brim_db *db, int64_t version);
   // Milliseconds since 1970 by the clock of the store.
   brim_status (*now)(brim_db *db, int64_t *out);
-  // Another connection to the same database, for reading, with the same clock.
+  // Opens another connection to the same database, for reading, with the same clock.
   brim_status (*open_beside)(brim_db *first, brim_db **out);
 
-  // A file's alone; NULL for a server.
-  // Sets the time that the clock must never fall behind: that of the last process that wrote, in ms.
+  // Members for a database file; NULL for a server. set_clock: gives the time (ms) of the last process
+  // that wrote, which the clock must never fall behind.
   void (*set_clock)(brim_db *db, int64_t at_least);
-  // The log is moved into the file when it has this many pages.
+  // Sets the length of the log, in pages, at which it is moved into the file.
   brim_status (*set_log)(brim_db *db, int pages);
   brim_status (*move_log)(brim_db *db, int64_t *pages);
-  // True if the path leads to another file by now, or to none.
+  // True if the path leads to another file now, or to none.
   bool (*has_moved)(brim_db *db);
-  // Copies the whole file, or nothing.
+  // Copies the whole file; leaves no part of a copy after a failure.
   brim_status (*backup)(brim_db *db, const char *path);
 } brim_db_driver;
 
-// The head of each driver's own struct.
+// The first member of each driver's own struct.
 struct brim_db {
   const brim_db_driver *driver;
   bool in_transaction;
-  bool again;         // the last failure passes if the transaction is run again at once
+  bool again;         // running the failed transaction again at once may succeed
   bool lost;          // the connection is gone
-  int64_t connected;  // how often it was connected
-  brim_str sql;       // translated text of the call that runs
+  int64_t connected;  // number of connections made so far
+  brim_str sql;       // translated text of the running call
 };
 
 brim_status brim_db_script(brim_db *db, const char *sql);
@@ -150,10 +151,11 @@ bool brim_db_is_null(brim_db_rows *rows, int column);
 int64_t brim_db_get_int(brim_db_rows *rows, int column);       // NULL: 0
 double brim_db_get_real(brim_db_rows *rows, int column);       // NULL: NaN
 const char *brim_db_get_text(brim_db_rows *rows, int column);  // NULL: ""
-// A value of an enum with `count` values. BRIM_EPARSE: it is none of them, so the store is damaged.
+// Reads a value of an enum with `count` values. BRIM_EPARSE: the number is no such value, so the store
+// is damaged.
 brim_status brim_db_get_enum(brim_db_rows *rows, int column, int count, int *out);
 
-// One number of a query with one row. BRIM_ENOENT: there is no row.
+// Reads one number from a query with one row. BRIM_ENOENT: there is no row.
 brim_status brim_db_get_one(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
                             int64_t *out);
 
@@ -161,9 +163,9 @@ brim_status brim_db_begin(brim_db *db, bool write);
 void brim_db_rollback(brim_db *db);  // keeps the failure detail
 void brim_db_close(brim_db *db);     // NULL is fine
 
-// SQLite: creates the file if it is missing, unless `readonly`. One process has it open for writing
-// at a time, by the lock of lab_store_open.c. BRIM_EPARSE: the file is no database. BRIM_EINVAL: it
-// is another program's.
+// SQLite: creates the file if it is missing, unless `readonly`. The lock of lab_store_open.c lets only
+// one process write. BRIM_EPARSE: the file is no database. BRIM_EINVAL: the database belongs to another
+// program.
 brim_status brim_db_sqlite_open(const char *path, bool readonly, brim_db **out);
 // PostgreSQL, through libpq if it is installed. `place` is the URL as messages show it.
 // BRIM_EUNSUPPORTED: no libpq, or a server older than 12. BRIM_EIO: the server cannot be reached.
@@ -176,28 +178,28 @@ struct brim_store {
   brim_db *db;
   brim_fs_lockfile *lock;  // SQLite, for writing
   char *place;             // without a password
-  char *path;              // the SQLite file; NULL
+  char *path;              // the SQLite file; NULL for PostgreSQL
   brim_store_options options;
   char schema[64];
-  char fresh_id[BRIM_EXP_ID];  // of a store that has none yet
+  char fresh_id[BRIM_EXP_ID];  // id for a store that is created
   int64_t clock_saved;         // SQLite: the time in the file
-  int64_t grace_until;         // no lease ends before
-  int64_t connected;           // db->connected when that was set
+  int64_t grace_until;         // no lease ends before this time
+  int64_t connected;           // db->connected when grace_until was set
   brim_str events;             // rows of the running transaction, as SQL
-  int event_count;             // of them
-  char who[65];                // the events' author
+  int event_count;             // number of these rows
+  char who[65];                // author of the events
   bool grouped;                // between brim_store_group_begin and _end
-  brim_status group_status;    // the transaction of the group is gone, and why
+  brim_status group_status;    // not BRIM_OK: the group's transaction is lost for this reason
   char group_detail[1024];
 };
 
 // Runs fn in one transaction that writes. fn may run several times, so it may have no effects but on the store.
 typedef brim_status (*brim_store_fn)(brim_store *store, void *ctx);
 brim_status brim_store_write(brim_store *store, brim_store_fn fn, void *ctx);
-// The same for reading: all queries of fn see one state.
+// Runs fn in one transaction that reads: all queries of fn see one state.
 brim_status brim_store_read(brim_store *store, brim_store_fn fn, void *ctx);
 
-// Adds an event, inside a transaction. exp "" = the event is the store's.
+// Adds an event, inside a transaction. exp "" = the event is about the store.
 void brim_store_note(brim_store *store, int64_t now, const char *exp, const char *kind,
                      const char *text);
 // Time by the clock of the store, or of a test.
@@ -211,12 +213,13 @@ brim_status brim_store_set_meta(brim_store *store, const char *key, const char *
 // BRIM_ESTATE if the store was moved.
 brim_status brim_store_check_moved(brim_store *store);
 
-// One version's step from the version before.
+// The SQL that upgrades a database by one version.
 typedef struct brim_store_step {
   const char *const *sql;  // NULL-terminated
 } brim_store_step;
 extern const brim_store_step brim_store_steps[BRIM_STORE_VERSION];
-// Brings the open database to `count` versions: creates, backs up and upgrades, or refuses.
+// Brings the open database to version `count`: creates it, or backs it up and upgrades it. Refuses a
+// newer version.
 brim_status brim_store_migrate(brim_store *store, const brim_store_step *steps, int count);
 
 // The tables and their columns in order, for copies.
@@ -226,26 +229,26 @@ typedef struct brim_store_column {
 } brim_store_column;
 typedef struct brim_store_table {
   const char *name;
-  const char *key;  // order of rows
+  const char *key;  // columns that order the rows
   int count;
   const brim_store_column *columns;
 } brim_store_table;
 enum { BRIM_STORE_TABLES = 12 };
 extern const brim_store_table brim_store_tables[BRIM_STORE_TABLES];
 
-// "INSERT INTO head VALUES (?1,...),(...) tail" for `rows` rows of `columns` parameters.
+// Runs "INSERT INTO head VALUES (?1,...),(...) tail" for `rows` rows of `columns` parameters.
 brim_status brim_store_put_rows(brim_store *store, const char *head, const char *tail, int columns,
                                 const brim_db_arg *args, size_t rows, int64_t *changed);
 
-// Metrics also lie in coarse steps, so that a chart of millions of values reads a few thousand
-// rows: each level has the least, the greatest and the sum of FACTOR buckets of the level below,
-// the first of FACTOR steps.
+// Metrics are also stored in coarser levels, so that a chart of millions of values reads a few thousand
+// rows. A bucket of level 1 summarizes FACTOR steps, a bucket of a higher level FACTOR buckets of the
+// level below: the least value, the greatest and the sum.
 enum { BRIM_STORE_LEVEL_FACTOR = 64, BRIM_STORE_LEVELS = 3 };
 
 //--------------------------------- rows (lab_store_read.c) ---------------------------------
 
-// Two columns: the time that ended attempts ran, and since when one runs. An attempt that did not
-// report its start counts from its claim.
+// Two columns: ran_ms and since of brim_store_exp. An attempt that did not report its start counts from
+// its claim.
 #define BRIM_STORE_RAN                                                                           \
   "CASE WHEN e.attempt=0 THEN 0 ELSE COALESCE((SELECT CAST(SUM(a.ended-CASE WHEN a.started>0"    \
   " THEN a.started ELSE a.claimed END) AS @INT) FROM attempt a WHERE a.exp=e.id AND a.ended>0)," \
@@ -265,7 +268,7 @@ enum { BRIM_STORE_LEVEL_FACTOR = 64, BRIM_STORE_LEVELS = 3 };
   "e.started,e.ended," BRIM_STORE_RAN
 #define BRIM_STORE_EXP_BRIEF BRIM_STORE_EXP_PLAIN ",'','','',e.owed"
 #define BRIM_STORE_EXP_COLUMNS BRIM_STORE_EXP_PLAIN ",e.config,e.last_lines,e.findings,e.owed"
-// Inside a transaction.
+// Reads an experiment, inside a transaction.
 brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp **out);
 bool brim_store_is_name(const char *name);  // 1 to 64 bytes of UTF-8
 brim_status brim_store_check_worker(const char *name);

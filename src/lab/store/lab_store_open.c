@@ -19,7 +19,7 @@
 //-------------------------------------------- place --------------------------------------------
 // URLs of PostgreSQL, and the passwords in them, which no message may show.
 
-// The next password behind `from` in the URL that begins at `url` and ends at `end`.
+// Finds the first password behind `from` in the URL that begins at `url` and ends at `end`.
 static bool next_secret(const char *url, const char *end, const char *from, const char **at,
                         size_t *size) {
   const char *host = strstr(url, "://") + 3, *sign = NULL;
@@ -87,11 +87,11 @@ char *brim_store_place_shown(const char *place) {
 }
 
 //-------------------------------------------- schema --------------------------------------------
-// The schema, one step per version, and how a database gets from one version to the next. A stored
-// file of every version is in tests/lab/stores.
+// The schema, one step per version, and the upgrade from one version to the next. tests/lab/stores has
+// a database file of every version.
 //
-// Times are ms of the store's clock; 0 is "not yet". state, want and outcome are the enums of
-// lab_store.h, a failure class is its name.
+// Times are ms of the store's clock; 0 is "not yet". state, want and outcome are values of the enums of
+// lab_store.h; a failure class is stored by its name.
 
 static const char *const VERSION_1[] = {
     "CREATE TABLE meta(key TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) @STRICT_KEY",
@@ -99,8 +99,9 @@ static const char *const VERSION_1[] = {
     "CREATE TABLE grid(id TEXT NOT NULL PRIMARY KEY, name TEXT NOT NULL, text TEXT NOT NULL,"
     " version TEXT NOT NULL, created @INT NOT NULL) @STRICT",
 
-    // Long texts are last: SQLite reads a row up to the last column it needs.
-    // grid and idx: where it was submitted first. not_before: back-off. fence rises with each claim.
+    // Long texts come last: SQLite reads a row only up to the last column it needs.
+    // grid and idx: the first grid that had the experiment. not_before: end of the back-off. fence
+    // rises with each claim.
     "CREATE TABLE exp(id TEXT NOT NULL PRIMARY KEY, grid TEXT NOT NULL, idx @INT NOT NULL,"
     " label TEXT NOT NULL, state @INT NOT NULL DEFAULT 0,"
     " priority @INT NOT NULL, gpus @INT NOT NULL, need_bytes @INT NOT NULL, tags TEXT NOT NULL,"
@@ -114,16 +115,16 @@ static const char *const VERSION_1[] = {
     " reason TEXT NOT NULL DEFAULT '', created @INT NOT NULL, started @INT NOT NULL DEFAULT 0,"
     " ended @INT NOT NULL DEFAULT 0, last_lines TEXT NOT NULL DEFAULT '', config TEXT NOT NULL)"
     " @STRICT",
-    // Claims in their order, leases, and counts by state.
+    // Serves claims in their order, leases, and counts by state.
     "CREATE INDEX exp_state ON exp(state, priority DESC, created, idx, id)",
-    // Lists.
+    // Serves lists.
     "CREATE INDEX exp_order ON exp(created, idx, id)",
 
     "CREATE TABLE member(grid TEXT NOT NULL, exp TEXT NOT NULL, idx @INT NOT NULL,"
     " PRIMARY KEY(grid, exp)) @STRICT_KEY",
     "CREATE INDEX member_exp ON member(exp)",
 
-    // seq: the last batch of metrics. from_step: where the attempt began.
+    // seq: number of the last batch of metrics. from_step: the step at which the attempt began.
     "CREATE TABLE attempt(exp TEXT NOT NULL, n @INT NOT NULL, fence @INT NOT NULL,"
     " claim_id TEXT NOT NULL UNIQUE, worker TEXT NOT NULL, host TEXT NOT NULL,"
     " devices TEXT NOT NULL, pid @INT NOT NULL DEFAULT 0, from_step @INT NOT NULL,"
@@ -132,7 +133,7 @@ static const char *const VERSION_1[] = {
     " class TEXT NOT NULL DEFAULT 'none', exit_code @INT NOT NULL DEFAULT 0,"
     " message TEXT NOT NULL DEFAULT '', PRIMARY KEY(exp, n)) @STRICT",
 
-    // value is NULL where it is not a number.
+    // value is NULL for NaN.
     "CREATE TABLE metric(exp TEXT NOT NULL, key TEXT NOT NULL, step @INT NOT NULL, value @REAL,"
     " attempt @INT NOT NULL, PRIMARY KEY(exp, key, step)) @STRICT_KEY",
 
@@ -148,8 +149,8 @@ static const char *const VERSION_1[] = {
 
 // For pools: curves in coarse steps, files that workers send, tokens, the authors of events.
 static const char *const VERSION_2[] = {
-    // For the steps from bucket*64^level up to the next bucket: the number of values, the number of
-    // values that are NaN, the least, the greatest and the sum.
+    // A bucket covers the steps from bucket*64^level up to the next bucket. n: its values that are
+    // numbers; bad: its NaN values; then the least value, the greatest and the sum.
     "CREATE TABLE level(exp TEXT NOT NULL, key TEXT NOT NULL, level @INT NOT NULL,"
     " bucket @INT NOT NULL, n @INT NOT NULL, bad @INT NOT NULL, lo @REAL, hi @REAL, sum @REAL,"
     " PRIMARY KEY(exp, key, level, bucket)) @STRICT_KEY",
@@ -160,12 +161,12 @@ static const char *const VERSION_2[] = {
     "INSERT INTO level SELECT exp,key,3,bucket/64,SUM(n),SUM(bad),MIN(lo),MAX(hi),SUM(sum)"
     " FROM level WHERE level=2 GROUP BY exp,key,bucket/64",
 
-    // A file of which the server has a whole copy. step: of a checkpoint.
+    // A file of which the server has a whole copy. step: of a checkpoint, otherwise -1.
     "CREATE TABLE file(exp TEXT NOT NULL, name TEXT NOT NULL, size @INT NOT NULL,"
     " sha256 TEXT NOT NULL, attempt @INT NOT NULL, step @INT NOT NULL, t @INT NOT NULL,"
     " PRIMARY KEY(exp, name)) @STRICT_KEY",
 
-    // ended: 0 while it is valid.
+    // ended: time of its end; 0 while the token is valid.
     "CREATE TABLE token(id TEXT NOT NULL PRIMARY KEY, role TEXT NOT NULL,"
     " sha256 TEXT NOT NULL UNIQUE, created @INT NOT NULL, ended @INT NOT NULL) @STRICT",
 
@@ -174,13 +175,13 @@ static const char *const VERSION_2[] = {
     "ALTER TABLE exp ADD COLUMN findings TEXT NOT NULL DEFAULT ''", NULL};
 
 static const char *const VERSION_3[] = {
-    // what: an experiment, or a grid.
+    // what: id of an experiment or of a grid.
     "CREATE TABLE lacks(worker TEXT NOT NULL, what TEXT NOT NULL, t @INT NOT NULL,"
     " PRIMARY KEY(worker, what)) @STRICT_KEY",
     NULL};
 
 static const char *const VERSION_4[] = {
-    // Files that the worker of the last attempt still has to send, by their names and commas.
+    // Names of the files that the worker of the last attempt still has to send, separated by commas.
     "ALTER TABLE exp ADD COLUMN owed TEXT NOT NULL DEFAULT ''", NULL};
 
 const brim_store_step brim_store_steps[BRIM_STORE_VERSION] = {
@@ -238,7 +239,7 @@ const brim_store_table brim_store_tables[BRIM_STORE_TABLES] = {
     TABLE("lacks", "worker, what", LACKS),
 };
 
-// "?12", without printf: a batch of metrics has hundreds of them.
+// Appends "?12" without printf: a batch of metrics has hundreds of parameters.
 static void put_parameter(brim_str *out, int n, bool comma) {
   char text[16], *at = text + sizeof text;
   for (; n > 0; n /= 10) *--at = (char)('0' + n % 10);
@@ -339,7 +340,8 @@ static brim_status fail_newer(brim_store *store, int64_t version, int count) {
                    store->place, (long long)version, count);
 }
 
-// Reads the version again inside the transaction, since another process may have upgraded meanwhile.
+// Reads the version again inside the transaction, since another process may have upgraded the store by
+// now.
 static brim_status migrate_locked(brim_store *store, void *ctx) {
   const migration *m = ctx;
   if (store->db->driver->lock_schema) BRIM_TRY(store->db->driver->lock_schema(store->db));
@@ -435,7 +437,7 @@ static brim_status take_lock(brim_store *store, const char *path) {
   return status;
 }
 
-// BRIM_EEXIST: a process holds the lock. Does not take it.
+// BRIM_EEXIST: a process holds the lock. Does not keep the lock.
 static brim_status check_free(const char *lock) {
   int fd = open(lock, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return BRIM_OK;
@@ -461,7 +463,8 @@ static brim_status lock_file(brim_store *store, const char *folder) {
   return status;
 }
 
-// A file in the way is BRIM_EINVAL; BRIM_EEXIST means that another process has the store open.
+// Returns BRIM_EINVAL if a file is in the way, since BRIM_EEXIST means that another process has the
+// store open.
 static brim_status make_folder(const char *folder) {
   brim_status status = brim_fs_refused(brim_fs_mkdirs(folder));
   return status == BRIM_EEXIST ? BRIM_EINVAL : status;
@@ -517,7 +520,7 @@ static brim_status write_identity(brim_store *store, void *ctx) {
                       BRIM_DB_ARGS(brim_db_text(store->fresh_id)), NULL);
 }
 
-// Continues the clock from the last time in the file.
+// Sets the clock to continue from the last time in the file.
 static brim_status continue_clock(brim_store *store) {
   char *text = NULL;
   int64_t last = 0;
@@ -633,14 +636,14 @@ brim_status brim_store_now(brim_store *store, int64_t *ms) {
 }
 
 //------------------------------------------- moving -------------------------------------------
-// Moves a store to another place, of either kind. All rows arrive in one transaction; then the old
-// store says where they are. A move that was interrupted in between is repeated: the new store has
-// the old one's id, so only the second half is left to do.
+// Moves a store to another place, of either kind. One transaction writes all rows to the new store,
+// with the old store's id; then the old store notes the new place. If a move was interrupted between
+// the two, the repeated move finds the id and only notes the place.
 
 typedef struct moving {
   brim_store *from, *to;
-  char id[BRIM_EXP_ID];  // of the old store
-  brim_arena *arena;     // texts of a batch
+  char id[BRIM_EXP_ID];  // id of the old store
+  brim_arena *arena;     // holds the texts of a batch
 } moving;
 
 static brim_status run_script(brim_store *store, const char *sql) {
@@ -662,7 +665,7 @@ static brim_status flush(moving *m, batch *b) {
   return status;
 }
 
-// Copies the texts for the batch, since they end with their row.
+// Copies the texts of a row for the batch, since a row's memory is valid only until the next row.
 static brim_status add_row(moving *m, batch *b, brim_db_rows *rows) {
   for (int c = 0; c < b->table->count; c++) {
     brim_db_arg *a = &b->args[b->rows * (size_t)b->table->count + (size_t)c];
@@ -759,7 +762,7 @@ static brim_status copy_all(brim_store *to, void *ctx) {
   for (int i = 0; i < BRIM_STORE_TABLES; i++) BRIM_TRY(copy_table(m, &brim_store_tables[i]));
   int64_t now;
   BRIM_TRY(brim_store_time(to, &now));
-  // the clock is another one, so leases get their whole time again
+  // The new store has another clock, so leases get their whole time again.
   BRIM_TRY(brim_db_exec(to->db, "UPDATE exp SET lease_until=?1 WHERE state IN (1,2)",
                         BRIM_DB_ARGS(brim_db_int(now + to->options.lease_ms)), NULL));
   brim_store_note(to, now, "", "moved", m->from->place);
@@ -779,7 +782,7 @@ static brim_status check_idle(brim_store *from) {
                    from->place, (long long)live);
 }
 
-// Notes the new place as a full path, for people in another folder.
+// Notes the new place as a full path, so that users in any folder find it.
 static brim_status set_moved(moving *m) {
   char *full = m->to->path ? realpath(m->to->path, NULL) : NULL;
   char *slash = full ? strrchr(full, '/') : NULL;

@@ -1,9 +1,9 @@
-// The PostgreSQL driver. It prepares statements once per connection. The next call after a lost
-// connection connects again; until the time of the next try, calls fail at once.
+// The PostgreSQL driver. It prepares each statement once per connection. The next call after a lost
+// connection connects again; if that fails, calls fail at once until the time of the next try.
 //
-// A process that stops inside a transaction must not stop the others: the server ends such a
-// session after IDLE_LIMIT, no call waits longer than LOCK_LIMIT for a row, and claims and reaping
-// leave out rows that are locked.
+// A process that stops inside a transaction must not block the others. The server ends its session
+// after IDLE_LIMIT, no call waits longer than LOCK_LIMIT for a row, and claims and reaping skip locked
+// rows.
 
 #include <assert.h>
 #include <math.h>
@@ -88,13 +88,13 @@ typedef struct pg_db {
   brim_dl *dl;
   pq_conn *conn;
   char *url, *place, *schema;
-  pq_result *current;  // of a stream
-  bool ended;          // that stream has no more rows
+  pq_result *current;  // the row of a stream that was read last
+  bool ended;          // the stream has no more rows
   statement cache[CACHED];
   int cached;
-  int64_t wait_ms;       // after the next failure to connect
-  brim_time not_before;  // of the next try
-  // Arguments of the call that runs.
+  int64_t wait_ms;       // the pause after the next failure to connect
+  brim_time not_before;  // time of the next try to connect
+  // Arguments of the running call.
   const char *values[BRIM_DB_MAX_ARGS];
   char numbers[BRIM_DB_MAX_ARGS][32];
   pq_oid oids[BRIM_DB_MAX_ARGS];
@@ -103,7 +103,7 @@ typedef struct pg_db {
 
 static const brim_db_driver DRIVER;
 
-static pg_db *of(brim_db *db) { return (pg_db *)db; }
+static pg_db *pg_of(brim_db *db) { return (pg_db *)db; }
 
 static void put_line(char *out, size_t size, const char *text) {
   snprintf(out, size, "%s", text ? text : "");
@@ -127,7 +127,7 @@ static brim_status fail_lost(pg_db *d, const char *text) {
   return brim_fail(BRIM_EIO, "lost the connection to the store %s: %s", d->place, line);
 }
 
-// Fails with the meaning of an unexpected result, and clears the result.
+// Clears an unexpected result and fails with the status that fits it.
 static brim_status fail(pg_db *d, pq_result *result) {
   char state[8] = "", line[512];
   const char *field = result ? d->api.error_field(result, PQ_DIAG_SQLSTATE) : NULL;
@@ -136,7 +136,7 @@ static brim_status fail(pg_db *d, pq_result *result) {
   put_line(line, sizeof line, text && *text ? text : d->api.error_message(d->conn));
   if (result) d->api.clear(result);
   d->base.again = false;
-  // Without a state the message is libpq's own: the server did not answer. With 57P0x it is about to
+  // A message without a state is libpq's own: the server did not answer. 57P0x: the server is about to
   // close the connection.
   if (d->api.status(d->conn) != PQ_CONNECTION_OK || !*state || strncmp(state, "57P", 3) == 0 ||
       strncmp(state, "08", 2) == 0) {
@@ -160,7 +160,7 @@ static brim_status fail(pg_db *d, pq_result *result) {
 }
 
 static brim_status script(brim_db *db, const char *sql) {
-  pg_db *d = of(db);
+  pg_db *d = pg_of(db);
   pq_result *result = d->api.exec(d->conn, sql);
   int status = result ? d->api.result_status(result) : -1;
   if (status != PQ_COMMAND_OK && status != PQ_TUPLES_OK) return fail(d, result);
@@ -190,7 +190,7 @@ static brim_status set_arguments(pg_db *d, const brim_db_arg *args, size_t count
   return BRIM_OK;
 }
 
-// The name under which the server knows a statement.
+// Prepares a statement unless the server has it. *name: its name on the server.
 static brim_status prepare(pg_db *d, const char *sql, size_t count, char name[16]) {
   for (int i = 0; i < d->cached; i++) {
     if (strcmp(d->cache[i].types, d->types) != 0 || strcmp(d->cache[i].sql, sql) != 0) continue;
@@ -233,7 +233,7 @@ static brim_status run(pg_db *d, const char *sql, const brim_db_arg *args, size_
 
 static brim_status exec(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
                         int64_t *changed) {
-  pg_db *d = of(db);
+  pg_db *d = pg_of(db);
   pq_result *result;
   BRIM_TRY(run(d, sql, args, count, &result));
   *changed = strtoll(d->api.cmd_tuples(result), NULL, 10);
@@ -258,7 +258,7 @@ static brim_status start_stream(pg_db *d, const char *sql, const brim_db_arg *ar
 
 static brim_status query(brim_db *db, const char *sql, const brim_db_arg *args, size_t count,
                          brim_db_rows *rows) {
-  pg_db *d = of(db);
+  pg_db *d = pg_of(db);
   if (rows->stream) return start_stream(d, sql, args, count, rows);
   pq_result *result;
   BRIM_TRY(run(d, sql, args, count, &result));
@@ -274,7 +274,7 @@ static void drop_current(pg_db *d) {
 }
 
 static brim_status next_of_stream(brim_db_rows *rows, bool *there) {
-  pg_db *d = of(rows->db);
+  pg_db *d = pg_of(rows->db);
   drop_current(d);
   pq_result *result = d->ended ? NULL : d->api.get_result(d->conn);
   if (!result) {
@@ -290,7 +290,7 @@ static brim_status next_of_stream(brim_db_rows *rows, bool *there) {
     return BRIM_OK;
   }
   if (status != PQ_TUPLES_OK) return fail(d, result);
-  d->api.clear(result);  // closes the rows: the end follows
+  d->api.clear(result);  // frees the marker behind the last row; get_result then returns NULL
   return next_of_stream(rows, there);
 }
 
@@ -301,15 +301,15 @@ static brim_status next(brim_db_rows *rows, bool *there) {
 }
 
 static const pq_result *row_of(brim_db_rows *rows) {
-  return rows->stream ? of(rows->db)->current : rows->handle;
+  return rows->stream ? pg_of(rows->db)->current : rows->handle;
 }
 
 static bool is_null(brim_db_rows *rows, int column) {
-  return of(rows->db)->api.get_is_null(row_of(rows), rows->row, column) != 0;
+  return pg_of(rows->db)->api.get_is_null(row_of(rows), rows->row, column) != 0;
 }
 
 static const char *get_text(brim_db_rows *rows, int column) {
-  return of(rows->db)->api.get_value(row_of(rows), rows->row, column);
+  return pg_of(rows->db)->api.get_value(row_of(rows), rows->row, column);
 }
 
 static int64_t get_int(brim_db_rows *rows, int column) {
@@ -339,7 +339,7 @@ static void end_stream(pg_db *d) {
 }
 
 static void done(brim_db_rows *rows) {
-  pg_db *d = of(rows->db);
+  pg_db *d = pg_of(rows->db);
   if (rows->stream) {
     end_stream(d);
   } else {
@@ -375,7 +375,7 @@ static brim_status set_session(pg_db *d) {
   return status;
 }
 
-// libpq quotes a URL that it cannot read, and with it the password: such a line is replaced.
+// libpq quotes a URL that it cannot read, with its password. Such a message is replaced.
 static brim_status fail_connect(const pg_db *d, const char *line) {
   const char *secret;
   size_t size;
@@ -388,7 +388,7 @@ static brim_status fail_connect(const pg_db *d, const char *line) {
   return brim_fail(BRIM_EIO, "cannot reach the store %s: %s", d->place, line);
 }
 
-// The URL comes last, so that its own settings win.
+// The URL is the last parameter, so that its own settings win.
 static brim_status connect_now(pg_db *d) {
   static const char *const keywords[] = {
       "fallback_application_name", "connect_timeout",  "keepalives_idle",
@@ -410,7 +410,7 @@ static brim_status connect_now(pg_db *d) {
 }
 
 static brim_status ready(brim_db *db) {
-  pg_db *d = of(db);
+  pg_db *d = pg_of(db);
   if (!db->lost) return BRIM_OK;
   db->again = false;
   int64_t left = brim_time_since_ns(brim_clock_now(), d->not_before);
@@ -439,7 +439,7 @@ static brim_status now(brim_db *db, int64_t *out) {
 // Lets one process at a time create or change the tables. CREATE SCHEMA IF NOT EXISTS would need
 // the right to create a schema even if it exists.
 static brim_status lock_schema(brim_db *db) {
-  pg_db *d = of(db);
+  pg_db *d = pg_of(db);
   int64_t there = 0;
   BRIM_TRY(script(db, "SELECT pg_advisory_xact_lock(1651665261,1)"));
   BRIM_TRY(brim_db_get_one(db, "SELECT COUNT(*) FROM pg_catalog.pg_namespace WHERE nspname=?1",
@@ -451,7 +451,7 @@ static brim_status lock_schema(brim_db *db) {
 }
 
 static brim_status backup_tables(brim_db *db, int64_t version) {
-  pg_db *d = of(db);
+  pg_db *d = pg_of(db);
   brim_str sql;
   brim_str_init(&sql);
   char to[96];
@@ -470,7 +470,7 @@ static brim_status backup_tables(brim_db *db, int64_t version) {
 }
 
 static void close_db(brim_db *db) {
-  pg_db *d = of(db);
+  pg_db *d = pg_of(db);
   forget_statements(d);
   if (d->conn) d->api.finish(d->conn);
   brim_dl_close(d->dl);
@@ -543,7 +543,7 @@ brim_status brim_db_postgres_open(const char *url, const char *schema, const cha
 }
 
 static brim_status open_beside(brim_db *first, brim_db **out) {
-  const pg_db *d = of(first);
+  const pg_db *d = pg_of(first);
   return brim_db_postgres_open(d->url, d->schema, d->place, out);
 }
 

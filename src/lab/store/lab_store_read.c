@@ -16,7 +16,7 @@
 #include "record/record_lab.h"
 
 //--------------------------------------------- rows ---------------------------------------------
-// Experiments as rows and as structs, and the checks of names that enter the store.
+// Turns rows into experiments, and checks names that enter the store.
 
 const char *brim_exp_state_name(brim_exp_state state) {
   static const char *const names[BRIM_EXP_STATE_COUNT] = {
@@ -72,7 +72,7 @@ void brim_store_random_id(char out[BRIM_EXP_ID]) {
     if (n < 0 && errno != EINTR) break;
     if (n > 0) got += (size_t)n;
   }
-  if (got < sizeof bytes) {  // a kernel without getrandom: the time and the process
+  if (got < sizeof bytes) {  // a kernel without getrandom: use the time and the process id
     const int64_t now[2] = {brim_clock_now().ns, getpid()};
     memcpy(bytes, now, sizeof bytes);
   }
@@ -86,7 +86,7 @@ static brim_status read_exp(brim_db_rows *rows, brim_store_exp *out) {
   const char **texts[] = {&out->id,     &out->grid,       &out->label,   &out->tags,
                           &out->worker, &out->metric_key, &out->failure, &out->reason};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) *texts[i] = brim_db_get_text(rows, c++);
-  BRIM_TRY(brim_store_check_id(out->id));  // it becomes a path
+  BRIM_TRY(brim_store_check_id(out->id));  // the id becomes part of a path
   BRIM_TRY(brim_db_get_enum(rows, c++, BRIM_EXP_STATE_COUNT, &state));
   BRIM_TRY(brim_db_get_enum(rows, c++, BRIM_WANT_COUNT, &want));
   out->state = (brim_exp_state)state;
@@ -160,7 +160,8 @@ brim_status brim_store_load(brim_store *store, const char *exp, brim_store_exp *
 //------------------------------------------- queries -------------------------------------------
 // Rows go to callbacks one by one, so that a long list needs the memory of one row.
 
-// A query, and the callback for its rows. `each` turns a row into the struct that `fn` takes.
+// A query and the callback for its rows. `each` turns a row into the struct that `fn` takes, and calls
+// `fn`.
 typedef struct reading {
   const char *sql;
   const brim_db_arg *args;
@@ -168,7 +169,7 @@ typedef struct reading {
   brim_status (*each)(brim_db_rows *rows, const struct reading *r);
   void (*fn)(void);  // the caller's function; `each` knows its type
   void *ctx;
-  bool called;  // a callback has seen rows: they must not come twice
+  bool called;  // a callback has seen a row: the query must not run again, or rows would come twice
   brim_status stopped;
 } reading;
 
@@ -223,7 +224,8 @@ brim_status brim_store_find(brim_store *store, const char *prefix, char out[BRIM
   if (n == 0 || n >= BRIM_EXP_ID || strspn(prefix, "0123456789abcdef") != n) {
     return brim_fail(BRIM_EINVAL, "'%s' is not the beginning of an experiment's id", prefix);
   }
-  // Ids are hex digits: all that start with the prefix lie between it and itself with a 'g'.
+  // Ids are hex digits: all ids with this prefix lie between the prefix and the prefix with a 'g'
+  // behind it.
   char end[BRIM_EXP_ID + 1];
   snprintf(end, sizeof end, "%sg", prefix);
   finding f = {"", 0};
@@ -269,7 +271,7 @@ static brim_status exp_row(brim_db_rows *rows, const reading *r) {
 
 enum { MAX_CONDITIONS = 8 };
 
-// The WHERE of a filter; its arguments point into *f and *tag.
+// Appends the WHERE of a filter; its arguments point into *f and *tag.
 static size_t put_filter(const brim_store_filter *f, brim_str *sql, brim_str *tag,
                          brim_db_arg args[MAX_CONDITIONS]) {
   size_t n = 0;
@@ -460,26 +462,26 @@ brim_status brim_store_read_metrics(brim_store *store, const char *exp, const ch
 
 //---------------------------------- curves ----------------------------------
 
-enum { DETAIL = 32 };  // rows that are read for a point of a curve, at most
+enum { ROWS_PER_POINT = 32 };  // most rows to read for a point of a curve
 
 typedef struct curve {
   const char *exp, *key;
   const brim_store_range *range;
   brim_store_bucket_fn fn;
   void *ctx;
-  int level;       // 0: the values themselves
-  int64_t width;   // steps of a bucket of the level
-  int64_t rows;    // of the level
-  int64_t merged;  // rows that become one point
+  int level;       // 0: the curve is made from single values
+  int64_t width;   // steps of one bucket
+  int64_t rows;    // buckets of the level in this range
+  int64_t merged;  // buckets that become one point
   brim_store_bucket open;
   int64_t in_open;
-  brim_status status;  // of fn
+  brim_status status;  // status that fn returned last
 } curve;
 
 static brim_status flush_bucket(curve *c) {
   if (c->in_open == 0) return BRIM_OK;
   if (c->open.n == 0) c->open.mean = c->open.lo = c->open.hi = (double)NAN;
-  if (c->open.n > 0) c->open.mean /= (double)c->open.n;  // was the sum
+  if (c->open.n > 0) c->open.mean /= (double)c->open.n;  // mean held the sum until now
   c->in_open = 0;
   return c->fn(c->ctx, &c->open);
 }
@@ -499,7 +501,7 @@ static brim_status add_bucket(curve *c, const brim_store_bucket *b) {
   return ++c->in_open >= c->merged ? flush_bucket(c) : BRIM_OK;
 }
 
-// Counts the rows of a level, and the values in them.
+// Counts the rows of a level in the range, and the values in them.
 static brim_status count_level(brim_store *store, curve *c, int level, int64_t *rows,
                                int64_t *values) {
   brim_db_rows r;
@@ -522,9 +524,9 @@ static brim_status count_level(brim_store *store, curve *c, int level, int64_t *
   return status;
 }
 
-// Chooses the finest level with at most DETAIL rows for each point that the caller wants.
+// Chooses the finest level with at most DETAIL rows per point of the curve.
 static brim_status choose_level(brim_store *store, curve *c) {
-  int64_t rows = 0, values = 0, most = c->range->points * DETAIL;
+  int64_t rows = 0, values = 0, most = c->range->points * ROWS_PER_POINT;
   for (c->level = 1, c->width = BRIM_STORE_LEVEL_FACTOR;;
        c->level++, c->width *= BRIM_STORE_LEVEL_FACTOR) {
     BRIM_TRY(count_level(store, c, c->level, &rows, &values));
@@ -555,7 +557,7 @@ static void read_bucket(const curve *c, brim_db_rows *r, brim_store_bucket *out)
   out->bad = brim_db_get_int(r, 2);
   out->lo = brim_db_get_real(r, 3);
   out->hi = brim_db_get_real(r, 4);
-  out->mean = brim_db_get_real(r, 5);  // the sum, until it is handed out
+  out->mean = brim_db_get_real(r, 5);  // holds the sum until flush_bucket
 }
 
 static brim_status read_curve(brim_store *store, void *ctx) {
@@ -602,8 +604,8 @@ brim_status brim_store_read_curve(brim_store *store, const char *exp, const char
 
 //---------------------------------- the best value ----------------------------------
 
-// Searches from the coarsest level down to the value: in each level, the bucket that has the best
-// value among those of the bucket above; the first of equal ones.
+// Searches from the coarsest level down to the single value. Each level looks only at the buckets
+// inside the best bucket of the level above; of equal buckets the first wins.
 typedef struct search {
   const char *exp, *key;
   bool lower;
@@ -753,12 +755,12 @@ brim_status brim_store_bytes(brim_store *store, int64_t *out) {
 }
 
 //-------------------------------------------- pages --------------------------------------------
-// Questions of a page about many experiments at once. Each call takes at most BRIM_STORE_SOME of
-// them, so that a server can answer other requests in between.
+// Reads for pages that show many experiments. Each call takes at most BRIM_STORE_SOME of them, so that
+// a server can answer other requests in between.
 
 typedef struct id_list {
   const char *grid;
-  bool queue;  // those that can be claimed now
+  bool queue;  // list only ids that can be claimed now
   char (*ids)[BRIM_EXP_ID];
   size_t count, capacity;
 } id_list;
@@ -775,7 +777,7 @@ static brim_status add_id(id_list *r, const char *id) {
   return BRIM_OK;
 }
 
-// Begins again after a lost connection: no callback has seen an id yet.
+// May run again after a lost connection: no callback has seen an id yet.
 static brim_status read_ids(brim_store *store, void *ctx) {
   id_list *r = ctx;
   brim_db_rows rows;
@@ -817,7 +819,8 @@ brim_status brim_store_ids(brim_store *store, const char *grid, char (**out)[BRI
   return list_ids(store, (id_list){.grid = grid}, out, count);
 }
 
-// Reads `before` (?2,?3,...) `after` over the ids of some experiments. ?1 is `key`, if there is one.
+// Runs the SQL `before` (?2,?3,...) `after` with the ids of some experiments. ?1 is `key`, if there is
+// one.
 static brim_status read_some(brim_store *store, const brim_store_some *of, const char *before,
                              const char *key, const char *after, reading r) {
   if (of->count == 0) return BRIM_OK;
@@ -855,7 +858,7 @@ static brim_status key_row(brim_db_rows *rows, const reading *r) {
   return ((brim_store_key_fn)r->fn)(r->ctx, brim_db_get_text(rows, 0), brim_db_get_int(rows, 1));
 }
 
-// Reads the levels, which have a row for each 64 values.
+// Reads the levels, which have one row for 64 steps.
 brim_status brim_store_keys(brim_store *store, const brim_store_some *of, brim_store_key_fn fn,
                             void *ctx) {
   return read_some(store, of,
@@ -903,7 +906,7 @@ brim_status brim_store_outcomes(brim_store *store, const brim_store_some *of, co
 
 static brim_status collect(void *ctx, const brim_store_exp *exp) { return add_id(ctx, exp->id); }
 
-// A config that is no JSON stays text.
+// Parses a config; a text that is no JSON object stays a string.
 static json_t *config_of(const char *text) {
   json_t *value = NULL;
   if (*text != '{' || brim_json_parse(text, strlen(text), "config", &value)) {
