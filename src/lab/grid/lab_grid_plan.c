@@ -1,4 +1,4 @@
-// Plans of experiments from a planning child, and the forecast of a grid (lab_grid.h).
+// Gets plans of experiments from a planning child, and makes the forecast of a grid (lab_grid.h).
 
 #include <errno.h>
 #include <math.h>
@@ -14,7 +14,7 @@
 #include "record/record_lab.h"
 
 //-------------------------------------------- lines --------------------------------------------
-// A plan as a line of the planning child.
+// Converts a plan to and from the line that the planning child prints.
 
 void brim_lab_plan_init(brim_lab_plan *plan) {
   memset(plan, 0, sizeof *plan);
@@ -98,21 +98,21 @@ brim_status brim_lab_plan_from_json(const json_t *value, brim_lab_plan *out) {
 }
 
 //-------------------------------------------- child --------------------------------------------
-// The dialogue with `brim sweep plan`: few questions at a time, answers as they come, and a new
-// child behind a question that the last one did not survive.
+// The dialogue with `brim sweep plan`. A few questions are under way at a time. If the child dies or
+// hangs over a question, a new child begins with the next one.
 
 enum {
-  WINDOW = 4,  // questions without an answer
+  WINDOW = 4,  // most questions that wait for an answer
   WAIT_MS = 200,
   LIMIT_MS = 120000,
   LIMIT_MEASURE_MS = 600000,
   LOST_CHILDREN = 3
 };
 
-// A question, and the place of its answer.
+// A question, and where its answer goes.
 typedef struct plan_job {
   const char *id, *config, *device;
-  brim_lab_plan *out;  // has id and device
+  brim_lab_plan *out;  // its id and device are already set
 } plan_job;
 
 typedef struct talk {
@@ -120,15 +120,16 @@ typedef struct talk {
   const plan_job *jobs;
   size_t count, sent, done;
   brim_child *child;
-  brim_str out;      // of the question that is being written
-  size_t written;    // of it
-  brim_time heard;   // when the last answer came, or the child began
-  int silent;        // children in a row that ended without an answer
+  brim_str out;      // text of the question that is being written
+  size_t written;    // bytes of `out` that are written
+  brim_time heard;   // when the last answer came or the child began
+  int silent;        // children in a row that ended without any answer
   char visible[96];  // "CUDA_VISIBLE_DEVICES=.." of the child; "" = all devices
-  char last[256];    // line of its stderr
+  char last[256];    // last line of its stderr
 } talk;
 
-// A device by its UUID needs a child that sees only it: CUDA shows one slice of a GPU to a process.
+// True for a UUID. It needs a child that sees only this device: CUDA shows one slice of a GPU to a
+// process.
 static bool is_uuid(const char *device) {
   return brim_str_starts(device, "GPU-") || brim_str_starts(device, "MIG-");
 }
@@ -140,7 +141,7 @@ static void visible_of(const char *device, char out[96]) {
   if (is_uuid(device)) snprintf(out, 96, "CUDA_VISIBLE_DEVICES=%.63s", device);
 }
 
-static void tell(const talk *t) {
+static void report_progress(const talk *t) {
   if (t->options->on_plan) t->options->on_plan(t->options->ctx, t->done, t->count);
 }
 
@@ -153,7 +154,7 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
   }
   json_t *value;
   brim_lab_plan plan;
-  // libraries may print too: skip what is no answer
+  // Libraries may print to stdout too: skip lines that are no answer.
   if (t->done == t->sent || brim_json_parse(line->text, line->size, "plan", &value)) {
     brim_status_clear();
     return BRIM_OK;
@@ -170,12 +171,12 @@ static brim_status on_line(void *ctx, const brim_child_line *line) {
   t->done++;
   t->silent = 0;
   t->heard = brim_clock_now();
-  tell(t);
+  report_progress(t);
   return BRIM_OK;
 }
 
 static brim_status start(talk *t) {
-  // the child counts devices as the sweep does
+  // The child must number devices as the sweep does.
   visible_of(t->jobs[t->done].device, t->visible);
   const char *const order[] = {"CUDA_DEVICE_ORDER=PCI_BUS_ID", t->visible[0] ? t->visible : NULL,
                                NULL};
@@ -218,7 +219,7 @@ static brim_status ask(talk *t) {
   return brim_str_status(&t->out);
 }
 
-// True if the next question needs a child that sees other devices.
+// True if the next question needs a child that sees other devices than this one.
 static bool needs_another(const talk *t) {
   char visible[96];
   if (t->sent == t->count) return false;
@@ -226,7 +227,8 @@ static bool needs_another(const talk *t) {
   return strcmp(visible, t->visible) != 0;
 }
 
-// Writes as much as the child takes. A child that reads no more ends soon, and its end says why.
+// Writes as much as the child takes. If writing fails, the child ends soon and its end gives the
+// reason.
 static brim_status write_some(talk *t) {
   for (;;) {
     if (t->written == t->out.len) {
@@ -245,8 +247,8 @@ static brim_status write_some(talk *t) {
   }
 }
 
-// Gives up the first question without an answer.
-static void lose(talk *t, brim_failure failure) {
+// Gives up the oldest question without an answer.
+static void give_up_question(talk *t, brim_failure failure) {
   brim_lab_plan *plan = t->jobs[t->done].out;
   const brim_child_result *r =
       failure == BRIM_FAILURE_HUNG ? NULL : brim_child_get_result(t->child);
@@ -265,7 +267,7 @@ static void lose(talk *t, brim_failure failure) {
   brim_utf8_trim(plan->message);
   t->done++;
   t->silent++;
-  tell(t);
+  report_progress(t);
 }
 
 static brim_status lost_too_many(const talk *t) {
@@ -304,14 +306,14 @@ static brim_status turn(talk *t) {
   BRIM_TRY(brim_child_poll(t->child, &ended));
   const bool late = !ended && is_late(t);
   if (t->done == t->count || (!ended && !late)) return BRIM_OK;
-  lose(t, late ? BRIM_FAILURE_HUNG : BRIM_FAILURE_CRASH);
+  give_up_question(t, late ? BRIM_FAILURE_HUNG : BRIM_FAILURE_CRASH);
   brim_child_close(t->child);
   t->child = NULL;
   return t->silent >= LOST_CHILDREN ? lost_too_many(t) : BRIM_OK;
 }
 
-// Plans all of them in order. A question on which a child crashes or hangs gets that class.
-// BRIM_ECHILD: several children in a row answered nothing.
+// Plans all jobs in order. A question that crashes or hangs its child gets that failure class.
+// BRIM_ECHILD: several children in a row gave no answer.
 static brim_status plan_child_run(const brim_lab_plan_options *options, const plan_job *jobs,
                                   size_t count) {
   talk t = {.options = options, .jobs = jobs, .count = count};
@@ -325,7 +327,7 @@ static brim_status plan_child_run(const brim_lab_plan_options *options, const pl
 }
 
 //------------------------------------------- forecast -------------------------------------------
-// The forecast of a grid: plans of the planning child, and times of runs that a store knows.
+// Forecasts a grid from the plans of the planning child and from the times of runs in a store.
 
 void brim_lab_forecast_free(brim_lab_forecast *forecast) {
   brim_free(forecast->plans);
@@ -339,7 +341,7 @@ const brim_lab_plan *brim_lab_forecast_of(const brim_lab_forecast *forecast, siz
   return &forecast->plans[forecast->cost_of[point] * forecast->devices + device];
 }
 
-// Numbers the costs by their first points; first[i] is the first point of cost i.
+// Numbers the costs by their first points; first[i] is the first point with cost i.
 static brim_status find_costs(const brim_lab_grid *grid, brim_lab_forecast *out, size_t *first) {
   brim_lab_ids set = {0};
   BRIM_TRY(brim_lab_ids_init(&set, grid->count));
@@ -363,7 +365,7 @@ static brim_status make_plans(const brim_lab_grid *grid, const char *const *devi
   out->plans = brim_calloc(total + 1, sizeof *out->plans);
   brim_status status = BRIM_OK;
   if (!jobs || !out->plans) status = brim_fail(BRIM_ENOMEM, "out of memory for %zu plans", total);
-  // device by device, so that the child opens each once
+  // Go device by device, so that the child opens each device once.
   for (size_t i = 0; i < total && !status; i++) {
     const size_t device = i / out->costs, cost = i % out->costs;
     const brim_lab_point *point = &grid->points[first[cost]];
@@ -399,54 +401,54 @@ brim_status brim_lab_forecast_make(const brim_lab_grid *grid, const char *const 
 
 //---------------------------------- times ----------------------------------
 
-enum { RUNS = 3 };  // of one cost, at most
+enum { MOST_RUNS = 3 };  // most runs of one cost that are read
 
 typedef struct cost_runs {
-  char ids[RUNS][BRIM_EXP_ID];
+  char ids[MOST_RUNS][BRIM_EXP_ID];
   size_t count;
   double sum_s;
   size_t known;
 } cost_runs;
 
-typedef struct times {
+typedef struct run_times {
   const brim_lab_ids *costs;
   cost_runs *runs;
-  cost_runs *now;  // whose attempts are read
+  cost_runs *current;  // the cost whose attempts are read now
   char host[256];
-} times;
+} run_times;
 
-// Keeps experiments that ran in one attempt from beginning to end: its time is the time of the run.
+// Keeps experiments that finished in their first attempt: its time is the time of the whole run.
 static brim_status see_experiment(void *ctx, const brim_store_exp *exp) {
-  times *t = ctx;
+  run_times *t = ctx;
   char cost[BRIM_LAB_ID];
   size_t row;
   brim_lab_config_mark(exp->config, "cost", cost);
   if (!cost[0] || exp->attempt != 1 || !brim_lab_ids_find(t->costs, cost, &row)) return BRIM_OK;
   cost_runs *r = &t->runs[row];
-  if (r->count < RUNS) snprintf(r->ids[r->count++], BRIM_EXP_ID, "%s", exp->id);
+  if (r->count < MOST_RUNS) snprintf(r->ids[r->count++], BRIM_EXP_ID, "%s", exp->id);
   return BRIM_OK;
 }
 
 static brim_status see_attempt(void *ctx, const brim_store_attempt *a) {
-  times *t = ctx;
+  run_times *t = ctx;
   const bool here = !a->host[0] || !strcmp(a->host, t->host);
   if (!here || a->outcome != BRIM_ATTEMPT_OK || a->from_step > 0) return BRIM_OK;
   if (a->started <= 0 || a->ended <= a->started) return BRIM_OK;
-  t->now->sum_s += (double)(a->ended - a->started) / 1000;
-  t->now->known++;
+  t->current->sum_s += (double)(a->ended - a->started) / 1000;
+  t->current->known++;
   return BRIM_OK;
 }
 
-static brim_status read_times(times *t, brim_lab_forecast *f, struct brim_lab_link *link) {
+static brim_status read_times(run_times *t, brim_lab_forecast *f, struct brim_lab_link *link) {
   const brim_store_filter done = {.states = 1u << BRIM_EXP_DONE, .texts = true};
   BRIM_TRY(brim_lab_list(link, &done, see_experiment, t));
   for (size_t i = 0; i < f->costs; i++) {
-    t->now = &t->runs[i];
-    for (size_t n = 0; n < t->now->count; n++) {
-      BRIM_TRY(brim_lab_attempts(link, t->now->ids[n], see_attempt, t));
+    t->current = &t->runs[i];
+    for (size_t n = 0; n < t->current->count; n++) {
+      BRIM_TRY(brim_lab_attempts(link, t->current->ids[n], see_attempt, t));
     }
-    for (size_t d = 0; d < f->devices && t->now->known; d++) {
-      f->plans[i * f->devices + d].run_s = t->now->sum_s / (double)t->now->known;
+    for (size_t d = 0; d < f->devices && t->current->known; d++) {
+      f->plans[i * f->devices + d].run_s = t->current->sum_s / (double)t->current->known;
       f->plans[i * f->devices + d].run_known = true;
     }
   }
@@ -455,7 +457,7 @@ static brim_status read_times(times *t, brim_lab_forecast *f, struct brim_lab_li
 
 brim_status brim_lab_forecast_times(brim_lab_forecast *forecast, struct brim_lab_link *link) {
   brim_lab_ids set = {0};
-  times t = {.costs = &set};
+  run_times t = {.costs = &set};
   BRIM_TRY(brim_lab_ids_init(&set, forecast->costs));
   for (size_t i = 0; i < forecast->costs; i++) {
     brim_lab_ids_add(&set, forecast->plans[i * forecast->devices].id, i);

@@ -41,16 +41,16 @@ struct brim_http_client {
   char error[CURL_ERROR_SIZE];
 };
 
-// Where a reply goes: into `answer`, or piece by piece to `fn`.
+// The destination of a reply: `answer`, or `fn` for each piece.
 typedef struct sink {
   brim_http_answer *answer;
   brim_http_piece_fn fn;
   void *ctx;
-  brim_http_client *client;  // of `fn`
-  int *code;                 // the status of the reply, set before `fn` is called
+  brim_http_client *client;  // where take_body reads `code`
+  int *code;                 // status of the reply, set before the first call of `fn`
   size_t most;
-  bool headed;         // the headers are complete
-  brim_status status;  // why the transfer was ended from here
+  bool headers_complete;  // the headers are complete
+  brim_status status;     // reason why brim ended the transfer
 } sink;
 
 void brim_http_answer_init(brim_http_answer *answer) {
@@ -99,7 +99,7 @@ static brim_status copy(const char *text, char **out) {
   return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for a connection");
 }
 
-// BRIM_EUNSUPPORTED: it is not installed, and the detail says how to get it.
+// Loads libcurl. BRIM_EUNSUPPORTED: it is not installed; the detail says how to install it.
 static brim_status load(curl_api *out, brim_dl **dl) {
   static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", NULL};
   const brim_dl_symbol symbols[] = {
@@ -185,14 +185,15 @@ static void keep_header(const char *name, const char *data, size_t size, char *o
 static size_t take_header(char *data, size_t one, size_t count, void *ctx) {
   sink *s = (sink *)ctx;
   size_t size = one * count;
-  s->headed = size > 0 && (data[0] == '\r' || data[0] == '\n');  // the empty line behind them
+  s->headers_complete =
+      size > 0 && (data[0] == '\r' || data[0] == '\n');  // the empty line behind the headers
   if (!s->answer) return size;
   keep_header("Upload-Offset:", data, size, s->answer->offset, sizeof s->answer->offset);
   keep_header("Set-Cookie:", data, size, s->answer->cookie, sizeof s->answer->cookie);
   return size;
 }
 
-// Options that every call has.
+// Sets the options that all calls share.
 static void set_common(brim_http_client *c, sink *s) {
   const curl_api *api = &c->api;
   api->easy_reset(c->curl);  // keeps the connection
@@ -201,7 +202,7 @@ static void set_common(brim_http_client *c, sink *s) {
   api->easy_setopt(c->curl, CURLOPT_ERRORBUFFER, c->error);
   api->easy_setopt(c->curl, CURLOPT_PROTOCOLS_STR, "http,https");
   api->easy_setopt(c->curl, CURLOPT_FOLLOWLOCATION, 0L);
-  api->easy_setopt(c->curl, CURLOPT_PROXY, "");  // a proxy of the environment is not for this
+  api->easy_setopt(c->curl, CURLOPT_PROXY, "");  // ignore proxies that the environment names
   api->easy_setopt(c->curl, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
   api->easy_setopt(c->curl, CURLOPT_CONNECTTIMEOUT_MS, (long)c->connect_ms);
   api->easy_setopt(c->curl, CURLOPT_TCP_KEEPALIVE, 1L);
@@ -211,7 +212,7 @@ static void set_common(brim_http_client *c, sink *s) {
   api->easy_setopt(c->curl, CURLOPT_HEADERDATA, s);
   if (c->ca) api->easy_setopt(c->curl, CURLOPT_CAINFO, c->ca);
   if (!c->pin) return;
-  // the pin names the key, so the signature of the certificate does not matter
+  // The pin names the key, so the certificate's signature does not matter.
   api->easy_setopt(c->curl, CURLOPT_PINNEDPUBLICKEY, c->pin);
   api->easy_setopt(c->curl, CURLOPT_SSL_VERIFYPEER, 0L);
   api->easy_setopt(c->curl, CURLOPT_SSL_VERIFYHOST, 0L);
@@ -245,8 +246,8 @@ static struct curl_slist *make_headers(const brim_http_client *c, const brim_htt
   return NULL;
 }
 
-// True if the TLS library says that the server answers with plain text: OpenSSL and GnuTLS use
-// different words.
+// True if the TLS library reports that the server answered with plain text. OpenSSL and GnuTLS word it
+// differently.
 static bool is_plain_text(const char *why) {
   return strstr(why, "wrong version number") || strstr(why, "packet length") ||
          strstr(why, "unexpected TLS packet") || strstr(why, "unknown protocol");
@@ -271,7 +272,8 @@ static brim_status fail_call(const brim_http_client *c, CURLcode code) {
                        "pin when it starts",
                        c->url);
     case CURLE_SSL_CONNECT_ERROR:
-      if (!is_plain_text(why)) {  // it may have closed before its text was read
+      if (!is_plain_text(
+              why)) {  // the server may have closed the connection before its text was read
         return brim_fail(BRIM_EIO,
                          "%s does not answer by TLS: %s; without TLS its address begins with "
                          "http://",
@@ -319,8 +321,8 @@ static brim_status perform(brim_http_client *c, const brim_http_call *call, sink
   api->slist_free_all(headers);
   if (s->status) return s->status;
   if (code) return fail_call(c, code);
-  // libcurl takes headers that were cut off for a reply without a body
-  return s->headed ? BRIM_OK : brim_fail(BRIM_EIO, "the reply of %s was cut off", c->url);
+  // libcurl accepts headers that were cut off as a reply without a body.
+  return s->headers_complete ? BRIM_OK : brim_fail(BRIM_EIO, "the reply of %s was cut off", c->url);
 }
 
 brim_status brim_http_client_call(brim_http_client *c, const brim_http_call *call,
@@ -339,7 +341,8 @@ brim_status brim_http_client_stream(brim_http_client *c, const char *path, int *
   sink s = {.fn = fn, .ctx = ctx, .client = c, .code = status};
   const brim_http_call call = {.method = "GET", .path = path};
   set_common(c, &s);
-  c->api.easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);  // the server sends something all along
+  c->api.easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT,
+                     1L);  // the server sends bytes even without news
   c->api.easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)QUIET_S);
   return perform(c, &call, &s, status);
 }

@@ -1,5 +1,5 @@
-// Pins of certificates (lab_http_pin.h). Reads only as much DER as it takes to find the public key and the
-// validity (RFC 5280, 4.1).
+// Pins of certificates (lab_http_pin.h). Reads only the parts of the DER that lead to the public key
+// and the validity (RFC 5280, 4.1).
 #include "lab/http/lab_http_pin.h"
 
 #include <stdio.h>
@@ -18,14 +18,14 @@ static brim_status damaged(void) {
 
 //---------------------------------- base64 ----------------------------------
 
-// The bytes between the two lines; `out` has room for 3/4 of the text.
+// Decodes the text up to `end` and returns the number of bytes; `out` has room for 3/4 of the text.
 static size_t decode(const char *text, const char *end, uint8_t *out) {
   uint32_t bits = 0;
   int have = 0;
   size_t n = 0;
   for (; text < end && *text != '='; text++) {
     const char *at = *text ? strchr(letters, *text) : NULL;
-    if (!at) continue;  // ends of lines
+    if (!at) continue;  // line ends
     bits = bits << 6 | (uint32_t)(at - letters);
     have += 6;
     if (have < 8) continue;
@@ -41,7 +41,7 @@ static void encode(const uint8_t hash[32], char out[45]) {
     for (int k = 0; k < 3; k++) bits = bits << 8 | (3 * i + k < 32 ? hash[3 * i + k] : 0u);
     for (int k = 0; k < 4; k++) out[4 * i + k] = letters[bits >> (18 - 6 * k) & 63];
   }
-  out[43] = '=';  // 32 bytes lack one of 33
+  out[43] = '=';  // 32 bytes are 10 groups of 3 and one of 2, which needs one '='
   out[44] = '\0';
 }
 
@@ -51,7 +51,8 @@ typedef struct der {
   const uint8_t *at, *end;
 } der;
 
-// Reads the next element: its tag, its contents, and in *whole all its bytes. False: it is cut off.
+// Reads the next element: its tag, its contents, and in *whole all its bytes. False: the element is cut
+// off.
 static bool next(der *d, uint8_t *tag, der *contents, der *whole) {
   const uint8_t *p = d->at;
   size_t length = 0;
@@ -73,11 +74,11 @@ static bool next(der *d, uint8_t *tag, der *contents, der *whole) {
 }
 
 typedef struct parts {
-  der validity, key;  // contents, and all bytes
+  der validity, key;  // validity: contents of its element; key: all bytes of its element
 } parts;
 
-// Certificate: the first SEQUENCE has a version [0] that may be missing, a serial number, an algorithm, an
-// issuer, a validity and a subject; then comes the key.
+// Finds validity and key. The first SEQUENCE of a certificate has a version [0] that may be missing, a
+// serial number, an algorithm, an issuer, a validity, a subject and the key.
 static bool find_parts(der d, parts *out) {
   enum { VALIDITY = 2, KEY = 4 };
   der inner, whole, certificate, body;
@@ -126,7 +127,7 @@ brim_status brim_http_pin(const char *pem, char out[BRIM_HTTP_PIN]) {
   return read_pem(pem, take_pin, out);
 }
 
-// A two-digit number of a time.
+// Reads a number of two digits.
 static bool take_two(der *d, int *out) {
   if (d->end - d->at < 2 || d->at[0] < '0' || d->at[0] > '9' || d->at[1] < '0' || d->at[1] > '9') {
     return false;
@@ -136,7 +137,8 @@ static bool take_two(der *d, int *out) {
   return true;
 }
 
-// The second of two times: UTCTime 491231235959Z until 2049, GeneralizedTime 20500101000000Z later.
+// Reads the second of two times: UTCTime 491231235959Z until 2049, GeneralizedTime 20500101000000Z
+// later.
 static bool take_end(const parts *p, void *ctx) {
   der d = p->validity, time, whole;
   uint8_t tag = 0;

@@ -10,11 +10,12 @@
 
 enum { BRIM_HTTP_PIN = 53 };  // "sha256//", 44 letters and a NUL
 
-// True if the text has the form of a pin, or of several with ';' between them.
+// True if the text has the form of one pin, or of several separated by ';'.
 bool brim_http_pin_is_good(const char *pin);
-// The pin of the first certificate of a PEM text. BRIM_EPARSE: there is none, or it is damaged.
+// Computes the pin of the first certificate in a PEM text. BRIM_EPARSE: no certificate, or a damaged
+// one.
 brim_status brim_http_pin(const char *pem, char out[BRIM_HTTP_PIN]);
-// When that certificate expires: seconds since 1970.
+// Reads when the first certificate expires: seconds since 1970.
 brim_status brim_http_certificate_end(const char *pem, int64_t *out);
 
 #endif  // BRIM_LAB_HTTP_PIN_H_

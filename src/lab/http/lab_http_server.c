@@ -1,6 +1,6 @@
-// The server on libmicrohttpd (lab_http.h), one thread per connection. It suspends no connections: before
-// 1.0.3 the library may then leave ready ones waiting. The library is loaded when a server is opened, so
-// other commands do not wait for it.
+// The server on libmicrohttpd (lab_http.h), one thread per connection. It suspends no connections:
+// before version 1.0.3 the library may then leave ready connections waiting. The library is loaded when
+// a server is opened, so other commands do not wait for it.
 
 #include "lab/http/lab_http.h"
 
@@ -52,28 +52,29 @@ enum {
   DEFAULT_IDLE_MS = 75000,
   STREAM_BUFFER = 64 << 10,
   DEFAULT_REQUEST_MS = 30000,
-  HEAD_MEMORY = 32 << 10,  // of a connection, for its headers
+  HEAD_MEMORY = 32 << 10,  // bytes for the headers of a connection
   STACK = 512 << 10,
   BLOCK = 16 << 10,
   BODIES_MAX = 128 << 20,
-  BODY_SMALL = 4 << 10,  // not counted: 1000 connections have 4 MiB of them
+  BODY_SMALL =
+      4 << 10,  // a body up to this size is not counted: 1000 connections have 4 MiB of them
   PEM_MAX = 1 << 20,
-  VALUES = 16,  // of a query
+  VALUES = 16,  // values of a query
   BACKLOG = 511,
   LOOK_NS = 500000000  // between two looks of the watch
 };
 
 //-------------------------------------------- watch --------------------------------------------
-// Cuts off connections that take too long over a request. libmicrohttpd's own limit restarts with every
-// byte, so a slow client would keep its thread for ever. A thread also spins in the last second of that
-// limit: 200 of them delayed all requests by half a second. So the watch acts before the library, for idle
-// connections and listeners too.
+// Cuts off connections that take too long over a request. libmicrohttpd's own limit starts again with
+// every byte, so a slow client would keep its thread for ever. The library's threads also spin in the
+// last second of that limit: 200 of them delayed all requests by half a second. So the watch has
+// shorter limits than the library, for idle connections and listeners too.
 
 typedef enum conn_phase {
   PHASE_IDLE,     // between requests
-  PHASE_READING,  // a request has begun, and is not complete
+  PHASE_READING,  // a request has begun and is not complete
   PHASE_SERVING,  // its handler runs, or the reply is sent
-  PHASE_STREAM,   // news are being sent to a listener
+  PHASE_STREAM,   // the client, a listener, has to take the news that are sent
 } conn_phase;
 
 // A connection as the watch sees it.
@@ -82,17 +83,18 @@ typedef struct conn {
   int fd;
   conn_phase phase;
   int64_t since_ms;
-  int64_t stream_ms;  // time limit of a listener that reads nothing; 0 = it is no listener
+  int64_t
+      stream_ms;  // time limit of a listener that reads nothing; 0 = the connection is no listener
 } conn;
 
 typedef struct conn_watch {
   pthread_mutex_t mutex;
   pthread_cond_t wake;
-  struct brim_thread *thread;  // NULL: it does not run
+  struct brim_thread *thread;  // NULL: the watch does not run
   bool ends;
   conn *peers;
   int count;
-  unsigned streams;  // so far
+  unsigned streams;  // number of streams so far
   int64_t idle_ms, request_ms;
 } conn_watch;
 
@@ -103,7 +105,7 @@ static void cut_off(const conn_watch *w) {
                    : p->phase == PHASE_STREAM ? p->stream_ms
                                               : w->request_ms;
     if (p->phase == PHASE_SERVING || now - p->since_ms < most) continue;
-    (void)shutdown(p->fd, SHUT_RDWR);  // its thread reads the end and closes it
+    (void)shutdown(p->fd, SHUT_RDWR);  // its thread then reads the end and closes it
   }
 }
 
@@ -145,7 +147,7 @@ static void watch_stop(conn_watch *w) {
 static void watch_add(conn_watch *w, conn *peer, int fd) {
   pthread_mutex_lock(&w->mutex);
   *peer = (conn){.next = w->peers, .link = &w->peers, .fd = fd, .since_ms = brim_clock_ms()};
-  peer->phase = PHASE_READING;  // the first request is due at once
+  peer->phase = PHASE_READING;  // the first request has to come at once
   if (w->peers) w->peers->link = &peer->next;
   w->peers = peer;
   w->count++;
@@ -168,8 +170,8 @@ static void watch_phase(conn_watch *w, conn *peer, conn_phase phase) {
   pthread_mutex_unlock(&w->mutex);
 }
 
-// Marks a listener to which news are about to be sent. Its time limit is 0.6 to 1.4 of an idle connection's,
-// so that listeners that an outage hits together are not cut off together.
+// Begins the time limit of a listener that gets news. The limit is 0.6 to 1.4 times that of an idle
+// connection, so that listeners hit by the same outage are not cut off at the same moment.
 static void watch_stream(conn_watch *w, conn *peer) {
   if (!peer) return;
   pthread_mutex_lock(&w->mutex);
@@ -190,7 +192,7 @@ struct brim_http_server {
   char *certificate, *key;
   int port;
   atomic_bool stopping;
-  atomic_size_t bodies;  // bytes of all bodies that are being received or carried out
+  atomic_size_t bodies;  // bytes of all bodies that are being received or handled
 };
 
 typedef struct request {
@@ -199,24 +201,25 @@ typedef struct request {
   struct MHD_Connection *connection;
   conn *peer;
   char path[BRIM_HTTP_PATH_MAX], address[64];
-  char *body;  // `length` bytes and a NUL, from its first byte on
+  char *body;  // from its first byte on: `length` bytes and a NUL
   size_t length, got, counted;
   struct {
     const char *raw;
-    char *text;  // decoded; stays where it is until the request ends
+    char *text;  // decoded; never moves until the request ends
   } values[VALUES];
   int value_count;
   bool begun;
 } request;
 
-//---------------------------------- what a request says ----------------------------------
+//---------------------------------- values of a request ----------------------------------
 
 const char *brim_http_header(const brim_http_request *r, const char *name) {
   const request *q = (const request *)r->impl;
   return q->server->mhd.lookup_connection_value(q->connection, MHD_HEADER_KIND, name);
 }
 
-// Decoded values are kept for the request, found again by the library's pointer to the raw value.
+// Keeps decoded values until the request ends, and finds them again by the library's pointer to the raw
+// value.
 const char *brim_http_query(const brim_http_request *r, const char *name) {
   request *q = (request *)r->impl;
   const char *raw =
@@ -252,13 +255,14 @@ static void set_peer(request *q) {
   }
 }
 
-//---------------------------------- its form ----------------------------------
+//---------------------------------- checking the form ----------------------------------
 
 typedef struct form {
   int lengths, encodings, hosts, authorizations, odd, bad_values;
   const char *length;
-  const char *head, *head_end;  // the bytes of the head, in which the library has put NULs
-  const char *behind;           // the value that was seen last
+  const char *head, *head_end;  // bytes of the head; the library has put NULs between its parts
+  const char
+      *value_end;  // end of the value that was seen last; NULL if that value is not in the head
 } form;
 
 // True if the library and a proxy in front of the server may read different names. The library takes
@@ -285,11 +289,11 @@ static bool has_control(const char *value) {
 
 static bool in_head(const form *f, const char *at) { return at >= f->head && at < f->head_end; }
 
-// True if there is text between the end of the last value and `next`. A NUL in a value ends it for the
-// library, but not for a proxy in front of the server.
+// True if there is text between the end of the last value and `next`. A NUL inside a value ends it for
+// the library, but not for a proxy in front of the server.
 static bool hides_text(const form *f, const char *next) {
-  if (!f->behind || next < f->behind) return false;
-  for (const char *p = f->behind; p < next; p++) {
+  if (!f->value_end || next < f->value_end) return false;
+  for (const char *p = f->value_end; p < next; p++) {
     if (*p && !strchr(" \t\r\n", *p)) return true;
   }
   return false;
@@ -307,7 +311,7 @@ static enum MHD_Result count_header(void *ctx, enum MHD_ValueKind kind, const ch
   f->hosts += strcasecmp(key, "Host") == 0;
   f->authorizations += strcasecmp(key, "Authorization") == 0;
   f->odd += is_odd_name(key) || has_control(value) || (in_head(f, key) && hides_text(f, key));
-  f->behind = value && in_head(f, value) ? value + strlen(value) : NULL;
+  f->value_end = value && in_head(f, value) ? value + strlen(value) : NULL;
   return MHD_YES;
 }
 
@@ -330,7 +334,7 @@ static bool read_length(const char *text, size_t *out) {
   return true;
 }
 
-// Refuses requests that two programs may read differently (request smuggling).
+// Refuses requests that brim and a proxy may read differently (request smuggling).
 static bool check_form(request *q, size_t *length, brim_http_reply *reply) {
   const union MHD_ConnectionInfo *info =
       q->server->mhd.get_connection_info(q->connection, MHD_CONNECTION_INFO_REQUEST_HEADER_SIZE);
@@ -382,13 +386,13 @@ typedef struct stream {
   void (*end)(void *ctx);
   void *ctx;
   brim_str text;
-  size_t at;  // of it, so much is sent
+  size_t at;  // bytes of `text` that are sent
 } stream;
 
 static ssize_t read_stream(void *ctx, uint64_t pos, char *out, size_t size) {
   stream *s = (stream *)ctx;
   (void)pos;
-  watch_phase(&s->server->watch, s->peer, PHASE_SERVING);  // all before is sent
+  watch_phase(&s->server->watch, s->peer, PHASE_SERVING);  // the client has taken all earlier bytes
   while (s->at == s->text.len) {
     brim_str_clear(&s->text);
     s->at = 0;
@@ -440,7 +444,7 @@ static struct MHD_Response *make_response(const request *q, brim_http_reply *rep
     union {
       const void *in;
       void *out;
-    } bytes = {reply->file};  // the library does not write to it
+    } bytes = {reply->file};  // the library does not write to these bytes
     return server->mhd.create_response_from_buffer(reply->file_size, bytes.out,
                                                    MHD_RESPMEM_PERSISTENT);
   }
@@ -453,7 +457,7 @@ static struct MHD_Response *make_response(const request *q, brim_http_reply *rep
   return r;
 }
 
-// Limits the kernel's buffer for a listener that does not read: the default is megabytes each.
+// Limits the kernel's send buffer, which defaults to megabytes: a listener that does not read fills it.
 static void limit_sending(const request *q) {
   const union MHD_ConnectionInfo *info =
       q->server->mhd.get_connection_info(q->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
@@ -486,7 +490,7 @@ static conn *peer_of(const brim_http_server *server, struct MHD_Connection *conn
   return info ? (conn *)info->socket_context : NULL;
 }
 
-// Called when the first line of a request was read. The library passes the result to each later call.
+// Called after the first line of a request was read. The library passes the result to each later call.
 static void *begin(void *ctx, const char *uri, struct MHD_Connection *connection) {
   brim_http_server *server = (brim_http_server *)ctx;
   request *q = (request *)brim_calloc(1, sizeof *q);
@@ -500,14 +504,14 @@ static void *begin(void *ctx, const char *uri, struct MHD_Connection *connection
   return q;
 }
 
-// Keeps paths and values escaped: brim decodes them itself, once.
+// Keeps paths and values escaped, since brim decodes them itself, exactly once.
 static size_t leave_escaped(void *ctx, struct MHD_Connection *connection, char *text) {
   (void)ctx;
   (void)connection;
   return strlen(text);
 }
 
-// Counts the body against the limit of all bodies: slow ones stay in memory until they are complete.
+// Counts the body against the limit of all bodies: a slow body stays in memory until it is complete.
 static bool count_body(request *q, brim_http_reply *reply) {
   brim_http_server *s = q->server;
   if (q->length <= BODY_SMALL) return true;
@@ -540,7 +544,7 @@ static bool admit(request *q, const char *url, brim_http_reply *reply) {
   return false;
 }
 
-// Allocates the whole body at its first byte. The library hands out no byte beyond the Content-Length.
+// Allocates the whole body at its first byte. The library never passes bytes beyond the Content-Length.
 static bool take_body(request *q, const char *data, size_t size) {
   if (!q->body) q->body = (char *)brim_alloc(q->length + 1);
   if (!q->body || size > q->length - q->got) return false;
@@ -621,7 +625,7 @@ static void log_line(void *ctx, const char *format, va_list args) {
 
 //---------------------------------- opening ----------------------------------
 
-// 0, or an errno.
+// Listens at an address. Returns 0 or an errno.
 static int listen_at(const struct addrinfo *a, int *out) {
   int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   int on = 1, off = 0;
@@ -646,7 +650,8 @@ static int port_of(int fd) {
   return ntohs(((const struct sockaddr_in *)&a)->sin_port);
 }
 
-// Makes the listening socket here, so that failures name the port or the address. *bound: the port.
+// Makes the listening socket before the library starts, so that a failure names the port or the
+// address. *bound: the port.
 static brim_status listen_for(const char *address, int port, int *fd, int *bound) {
   struct addrinfo how = {
       .ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
@@ -671,7 +676,7 @@ static brim_status listen_for(const char *address, int port, int *fd, int *bound
   return BRIM_OK;
 }
 
-// BRIM_EUNSUPPORTED: it is not installed, and the detail says how to get it.
+// Loads libmicrohttpd. BRIM_EUNSUPPORTED: it is not installed; the detail says how to install it.
 static brim_status load(mhd_api *out, brim_dl **dl) {
   static const char *const names[] = {"libmicrohttpd.so.12", NULL};
   const brim_dl_symbol symbols[] = {
@@ -679,7 +684,7 @@ static brim_status load(mhd_api *out, brim_dl **dl) {
       MHD_MAP(X)
 #undef X
   };
-  // kept: its threads may still be on their way out
+  // Never unload the library: its threads may still be about to end.
   if (!brim_dl_open(names, symbols, sizeof symbols / sizeof *symbols, true, dl)) return BRIM_OK;
   return brim_fail(BRIM_EUNSUPPORTED,
                    "the server needs libmicrohttpd 0.9.75 or later (Debian: apt-get install "
@@ -775,7 +780,7 @@ void brim_http_server_stop(brim_http_server *s) { atomic_store(&s->stopping, tru
 void brim_http_server_close(brim_http_server *s) {
   if (!s) return;
   brim_http_server_stop(s);
-  if (s->daemon) s->mhd.stop_daemon(s->daemon);  // joins every thread, and closes the socket
+  if (s->daemon) s->mhd.stop_daemon(s->daemon);  // joins all threads and closes the socket
   watch_stop(&s->watch);
   brim_dl_close(s->dl);
   brim_free(s->certificate);

@@ -8,9 +8,9 @@
 // but the last have "more": true. Every line repeats the request's id.
 //   {"id": 7, "ok": true, ...}
 //   {"id": 7, "ok": false, "status": "BRIM_ESTATE", "message": "..."}
-// A reply that fails after its first lines ends with a line that has "ok": false. Readers ignore
-// fields that they do not know. Times are ms since 1970. A number that JSON cannot write is "nan",
-// "inf" or "-inf".
+// A failure after the first lines of a reply is a last line that has "ok": false. Readers ignore fields
+// that they do not know. Times are ms since 1970. A number that JSON cannot write is "nan", "inf" or
+// "-inf".
 #ifndef BRIM_LAB_WIRE_H_
 #define BRIM_LAB_WIRE_H_
 
@@ -32,7 +32,7 @@ enum {
 
 //---------------------------------- operations ----------------------------------
 
-// The right that a caller needs on a server. Every token may read; admin may do everything.
+// The right that a caller needs on a server. Every token has the right to read; admin has all rights.
 #define BRIM_ROLE_MAP(X) \
   X(READ, "read")        \
   X(SUBMIT, "submit")    \
@@ -48,12 +48,12 @@ typedef enum brim_role {
 
 // X(id, name, right, fields of the request, fields of the reply, rows of the reply, function, next)
 //
-// Fields are names of the tables in lab_wire_json.c; those in [] may be left out. "+filter" stands
-// for all fields of that record. "ref" is an attempt: {"exp": id, "attempt": n, "fence": n}. "exp" is
-// an id or its first digits. Rows come in lines of their own. Everything but READ changes the store.
-// The functions are op_NAME and next_NAME of lab_wire_ops.c; the second one continues a long reply. An
-// operation without a function is answered by its owner: whoami by a server, status, stop and restore
-// by a running sweep.
+// Fields are names in the tables of lab_wire_json.c; fields in [] may be left out. "+filter" stands for
+// all fields of that record. "ref" is an attempt: {"exp": id, "attempt": n, "fence": n}. "exp" is an id
+// or its first digits. Rows come in lines of their own. Every operation except READ ones changes the
+// store. The functions are op_NAME and next_NAME of lab_wire_ops.c; next_NAME continues a long reply.
+// The owner of the store answers operations without a function: a server answers whoami; a running
+// sweep answers status, stop and restore.
 // clang-format off
 #define BRIM_LAB_OP_MAP(X)                                                                                 \
   X(HELLO,        "hello",         READ,   "", "protocol version pid kind place now", NONE, hello, none)   \
@@ -109,17 +109,18 @@ enum {
 };
 
 const char *brim_lab_op_name(brim_lab_op op);
-brim_lab_op brim_lab_op_of(const char *name);  // BRIM_LAB_OP_COUNT: there is none; NULL is fine
-// True for what an executor reports about its attempt: operations with a "ref".
+brim_lab_op brim_lab_op_of(
+    const char *name);  // BRIM_LAB_OP_COUNT: no operation has this name; NULL is fine
+// True for the reports of an executor about its attempt: operations with a "ref".
 bool brim_lab_op_is_report(brim_lab_op op);
-// Field number `at` of the request, from 0: its key, and how the query of a URL writes it: 's' text,
-// 'i' whole number, 'b' true or false, 'l' words between commas, 0 not at all. *key NULL: there is
-// no such field.
+// Returns how the query of a URL writes field number `at` (from 0) of the request: 's' text, 'i' whole
+// number, 'b' true or false, 'l' words between commas, 0 not at all. *key: the key of the field; NULL:
+// there is no such field.
 char brim_lab_op_field(brim_lab_op op, size_t at, const char **key);
 
 //---------------------------------- requests and replies ----------------------------------
 
-// The values of a request. An operation reads those that its row names.
+// The values of a request. An operation reads the members that its row names.
 typedef struct brim_lab_request {
   brim_lab_op op;
   brim_store_ref ref;
@@ -128,10 +129,10 @@ typedef struct brim_lab_request {
   const char *stream, *findings, *worker;
   const char *device;  // may be NULL
   int64_t pid, seq, size, step, attempt, priority, limit;
-  int64_t from_step;  // < 0: at the checkpoint of the claim
+  int64_t from_step;  // < 0: the step of the claim's checkpoint
   brim_exp_want want;
   bool texts, drain;
-  bool waits;  // rows for pages: why an experiment waits, its findings as a list
+  bool waits;  // rows for pages: also why an experiment waits, and its findings as a list
   brim_store_range range;
   brim_store_progress progress;
   brim_store_result result;
@@ -155,14 +156,14 @@ typedef struct brim_lab_request {
     const char *const *texts;
     size_t count;
   } any_exps;      // ids or their first digits
-  void *owned[2];  // memory of a request that was read from JSON
+  void *owned[2];  // memory that decoding the request allocated
 } brim_lab_request;
 
 // A worker as pages see it.
 typedef struct brim_lab_worker_row {
   brim_store_worker worker;
-  const json_t *status;  // what it says of its machine, an object; NULL = nothing
-  const json_t *lacks;   // grids that it lacks something for, a list; NULL = none
+  const json_t *status;  // the worker's report about its machine, an object; NULL = none
+  const json_t *lacks;   // list of the grids that it lacks; NULL = none
 } brim_lab_worker_row;
 
 // Callback for the rows of a reply. The caller sets the member that fits the operation.
@@ -181,10 +182,10 @@ typedef struct brim_lab_rows {
   void *ctx;
 } brim_lab_rows;
 
-// The values of a reply. An operation sets those that its row names; the caller sets `rows`.
+// The values of a reply. An operation sets the members that its row names; the caller sets `rows`.
 typedef struct brim_lab_reply {
   brim_lab_rows rows;
-  char exp[BRIM_EXP_ID];  // the experiment that the request was about; "" = several or none
+  char exp[BRIM_EXP_ID];  // the experiment of the request; "" = several or none
   brim_store_exp *found;  // for brim_store_exp_free
   brim_store_claimed claimed;
   brim_store_beat_reply beat;
@@ -192,20 +193,21 @@ typedef struct brim_lab_reply {
   brim_store_submitted submitted;
   brim_exp_state state;
   int64_t count, size, now, pid;
-  // Texts of a store, or of `more`.
+  // Texts that belong to the store or to `more`.
   const char *protocol, *version, *kind, *place, *name;
   json_t *more;  // an object of further fields, where the row has "*"; for json_decref
 } brim_lab_reply;
 
-// The store that operations work on, and its owner.
+// The store that operations work on, and callbacks of the store's owner.
 typedef struct brim_lab_ops {
-  brim_store *store;    // NULL: every operation on the store is BRIM_ESTATE
+  brim_store *store;    // NULL: every operation that needs a store fails with BRIM_ESTATE
   const char *version;  // of the binary, for hello and sweep.json; NULL = ""
-  // A request changed the store. exp: its id, "" when it was about a grid or all. want_each and
-  // retry_each come as want and retry of each experiment. May be NULL.
+  // Called after a request changed the store. exp: the id of the experiment; "" if the request was
+  // about a grid or about everything. want_each and retry_each call it with want and retry for each
+  // experiment. May be NULL.
   void (*changed)(void *ctx, brim_lab_op op, const char *exp);
-  // Called first, for every operation. *taken: the owner filled `reply`, or its status is the answer.
-  // May be NULL.
+  // Called first, for every operation. *taken true: the owner has filled `reply`, or refuses with the
+  // returned status. May be NULL.
   brim_status (*answer)(void *ctx, const brim_lab_request *request, brim_lab_reply *reply,
                         bool *taken);
   void *ctx;
@@ -223,25 +225,25 @@ void brim_lab_request_deinit(brim_lab_request *request);
 
 //---------------------------------- answers of servers ----------------------------------
 
-// A reply under way, as lines of JSON. Long ones are made in pieces, so that a slow reader costs
-// little memory and other requests are served meanwhile; an experiment's row is then as it is when
-// its piece is made.
+// A reply in progress, as lines of JSON. A long reply is made in pieces, so that a slow reader costs
+// little memory and other requests are served in between. A row shows its experiment at the time its
+// piece is made.
 typedef struct brim_lab_answer brim_lab_answer;
 
-// Carries out the request, which has no newline. Never fails because of its content: the reply says
-// so then. BRIM_ENOMEM: no reply can be made. *ops must outlive the answer.
+// Carries out a request, whose text has no newline. Errors of the request become a reply with "ok":
+// false, and the call returns BRIM_OK. BRIM_ENOMEM: no reply can be made. *ops must outlive the answer.
 brim_status brim_lab_ops_begin(const brim_lab_ops *ops, const char *request, size_t size,
                                brim_lab_answer **out);
-// The same for a value, which is always consumed.
+// Carries out a request that is a JSON value. Always consumes `request`.
 brim_status brim_lab_ops_begin_json(const brim_lab_ops *ops, json_t *request,
                                     brim_lab_answer **out);
-// The status of the reply, as far as it has been made.
+// The status of the reply, as far as it is known.
 brim_status brim_lab_answer_result(const brim_lab_answer *answer);
 // Appends whole lines, each with its newline, until there are `enough` bytes or the reply is
 // complete (*done). BRIM_ENOMEM: the rest of the reply is lost.
 brim_status brim_lab_answer_more(brim_lab_answer *answer, size_t enough, brim_str *out, bool *done);
 void brim_lab_answer_free(brim_lab_answer *answer);  // NULL is fine
-// A line for a failure outside a request: {"id": null, "ok": false, ...} with the detail that is set.
+// Makes a line for a failure outside a request: {"id": null, "ok": false, ...} with the current detail.
 brim_status brim_lab_ops_error(brim_status failure, brim_str *out);
 
 //---------------------------------- values as JSON ----------------------------------
@@ -249,29 +251,32 @@ brim_status brim_lab_ops_error(brim_status failure, brim_str *out);
 // True if two versions of brim work together: the first two numbers are equal ("1.4.0", "1.4.2").
 bool brim_lab_wire_fits(const char *version, const char *other);
 
-// A text; each byte that is not part of a UTF-8 character becomes '?'. NULL = "".
+// Makes a JSON string; each byte that is not part of a UTF-8 character becomes '?'. NULL = "".
 json_t *brim_lab_wire_text(const char *text);
-// Finite numbers keep every bit; the others are "nan", "inf", "-inf".
+// Finite numbers keep every bit; other numbers become "nan", "inf", "-inf".
 json_t *brim_lab_wire_real(double value);
 bool brim_lab_wire_real_of(const json_t *value, double *out);
 
-// Reads a field. A missing one is BRIM_EINVAL if needed, else *out stays. BRIM_EINVAL: another type.
+// Read a field. A missing field is BRIM_EINVAL if needed; otherwise *out stays as it is. A field of
+// another type is BRIM_EINVAL.
 brim_status brim_lab_wire_int(const json_t *o, const char *key, bool needed, int64_t *out);
 brim_status brim_lab_wire_string(const json_t *o, const char *key, bool needed, const char **out);
 brim_status brim_lab_wire_bool(const json_t *o, const char *key, bool *out);
 
 json_t *brim_lab_wire_ref(const brim_store_ref *ref);
-brim_status brim_lab_wire_ref_of(const json_t *request, brim_store_ref *out);  // its field "ref"
+brim_status brim_lab_wire_ref_of(const json_t *request,
+                                 brim_store_ref *out);  // reads the field "ref"
 
-// Records with a table of fields. Strings of a record that was read point into the JSON value, or to "".
+// Records with a table of fields. Strings of a record that was read point into the JSON value, or to
+// "".
 typedef enum brim_lab_record {
   BRIM_LAB_EXP,       // brim_store_exp
   BRIM_LAB_ATTEMPT,   // brim_store_attempt
   BRIM_LAB_EVENT,     // brim_store_event
   BRIM_LAB_GRID,      // brim_store_grid
   BRIM_LAB_GRID_ROW,  // brim_store_grid_row
-  BRIM_LAB_WORKER,    // brim_store_worker, as it is listed
-  BRIM_LAB_SEEN,      // brim_store_worker, as it reports itself
+  BRIM_LAB_WORKER,    // brim_store_worker in a list of workers
+  BRIM_LAB_SEEN,      // brim_store_worker in a worker's own report
   BRIM_LAB_POINT,     // brim_store_point
   BRIM_LAB_RESULT,    // brim_store_result
   BRIM_LAB_PROGRESS,  // brim_store_progress
@@ -281,7 +286,8 @@ typedef enum brim_lab_record {
   BRIM_LAB_RECORD_COUNT
 } brim_lab_record;
 
-// Adds the record's fields to an object. Fields that are 0, "" or NaN are left out and read back so.
+// Adds the record's fields to an object. Leaves out fields that are 0, "" or NaN; a reader gets the
+// same value for a missing field.
 brim_status brim_lab_wire_put(json_t *o, brim_lab_record kind, const void *record);
 // Reads the fields of a record that the caller has cleared. A field of another type is BRIM_EINVAL.
 brim_status brim_lab_wire_get(const json_t *o, brim_lab_record kind, void *record);

@@ -14,22 +14,22 @@
 static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "out of memory for a reply"); }
 
 //------------------------------------- why experiments wait -------------------------------------
-// The queue and the workers at one moment, read once for a whole reply.
+// Explains the wait of experiments by the queue and the workers, read once for a whole reply.
 
 enum { WORKERS = 1024, LACKS = 1024, WHAT = 65 };
 
-// The most that a worker could run.
+// The capacity of a worker.
 typedef struct worker_room {
-  bool unknown;       // it has said nothing: it could run everything
-  int64_t gpus;       // 1 where it runs them on the CPU
-  double most_bytes;  // of its largest GPU; infinite on the CPU
+  bool unknown;       // the worker has reported no status: assume that it can run everything
+  int64_t gpus;       // number of GPUs; 1 if it runs experiments on the CPU
+  double most_bytes;  // memory of its largest GPU; infinite on the CPU
 } worker_room;
 
 typedef struct waits {
   int64_t now;
-  worker_room workers[WORKERS];  // those that are here and take experiments
+  worker_room workers[WORKERS];  // workers that are alive and take experiments
   size_t count, draining;
-  char lacks[LACKS][WHAT];  // experiments and grids that some worker lacks something for
+  char lacks[LACKS][WHAT];  // experiments and grids that some worker lacks
   size_t lack_count;
   char (*queue)[BRIM_EXP_ID];
   size_t queued;
@@ -114,9 +114,9 @@ static brim_status waits_create(brim_store *store, waits **out) {
   return BRIM_OK;
 }
 
-// How well the best worker fits: 0 = too few GPUs, 1 = GPUs with too little memory, 2 = it can run the
+// Rates the most capable worker: 0 = too few GPUs, 1 = GPUs with too little memory, 2 = able to run the
 // experiment.
-static int fits(const waits *w, const brim_store_exp *exp) {
+static int best_fit(const waits *w, const brim_store_exp *exp) {
   int best = 0;
   for (size_t i = 0; i < w->count; i++) {
     const worker_room *c = &w->workers[i];
@@ -127,7 +127,8 @@ static int fits(const waits *w, const brim_store_exp *exp) {
   return best;
 }
 
-// The code of the reason, and its text in English: a page makes its own from the code.
+// Returns the code of the reason; `text` gets the reason in English. Pages make their own text from the
+// code.
 static const char *code_of(const waits *w, const brim_store_exp *exp, size_t *ahead, char *text,
                            size_t size) {
   if (exp->state == BRIM_EXP_PAUSED) {
@@ -138,7 +139,7 @@ static const char *code_of(const waits *w, const brim_store_exp *exp, size_t *ah
     snprintf(text, size, w->draining ? "every worker drains" : "no worker is connected");
     return w->draining ? "drain" : "no_worker";
   }
-  int has = fits(w, exp);
+  int has = best_fit(w, exp);
   if (has == 0) {
     snprintf(text, size, "needs %lld GPUs, more than any worker has", (long long)exp->gpus);
     return "no_gpu";
@@ -153,7 +154,7 @@ static const char *code_of(const waits *w, const brim_store_exp *exp, size_t *ah
              (double)(exp->not_before - w->now) / 1e3);
     return "backoff";
   }
-  if (!brim_lab_ids_find(&w->ranks, exp->id, ahead)) *ahead = 0;  // was queued since
+  if (!brim_lab_ids_find(&w->ranks, exp->id, ahead)) *ahead = 0;  // queued after the queue was read
   if (is_lacking(w, exp)) {
     snprintf(text, size, "waits for a worker that has what it needs: another one failed");
     return "lacks";
@@ -184,29 +185,29 @@ static brim_status waits_put(const waits *w, const brim_store_exp *exp, json_t *
 //-------------------------------------------- lines --------------------------------------------
 
 enum {
-  PIECE = 64 << 10,      // bytes of a line of a long reply, about
-  READY_MAX = 64 << 20,  // bytes that are made and not handed out
-  ROW_SIZE = 400,        // of a row without its texts, about
+  PIECE = 64 << 10,      // approximate bytes of a line of a long reply
+  READY_MAX = 64 << 20,  // most bytes that are made and not yet handed out
+  ROW_SIZE = 400,        // approximate bytes of a row without its texts
 };
 
 struct brim_lab_answer {
   brim_lab_job job;
   brim_lab_request in;
   brim_lab_reply out;
-  json_t *request;  // the texts of `in`; NULL: they are the caller's
-  waits *waits;     // NULL: the request does not ask for them
-  // Lines that are made and not yet handed out.
+  json_t *request;  // holds the texts of `in`; NULL: the caller holds them
+  waits *waits;     // NULL: the request does not ask for reasons
+  // Finished lines that were not yet handed out.
   brim_str ready;
   size_t ready_at;
-  // Set: lines go here as JSON in place of text.
+  // If set, each line goes to `take` as JSON, and not to `ready`.
   brim_status (*take)(void *ctx, const json_t *line);
   void *take_ctx;
-  // The line being made, and its array of rows.
+  // The line under construction, and its array of rows.
   json_t *line, *rows;
   size_t rows_size;
-  bool whole_line;     // rows do not end it
-  bool ended;          // the last line is made too
-  brim_status result;  // what it says
+  bool whole_line;     // rows never end this line, however long it is
+  bool ended;          // the last line is finished
+  brim_status result;  // status of the reply
 };
 
 static brim_status new_line(const brim_lab_answer *a, bool ok, json_t **out) {
@@ -238,7 +239,7 @@ static brim_status give_line(brim_lab_answer *a, const json_t *line) {
   return brim_str_status(&a->ready);
 }
 
-// Ends the line that has rows, if there is one.
+// Finishes the line of rows, if there is one.
 static brim_status flush(brim_lab_answer *a) {
   if (!a->line) return BRIM_OK;
   brim_status status = give_line(a, a->line);
@@ -249,7 +250,7 @@ static brim_status flush(brim_lab_answer *a) {
   return status;
 }
 
-// Begins a line of rows. It is sent even if no row follows.
+// Begins a line of rows. The line is sent even if it stays empty.
 static brim_status begin_rows(brim_lab_answer *a) {
   BRIM_TRY(new_line(a, true, &a->line));
   BRIM_TRY(brim_json_put(a->line, "more", json_true()));
@@ -257,7 +258,7 @@ static brim_status begin_rows(brim_lab_answer *a) {
   return brim_json_put(a->line, brim_lab_rows_keys[brim_lab_op_rows[a->in.op].rows], a->rows);
 }
 
-// Adds a row, which is always consumed, and ends the line when it is long.
+// Adds a row, and finishes the line if it is long. Always consumes `row`.
 static brim_status add_row(brim_lab_answer *a, json_t *row, size_t size) {
   brim_status status = a->line ? BRIM_OK : begin_rows(a);
   if (status) {
@@ -280,7 +281,7 @@ static brim_status add_record(brim_lab_answer *a, brim_lab_record kind, const vo
 
 //-------------------------------------------- rows ---------------------------------------------
 
-// Adds fields for pages: why the experiment waits, and its findings as a list.
+// Adds the members for pages: why the experiment waits, and its findings as a list with Korean texts.
 static brim_status put_for_pages(const brim_lab_answer *a, const brim_store_exp *exp, json_t *row) {
   json_t *list = NULL;
   if (!a->waits) return BRIM_OK;
@@ -344,7 +345,7 @@ static brim_status on_worker(void *ctx, const brim_lab_worker_row *worker) {
   return status;
 }
 
-// Values of one key share a line, which names it.
+// Adds a value. All values of a line have the same key, which the line names.
 static brim_status on_metric(void *ctx, const brim_store_metric *m, int64_t attempt) {
   brim_lab_answer *a = ctx;
   const char *key = json_string_value(json_object_get(a->line, "key"));
@@ -376,7 +377,7 @@ static brim_status on_bucket(void *ctx, const brim_store_bucket *b) {
   return status;
 }
 
-// Begins the line of an experiment, which holds all its buckets. Without the key it has none.
+// Begins the line of an experiment, which holds all its buckets; none if it lacks the key.
 static brim_status begin_exp(void *ctx, const char *exp) {
   brim_lab_answer *a = ctx;
   BRIM_TRY(flush(a));
@@ -385,7 +386,7 @@ static brim_status begin_exp(void *ctx, const char *exp) {
   return brim_json_put(a->line, "exp", json_string(exp));
 }
 
-// A whole line whose value is JSON already: {"id":7,"ok":true,"more":true,"line":TEXT}.
+// Adds a whole line around a value that is JSON text: {"id":7,"ok":true,"more":true,"line":TEXT}.
 static brim_status on_export(void *ctx, const char *text) {
   brim_lab_answer *a = ctx;
   json_t *line = NULL;
@@ -400,7 +401,7 @@ static brim_status on_export(void *ctx, const char *text) {
     return brim_fail(BRIM_ELIMIT, "the reply is longer than %d MiB; ask for fewer rows",
                      BRIM_LAB_LINE_MAX >> 20);
   }
-  head[strlen(head) - 1] = '\0';  // its }
+  head[strlen(head) - 1] = '\0';  // drop the closing brace
   brim_str_printf(&a->ready, "%s,\"line\":", head);
   brim_str_append(&a->ready, text);
   brim_str_append(&a->ready, "}\n");
@@ -464,7 +465,7 @@ brim_status brim_lab_ops_error(brim_status failure, brim_str *out) {
   return status ? status : brim_str_status(out);
 }
 
-// The last line.
+// Makes the last line of a reply.
 static brim_status end_line(brim_lab_answer *a, brim_status result) {
   json_t *line = NULL;
   BRIM_TRY(new_line(a, !result, &line));
@@ -484,7 +485,7 @@ static brim_status end_reply(brim_lab_answer *a, brim_status result) {
   if (!result) result = end_line(a, BRIM_OK);
   a->result = result;
   if (!result) return BRIM_OK;
-  // drop lines that were not handed out: a failed reply ends with the failure
+  // Drop lines that were not handed out, and end the reply with the failure.
   json_decref(a->line);
   a->line = a->rows = NULL;
   brim_str_clear(&a->ready);
@@ -510,7 +511,7 @@ static brim_status create(const brim_lab_ops *ops, brim_lab_answer **out) {
   return BRIM_OK;
 }
 
-// Consumes `request`. `read` is the status of parsing it.
+// Begins a reply. Always consumes `request`. read: the status of parsing the request.
 static brim_status begin(const brim_lab_ops *ops, json_t *request, brim_status read,
                          brim_lab_answer **out) {
   brim_lab_answer *a = NULL;

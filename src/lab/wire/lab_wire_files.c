@@ -1,4 +1,4 @@
-// The client's side of files of experiments on a server (lab_wire_files.h).
+// The client's side of transferring experiment files to and from a server (lab_wire_files.h).
 
 #include "lab/wire/lab_wire_files.h"
 
@@ -48,7 +48,7 @@ enum { AGAIN_MS = 500 };
 static brim_status on_file(void *ctx, const brim_store_file *file) {
   brim_lab_file_row *rows = ctx;
   const brim_lab_file_kind *kind = brim_lab_file_find(file->name);
-  if (!kind) return BRIM_OK;  // of a newer server
+  if (!kind) return BRIM_OK;  // a newer server has kinds that this brim does not know
   brim_lab_file_row *r = &rows[kind - brim_lab_file_kinds];
   snprintf(r->sha256, sizeof r->sha256, "%s", file->sha256);
   r->size = file->size;
@@ -134,10 +134,10 @@ brim_status brim_lab_get_file(brim_lab_download *g) {
 enum {
   LEAST_PIECE = 64 << 10,
   FIRST_PIECE = 256 << 10,
-  QUICK_MS = 500,    // double the next piece after one that took less
-  SLOW_MS = 3000,    // halve it after one that took more
+  QUICK_MS = 500,    // double the next piece if a piece took less
+  SLOW_MS = 3000,    // halve the next piece if a piece took more
   SEND_MS = 30000,   // the server's own limit for a request
-  HASH_MS = 600000,  // for the last piece: the server may read the whole file again
+  HASH_MS = 600000,  // for the last piece, since the server may read the whole file again
   MOST_AGAIN = 3,
   BLOCK = 256 << 10,
   TEXT = 1024
@@ -222,7 +222,7 @@ static brim_status take_answer(brim_lab_sending *s, int64_t offset, const brim_h
     status = brim_fail(BRIM_ESTATE, "%s", text ? text : "");
   } else if ((a->status >= 500 && a->status != 501) || a->status == 401 || a->status == 403 ||
              !json_object_get(line, "ok")) {
-    // an ended token or a proxy in front of the server: try again later
+    // The status may come from an ended token or from a proxy in front of the server: try again later.
     status =
         brim_fail(BRIM_EIO, "the server answers with status %d: %s", a->status, text ? text : "");
   } else {
@@ -243,7 +243,7 @@ static void choose_piece(brim_lab_sending *s, brim_status status, int64_t took_m
 
 brim_status brim_lab_sending_next(struct brim_http_client *client, brim_lab_sending *s,
                                   bool *done) {
-  // the first call sends an empty piece to ask how much the server has
+  // The first call sends an empty piece: the reply tells how much the server has.
   int64_t offset = s->server_bytes < 0 ? 0 : s->server_bytes,
           left = s->server_bytes < 0 ? 0 : s->size - s->server_bytes;
   size_t n = left <= 0 ? 0 : left < (int64_t)s->piece ? (size_t)left : s->piece;
@@ -268,7 +268,9 @@ brim_status brim_lab_sending_next(struct brim_http_client *client, brim_lab_send
     int64_t start = brim_clock_ms();
     brim_http_answer_init(&answer);
     status = brim_http_client_call(client, &call, &answer);
-    if (status == BRIM_EINVAL) status = BRIM_EIO;  // a refused certificate may be replaced
+    if (status == BRIM_EINVAL)
+      status = BRIM_EIO;  // the certificate was refused; it may be
+                          // replaced, so try again later
     if (!status) status = take_answer(s, offset, &answer, done);
     choose_piece(s, status, brim_clock_ms() - start);
     brim_http_answer_deinit(&answer);
@@ -283,7 +285,7 @@ brim_status brim_lab_sending_next(struct brim_http_client *client, brim_lab_send
 typedef struct fetching {
   const brim_lab_range_fetch *f;
   int code;
-  char text[TEXT];  // of a refusal
+  char text[TEXT];  // text of a refusal
   size_t length;
 } fetching;
 

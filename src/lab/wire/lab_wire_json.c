@@ -13,7 +13,7 @@
 
 //------------------------------------------- values --------------------------------------------
 
-// The length of "1.4" in "1.4.2".
+// Length of "1.4" in "1.4.2".
 static size_t minor_length(const char *version) {
   size_t major = strcspn(version, ".");
   return version[major] ? major + 1 + strcspn(version + major + 1, ".-+") : major;
@@ -126,11 +126,11 @@ typedef enum field_kind {
   FIELD_ID_HERE,  // char[BRIM_EXP_ID]: the id of an experiment
   FIELD_INT,      // int64_t; 0 is left out
   FIELD_STEP,     // int64_t; -1 is left out
-  FIELD_LEASE,    // int64_t: 0 to a year, so that times made of it stay times
+  FIELD_LEASE,    // int64_t: 0 to a year, so that sums of times and leases cannot overflow
   FIELD_REAL,     // double; NaN is left out
   FIELD_BOOL,     // bool; false is left out
   FIELD_TRUE,     // bool; true is left out
-  FIELD_STATE,    // the enums, by their names
+  FIELD_STATE,    // FIELD_STATE to FIELD_ORDER: enums, by the names of their values
   FIELD_WANT,     //
   FIELD_OUTCOME,  //
   FIELD_FAILURE,  //
@@ -140,9 +140,9 @@ typedef enum field_kind {
   FIELD_COUNTS,   // int64_t[BRIM_EXP_STATE_COUNT]: an object by state
   FIELD_JSON,     // const char *: the text of an object; NULL is left out
   FIELD_REF,      // brim_store_ref
-  FIELD_FIELDS,   // the fields of a record, beside the others
-  FIELD_RECORD,   // a record, as an object
-  FIELD_POINTS,   // lists of a request
+  FIELD_FIELDS,   // a record whose fields stand beside the other fields
+  FIELD_RECORD,   // a record in an object of its own
+  FIELD_POINTS,   // FIELD_POINTS to FIELD_TEXTS: lists of a request
   FIELD_METRICS,  //
   FIELD_IDS,      //
   FIELD_TEXTS,    //
@@ -155,9 +155,9 @@ typedef struct field {
   const char *key;
   field_kind kind;
   size_t offset;
-  bool needed;             // of a record: it is always written and must be there
-  const char *name;        // in the row of an operation, where it differs from the key
-  brim_lab_record record;  // of FIELDS and RECORD
+  bool needed;             // fields of records: is always written and must be there
+  const char *name;        // its name in the row of an operation, if not the key
+  brim_lab_record record;  // for FIELD_FIELDS and FIELD_RECORD
 } field;
 
 #define FIELD(type, kind, member) \
@@ -320,7 +320,7 @@ static const char *const order_names[BRIM_STORE_ORDER_COUNT] = {
     [BRIM_STORE_BY_ENDED] = "ended",
 };
 
-// The name of a value of the field's enum; NULL: it has no such value.
+// Returns the name of an enum value; NULL: the enum has no such value.
 static const char *enum_name(field_kind kind, int value) {
   switch (kind) {
     case FIELD_STATE:
@@ -342,7 +342,7 @@ static const char *enum_name(field_kind kind, int value) {
   }
 }
 
-// Fields of the enums are read and written as int.
+// Enum fields are read and written as int.
 static_assert(sizeof(brim_exp_state) == sizeof(int) && sizeof(brim_exp_want) == sizeof(int) &&
                   sizeof(brim_attempt_outcome) == sizeof(int) &&
                   sizeof(brim_failure) == sizeof(int) && sizeof(brim_store_order) == sizeof(int),
@@ -354,7 +354,7 @@ static int enum_get(const void *at) {
   return value;
 }
 
-// An unknown name of FIELD_ASKED is the number behind the last.
+// For an unknown name of FIELD_ASKED, *out becomes the number after the last value.
 static bool enum_of(field_kind kind, const char *name, int *out) {
   int i = 0;
   while (enum_name(kind, i) && strcmp(enum_name(kind, i), name) != 0) i++;
@@ -435,8 +435,8 @@ static brim_status put_claimed(json_t *o, const brim_store_claimed *c) {
   return brim_json_put(o, "lease_ms", json_integer(c->lease_ms));
 }
 
-// `values`: the struct that the table describes. A field that is not `needed` is left out where its
-// absence means the same.
+// Writes a field of `values`, the struct that the table describes. A field that is not `needed` is left
+// out if its absence means the same.
 static brim_status put_field(json_t *o, const field *f, const void *values, bool needed) {
   const void *at = (const char *)values + f->offset;
   switch (f->kind) {
@@ -555,7 +555,7 @@ static brim_status get_counts(const json_t *states, int64_t *out) {
   return BRIM_OK;
 }
 
-// The text of an object, or a text as it is.
+// Reads the text of an object, or a string as it is.
 static brim_status get_json(const json_t *o, const char *key, brim_lab_request *in,
                             const char **out) {
   const json_t *value = json_object_get(o, key);
@@ -566,7 +566,7 @@ static brim_status get_json(const json_t *o, const char *key, brim_lab_request *
   return BRIM_OK;
 }
 
-// A batch occupies the store while it is written. Executors send about 1000 rows at once.
+// Writing a batch occupies the store, so its rows are limited. Executors send about 1000 rows at once.
 enum { MOST_ROWS = 20000, MOST_CURVES = 500 };
 
 static brim_status get_metrics(const json_t *list, brim_lab_request *in) {
@@ -702,7 +702,7 @@ static brim_status get_field(const json_t *o, const field *f, void *values, bool
     case FIELD_COUNTS:
       return get_counts(value, at);
     case FIELD_JSON:
-      // an object becomes text in brim_lab_request_decode, which keeps its memory
+      // brim_lab_request_decode turns the object into text and keeps its memory.
       return json_is_object(value) ? BRIM_OK : brim_lab_wire_string(o, f->key, false, at);
     case FIELD_REF:
       return brim_lab_wire_ref_of(o, at);
@@ -739,12 +739,12 @@ brim_status brim_lab_wire_get(const json_t *o, brim_lab_record kind, void *recor
 
 //------------------------------------- rows of operations --------------------------------------
 
-// The fields that a row of an operation names: "ref pid [from_step]".
+// Iterates over the field names in a row of an operation: "ref pid [from_step]".
 typedef struct naming {
   const char *at;
   const field *table;
   bool optional;
-  const field *field;  // the one that was read last
+  const field *field;  // the field of the name read last
 } naming;
 
 static bool next_field(naming *n) {
@@ -759,7 +759,7 @@ static bool next_field(naming *n) {
     if (strlen(name) == length && strncmp(name, n->at, length) == 0) break;
   }
   n->at += length;
-  assert(n->field->key);  // the row names a field that no table has
+  assert(n->field->key);  // fails if the row names a field that no table has
   return true;
 }
 
@@ -818,7 +818,7 @@ brim_status brim_lab_reply_decode(brim_lab_op op, const json_t *line, brim_lab_r
   return BRIM_OK;
 }
 
-// The letter of brim_lab_op_field for a field.
+// Returns the letter of brim_lab_op_field for a kind of field.
 static char query_letter(field_kind kind) {
   switch (kind) {
     case FIELD_TEXT:

@@ -1,4 +1,5 @@
-// The link to a store (lab_wire_link.h): a sweep's socket, a server, or the operations in this process.
+// The link to a store (lab_wire_link.h): through a sweep's socket, over HTTP to a server, or by calls
+// in this process.
 
 #include "lab/wire/lab_wire_link.h"
 
@@ -29,35 +30,35 @@ bool brim_lab_is_server(const char *place) {
   return strncasecmp(place, "http://", 7) == 0 || strncasecmp(place, "https://", 8) == 0;
 }
 
-static const char *variable(const char *name) {
+static const char *env_value(const char *name) {
   const char *value = getenv(name);
   return value && *value ? value : NULL;
 }
 
-// Loopback needs no TLS.
+// True if the server is on this machine, so that its connection needs no TLS.
 static bool is_local(const char *url) { return brim_http_is_loopback(strstr(url, "://") + 3); }
 
-// Time limit of a whole request: BRIM_TIMEOUT, or six times that of a connection.
+// Time limit of a whole request: the environment's BRIM_TIMEOUT, or six times the limit of connecting.
 static int64_t call_ms(int64_t connect_ms) {
-  const char *text = variable(BRIM_LAB_TIMEOUT_ENV);
+  const char *text = env_value(BRIM_LAB_TIMEOUT_ENV);
   double s = text ? strtod(text, NULL) : 0;
   return s >= 0.1 && s <= 3600 ? (int64_t)(s * 1e3) : 6 * connect_ms;
 }
 
 brim_status brim_lab_http_open(const char *url, int64_t timeout_ms, struct brim_http_client **out) {
-  const char *insecure = variable(BRIM_LAB_INSECURE_ENV);
+  const char *insecure = env_value(BRIM_LAB_INSECURE_ENV);
   const brim_http_client_options how = {
       .url = url,
-      .token = variable(BRIM_LAB_TOKEN_ENV),
-      .ca = variable(BRIM_LAB_CA_ENV),
-      .pin = variable(BRIM_LAB_PIN_ENV),
+      .token = env_value(BRIM_LAB_TOKEN_ENV),
+      .ca = env_value(BRIM_LAB_CA_ENV),
+      .pin = env_value(BRIM_LAB_PIN_ENV),
       .insecure = is_local(url) || (insecure && strcmp(insecure, "1") == 0),
       .connect_ms = timeout_ms,
       .timeout_ms = call_ms(timeout_ms)};
   return brim_http_client_open(&how, out);
 }
 
-// Turns a reply that is not a line of the protocol into a failure: the server refused the request, or
+// Makes a failure of a reply that is no line of the protocol: the server refused the request, or
 // another program answered.
 static brim_status refused(int status, const brim_str *body) {
   json_t *value = NULL;
@@ -71,7 +72,7 @@ static brim_status refused(int status, const brim_str *body) {
   switch (status) {
     case 401:
       return brim_fail(BRIM_EINVAL,
-                       variable(BRIM_LAB_TOKEN_ENV)
+                       env_value(BRIM_LAB_TOKEN_ENV)
                            ? BRIM_N_("the server does not know the token (%s)")
                            : BRIM_N_("the server asks for a token; set %s"),
                        BRIM_LAB_TOKEN_ENV);
@@ -92,9 +93,10 @@ static brim_status refused(int status, const brim_str *body) {
 enum {
   TIMEOUT_MS = 10000,
   CHUNK = 64 << 10,
-  OPEN_MS = 3000,  // a starting sweep opens its store before it listens
+  OPEN_MS = 3000,  // wait for a starting sweep, which opens its store before it listens
   OPEN_STEP_MS = 50,
-  SERVER_VALUES = 4000000,  // JSON values in a whole reply of a server: over 100,000 experiments
+  SERVER_VALUES =
+      4000000,  // JSON values of a server's whole reply; enough for over 100,000 experiments
 };
 
 struct brim_lab_link {
@@ -102,17 +104,17 @@ struct brim_lab_link {
   brim_lab_link_options options;
   brim_store_options store_options;
   int64_t timeout_ms;
-  bool answered;  // the status of the last call is the store's answer
-  // To a sweep.
+  bool answered;  // the last status came from the store
+  // The socket of a sweep.
   int fd;
   brim_str in;  // from in_at: received and not yet read
   size_t in_at, in_seen;
   int64_t id;
-  brim_http_client *http;  // to a server
-  // In this process.
+  brim_http_client *http;  // the connection to a server
+  // The store in this process.
   brim_store *store;
   brim_lab_ops own;
-  const brim_lab_ops *ops;  // own, the caller's, or NULL
+  const brim_lab_ops *ops;  // points to own or to the caller's; NULL for a sweep or a server
 };
 
 static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "out of memory for a request"); }
@@ -145,8 +147,8 @@ static brim_status open_store(brim_lab_link *link) {
   return BRIM_OK;
 }
 
-// Connects to the sweep, or opens the store if none runs. BRIM_EEXIST can be momentary (a sweep starts or
-// ends, or a command has the store open), so both are tried again for a while.
+// Connects to the sweep, or opens the store if no sweep runs. BRIM_EEXIST can pass soon (a sweep starts
+// or ends, or a command has the store open), so it tries both repeatedly for a while.
 static brim_status connect_or_open(brim_lab_link *link) {
   brim_time start = brim_clock_now();
   for (;;) {
@@ -232,7 +234,7 @@ bool brim_lab_sweep_runs(const char *folder, int64_t *pid) {
   int fd = -1;
   if (pid) *pid = 0;
   if (brim_lab_socket_read(folder, &info)) return false;
-  // A sweep that is too busy to accept, or may not be reached, still runs.
+  // A sweep that is too busy to accept the connection, or refuses this user, still runs.
   brim_status status = brim_lab_socket_connect(&info, 0, &fd);
   if (fd >= 0) close(fd);
   if (pid) *pid = info.pid;
@@ -257,9 +259,9 @@ typedef struct reply_reader {
   int64_t id;
   brim_lab_line_fn fn;
   void *ctx;
-  size_t left;    // values that the rest of the reply may have
-  bool last;      // the last line was read
-  bool followed;  // the connection is at the beginning of a line
+  size_t left;         // JSON values that the rest of the reply may have
+  bool last;           // the last line was read
+  bool at_line_start;  // the connection is at the beginning of a line
   bool answered;
 } reply_reader;
 
@@ -284,7 +286,7 @@ static brim_status take_line(reply_reader *r, const json_t *line) {
     return garbled(brim_tr("it answers another request"));
   }
   r->last = !json_is_true(json_object_get(line, "more"));
-  r->followed = !refused;
+  r->at_line_start = !refused;
   r->answered = true;
   if (!ok) return take_failure(line);
   return r->fn(r->ctx, line);
@@ -292,7 +294,7 @@ static brim_status take_line(reply_reader *r, const json_t *line) {
 
 static brim_status take_text(reply_reader *r, const char *text, size_t size) {
   json_t *line = NULL;
-  r->followed = false;
+  r->at_line_start = false;
   size_t most = r->left < BRIM_JSON_VALUES ? r->left : BRIM_JSON_VALUES, left = most;
   brim_status status = brim_json_parse_within(text, size, "reply", &left, &line);
   r->left -= r->left == SIZE_MAX ? 0 : most - left;
@@ -385,7 +387,7 @@ static brim_status read_reply(brim_lab_link *link, reply_reader *r) {
   while (!status && !r->last) {
     const char *text = NULL;
     size_t size = 0;
-    r->followed = false;
+    r->at_line_start = false;
     status = next_line(link, &text, &size);
     if (!status) status = take_text(r, text, size);
   }
@@ -395,8 +397,8 @@ static brim_status read_reply(brim_lab_link *link, reply_reader *r) {
 static brim_status over_socket(brim_lab_link *link, const brim_str *request, reply_reader *r) {
   brim_status status = send_all(link, request->data, request->len);
   if (!status) status = read_reply(link, r);
-  // After a failure in the middle, the rest of the reply would be read as the next reply.
-  if (!r->followed || !r->last) disconnect(link);
+  // Disconnect after a failure inside the reply: the next call would read the rest as its own reply.
+  if (!r->at_line_start || !r->last) disconnect(link);
   return status;
 }
 
@@ -444,10 +446,10 @@ static brim_status write_request(const brim_lab_request *request, int64_t id, br
   return status;
 }
 
-// Sends the request to another process; every line of the reply goes to `fn`.
+// Sends the request to another process and calls `fn` with every line of the reply.
 static brim_status request_remote(brim_lab_link *link, const brim_lab_request *request,
                                   brim_lab_line_fn fn, void *ctx) {
-  // limit replies of another machine: callers keep what they receive
+  // Limit the replies of another machine, since callers keep them in memory.
   reply_reader r = {.id = ++link->id,
                     .fn = fn,
                     .ctx = ctx,
@@ -476,7 +478,8 @@ brim_status brim_lab_lines(brim_lab_link *link, const brim_lab_request *request,
 
 // --- replies as values
 
-// A reply without a needed field comes from another program or version.
+// Turns BRIM_EINVAL of decoding into BRIM_EABI: a reply without a needed field comes from another
+// program or version.
 static brim_status bad_reply(const brim_lab_link *link, brim_status status) {
   if (status != BRIM_EINVAL) return status;
   return brim_fail(BRIM_EABI,
@@ -490,7 +493,7 @@ typedef struct receiving {
   const brim_lab_request *in;
   brim_lab_reply *out;
   brim_lab_rows_kind rows;
-  size_t limit, taken;  // rows that were asked for, 0 = all; and those that came
+  size_t limit, taken;  // limit: rows that were asked for, 0 = all; taken: rows that came
 } receiving;
 
 static brim_status take_metric(const receiving *r, const json_t *line, const json_t *row) {
@@ -539,17 +542,17 @@ static brim_status take_row(const receiving *r, const json_t *line, const json_t
   }
 }
 
-// A line of `export` holds one experiment; callers take it as text.
+// Passes on a line of `export`, which holds one experiment, as text.
 static brim_status take_export(const brim_lab_rows *to, const json_t *value) {
   char *text = NULL;
-  if (!value) return BRIM_OK;  // the last line
+  if (!value) return BRIM_OK;  // the last line has no experiment
   BRIM_TRY(brim_json_dump(value, 0, &text));
   brim_status status = to->fn.line(to->ctx, text);
   brim_free(text);
   return status;
 }
 
-// Refuses more rows than the caller asked for and has room for.
+// Refuses a reply with more rows than the caller asked for.
 static brim_status count_rows(receiving *r, size_t count) {
   if (r->limit > 0 && count > r->limit - r->taken) {
     return brim_fail(BRIM_ELIMIT, "the sweep's reply has more rows than were asked for");
@@ -688,7 +691,7 @@ brim_status brim_lab_retry(brim_lab_link *link, const char *exp) {
   return brim_lab_call(link, &(brim_lab_request){.op = BRIM_LAB_OP_RETRY, .exp = exp}, NULL);
 }
 
-// In portions, each a transaction of its own.
+// Sends the experiments in portions; each portion is one transaction.
 static brim_status change_each(brim_lab_link *link, brim_lab_request *request,
                                const char (*exps)[BRIM_EXP_ID], size_t exp_count, int64_t *count) {
   int64_t total = 0;

@@ -13,7 +13,7 @@
 
 static brim_status no_memory(void) { return brim_fail(BRIM_ENOMEM, "out of memory for a reply"); }
 
-// The experiment of the request, by its id or its first digits, into out->exp.
+// Finds the experiment of the request by its id or first digits, and writes its id to out->exp.
 static brim_status find(brim_lab_job *j) {
   if (strlen(j->in->exp) != BRIM_EXP_ID - 1) {
     return brim_store_find(j->store, j->in->exp, j->out->exp);
@@ -161,7 +161,7 @@ static brim_status op_curve(brim_lab_job *j) {
 }
 
 //---------------------------------- long lists ----------------------------------
-// In steps, lists with texts and exports first collect ids, then read one experiment per step.
+// In steps: lists with texts, and exports, first collect ids and then read one experiment per step.
 
 static brim_status collect_id(void *ctx, const brim_store_exp *exp) {
   brim_lab_job *j = ctx;
@@ -246,7 +246,7 @@ static brim_status next_events(brim_lab_job *j) {
 
 typedef struct workers {
   const brim_lab_rows *rows;
-  json_t *lacks;  // grids by worker
+  json_t *lacks;  // names of lacked grids, by worker
 } workers;
 
 static brim_status add_lack(void *ctx, const brim_store_lack *lack) {
@@ -289,7 +289,7 @@ typedef struct metric_row {
   double value;
 } metric_row;
 
-// The rows of one key, gathered so that they can be thinned out.
+// Collects the rows of one key, and passes on at most `most` of them.
 typedef struct thinning {
   const brim_lab_rows *to;
   char *key;
@@ -298,7 +298,7 @@ typedef struct thinning {
   size_t count, capacity;
 } thinning;
 
-// Gives evenly spaced rows, the last among them.
+// Passes on evenly spaced rows; the last row is always among them.
 static brim_status give_thinned(thinning *t) {
   size_t n = t->count, chosen = n < t->most ? n : t->most;
   t->count = 0;

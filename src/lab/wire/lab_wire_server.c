@@ -38,13 +38,13 @@ static bool set_address(const char *path, struct sockaddr_un *out) {
   return true;
 }
 
-// 0, or an errno.
+// Listens at a path. Returns 0 or an errno.
 static int listen_at(const char *path, int *out) {
   struct sockaddr_un address;
   if (!set_address(path, &address)) return ENAMETOOLONG;
   int fd = new_socket();
   if (fd < 0) return errno;
-  // Set the mode before the socket has a name: others can never connect.
+  // Set the mode before the socket has a name, so that other users can never connect.
   int err = fchmod(fd, 0600) != 0 ? errno : 0;
   struct stat st;
   if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode)) unlink(path);
@@ -58,7 +58,8 @@ static int listen_at(const char *path, int *out) {
   return 0;
 }
 
-// True if only this user can enter the folder. The socket may lie below /tmp, which everyone can write.
+// True if only this user can enter the folder. The folder may be below /tmp, where every user can
+// write.
 static bool is_private(const char *folder) {
   struct stat st;
   return lstat(folder, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
@@ -84,8 +85,8 @@ static bool short_path(const char *folder, char out[PATH]) {
   return true;
 }
 
-// Listens in the folder, or under a short path. `folder` is absolute: processes elsewhere read the path
-// from sweep.json, which must be UTF-8.
+// Listens in the folder, or at the short path if the folder's is too long. `folder` is absolute,
+// because other processes read the path from sweep.json. The path must be UTF-8 for the same reason.
 static int listen_for(const char *folder, int *fd, char path[PATH]) {
   int n = snprintf(path, PATH, "%s/" BRIM_LAB_SOCKET_FILE, folder);
   bool fits = n > 0 && n < PATH && brim_utf8_valid(path, (size_t)n);
@@ -93,8 +94,8 @@ static int listen_for(const char *folder, int *fd, char path[PATH]) {
   return err && short_path(folder, path) ? listen_at(path, fd) : err;
 }
 
-// A listening socket of mode 0600 that does not block and closes on exec, and its path. The caller
-// holds the folder's lock: a socket that is there already is stale.
+// Makes a listening socket of mode 0600 that does not block and closes on exec. The caller holds the
+// folder's lock, so a socket that exists already is stale.
 static brim_status socket_listen(const char *folder, int *fd, char path[PATH]) {
   char *real = realpath(folder, NULL);
   int err = real ? listen_for(real, fd, path) : errno;
@@ -184,7 +185,8 @@ brim_status brim_lab_socket_connect(const brim_lab_sweep_info *info, int64_t tim
   int err = 0;
   for (;;) {
     err = connect(fd, (const struct sockaddr *)&address, sizeof address) == 0 ? 0 : errno;
-    // EAGAIN: the queue of connections is full. No event tells when it has room, so try again.
+    // EAGAIN: the queue of connections is full. poll cannot wait for room in it, so try again after a
+    // pause.
     int64_t waited_ms = brim_time_since_ns(start, brim_clock_now()) / 1000000;
     if ((err != EAGAIN && err != EINTR) || waited_ms >= timeout_ms) break;
     brim_clock_sleep_ns((int64_t)RETRY_MS * 1000000);
@@ -204,26 +206,26 @@ enum {
   CONNECTIONS = 500,
   STALL_MS = 30000,
   EVENTS = 64,             // connections served per call
-  ACCEPTS = 64,            // new ones per call
+  ACCEPTS = 64,            // connections accepted per call
   CHUNK = 64 << 10,        // bytes read at once
-  REQUESTS = 16,           // answered per connection and call
-  OUT_ENOUGH = 256 << 10,  // bytes that wait for the client before no more are made
-  KEEP = 64 << 10,         // an empty buffer keeps at most this
-  ACCEPT_PAUSE_MS = 200,   // without accepting, after descriptors ran out
+  REQUESTS = 16,           // requests answered per connection and call
+  OUT_ENOUGH = 256 << 10,  // bytes waiting for the client at which no more are made
+  KEEP = 64 << 10,         // a larger buffer is freed when it is empty
+  ACCEPT_PAUSE_MS = 200,   // pause in accepting after descriptors ran out
 };
 
 typedef struct conn {
   struct conn *next, **link;
   int fd;
-  uint32_t watched;       // epoll's events
-  brim_str in;            // from in_at: not yet carried out
-  size_t in_at, in_seen;  // in_seen: no newline before it
-  brim_str out;           // from out_at: not yet sent
+  uint32_t watched;       // events that epoll watches
+  brim_str in;            // from in_at: bytes not yet carried out
+  size_t in_at, in_seen;  // no newline before in_seen
+  brim_str out;           // from out_at: bytes not yet sent
   size_t out_at;
   brim_lab_answer *answer;
-  brim_time moved;  // when bytes last went out, or there were none
-  bool eof;         // nothing more comes
-  bool closing;     // ends when out is sent
+  brim_time moved;  // when bytes last went out, or none were waiting
+  bool eof;         // the client sends nothing more
+  bool closing;     // ends when `out` is sent
   bool busy;        // there is work to do that epoll does not report
 } conn;
 
@@ -238,7 +240,7 @@ struct brim_lab_server {
   int64_t stall_ms;
   size_t request_max;
   uint32_t uid;
-  brim_time accept_at;  // not before; 0 = at once
+  brim_time accept_at;  // when to accept again; 0 = at once
   conn *conns;
 };
 
@@ -247,7 +249,8 @@ struct brim_lab_server {
 static void end_conn(brim_lab_server *server, conn *c) {
   *c->link = c->next;
   if (c->next) c->next->link = c->link;
-  // close() alone leaves it in epoll while a child between fork and exec holds a copy.
+  // Remove it explicitly: after close() alone, epoll still watches it while a forked child holds a
+  // copy.
   epoll_ctl(server->epoll, EPOLL_CTL_DEL, c->fd, NULL);
   close(c->fd);
   brim_lab_answer_free(c->answer);
@@ -270,7 +273,8 @@ static void forget_used(brim_str *s, size_t *at) {
   brim_str_init(s);
 }
 
-// Makes more of the reply. false: the connection ends, since a reply without its last line is of no use.
+// Makes more of the reply. False: the connection has to end, since a reply without its last line is
+// useless.
 static bool make_answer(conn *c) {
   bool done = false;
   if (brim_lab_answer_more(c->answer, OUT_ENOUGH, &c->out, &done)) return false;
@@ -286,14 +290,14 @@ static bool begin_answer(brim_lab_server *server, conn *c, size_t size) {
   return !status && make_answer(c);
 }
 
-// Sends the failure as the last line to a client that is not served.
+// Sends the failure as the last line of a connection that the server refuses.
 static bool refuse(conn *c, brim_status why) {
   c->closing = true;
   c->in_at = c->in.len;
   return brim_lab_ops_error(why, &c->out) == BRIM_OK;
 }
 
-// The end of the next request, or NULL. Bytes before in_seen were searched already.
+// Finds the end of the next request, or NULL. Bytes before in_seen were searched already.
 static const char *request_end(conn *c) {
   if (c->in_seen < c->in_at) c->in_seen = c->in_at;
   const char *end = memchr(c->in.data + c->in_seen, '\n', c->in.len - c->in_seen);
@@ -301,11 +305,12 @@ static const char *request_end(conn *c) {
   return end;
 }
 
-// Carries out requests that have come, while the client reads the replies. false: the connection ends.
+// Carries out received requests as long as the client reads the replies. False: the connection has to
+// end.
 static bool work(brim_lab_server *server, conn *c) {
   c->busy = false;
   for (int n = 0; !c->closing; n++) {
-    if (waiting(c) >= OUT_ENOUGH) return true;  // continued when it has been sent
+    if (waiting(c) >= OUT_ENOUGH) return true;  // continues when these bytes have been sent
     if (c->answer) {
       if (!make_answer(c)) return false;
       continue;
@@ -328,7 +333,8 @@ static bool work(brim_lab_server *server, conn *c) {
   return true;
 }
 
-// Removes requests that were carried out. Waits until they fill half, so a long request is moved once.
+// Removes requests that were carried out, once they fill half of the buffer: a long request is then
+// moved only once.
 static void compact(conn *c) {
   if (c->in_at < c->in.len / 2 || c->in_at == 0) return;
   memmove(c->in.data, c->in.data + c->in_at, c->in.len - c->in_at);
@@ -338,7 +344,7 @@ static void compact(conn *c) {
   c->in_at = 0;
 }
 
-// false: the connection ends.
+// Reads from the client. False: the connection has to end.
 static bool receive(conn *c) {
   char chunk[CHUNK];
   ssize_t n = recv(c->fd, chunk, sizeof chunk, 0);
@@ -365,7 +371,7 @@ static bool transmit(conn *c) {
   return true;
 }
 
-// Sets the events to wait for. A client that does not read its replies is not read from.
+// Sets the events to wait for. Stops reading requests of a client that does not read its replies.
 static bool watch(const brim_lab_server *server, conn *c) {
   bool full = waiting(c) >= OUT_ENOUGH || c->answer || c->busy;
   uint32_t events = (waiting(c) ? EPOLLOUT : 0U) | (!full && !c->eof && !c->closing ? EPOLLIN : 0U);
@@ -434,7 +440,7 @@ static void accept_new(brim_lab_server *server) {
     int fd = accept4(server->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
     if (fd < 0 && errno != EAGAIN) {
-      // Descriptors or memory ran out: the client waits in the queue, this loop must not spin.
+      // Descriptors or memory ran out. Pause instead of spinning; clients wait in the kernel's queue.
       watch_listener(server, false);
       server->accept_at.ns = brim_clock_now().ns + (int64_t)ACCEPT_PAUSE_MS * 1000000;
     }
@@ -462,7 +468,8 @@ static brim_status listen_there(brim_lab_server *server) {
   if (status == BRIM_EEXIST) {
     return brim_fail_context(status, "another process runs a sweep in %s", server->folder);
   }
-  if (status == BRIM_EUNSUPPORTED) status = BRIM_OK;  // a file system without locks
+  if (status == BRIM_EUNSUPPORTED)
+    status = BRIM_OK;  // the file system has no locks: serve without one
   BRIM_TRY(status);
   BRIM_TRY(socket_listen(server->folder, &server->listener, server->path));
   server->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -502,7 +509,7 @@ brim_status brim_lab_server_open(const brim_lab_server_options *o, brim_lab_serv
 // sweep may run in a new one, or another program may have written sweep.json.
 static void remove_files(const brim_lab_server *server) {
   brim_lab_sweep_info info;
-  char detail[1024];  // of the failure that ends the sweep
+  char detail[1024];  // keeps the detail of the failure that ends the sweep
   snprintf(detail, sizeof detail, "%s", brim_status_detail());
   bool read = server->announced && !brim_lab_socket_read(server->folder, &info);
   brim_status_set_detail(detail);
@@ -541,7 +548,8 @@ int brim_lab_server_wait_ms(const brim_lab_server *server) {
   return least <= 0 ? 0 : (int)(least / 1000000) + 1;
 }
 
-// Serves connections that epoll does not report: those with work left, and clients that do not read.
+// Serves connections that epoll does not report: connections with work left, and clients that do not
+// read.
 static void serve_rest(brim_lab_server *server) {
   int64_t now = brim_clock_now().ns;
   for (conn *c = server->conns, *next; c; c = next) {

@@ -1,5 +1,6 @@
-// The Unix socket through which executors and other terminals reach a running sweep. Single-threaded
-// and never waits: the sweep's loop polls one descriptor and calls brim_lab_server_serve.
+// The Unix socket through which executors and other terminals reach a running sweep. Everything runs in
+// the sweep's thread and nothing waits: the sweep's loop polls one descriptor and calls
+// brim_lab_server_serve.
 //
 //   brim_lab_server_open(&options, &server);
 //   for (;;) {
@@ -8,13 +9,13 @@
 //   }
 //
 // FOLDER/sweep.json names the socket while the server is open: {"pid": 71, "socket": "PATH",
-// "started": "2026-11-15T01:02:03Z", "version": "0.1.0"}. The socket is FOLDER/sweep.sock. Where the
-// path is too long for one, or the file system has no sockets, it lies in $XDG_RUNTIME_DIR or
-// /tmp/brim-UID (mode 0700) under a name made of the folder's.
+// "started": "2026-11-15T01:02:03Z", "version": "0.1.0"}. The socket is FOLDER/sweep.sock. If that path
+// is too long for a socket, or the file system has no sockets, the socket is in $XDG_RUNTIME_DIR or
+// /tmp/brim-UID (mode 0700), under a name made from the folder's path.
 //
-// Only this user and root are answered. A connection may have one unfinished reply: the next request
-// waits until the client has read most of it. A client that reads nothing for stall_ms is
-// disconnected; so is one whose request is longer than request_max.
+// The server answers only this user and root. A connection has at most one unfinished reply: its next
+// request waits until the client has read most of that reply. The server disconnects a client that
+// reads nothing for stall_ms, or whose request is longer than request_max.
 #ifndef BRIM_LAB_WIRE_SERVER_H_
 #define BRIM_LAB_WIRE_SERVER_H_
 
@@ -29,35 +30,37 @@
 #define BRIM_LAB_SWEEP_FILE "sweep.json"
 #define BRIM_LAB_SOCKET_FILE "sweep.sock"
 
-// 0 and NULL are the defaults.
+// 0 and NULL select the defaults, which stand in parentheses.
 typedef struct brim_lab_server_options {
-  const char *folder;   // exists
+  const char *folder;   // an existing folder
   brim_lab_ops ops;     // copied
-  int connections;      // at most this many; one more gets BRIM_EIO and is closed (500)
-  int64_t stall_ms;     // 30 s
-  size_t request_max;   // BRIM_LAB_REQUEST_MAX
-  const uint32_t *uid;  // whom to answer beside root, for tests (this process's effective user)
+  int connections;      // at most this many; a further one gets BRIM_EIO and is closed (500)
+  int64_t stall_ms;     // limit for a client that reads nothing (30 s)
+  size_t request_max;   // bytes of a request (BRIM_LAB_REQUEST_MAX)
+  const uint32_t *uid;  // for tests: the user to answer beside root (this process's effective user)
 } brim_lab_server_options;
 
 typedef struct brim_lab_server brim_lab_server;
 
-// BRIM_EEXIST: a server of another process serves this folder, and the detail names the process. What
-// a killed server left is replaced.
+// Replaces the files of a server that was killed. BRIM_EEXIST: another process serves this folder; the
+// detail names the process.
 brim_status brim_lab_server_open(const brim_lab_server_options *options, brim_lab_server **out);
 // Removes the socket and sweep.json, and disconnects. NULL is fine.
 void brim_lab_server_close(brim_lab_server *server);
 
-const char *brim_lab_server_socket(const brim_lab_server *server);  // path
-int brim_lab_server_fd(const brim_lab_server *server);  // readable when there is something to serve
-// The longest time until brim_lab_server_serve should be called again; -1: until the descriptor says.
+const char *brim_lab_server_socket(const brim_lab_server *server);  // path of the socket
+int brim_lab_server_fd(
+    const brim_lab_server *server);  // readable when brim_lab_server_serve has work
+// Time until brim_lab_server_serve has to be called even if the descriptor is not readable; -1: no
+// limit.
 int brim_lab_server_wait_ms(const brim_lab_server *server);
-// Accepts, reads, answers and writes what is possible without waiting, a bounded amount per call.
-// Trouble with a client ends its connection only. Fails with BRIM_ENOMEM and BRIM_EIO of the
-// descriptors themselves; calling again is right.
+// Accepts, reads, answers and writes as much as possible without waiting; each call does a bounded
+// amount. An error of one client ends only that connection. BRIM_ENOMEM, BRIM_EIO: the server's own
+// descriptors failed; call again later.
 brim_status brim_lab_server_serve(brim_lab_server *server);
 int brim_lab_server_connections(const brim_lab_server *server);
 
-//---------------------------------- the way to it ----------------------------------
+//---------------------------------- connecting ----------------------------------
 
 // Contents of sweep.json.
 typedef struct brim_lab_sweep_info {
@@ -67,8 +70,8 @@ typedef struct brim_lab_sweep_info {
 
 // Reads sweep.json. BRIM_ENOENT: there is none, or it does not name a socket.
 brim_status brim_lab_socket_read(const char *folder, brim_lab_sweep_info *out);
-// Opens a connection that does not block. BRIM_ENOENT: no process listens; BRIM_EIO: it does not accept
-// in time, or may not be reached.
+// Opens a connection that does not block. BRIM_ENOENT: no process listens. BRIM_EIO: the process did
+// not accept in time, or this user may not connect.
 brim_status brim_lab_socket_connect(const brim_lab_sweep_info *info, int64_t timeout_ms, int *fd);
 
 #endif  // BRIM_LAB_WIRE_SERVER_H_
