@@ -1,5 +1,5 @@
-// Placement (lab_place.h): GPUs and the processes on them, how many experiments share one, and the choice of a place
-// for a queued experiment.
+// Placement (lab_place.h): GPUs and the processes on them, the number of experiments that share a GPU,
+// and the choice of a place for a queued experiment.
 #include "lab/place/lab_place.h"
 
 #include <ctype.h>
@@ -19,10 +19,12 @@
 #include "lab/place/lab_place_int.h"
 
 //------------------------------------------ packing ---------------------------------------------
-// Windows of joint throughput, and the climb over them (lab_place_int.h).
+// Measures joint throughput in windows and climbs to the best limit (lab_place_int.h).
 
-static const double PAYS = 1.05;
-enum { WAIT_FACTOR = 4 };  // a slow experiment delays a decision by at most so many windows
+static const double PAYING_RATIO = 1.05;
+enum {
+  WAIT_FACTOR = 4
+};  // a window lasts at most this many times its length, if an experiment is slow
 
 //---------------------------------- windows ----------------------------------
 
@@ -36,7 +38,7 @@ static brim_lab_pack_kind *kind_of(brim_lab_pack_window *w, uint64_t kind) {
   return k;
 }
 
-static void pass(brim_lab_pack *pack, int64_t now_ms) {
+static void advance_time(brim_lab_pack *pack, int64_t now_ms) {
   if (now_ms > pack->now_ms) {
     if (pack->phase == BRIM_LAB_PACK_WINDOW) {
       double seconds = (double)(now_ms - pack->now_ms) * 1e-3;
@@ -47,9 +49,9 @@ static void pass(brim_lab_pack *pack, int64_t now_ms) {
   }
 }
 
-// Adds the steps since the last report to the window, if all of them lie in it. The start of an experiment does not
-// count: the number of experiments that make steps shows what starts cost.
-static void count(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t step, int64_t now_ms) {
+// Adds the steps since the last report to the window, if both reports lie in it. The start of an
+// experiment does not count here: mean_jobs and `stepping` show the cost of starts.
+static void count_steps(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t step, int64_t now_ms) {
   bool inside = pack->phase == BRIM_LAB_PACK_WINDOW && job->stepped && step >= job->step &&
                 job->time_ms >= pack->trial.start_ms && now_ms > job->time_ms;
   brim_lab_pack_kind *k = inside ? kind_of(&pack->trial, job->kind) : NULL;
@@ -58,7 +60,8 @@ static void count(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t step, int
   k->seconds += (double)(now_ms - job->time_ms) * 1e-3;
 }
 
-// Mean ratio of each kind's rate to its rate in the earlier window, weighted by time. NaN: no kind is in both.
+// Mean ratio of each kind's rate to its rate in the earlier window, weighted by time. NaN: no kind ran
+// in both windows.
 static double rate_share(const brim_lab_pack_window *before, const brim_lab_pack_window *after) {
   double sum = 0, weight = 0;
   for (size_t i = 0; i < after->kind_count; i++) {
@@ -82,13 +85,13 @@ static bool has_steps(const brim_lab_pack_window *w) {
 
 //---------------------------------- the climb ----------------------------------
 
-static void warm(brim_lab_pack *pack) {
+static void begin_warmup(brim_lab_pack *pack) {
   pack->phase = BRIM_LAB_PACK_WARM;
   pack->warm_since_ms = pack->now_ms;
   pack->peak = pack->jobs;
 }
 
-static void decide(brim_lab_pack *pack, const brim_lab_pack_window *w) {
+static void note_measured_kinds(brim_lab_pack *pack, const brim_lab_pack_window *w) {
   for (size_t i = 0; i < w->kind_count; i++) {
     bool known = false;
     for (size_t k = 0; k < pack->measured_kind_count; k++) {
@@ -100,25 +103,25 @@ static void decide(brim_lab_pack *pack, const brim_lab_pack_window *w) {
   }
 }
 
-static void hold(brim_lab_pack *pack) {
+static void hold_limit(brim_lab_pack *pack) {
   pack->limit = pack->kept > 0 ? pack->kept : 1;
   pack->phase = BRIM_LAB_PACK_HOLD;
 }
 
-// The next limit to try, or the end of the climb.
+// Sets the next limit to try, or ends the climb.
 static void climb(brim_lab_pack *pack) {
   if (pack->kept + pack->increment > pack->max_limit) {
     pack->increment = pack->max_limit - pack->kept;
   }
   if (pack->increment < 1) {
-    hold(pack);
+    hold_limit(pack);
     return;
   }
   pack->limit = pack->kept + pack->increment;
-  warm(pack);
+  begin_warmup(pack);
 }
 
-static void keep(brim_lab_pack *pack, int reached, double gain) {
+static void keep_limit(brim_lab_pack *pack, int reached, double gain) {
   pack->kept = reached;
   pack->base = pack->trial;
   pack->base.valid = true;
@@ -127,30 +130,30 @@ static void keep(brim_lab_pack *pack, int reached, double gain) {
 
 static void evaluate(brim_lab_pack *pack) {
   brim_lab_pack_window *w = &pack->trial;
-  decide(pack, w);
+  note_measured_kinds(pack, w);
   if (!pack->base.valid) {
     int reached = (int)(w->mean_jobs + 0.5);
     double gain = reached <= 1 ? 1 : (double)NAN;
-    keep(pack, reached < 1 ? 1 : reached, gain);
+    keep_limit(pack, reached < 1 ? 1 : reached, gain);
     climb(pack);
     return;
   }
   double share = rate_share(&pack->base, w);
   double ratio = share * w->stepping / pack->base.stepping;
-  if (isnan(ratio)) {  // other kinds than before: measure again at the old limit
+  if (isnan(ratio)) {  // the kinds differ from those of the base: measure again at the old limit
     pack->base.valid = false;
     pack->limit = pack->kept;
     if (++pack->restarts >= BRIM_LAB_PACK_RETRIES) {
-      hold(pack);
+      hold_limit(pack);
     } else {
-      warm(pack);
+      begin_warmup(pack);
     }
     return;
   }
-  bool pays = ratio > PAYS;
+  bool pays = ratio > PAYING_RATIO;
   if (pays) {
     int reached = (int)(w->mean_jobs + 0.5);
-    keep(pack, reached < pack->limit ? reached : pack->limit, pack->window_gain * ratio);
+    keep_limit(pack, reached < pack->limit ? reached : pack->limit, pack->window_gain * ratio);
     pack->increment = pack->bracketed ? pack->increment / 2 : pack->increment * 2;
   } else {
     pack->bracketed = true;
@@ -160,7 +163,7 @@ static void evaluate(brim_lab_pack *pack) {
   if (!pays && pack->jobs > pack->limit) pack->shed = pack->jobs - pack->limit;
 }
 
-//---------------------------------- what happens ----------------------------------
+//---------------------------------- events ----------------------------------
 
 void brim_lab_pack_init(brim_lab_pack *pack, int most, bool fixed, int64_t warmup_ms,
                         int64_t window_ms) {
@@ -176,7 +179,7 @@ void brim_lab_pack_init(brim_lab_pack *pack, int most, bool fixed, int64_t warmu
   pack->gain = pack->window_gain = (double)NAN;
 }
 
-// A kind that no window has seen starts the climb again, from half of the limit it reached.
+// Starts the climb again if no window has measured the kind, from half of the present limit.
 static void note_kind(brim_lab_pack *pack, uint64_t kind) {
   if (pack->phase != BRIM_LAB_PACK_HOLD || pack->restarts >= BRIM_LAB_PACK_RETRIES) return;
   if (pack->max_limit == 1) return;
@@ -189,17 +192,17 @@ static void note_kind(brim_lab_pack *pack, uint64_t kind) {
   pack->increment = pack->limit;
   pack->bracketed = false;
   pack->base.valid = false;
-  warm(pack);
+  begin_warmup(pack);
 }
 
 void brim_lab_pack_joined(brim_lab_pack *pack, brim_lab_pack_job *job, uint64_t kind,
                           int64_t now_ms) {
-  pass(pack, now_ms);
+  advance_time(pack, now_ms);
   *job = (brim_lab_pack_job){.kind = kind, .time_ms = now_ms, .step = -1};
   note_kind(pack, kind);
   pack->jobs++;
-  // One more than before changes caches, clocks and the rates of the others. One that replaces an
-  // ended one does not.
+  // An additional experiment changes caches, clocks and the rates of the others, so the warm-up starts
+  // again. An experiment that replaces an ended one changes nothing.
   if (pack->phase == BRIM_LAB_PACK_WARM && pack->jobs > pack->peak) {
     pack->peak = pack->jobs;
     pack->warm_since_ms = now_ms;
@@ -208,9 +211,9 @@ void brim_lab_pack_joined(brim_lab_pack *pack, brim_lab_pack_job *job, uint64_t 
 
 void brim_lab_pack_stepped(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t step,
                            int64_t now_ms) {
-  pass(pack, now_ms);
-  if (step == job->step) return;  // the same report, read again
-  count(pack, job, step, now_ms);
+  advance_time(pack, now_ms);
+  if (step == job->step) return;  // the same report was read again
+  count_steps(pack, job, step, now_ms);
   if (!job->stepped && job->step >= 0 && step > job->step) {
     job->stepped = true;
     pack->stepping++;
@@ -220,7 +223,7 @@ void brim_lab_pack_stepped(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t 
 }
 
 void brim_lab_pack_left(brim_lab_pack *pack, brim_lab_pack_job *job, int64_t now_ms) {
-  pass(pack, now_ms);
+  advance_time(pack, now_ms);
   pack->jobs--;
   if (job->stepped) pack->stepping--;
   if (pack->shed > 0) pack->shed--;
@@ -237,17 +240,17 @@ static void end_window(brim_lab_pack *pack) {
   brim_lab_pack_window *w = &pack->trial;
   w->mean_jobs = seconds > 0 ? pack->job_seconds / seconds : 0;
   w->stepping = seconds > 0 ? pack->step_seconds / seconds : 0;
-  // too few experiments ran: the window shows nothing
+  // If too few experiments ran, the window shows nothing.
   double least = pack->base.valid ? pack->base.mean_jobs + 0.5 : 0.5;
   if (!has_steps(w) || w->mean_jobs < least) {
-    warm(pack);
+    begin_warmup(pack);
     return;
   }
   evaluate(pack);
 }
 
-// True if steps cover at least half of the time in which experiments made steps, or the window has
-// waited long enough.
+// True if the counted steps cover at least half of the time in which experiments made steps, or if the
+// window has lasted WAIT_FACTOR times its length.
 static bool window_is_seen(const brim_lab_pack *pack) {
   double seen = 0, length = (double)(pack->now_ms - pack->trial.start_ms) * 1e-3;
   for (size_t i = 0; i < pack->trial.kind_count; i++) seen += pack->trial.kinds[i].seconds;
@@ -255,9 +258,9 @@ static bool window_is_seen(const brim_lab_pack *pack) {
          length * 1e3 >= (double)pack->window_ms * WAIT_FACTOR;
 }
 
-// True if as many run as may run, since the warm-up time, and most of them make steps.
+// True if the allowed number of experiments has run for the warm-up time and most of them make steps.
 static bool is_warm(brim_lab_pack *pack, bool more) {
-  if (pack->jobs > pack->limit) {  // the surplus ends or is stopped first
+  if (pack->jobs > pack->limit) {  // wait until the surplus has ended
     pack->peak = pack->limit;
     pack->warm_since_ms = pack->now_ms;
     return false;
@@ -270,7 +273,7 @@ static bool is_warm(brim_lab_pack *pack, bool more) {
 }
 
 void brim_lab_pack_tick(brim_lab_pack *pack, int64_t now_ms, bool more) {
-  pass(pack, now_ms);
+  advance_time(pack, now_ms);
   if (pack->jobs <= pack->limit) pack->shed = 0;
   if (pack->phase == BRIM_LAB_PACK_WARM && is_warm(pack, more)) {
     begin_window(pack);
@@ -289,8 +292,8 @@ void brim_lab_pack_stop(brim_lab_pack *pack) {
 
 //---------------------------------------- the lock of a GPU ----------------------------------------
 // The lock file lies in a folder that every user may write to, so other users may have put anything
-// there. brim never follows it as a link, never creates it over something else, and never writes to
-// it if it has foreign content, a second name, or is no regular file.
+// there. brim does not follow a link, never creates the file over another one, and never writes to a
+// file that has foreign content, has a second name, or is no regular file.
 
 #define MARK "brim-gpu "
 
@@ -306,14 +309,14 @@ static brim_status lock_path(const char *folder, const char *uuid, char *out, si
   return BRIM_OK;
 }
 
-// Tries to open before it creates: in a sticky folder the kernel refuses O_CREAT on another user's file
-// (fs.protected_regular).
+// Opens the lock file, and creates it only if it does not exist: in a sticky folder the kernel refuses
+// O_CREAT on another user's file (fs.protected_regular).
 static brim_status open_lock(const char *path, int *out) {
   for (int tries = 0; tries < 100; tries++) {
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0 && errno == ENOENT) {
       fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_CREAT | O_EXCL, 0666);
-      if (fd >= 0) (void)fchmod(fd, 0666);  // whatever the umask
+      if (fd >= 0) (void)fchmod(fd, 0666);  // all users may open it, whatever the umask
       if (fd < 0 && errno == EEXIST) continue;
     }
     if (fd < 0) {
@@ -358,7 +361,7 @@ static void read_holder(int fd, brim_lab_place_holder *holder) {
   snprintf(holder->store, sizeof holder->store, "%s", end + 1);
 }
 
-// Opens and locks the file of a GPU, if it is one that brim wrote.
+// Opens and locks the file of a GPU, if brim wrote that file.
 static brim_status lock(const char *folder, const char *uuid, int how, int *out,
                         brim_lab_place_holder *holder) {
   char path[512], text[16];
@@ -390,7 +393,8 @@ static brim_status lock(const char *folder, const char *uuid, int how, int *out,
         brim_fail(brim_errno_status(errno), "cannot lock %s: %s", path, brim_errno_text(errno));
     goto fail;
   }
-  // a cleaner of the folder may have removed the file meanwhile: the next call makes a new one
+  // A program that cleans the folder may have removed the file meanwhile. The next call then makes a
+  // new one.
   bool same = fstat(fd, &about) == 0 && lstat(path, &named) == 0 && about.st_dev == named.st_dev &&
               about.st_ino == named.st_ino;
   if (!same) {
@@ -412,7 +416,7 @@ brim_status brim_lab_place_lock(const char *folder, const char *uuid, const char
   BRIM_TRY(lock(folder, uuid, LOCK_EX, fd, holder));
   int n =
       snprintf(text, sizeof text, MARK "%ld %ld %.511s\n", (long)getpid(), (long)getuid(), store);
-  // best effort: the lock holds without the text
+  // Naming the holder is optional: the lock holds without the text.
   if (ftruncate(*fd, 0) == 0 && n > 0) (void)!pwrite(*fd, text, (size_t)n, 0);
   return BRIM_OK;
 }
@@ -420,7 +424,7 @@ brim_status brim_lab_place_lock(const char *folder, const char *uuid, const char
 brim_status brim_lab_place_lock_probe(const char *folder, const char *uuid,
                                       brim_lab_place_holder *holder) {
   int fd = -1;
-  // a shared lock: two sweeps that look at the same time do not disturb each other
+  // A shared lock lets two sweeps probe at the same time.
   BRIM_TRY(lock(folder, uuid, LOCK_SH, &fd, holder));
   close(fd);
   return BRIM_OK;
@@ -431,15 +435,15 @@ void brim_lab_place_lock_touch(int fd) {
 }
 
 //--------------------------------------------- MPS ---------------------------------------------
-// NVIDIA's Multi-Process Service for one GPU: several experiments compute at the same time instead
-// of taking turns. The control daemon runs in a private folder, so other users do not see it. It
-// lives while one process holds its descriptor: the sweep, and the executors
-// that inherited it. It never outlives them, even if they are killed.
+// NVIDIA's Multi-Process Service for one GPU: several experiments compute at the same time instead of
+// taking turns. The control daemon runs in a private folder, so other users do not see it. The daemon
+// lives while any process holds its descriptor: the sweep, and the executors that inherited it. It
+// never outlives them, even if they are killed.
 
 typedef enum brim_lab_mps_state {
   BRIM_LAB_MPS_STARTING,
   BRIM_LAB_MPS_READY,
-  BRIM_LAB_MPS_FAILED,  // ended, or did not answer within 10 s
+  BRIM_LAB_MPS_FAILED,  // the daemon ended, or did not answer within 10 s
   BRIM_LAB_MPS_STATE_COUNT
 } brim_lab_mps_state;
 
@@ -447,17 +451,17 @@ enum { MPS_START_MS = 10000, MPS_FOLDER_BYTES = 96, MPS_LINE_BYTES = 160 };
 
 typedef struct brim_lab_mps {
   brim_child *child;
-  int fd;  // of the pipe's writing end
+  int fd;  // writing end of the pipe
   int64_t since_ms;
   brim_lab_mps_state state;
   char folder[MPS_FOLDER_BYTES];
   char line[MPS_LINE_BYTES];
 } brim_lab_mps;
 
-// A shell keeps the daemon: it starts it in the foreground, waits for the end of the pipe that the
-// sweep and its executors hold, and then tells the daemon to quit, or kills it. $1 is the program,
-// $2 the folder, descriptor 3 the pipe. The daemon writes to a file, because a pipe to the sweep
-// would break with the sweep and kill the daemon.
+// A shell script controls the daemon. It starts the daemon in the foreground, waits until the sweep and
+// its executors have closed the pipe, and then tells the daemon to quit, or kills it. $1 is the
+// program, $2 the folder, descriptor 3 the pipe. The daemon writes to a file: a pipe to the sweep would
+// break when the sweep ends and kill the daemon.
 static const char KEEPER[] =
     "exec 2>/dev/null\n"
     "\"$1\" -f 3<&- >\"$2/brim-log/daemon.txt\" 2>&1 & d=$!\n"
@@ -480,19 +484,19 @@ static brim_status keep_line(void *ctx, const brim_child_line *line) {
   return BRIM_OK;
 }
 
-// Uses a fresh name, since an earlier daemon may still be ending.
+// Makes a folder with a fresh name, since an earlier daemon may still be ending.
 static brim_status make_mps_folder(brim_lab_mps *mps, const char *parent) {
   char path[MPS_FOLDER_BYTES + 16];
   int n = snprintf(mps->folder, sizeof mps->folder, "%s/brim-mps-XXXXXX", parent);
-  // the longest socket in it is /control_privileged, and a socket's name has 107 bytes at most
+  // The longest socket name in it is /control_privileged, and a socket's path has 107 bytes at most.
   if (n + (int)sizeof "/control_privileged" > 107) {
     mps->folder[0] = '\0';
     return brim_fail(BRIM_EUNSUPPORTED, "the name of the folder %s is too long for a socket",
                      parent);
   }
   BRIM_TRY(brim_fs_mkdirs(parent));
-  bool made = mkdtemp(mps->folder) != NULL;  // 0700
-  // not "log": the daemon has a socket of that name
+  bool made = mkdtemp(mps->folder) != NULL;  // with mode 0700
+  // The name cannot be "log", which is a socket of the daemon.
   snprintf(path, sizeof path, "%s/brim-log", mps->folder);
   if (made && mkdir(path, 0700) == 0) return BRIM_OK;
   return brim_fail(brim_errno_status(errno), "cannot create the folder %s: %s", mps->folder,
@@ -524,7 +528,7 @@ static brim_status start_daemon(brim_lab_mps *mps, const char *program, const ch
   return status;
 }
 
-// Looks through PATH, as the shell will.
+// Looks for the program in PATH, as the shell will.
 static bool is_program(const char *program) {
   if (strchr(program, '/')) return access(program, X_OK) == 0;
   const char *path = getenv("PATH");
@@ -538,8 +542,7 @@ static bool is_program(const char *program) {
   return false;
 }
 
-// Closes the descriptor: the daemon ends with the last executor. Does not wait.
-// NULL is fine
+// Closes the descriptor: the daemon ends with the last executor. Does not wait. NULL is fine.
 static void mps_stop(brim_lab_mps *mps) {
   if (!mps) return;
   if (mps->fd >= 0) close(mps->fd);
@@ -547,8 +550,8 @@ static void mps_stop(brim_lab_mps *mps) {
   brim_free(mps);
 }
 
-// Makes a folder inside `parent` (0700), which is removed at the end. BRIM_EUNSUPPORTED: the
-// program is not installed, or the folder's name is too long for a socket.
+// Starts the daemon in a new folder (0700) inside `parent`. BRIM_EUNSUPPORTED: the program is not
+// installed, or the folder's name is too long for a socket.
 static brim_status mps_start(const char *program, const char *parent, const char *uuid,
                              int64_t now_ms, brim_lab_mps **out) {
   *out = NULL;
@@ -584,34 +587,34 @@ static brim_lab_mps_state mps_update(brim_lab_mps *mps, int64_t now_ms) {
   return mps->state;
 }
 
-// CUDA_MPS_PIPE_DIRECTORY
+// For the executors' CUDA_MPS_PIPE_DIRECTORY.
 static const char *mps_pipe(const brim_lab_mps *mps) { return mps->folder; }
-// The last line it printed; "" = none
+// The last line that the daemon printed; "" = none.
 static const char *mps_error(const brim_lab_mps *mps) { return mps->line; }
-// The daemon and its server descend from it
+// The daemon and its server descend from this process.
 static int64_t mps_pid(const brim_lab_mps *mps) { return brim_child_pid(mps->child); }
-// For executors
+// Executors inherit this descriptor, which keeps the daemon alive.
 static int mps_fd(const brim_lab_mps *mps) { return mps->fd; }
 
 //--------------------------------------------- types ---------------------------------------------
 
 enum {
   BRIM_LAB_PLACE_EXP = 40,        // bytes of an id
-  BRIM_LAB_PLACE_SEEN = 128,      // processes remembered as ours on one GPU
-  BRIM_LAB_PLACE_FAILURES = 3,    // experiments in a row that take a GPU out of service
-  BRIM_LAB_PLACE_REMEMBERED = 64  // experiments that failed somewhere
+  BRIM_LAB_PLACE_SEEN = 128,      // processes remembered in each list of a GPU
+  BRIM_LAB_PLACE_FAILURES = 3,    // failed experiments in a row that take a GPU out of service
+  BRIM_LAB_PLACE_REMEMBERED = 64  // failed experiments remembered, with their GPUs
 };
 
 typedef struct brim_lab_place_job {
   char exp[BRIM_LAB_PLACE_EXP];
-  int64_t pid;  // of the executor; 0 = not started
+  int64_t pid;  // process id of the executor; 0 = not started
   bool cpu;
   int threads;
-  int cards[BRIM_LAB_PLACE_K];  // indexes
+  int cards[BRIM_LAB_PLACE_K];  // indexes of its GPUs
   int card_count;
   double need_bytes;  // NaN = unknown
-  double used_bytes;  // by the last reading; NaN = unknown
-  int64_t number;     // in the order of their starts
+  double used_bytes;  // measured by the last reading; NaN = unknown
+  int64_t number;     // counts experiments in the order of their starts
   brim_lab_pack_job pack;
 } brim_lab_place_job;
 
@@ -619,41 +622,44 @@ typedef struct brim_lab_place_job {
 typedef struct brim_lab_place_card {
   int index;
   char uuid[BRIM_LAB_PLACE_UUID], name[64];
-  bool allowed;  // by options.devices
-  // by the last reading
+  bool allowed;  // options.devices names it
+  // results of the last reading
   bool read, has_list;
   brim_gpu_memory memory;
-  int misses, list_misses;  // readings in a row that failed after one had worked
+  int misses, list_misses;  // failed readings in a row, after a good one
   int foreign;
   double foreign_bytes;  // NaN = some of it is unknown
   double mps_bytes;
-  int left;  // processes of ended experiments
+  int leftover;  // processes that ended experiments left
   char holder[BRIM_LAB_PLACE_TEXT];
   // the lock
-  int lock_fd;  // -1 = not ours
+  int lock_fd;  // -1 = this sweep does not hold it
   int64_t touched_ms;
   bool adopted;  // executors of an earlier sweep hold the lock
-  bool locked;   // another sweep's
+  bool locked;   // the lock cannot be taken; locked_by is the reason
   char locked_by[BRIM_LAB_PLACE_TEXT];
-  // in use
+  // its experiments
   int jobs;
   bool returning;
   int64_t returning_since_ms;
-  double base_used, base_foreign, base_free;  // before the first experiment started; NaN = unknown
-  uint32_t before[BRIM_LAB_PLACE_SEEN], ours[BRIM_LAB_PLACE_SEEN];  // processes
-  size_t before_count, ours_count;
+  double base_used, base_foreign, base_free;  // just before the first experiment; NaN = unknown
+  // Processes before the first experiment, and processes of our experiments.
+  uint32_t earlier_pids[BRIM_LAB_PLACE_SEEN], our_pids[BRIM_LAB_PLACE_SEEN];
+  // experiments
+  size_t earlier_count, our_count;
   // service
-  bool out;
+  bool out_of_service;
   char reason[BRIM_LAB_PLACE_TEXT];
   int failures;
   char failed[BRIM_LAB_PLACE_FAILURES][BRIM_LAB_PLACE_EXP];
   // several experiments at once
   bool reserved;
-  bool more;  // the last choice left an experiment that would fit beside those on it
+  bool
+      could_join;  // the last choice left an experiment in the queue that fits beside the running ones
   brim_lab_pack pack;
   bool mps_refused;
-  bool mps_seen;     // its server is on the list
-  bool mps_counted;  // its memory is in the baseline
+  bool mps_seen;     // the last reading listed MPS's server
+  bool mps_counted;  // the baseline includes the memory of MPS's server
   brim_lab_mps *mps;
 } brim_lab_place_card;
 
@@ -663,7 +669,7 @@ typedef struct brim_lab_place_failed {
 } brim_lab_place_failed;
 
 struct brim_lab_place {
-  brim_lab_place_options options;  // strings are copies
+  brim_lab_place_options options;  // strings are in `texts`
   char *texts[8];
   bool cpu_allowed;
   int cpu_slots, cpu_taken;
@@ -672,36 +678,36 @@ struct brim_lab_place {
   brim_lab_place_job *jobs;
   size_t job_count, job_room;
   int64_t next_number;
-  int64_t tick_ms;  // of the last reading
+  int64_t tick_ms;  // time of the last reading
   bool ticked;
   brim_lab_place_failed failed[BRIM_LAB_PLACE_REMEMBERED];
   size_t failed_next;
 };
 
-// Which of the machine's devices a text names.
+// The devices that a text names.
 typedef struct brim_lab_place_mask {
   bool cpu;
-  uint64_t cards;  // bits
+  uint64_t cards;  // bit i stands for cards[i]
 } brim_lab_place_mask;
 
 //------------------------------------------ processes ------------------------------------------
-// Finds whose process one is by its parents in /proc.
+// Finds the experiment that a process belongs to, by the parents of the process in /proc.
 
 enum { MOST_PARENTS = 64 };
 
-// 0 = unknown or none.
+// Returns the parent of a process; 0 = unknown or none.
 static int64_t parent_of(const char *root, int64_t pid) {
   char path[64], text[512];
   snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
   if (!brim_machine_read_text(root, path, text, sizeof text)) return 0;
-  // "71 (a name with ) and spaces) S 12 ...": the name is up to the last bracket
+  // "71 (a name with ) and spaces) S 12 ...": the name ends at the last parenthesis.
   const char *end = strrchr(text, ')');
   if (!end || strlen(end) < 5) return 0;
   return strtoll(end + 4, NULL, 10);
 }
 
-// True if a process is one of `roots` or descends from one; *which is that root's index. `root` is
-// a prefix of /proc.
+// True if a process is one of `roots` or descends from one. *which: the index of that root. `root`
+// stands in front of /proc.
 static bool descends(const char *root, int64_t pid, const int64_t *roots, size_t count,
                      size_t *which) {
   for (int i = 0; i < MOST_PARENTS && pid > 1; i++) {
@@ -716,13 +722,13 @@ static bool descends(const char *root, int64_t pid, const int64_t *roots, size_t
 }
 
 //--------------------------------------- names of devices ---------------------------------------
-// The list of GPUs as CUDA counts them, and texts that name devices.
+// Lists GPUs in CUDA's order, and parses texts that name devices.
 
 static bool is_number(const char *text, int64_t *out) {
   return isdigit((unsigned char)text[0]) && brim_parse_i64(text, out);
 }
 
-// The GPU that an entry of CUDA_VISIBLE_DEVICES names; < 0: none or several.
+// Finds the GPU that an entry of CUDA_VISIBLE_DEVICES names; < 0: no GPU or several.
 static int find_listed(const brim_gpu_listed *all, size_t count, const char *entry) {
   int64_t number = 0;
   if (is_number(entry, &number)) return number < (int64_t)count ? (int)number : -1;
@@ -748,7 +754,7 @@ static void add_card(brim_lab_place *place, const brim_gpu_listed *gpu) {
   snprintf(card->name, sizeof card->name, "%.63s", gpu->name);
 }
 
-// Reads the list as CUDA does: entries after the first that names no GPU do not count.
+// Reads the list as CUDA does: an entry that names no GPU ends the list.
 static void add_visible(brim_lab_place *place, const brim_gpu_listed *all, size_t count) {
   const char *at = place->options.visible;
   while (*at) {
@@ -863,7 +869,8 @@ static brim_status parse_devices(const brim_lab_place *place, const char *text,
 }
 
 //--------------------------------------------- GPUs ---------------------------------------------
-// One GPU: which processes are ours, whether memory was returned, whether the GPU is in service.
+// Reads one GPU: finds the owners of its processes, checks that memory was returned and that the GPU
+// works.
 
 #define MIB (1024.0 * 1024.0)
 
@@ -875,7 +882,7 @@ enum {
 
 static brim_lab_place_state card_state(const brim_lab_place *place,
                                        const brim_lab_place_card *card) {
-  if (card->out) return BRIM_LAB_PLACE_OUT;
+  if (card->out_of_service) return BRIM_LAB_PLACE_OUT;
   if (card->jobs > 0) return BRIM_LAB_PLACE_BUSY;
   if (card->returning) return BRIM_LAB_PLACE_RETURNING;
   if (card->foreign > 0 && !place->options.share) return BRIM_LAB_PLACE_FOREIGN;
@@ -883,8 +890,8 @@ static brim_lab_place_state card_state(const brim_lab_place *place,
 }
 
 static void card_retire(brim_lab_place_card *card, const char *reason) {
-  if (card->out) return;
-  card->out = true;
+  if (card->out_of_service) return;
+  card->out_of_service = true;
   snprintf(card->reason, sizeof card->reason, "%s", reason);
   brim_utf8_trim(card->reason);
   brim_log_warn("lab", "GPU %d (%s) is out of service: %s", card->index, card->uuid, card->reason);
@@ -894,9 +901,9 @@ static void card_retire(brim_lab_place_card *card, const char *reason) {
 
 typedef struct roots {
   int64_t pid[MOST_ROOTS];
-  brim_lab_place_job *job[MOST_ROOTS];  // NULL: MPS, or the sweep itself
+  brim_lab_place_job *job[MOST_ROOTS];  // NULL: MPS or the sweep itself
   size_t count;
-  size_t mps;  // from here on
+  size_t mps;  // index of the first root that is no experiment
 } roots;
 
 static void add_root(roots *r, int64_t pid, brim_lab_place_job *job) {
@@ -919,19 +926,20 @@ static bool has_pid(const uint32_t *list, size_t count, uint32_t pid) {
   return false;
 }
 
-static void remember(brim_lab_place_card *card, uint32_t pid) {
-  if (card->ours_count == BRIM_LAB_PLACE_SEEN || has_pid(card->ours, card->ours_count, pid)) return;
-  card->ours[card->ours_count++] = pid;
+static void remember_process(brim_lab_place_card *card, uint32_t pid) {
+  if (card->our_count == BRIM_LAB_PLACE_SEEN || has_pid(card->our_pids, card->our_count, pid))
+    return;
+  card->our_pids[card->our_count++] = pid;
 }
 
-// In a container the driver may list even our own processes by numbers that are not in our /proc. A
+// In a container the driver may list even our own processes by ids that are not in our /proc. So a
 // process that came after our experiment counts as the experiment's.
 static bool is_presumed_ours(const brim_lab_place_card *card, const brim_gpu_process *p) {
   bool using = card->jobs > 0 || card->returning;
-  return using && p->elsewhere && !has_pid(card->before, card->before_count, p->pid);
+  return using && p->elsewhere && !has_pid(card->earlier_pids, card->earlier_count, p->pid);
 }
 
-// In such a container the first unknown process counts as MPS's server: there is one, and it stays.
+// In such a container the first unknown process counts as MPS's server, since MPS has exactly one.
 static bool is_presumed_mps(brim_lab_place_card *card, const brim_gpu_process *p) {
   if (!card->mps || card->mps_seen || !p->elsewhere) return false;
   card->mps_seen = true;
@@ -947,7 +955,7 @@ static void take_process(brim_lab_place *place, brim_lab_place_card *card, const
       if (!isnan(p->bytes)) card->mps_bytes += p->bytes;
     } else {
       brim_lab_place_job *job = r->job[which];
-      remember(card, p->pid);
+      remember_process(card, p->pid);
       if (job && !isnan(p->bytes)) {
         job->used_bytes = (isnan(job->used_bytes) ? 0 : job->used_bytes) + p->bytes;
       }
@@ -958,21 +966,21 @@ static void take_process(brim_lab_place *place, brim_lab_place_card *card, const
     if (!isnan(p->bytes)) card->mps_bytes += p->bytes;
     return;
   }
-  if (has_pid(card->ours, card->ours_count, p->pid) || is_presumed_ours(card, p)) {
-    remember(card, p->pid);
-    card->left++;
+  if (has_pid(card->our_pids, card->our_count, p->pid) || is_presumed_ours(card, p)) {
+    remember_process(card, p->pid);
+    card->leftover++;
     return;
   }
-  card->foreign_bytes += p->bytes;  // NaN stays
-  if (!p->computes) return;         // a desktop is on a GPU all the time
+  card->foreign_bytes += p->bytes;  // NaN makes the sum unknown
+  if (!p->computes) return;         // a process without computation, such as a desktop, may stay
   if (card->foreign++ == 0) brim_gpu_process_text(p, card->holder, sizeof card->holder);
 }
 
-// Treats memory that no listed process has as a foreign process: in a container the driver may hide
-// the processes of others. Less than an eighth of the memory may be a desktop's.
+// Takes memory that belongs to no listed process for a foreign process, since in a container the driver
+// may hide processes. Less than an eighth of the memory may belong to a desktop.
 static void look_for_hidden(brim_lab_place_card *card, const brim_gpu_process *list, size_t count) {
   double hidden = card->memory.used - card->mps_bytes;
-  for (size_t i = 0; i < count; i++) hidden -= list[i].bytes;  // NaN: unknown
+  for (size_t i = 0; i < count; i++) hidden -= list[i].bytes;  // NaN makes `hidden` unknown
   if (card->jobs > 0 || card->returning || card->mps || card->foreign > 0) return;
   if (!(hidden > fmax(2048 * MIB, card->memory.total / 8))) return;
   char size[32];
@@ -982,7 +990,7 @@ static void look_for_hidden(brim_lab_place_card *card, const brim_gpu_process *l
   card->foreign = 1;
 }
 
-// Sorts the processes on a card into those of our experiments, MPS's, those that ended experiments left, and foreign ones.
+// Assigns each process on a card to our experiments, to MPS, to ended experiments or to others.
 static void classify(brim_lab_place *place, brim_lab_place_card *card, const brim_gpu_process *list,
                      size_t count) {
   roots r = {.count = 0};
@@ -995,7 +1003,7 @@ static void classify(brim_lab_place *place, brim_lab_place_card *card, const bri
   }
   add_root(&r, (int64_t)getpid(), NULL);
 
-  card->foreign = card->left = 0;
+  card->foreign = card->leftover = 0;
   card->mps_seen = false;
   card->foreign_bytes = card->mps_bytes = 0;
   for (size_t i = 0; i < r.count; i++) {
@@ -1003,11 +1011,11 @@ static void classify(brim_lab_place *place, brim_lab_place_card *card, const bri
   }
   for (size_t i = 0; i < count; i++) take_process(place, card, &r, &list[i]);
   look_for_hidden(card, list, count);
-  // forget processes that the driver lists for another slice of the GPU, or after their end
+  // Forget processes that have ended, or that the driver listed for another slice of the GPU.
   if (card->jobs == 0 && !card->returning) {
-    card->ours_count = card->before_count = 0;
+    card->our_count = card->earlier_count = 0;
     for (size_t i = 0; i < count && i < BRIM_LAB_PLACE_SEEN; i++) {
-      card->before[card->before_count++] = list[i].pid;
+      card->earlier_pids[card->earlier_count++] = list[i].pid;
     }
   }
 }
@@ -1017,7 +1025,7 @@ static brim_status card_read(brim_lab_place *place, brim_lab_place_card *card) {
   brim_gpu_memory memory;
   brim_status status = brim_gpu_read_memory(place->options.monitor, card->uuid, &memory);
   if (status == BRIM_ENOMEM) return status;
-  // treat impossible readings as unknown: more free memory than there is, or use without a total
+  // Treat impossible readings as unknown: more free memory than in total, or more used.
   bool wrong = isnan(memory.total) || memory.total <= 0 || memory.free < 0 ||
                memory.free > memory.total || memory.used < 0 || memory.used > memory.total;
   if (wrong) memory = (brim_gpu_memory){(double)NAN, (double)NAN, (double)NAN, (double)NAN};
@@ -1033,7 +1041,7 @@ static brim_status card_read(brim_lab_place *place, brim_lab_place_card *card) {
   size_t count = 0;
   status = brim_gpu_read_processes(place->options.monitor, card->uuid, &list, &count);
   if (status == BRIM_ENOMEM) return status;
-  // one failed reading must not free a GPU that others use
+  // Keep the old list after a failed reading, so that a GPU in use does not look free.
   if (status && card->has_list && ++card->list_misses < LOST_READINGS) return BRIM_OK;
   card->has_list = status == BRIM_OK;
   card->list_misses = 0;
@@ -1080,14 +1088,14 @@ static brim_status take_lock(brim_lab_place *place, brim_lab_place_card *card) {
   return status;
 }
 
-// Takes the lock and notes the baseline. BRIM_EEXIST: another sweep was faster.
+// Takes the lock and records the baseline. BRIM_EEXIST: another sweep was faster.
 static brim_status card_take(brim_lab_place *place, brim_lab_place_card *card, int64_t now_ms) {
   BRIM_TRY(take_lock(place, card));
   card->touched_ms = now_ms;
   card->base_used = card->memory.used;
   card->base_free = card->memory.free;
   card->base_foreign = card->foreign_bytes;
-  card->ours_count = 0;
+  card->our_count = 0;
   return BRIM_OK;
 }
 
@@ -1100,20 +1108,20 @@ static void release(brim_lab_place_card *card) {
 //---------------------------------- memory ----------------------------------
 
 static void check_returned(brim_lab_place *place, brim_lab_place_card *card, int64_t now_ms) {
-  // executors of an earlier sweep have the lock until the last of them ends
+  // Executors of an earlier sweep keep the lock until the last of them ends.
   if (card->lock_fd < 0 && take_lock(place, card) != BRIM_OK) {
     if (now_ms - card->returning_since_ms < place->options.return_ms) return;
     release(card);
     return;
   }
-  // bytes above the baseline that other processes do not explain; NaN = unknown
+  // Bytes above the baseline that other processes do not explain; NaN = unknown.
   double bytes = card->memory.used - card->mps_bytes - card->base_used -
                  (card->foreign_bytes - card->base_foreign);
-  // MPS's server came after the baseline and keeps a context; later baselines include it
+  // MPS's server starts after the baseline and keeps a context; later baselines include it.
   double share = card->memory.total / 256;
   double tolerance = fmax(128 * MIB, isnan(share) ? 0 : share) +
                      (card->mps && !card->mps_seen && !card->mps_counted ? 2048 * MIB : 0);
-  bool returned = card->left == 0 && !(bytes > tolerance);
+  bool returned = card->leftover == 0 && !(bytes > tolerance);
   if (returned) {
     card->mps_counted = card->mps != NULL;
     release(card);
@@ -1128,24 +1136,24 @@ static void check_returned(brim_lab_place *place, brim_lab_place_card *card, int
   card_retire(card, reason);
 }
 
-// Room for one more experiment of this need beside those that run.
+// True if one more experiment with this need fits beside the running ones.
 static bool card_fits(const brim_lab_place *place, const brim_lab_place_card *card,
                       double need_bytes) {
   double margin = fmax(512 * MIB, card->memory.total / 50);
   double planned = need_bytes;
   for (size_t i = 0; i < place->job_count; i++) {
     const brim_lab_place_job *job = &place->jobs[i];
-    // fmax leaves out a NaN, and what is not planned is not packed
+    // A plan that is unknown makes the sum NaN. fmax ignores a NaN of used_bytes.
     if (job_is_on(job, card))
       planned += isnan(job->need_bytes) ? job->need_bytes : fmax(job->need_bytes, job->used_bytes);
   }
-  // comparisons with NaN are false
+  // Both comparisons are false for NaN.
   return card->base_free - planned >= margin && card->memory.free - need_bytes >= margin;
 }
 
 //---------------------------------- MPS ----------------------------------
 
-// Updates the state of MPS, and gives up a daemon that failed.
+// Updates the state of MPS, and stops using it if the daemon failed.
 static brim_lab_mps_state card_mps(brim_lab_place_card *card, int64_t now_ms) {
   if (!card->mps) return BRIM_LAB_MPS_FAILED;
   brim_lab_mps_state state = mps_update(card->mps, now_ms);
@@ -1156,13 +1164,13 @@ static brim_lab_mps_state card_mps(brim_lab_place_card *card, int64_t now_ms) {
                   *line ? line : brim_tr("it gave no reason"));
   }
   card->mps_refused = true;
-  if (card->jobs > 0) return state;  // its clients end first
+  if (card->jobs > 0) return state;  // first wait for the experiments that are its clients
   mps_stop(card->mps);
   card->mps = NULL;
   return state;
 }
 
-// Acts on a reading: memory was returned, or the lock is held by others.
+// Acts on the last reading: checks for returned memory, and probes the lock of an idle GPU.
 static void card_update(brim_lab_place *place, brim_lab_place_card *card, int64_t now_ms) {
   if (now_ms - card->touched_ms >= TOUCH_MS) {
     brim_lab_place_lock_touch(card->lock_fd);
@@ -1175,11 +1183,11 @@ static void card_update(brim_lab_place *place, brim_lab_place_card *card, int64_
     note_lock(place, card, brim_lab_place_lock_probe(place->options.lock_dir, card->uuid, &holder),
               &holder);
   }
-  brim_lab_pack_tick(&card->pack, now_ms, card->more && !card->out);
+  brim_lab_pack_tick(&card->pack, now_ms, card->could_join && !card->out_of_service);
 }
 
 //----------------------------------------- experiments -----------------------------------------
-// Experiments and the places they have; failures of a GPU in a row.
+// Experiments with their places, and the failures of each GPU in a row.
 
 static brim_lab_place_job *job_find(const brim_lab_place *place, const char *exp) {
   for (size_t i = 0; i < place->job_count; i++) {
@@ -1217,7 +1225,7 @@ static void job_join(brim_lab_place *place, brim_lab_place_job *job, uint64_t ki
     brim_lab_place_card *card = &place->cards[job->cards[i]];
     card->jobs++;
     card->returning = false;
-    // packing measures one GPU; an experiment on several is never packed
+    // Packing measures single GPUs. An experiment on several GPUs shares none of them.
     if (i == 0) brim_lab_pack_joined(&card->pack, &job->pack, kind, now_ms);
   }
 }
@@ -1261,7 +1269,7 @@ brim_status brim_lab_place_adopt(brim_lab_place *place, int64_t now_ms,
   for (int i = 0; i < job->card_count; i++) {
     brim_lab_place_card *card = &place->cards[job->cards[i]];
     if (card->jobs > 0) continue;
-    // the use of memory before they started is unknown
+    // The memory use before these experiments started is unknown.
     card->base_used = card->base_free = card->base_foreign = (double)NAN;
     card->adopted = card->lock_fd < 0;
   }
@@ -1286,7 +1294,7 @@ static bool blames_gpu(brim_failure failure) {
 
 static void count_failure(brim_lab_place *place, brim_lab_place_card *card, const char *exp,
                           brim_failure failure) {
-  // If it has failed on another GPU too, no GPU is to blame: take it off the counts of all.
+  // An experiment that failed on another GPU too blames no GPU: remove it from the counts of all GPUs.
   bool found = false;
   for (size_t i = 0; i < BRIM_LAB_PLACE_REMEMBERED; i++) {
     const brim_lab_place_failed *f = &place->failed[i];
@@ -1297,7 +1305,7 @@ static void count_failure(brim_lab_place *place, brim_lab_place_card *card, cons
   f->card = card->index;
   for (int i = 0; found && i < place->card_count; i++) {
     brim_lab_place_card *c = &place->cards[i];
-    for (int k = 0; k < c->failures && !c->out;) {
+    for (int k = 0; k < c->failures && !c->out_of_service;) {
       if (strcmp(c->failed[k], exp) != 0) {
         k++;
         continue;
@@ -1309,7 +1317,7 @@ static void count_failure(brim_lab_place *place, brim_lab_place_card *card, cons
   if (found) return;
 
   for (int i = 0; i < card->failures; i++) {
-    if (strcmp(card->failed[i], exp) == 0) return;  // the same one again
+    if (strcmp(card->failed[i], exp) == 0) return;  // the same experiment failed again
   }
   if (card->failures < BRIM_LAB_PLACE_FAILURES) {
     memcpy(card->failed[card->failures++], exp, strlen(exp) + 1);
@@ -1321,7 +1329,8 @@ static void count_failure(brim_lab_place *place, brim_lab_place_card *card, cons
   card_retire(card, reason);
 }
 
-// True if other experiments were on the GPU: under MPS the fault of one ends all of them and shows as theirs.
+// Blames sharing instead of the GPU if the GPU was shared: under MPS the fault of one experiment ends
+// all others too. Turns sharing off then and returns true.
 static bool packing_is_suspect(brim_lab_place_card *card) {
   bool suspect = (card->mps && !card->mps_refused) || card->jobs > 1;
   if (!suspect) return false;
@@ -1347,7 +1356,7 @@ void brim_lab_place_ended(brim_lab_place *place, int64_t now_ms, const char *exp
       count_failure(place, card, job->exp, failure);
     }
     if (--card->jobs > 0) continue;
-    if (ran) {  // its memory has to be returned first
+    if (ran) {  // wait until its memory is returned
       card->returning = true;
       card->returning_since_ms = now_ms;
     } else {
@@ -1363,7 +1372,7 @@ void brim_lab_place_ended(brim_lab_place *place, int64_t now_ms, const char *exp
 }
 
 //-------------------------------------------- choice --------------------------------------------
-// Which queued experiment starts where, and why the others wait.
+// Chooses the queued experiment that starts next and its place, and explains why the others wait.
 
 static bool in_mask(const brim_lab_place_mask *mask, const brim_lab_place_card *card) {
   return card->allowed && (mask->cards >> card->index & 1) != 0;
@@ -1393,7 +1402,9 @@ static bool is_usable(const brim_lab_place *place, const brim_lab_place_card *ca
          state == BRIM_LAB_PLACE_RETURNING;
 }
 
-static bool exceeds(double need, double bytes) { return need > 0 && need > bytes; }  // NaN: no
+static bool exceeds(double need, double bytes) {
+  return need > 0 && need > bytes;
+}  // a NaN never exceeds
 
 //---------------------------------- taking ----------------------------------
 
@@ -1403,7 +1414,7 @@ static void add_fd(brim_lab_place_slot *slot, int fd) {
 
 static void fill_slot(const brim_lab_place *place, const brim_lab_place_job *job,
                       brim_lab_place_slot *slot) {
-  // an equal share of the cores for each CPU slot, or for each GPU that the sweep may use
+  // Give each CPU slot, or each GPU that the sweep may use, an equal share of the cores.
   int parts = job->cpu ? place->cpu_slots : 0;
   for (int i = 0; i < place->card_count && !job->cpu; i++) parts += place->cards[i].allowed;
   int threads = place->options.cores / (parts > 0 ? parts : 1);
@@ -1432,7 +1443,7 @@ typedef struct chooser {
   brim_lab_place_slot *slot;
 } chooser;
 
-// Gives the locked cards to the experiment.
+// Gives the cards, which are locked, to the experiment.
 static brim_status occupy(chooser *c, const int *cards, int count) {
   brim_lab_place *place = c->place;
   brim_lab_place_job *job = NULL;
@@ -1454,7 +1465,8 @@ static brim_status occupy(chooser *c, const int *cards, int count) {
 
 //---------------------------------- MPS ----------------------------------
 
-// Starts MPS before the first experiment, since all experiments of a GPU must be its clients. *wait: not ready yet.
+// Starts MPS before the first experiment, since all experiments of a GPU must be its clients. *wait:
+// MPS is not ready yet.
 static void prepare_mps(chooser *c, brim_lab_place_card *card, bool *wait) {
   brim_lab_place *place = c->place;
   const brim_lab_place_options *o = &place->options;
@@ -1482,7 +1494,7 @@ static brim_status take_one(chooser *c, brim_lab_place_card *card, bool *done) {
     prepare_mps(c, card, &wait);
     if (wait) return BRIM_OK;
     brim_status status = card_take(c->place, card, c->now_ms);
-    if (status) return status == BRIM_ENOMEM ? status : BRIM_OK;  // the card says why
+    if (status) return status == BRIM_ENOMEM ? status : BRIM_OK;  // `card` keeps the reason
   }
   *done = true;
   return occupy(c, &index, 1);
@@ -1498,7 +1510,7 @@ static bool has_wide_job(const brim_lab_place *place, const brim_lab_place_card 
   return false;
 }
 
-// True if the experiment may run beside those on the GPU: every plan is known and all of them fit.
+// True if the experiment may run beside those on the GPU: all plans are known, and together they fit.
 static bool can_join(const brim_lab_place *place, const brim_lab_place_card *card,
                      const brim_lab_place_want *want) {
   return card_state(place, card) == BRIM_LAB_PLACE_BUSY && !card->reserved && card->lock_fd >= 0 &&
@@ -1529,7 +1541,8 @@ static brim_status place_one(chooser *c, bool *done) {
 
 //---------------------------------- several GPUs ----------------------------------
 
-// Lists the usable GPUs by how soon they will be free: free ones first, then those with the fewest experiments.
+// Lists the usable GPUs by how soon they will be free: free GPUs, then those with the fewest
+// experiments.
 static int gather(const chooser *c, int *out, int *free_count) {
   const brim_lab_place *place = c->place;
   int count = 0;
@@ -1554,7 +1567,7 @@ static brim_status place_several(chooser *c, bool *done) {
   int count = gather(c, cards, &free_count);
   if (gpus_of(c->want) > BRIM_LAB_PLACE_K) return BRIM_OK;
   const int k = (int)gpus_of(c->want);
-  if (count < k) return BRIM_OK;  // waiting would not help: reserve nothing
+  if (count < k) return BRIM_OK;  // not enough GPUs even later: reserve none
   int locked = 0;
   while (free_count >= k && locked < k) {
     brim_status status = card_take(place, &place->cards[cards[locked]], c->now_ms);
@@ -1571,17 +1584,17 @@ static brim_status place_several(chooser *c, bool *done) {
   return BRIM_OK;
 }
 
-// Notes for each GPU whether a waiting experiment could join it if the limit allowed that: packing
-// must not wait for experiments that do not fit.
+// Notes for each GPU whether a queued experiment would fit beside the running ones if the limit were
+// higher. Packing must not wait for experiments that do not fit.
 static void note_more(brim_lab_place *place, const brim_lab_place_want *wants, size_t count) {
-  for (int i = 0; i < place->card_count; i++) place->cards[i].more = false;
+  for (int i = 0; i < place->card_count; i++) place->cards[i].could_join = false;
   for (size_t k = 0; k < count; k++) {
     if (wants[k].gpus > 1 || !(wants[k].need_bytes > 0)) continue;
     const brim_lab_place_mask mask = mask_of(place, &wants[k]);
     for (int i = 0; i < place->card_count; i++) {
       brim_lab_place_card *card = &place->cards[i];
-      if (card->more || card->jobs == 0 || card->reserved || !in_mask(&mask, card)) continue;
-      card->more = card_fits(place, card, wants[k].need_bytes);
+      if (card->could_join || card->jobs == 0 || card->reserved || !in_mask(&mask, card)) continue;
+      card->could_join = card_fits(place, card, wants[k].need_bytes);
     }
   }
 }
@@ -1593,7 +1606,7 @@ brim_status brim_lab_place_choose(brim_lab_place *place, int64_t now_ms,
   *slot = (brim_lab_place_slot){0};
   for (int i = 0; i < place->card_count; i++) place->cards[i].reserved = false;
   for (size_t i = 0; i < count; i++) {
-    // its last executor may have reported without having ended
+    // The experiment's last executor may have reported its end without having ended.
     if (job_find(place, wants[i].exp)) continue;
     chooser c = {place, now_ms, &wants[i], mask_of(place, &wants[i]), slot};
     bool done = false;
@@ -1612,8 +1625,8 @@ brim_status brim_lab_place_choose(brim_lab_place *place, int64_t now_ms,
 
 typedef struct tally {
   int named, usable, free_count, fitting, reserved;
-  const brim_lab_place_card *only;  // the first card that is not usable
-  double largest;                   // memory of the largest card
+  const brim_lab_place_card *first_unusable;  // the first card that is not usable
+  double largest;                             // memory of the largest card
 } tally;
 
 static tally count_cards(const brim_lab_place *place, const brim_lab_place_want *want,
@@ -1628,7 +1641,7 @@ static tally count_cards(const brim_lab_place *place, const brim_lab_place_want 
     if (is_usable(place, card)) t.usable++;
     if (is_free(place, card)) t.free_count += !card->reserved;
     if (is_free(place, card)) t.reserved += card->reserved;
-    if (!is_usable(place, card) && !t.only) t.only = card;
+    if (!is_usable(place, card) && !t.first_unusable) t.first_unusable = card;
   }
   return t;
 }
@@ -1675,16 +1688,16 @@ void brim_lab_place_why(const brim_lab_place *place, const brim_lab_place_want *
     snprintf(out, size, "%s", brim_tr("the CPU runs another experiment"));
   } else if (mask.cpu && t.named == 0) {
     brim_msg_format(out, size, brim_tr("all %d CPU slots are taken"), place->cpu_slots);
-  } else if (t.usable < k && t.only) {
-    const brim_lab_place_state state = card_state(place, t.only);
+  } else if (t.usable < k && t.first_unusable) {
+    const brim_lab_place_state state = card_state(place, t.first_unusable);
     brim_msg_format(out, size,
                     state == BRIM_LAB_PLACE_FOREIGN  ? brim_tr("GPU %d is held by %s")
                     : state == BRIM_LAB_PLACE_LOCKED ? brim_tr("GPU %d is not free: %s")
                                                      : brim_tr("GPU %d is out of service: %s"),
-                    t.only->index,
-                    state == BRIM_LAB_PLACE_FOREIGN  ? t.only->holder
-                    : state == BRIM_LAB_PLACE_LOCKED ? t.only->locked_by
-                                                     : t.only->reason);
+                    t.first_unusable->index,
+                    state == BRIM_LAB_PLACE_FOREIGN  ? t.first_unusable->holder
+                    : state == BRIM_LAB_PLACE_LOCKED ? t.first_unusable->locked_by
+                                                     : t.first_unusable->reason);
   } else if (k > 1) {
     brim_msg_format(out, size,
                     t.free_count + t.reserved == 1 ? brim_tr("needs %lld GPUs, %d is free")
@@ -1704,11 +1717,11 @@ void brim_lab_place_why(const brim_lab_place *place, const brim_lab_place_want *
 }
 
 //-------------------------------------------- place --------------------------------------------
-// Opening, readings, and the devices as the sweep shows them.
+// Opens the place, takes readings, and describes the devices for views.
 
 enum {
   READ_MS = 1000,
-  RETURN_READ_MS = 200,  // while memory is being returned
+  RETURN_READ_MS = 200,  // between readings while memory is being returned
   DEFAULT_RETURN_MS = 60000,
   DEFAULT_WARMUP_MS = 5000,
   DEFAULT_WINDOW_MS = 20000
@@ -1873,8 +1886,8 @@ brim_status brim_lab_place_restore(brim_lab_place *place, const char *device) {
   BRIM_TRY(parse_devices(place, device, &mask));
   for (int i = 0; i < place->card_count; i++) {
     brim_lab_place_card *card = &place->cards[i];
-    if ((mask.cards >> i & 1) == 0 || !card->out) continue;
-    card->out = false;
+    if ((mask.cards >> i & 1) == 0 || !card->out_of_service) continue;
+    card->out_of_service = false;
     card->failures = card->misses = 0;
     card->reason[0] = '\0';
     brim_log_info("lab", "GPU %d (%s) is in service again", card->index, card->uuid);
