@@ -1,5 +1,5 @@
-// The chaos test of sweeps: processes that die, disks that fail, a network that loses, and what
-// must hold afterwards.
+// The chaos test of sweeps: processes that die, disks that fail, a network that loses messages, and the
+// checks of what must stay true.
 
 #include "chaos/chaos.h"
 
@@ -23,12 +23,12 @@
 #include "lab/wire/lab_wire_link.h"
 
 //------------------------------------------ shared parts ------------------------------------------
-// Chance, grids, processes to hit and violations, for the test of a sweep and the test of a pool.
+// Random numbers, grids, processes to disturb and violations, for the tests of a sweep and of a pool.
 
 enum {
-  HITS = 4,  // at most, of one experiment's processes
+  MOST_HITS = 4,  // most disturbances of the processes of one experiment
   PATH_BYTES = 1200,
-  DRAIN_S = 300  // the last experiments have this long after the disturbances
+  DRAIN_S = 300  // time for the last experiments after the disturbances
 };
 
 const char *brim_chaos_act_name(brim_chaos_act act) {
@@ -67,20 +67,20 @@ static void violation(brim_chaos *c, const char *fmt, ...) {
 
 static bool is_stopped(const brim_chaos *c) { return c->options->stop && *c->options->stop; }
 
-// True if a process ended because a write failed: it starts again.
+// True if a process ended because a write failed: the test starts it again.
 static bool disk_failed(const char *words) {
   return strstr(words, "disk I/O error") || strstr(words, brim_errno_text(EIO));
 }
 
 //---------------------------------- chance ----------------------------------
 
-static int64_t between(brim_chaos *c, int64_t low, int64_t high) {
+static int64_t random_between(brim_chaos *c, int64_t low, int64_t high) {
   return low + (int64_t)(brim_chaos_random(&c->random) % (uint64_t)(high - low + 1));
 }
 
 // Chooses an act by the shares, in percent.
 static brim_chaos_act choose_act(brim_chaos *c, const int shares[BRIM_CHAOS_ACT_COUNT]) {
-  int64_t at = between(c, 0, 99);
+  int64_t at = random_between(c, 0, 99);
   int act = 0;
   while (act + 1 < BRIM_CHAOS_ACT_COUNT && at >= shares[act]) at -= shares[act++];
   return (brim_chaos_act)act;
@@ -96,8 +96,8 @@ static void grid_path(const brim_chaos *c, int64_t round, char *out) {
   snprintf(out, PATH_BYTES, "%s/round-%lld.yaml", c->folder, (long long)round);
 }
 
-// Writes a grid with `copies` of each seed. The copies differ in the patience of early stopping,
-// which is always longer than the training.
+// Writes a grid with `copies` of each seed. The copies differ in the patience of early stopping, which
+// is always longer than the training, so they train alike.
 static brim_status write_grid(const brim_chaos *c, int64_t round, int64_t first, int64_t copies,
                               char *path) {
   brim_str text;
@@ -146,7 +146,7 @@ static void stop_process(brim_chaos *c, pid_t pid, int64_t for_ms) {
   c->stopped[c->stopped_count++].until = brim_clock_ms() + for_ms;
 }
 
-// Finds or adds the count of an experiment's hits.
+// Finds or adds the number of times that processes of an experiment were disturbed.
 static int *hits_of(brim_chaos *c, const char *exp) {
   size_t kept = c->hits_count < BRIM_CHAOS_PROCS ? c->hits_count : BRIM_CHAOS_PROCS;
   for (size_t i = 0; i < kept; i++) {
@@ -158,14 +158,14 @@ static int *hits_of(brim_chaos *c, const char *exp) {
   return &c->hits[at].count;
 }
 
-// Chooses an executor or a training of an experiment that was not hit too often; 0 = none. Without
-// that limit the last experiments of a round would be hit over and over, and an experiment rightly
-// fails after eleven failures of the machine without a checkpoint in between.
+// Chooses an executor or a training of an experiment with fewer than MOST_HITS disturbances; 0 = none.
+// Without that limit the last experiments of a round would be hit over and over, and an experiment
+// rightly fails after eleven failures of the machine without a checkpoint in between.
 static pid_t any_process(brim_chaos *c, bool trains) {
   brim_chaos_proc all[BRIM_CHAOS_PROCS];
   size_t n = brim_chaos_processes(c->folder, all, BRIM_CHAOS_PROCS), kept = 0;
   for (size_t i = 0; i < n; i++) {
-    if (all[i].trains == trains && *hits_of(c, all[i].exp) < HITS) all[kept++] = all[i];
+    if (all[i].trains == trains && *hits_of(c, all[i].exp) < MOST_HITS) all[kept++] = all[i];
   }
   if (kept == 0) return 0;
   const brim_chaos_proc *chosen = &all[brim_chaos_random(&c->random) % kept];
@@ -174,9 +174,9 @@ static pid_t any_process(brim_chaos *c, bool trains) {
 }
 
 //------------------------------------------ processes ------------------------------------------
-// Executors and trainings below the folder of the test, found by their command lines.
+// Finds executors and trainings below the folder of the test by their command lines.
 
-// Reads the 12 digits behind FOLDER/exp/ or FOLDER/worker-N/exp/ in a word; false if it names no experiment.
+// Reads the 12 digits behind FOLDER/exp/ or FOLDER/worker-N/exp/ in a word; false if they are missing.
 static bool exp_of(const char *word, const char *folder, brim_chaos_proc *out) {
   const char *at = strstr(word, folder);
   int worker = 0, used = 0;
@@ -211,7 +211,8 @@ static bool read_process(const char *pid, const char *folder, brim_chaos_proc *o
   return true;
 }
 
-// The fourth field of /proc/PID/stat, behind a name that may contain anything; 0 if the process has ended.
+// Reads the fourth field of /proc/PID/stat, behind a name that may contain anything; 0 if the process
+// has ended.
 static pid_t parent_of(pid_t pid) {
   char path[64], text[512];
   int parent = 0;
@@ -259,7 +260,7 @@ typedef struct exp_item {
   char seed[16];  // "seed=3"
   brim_exp_state state;
   int64_t attempt;
-  // counted from the events
+  // counts from the events
   int64_t claims, after_done;
   bool claimed, claimed_twice, done;
 } exp_item;
@@ -267,10 +268,10 @@ typedef struct exp_item {
 typedef struct exp_list {
   exp_item *items;
   size_t count, cap;
-  size_t last;  // of an event
+  size_t last;  // index of the experiment of the last event
 } exp_list;
 
-// The word of a label that names the training.
+// Copies the word of a label that identifies the training.
 static void seed_of(const char *label, char out[16]) {
   const char *at = strstr(label, "seed=");
   snprintf(out, 16, "%.*s", at ? (int)strcspn(at, " ") : 0, at ? at : "");
@@ -296,8 +297,8 @@ static brim_status on_exp(void *ctx, const brim_store_exp *exp) {
 
 typedef struct attempt_view {
   int64_t count, ok, open, last_ok, fence, ended;
-  int64_t from_step;  // of the one with the result
-  char worker[65];    // of it
+  int64_t from_step;  // first step of the attempt that has the result
+  char worker[65];    // worker of the attempt that has the result
   bool in_order, apart;
 } attempt_view;
 
@@ -345,7 +346,7 @@ typedef struct metric_row {
 typedef struct metric_list {
   metric_row *rows;
   size_t count, cap;
-  const attempt_view *by;  // rows of earlier attempts behind its first step are stale
+  const attempt_view *by;  // values of other attempts beyond its from_step are stale
   size_t stale;
 } metric_list;
 
@@ -423,8 +424,8 @@ static brim_status read_of(const char *folder, const exp_item *exp, const char *
   return status;
 }
 
-// The folder with the files of an attempt: the sweep's, or a worker's, whose name ends with the
-// hash of its folder's path.
+// Finds the folder with the files of an attempt: the sweep's, or that of the worker whose name ends
+// with the hash of its folder's path.
 static void folder_of(const brim_chaos *c, const char *worker, char *out, size_t size) {
   char hex[BRIM_SHA256_HEX];
   const char *hash = strrchr(worker, '-');
@@ -436,7 +437,7 @@ static void folder_of(const brim_chaos *c, const char *worker, char *out, size_t
   snprintf(out, size, "%s", c->folder);
 }
 
-// The model and the last checkpoint must equal those of the undisturbed run, bit for bit.
+// Checks that the model and the last checkpoint equal those of the undisturbed run, bit for bit.
 static brim_status check_files(brim_chaos *c, const exp_item *exp, const exp_item *twin,
                                const attempt_view *by) {
   static const char *const names[] = {"model.safetensors", "last.safetensors"};
@@ -461,8 +462,8 @@ static brim_status check_files(brim_chaos *c, const exp_item *exp, const exp_ite
 
 //---------------------------------- events ----------------------------------
 
-// Events arrive in their order: attempts of an experiment begin one after the other, and nothing
-// follows its result.
+// Counts claims while events arrive in order: an attempt must end before the next one begins, and
+// nothing may follow the result.
 static brim_status on_event(void *ctx, const brim_store_event *event) {
   exp_list *list = ctx;
   if (!event->exp[0]) return BRIM_OK;
@@ -483,7 +484,7 @@ static brim_status on_event(void *ctx, const brim_store_event *event) {
   } else if (strcmp(event->kind, "adopted") == 0) {
     exp->claimed = true;
   } else if (strcmp(event->kind, "started") != 0) {
-    exp->claimed = false;  // however the attempt ended
+    exp->claimed = false;  // the attempt has ended, in whatever way
   }
   return BRIM_OK;
 }
@@ -537,8 +538,8 @@ static brim_status check_all(brim_chaos *c, brim_lab_link *link, brim_lab_link *
   return status;
 }
 
-// BRIM_EEXIST: the store has experiments. It may be a user's own database, and the sweeps of the
-// test would run what is queued there.
+// Refuses a store that has experiments (BRIM_EEXIST): it may be a user's database, and the sweeps of
+// the test would run its queue.
 static brim_status check_empty(const char *store) {
   brim_lab_link *link = NULL;
   brim_store_counts counts = {0};
@@ -566,27 +567,28 @@ brim_status brim_chaos_check(brim_chaos *c) {
 // proxy between them, and the disturbances.
 
 enum {
-  WORKERS = 200,     // at most
-  ROUND = 48,        // experiments that are submitted at once
-  LEASE_S = 3,       // of the server
-  CALL_S = 2,        // for a request
-  LATE_MS = 5000,    // requests and replies come this much later at most
-  PERCENT = 10,      // of the requests are spoiled
-  PORTS = 20000,     // outgoing connections use none of the 10,000 ports from here on
-  COUNT_MS = 500,    // the server is asked for its counts this often
-  READY_MS = 60000,  // for the first start of the server
-  LEAVE_MS = 60000   // for all of them to end
+  WORKERS = 200,   // most workers
+  ROUND = 48,      // experiments that one client submits
+  LEASE_S = 3,     // lease time of the server
+  CALL_S = 2,      // time limit of a request
+  LATE_MS = 5000,  // longest delay of a request or a reply
+  PERCENT = 10,    // share of the requests that are spoiled
+  PORTS =
+      20000,  // the server's port is among the 10,000 from here on, which outgoing connections do not use
+  COUNT_MS = 500,    // pause between two readings of the server's counts
+  READY_MS = 60000,  // time limit for the first start of the server
+  LEAVE_MS = 60000   // time limit for the end of all processes
 };
 
-// The server or a worker.
+// The server, a worker, or a client that submits.
 typedef struct member {
-  brim_child *child;  // NULL: it does not run
-  char name[24];      // of its folder and its log
-  bool killed;        // by this test
+  brim_child *child;  // NULL: the member does not run
+  char name[24];      // name of its folder and its log
+  bool killed;        // this test killed it
   bool ready;
   int64_t start_ms;  // when it may start again
   int64_t stopped_until;
-  char tail[512];  // of its stderr
+  char tail[512];  // last line of its stderr
   FILE *log;
 } member;
 
@@ -597,8 +599,8 @@ typedef struct pool {
   brim_chaos_proxy *proxy;
   brim_lab_link *link;
   brim_store_counts counts;
-  int64_t submitted, first;  // experiments so far, and grids of all seeds
-  int64_t submits;           // that failed one after the other
+  int64_t submitted, first;  // experiments submitted so far; copies of each seed so far
+  int64_t failed_submits;    // failed submits in a row
 } pool;
 
 //---------------------------------- processes ----------------------------------
@@ -677,7 +679,7 @@ static brim_status start_submit(pool *p, const char *grid) {
   return start(p, &p->submit, argv);
 }
 
-// *ended: it ran, and has ended now.
+// *ended: the member ran and has ended now.
 static brim_status poll_member(pool *p, member *m, bool *ended) {
   *ended = false;
   if (!m->child) return BRIM_OK;
@@ -691,7 +693,8 @@ static brim_status poll_member(pool *p, member *m, bool *ended) {
     }
     m->start_ms = brim_clock_ms() + 1000;
   }
-  if (m == &p->submit) p->submits = r->exit_code == 0 && !r->signal ? 0 : p->submits + 1;
+  if (m == &p->submit)
+    p->failed_submits = r->exit_code == 0 && !r->signal ? 0 : p->failed_submits + 1;
   brim_child_close(m->child);
   m->child = NULL;
   return BRIM_OK;
@@ -711,22 +714,24 @@ static brim_status keep_members(pool *p, int64_t now) {
 
 //---------------------------------- disturbances ----------------------------------
 
-// 0: it does not run.
-static pid_t hit(member *m) {
+// The process of a member that may be disturbed now; 0: it does not run, or is killed or stopped
+// already.
+static pid_t member_pid(member *m) {
   return m->child && !m->killed && brim_clock_ms() >= m->stopped_until ? brim_child_pid(m->child)
                                                                        : 0;
 }
 
-// Most members start again soon, some so late that others have taken over their experiments.
+// Ends a member. Most start again soon, some so late that other workers have taken over their
+// experiments.
 static void end_member(pool *p, member *m, pid_t pid, int sig) {
-  int64_t most = m != &p->server && between(p->c, 0, 3) == 0 ? 3000 * LEASE_S : 1500;
+  int64_t most = m != &p->server && random_between(p->c, 0, 3) == 0 ? 3000 * LEASE_S : 1500;
   m->killed = true;
-  m->start_ms = brim_clock_ms() + between(p->c, 0, most);
+  m->start_ms = brim_clock_ms() + random_between(p->c, 0, most);
   (void)kill(pid, sig);
 }
 
 static void stop_member(pool *p, member *m, pid_t pid, int64_t most_ms) {
-  int64_t ms = between(p->c, 100, most_ms);
+  int64_t ms = random_between(p->c, 100, most_ms);
   m->stopped_until = brim_clock_ms() + ms;
   stop_process(p->c, pid, ms);
 }
@@ -739,14 +744,14 @@ static void disturb_pool(pool *p) {
       [BRIM_CHAOS_KILL_SERVER] = 7,    [BRIM_CHAOS_STOP_SERVER] = 5,
       [BRIM_CHAOS_END_SERVER] = 2};
   brim_chaos_act act = choose_act(p->c, shares);
-  member *m =
-      act >= BRIM_CHAOS_KILL_SERVER ? &p->server : &p->workers[between(p->c, 0, p->count - 1)];
-  pid_t pid =
-      act >= BRIM_CHAOS_KILL_WORKER ? hit(m) : any_process(p->c, act == BRIM_CHAOS_KILL_TRAINING);
+  member *m = act >= BRIM_CHAOS_KILL_SERVER ? &p->server
+                                            : &p->workers[random_between(p->c, 0, p->count - 1)];
+  pid_t pid = act >= BRIM_CHAOS_KILL_WORKER ? member_pid(m)
+                                            : any_process(p->c, act == BRIM_CHAOS_KILL_TRAINING);
   if (pid == 0) return;
   p->c->report->acts[act]++;
   if (act == BRIM_CHAOS_STOP_EXECUTOR) {
-    stop_process(p->c, pid, between(p->c, 100, 2500 * LEASE_S));
+    stop_process(p->c, pid, random_between(p->c, 100, 2500 * LEASE_S));
   } else if (act == BRIM_CHAOS_STOP_WORKER) {
     stop_member(p, m, pid, 2500 * LEASE_S);
   } else if (act == BRIM_CHAOS_STOP_SERVER) {
@@ -760,7 +765,7 @@ static void disturb_pool(pool *p) {
   }
 }
 
-// Looks for a folder or a fence that is used twice.
+// Finds a folder or a fence that two processes use.
 static bool find_twice(const brim_chaos_proc *all, size_t n, char *out, size_t size) {
   for (size_t i = 0; i < n; i++) {
     for (size_t k = 0; k < i; k++) {
@@ -781,7 +786,8 @@ static bool find_twice(const brim_chaos_proc *all, size_t n, char *out, size_t s
   return false;
 }
 
-// Reports a violation that three looks see: processes are listed one after the other, and one may end meanwhile.
+// Reports a violation only if three looks in a row see it: a process may end while the processes are
+// listed.
 static void watch_pool(pool *p) {
   brim_chaos_proc all[BRIM_CHAOS_PROCS];
   char what[160];
@@ -795,7 +801,7 @@ static void watch_pool(pool *p) {
 
 //---------------------------------- experiments ----------------------------------
 
-// Keeps the queue filled by clients that try again when the network fails them.
+// Keeps the queue filled by clients that try again after a failure of the network.
 static brim_status submit_more(pool *p, bool open) {
   const int64_t *n = p->counts.states;
   char path[PATH_BYTES], text[128];
@@ -804,21 +810,21 @@ static brim_status submit_more(pool *p, bool open) {
   int64_t copies = ROUND / BRIM_CHAOS_SEEDS;
   BRIM_TRY(poll_member(p, &p->submit, &ended));
   if (p->submit.child) return BRIM_OK;
-  if (ended && p->submits == 0) {
+  if (ended && p->failed_submits == 0) {
     if (wanted && copies > wanted - p->first) copies = wanted - p->first;
     p->first += copies;
     p->submitted += copies * BRIM_CHAOS_SEEDS;
     return BRIM_OK;
   }
-  if (p->submits > 100) {
+  if (p->failed_submits > 100) {
     return brim_fail(BRIM_ECHILD, "no grid can be submitted: %.300s", p->submit.tail);
   }
   bool low = p->counts.total == p->submitted && n[BRIM_EXP_QUEUED] < 2 * p->count;
-  if (!p->submits && !(low && (p->first == 0 || (wanted ? p->first < wanted : open)))) {
+  if (!p->failed_submits && !(low && (p->first == 0 || (wanted ? p->first < wanted : open)))) {
     return BRIM_OK;
   }
   if (wanted && copies > wanted - p->first) copies = wanted - p->first;
-  if (!p->submits) {
+  if (!p->failed_submits) {
     snprintf(text, sizeof text, brim_tr("round %lld: %lld experiments"),
              (long long)++p->c->report->rounds, (long long)(copies * BRIM_CHAOS_SEEDS));
     say(p->c, text);
@@ -830,14 +836,14 @@ static brim_status submit_more(pool *p, bool open) {
 // Keeps the old counts if the server does not answer.
 static void read_counts(pool *p) {
   brim_store_counts counts = {0};
-  if (hit(&p->server) == 0) return;
+  if (member_pid(&p->server) == 0) return;
   if (brim_lab_count(p->link, NULL, &counts) == BRIM_OK) p->counts = counts;
   brim_status_clear();
 }
 
 static bool all_ended(const pool *p) {
   const int64_t *n = p->counts.states;
-  return p->submitted > 0 && !p->submit.child && p->submits == 0 &&
+  return p->submitted > 0 && !p->submit.child && p->failed_submits == 0 &&
          p->counts.total == p->submitted &&
          n[BRIM_EXP_DONE] + n[BRIM_EXP_FAILED] + n[BRIM_EXP_CANCELLED] == p->counts.total;
 }
@@ -868,7 +874,7 @@ static brim_status run_members(pool *p) {
     }
     if (!calm && now >= next_act) {
       disturb_pool(p);
-      next_act = now + between(p->c, 20, 300);
+      next_act = now + random_between(p->c, 20, 300);
     }
     if (now >= next_look) {
       watch_pool(p);
@@ -883,7 +889,7 @@ static brim_status run_members(pool *p) {
 // Chooses a port that no program uses now.
 static brim_status choose_port(pool *p) {
   for (int tries = 0; tries < 100; tries++) {
-    p->port = PORTS + (int)between(p->c, 0, 9999);
+    p->port = PORTS + (int)random_between(p->c, 0, 9999);
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)p->port)};
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -927,7 +933,7 @@ static void close_member(member *m) {
   m->log = NULL;
 }
 
-// Ends the workers as Ctrl-C does, then the server.
+// Ends the workers as Ctrl-C does, and then the server.
 static void end(pool *p) {
   int64_t until = brim_clock_ms() + LEAVE_MS;
   bool ended = false;
@@ -975,10 +981,10 @@ static brim_status run_pool(brim_chaos *c) {
 // The chaos test of a sweep: sweeps as child processes, and the disturbances.
 
 enum {
-  CHAOS_ROUND = 48,      // experiments of a round
-  CHAOS_LEASE_S = 2,     // of the sweeps
-  ORPHAN_MS = 20000,     // processes have this long to end after their sweep
-  SMALL_FILE = 32 << 10  // bytes a file may have on the full disk
+  CHAOS_ROUND = 48,      // experiments of one round
+  CHAOS_LEASE_S = 2,     // lease time of the sweeps
+  ORPHAN_MS = 20000,     // time for processes to end after their sweep
+  SMALL_FILE = 32 << 10  // largest size in bytes of a file while the disk is full
 };
 
 //---------------------------------- the sweep ----------------------------------
@@ -1012,7 +1018,7 @@ static brim_status start_sweep(brim_chaos *c, const char *grid, const char *stor
   return brim_child_start(&how, &c->sweep);
 }
 
-// *ended: the sweep's process has ended. *done: so has its grid.
+// *ended: the sweep's process has ended. *done: its grid has ended too.
 static brim_status poll_sweep(brim_chaos *c, bool *ended, bool *done) {
   *ended = *done = false;
   BRIM_TRY(brim_child_poll(c->sweep, ended));
@@ -1032,7 +1038,7 @@ static brim_status poll_sweep(brim_chaos *c, bool *ended, bool *done) {
 
 //---------------------------------- disturbances ----------------------------------
 
-// Continues the stopped processes that are due, and makes room on the disk.
+// Continues the stopped processes whose time is over, and ends the lack of disk space.
 static void continue_due(brim_chaos *c, bool all) {
   int64_t now = brim_clock_ms();
   continue_stopped(c, all);
@@ -1054,7 +1060,7 @@ static void fill_disk(brim_chaos *c) {
   if (prlimit(pid, RLIMIT_FSIZE, NULL, &limit) != 0) return;
   limit.rlim_cur = SMALL_FILE;
   if (prlimit(pid, RLIMIT_FSIZE, &limit, NULL) != 0) return;
-  c->full_until = brim_clock_ms() + between(c, 200, 1500);
+  c->full_until = brim_clock_ms() + random_between(c, 200, 1500);
   c->full_ms = c->full_until;
 }
 
@@ -1072,10 +1078,10 @@ static void disturb_sweep(brim_chaos *c) {
   c->report->acts[act]++;
   switch (act) {
     case BRIM_CHAOS_STOP_EXECUTOR:
-      stop_process(c, pid, between(c, 100, 2500 * CHAOS_LEASE_S));
+      stop_process(c, pid, random_between(c, 100, 2500 * CHAOS_LEASE_S));
       break;
     case BRIM_CHAOS_STOP_SWEEP:
-      stop_process(c, pid, between(c, 100, 1500 * CHAOS_LEASE_S));
+      stop_process(c, pid, random_between(c, 100, 1500 * CHAOS_LEASE_S));
       break;
     case BRIM_CHAOS_FULL_DISK:
       fill_disk(c);
@@ -1083,7 +1089,7 @@ static void disturb_sweep(brim_chaos *c) {
     case BRIM_CHAOS_KILL_SWEEP:
     case BRIM_CHAOS_END_SWEEP:
       c->killed = true;
-      c->start_ms = brim_clock_ms() + between(c, 0, 1000);
+      c->start_ms = brim_clock_ms() + random_between(c, 0, 1000);
       (void)kill(pid, act == BRIM_CHAOS_KILL_SWEEP ? SIGKILL : SIGINT);
       break;
     default:
@@ -1107,7 +1113,7 @@ static size_t count_trainings(const brim_chaos_proc *all, size_t n, char twice[B
   return trainings;
 }
 
-// Reports a violation that three looks see, as watch_pool.
+// Reports a violation only if three looks in a row see it, as watch_pool does.
 static void watch_sweep(brim_chaos *c) {
   brim_chaos_proc all[BRIM_CHAOS_PROCS];
   char twice[BRIM_CHAOS_ID];
@@ -1126,7 +1132,7 @@ static void watch_sweep(brim_chaos *c) {
   }
 }
 
-// Reports processes that are left at the end.
+// Reports processes that still run at the end.
 static void watch_orphans(brim_chaos *c) {
   brim_chaos_proc all[BRIM_CHAOS_PROCS];
   int64_t until = brim_clock_ms() + ORPHAN_MS;
@@ -1143,12 +1149,13 @@ static void watch_orphans(brim_chaos *c) {
 
 //---------------------------------- rounds ----------------------------------
 
-// Runs a round until all of its experiments have ended, disturbed until end_ms. *late: they did not end in time.
+// Runs a round until all of its experiments have ended, disturbed until end_ms. *late: they did not end
+// in time.
 static brim_status run_round(brim_chaos *c, int64_t round, int64_t end_ms, bool *late) {
   char grid[PATH_BYTES];
   bool done = false, ended = false;
   int64_t last_ms = (brim_clock_ms() > end_ms ? brim_clock_ms() : end_ms) + DRAIN_S * 1000;
-  int64_t next_act = brim_clock_ms() + between(c, 200, 600), next_look = 0;
+  int64_t next_act = brim_clock_ms() + random_between(c, 200, 600), next_look = 0;
   c->hits_count = 0;
   grid_path(c, round, grid);
   while (!done) {
@@ -1167,7 +1174,7 @@ static brim_status run_round(brim_chaos *c, int64_t round, int64_t end_ms, bool 
     if (c->sweep) BRIM_TRY(poll_sweep(c, &ended, &done));
     if (!calm && now >= next_act) {
       disturb_sweep(c);
-      next_act = now + between(c, 20, 300);
+      next_act = now + random_between(c, 20, 300);
     }
     if (now >= next_look) {
       watch_sweep(c);
@@ -1189,7 +1196,7 @@ static brim_status run_rounds(brim_chaos *c) {
   int64_t end_ms = brim_clock_ms() + (int64_t)(o->seconds * 1e3), first = 0;
   int64_t wanted = (o->experiments + BRIM_CHAOS_SEEDS - 1) / BRIM_CHAOS_SEEDS;
   bool late = false;
-  // Rounds stay small: a sweep that is killed every second must get to its work in between.
+  // Keep rounds small: a sweep that is killed every second must reach its work in between.
   while (!late && (first == 0 || (wanted ? first < wanted : brim_clock_ms() < end_ms))) {
     int64_t copies = CHAOS_ROUND / BRIM_CHAOS_SEEDS;
     if (wanted && copies > wanted - first) copies = wanted - first;
@@ -1205,7 +1212,7 @@ static brim_status run_rounds(brim_chaos *c) {
   return BRIM_OK;
 }
 
-// Runs the undisturbed trainings.
+// Runs the trainings that the disturbed ones are compared with.
 static brim_status run_reference(brim_chaos *c) {
   char path[PATH_BYTES];
   bool ended = false, done = false;

@@ -2,17 +2,17 @@
 // nothing was lost. It starts the program as users do, and reads the store afterwards.
 //
 // The test submits rounds of experiments until its time is over. Meanwhile it kills and stops
-// executors, trainings and the sweep at random moments, and for a while files may not grow, as on a
-// full disk. The last round runs to its end undisturbed. Then every experiment must be done with
-// one result and with the metrics of an undisturbed run. There must never be two trainings of one
-// experiment, nor more than `executors` at once, and no process may be left. A sweep that ends
-// because a write failed, and says so, starts again.
+// executors, trainings and the sweep at random moments, and sometimes limits the size of files, as a
+// full disk does. The last round runs to its end undisturbed. Then every experiment must be done with
+// one result and with the metrics of an undisturbed run. Two trainings of one experiment, or more than
+// `executors` executors, must never run at once, and no process may be left. A sweep that ends with the
+// message that a write failed is started again.
 //
 // With `workers`, a server and that many workers replace the sweep. They speak HTTP through a proxy
-// that drops, delays, repeats and cuts requests and replies; the test kills and stops the server
-// and the workers too. A worker that was cut off continues an experiment that another has taken
-// over until it learns of that. So two trainings of one experiment may run at once: in two folders,
-// under two fences, and one result counts.
+// that drops, delays, repeats and cuts requests and replies; the test kills and stops the server and
+// the workers too. A worker that was cut off continues its experiment until it learns that another
+// worker has taken over. So two trainings of one experiment may run at once: in two folders, under two
+// fences, and only one result counts.
 #ifndef BRIM_CHAOS_H_
 #define BRIM_CHAOS_H_
 
@@ -23,17 +23,17 @@
 #include "base/base.h"
 #include "brim/status.h"
 
-// 0 and NULL are the defaults.
+// 0 and NULL select the defaults, which stand in parentheses.
 typedef struct brim_chaos_options {
-  const char *program;  // required: brim
-  const char *folder;   // required: for all files; made where it is not there, and has to be empty
+  const char *program;  // required: the program brim
+  const char *folder;   // required: for all files; created if it is missing, and must be empty
   const char *store;    // a folder or PostgreSQL's URL; NULL = below `folder`
   double seconds;       // how long to disturb (120)
   int64_t executors;    // experiments at once (16); not with `workers`
-  int64_t workers;      // over HTTP; 0 = a sweep
-  int64_t experiments;  // in all; 0 = rounds until the time is over
-  uint64_t seed;        // of the disturbances
-  const volatile sig_atomic_t *stop;  // ends it early; may be NULL
+  int64_t workers;      // workers that use HTTP; 0 = a sweep
+  int64_t experiments;  // all experiments; 0 = rounds until the time is over
+  uint64_t seed;        // seed of the disturbances
+  const volatile sig_atomic_t *stop;  // non-zero ends the test early; may be NULL
   // Gets a line about each step of the test; may be NULL.
   void (*say)(void *ctx, const char *text);
   void *ctx;
@@ -63,7 +63,7 @@ typedef enum brim_chaos_act {
 
 const char *brim_chaos_act_name(brim_chaos_act act);
 
-// Faults of the network, per request.
+// Faults of the network; each concerns one request.
 #define BRIM_CHAOS_FAULT_MAP(X)       \
   X(DROP_REQUEST, "requests_dropped") \
   X(LATE_REQUEST, "requests_delayed") \
@@ -84,7 +84,7 @@ const char *brim_chaos_fault_name(brim_chaos_fault fault);
 typedef struct brim_chaos_report {
   int64_t rounds, experiments, attempts;
   int64_t acts[BRIM_CHAOS_ACT_COUNT];
-  int64_t starts;  // of sweeps, or of the server and workers
+  int64_t starts;  // starts of sweeps, or of the server and workers
   int64_t workers, requests, faults[BRIM_CHAOS_FAULT_COUNT];
   int64_t violations;
   char first[512];  // the first violation
@@ -92,7 +92,8 @@ typedef struct brim_chaos_report {
   uint64_t seed;
 } brim_chaos_report;
 
-// BRIM_OK also with violations, which the report counts. BRIM_EINTERRUPTED: *stop ended the test.
+// Returns BRIM_OK also if there were violations, which the report counts. BRIM_EINTERRUPTED: *stop
+// ended the test.
 brim_status brim_chaos_run(const brim_chaos_options *options, brim_chaos_report *out);
 
 #endif  // BRIM_CHAOS_H_

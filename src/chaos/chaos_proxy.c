@@ -18,10 +18,10 @@
 #include "chaos/chaos_int.h"
 
 enum {
-  SLICE_MS = 100,      // between two looks whether to end
-  IDLE_MS = 600000,    // for the next request of a client
-  ANSWER_MS = 120000,  // for a reply: a stopped server takes as long as it is stopped
-  CONNECTIONS = 512,   // at once
+  SLICE_MS = 100,      // between two checks whether the proxy has to end
+  IDLE_MS = 600000,    // wait for the next request of a client
+  ANSWER_MS = 120000,  // wait for a reply: a stopped server answers only after it continues
+  CONNECTIONS = 512,   // most connections at once
   CHUNK = 16 << 10,
   MESSAGE_MAX = 64 << 20
 };
@@ -40,12 +40,12 @@ typedef struct connection {
   int client, server;  // -1 = not connected
   uint64_t random;
   brim_str request, reply;
-  atomic_bool *begun;  // the thread of the listener waits for it
+  atomic_bool *begun;  // set when the thread runs; the listener waits for it
 } connection;
 
 //---------------------------------- messages ----------------------------------
 
-// The value of a header in the lines up to `head` bytes; NULL: not there.
+// Finds the value of a header in the first `head` bytes; NULL: the header is missing.
 static const char *header_value(const char *data, size_t head, const char *name) {
   size_t n = strlen(name);
   const char *line = data, *end = data + head;
@@ -127,8 +127,8 @@ static struct sockaddr_in local_address(int port) {
   return a;
 }
 
-// Limits the time of a send to a peer that no longer reads.
-static void set_up(int fd) {
+// Limits the time of a send to a client that no longer reads.
+static void set_socket_options(int fd) {
   const struct timeval limit = {.tv_sec = 5};
   const int one = 1;
   (void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
@@ -140,7 +140,7 @@ static bool connect_server(connection *c) {
   struct sockaddr_in to = local_address(c->proxy->options.port);
   int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return false;
-  set_up(fd);
+  set_socket_options(fd);
   if (connect(fd, (struct sockaddr *)&to, sizeof to) != 0) {
     close(fd);
     return false;
@@ -149,7 +149,7 @@ static bool connect_server(connection *c) {
   return true;
 }
 
-// Half of the clients see a reset, the others an end.
+// Hangs up with a reset for half of the clients, and with a normal end for the others.
 static void hang_up(connection *c) {
   const struct linger reset = {.l_onoff = 1};
   if (c->client < 0) return;
@@ -170,7 +170,7 @@ static void wait_late(connection *c) {
   }
 }
 
-// Chooses what happens to this request; BRIM_CHAOS_FAULT_COUNT: nothing.
+// Chooses the fault of this request; BRIM_CHAOS_FAULT_COUNT: none.
 static brim_chaos_fault choose_fault(connection *c) {
   const brim_chaos_proxy_options *o = &c->proxy->options;
   uint64_t at = brim_chaos_random(&c->random);
@@ -193,7 +193,7 @@ static bool ask_server(connection *c) {
   return false;
 }
 
-// Sends the request once more; the client gets one of the two replies.
+// Sends the request once more and keeps one of the two replies at random.
 static bool ask_again(connection *c) {
   brim_str first = c->reply;
   brim_str_init(&c->reply);
@@ -207,12 +207,12 @@ static bool ask_again(connection *c) {
   return true;
 }
 
-// False: the connection of the client ends.
-static bool pass(connection *c) {
+// Passes one request on and its reply back. False: the client's connection has to end.
+static bool relay(connection *c) {
   brim_chaos_fault fault = choose_fault(c);
   c->proxy->requests++;
   if (fault == BRIM_CHAOS_DROP_REQUEST) return false;
-  // the client may give up meanwhile, and the server carries out the request all the same
+  // The client may give up during the delay; the server carries out the request nevertheless.
   if (fault == BRIM_CHAOS_LATE_REQUEST) wait_late(c);
   if (!ask_server(c)) return false;
   if (fault == BRIM_CHAOS_TWICE && !ask_again(c)) return false;
@@ -230,7 +230,7 @@ static void serve_client(void *ctx) {
   connection *c = ctx;
   brim_chaos_proxy *proxy = c->proxy;
   *c->begun = true;
-  while (receive(c, c->client, IDLE_MS, &c->request) && pass(c)) {
+  while (receive(c, c->client, IDLE_MS, &c->request) && relay(c)) {
   }
   hang_up(c);
   if (c->server >= 0) close(c->server);
@@ -255,7 +255,7 @@ static void take_client(brim_chaos_proxy *proxy, int fd) {
   c->random = proxy->options.seed + (uint64_t)proxy->threads++ * 0x2545f4914f6cdd1du;
   brim_str_init(&c->request);
   brim_str_init(&c->reply);
-  set_up(fd);
+  set_socket_options(fd);
   proxy->connections++;
   if (brim_thread_start(serve_client, c, "chaos-proxy", &thread)) {
     brim_status_clear();

@@ -645,7 +645,6 @@ typedef struct brim_lab_place_card {
   double base_used, base_foreign, base_free;  // just before the first experiment; NaN = unknown
   // Processes before the first experiment, and processes of our experiments.
   uint32_t earlier_pids[BRIM_LAB_PLACE_SEEN], our_pids[BRIM_LAB_PLACE_SEEN];
-  // experiments
   size_t earlier_count, our_count;
   // service
   bool out_of_service;

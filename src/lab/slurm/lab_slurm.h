@@ -1,9 +1,9 @@
-// Slurm by its command line: the questions to sbatch, squeue, sacct, scontrol, sinfo and scancel, their
-// answers, and the arrays that a sweep submitted. It knows no store; lab_sweep_slurm.c joins the two,
-// and `brim sweep element` runs one element of an array.
+// Slurm by its command line: makes the commands for sbatch, squeue, sacct, scontrol, sinfo and scancel,
+// reads their output, and keeps the arrays that a sweep submitted. It knows no store: lab_sweep_slurm.c
+// joins Slurm and the store, and `brim sweep element` runs one element of an array.
 //
 // An array has a unique name, and its file FOLDER/slurm/NAME.json is on the disk before sbatch is
-// called. Slurm reuses the numbers of jobs, so a row counts only if its name is right too.
+// called. Slurm reuses job numbers, so brim accepts a row only if the array's name matches too.
 //
 //   {"name": "brim-grid-1f0c..", "job": "4711" or "", "submitted": seconds since 1970, "stop": false,
 //    "gpus": 1, "nodes": 1, "exps": [[id, attempt before, over], ...]}
@@ -23,11 +23,11 @@
 
 enum {
   BRIM_SLURM_NAME = 64,    // bytes of a name with its NUL
-  BRIM_SLURM_JOB = 24,     // of a job's number
-  BRIM_SLURM_EXP = 33,     // of an experiment's id
-  BRIM_SLURM_REASON = 96,  // of what Slurm says
+  BRIM_SLURM_JOB = 24,     // bytes of a job's number with its NUL
+  BRIM_SLURM_EXP = 33,     // bytes of an experiment's id with its NUL
+  BRIM_SLURM_REASON = 96,  // bytes of a reason given by Slurm
   BRIM_SLURM_NODE = 64,
-  BRIM_SLURM_REQUEUE = 75  // exit code of an element that is to run again
+  BRIM_SLURM_REQUEUE = 75  // exit code of an element that has to run again
 };
 #define BRIM_SLURM_FOLDER "slurm"
 
@@ -64,20 +64,21 @@ typedef struct brim_slurm_row {
 } brim_slurm_row;
 
 typedef void (*brim_slurm_row_fn)(void *ctx, const brim_slurm_row *row);
-// Reads the output of squeue (brim_slurm_words_squeue) or sacct (brim_slurm_words_sacct). Leaves out
-// jobs without an index. Returns the number of lines that are neither empty nor a row.
+// Reads the output of squeue (brim_slurm_words_squeue) or, with `account`, of sacct
+// (brim_slurm_words_sacct). Skips jobs without an index. Returns the number of lines that are neither
+// empty nor a row.
 size_t brim_slurm_rows(const char *text, bool account, brim_slurm_row_fn fn, void *ctx);
 
 // Reads "4711" from "4711;cluster\n"; false: there is no number.
 bool brim_slurm_job_of(const char *text, char out[BRIM_SLURM_JOB]);
-// The value of a line "Key   = value" of scontrol show config; 0 = none.
+// Reads the value of a line "Key   = value" of scontrol show config; 0 = there is no such line.
 int64_t brim_slurm_config_value(const char *text, const char *key);
-// Sums the nodes in lines "count|names" of sinfo; *name is set if there is only one node. Lines of
-// several partitions count a shared node several times.
+// Sums the nodes in lines "count|names" of sinfo; sets *name if there is only one node. A node that
+// several partitions share counts once for each.
 int64_t brim_slurm_nodes_of(const char *text, char name[BRIM_SLURM_NODE]);
 // True if the output of `srun --mpi=list` has this plug-in.
 bool brim_slurm_has_mpi(const char *text, const char *name);
-// Seconds of a time limit as sbatch takes it: "90", "1:30:00", "2-12"; -1 = none or unlimited.
+// Reads the seconds of a time limit in sbatch's form: "90", "1:30:00", "2-12"; -1 = none or unlimited.
 int64_t brim_slurm_seconds(const char *text);
 
 //---------------------------------- commands ----------------------------------
@@ -91,7 +92,7 @@ typedef struct brim_slurm_words {
 void brim_slurm_word(brim_slurm_words *words, const char *fmt, ...) BRIM_PRINTF(2, 3);
 void brim_slurm_words_deinit(brim_slurm_words *words);  // zeros are fine
 
-// One command that runs. brim ends it when it prints more than 64 MiB, or when its time is over.
+// A running command. brim ends it if it prints more than 64 MiB, or when its time is over.
 typedef struct brim_slurm_command {
   brim_child *child;  // NULL: none runs
   brim_str out, err;
@@ -99,62 +100,65 @@ typedef struct brim_slurm_command {
   bool timed_out, flooded;
   int exit_code;  // -1: a signal ended it, or it could not be started
 } brim_slurm_command;
-// Starts a command and empties *words. env: more variables, or NULL. BRIM_ENOENT: no such program.
+// Starts a command and empties *words. env: additional variables, or NULL. BRIM_ENOENT: there is no
+// such program.
 brim_status brim_slurm_start(brim_slurm_command *command, brim_slurm_words *words,
                              const char *const *env, int64_t timeout_ms);
 brim_status brim_slurm_poll(brim_slurm_command *command, bool *ended);
 void brim_slurm_close(brim_slurm_command *command);  // zeros are fine
 // Runs a command to its end; `out` has its output until brim_slurm_close.
 brim_status brim_slurm_run(brim_slurm_words *words, int64_t timeout_ms, brim_slurm_command *out);
-// True if it ended with 0, without being stopped, and all of its output is there.
+// True if the command ended with 0, was not ended by brim, and all of its output was read.
 bool brim_slurm_good(const brim_slurm_command *command);
-// The last line on its stderr, or how it ended.
+// Gives the last line on its stderr, or how it ended.
 void brim_slurm_why(const brim_slurm_command *command, char *out, size_t size);
 
 //---------------------------------- arrays ----------------------------------
 
 typedef struct brim_slurm_exp {
   char id[BRIM_SLURM_EXP];
-  int64_t attempt;  // the last one before the array was submitted
-  bool over;        // its element has ended, and the sweep has dealt with the experiment
+  int64_t attempt;  // number of the last attempt before the array was submitted
+  bool over;        // its element has ended, and the sweep has handled that end
 } brim_slurm_exp;
 
 typedef struct brim_slurm_array {
   char name[BRIM_SLURM_NAME];
-  char job[BRIM_SLURM_JOB];  // "" = not known: sbatch has not answered
+  char job[BRIM_SLURM_JOB];  // "" = unknown: sbatch has not answered
   int64_t submitted_s;
-  bool stop;  // its elements end and are not queued again
+  bool stop;  // its elements end and do not queue themselves again
   int64_t gpus, nodes;
   brim_slurm_exp *exps;
   size_t count;
 } brim_slurm_array;
-// folder: of the sweep's experiments.
+// folder: the folder of the sweep's experiments.
 brim_status brim_slurm_array_write(const char *folder, const brim_slurm_array *array);
-// BRIM_ENOENT: there is none.
+// BRIM_ENOENT: there is no such array.
 brim_status brim_slurm_array_read(const char *folder, const char *name, brim_slurm_array *out);
-void brim_slurm_array_remove(const char *folder, const char *name);  // with its script
+void brim_slurm_array_remove(const char *folder, const char *name);  // also removes its script
 void brim_slurm_array_deinit(brim_slurm_array *array);
 // Lists the names of the folder's arrays; for brim_fs_list_free.
 brim_status brim_slurm_array_names(const char *folder, char ***names, size_t *count);
 
-//---------------------------------- questions ----------------------------------
+//---------------------------------- making commands ----------------------------------
 
-// 0 and NULL: sbatch decides.
+// Options of sbatch. 0 and NULL: sbatch decides.
 typedef struct brim_slurm_ask {
   const char *partition, *account, *time, *memory, *gres;
-  int64_t cpus;              // of each task
-  int64_t at_once;           // elements
+  int64_t cpus;              // CPUs of each task
+  int64_t at_once;           // most elements that run at once
   const char *const *extra;  // more words for sbatch, NULL-terminated
 } brim_slurm_ask;
 
 // Writes the script of an element, with its words quoted for the shell.
 brim_status brim_slurm_script(const char *const *words, brim_str *out);
-// sbatch for an array, whose script is FOLDER/slurm/NAME.sh. no_gpu: `gpus` are ranks on the CPU.
+// Makes the sbatch command of an array, whose script is FOLDER/slurm/NAME.sh. no_gpu: `gpus` counts
+// ranks on the CPU.
 void brim_slurm_words_sbatch(const brim_slurm_array *array, const brim_slurm_ask *ask,
                              const char *folder, bool no_gpu, brim_slurm_words *out);
-// squeue for arrays by their names: a row per element, also for those that ended lately.
+// Makes the squeue command for arrays by their names: one row per element, also for recently ended
+// ones.
 void brim_slurm_words_squeue(const char *const *names, size_t count, brim_slurm_words *out);
-// sacct for one array.
+// Makes the sacct command for one array.
 void brim_slurm_words_sacct(const brim_slurm_array *array, brim_slurm_words *out);
 
 #endif  // BRIM_LAB_SLURM_H_
