@@ -1,5 +1,5 @@
-// The loop of a sweep (lab_sweep.h): opening, starting and reaping executors, turns, stopping; and the sweep as others
-// see it.
+// The loop of a sweep (lab_sweep.h): opening, starting and reaping executors, turns and stopping; and
+// the view of the sweep for terminals and servers.
 
 #include "lab/sweep/lab_sweep.h"
 
@@ -23,12 +23,14 @@
 #include "record/record_lab.h"
 
 //------------------------------------- messages and changes -------------------------------------
-// The list of executors, messages, changes for the view, and a store that cannot be reached.
+// Keeps the list of executors, the messages, the changes for the view, and the pauses while the store
+// cannot be reached.
 
 enum {
-  TROUBLE_MS = 500,      // before the first new try while the store cannot be reached, then doubled
-  TROUBLE_MOST = 30000,  // at most
-  TELL_MS = 60000        // between messages about that
+  TROUBLE_MS =
+      500,  // pause before the next try while the store cannot be reached; doubles each time
+  TROUBLE_MOST = 30000,  // longest pause
+  TELL_MS = 60000        // between messages about the store
 };
 
 void brim_lab_worker_name(const char *id, const char *host, const char *path,
@@ -98,7 +100,7 @@ static void runner_drop(brim_lab_sweep *s, brim_lab_runner *r) {
   runner_free(r);
 }
 
-// Finishes an attempt as a failure of the machine, unless another attempt has taken over.
+// Finishes an attempt as a failure of the machine. Does nothing if another attempt has taken over.
 static brim_status finish_infra(brim_lab_sweep *s, const brim_store_ref *ref, const char *message,
                                 const char *tail) {
   const brim_store_result result = {.outcome = BRIM_ATTEMPT_ERROR,
@@ -118,7 +120,7 @@ void brim_lab_shorten(const char *text, char *out, size_t size) {
   if (strlen(text) < size) return;
   size_t end = size - sizeof more;
   while (end > size / 2 && out[end] != ' ') end--;
-  if (out[end] != ' ') end = size - sizeof more;  // no word ends there
+  if (out[end] != ' ') end = size - sizeof more;  // no word ends there: cut inside a word
   out[end] = '\0';
   brim_utf8_trim(out);
   memcpy(out + strlen(out), more, sizeof more);
@@ -152,7 +154,7 @@ void brim_lab_dirty(brim_lab_sweep *s, const char *exp) {
   snprintf(s->dirty[s->dirty_count++], sizeof s->dirty[0], "%s", exp);
 }
 
-// Turns BRIM_EIO into a message and a pause; other failures stay.
+// Turns BRIM_EIO into a message and a pause; returns other failures.
 static brim_status tolerate(brim_lab_sweep *s, brim_status status) {
   if (status != BRIM_EIO) return status;
   int64_t now = brim_clock_ms();
@@ -170,31 +172,32 @@ static brim_status tolerate(brim_lab_sweep *s, brim_status status) {
 }
 
 //-------------------------------------------- view ----------------------------------------------
-// A sweep as others see it: readings of its GPUs, the status of a worker, and the view, from the
-// store and the places. Rows are read again only where the store has changed, so that 10,000 rows
-// cost nothing while little happens.
+// The sweep as terminals and servers see it: readings of its GPUs, the status of a worker, and the
+// view, made from the store and the places. A row is read again only when its experiment has changed,
+// so that 10,000 rows cost nothing while little happens.
 
 //--------------------------------------------- GPUs ---------------------------------------------
 // The use, power and temperature of the GPUs, and the steps of the experiments on each. A reading
-// covers the time between two marks of a sampler whose own thread sleeps: a second while a view is
-// looked at, five where a server shows the readings, else ten.
+// covers the time between two marks of a sampler, whose own thread sleeps: one second while somebody
+// looks at a view, five if a server shows the readings, otherwise ten.
 
 enum {
   LOOKED_AT_MS = 1000,
-  ALONE_MS = 10000,
-  SERVES_MS = 5000,  // of a worker, whose server shows them
-  LOOKS_MS = 5000    // a view counts as looked at until so long after it was made
+  UNSEEN_MS = 10000,
+  SERVES_MS = 5000,        // for a worker, whose server shows the readings
+  LOOKED_AT_FOR_MS = 5000  // time after a view was made in which it counts as looked at
 };
-static const double never_s = 86400;  // the sampler's own period
+static const double sampler_period_s =
+    86400;  // a period too long to happen: the sampler runs only at marks
 
-// A GPU whose sampler does not start stays unknown.
+// Starts a sampler. If that fails, the GPU's readings stay unknown.
 static void start_reader(brim_lab_sweep *s, const char *uuid) {
   brim_lab_gpu_reader *r = &s->readers[s->reader_count++];
   memset(r, 0, sizeof *r);
   snprintf(r->uuid, sizeof r->uuid, "%s", uuid);
   r->power_w = r->power_limit_w = r->gpu_percent = r->temperature_c = (double)NAN;
   if (!s->options.monitor ||
-      brim_gpu_sampler_start(s->options.monitor, uuid, never_s, &r->sampler)) {
+      brim_gpu_sampler_start(s->options.monitor, uuid, sampler_period_s, &r->sampler)) {
     brim_status_clear();
     r->sampler = NULL;
     return;
@@ -221,8 +224,8 @@ static void read_gpu(brim_lab_gpu_reader *r) {
 }
 
 void brim_lab_gpus_read(brim_lab_sweep *s, int64_t now_ms) {
-  const bool looked_at = s->looked_ms > 0 && now_ms - s->looked_ms < LOOKS_MS;
-  const int64_t every = looked_at ? LOOKED_AT_MS : s->options.serves ? SERVES_MS : ALONE_MS;
+  const bool looked_at = s->looked_ms > 0 && now_ms - s->looked_ms < LOOKED_AT_FOR_MS;
+  const int64_t every = looked_at ? LOOKED_AT_MS : s->options.serves ? SERVES_MS : UNSEEN_MS;
   if (s->gpus_ms > 0 && now_ms - s->gpus_ms < every) return;
   s->gpus_ms = now_ms;
   for (size_t i = 0; i < s->reader_count; i++) read_gpu(&s->readers[i]);
@@ -238,7 +241,7 @@ void brim_lab_gpus_close(brim_lab_sweep *s) {
   s->reader_count = 0;
 }
 
-// True if a list of devices as a slot has it ("GPU-1,GPU-2", "cpu") contains this one.
+// True if a list of devices in the form of a slot ("GPU-1,GPU-2", "cpu") contains this device.
 static bool has_device(const char *list, const char *device) {
   const size_t n = strlen(device);
   for (const char *at = list; *at; at += *at == ',') {
@@ -249,7 +252,7 @@ static bool has_device(const char *list, const char *device) {
   return false;
 }
 
-// Steps per second of the experiments on a device; unknown as long as none of them has made steps.
+// Sums the steps per second of the experiments on a device; unknown until one of them has made steps.
 static double steps_on(const brim_lab_sweep *s, const char *device) {
   double sum = (double)NAN;
   for (size_t i = 0; i < s->count; i++) {
@@ -309,7 +312,7 @@ static brim_status put_gpu(brim_lab_sweep *s, size_t i, json_t *list) {
   return brim_json_put(o, "temp_c", brim_json_number(read ? read->temperature_c : (double)NAN));
 }
 
-// Use of the processor since the last call; unknown the first time.
+// Use of the processor since the last call, in percent; unknown at the first call.
 static double cpu_percent(brim_lab_sweep *s) {
   const brim_host_provider machine = brim_host_provider_system("");
   brim_host_sample now;
@@ -337,8 +340,8 @@ static brim_status put_host(brim_lab_sweep *s, json_t *o) {
   return brim_json_put(o, "running", json_integer((json_int_t)s->count));
 }
 
-// The state of a worker's machine as its server keeps it: a JSON object with each GPU, the
-// processor and memory; brim_free.
+// Makes the status of a worker's machine for its server: a JSON object with each GPU, the processor and
+// memory. Free with brim_free.
 static brim_status sweep_status(brim_lab_sweep *s, char **out) {
   json_t *o = json_object(), *gpus = json_array();
   *out = NULL;
@@ -355,9 +358,9 @@ static brim_status sweep_status(brim_lab_sweep *s, char **out) {
 //--------------------------------------------- view ---------------------------------------------
 
 enum {
-  ALL_ROWS_MS = 10000,  // other processes may have changed a shared store
-  DETAILS = 40,         // experiments whose details a call reads
-  NEXT = 10             // queued experiments that a status explains
+  ALL_ROWS_MS = 10000,  // read all rows again, since other processes may change a shared store
+  DETAILS = 40,         // experiments whose details one call reads
+  NEXT_QUEUED = 10      // queued experiments that a status request gets
 };
 
 static double seconds(int64_t ms) { return ms > 0 ? (double)ms / 1e3 : NAN; }
@@ -409,7 +412,7 @@ static brim_status on_value(void *ctx, const brim_store_metric *row, int64_t att
   return BRIM_OK;
 }
 
-// Reads the best value so far, if it is known which way is better.
+// Reads the best value so far, if the metric says which direction is better.
 static brim_status read_best(brim_lab_sweep *s, brim_sweep_row *row) {
   const brim_sweep_metric *metric = brim_sweep_view_metric(&s->view, row->metric_key);
   if (!metric || metric->better == BRIM_BETTER_NEITHER || isnan(row->metric)) return BRIM_OK;
@@ -442,7 +445,7 @@ static brim_status on_device(void *ctx, const brim_store_attempt *a) {
   return BRIM_OK;
 }
 
-// Names a device "GPU 0" if the sweep knows its UUID.
+// Replaces the UUID of a device by "GPU 0" if the sweep knows it, and drops this machine's own name.
 static void name_device(const brim_lab_sweep *s, device_of *d) {
   for (size_t i = 0; i < brim_lab_place_count(s->placing); i++) {
     brim_lab_place_gpu gpu;
@@ -452,7 +455,7 @@ static void name_device(const brim_lab_sweep *s, device_of *d) {
   if (strcmp(d->host, s->host) == 0) d->host[0] = '\0';
 }
 
-// The label without the seed.
+// Copies the label without the seed.
 static void point_of(const char *label, char *out, size_t size) {
   size_t n = 0;
   while (*label) {
@@ -473,7 +476,7 @@ static brim_status put_row(brim_lab_sweep *s, const brim_store_exp *exp, bool de
   device_of device = {.n = exp->attempt};
   char why[BRIM_LAB_PLACE_TEXT] = "", group[BRIM_LAB_ID] = "", point[256] = "";
   brim_lab_row_of(exp, &row);
-  // a metric is described when the first experiment has it
+  // Describe a metric when the first experiment with it is shown.
   brim_sweep_metric metric;
   if (row.metric_key[0] && !brim_sweep_view_metric(&s->view, row.metric_key) &&
       s->view.metric_count < BRIM_SWEEP_METRICS && s->options.metric &&
@@ -524,7 +527,7 @@ static brim_status read_row(brim_lab_sweep *s, const char *id) {
   return status;
 }
 
-// Reads the details of some experiments that ended before this sweep with each call.
+// Reads the details of the next DETAILS experiments. One call after the other covers all rows.
 static brim_status read_details(brim_lab_sweep *s) {
   char ids[DETAILS][BRIM_EXP_ID];
   size_t n = 0;
@@ -536,7 +539,7 @@ static brim_status read_details(brim_lab_sweep *s) {
   return BRIM_OK;
 }
 
-// Reads everything once, and then the details of what has changed.
+// Reads all rows now and then, the changed ones at each call, and some details.
 static brim_status read_rows(brim_lab_sweep *s) {
   int64_t now = brim_clock_ms();
   if (s->all_dirty || now - s->rows_ms > ALL_ROWS_MS) {
@@ -554,13 +557,13 @@ static brim_status read_rows(brim_lab_sweep *s) {
 }
 
 typedef struct next_ids {
-  char ids[NEXT][BRIM_EXP_ID];
+  char ids[NEXT_QUEUED][BRIM_EXP_ID];
   size_t count;
 } next_ids;
 
 static brim_status on_next(void *ctx, const brim_store_exp *exp) {
   next_ids *next = ctx;
-  if (next->count < NEXT) snprintf(next->ids[next->count++], BRIM_EXP_ID, "%s", exp->id);
+  if (next->count < NEXT_QUEUED) snprintf(next->ids[next->count++], BRIM_EXP_ID, "%s", exp->id);
   return BRIM_OK;
 }
 
@@ -573,11 +576,11 @@ static brim_status push_row(brim_lab_sweep *s, const char *id, json_t *list) {
   return brim_json_push(list, item);
 }
 
-// Lists the experiments that run and the next in the queue, with details that only the sweep knows:
-// devices, the time left, why they wait.
+// Lists the running experiments and the next ones in the queue, with details that only the sweep knows:
+// devices, time left, reason to wait.
 static brim_status sweep_active(brim_lab_sweep *s, json_t *list) {
   const brim_store_filter queue = {
-      .states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = NEXT};
+      .states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = NEXT_QUEUED};
   next_ids next = {.count = 0};
   BRIM_TRY(brim_lab_list(s->source, &queue, on_next, &next));
   for (size_t i = 0; i < s->count; i++) BRIM_TRY(push_row(s, s->runners[i]->ref.exp, list));
@@ -587,7 +590,7 @@ static brim_status sweep_active(brim_lab_sweep *s, json_t *list) {
 
 //---------------------------------- places ----------------------------------
 
-// Shows the cluster as one place: tasks that run, of those in its queue.
+// Shows the cluster as one place: its slots are all unfinished tasks, the taken ones those that run.
 static void fill_slurm(brim_lab_sweep *s) {
   brim_sweep_gpu *place = &s->view.gpus[s->view.gpu_count++];
   int64_t running = 0, waiting = 0;
@@ -637,7 +640,7 @@ static void fill_places(brim_lab_sweep *s) {
 
 //---------------------------------- rates ----------------------------------
 
-// Estimates the time left from the experiments that have ended; unknown before the first.
+// Estimates the time left from the experiments that have ended; unknown before the first end.
 static void fill_rates(brim_lab_sweep *s) {
   brim_sweep_view *v = &s->view;
   const int64_t *n = s->counts.states;
@@ -678,9 +681,9 @@ bool brim_lab_sweep_view_lags(const brim_lab_sweep *s) {
 }
 
 //---------------------------------------- first failures ----------------------------------------
-// A sweep ends if its first experiments all fail the same way, since the rest would too.
+// Ends a sweep whose first experiments all fail the same way, since the others would fail too.
 
-// Removes from a message what differs between experiments: the experiment's folder, and numbers.
+// Removes the parts of a message that differ between experiments: the experiment's folder, and numbers.
 static void normalise(const char *message, const char *folder, char *out, size_t size) {
   size_t n = 0, skip = strlen(folder);
   while (*message && n + 1 < size) {
@@ -724,7 +727,7 @@ bool brim_lab_same_add(brim_lab_same *same, const char *exp, const char *folder,
 enum {
   WORDS = 48,
   ALL_GPUS = 1 << 20,
-  BEAT_MS = 2000,  // at most between beats: they carry the progress that views show
+  BEAT_MS = 2000,  // longest time between beats, which carry the progress that views show
   SERVER_AWAY_MS = 7 * 24 * 3600 * 1000
 };
 
@@ -782,7 +785,7 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
   add_word(w, "device", slot->cpu ? "cpu" : "cuda");
   add_word(w, "gpus", slot->cpu ? "" : slot->devices);
   if (slot->threads > 0 && strtoll(threads, NULL, 10) <= 0) add_number(w, "threads", slot->threads);
-  // A server may be away for long: the training continues, and the spool keeps its results.
+  // A server may be away for long: the training continues meanwhile, and the spool keeps its results.
   const bool patient = brim_lab_is_server(s->place);
   add_number(w, "linger_ms", patient ? (int64_t)SERVER_AWAY_MS : s->options.store.lease_ms);
   int64_t beat = s->options.store.lease_ms / 4;
@@ -793,7 +796,8 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
   }
   if (s->options.stall_ms) add_number(w, "stall_ms", s->options.stall_ms);
 
-  // Variables of its slot, and the URL that others must not see in a list of processes.
+  // The environment has the variables of the slot, and the URL that must not show in a list of
+  // processes.
   brim_str pipe, percent, place;
   const char *env[4];
   size_t n = 0;
@@ -835,7 +839,8 @@ static brim_status start_executor(brim_lab_sweep *s, brim_lab_runner *r, const c
   return status;
 }
 
-// Starts the executor of a claimed attempt, or reports why it cannot.
+// Starts the executor of a claimed attempt. If that fails, finishes the attempt as a failure of the
+// machine.
 static brim_status run_attempt(brim_lab_sweep *s, const brim_store_claimed *claimed,
                                const brim_lab_place_slot *slot) {
   brim_lab_runner *r = NULL;
@@ -845,7 +850,8 @@ static brim_status run_attempt(brim_lab_sweep *s, const brim_store_claimed *clai
   if (!status && brim_lab_exec_find(r->folder, &owner)) status = brim_lab_exec_kill(r->folder);
   if (!status) status = start_executor(s, r, claimed->exp->config, slot);
   if (!status) {
-    r->devices = brim_strdup(slot->devices);  // without it the steps of its GPU are unknown
+    r->devices =
+        brim_strdup(slot->devices);  // if memory is out, only the view lacks the steps of this GPU
     brim_lab_say(s, BRIM_SWEEP_INFO, r->ref.exp, brim_tr("%.200s starts on %.80s"),
                  claimed->exp->label[0] ? claimed->exp->label : r->ref.exp,
                  slot->cpu ? "cpu" : slot->devices);
@@ -862,9 +868,9 @@ static brim_status run_attempt(brim_lab_sweep *s, const brim_store_claimed *clai
   return status;
 }
 
-// Gives back a claim without a reply, which the store may have carried out. The same claim again
-// gets the same attempt. It goes back to the queue, since others may wait for it and its place here
-// may be taken.
+// Gives back a claim that got no reply, which the store may have carried out. The same claim again gets
+// the same attempt, which is then stopped: its place may be taken by now, and other workers may want
+// the experiment.
 static brim_status return_claim(brim_lab_sweep *s) {
   if (!s->claim[0]) return BRIM_OK;
   const brim_store_request request = {.worker = s->worker,
@@ -879,7 +885,7 @@ static brim_status return_claim(brim_lab_sweep *s) {
   if (!status && claimed.exp) status = brim_lab_finish(s->source, &claimed.ref, &back, NULL);
   brim_store_exp_free(claimed.exp);
   if (status == BRIM_EIO || status == BRIM_ENOMEM) return status;
-  brim_status_clear();  // another attempt has taken over
+  brim_status_clear();  // another attempt has taken over, or nothing was claimed
   s->claim[0] = '\0';
   return BRIM_OK;
 }
@@ -917,12 +923,12 @@ typedef struct queue {
   char ids[BRIM_LAB_WINDOW][BRIM_EXP_ID];
   brim_lab_sweep *sweep;
   size_t count, listed;
-  bool later;  // some wait until a time
+  bool some_delayed;  // some experiments wait for their time or their last executor
   int64_t now;
 } queue;
 
-// Experiments of one cost take the same time for a step, such as those that differ in their seed or
-// learning rate. A config that does not name its cost is a kind of its own.
+// Hashes the cost of an experiment. Experiments of one cost take the same time for a step, such as
+// those that differ in their seed or learning rate. Without a cost, the label is hashed.
 static uint64_t kind_of(const brim_store_exp *exp) {
   char cost[BRIM_LAB_ID] = "";
   uint64_t hash = 14695981039346656037u;
@@ -936,9 +942,9 @@ static uint64_t kind_of(const brim_store_exp *exp) {
 static brim_status on_queued(void *ctx, const brim_store_exp *exp) {
   queue *q = ctx;
   q->listed++;
-  // its last executor may have reported without having ended
+  // Skip an experiment that must wait, or whose last executor has reported but not ended.
   if (exp->not_before > q->now || runner_find(q->sweep, exp->id)) {
-    q->later = true;
+    q->some_delayed = true;
     return BRIM_OK;
   }
   snprintf(q->ids[q->count], sizeof q->ids[0], "%s", exp->id);
@@ -950,17 +956,17 @@ static brim_status on_queued(void *ctx, const brim_store_exp *exp) {
   return BRIM_OK;
 }
 
-// Goes through windows of the queue until one has an experiment that could run here.
+// Goes through windows of the queue until one leaves an experiment that could run here later.
 static brim_status place_windows(brim_lab_sweep *s, queue *q, bool *left) {
   brim_store_filter filter = {
       .states = 1u << BRIM_EXP_QUEUED, .order = BRIM_STORE_BY_QUEUE, .limit = BRIM_LAB_WINDOW};
-  // packing compares costs, which configs name
+  // Packing compares costs, which are in the config.
   filter.texts = s->options.per_gpu > 1 || s->options.per_gpu == BRIM_LAB_PLACE_AUTO;
   *left = false;
   for (;;) {
     const size_t before = s->count;
     q->count = q->listed = 0;
-    q->later = false;
+    q->some_delayed = false;
     BRIM_TRY(brim_lab_list(s->source, &filter, on_queued, q));
     if (q->listed == 0) return BRIM_OK;
     for (;;) {
@@ -974,7 +980,7 @@ static brim_status place_windows(brim_lab_sweep *s, queue *q, bool *left) {
               (q->count - chosen - 1) * sizeof q->wants[0]);
       q->count--;
     }
-    *left = *left || q->later || s->count > before;
+    *left = *left || q->some_delayed || s->count > before;
     for (size_t i = 0; i < q->count; i++) {
       if (brim_lab_place_never(s->placing, &q->wants[i], NULL, 0)) continue;
       *left = true;
@@ -1000,8 +1006,8 @@ static brim_status start_queued(brim_lab_sweep *s, bool *left) {
 //--------------------------------------- the end of executors ---------------------------------------
 
 enum {
-  KILL_AFTER_MS = 15000,  // an executor has this long after its training's own time is over
-  ADOPTED_MS = 500        // executors of an earlier sweep are looked for this often
+  KILL_AFTER_MS = 15000,  // time for an executor to end after the training's own time to stop
+  ADOPTED_MS = 500        // between two looks for an executor of an earlier sweep
 };
 
 static void ask_to_stop(brim_lab_runner *r) {
@@ -1024,7 +1030,7 @@ void brim_lab_sweep_stop(brim_lab_sweep *s) {
   for (size_t i = 0; i < s->count; i++) ask_to_stop(s->runners[i]);
 }
 
-// Notes whether the executor's process has ended, and kills one that does not stop.
+// Checks whether the executor's process has ended, and kills a process that does not stop.
 static brim_status poll_runner(brim_lab_sweep *s, brim_lab_runner *r, int64_t now) {
   brim_lab_exec_owner owner;
   if (r->gone) return BRIM_OK;
@@ -1117,15 +1123,16 @@ brim_status brim_lab_take_note(brim_lab_sweep *s, int64_t attempt, const char *f
   return BRIM_OK;
 }
 
-// Makes sure that the attempt of an executor that has ended has a result. Called again after BRIM_EIO.
-static brim_status settle(brim_lab_sweep *s, brim_lab_runner *r) {
+// Makes sure that the attempt of an ended executor has a result. The next turn calls it again after
+// BRIM_EIO.
+static brim_status complete_attempt(brim_lab_sweep *s, brim_lab_runner *r) {
   brim_store_exp *exp = NULL;
   BRIM_TRY(brim_lab_get(s->source, r->ref.exp, &exp));
   brim_status status = BRIM_OK;
   if (is_open(exp, &r->ref)) {
     char message[128];
     brim_lab_replayed replayed = {0};
-    status = brim_lab_exec_kill(r->folder);  // its training, where that outlived it
+    status = brim_lab_exec_kill(r->folder);  // kills its training, if that still runs
     if (!status) status = brim_lab_spool_replay_folder(r->folder, s->link, &replayed);
     brim_store_exp_free(exp);
     exp = NULL;
@@ -1155,7 +1162,7 @@ static brim_status settle(brim_lab_sweep *s, brim_lab_runner *r) {
 // Completes the attempts of executors that have ended.
 static brim_status reap_runners(brim_lab_sweep *s) {
   int64_t now = brim_clock_ms();
-  // poll all of them, also while the store refuses the result of one
+  // Poll all executors first, since the store may refuse the result of one.
   for (size_t i = 0; i < s->count; i++) BRIM_TRY(poll_runner(s, s->runners[i], now));
   for (size_t i = 0; i < s->count;) {
     brim_lab_runner *r = s->runners[i];
@@ -1163,7 +1170,7 @@ static brim_status reap_runners(brim_lab_sweep *s) {
       i++;
       continue;
     }
-    BRIM_TRY(settle(s, r));
+    BRIM_TRY(complete_attempt(s, r));
     brim_lab_uploads_look(s->uploads, r->folder);
     brim_lab_dirty(s, r->ref.exp);
     s->look = true;
@@ -1172,8 +1179,8 @@ static brim_status reap_runners(brim_lab_sweep *s) {
   return BRIM_OK;
 }
 
-// Kills executors whose attempt is no longer theirs: their lease ended because they were stopped or
-// hang, and the next attempt must not meet them.
+// Kills executors that have lost their attempt: their lease ended because they were stopped or hang,
+// and the next attempt must not meet them.
 static brim_status end_stale(brim_lab_sweep *s) {
   for (size_t i = 0; i < s->count; i++) {
     brim_lab_runner *r = s->runners[i];
@@ -1183,7 +1190,7 @@ static brim_status end_stale(brim_lab_sweep *s) {
     bool stale = !is_open(exp, &r->ref), seen = r->stale;
     brim_store_exp_free(exp);
     r->stale = stale;
-    // with a server it may be about to end on its own: it has until the next look
+    // With a server the executor may be about to end on its own, so give it until the next look.
     if (!stale || (!s->store && !seen)) continue;
     r->killed = true;
     if (brim_lab_exec_kill(r->folder)) brim_status_clear();
@@ -1245,15 +1252,15 @@ static brim_status adopt_one(brim_lab_sweep *s, open_attempt *a, size_t *adopted
     brim_status status =
         brim_lab_place_adopt(s->placing, brim_clock_ms(), &want, a->devices, owner.pid);
     if (status != BRIM_ENOENT && status != BRIM_EINVAL) return status;
-    brim_status_clear();  // this sweep may not use its device: it stops and runs elsewhere
+    brim_status_clear();  // this sweep may not use its device, so it stops here and runs elsewhere
     ask_to_stop(r);
     return BRIM_OK;
   }
-  r->gone = true;  // the next turn ends it
+  r->gone = true;  // the executor has ended; the next turn completes its attempt
   return BRIM_OK;
 }
 
-// Adopts the executors that an earlier sweep of this folder left.
+// Adopts the executors that an earlier sweep of this folder left running.
 static brim_status adopt(brim_lab_sweep *s) {
   open_list list = {.worker = s->worker};
   const brim_store_filter filter = {.states = 1u << BRIM_EXP_LEASED | 1u << BRIM_EXP_RUNNING};
@@ -1295,17 +1302,19 @@ static brim_status on_running(void *ctx, const brim_store_exp *exp) {
 enum {
   LEASE_MS = 60000,
   GRACE_MS = 60000,
-  COUNT_MS = 1000,     // states are counted at least this often
-  PROGRESS_MS = 2000,  // steps are read
-  GIVE_UP_MS = 10000,  // a sweep that stops waits this long for its store
-  SEEN_MS = 15000,     // the store notes that this sweep is there
-  STATUS_MS = 5000,    // and a server what a worker's machine does
-  STALE_MS = 15000     // at most, until a worker ends executors that its server has given up
+  COUNT_MS = 1000,     // longest time between two counts of the states
+  PROGRESS_MS = 2000,  // between two readings of the steps
+  GIVE_UP_MS = 10000,  // a stopping sweep waits this long for its store
+  SEEN_MS = 15000,     // between two reports to the store that this sweep is alive
+  STATUS_MS = 5000,    // between two reports of a worker, with its machine's status
+  STALE_MS =
+      15000  // longest time between two checks of a worker for executors that its server has given up
 };
 
 //---------------------------------- requests of others ----------------------------------
 
-// Signals an executor at once when the user wants something of it; its next beat would tell it later.
+// Tells an executor to stop at once if the user wants its experiment stopped; its next beat would tell
+// it later.
 static void on_changed(void *ctx, brim_lab_op op, const char *exp) {
   brim_lab_sweep *s = ctx;
   brim_lab_dirty(s, exp);
@@ -1319,7 +1328,7 @@ static void on_changed(void *ctx, brim_lab_op op, const char *exp) {
   brim_store_exp_free(now);
 }
 
-// Requests that only the sweep can answer.
+// Answers the requests that only the sweep can answer.
 static brim_status on_request(void *ctx, const brim_lab_request *request, brim_lab_reply *reply,
                               bool *taken) {
   brim_lab_sweep *s = ctx;
@@ -1358,7 +1367,7 @@ static brim_status copy_text(const char *text, char **out) {
   return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening a sweep");
 }
 
-// Copies what the caller may free before an executor is started.
+// Copies the options that the caller may free before an executor is started.
 static brim_status copy_options(const brim_lab_sweep_options *o, brim_lab_sweep *s) {
   size_t n = 0;
   s->options = *o;
@@ -1380,11 +1389,12 @@ static brim_status copy_options(const brim_lab_sweep_options *o, brim_lab_sweep 
   return BRIM_OK;
 }
 
-// Names the worker by its folder's path and this machine: the next sweep of the folder has the same name.
+// Names the worker by its folder's path and this machine: the next sweep of the folder gets the same
+// name.
 static void name_worker(brim_lab_sweep *s, const char *id) {
   char *real = realpath(s->folder, NULL);
   if (gethostname(s->host, sizeof s->host - 1) != 0) s->host[0] = '\0';
-  // tasks of an array belong to the folder, whatever machine the sweep runs on
+  // Tasks of Slurm belong to the folder, whatever machine the sweep runs on.
   const bool slurm = s->options.slurm != NULL;
   brim_lab_worker_name(slurm ? "slurm" : id, slurm ? "" : s->host, real ? real : s->folder,
                        s->worker);
@@ -1402,14 +1412,14 @@ static brim_status open_placing(brim_lab_sweep *s) {
                                       .no_mps = s->options.no_mps,
                                       .monitor = s->options.monitor,
                                       .lock_dir = s->lock_dir};
-  // Slurm has the devices
+  // With Slurm, the tasks have the devices, and this machine places nothing.
   const brim_lab_place_options none = {
       .store = how.store, .devices = "cpu", .lock_dir = s->lock_dir};
   if (s->options.slurm) return brim_lab_place_open(&none, &s->placing);
   return brim_lab_place_open(&how, &s->placing);
 }
 
-// Opens the store, or the link to the server that has the experiments of a worker.
+// Opens the store, or the link to the server if this is a worker.
 static brim_status open_source(brim_lab_sweep *s) {
   char id[65], version[32];
   name_worker(s, "");
@@ -1431,7 +1441,7 @@ static brim_status open_source(brim_lab_sweep *s) {
     brim_lab_say(s, BRIM_SWEEP_WARN, NULL, brim_tr("the server is brim %s, this worker %s"),
                  version, s->version);
   }
-  name_worker(s, id);  // a server knows its workers by names that begin with their token's
+  name_worker(s, id);  // a server's names of workers begin with the id of their token
   s->source = s->link;
   return BRIM_OK;
 }
@@ -1440,7 +1450,9 @@ static brim_status open_parts(brim_lab_sweep *s) {
   const bool elsewhere = brim_store_is_url(s->place) || brim_lab_is_server(s->place);
   const char *served = elsewhere ? s->folder : s->place;
   brim_status made = brim_fs_refused(brim_fs_mkdirs(s->folder));
-  if (made) return made == BRIM_EEXIST ? BRIM_EINVAL : made;  // a file is in the way, not a sweep
+  if (made)
+    return made == BRIM_EEXIST ? BRIM_EINVAL : made;  // BRIM_EEXIST means a file is in the
+                                                      // way here, not another sweep
   BRIM_TRY(open_source(s));
   BRIM_TRY(open_placing(s));
   BRIM_TRY(brim_lab_server_open(&(brim_lab_server_options){.folder = served, .ops = s->ops},
@@ -1475,13 +1487,13 @@ brim_status brim_lab_sweep_open(const brim_lab_sweep_options *options, brim_lab_
   return BRIM_OK;
 }
 
-// Reports that this worker leaves, so that others need not wait until it is missed. Skips a store
+// Reports that this worker leaves, so that others need not wait until it counts as gone. Skips a store
 // that did not answer.
 static void say_goodbye(brim_lab_sweep *s) {
   if (s->seen_ms == 0 || s->trouble_ms > 0) return;
   const brim_store_worker self = {
       .id = s->worker, .host = s->host, .gpus = "", .version = s->version, .left = true};
-  char why[1024];  // the sweep may end by a failure
+  char why[1024];  // keeps the detail of a failure that ends the sweep
   snprintf(why, sizeof why, "%s", brim_status_detail());
   (void)brim_lab_worker_seen(s->source, &self);
   brim_status_set_detail(why);
@@ -1537,10 +1549,10 @@ static brim_status read_counts(brim_lab_sweep *s, int64_t now) {
   return BRIM_OK;
 }
 
-// Ends leases that ran out, and reports that this sweep is there.
+// Reports that this sweep is alive, reads progress, and ends leases that ran out.
 static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   int64_t lease = s->options.store.lease_ms, expired = 0;
-  if (s->store) BRIM_TRY(brim_store_check_file(s->store));  // a server checks its own
+  if (s->store) BRIM_TRY(brim_store_check_file(s->store));  // a server checks its own file
   if (now >= s->seen_ms) {
     char *status = NULL;
     s->seen_ms = now + (s->options.serves ? STATUS_MS : SEEN_MS);
@@ -1569,7 +1581,7 @@ static brim_status keep_store(brim_lab_sweep *s, int64_t now) {
   return end_stale(s);
 }
 
-// Reports GPUs that cannot be used any more, or that can be used again.
+// Reports GPUs that become unusable, or usable again.
 static void tell_gpus(brim_lab_sweep *s) {
   for (size_t i = 0; i < brim_lab_place_count(s->placing) && i < BRIM_LAB_PLACE_GPUS; i++) {
     brim_lab_place_gpu gpu;
@@ -1589,8 +1601,8 @@ static void tell_gpus(brim_lab_sweep *s) {
   }
 }
 
-// True if no device is left that could run anything.
-static bool all_out(const brim_lab_sweep *s) {
+// True if every device is out of service.
+static bool all_out_of_service(const brim_lab_sweep *s) {
   int slots = 0, taken = 0;
   size_t count = brim_lab_place_count(s->placing);
   brim_lab_place_cpu(s->placing, &slots, &taken);
@@ -1602,7 +1614,7 @@ static bool all_out(const brim_lab_sweep *s) {
   return slots == 0 && count > 0;
 }
 
-static brim_status work(brim_lab_sweep *s, int64_t now) {
+static brim_status run_turn(brim_lab_sweep *s, int64_t now) {
   BRIM_TRY(reap_runners(s));
   BRIM_TRY(keep_store(s, now));
   if (s->slurm) {
@@ -1626,7 +1638,8 @@ static brim_status work(brim_lab_sweep *s, int64_t now) {
   return BRIM_OK;
 }
 
-// True if every executor has ended and the store takes no results: they stay in the spools.
+// True if every executor has ended and the store has taken no results for a while: they stay in the
+// spools.
 static bool gives_up(brim_lab_sweep *s) {
   int64_t now = brim_clock_ms(), lease = s->options.store.lease_ms;
   bool ended = s->stopping && s->trouble_ms > 0;
@@ -1643,8 +1656,8 @@ static bool gives_up(brim_lab_sweep *s) {
   return true;
 }
 
-// True if only experiments that were paused during this sweep are left: the sweep then waits for
-// its user. It does not wait for those that an earlier sweep left paused.
+// True if only paused experiments are left and some were paused during this sweep: the sweep then waits
+// for its user. It does not wait for experiments that an earlier sweep left paused.
 static bool waits_for_paused(brim_lab_sweep *s) {
   const int64_t *n = s->counts.states;
   const bool waits = n[BRIM_EXP_PAUSED] > s->paused && n[BRIM_EXP_QUEUED] == 0;
@@ -1669,7 +1682,7 @@ static bool finished(brim_lab_sweep *s) {
   if (!s->counted || under_way > 0) return false;
   if (waits_for_paused(s)) return false;
   if (s->slurm && n[BRIM_EXP_QUEUED] == 0 && !brim_lab_slurm_idle(s)) return false;
-  bool out = n[BRIM_EXP_QUEUED] > 0 && all_out(s);
+  bool out = n[BRIM_EXP_QUEUED] > 0 && all_out_of_service(s);
   if (n[BRIM_EXP_QUEUED] > 0 && s->left && !out) return false;
   if (out) {
     snprintf(s->view.notice, sizeof s->view.notice, "%s", brim_tr("every GPU is out of service"));
@@ -1692,12 +1705,12 @@ static brim_status grow_fds(brim_lab_sweep *s, size_t need) {
   return BRIM_OK;
 }
 
-// Waits until the socket, an executor, the caller's descriptors or the time need a turn.
+// Waits until the socket, an executor, the caller's descriptors or a time limit needs a turn.
 static brim_status wait_for_work(brim_lab_sweep *s, struct pollfd *extra, size_t extra_count,
                                  int timeout_ms) {
   size_t n = 0;
   int64_t now = brim_clock_ms();
-  // while the store cannot be reached, descriptors that wait for it would be ready all the time
+  // While the store cannot be reached, leave out the executors: their descriptors would stay ready.
   bool trouble = s->trouble_ms > now;
   int wait = shorter(timeout_ms, brim_lab_server_wait_ms(s->server));
   if (trouble) {
@@ -1730,11 +1743,11 @@ brim_status brim_lab_sweep_turn(brim_lab_sweep *s, struct pollfd *extra, size_t 
                                 int timeout_ms, bool *done) {
   int64_t now = brim_clock_ms(), lease = s->options.store.lease_ms;
   *done = false;
-  // if this process did not run for a while, executors beat before leases are reaped
+  // If this process was suspended, executors get time to beat before leases are reaped.
   if (s->last_ms > 0 && now - s->last_ms > lease / 4) s->reap_ms = now + lease / 2;
   s->last_ms = now;
   BRIM_TRY(tolerate(s, brim_lab_server_serve(s->server)));
-  if (now >= s->trouble_ms) BRIM_TRY(tolerate(s, work(s, now)));
+  if (now >= s->trouble_ms) BRIM_TRY(tolerate(s, run_turn(s, now)));
   *done = finished(s);
   if (*done) return BRIM_OK;
   BRIM_TRY(wait_for_work(s, extra, extra_count, timeout_ms));

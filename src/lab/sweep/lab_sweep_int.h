@@ -1,5 +1,5 @@
-// Inside the sweep: its state, and what the loop (lab_sweep.c) and Slurm (lab_sweep_slurm.c) share. Tests include it
-// too.
+// Inside the sweep: its state, and the parts that the loop (lab_sweep.c) and Slurm (lab_sweep_slurm.c)
+// share. Tests include it too.
 #ifndef BRIM_LAB_SWEEP_INT_H_
 #define BRIM_LAB_SWEEP_INT_H_
 
@@ -16,9 +16,10 @@
 
 enum {
   BRIM_LAB_TAIL = 1024,   // bytes of an executor's last lines
-  BRIM_LAB_WINDOW = 256,  // queued experiments that a round of placing looks at
-  BRIM_LAB_DIRTY = 64,    // experiments that changed since the view was made; more: all
-  BRIM_LAB_SAME = 3       // first experiments that have to fail the same way
+  BRIM_LAB_WINDOW = 256,  // queued experiments that one round of placing reads
+  BRIM_LAB_DIRTY =
+      64,            // most changed experiments to remember; after more, all rows count as changed
+  BRIM_LAB_SAME = 3  // first experiments that have to fail the same way
 };
 
 // An executor.
@@ -27,9 +28,9 @@ typedef struct brim_lab_runner {
   brim_child *child;  // NULL: an earlier sweep started it
   int64_t pid;
   char *folder;
-  char *devices;     // as its slot has them: "cpu", "GPU-..,GPU-.."; NULL = unknown
+  char *devices;     // the devices of its slot: "cpu", "GPU-..,GPU-.."; NULL = unknown
   bool asked;        // it was asked to stop
-  int64_t asked_ms;  // when
+  int64_t asked_ms;  // when it was asked
   bool killed;
   bool stale;  // at the last look its attempt had been replaced or had ended
   bool gone;   // its process has ended
@@ -47,9 +48,9 @@ typedef struct brim_lab_gpu_reader {
   double gpu_percent, power_w, power_limit_w, temperature_c;
 } brim_lab_gpu_reader;
 
-// The first experiments that failed, as long as all of them did so the same way.
+// The first experiments that failed, as long as all failed the same way.
 typedef struct brim_lab_same {
-  bool off;  // an experiment was done, or failed otherwise
+  bool off;  // an experiment was done, or failed in another way
   size_t count;
   char exps[BRIM_LAB_SAME][BRIM_EXP_ID];
   brim_failure failure;
@@ -62,14 +63,14 @@ bool brim_lab_same_add(brim_lab_same *same, const char *exp, const char *folder,
                        brim_failure failure, const char *message);
 void brim_lab_same_done(brim_lab_same *same);
 
-// The name of a worker, by its machine and the path of its folder. id: of its token, "" = none; a
-// server knows workers by it.
+// Makes the name of a worker from its machine and the path of its folder. id: id of the worker's token,
+// by which a server knows it; "" = none.
 enum { BRIM_LAB_WORKER_NAME = 64 };
 void brim_lab_worker_name(const char *id, const char *host, const char *path,
                           char out[BRIM_LAB_WORKER_NAME]);
 
-// Experiments run as tasks of Slurm's arrays instead of executors of this machine. One command of
-// Slurm runs at a time, so that the sweep's loop never waits for Slurm.
+// Experiments run as tasks of Slurm's arrays instead of executors of this machine. One command of Slurm
+// runs at a time, and the sweep's loop never waits for it.
 enum { BRIM_LAB_SLURM_LARGEST = 100000 };  // tasks of an array
 
 // One task of an array, as Slurm last described it.
@@ -78,22 +79,22 @@ typedef struct brim_lab_task {
   char word[24];
   char node[BRIM_SLURM_NODE];
   char reason[BRIM_SLURM_REASON];
-  bool seen;   // by the last look
+  bool seen;   // the last look listed it
   int missed;  // looks in a row that did not list it
-  bool over;   // it has ended, and the sweep has dealt with its experiment
+  bool over;   // it has ended, and the sweep has handled that end
 } brim_lab_task;
 
 typedef struct brim_lab_array {
   brim_slurm_array is;
-  brim_lab_task *tasks;  // is.count of them
+  brim_lab_task *tasks;  // is.count tasks
   size_t open;           // tasks that are not over
   int64_t made_ms;
-  bool refused;    // sbatch said no
-  int looks;       // looks without a trace of an array about which sbatch did not answer
-  bool account;    // sacct is to be asked
-  bool accounted;  // sacct has answered
-  char stray[BRIM_SLURM_JOB];  // another job of this name, to be cancelled
-  int told;                    // steps of stopping that are done
+  bool refused;                // sbatch refused it
+  int looks;                   // looks that did not show an array whose sbatch gave no answer
+  bool account;                // the sweep has to ask sacct about it
+  bool accounted;              // sacct has answered since the last look
+  char stray[BRIM_SLURM_JOB];  // number of another job with this name, to be cancelled; "" = none
+  int told;                    // the last step of stopping that was taken
 } brim_lab_array;
 
 typedef enum brim_lab_slurm_phase {
@@ -107,27 +108,27 @@ typedef enum brim_lab_slurm_phase {
 typedef struct brim_lab_slurm {
   brim_lab_slurm_options options;
   char *folder;  // absolute
-  char *place;   // for tasks: absolute, or a URL without its password
+  char *place;   // place of the store for tasks: absolute, or a URL without its password
   bool no_gpu;
-  int64_t most;  // tasks of an array
+  int64_t most;  // most tasks of an array
   int64_t lease_ms;
   brim_lab_array **arrays;
   size_t count, cap;
-  brim_lab_ids live;  // experiments with a task that is not over: array * LARGEST + index
+  brim_lab_ids live;  // experiments with an unfinished task, to array * LARGEST + index
   bool indexed;       // `live` is up to date
   brim_lab_slurm_phase phase;
   brim_slurm_command command;
-  brim_lab_array *about;  // ACCOUNT, SUBMIT, CANCEL
+  brim_lab_array *about;  // the array of the running command: ACCOUNT, SUBMIT, CANCEL
   int64_t look_ms, gather_ms, hold_ms,
       wait_ms;      // when the next is due; how long the last pause was
   int64_t told_ms;  // when trouble with Slurm was last reported
   bool no_account;  // sacct does not work here
-  int64_t stop_ms;  // when the sweep began to stop; 0 = it does not
+  int64_t stop_ms;  // when the sweep began to stop; 0 = it has not
   bool gave_up;
-  bool asked;           // the store changed since the queue was read
-  int64_t gathered_ms;  // when that was
+  bool asked;           // the store has changed since the queue was read
+  int64_t gathered_ms;  // when the queue was read
   bool accepted;        // an array was submitted
-  // why the first array was refused, if another try would be refused too; "" = it was not
+  // The reason for which the first array was refused, if another try would be refused too; "" = none.
   char refusal[256];
 } brim_lab_slurm;
 
@@ -136,11 +137,12 @@ struct brim_lab_sweep {
   char *place, *folder, *title, *program, *version, *devices, *lock_dir;
   char **words;  // options.words points here
   char worker[BRIM_LAB_WORKER_NAME], host[65];
-  brim_store *store;  // NULL: a worker's experiments are with a server
+  brim_store *store;  // NULL: this is a worker, and a server has the experiments
   brim_lab_ops own, ops;
-  brim_lab_link *source;      // its own calls: over `own`, or a worker's to its server
-  brim_lab_link *link;        // for others: over `ops`, so that the sweep hears of what they change
-  brim_lab_uploads *uploads;  // NULL: files stay where they are
+  brim_lab_link *source;  // for the sweep's own calls: over `own`, or to a worker's server
+  brim_lab_link
+      *link;  // for requests of others: over `ops`, so that the sweep notices their changes
+  brim_lab_uploads *uploads;  // NULL: this sweep uploads no files
   brim_lab_server *server;
   brim_lab_place *placing;
   brim_lab_slurm *slurm;  // NULL: experiments run on this machine
@@ -155,13 +157,13 @@ struct brim_lab_sweep {
   int64_t count_ms, last_ms, reap_ms, seen_ms, progress_ms, replay_ms, trouble_ms, trouble_wait,
       told_ms, give_up_ms, place_ms;
   int64_t stale_ms;  // when to look for executors that a server gave up
-  int64_t lease_ms;  // of the server; 0 = not known yet
-  char claim[BRIM_EXP_ID], claim_exp[BRIM_EXP_ID];  // a claim without a reply; "" = none
+  int64_t lease_ms;  // lease time of the server; 0 = not known yet
+  char claim[BRIM_EXP_ID], claim_exp[BRIM_EXP_ID];  // a claim that got no reply; "" = none
   bool counted;                                     // `counts` is up to date
   bool left;                                        // queued experiments may start later
-  int64_t paused;    // experiments that were paused before this sweep, and still are
-  bool told_paused;  // that it waits for paused ones
-  brim_lab_place_state gpu_states[BRIM_LAB_PLACE_GPUS];  // as messages reported them
+  int64_t paused;    // experiments that were paused before this sweep and still are
+  bool told_paused;  // the user was told that the sweep waits for paused experiments
+  brim_lab_place_state gpu_states[BRIM_LAB_PLACE_GPUS];  // states that the last turn saw
   bool look;                                             // something changed: count and place again
   // the view
   brim_sweep_view view;
@@ -173,29 +175,31 @@ struct brim_lab_sweep {
   // readings of GPUs
   brim_lab_gpu_reader readers[BRIM_LAB_PLACE_GPUS];
   size_t reader_count;
-  int64_t gpus_ms, looked_ms;    // when they were read, when a view was made
-  brim_host_sample host_sample;  // of the last status
+  int64_t gpus_ms, looked_ms;    // when the GPUs were read; when a view was made
+  brim_host_sample host_sample;  // reading of the last status
   bool host_read;
-  int64_t ended;  // experiments that this sweep saw end, and what they took
+  int64_t ended;  // experiments that this sweep saw end; ended_s: their time
   double ended_s;
   double first_s;
 };
 
 void brim_lab_say(brim_lab_sweep *sweep, brim_sweep_level level, const char *exp, const char *fmt,
                   ...) BRIM_PRINTF(4, 5);
-// Copies at most `size` bytes of a text with its NUL; a text that is too long ends behind a word, with "...".
+// Copies a text to at most `size` bytes with the NUL. A longer text is cut after a word and ends with
+// "...".
 void brim_lab_shorten(const char *text, char *out, size_t size);
-void brim_lab_dirty(brim_lab_sweep *sweep, const char *exp);  // "": all
+void brim_lab_dirty(brim_lab_sweep *sweep, const char *exp);  // "": all rows changed
 
 //---------------------------------- the view ----------------------------------
 
-// Reads the GPUs when that is due.
+// Reads the GPUs if a reading is due.
 void brim_lab_gpus_read(brim_lab_sweep *sweep, int64_t now_ms);
-// Fills in the readings of a place that has its name and id.
+// Fills in the readings of *out, a place whose name and id are set.
 void brim_lab_gpus_fill(brim_lab_sweep *sweep, brim_sweep_gpu *out);
 void brim_lab_gpus_close(brim_lab_sweep *sweep);
 
-// Notes the end of an attempt, for people, placement and the rule about first failures.
+// Notes the end of an attempt: a message for the user, the place it had, and the rule about first
+// failures.
 brim_status brim_lab_take_note(brim_lab_sweep *sweep, int64_t attempt, const char *folder,
                                const brim_store_exp *exp);
 
@@ -205,12 +209,13 @@ brim_status brim_lab_take_note(brim_lab_sweep *sweep, int64_t attempt, const cha
 brim_status brim_lab_slurm_open(brim_lab_sweep *sweep, brim_lab_slurm **out);
 void brim_lab_slurm_close(brim_lab_slurm *slurm);  // its tasks continue; NULL is fine
 brim_status brim_lab_slurm_turn(brim_lab_sweep *sweep, int64_t now_ms);
-// True if nothing of this sweep is in Slurm's queue any more, or it cannot be waited for.
+// True if no task of this sweep is left in Slurm's queue, or the sweep has given up waiting for the
+// tasks.
 bool brim_lab_slurm_idle(const brim_lab_sweep *sweep);
-// The descriptors of the command that runs now.
+// Lists the descriptors of the running command.
 size_t brim_lab_slurm_fds(const brim_lab_slurm *slurm, struct pollfd fds[BRIM_CHILD_FDS],
                           int *limit_ms);
-// Why an experiment waits, or where it runs, as Slurm says; "" = unknown.
+// Gives Slurm's reason why an experiment waits, or the node where it runs; "" = unknown.
 void brim_lab_slurm_why(const brim_lab_slurm *slurm, const char *exp, char *out, size_t size);
 void brim_lab_slurm_count(const brim_lab_slurm *slurm, int64_t *running, int64_t *waiting);
 

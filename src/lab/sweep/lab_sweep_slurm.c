@@ -1,4 +1,4 @@
-// A sweep in Slurm: submitting arrays, looking at the queue, the end of tasks, stopping. A task is
+// A sweep in Slurm: submits arrays, looks at the queue, completes ended tasks and stops them. A task is
 // one element of an array and runs one experiment.
 
 #include <ctype.h>
@@ -14,7 +14,7 @@
 //-------------------------------------------- arrays --------------------------------------------
 // The arrays of a sweep, and the task of each experiment.
 
-enum { TELL_MS = 60000 };  // between messages of trouble
+enum { TELL_MS = 60000 };  // between messages about trouble with Slurm
 
 static brim_status slurm_no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory for the arrays of a sweep");
@@ -56,7 +56,7 @@ static void slurm_free(brim_lab_array *a) {
   brim_free(a);
 }
 
-// Drops an array with its files.
+// Drops an array and removes its files.
 static void slurm_drop(brim_lab_slurm *m, brim_lab_array *a) {
   for (size_t i = 0; i < m->count; i++) {
     if (m->arrays[i] != a) continue;
@@ -69,7 +69,7 @@ static void slurm_drop(brim_lab_slurm *m, brim_lab_array *a) {
   slurm_free(a);
 }
 
-// Maps experiments to tasks, for slurm_find.
+// Maps experiments to their tasks, for slurm_find.
 static brim_status slurm_index(brim_lab_slurm *m) {
   size_t total = 0;
   if (m->indexed) return BRIM_OK;
@@ -97,7 +97,7 @@ static brim_lab_task *slurm_find(const brim_lab_slurm *m, const char *exp, brim_
   return &a->tasks[at % BRIM_LAB_SLURM_LARGEST];
 }
 
-// Reports now and then that a command of Slurm failed.
+// Reports that a command of Slurm failed, at most once a minute.
 static void slurm_trouble(brim_lab_sweep *s, const char *what) {
   brim_lab_slurm *m = s->slurm;
   int64_t now = brim_clock_ms();
@@ -110,12 +110,12 @@ static void slurm_trouble(brim_lab_sweep *s, const char *what) {
 }
 
 //------------------------------------------ submitting ------------------------------------------
-// Queued experiments become arrays of Slurm. An array's file is on the disk before sbatch is
-// called. If the answer is lost, the sweep asks squeue for the array's name, and submits nothing of
-// it again before that.
+// Queued experiments become arrays of Slurm. An array's file is on the disk before sbatch is called. If
+// sbatch gives no answer, the sweep first looks for the array's name in the queue; only if it is
+// missing there are the experiments submitted again.
 
 enum {
-  FIRST_PAUSE_MS = 5000,  // after sbatch refused an array; doubles up to
+  FIRST_PAUSE_MS = 5000,  // pause after sbatch refused an array; doubles up to LAST_PAUSE_MS
   LAST_PAUSE_MS = 300000,
   BEAT_MS = 2000,
   WINDOW = 512,
@@ -126,10 +126,11 @@ typedef struct gathering {
   brim_lab_slurm *slurm;
   brim_slurm_array array;
   size_t room, listed;
-  int64_t now;  // of the store
+  int64_t now;  // time of the store
 } gathering;
 
-// The first experiment decides how many GPUs those of the array have.
+// Adds a queued experiment to the array. All experiments of an array need as many GPUs as its first
+// one.
 static brim_status on_queued(void *ctx, const brim_store_exp *exp) {
   gathering *g = ctx;
   g->listed++;
@@ -155,7 +156,7 @@ static brim_status gather(brim_lab_sweep *s, gathering *g) {
   return BRIM_OK;
 }
 
-// "brim-TITLE-12 digits"; the digits make the name unique.
+// Makes the name "brim-TITLE-12 digits"; the digits make it unique.
 static void name_array(const brim_lab_sweep *s, char out[BRIM_SLURM_NAME]) {
   char id[BRIM_EXP_ID], title[24];
   snprintf(title, sizeof title, "%s", s->title);
@@ -210,7 +211,7 @@ static brim_status start_sbatch(brim_lab_sweep *s, brim_lab_array *a) {
   brim_str place;
   brim_slurm_words_sbatch(&a->is, &m->options.ask, m->folder, m->no_gpu, &words);
   brim_str_init(&place);
-  // the whole URL with its password goes through the environment, as with executors
+  // The whole URL with its password is in the environment, as for executors.
   if (brim_store_is_url(s->place)) brim_str_printf(&place, BRIM_LAB_PLACE_ENV "=%s", s->place);
   const char *const env[] = {place.len ? place.data : NULL, NULL};
   m->phase = BRIM_LAB_SLURM_SUBMIT;
@@ -231,11 +232,11 @@ static brim_status submit_array(brim_lab_sweep *s, brim_slurm_array *array) {
   BRIM_TRY(brim_slurm_array_write(m->folder, array));
   BRIM_TRY(slurm_add(m, array, &a));
   brim_status status = start_sbatch(s, a);
-  if (status) slurm_drop(m, a);  // sbatch was not started
+  if (status) slurm_drop(m, a);  // sbatch could not be started
   return status;
 }
 
-// Submits the next array of queued experiments; if there are none, the phase stays IDLE.
+// Submits the next array of queued experiments; without any, the phase stays IDLE.
 static brim_status slurm_submit(brim_lab_sweep *s, int64_t now) {
   brim_lab_slurm *m = s->slurm;
   gathering g = {.slurm = m, .room = (size_t)m->most};
@@ -250,7 +251,8 @@ static brim_status slurm_submit(brim_lab_sweep *s, int64_t now) {
   return status;
 }
 
-// sbatch printed no number. A refusal is final; after a lost answer the sweep looks for the array's name.
+// Handles an sbatch that gave no job number: pauses, and looks for the array's name before its
+// experiments are submitted again. Records a refusal that a further try would meet too.
 static brim_status not_submitted(brim_lab_sweep *s, brim_lab_array *a, int64_t now) {
   brim_lab_slurm *m = s->slurm;
   const brim_slurm_command *c = &m->command;
@@ -264,10 +266,12 @@ static brim_status not_submitted(brim_lab_sweep *s, brim_lab_array *a, int64_t n
                brim_tr("sbatch gave no job number for %zu experiments; brim looks for them in "
                        "Slurm's queue: %.250s"),
                a->is.count, why);
-  // a refusal names its reason; a controller that did not answer may have taken the array
+  // A refusal has an exit code and a reason. A controller that did not answer in time may have taken
+  // the array.
   a->refused = c->exit_code > 0 && !strstr(c->err.data ? c->err.data : "", "timed out");
   const bool limit = a->refused && (strstr(why, "imit") || strstr(why, "temporarily"));
-  if (limit && a->is.count > 1) m->most = (int64_t)(a->is.count + 1) / 2;  // it may allow fewer
+  if (limit && a->is.count > 1)
+    m->most = (int64_t)(a->is.count + 1) / 2;  // a smaller array may be allowed
   if (a->refused && !limit && !m->accepted) snprintf(m->refusal, sizeof m->refusal, "%s", why);
   return BRIM_OK;
 }
@@ -276,14 +280,14 @@ static brim_status slurm_submitted(brim_lab_sweep *s, int64_t now) {
   brim_lab_slurm *m = s->slurm;
   brim_lab_array *a = m->about;
   const char *text = m->command.out.data ? m->command.out.data : "";
-  // a number that came before the time was over is an answer as well
+  // A number that came before the command failed by time is an answer as well.
   if (!brim_slurm_job_of(text, a->is.job) || m->command.exit_code > 0) {
     a->is.job[0] = '\0';
     return not_submitted(s, a, now);
   }
   m->wait_ms = m->hold_ms = 0;
   m->accepted = true;
-  m->gather_ms = now;  // there may be more
+  m->gather_ms = now;  // more experiments may be queued
   if (m->look_ms > now + m->options.poll_ms / 2 || m->look_ms == 0) {
     m->look_ms = now + m->options.poll_ms / 2;
   }
@@ -302,7 +306,7 @@ typedef struct ending {
   brim_lab_array *array;
   brim_lab_task *task;
   const brim_slurm_exp *exp;
-  brim_store_exp *now;  // as the store has it
+  brim_store_exp *now;  // the experiment as the store has it now
   char *folder;
 } ending;
 
@@ -348,7 +352,7 @@ static void log_path(const ending *e, brim_str *out) {
                   e->array->is.name, (size_t)(e->task - e->array->tasks));
 }
 
-// Reads the end of the output of the task itself.
+// Reads the last lines of the task's own output.
 static void read_tail(const ending *e, char out[TAIL]) {
   brim_str path;
   char *text = NULL;
@@ -380,7 +384,7 @@ static brim_status finish(const ending *e, const brim_store_ref *ref) {
   return BRIM_OK;
 }
 
-// Removes the log of a task that printed nothing, as most do.
+// Removes the log of a task if it is empty, as most are.
 static void remove_empty_log(const ending *e) {
   brim_str path;
   uint64_t size = 1;
@@ -392,7 +396,7 @@ static void remove_empty_log(const ending *e) {
   brim_str_deinit(&path);
 }
 
-// The attempt is open and its process is gone.
+// Finishes an open attempt whose process has ended with its task.
 static brim_status end_open(ending *e) {
   brim_lab_replayed replayed = {0};
   BRIM_TRY(brim_lab_spool_replay_folder(e->folder, e->sweep->link, &replayed));
@@ -404,7 +408,8 @@ static brim_status end_open(ending *e) {
   return read_again(e);
 }
 
-// The task never claimed its experiment. That counts as an attempt, or the experiment would be submitted for ever.
+// Claims and fails an experiment whose task never claimed it: without an attempt, it would be submitted
+// for ever.
 static brim_status end_unstarted(ending *e) {
   brim_store_claimed claimed = {0};
   char claim[BRIM_EXP_ID];
@@ -421,7 +426,7 @@ static brim_status end_unstarted(ending *e) {
   return status ? status : read_again(e);
 }
 
-// Pauses an experiment whose task a person cancelled with scancel, until a person resumes it.
+// Pauses an experiment whose task a user cancelled with scancel, until a user resumes it.
 static brim_status end_cancelled(ending *e) {
   brim_lab_sweep *s = e->sweep;
   brim_status status = brim_lab_want(s->link, e->exp->id, BRIM_WANT_PAUSE);
@@ -492,7 +497,8 @@ static brim_status slurm_end_tasks(brim_lab_sweep *s) {
       BRIM_TRY(end_task(s, a, i));
     }
     if (a->open > 0 || a == m->about) {
-      // written before one of them is submitted again: the next sweep must not mistake its new task for this one
+      // Write the file before an experiment is submitted again: the next sweep must not take the new
+      // task for this one.
       if (a->open != before) BRIM_TRY(brim_slurm_array_write(m->folder, &a->is));
       k++;
     } else {
@@ -503,18 +509,18 @@ static brim_status slurm_end_tasks(brim_lab_sweep *s) {
 }
 
 //-------------------------------------------- sweep --------------------------------------------
-// The loop: looks at Slurm's queue, and stopping. The sweep asks squeue before it reads the store.
-// So an experiment that is queued in the store and whose task has ended here needs another task;
-// one whose task is still listed needs none.
+// The loop: looking at Slurm's queue, and stopping. The sweep asks squeue before it reads the store. So
+// an experiment that is queued in the store needs a new task if its old task has ended here, and none
+// while its task is listed.
 
 enum {
   POLL_MS = 10000,
   TIMEOUT_MS = 60000,
   LOST_MS = 60000,
-  OPEN_MS = 30000,  // of the commands before the sweep begins
-  MISSES = 2,       // looks without a task before it counts as gone
-  KILL_MS = 15000,  // tasks that stop have this long after their training's own time is over
-  ASKED_MS = 2000,  // between two readings of the whole queue because something changed
+  OPEN_MS = 30000,  // time limit of each command while the sweep opens
+  MISSES = 2,       // looks in a row without a task before the task counts as gone
+  KILL_MS = 15000,  // time for a stopping task after the training's own time
+  ASKED_MS = 2000,  // between two readings of the whole queue after changes
   FIRST_LOOK_MS = 2000
 };
 
@@ -548,7 +554,7 @@ static brim_status read_limits(brim_lab_slurm *m) {
   if (most < 1) {
     return brim_fail(BRIM_EUNSUPPORTED, "cannot use Slurm: it has no job arrays (MaxArraySize)");
   }
-  // indices go from 0 to MaxArraySize - 1
+  // Indexes of an array go from 0 to MaxArraySize - 1.
   m->most = most < BRIM_LAB_SLURM_LARGEST ? most : BRIM_LAB_SLURM_LARGEST;
   return BRIM_OK;
 }
@@ -560,7 +566,7 @@ static bool names_nodes(const brim_slurm_ask *ask) {
   return false;
 }
 
-// Checks that all tasks run on this machine: a SQLite store is reached through a socket of it.
+// Checks that all tasks run on this machine, since a SQLite store is reached through a socket on it.
 static brim_status check_nodes(brim_lab_sweep *s, brim_lab_slurm *m) {
   const char *partition = m->options.ask.partition;
   brim_slurm_words words = {0};
@@ -669,10 +675,10 @@ void brim_lab_slurm_close(brim_lab_slurm *m) {
 
 typedef struct looking {
   brim_lab_slurm *slurm;
-  brim_lab_array *only;  // NULL: any
+  brim_lab_array *only;  // take rows of this array alone; NULL: of all arrays
 } looking;
 
-static void take(brim_lab_task *e, const brim_slurm_row *row, bool account) {
+static void note_row(brim_lab_task *e, const brim_slurm_row *row, bool account) {
   e->state = row->state;
   e->seen = true;
   e->missed = 0;
@@ -681,7 +687,8 @@ static void take(brim_lab_task *e, const brim_slurm_row *row, bool account) {
   snprintf(e->reason, sizeof e->reason, "%s", account ? "" : row->reason);
 }
 
-// Takes a row for the array of its name. A second job of that name comes from a submission that was taken for lost.
+// Assigns a row to the array of its name. A second job of that name comes from a submission that seemed
+// to be lost.
 static void on_row(void *ctx, const brim_slurm_row *row) {
   const looking *l = ctx;
   for (size_t k = 0; k < l->slurm->count; k++) {
@@ -699,9 +706,9 @@ static void on_row(void *ctx, const brim_slurm_row *row) {
     }
     if (row->index >= 0 && (size_t)row->index < a->is.count) {
       brim_lab_task *e = &a->tasks[row->index];
-      // squeue alone knows what is live; accounts may never have heard of an end
+      // Only squeue knows which tasks still run: accounting may have missed an end.
       bool stale = l->only && brim_slurm_is_live(row->state);
-      if (!e->over && !stale) take(e, row, l->only != NULL);
+      if (!e->over && !stale) note_row(e, row, l->only != NULL);
     }
     return;
   }
@@ -731,32 +738,32 @@ static void miss_unseen(brim_lab_slurm *m, brim_lab_array *a) {
     if (!m->no_account && !a->accounted) {
       a->account = true;
     } else {
-      e->state = BRIM_SLURM_UNKNOWN;  // it has ended, and how is not known
+      e->state = BRIM_SLURM_UNKNOWN;  // the task has ended in an unknown way
     }
   }
 }
 
-// True if sbatch did not answer and squeue has known no such job for long enough: until then the
-// job may still appear.
+// True if the array has no job and gets none: sbatch refused it, or squeue has shown no such job for
+// long enough.
 static bool is_lost(brim_lab_slurm *m, brim_lab_array *a, int64_t now) {
   if (a->is.job[0]) return false;
   a->looks++;
   return a->refused || (a->looks > MISSES && now - a->made_ms > m->options.lost_ms);
 }
 
-static brim_status looked(brim_lab_sweep *s, int64_t now) {
+static brim_status finish_look(brim_lab_sweep *s, int64_t now) {
   brim_lab_slurm *m = s->slurm;
   looking l = {m, NULL};
   m->look_ms = now + m->options.poll_ms;
-  // "Invalid job id" and the like: squeue of names that it does not know succeeds and is empty
+  // An error of squeue is trouble: for unknown names it succeeds with an empty list.
   if (!brim_slurm_good(&m->command)) {
     slurm_trouble(s, "squeue");
     return BRIM_OK;
   }
   const char *text = m->command.out.data ? m->command.out.data : "";
   size_t bad = brim_slurm_rows(text, false, on_row, &l);
-  if (strlen(text) < m->command.out.len) bad++;  // a zero: there is more behind it
-  if (bad > 0) {  // what is missing there may have been in such a line
+  if (strlen(text) < m->command.out.len) bad++;  // a NUL byte hides the rest of the output
+  if (bad > 0) {  // tasks that seem to be missing may be in these lines
     brim_lab_say(s, BRIM_SWEEP_WARN, NULL,
                  brim_tr("Slurm's squeue printed %zu lines that brim cannot read"), bad);
     return slurm_end_tasks(s);
@@ -780,7 +787,7 @@ static brim_status looked(brim_lab_sweep *s, int64_t now) {
 
 //---------------------------------- accounting ----------------------------------
 
-static brim_status accounted(brim_lab_sweep *s) {
+static brim_status finish_account(brim_lab_sweep *s) {
   brim_lab_slurm *m = s->slurm;
   brim_lab_array *a = m->about;
   looking l = {m, a};
@@ -790,7 +797,7 @@ static brim_status accounted(brim_lab_sweep *s) {
     const char *text = m->command.out.data ? m->command.out.data : "";
     (void)brim_slurm_rows(text, true, on_row, &l);
   } else if (!m->command.timed_out) {
-    m->no_account = true;  // most often: accounting is off. squeue and the store decide alone
+    m->no_account = true;  // accounting is probably off: decide by squeue and the store alone
   }
   for (size_t i = 0; i < a->is.count; i++) {
     brim_lab_task *e = &a->tasks[i];
@@ -826,14 +833,14 @@ static brim_status start_cancel(brim_lab_slurm *m, brim_lab_array *a, int step) 
   if (step == TELL_RUNNING) {
     brim_slurm_word(&words, "--state=RUNNING");
     brim_slurm_word(&words, "--batch");
-    brim_slurm_word(&words, "--signal=USR2");  // which srun passes on
+    brim_slurm_word(&words, "--signal=USR2");  // srun passes the signal on
   }
   m->phase = BRIM_LAB_SLURM_CANCEL;
   m->about = a;
   return brim_slurm_start(&m->command, &words, NULL, m->options.timeout_ms);
 }
 
-// Withdraws tasks that wait, and asks those that run to save and end. None queues itself again.
+// Withdraws waiting tasks, and asks running tasks to save and end. No task queues itself again.
 static brim_status stop_next(brim_lab_sweep *s, int64_t now, bool *started) {
   brim_lab_slurm *m = s->slurm;
   int64_t patience = s->options.grace_ms + KILL_MS;
@@ -856,7 +863,7 @@ static brim_status stop_next(brim_lab_sweep *s, int64_t now, bool *started) {
   return BRIM_OK;
 }
 
-// Withdraws tasks that have nothing to run any more.
+// Withdraws waiting tasks when no experiment is left to run.
 static brim_status withdraw_next(brim_lab_sweep *s, bool *started) {
   const int64_t *n = s->counts.states;
   brim_lab_slurm *m = s->slurm;
@@ -873,13 +880,13 @@ static brim_status withdraw_next(brim_lab_sweep *s, bool *started) {
 
 //---------------------------------- turns ----------------------------------
 
-static brim_status ended(brim_lab_sweep *s, int64_t now) {
+static brim_status command_ended(brim_lab_sweep *s, int64_t now) {
   brim_lab_slurm *m = s->slurm;
   switch (m->phase) {
     case BRIM_LAB_SLURM_LOOK:
-      return looked(s, now);
+      return finish_look(s, now);
     case BRIM_LAB_SLURM_ACCOUNT:
-      return accounted(s);
+      return finish_account(s);
     case BRIM_LAB_SLURM_SUBMIT:
       return slurm_submitted(s, now);
     case BRIM_LAB_SLURM_CANCEL:
@@ -891,7 +898,7 @@ static brim_status ended(brim_lab_sweep *s, int64_t now) {
   return BRIM_OK;
 }
 
-static brim_status next(brim_lab_sweep *s, int64_t now) {
+static brim_status start_next_command(brim_lab_sweep *s, int64_t now) {
   brim_lab_slurm *m = s->slurm;
   bool started = false;
   for (size_t k = 0; k < m->count; k++) {
@@ -916,17 +923,17 @@ brim_status brim_lab_slurm_turn(brim_lab_sweep *s, int64_t now) {
   if (m->phase != BRIM_LAB_SLURM_IDLE) {
     BRIM_TRY(brim_slurm_poll(&m->command, &over));
     if (!over) return BRIM_OK;
-    brim_status status = ended(s, now);
-    // results that the store does not take now are looked for again
+    brim_status status = command_ended(s, now);
+    // After a failure of the store, the next look finds these results again.
     m->phase = BRIM_LAB_SLURM_IDLE;
     m->about = NULL;
     brim_slurm_close(&m->command);
     BRIM_TRY(status);
   }
   BRIM_TRY(slurm_index(m));
-  brim_status status = next(s, now);
+  brim_status status = start_next_command(s, now);
   if (status != BRIM_ENOENT && status != BRIM_ELIMIT) return status;
-  // a command that is not there any more, or no process for it: later
+  // The command is missing now, or no process can be started: try again later.
   m->phase = BRIM_LAB_SLURM_IDLE;
   brim_slurm_close(&m->command);
   m->look_ms = m->hold_ms = now + m->options.poll_ms;
