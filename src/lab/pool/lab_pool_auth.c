@@ -17,12 +17,13 @@
 #include "lab/wire/lab_wire.h"
 
 //------------------------------------------ addresses ------------------------------------------
-// Limits bad tokens per address. Tokens of 256 random bits cannot be guessed; the limit stops clients that
-// repeat an old one all day. Good tokens from such an address stay accepted, as machines may share it.
+// Limits bad tokens per address. A token of 256 random bits cannot be guessed; the limit stops clients
+// that send an old token over and over. Good tokens from such an address are still accepted, since
+// machines may share it.
 
 enum { WINDOW_MS = 60000, BAD_MAX = 20 };
 
-// The 2^64 addresses of an IPv6 network count as one.
+// Finds the network of an address: the 2^64 addresses of an IPv6 network count as one.
 static void network_of(const char *peer, char out[BRIM_POOL_ADDRESS]) {
   struct in6_addr a;
   snprintf(out, BRIM_POOL_ADDRESS, "%s", peer);
@@ -31,7 +32,7 @@ static void network_of(const char *peer, char out[BRIM_POOL_ADDRESS]) {
   if (!inet_ntop(AF_INET6, &a, out, BRIM_POOL_ADDRESS)) out[0] = '\0';
 }
 
-// The row of the network. A new one replaces the row whose window began longest ago.
+// Finds or adds the row of a network. A new row replaces the one whose window began first.
 static brim_pool_offender *row_of(brim_pool_auth *auth, const char *network, int64_t now_ms) {
   brim_pool_offender *oldest = &auth->offenders[0];
   for (int i = 0; i < BRIM_POOL_OFFENDERS; i++) {
@@ -51,8 +52,8 @@ int brim_pool_auth_bad(brim_pool_auth *auth, const char *peer, int64_t now_ms) {
   pthread_mutex_lock(&auth->mutex);
   brim_pool_offender *o = row_of(auth, network, now_ms);
   if (o->count <= BAD_MAX) o->count++;
-  bool over = o->count > BAD_MAX, first = over && !o->told;
-  if (over) o->told = true;
+  bool over = o->count > BAD_MAX, first = over && !o->logged;
+  if (over) o->logged = true;
   int64_t left = o->since_ms + WINDOW_MS - now_ms;
   pthread_mutex_unlock(&auth->mutex);
   if (first) brim_log_warn("serve", "%s sent %d bad tokens within a minute", network, BAD_MAX + 1);
@@ -60,7 +61,7 @@ int brim_pool_auth_bad(brim_pool_auth *auth, const char *peer, int64_t now_ms) {
 }
 
 //------------------------------------- tokens and sessions -------------------------------------
-// Only hashes of tokens are kept. Comparing them takes the same time wherever they differ.
+// Only hashes of tokens are kept. Comparing two hashes takes the same time wherever they differ.
 
 #define COOKIE "brim_session"
 enum { SESSION_MS = 12 * 3600 * 1000 };
@@ -98,7 +99,7 @@ static brim_status random_bytes(uint8_t *out, size_t size) {
 }
 
 // Writes 256 bits as 43 digits of base 62.
-static void spell(const uint8_t bytes[32], char out[44]) {
+static void encode_base62(const uint8_t bytes[32], char out[44]) {
   static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
   uint8_t number[32];
   memcpy(number, bytes, sizeof number);
@@ -119,7 +120,7 @@ brim_status brim_token_make(char out[BRIM_TOKEN]) {
   uint8_t bytes[32];
   char text[44];
   BRIM_TRY(random_bytes(bytes, sizeof bytes));
-  spell(bytes, text);
+  encode_base62(bytes, text);
   snprintf(out, BRIM_TOKEN, "brim_%s", text);
   explicit_bzero(bytes, sizeof bytes);
   explicit_bzero(text, sizeof text);
@@ -158,10 +159,11 @@ typedef struct loading {
   size_t count, capacity;
 } loading;
 
-static brim_status keep(void *ctx, const brim_store_token *t) {
+static brim_status take_token(void *ctx, const brim_store_token *t) {
   loading *l = (loading *)ctx;
   brim_role role;
-  if (!brim_role_of(t->role, &role)) return BRIM_OK;  // of a newer brim
+  if (!brim_role_of(t->role, &role))
+    return BRIM_OK;  // a newer brim has roles that this one does not know
   if (l->count == l->capacity) {
     size_t capacity = l->capacity ? 2 * l->capacity : 16;
     void *grown = brim_realloc(l->tokens, capacity * sizeof *l->tokens);
@@ -176,12 +178,12 @@ static brim_status keep(void *ctx, const brim_store_token *t) {
   return BRIM_OK;
 }
 
-// The first token closes an open server for good. Ending all tokens, roles that this version does not know,
-// and restarts do not open it again.
+// Loads the valid tokens. The first token closes an open server for good: it stays closed after a
+// restart, and even if all tokens end or have unknown roles.
 static brim_status load(brim_pool_auth *auth, brim_store *store) {
   loading l = {0};
   bool had = false;
-  brim_status status = brim_store_tokens(store, keep, &l);
+  brim_status status = brim_store_tokens(store, take_token, &l);
   if (!status) status = brim_store_had_token(store, &had);
   if (status) {
     brim_free(l.tokens);
@@ -197,19 +199,19 @@ static brim_status load(brim_pool_auth *auth, brim_store *store) {
   return BRIM_OK;
 }
 
-static bool same(const char a[65], const char b[65]) {
+static bool same_hash(const char a[65], const char b[65]) {
   unsigned char different = 0;
   for (int i = 0; i < 64; i++) different |= (unsigned char)(a[i] ^ b[i]);
   return different == 0;
 }
 
-// Compares all tokens, so that the time does not tell which one matched.
+// Finds a token by its hash. Compares all tokens, so that the time does not tell which one matched.
 static const brim_pool_token *by_hash(const brim_pool_auth *auth, const char sha256[65]) {
   const brim_pool_token *found = NULL;
-  if (auth->local.sha256[0] && same(auth->local.sha256, sha256)) found = &auth->local;
-  if (auth->control.sha256[0] && same(auth->control.sha256, sha256)) found = &auth->control;
+  if (auth->local.sha256[0] && same_hash(auth->local.sha256, sha256)) found = &auth->local;
+  if (auth->control.sha256[0] && same_hash(auth->control.sha256, sha256)) found = &auth->control;
   for (size_t i = 0; i < auth->count; i++) {
-    if (same(auth->tokens[i].sha256, sha256)) found = &auth->tokens[i];
+    if (same_hash(auth->tokens[i].sha256, sha256)) found = &auth->tokens[i];
   }
   return found;
 }
@@ -223,12 +225,12 @@ static const brim_pool_token *by_id(const brim_pool_auth *auth, const char *id) 
 
 //---------------------------------- sessions ----------------------------------
 
-// Hash of the session cookie; false: there is none.
+// Computes the hash of the session cookie; false: there is no cookie.
 static bool cookie_hash(const brim_http_request *request, char sha256[65]) {
   const char *all = brim_http_header(request, "Cookie");
   for (const char *p = all; p && *p;) {
     p += strspn(p, "; ");
-    size_t n = strcspn(p, ";"), name = sizeof COOKIE;  // with the '='
+    size_t n = strcspn(p, ";"), name = sizeof COOKIE;  // including the '='
     if (n > name && n < 128 && strncmp(p, COOKIE "=", name) == 0) {
       brim_sha256_hex(p + name, n - name, sha256);
       return true;
@@ -243,13 +245,13 @@ static brim_pool_session *session_of(brim_pool_auth *auth, const char sha256[65]
   int64_t now = brim_clock_ms();
   for (int i = 0; i < BRIM_POOL_SESSIONS; i++) {
     brim_pool_session *s = &auth->sessions[i];
-    if (s->sha256[0] && same(s->sha256, sha256) && now - s->used_ms < SESSION_MS) found = s;
+    if (s->sha256[0] && same_hash(s->sha256, sha256) && now - s->used_ms < SESSION_MS) found = s;
   }
   if (found) found->used_ms = now;
   return found;
 }
 
-// Begins the session of a page: the value of Set-Cookie.
+// Begins the session of a page. `cookie` gets the value for Set-Cookie.
 static brim_status begin_session(brim_pool_auth *auth, const char *token, bool secure,
                                  char cookie[192]) {
   char sha256[65], value[BRIM_TOKEN];
@@ -257,7 +259,7 @@ static brim_status begin_session(brim_pool_auth *auth, const char *token, bool s
   BRIM_TRY(brim_token_make(value));
   pthread_mutex_lock(&auth->mutex);
   const brim_pool_token *t = by_hash(auth, sha256);
-  brim_pool_session *s = &auth->sessions[0];  // the one that was not used for longest
+  brim_pool_session *s = &auth->sessions[0];  // becomes the session that was unused for longest
   for (int i = 1; i < BRIM_POOL_SESSIONS; i++) {
     if (auth->sessions[i].used_ms < s->used_ms) s = &auth->sessions[i];
   }
@@ -285,9 +287,9 @@ static void end_session(brim_pool_auth *auth, const brim_http_request *request) 
 
 //---------------------------------- a request ----------------------------------
 
-// True if the request comes from the server's own page. A page of another site can send requests with the
-// session cookie, or reach this machine by a name of its own (DNS rebinding), but it cannot choose the
-// headers Origin and Host.
+// True if the request comes from the server's own page. A page of another site can send requests with
+// the session cookie, or reach this machine by a name of its own (DNS rebinding), but it cannot choose
+// the headers Origin and Host.
 static bool same_site(const brim_http_request *request, bool needed) {
   const char *origin = brim_http_header(request, "Origin"),
              *host = brim_http_header(request, "Host");
@@ -308,7 +310,8 @@ static int check_locked(brim_pool_auth *auth, const brim_http_request *request,
   } else if (cookie_hash(request, sha256)) {
     const brim_pool_session *s = session_of(auth, sha256);
     token = s ? by_id(auth, s->token) : NULL;
-    if (token && !same(token->sha256, s->token_sha256)) token = NULL;  // it was replaced
+    if (token && !same_hash(token->sha256, s->token_sha256))
+      token = NULL;  // the token was replaced
     out->cookie = token != NULL;
   }
   if (!token) return 401;
@@ -317,19 +320,19 @@ static int check_locked(brim_pool_auth *auth, const brim_http_request *request,
   return 0;
 }
 
-static bool reads(const brim_http_request *request) {
+static bool is_read(const brim_http_request *request) {
   return strcmp(request->method, "GET") == 0 || strcmp(request->method, "HEAD") == 0;
 }
 
-// `open`: callers need no token.
+// Checks Host and Origin of a request. `open`: callers need no token.
 static int check_page(const brim_pool_auth *auth, const brim_http_request *request, bool open,
                       bool cookie) {
   const char *host = brim_http_header(request, "Host");
   if (open && !auth->any_name && !(host && brim_http_is_loopback(host))) return 403;
-  return reads(request) || same_site(request, cookie) ? 0 : 403;
+  return is_read(request) || same_site(request, cookie) ? 0 : 403;
 }
 
-// Checks Host and Origin of a request that needs no token: 0, or 403.
+// Checks Host and Origin of a request that needs no token. Returns 0 or 403.
 static int page_refused(brim_pool_auth *auth, const brim_http_request *request) {
   pthread_mutex_lock(&auth->mutex);
   bool open = auth->open;
@@ -341,7 +344,7 @@ int brim_pool_auth_check(brim_pool_auth *auth, const brim_http_request *request,
                          brim_pool_caller *out) {
   *out = (brim_pool_caller){.role = BRIM_ROLE_ADMIN};
   pthread_mutex_lock(&auth->mutex);
-  // the worker of this machine sends its token although none is needed
+  // The worker of this machine sends its token even if none is needed.
   bool open = auth->open && !brim_http_header(request, "Authorization");
   int refused = open ? 0 : check_locked(auth, request, out);
   pthread_mutex_unlock(&auth->mutex);
@@ -355,7 +358,7 @@ static bool refuse(brim_http_reply *reply, int status, const char *why) {
   return false;
 }
 
-// Refuses an unknown token. An address that sends too many has to wait.
+// Refuses an unknown token. An address that sends too many bad tokens has to wait.
 static bool refuse_token(brim_lab_pool *pool, const brim_http_request *request,
                          brim_http_reply *reply, const char *why) {
   char seconds[16];
@@ -369,7 +372,7 @@ static bool refuse_token(brim_lab_pool *pool, const brim_http_request *request,
 bool brim_pool_auth_admit(brim_lab_pool *pool, const brim_http_request *request,
                           const brim_pool_route *route, bool known, brim_pool_caller *caller,
                           brim_http_reply *reply) {
-  // check the token first: without one a caller does not learn which paths exist
+  // Check the token before the path: a caller without a token must not learn which paths exist.
   bool open = route && route->open;
   int refused = open ? page_refused(&pool->auth, request)
                      : brim_pool_auth_check(&pool->auth, request, caller);
@@ -416,12 +419,12 @@ static void serve_session(brim_lab_pool *pool, const brim_pool_caller *caller,
 }
 
 //------------------------------------ requests about tokens ------------------------------------
-// /v1/tokens lists, makes, replaces and ends tokens while the server runs. Only the reply that makes a token
-// shows it.
+// /v1/tokens lists, makes, replaces and ends tokens while the server runs. Only the reply that makes a
+// token contains it.
 
 bool brim_token_is_name(const char *text) {
   size_t n = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-");
-  // the server itself uses these two names
+  // The server itself uses these two names.
   return n > 0 && n <= 32 && text[n] == '\0' && strcmp(text, "local") != 0 &&
          strcmp(text, "control") != 0;
 }
@@ -450,7 +453,7 @@ typedef struct change {
   const char *id, *role, *sha256;  // role NULL: replace the token; sha256 NULL: end it
 } change;
 
-// Changes a token in the store, and loads tokens again so that the change holds at once.
+// Changes a token in the store, and loads all tokens again so that the change takes effect at once.
 static brim_status change_token(brim_lab_pool *pool, const brim_pool_caller *caller,
                                 const change *c) {
   brim_store *store = pool->options.store;
@@ -507,7 +510,7 @@ static void serve_new_token(brim_lab_pool *pool, const brim_pool_caller *caller,
   brim_pool_reply_line(reply, out, status);
 }
 
-// The part of the path behind v1/tokens/.
+// Copies the part of the path behind v1/tokens/.
 static const char *id_of(const brim_http_request *http, char id[65]) {
   const char *at = http->path + strlen("/v1/tokens/");
   snprintf(id, 65, "%.*s", (int)(strcspn(at, "/") < 64 ? strcspn(at, "/") : 64), at);

@@ -1,5 +1,5 @@
-// News for listeners of GET /v1/events: the store's events and the progress of experiments. The feed keeps
-// the last ones as text; a listener that has fallen further behind reads from the store.
+// News for listeners of GET /v1/events: the store's events and the progress of experiments. The feed
+// keeps the latest news as text; a listener that is further behind reads events from the store.
 
 #include <stdio.h>
 #include <string.h>
@@ -11,8 +11,8 @@
 #include "lab/pool/lab_pool_int.h"
 #include "lab/wire/lab_wire.h"
 
-// GATHER_MS: pause between two sendings to a listener. A busy pool has hundreds of news a second, and each
-// wakes the threads of all listeners.
+// GATHER_MS: shortest time between two sendings to a listener. A busy pool has hundreds of news a
+// second, and each of them wakes the threads of all listeners.
 enum { WAIT_NS = 500000000, QUIET_MS = 15000, GATHER_MS = 100, PAGE = 500 };
 
 //---------------------------------- adding ----------------------------------
@@ -24,8 +24,9 @@ static void add_locked(brim_pool_feed *f, char *text) {
   f->count++;
 }
 
-// Writes an event of the stream. id 0: it has none, and a client that reconnects does not get it.
-static brim_status spell(int64_t id, const char *kind, json_t *value, char **out) {
+// Writes an event of the stream. id 0: without an id, so a client that reconnects does not get it
+// again.
+static brim_status format_event(int64_t id, const char *kind, json_t *value, char **out) {
   char *line = NULL;
   brim_str text;
   BRIM_TRY(brim_json_dump(value, 0, &line));
@@ -37,11 +38,11 @@ static brim_status spell(int64_t id, const char *kind, json_t *value, char **out
   return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for an event");
 }
 
-static brim_status spell_event(const brim_store_event *e, char **out) {
+static brim_status format_store_event(const brim_store_event *e, char **out) {
   json_t *value = json_object();
   brim_status status = value ? brim_lab_wire_put(value, BRIM_LAB_EVENT, e)
                              : brim_fail(BRIM_ENOMEM, "out of memory for an event");
-  if (!status) status = spell(e->seq, "event", value, out);
+  if (!status) status = format_event(e->seq, "event", value, out);
   json_decref(value);
   return status;
 }
@@ -49,7 +50,7 @@ static brim_status spell_event(const brim_store_event *e, char **out) {
 static brim_status add_event(void *ctx, const brim_store_event *e) {
   brim_pool_feed *f = (brim_pool_feed *)ctx;
   char *text = NULL;
-  BRIM_TRY(spell_event(e, &text));
+  BRIM_TRY(format_store_event(e, &text));
   pthread_mutex_lock(&f->mutex);
   add_locked(f, text);
   f->seq = e->seq;
@@ -78,7 +79,8 @@ static brim_status copy(const json_t *from, const char *key, json_t *to) {
   return field ? brim_json_put(to, key, json_incref(field)) : BRIM_OK;
 }
 
-// Copies the experiment or its attempt. A request to /v1/call has them in `ref` only.
+// Copies the id of the experiment or the number of the attempt. A request to /v1/call has them only in
+// `ref`.
 static brim_status copy_ref(const json_t *request, const char *key, json_t *to) {
   const json_t *ref = json_object_get(request, "ref");
   return copy(json_object_get(ref, key) ? ref : request, key, to);
@@ -91,7 +93,7 @@ static brim_status put_progress(const json_t *request, json_t *out) {
   return BRIM_OK;
 }
 
-// The last value of each key in the batch: [[key, step, value], ...].
+// Puts the last value of each key in the batch: [[key, step, value], ...].
 static brim_status put_metrics(const json_t *request, json_t *out) {
   const json_t *rows = json_object_get(request, "rows");
   json_t *list = json_array(), *row;
@@ -112,7 +114,7 @@ static brim_status put_metrics(const json_t *request, json_t *out) {
   return status;
 }
 
-// The name and status of a worker.
+// Puts the name and status of a worker.
 static brim_status put_worker(const json_t *request, json_t *out) {
   json_t *status = json_object_get(request, "status");
   const char *text = json_string_value(status);
@@ -130,19 +132,20 @@ static brim_status put_worker(const json_t *request, json_t *out) {
   return copy(request, "version", out);
 }
 
-// True if metrics of the experiment may be sent: once a second at most.
+// True if metrics of the experiment may be sent now: at most once a second.
 static bool is_due(brim_pool_feed *f, const json_t *request) {
   const char *exp = json_string_value(json_object_get(json_object_get(request, "ref"), "exp"));
   uint32_t hash = 2166136261u;
   int64_t now = brim_clock_ms();
   for (const char *c = exp; c && *c; c++) hash = (hash ^ (unsigned char)*c) * 16777619u;
-  size_t at = hash % BRIM_POOL_TOLD;
+  size_t at = hash % BRIM_POOL_METRIC_SLOTS;
   pthread_mutex_lock(&f->mutex);
-  bool due = exp && (strcmp(f->told[at].exp, exp) != 0 ||
-                     now - f->told[at].ms >= BRIM_POOL_METRICS_MS || now < f->told[at].ms);
+  bool due =
+      exp && (strcmp(f->metrics_sent[at].exp, exp) != 0 ||
+              now - f->metrics_sent[at].ms >= BRIM_POOL_METRICS_MS || now < f->metrics_sent[at].ms);
   if (due) {
-    snprintf(f->told[at].exp, sizeof f->told[at].exp, "%s", exp);
-    f->told[at].ms = now;
+    snprintf(f->metrics_sent[at].exp, sizeof f->metrics_sent[at].exp, "%s", exp);
+    f->metrics_sent[at].ms = now;
   }
   pthread_mutex_unlock(&f->mutex);
   return due;
@@ -168,7 +171,8 @@ void brim_pool_feed_request(brim_pool_feed *f, brim_lab_op op, const json_t *req
     if (op == BRIM_LAB_OP_METRICS && !is_due(f, request)) return;
     char *text = NULL;
     json_t *value = json_object();
-    bool made = value && !rows[i].put(request, value) && !spell(0, rows[i].kind, value, &text);
+    bool made =
+        value && !rows[i].put(request, value) && !format_event(0, rows[i].kind, value, &text);
     json_decref(value);
     if (!made) {
       brim_status_clear();
@@ -181,7 +185,7 @@ void brim_pool_feed_request(brim_pool_feed *f, brim_lab_op op, const json_t *req
 
 void brim_pool_feed_server(brim_pool_feed *f, json_t *value) {
   char *text = NULL;
-  if (spell(0, "server", value, &text)) {
+  if (format_event(0, "server", value, &text)) {
     brim_status_clear();
     return;
   }
@@ -192,8 +196,8 @@ void brim_pool_feed_server(brim_pool_feed *f, json_t *value) {
 
 typedef struct listener {
   brim_lab_pool *pool;
-  int64_t next;   // number of the next news, as feed.count counts
-  int64_t after;  // the last event that was sent from the store; -1 = the feed has the rest
+  int64_t next;   // number of the next news to send, counted as feed.count
+  int64_t after;  // last event that was sent from the store; -1 = all others are in the feed
   int64_t sent_ms;
 } listener;
 
@@ -207,14 +211,14 @@ static brim_status catch_event(void *ctx, const brim_store_event *e) {
   catching *c = (catching *)ctx;
   char *text = NULL;
   if (e->seq > c->until) return BRIM_OK;
-  BRIM_TRY(spell_event(e, &text));
+  BRIM_TRY(format_store_event(e, &text));
   brim_str_append(c->out, text);
   brim_free(text);
   c->l->after = e->seq;
   return BRIM_OK;
 }
 
-// Sends events from the store, up to the feed's position at the beginning of the call.
+// Sends events from the store, up to the feed's last event at the beginning of the call.
 static brim_status catch_up(listener *l, brim_str *out) {
   brim_lab_pool *pool = l->pool;
   pthread_mutex_lock(&pool->feed.mutex);
@@ -232,7 +236,7 @@ static brim_status catch_up(listener *l, brim_str *out) {
   return status;
 }
 
-static brim_status more(void *ctx, brim_str *out) {
+static brim_status send_more(void *ctx, brim_str *out) {
   listener *l = (listener *)ctx;
   brim_pool_feed *f = &l->pool->feed;
   if (l->after >= 0) return catch_up(l, out);
@@ -242,7 +246,7 @@ static brim_status more(void *ctx, brim_str *out) {
   if (f->count == l->next) {
     (void)brim_cond_wait(&f->wake, &f->mutex, brim_clock_now().ns + WAIT_NS);
   }
-  if (f->count - l->next > BRIM_POOL_NEWS) {  // a slow listener misses news without an id
+  if (f->count - l->next > BRIM_POOL_NEWS) {  // a slow listener loses the oldest news
     l->next = f->count - BRIM_POOL_NEWS;
   }
   while (l->next < f->count && out->len < (256u << 10)) {
@@ -251,7 +255,7 @@ static brim_status more(void *ctx, brim_str *out) {
   pthread_mutex_unlock(&f->mutex);
   if (out->len == 0 && brim_clock_ms() - l->sent_ms < QUIET_MS) return BRIM_OK;
   if (out->len == 0)
-    brim_str_append(out, ":\n\n");  // a comment: sending it detects a lost listener
+    brim_str_append(out, ":\n\n");  // an empty comment: sending it detects a lost listener
   l->sent_ms = brim_clock_ms();
   return BRIM_OK;
 }
@@ -264,7 +268,7 @@ static void end_listening(void *ctx) {
   brim_free(l);
 }
 
-// GET /v1/events.
+// Answers GET /v1/events.
 static void serve_events(brim_lab_pool *pool, const brim_pool_caller *caller,
                          const brim_http_request *request, brim_http_reply *reply) {
   (void)caller;
@@ -286,7 +290,7 @@ static void serve_events(brim_lab_pool *pool, const brim_pool_caller *caller,
   pool->feed.listeners++;
   pthread_mutex_unlock(&pool->feed.mutex);
   reply->type = "text/event-stream; charset=utf-8";
-  reply->more = more;
+  reply->more = send_more;
   reply->end = end_listening;
   reply->ctx = l;
 }

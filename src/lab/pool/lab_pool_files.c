@@ -1,14 +1,14 @@
-// Files of experiments on the server: their bytes on the disk, its free space, the removal of old files, and the
-// requests about them. There is one folder for each experiment below FOLDER/files:
+// Files of experiments on the server: their bytes on the disk, its free space, the removal of old
+// files, and the requests about them. There is one folder for each experiment below FOLDER/files:
 //
 //   checkpoint.SHA256        a whole file of this name and hash
 //   checkpoint.SHA256.part   what has come of one
 //   log.N                    a log of attempt N
 //
-// A folder EXP.gone is being removed; an interrupted removal continues later.
+// A folder EXP.gone is about to be removed; an interrupted removal continues in the next round.
 //
-// File names consist of the kinds of lab_wire_files.h, hashes and numbers. The store's rows say which whole file
-// counts. Several threads may call any function.
+// File names consist of the kinds of lab_wire_files.h, hashes and numbers. The store's rows tell which
+// whole file is valid. Several threads may call any function.
 
 #include "lab/pool/lab_pool_int.h"
 
@@ -31,15 +31,16 @@
 #include "lab/wire/lab_wire.h"
 
 //-------------------------------------------- files --------------------------------------------
-// A file becomes whole in this order: fsync, rename, fsync of the folder; then the caller notes it in the
-// store; then older files are removed. After a crash in between, an empty piece finds what is there.
+// A file becomes whole in this order: fsync, rename, fsync of the folder; then the caller notes it in
+// the store; then older files are removed. If a crash interrupts this, the client's next empty piece
+// finds the state.
 
 typedef struct brim_pool_piece {
   const char *exp;  // 32 hex digits
   const brim_lab_file_kind *kind;
   int64_t attempt, offset;
-  int64_t size;        // of the whole file; not of a log
-  const char *sha256;  // 64 hex digits, likewise
+  int64_t size;        // size of the whole file; not used for a log
+  const char *sha256;  // 64 hex digits; not used for a log
   const void *data;
   size_t data_size;
 } brim_pool_piece;
@@ -47,23 +48,23 @@ typedef struct brim_pool_piece {
 typedef enum brim_pool_refusal {
   BRIM_POOL_TAKEN,
   BRIM_POOL_ELSEWHERE,  // the piece does not begin where the copy ends, or differs from it
-  BRIM_POOL_FULL,       // the disk
-  BRIM_POOL_LARGE,      // the disk has room, but not for all of it
+  BRIM_POOL_FULL,       // the disk is full
+  BRIM_POOL_LARGE,      // the disk has room for the piece, but not for the whole file
 } brim_pool_refusal;
 
 typedef struct brim_pool_kept {
   brim_pool_refusal refusal;
-  int64_t size;   // of the copy now
+  int64_t size;   // bytes that the server has now
   bool complete;  // the file is whole and synced, under its hash
 } brim_pool_kept;
 
 enum { RESERVE = 64 << 20 };  // bytes of the disk that files leave free
 enum { SLOTS = 64, BLOCK = 256 << 10, NAME = 128, LONGEST_LOG = 256 << 20 };
 
-#define GONE ".gone"  // behind the name of a folder that is removed
+#define GONE_SUFFIX ".gone"  // suffix of a folder that is about to be removed
 
-// Serializes the pieces of a file, and keeps the hash of the bytes so far, so that the last piece need not
-// read the file again. Files that share a slot wait for each other.
+// Lets one piece of a file in at a time. Keeps the hash of the bytes so far, so that the last piece
+// need not read the file again. Files that share a slot wait for each other.
 typedef struct slot {
   pthread_mutex_t mutex;
   char exp[BRIM_EXP_ID];
@@ -136,7 +137,7 @@ static brim_status open_folder(const brim_pool_disk *d, const char *exp, bool ma
   return fail_errno(exp, errno);
 }
 
-// BRIM_ENOENT: not there. Anything but a regular file is in the way.
+// Opens a regular file; any other kind fails. BRIM_ENOENT: the file is missing.
 static brim_status open_regular(int folder, const char *name, int how, int *fd, int64_t *size) {
   struct stat st;
   *fd = openat(folder, name, how | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
@@ -157,7 +158,8 @@ static bool is_whole(int folder, const char *name, int64_t size) {
          (int64_t)st.st_size == size;
 }
 
-// Removes a file and counts it in *freed (may be NULL). Bytes that another name links to are not counted.
+// Removes a file and counts it in *freed (may be NULL). Does not count bytes that have another name
+// too.
 static void remove_one(int folder, const char *name, brim_pool_freed *freed) {
   struct stat st;
   bool known = fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
@@ -167,8 +169,8 @@ static void remove_one(int folder, const char *name, brim_pool_freed *freed) {
 }
 
 // Removes files whose names begin with `prefix` and end with `suffix`, except `but`.
-static void remove_but(int folder, const char *prefix, const char *suffix, const char *but,
-                       brim_pool_freed *freed) {
+static void remove_others(int folder, const char *prefix, const char *suffix, const char *but,
+                          brim_pool_freed *freed) {
   int copy = openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DIR *dir = copy >= 0 ? fdopendir(copy) : NULL;
   if (!dir && copy >= 0) close(copy);
@@ -197,7 +199,7 @@ static brim_status read_at(int fd, char *data, size_t size, int64_t from) {
   return BRIM_OK;
 }
 
-// *same: the bytes of the piece that the copy already has are equal.
+// *same: the piece equals the copy in all bytes that both have.
 static brim_status is_same(int fd, const brim_pool_piece *p, int64_t have, bool *same) {
   int64_t until =
       p->offset + (int64_t)p->data_size < have ? p->offset + (int64_t)p->data_size : have;
@@ -216,7 +218,7 @@ static brim_status is_same(int fd, const brim_pool_piece *p, int64_t have, bool 
   return status;
 }
 
-// Appends bytes. *full: the disk is full and the copy is as it was.
+// Appends bytes. *full: the disk is full, and nothing was appended.
 static brim_status append(int fd, const char *data, size_t size, int64_t have, bool *full) {
   *full = false;
   for (size_t done = 0; done < size;) {
@@ -231,8 +233,8 @@ static brim_status append(int fd, const char *data, size_t size, int64_t have, b
   return BRIM_OK;
 }
 
-// Keeps RESERVE free for the store, which may lie on the same disk. The disk counts as full only
-// if the piece itself has no room: the size of the whole file is the client's claim.
+// Keeps RESERVE bytes free for the store, which may be on the same disk. Reports a full disk only if
+// the piece itself has no room, since the client may claim any size for the whole file.
 static brim_status check_room(int fd, int64_t piece, int64_t rest, brim_pool_refusal *out) {
   struct statvfs st;
   if (fstatvfs(fd, &st) != 0) return BRIM_OK;
@@ -244,7 +246,7 @@ static brim_status check_room(int fd, int64_t piece, int64_t rest, brim_pool_ref
   return BRIM_OK;
 }
 
-// Compares and appends a piece. *added: bytes at its end that were new.
+// Compares a piece with the copy and appends the new bytes at its end. *added: the number of new bytes.
 static brim_status take_piece(int fd, const brim_pool_piece *p, brim_pool_kept *out,
                               size_t *added) {
   bool same = false, full = false;
@@ -259,7 +261,7 @@ static brim_status take_piece(int fd, const brim_pool_piece *p, brim_pool_kept *
     return BRIM_OK;
   }
   int64_t known = out->size - p->offset;
-  if (known >= (int64_t)p->data_size) return BRIM_OK;  // a repeated one
+  if (known >= (int64_t)p->data_size) return BRIM_OK;  // the piece is a repetition
   size_t fresh = p->data_size - (size_t)known;
   int64_t rest = p->kind->log ? (int64_t)fresh : p->size - out->size;
   BRIM_TRY(check_room(fd, (int64_t)fresh, rest, &out->refusal));
@@ -295,7 +297,7 @@ static void begin_sum(slot *s, const brim_pool_piece *p) {
   brim_sha256_init(&s->sum);
 }
 
-// Hashes the rest of the file. *fits: the hash is the one that the client named.
+// Hashes the rest of the file. *fits: the hash equals the one that the client named.
 static brim_status end_sum(slot *s, int fd, const brim_pool_piece *p, bool *fits) {
   uint8_t digest[BRIM_SHA256_BYTES];
   char hex[BRIM_SHA256_HEX], *block = (char *)brim_alloc(BLOCK);
@@ -313,13 +315,13 @@ static brim_status end_sum(slot *s, int fd, const brim_pool_piece *p, bool *fits
     brim_sha256_format(digest, hex);
     *fits = strcmp(hex, p->sha256) == 0;
   }
-  s->kind = NULL;  // the sum is finished
+  s->kind = NULL;  // the sum cannot be continued
   return status;
 }
 
 //---------------------------------- whole files ----------------------------------
 
-// Links to a file of another kind with the same hash: the best checkpoint is often the last one.
+// Links to a file of another kind with the same hash, since the best checkpoint is often the last one.
 static bool link_other(int folder, const brim_pool_piece *p, const char *name) {
   for (const brim_lab_file_kind *k = brim_lab_file_kinds; k->name; k++) {
     char other[NAME];
@@ -340,14 +342,15 @@ static brim_status complete(slot *s, int folder, int fd, const brim_pool_piece *
   whole_name(p, name);
   snprintf(part, sizeof part, "%s.part", name);
   BRIM_TRY(end_sum(s, fd, p, &fits));
-  if (!fits) {  // the client begins again
+  if (!fits) {  // drop all bytes: the client sends them again
     if (ftruncate(fd, 0) != 0) return fail_errno(name, errno);
     out->size = 0;
     out->refusal = BRIM_POOL_ELSEWHERE;
     return BRIM_OK;
   }
   if (fsync(fd) != 0) {
-    // the kernel drops pages that it could not write, and the next fsync would succeed without them
+    // Drop all bytes: the kernel drops pages that it could not write, and the next fsync would succeed
+    // without them.
     int err = errno;
     if (ftruncate(fd, 0) != 0) return fail_errno(name, errno);
     out->size = 0;
@@ -372,7 +375,7 @@ static brim_status put_part(slot *s, int folder, int fd, const brim_pool_piece *
     whole_name(p, prefix);
     snprintf(part, sizeof part, "%s.part", prefix);
     snprintf(prefix, sizeof prefix, "%s.", p->kind->name);
-    remove_but(folder, prefix, ".part", part, NULL);  // parts of replaced files
+    remove_others(folder, prefix, ".part", part, NULL);  // removes the parts of replaced files
     begin_sum(s, p);
   }
   BRIM_TRY(take_piece(fd, p, out, &added));
@@ -426,8 +429,8 @@ static brim_status disk_put(brim_pool_disk *d, const brim_pool_piece *p, brim_po
   return status;
 }
 
-// Removes whole and partial files of the kind, except the one with this hash, and counts them in *freed (may
-// be NULL).
+// Removes whole and partial files of the kind, except the file with this hash. Counts them in *freed
+// (may be NULL).
 static void disk_prune(brim_pool_disk *d, const char *exp, const brim_lab_file_kind *kind,
                        const char *sha256, brim_pool_freed *freed) {
   const brim_pool_piece p = {.exp = exp, .kind = kind, .sha256 = sha256};
@@ -441,12 +444,12 @@ static void disk_prune(brim_pool_disk *d, const char *exp, const brim_lab_file_k
   snprintf(prefix, sizeof prefix, "%s.", kind->name);
   slot *s = slot_of(d, &p);
   pthread_mutex_lock(&s->mutex);
-  remove_but(folder, prefix, "", name, freed);
+  remove_others(folder, prefix, "", name, freed);
   pthread_mutex_unlock(&s->mutex);
   close(folder);
 }
 
-// Opens a whole file by its hash, or a log by its attempt. BRIM_ENOENT: it is not there.
+// Opens a whole file by its hash, or a log by its attempt. BRIM_ENOENT: the file is missing.
 static brim_status disk_read(brim_pool_disk *d, const brim_pool_piece *which, int *fd,
                              int64_t *size) {
   char name[NAME];
@@ -465,20 +468,20 @@ static bool is_id(const char *name, const char *suffix) {
          strcmp(name + BRIM_EXP_ID - 1, suffix) == 0;
 }
 
-// Removes all files of an experiment in two steps: a rename takes them out of the way at once, and
-// disk_remove_away removes the bytes, which may take long. *freed counts them.
+// Begins to remove all files of an experiment: a rename moves them away at once. disk_remove_away then
+// removes the bytes, which may take long, and counts them in *freed.
 static void disk_put_away(brim_pool_disk *d, const char *exp) {
   char gone[NAME];
-  snprintf(gone, sizeof gone, "%.32s" GONE, exp);
+  snprintf(gone, sizeof gone, "%.32s" GONE_SUFFIX, exp);
   (void)renameat(d->root, exp, d->root, gone);
 }
 
 static void disk_remove_away(brim_pool_disk *d, const char *exp, brim_pool_freed *freed) {
   char gone[NAME];
   int folder = -1;
-  snprintf(gone, sizeof gone, "%.32s" GONE, exp);
+  snprintf(gone, sizeof gone, "%.32s" GONE_SUFFIX, exp);
   if (!open_folder(d, gone, false, &folder)) {
-    remove_but(folder, "", "", "", freed);
+    remove_others(folder, "", "", "", freed);
     close(folder);
     (void)unlinkat(d->root, gone, AT_REMOVEDIR);
   }
@@ -486,7 +489,7 @@ static void disk_remove_away(brim_pool_disk *d, const char *exp, brim_pool_freed
 }
 
 static brim_status add_id(const char *name, char (**ids)[BRIM_EXP_ID], size_t *count) {
-  if ((*count & (*count - 1)) == 0) {  // at 0 and the powers of 2
+  if ((*count & (*count - 1)) == 0) {  // grow at 0 and at the powers of 2
     void *grown = brim_realloc(*ids, (*count ? 2 * *count : 1) * sizeof **ids);
     if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory for the server");
     *ids = grown;
@@ -495,7 +498,7 @@ static brim_status add_id(const char *name, char (**ids)[BRIM_EXP_ID], size_t *c
   return BRIM_OK;
 }
 
-// Experiments that have a folder, also one that is put away; brim_free.
+// Lists the experiments that have a folder, including folders that are moved away. Free with brim_free.
 static brim_status disk_list(brim_pool_disk *d, char (**out)[BRIM_EXP_ID], size_t *count) {
   char(*ids)[BRIM_EXP_ID] = NULL;
   *out = NULL;
@@ -509,7 +512,8 @@ static brim_status disk_list(brim_pool_disk *d, char (**out)[BRIM_EXP_ID], size_
   }
   brim_status status = BRIM_OK;
   for (struct dirent *e; !status && (e = readdir(dir));) {
-    if (is_id(e->d_name, "") || is_id(e->d_name, GONE)) status = add_id(e->d_name, &ids, count);
+    if (is_id(e->d_name, "") || is_id(e->d_name, GONE_SUFFIX))
+      status = add_id(e->d_name, &ids, count);
   }
   closedir(dir);
   if (status) {
@@ -522,10 +526,10 @@ static brim_status disk_list(brim_pool_disk *d, char (**out)[BRIM_EXP_ID], size_
 }
 
 //--------------------------------------------- room ---------------------------------------------
-// Free space is measured when the pool is tended, and a refused write is noted. The log and pages report
-// once that the disk is full, and once that it has room again.
+// Each tend measures the free space, and a refused write counts as a full disk for a while. The log and
+// pages report once when the disk becomes full, and once when it has room again.
 
-// A worker retries within this time. If no write is refused meanwhile, the disk has room again.
+// A worker tries again within this time. If no write is refused in it, the disk has room again.
 enum { REFUSED_MS = 120000 };
 
 // True if a message of the store says that the disk is full.
@@ -542,7 +546,7 @@ static bool measure(const brim_lab_pool *pool, const char *folder, int64_t *room
   return true;
 }
 
-// Measures the disk of the files and that of a SQLite store, and gives the one with less room.
+// Measures the disk of the files and that of a SQLite store, and returns the space of the fuller one.
 static void measure_all(const brim_lab_pool *pool, int64_t *room, int64_t *total) {
   const brim_store *store = pool->options.store;
   const bool local = strcmp(brim_store_kind(store), "sqlite") == 0;
@@ -569,7 +573,7 @@ brim_status brim_pool_space_put(brim_pool_space *r, json_t *out) {
   return brim_json_put(disk, "total", total < 0 ? json_null() : json_integer(total));
 }
 
-static void tell(brim_lab_pool *pool, bool full, int64_t room) {
+static void report_space(brim_lab_pool *pool, bool full, int64_t room) {
   const long long mib = (long long)(room < 0 ? 0 : room >> 20);
   if (full) {
     brim_log_warn("serve",
@@ -577,7 +581,7 @@ static void tell(brim_lab_pool *pool, bool full, int64_t room) {
                   "results, and try again",
                   mib);
   } else {
-    // a warning, like the message that it ends
+    // A warning, like the message of the full disk that it takes back.
     brim_log_warn("serve", "the disk of the server has room again (%lld MiB free)", mib);
   }
   json_t *value = json_object();
@@ -589,7 +593,8 @@ static void tell(brim_lab_pool *pool, bool full, int64_t room) {
   json_decref(value);
 }
 
-// Measures the disk, and reports a change. `refused`: a write failed for lack of room.
+// Measures the disk, and reports if it became full or has room again. refused: a write failed for lack
+// of room.
 static void update_space(brim_lab_pool *pool, bool refused) {
   brim_pool_space *r = &pool->space;
   int64_t room, total;
@@ -605,7 +610,7 @@ static void update_space(brim_lab_pool *pool, bool refused) {
   r->full = held || (room >= 0 && room < RESERVE);
   const bool full = r->full;
   pthread_mutex_unlock(&r->mutex);
-  if (full != before) tell(pool, full, room);
+  if (full != before) report_space(pool, full, room);
 }
 
 void brim_pool_space_measure(brim_lab_pool *pool) {
@@ -622,9 +627,9 @@ bool brim_pool_space_refused(brim_lab_pool *pool, const char *text) {
 }
 
 //------------------------------------------ retention ------------------------------------------
-// Removes files of experiments that ended. A round begins once an hour and does some folders per call. The
-// store forgets the files of an experiment first, then their bytes are removed; the next round finds what a
-// crash leaves in between.
+// Removes files of ended experiments. A round begins once an hour and handles some folders per call.
+// The store forgets the files of an experiment first, then their bytes are removed; after a crash in
+// between, the next round removes the bytes.
 
 enum { MINUTE_MS = 60000, HOUR_MS = 3600000, DAY_MS = 86400000, SOME = 200, SLICE_MS = 200 };
 
@@ -633,7 +638,7 @@ static void retention_deinit(brim_pool_retention *keep) {
   *keep = (brim_pool_retention){0};
 }
 
-// Checkpoints stay an hour after the end, in which late files may come.
+// A checkpoint stays for an hour after the end, since late files may arrive.
 static brim_store_expiry expiry_at(const brim_lab_pool_options *o, int64_t now_ms) {
   return (brim_store_expiry){.before = o->keep_days > 0 ? now_ms - o->keep_days * DAY_MS : 0,
                              .done_before = o->drop_checkpoints ? now_ms - HOUR_MS : 0};
@@ -642,10 +647,11 @@ static brim_store_expiry expiry_at(const brim_lab_pool_options *o, int64_t now_m
 static brim_status remove_old(brim_lab_pool *pool, const char *exp, const brim_store_expiry *when) {
   brim_store_expired what = BRIM_STORE_EXPIRED_NONE;
   brim_pool_freed *freed = &pool->retention.freed;
-  disk_remove_away(pool->disk, exp, freed);  // left by an interrupted round
+  disk_remove_away(pool->disk, exp, freed);  // an interrupted round may have left it
   pthread_mutex_lock(&pool->lock);
   brim_status status = brim_store_expire_files(pool->options.store, exp, when, &what);
-  // Under the lock: as soon as it is free, the experiment may be queued again and get new files.
+  // Move the files away under the lock: afterwards the experiment may be queued again and get new
+  // files.
   if (!status && what == BRIM_STORE_EXPIRED_ALL) disk_put_away(pool->disk, exp);
   pthread_mutex_unlock(&pool->lock);
   BRIM_TRY(status);
@@ -666,7 +672,7 @@ static void begin_round(brim_lab_pool *pool, int64_t now_ms) {
   brim_status_clear();
 }
 
-// Does a part of a round.
+// Handles some folders of a round, for a limited time.
 static brim_status retention_tend(brim_lab_pool *pool) {
   const int64_t now_ms = pool->tend_ms;  // by the store's clock
   const brim_lab_pool_options *o = &pool->options;
@@ -688,15 +694,15 @@ static brim_status retention_tend(brim_lab_pool *pool) {
 }
 
 //------------------------------------------ requests --------------------------------------------
-// Requests about files of experiments. Bytes are written and read without the store's lock; it is taken to
-// check the attempt and to note a whole file.
+// Requests about files of experiments. Bytes are written and read without the store's lock, which is
+// taken only to check the attempt and to note a whole file.
 
 enum { LOG_BYTES = 64 << 10, LOG_MOST = 1 << 20 };
 
-// A request about a file, as its path and query say.
+// A request about a file, as given by its path and query.
 typedef struct file_request {
   brim_lab_pool *pool;
-  json_t *path;  // its parts by their names
+  json_t *path;  // fields of the path by their names
   brim_store_ref ref;
   brim_pool_piece piece;
   int64_t step;
@@ -720,7 +726,7 @@ static brim_status find_kind(file_request *a, const char *name) {
   return brim_fail(BRIM_ENOENT, "a server keeps no file of this name");
 }
 
-// Reads the parts of the path. The caller frees a->path.
+// Reads the fields of the path. The caller frees a->path.
 static brim_status begin(brim_lab_pool *pool, const brim_http_request *http, file_request *a) {
   bool known;
   *a = (file_request){.pool = pool, .step = -1, .piece = {.exp = a->ref.exp, .sha256 = a->sha256}};
@@ -846,7 +852,7 @@ static void serve_file_put(brim_lab_pool *pool, const brim_pool_caller *caller,
 
 //---------------------------------- reading ----------------------------------
 
-// Without a named attempt: the one that was claimed last.
+// Chooses the attempt that was claimed last, for a request that names none.
 static brim_status last_attempt(file_request *a) {
   brim_store_exp *exp = NULL;
   BRIM_TRY(brim_store_get(a->pool->reading.store, a->ref.exp, &exp));
@@ -855,7 +861,7 @@ static brim_status last_attempt(file_request *a) {
   return BRIM_OK;
 }
 
-// Under the store's lock.
+// Finds the file that a request names. The caller holds the lock of the reading handle.
 static brim_status find_file(file_request *a, const brim_http_request *http) {
   looking l = {.name = a->piece.kind->name};
   BRIM_TRY(brim_store_find(a->pool->reading.store, part(a, "exp"), a->ref.exp));
@@ -910,7 +916,8 @@ static void serve_file_get(brim_lab_pool *pool, const brim_pool_caller *caller,
 
 //---------------------------------- logs as text ----------------------------------
 
-// Bytes of the UTF-8 character at `text`; 0: there is none, or the piece ends inside it (*cut).
+// Returns the length of the UTF-8 character at `text`; 0: it is no character, or the text ends inside
+// it (*cut).
 static size_t character(const unsigned char *text, size_t size, bool *cut) {
   size_t n = text[0] < 0x80 ? 1 : text[0] < 0xe0 ? 2 : text[0] < 0xf0 ? 3 : 4;
   *cut = false;
@@ -925,7 +932,8 @@ static size_t character(const unsigned char *text, size_t size, bool *cut) {
   return brim_utf8_valid((const char *)text, n) ? n : 0;
 }
 
-// Appends text; bytes that are not UTF-8 become U+FFFD. *used: bytes up to a character that is cut off.
+// Appends text; each byte that is not UTF-8 becomes U+FFFD. *used: bytes before a character that is cut
+// off.
 static void put_text(const char *bytes, size_t size, brim_str *out, size_t *used) {
   const unsigned char *text = (const unsigned char *)bytes;
   size_t at = 0;
@@ -956,7 +964,8 @@ static brim_status put_log_text(const file_request *a, int64_t from, int64_t siz
   return status;
 }
 
-// Opens a log. Workers send stdout and stderr as one log, so a page that asks for stdout gets that.
+// Opens a log. Workers send stdout and stderr as one log, which also answers a page that asks for
+// stdout.
 static brim_status open_log(file_request *a, const brim_http_request *http, int *fd,
                             int64_t *size) {
   const char *stream = brim_http_query(http, "stream");
@@ -968,7 +977,7 @@ static brim_status open_log(file_request *a, const brim_http_request *http, int 
     status = disk_read(a->pool->disk, &a->piece, fd, size);
   }
   if (status != BRIM_ENOENT || !a->ref.exp[0]) return status;
-  brim_status_clear();  // nothing of it has come
+  brim_status_clear();  // the log has no bytes yet
   *fd = -1;
   *size = 0;
   return BRIM_OK;

@@ -1,8 +1,8 @@
-// POST /v1/grids expands the text of a grid to experiments, as `brim sweep` does with a file. The text may not
-// include files of this machine, and it is checked against limits first.
+// POST /v1/grids expands the text of a grid to experiments, as `brim sweep` does with a file. The text
+// may not include files of this machine, and its size is limited.
 //
-// POST /v1/points takes experiments that a client expanded. The server reads their configs again: each must
-// be the one that its id names.
+// POST /v1/points takes experiments that a client expanded. The server reads their configs again and
+// checks that each id belongs to its config.
 
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +15,7 @@
 #include "lab/pool/lab_pool_int.h"
 #include "lab/wire/lab_wire.h"
 
-#define TEXT_NAME "grid"  // in front of messages: "grid:3:5: ..."
+#define TEXT_NAME "grid"  // name of the text in messages: "grid:3:5: ..."
 enum { FIRST_SHOWN = 20, MISTAKES = 50, NAME_MAX_BYTES = 200, WORDS_MAX_BYTES = 4096 };
 
 typedef struct work {
@@ -28,7 +28,7 @@ typedef struct work {
   json_t *mistakes;  // [{line, column, message}]
   brim_config *config;
   brim_lab_grid grid;
-  brim_str overrides[2], text;  // text: as the store keeps it
+  brim_str overrides[2], text;  // text: the grid as the store keeps it
   brim_store_point *points;
 } work;
 
@@ -55,7 +55,7 @@ static brim_status read_work(const brim_http_request *http, work *w) {
   return BRIM_OK;
 }
 
-// "name='it''s'": quoted, so that it is a text whatever it looks like.
+// Appends "name='it''s'". The quotes make any name a text, even one that looks like a number.
 static void put_name(brim_str *out, const char *name) {
   brim_str_append(out, "name='");
   for (; *name; name++) {
@@ -65,10 +65,10 @@ static void put_name(brim_str *out, const char *name) {
   brim_str_append_char(out, '\'');
 }
 
-// Turns name and priority of the request into overrides, and writes the text that the store keeps.
+// Turns name and priority of the request into overrides, and writes the grid's text for the store.
 static brim_status put_overrides(work *w, const char *list[2], size_t *count) {
   *count = 0;
-  brim_store_put_shown(&w->text, w->yaml);  // a password of a store is no reader's
+  brim_store_put_shown(&w->text, w->yaml);  // readers must not see a password of a store
   if (w->text.len > 0 && w->text.data[w->text.len - 1] != '\n') {
     brim_str_append_char(&w->text, '\n');
   }
@@ -86,7 +86,7 @@ static brim_status put_overrides(work *w, const char *list[2], size_t *count) {
 
 //---------------------------------- mistakes ----------------------------------
 
-// "grid:LINE:COLUMN: text". Without a place both stay 0.
+// Reads "grid:LINE:COLUMN: text". Without a position both numbers are 0.
 static void read_place(const char *text, int *line, int *column) {
   *line = *column = 0;
   if (sscanf(text, TEXT_NAME ":%d:%d: ", line, column) != 2) *line = *column = 0;
@@ -120,7 +120,7 @@ static brim_status put_refusal(const work *w, json_t *out, brim_status status, c
   return brim_json_put(out, "mistakes", json_incref(w->mistakes));
 }
 
-// Refuses the text with its mistakes. Failures that are not of the text are the server's.
+// Refuses the text with its mistakes. Other failures are reported as the server's.
 static void refuse_grid(const work *w, brim_status status, brim_http_reply *reply) {
   char detail[1024];
   char *line = NULL;
@@ -182,7 +182,7 @@ static brim_status expand(work *w) {
 
 //---------------------------------- experiments that are there ----------------------------------
 
-// The identity of a config from elsewhere, and the text that a store keeps of it.
+// Computes the id of a config from elsewhere, and the text that the store would keep of it.
 static brim_status read_experiment(const char *config, char id[BRIM_LAB_ID], brim_str *text) {
   const brim_config_options how = {
       .text = config, .text_name = "config", .no_include = true, .mode = BRIM_CONFIG_RUN};
@@ -201,8 +201,8 @@ static brim_status read_experiment(const char *config, char id[BRIM_LAB_ID], bri
   return status;
 }
 
-// Refuses a point if the store has another config under its id, whose results would be taken for the
-// point's. Keys that are not part of the identity (output_dir, ...) may differ.
+// Refuses a point if the store has another config under its id: the results of that config would be
+// taken for the point's. Settings that do not count for the id (output_dir, ...) may differ.
 static brim_status check_same(brim_store *store, const brim_store_point *p) {
   brim_store_exp *exp = NULL;
   char id[BRIM_LAB_ID] = "";
@@ -220,8 +220,8 @@ static brim_status check_same(brim_store *store, const brim_store_point *p) {
   return brim_fail(BRIM_EEXIST, "experiment %s is in the store with another config", p->id);
 }
 
-// Checks points against the store, some at a time so that others get the store in between. *known: points
-// that the store has.
+// Checks points against the store, some at a time, so that other requests can use it in between.
+// *known: points that the store has.
 static brim_status check_known(brim_lab_pool *pool, const brim_store_point *points, size_t count,
                                int64_t *known) {
   char ids[BRIM_STORE_SOME][BRIM_EXP_ID];

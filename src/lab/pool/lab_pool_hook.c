@@ -1,6 +1,6 @@
-// Messages to a webhook: an experiment failed for good, or the last experiment of a grid ended. A thread
-// reads the store's events with a handle of its own and sends messages; requests never wait for it. Waiting
-// messages are only in memory: after a restart the thread begins with new events.
+// Messages to a webhook when an experiment failed for good, or the last experiment of a grid ended. A
+// thread reads the store's events with its own handle and sends the messages; requests never wait for
+// it. Waiting messages are only in memory: after a restart the thread begins with new events.
 
 #include <stdio.h>
 #include <string.h>
@@ -19,13 +19,13 @@ enum {
   QUEUE = 256,
   PAGE = 200,
   TRIES = 5,
-  WAIT_MS = 1000,   // before the second try
+  WAIT_MS = 1000,   // pause before the second try
   GATHER_MS = 200,  // between two readings of a busy store
-  AGAIN_MS = 1000,  // after a reading that failed
+  AGAIN_MS = 1000,  // pause after a reading that failed
   IDLE_MS = 60000,
-  SEND_MS = 10000,  // for one try; and for all that is left when the server ends
-  TEXT = 500,       // bytes of the line for people
-  LINES = 4000,     // bytes of last_lines
+  SEND_MS = 10000,  // limit of one try, and of all tries when the server ends
+  TEXT = 500,       // most bytes of the line for people
+  LINES = 4000,     // most bytes of last_lines
   GRID_ID = 65,
 };
 
@@ -39,26 +39,26 @@ struct brim_pool_hook {
   brim_lab_pool *pool;
   brim_store *store;  // a second handle, for reading
   brim_http_client *client;
-  char *base, *path;  // "https://server:8000" and the rest, which may hold a secret
+  char *base, *path;  // base: "https://server:8000"; path: the rest, which may hold a secret
   char page[320];     // URL of the dashboard; "" = unknown
   brim_thread *thread;
-  bool stop;        // under the feed's mutex
-  int64_t seq;      // of the last event that was read
+  bool stop;        // protected by the feed's mutex
+  int64_t seq;      // number of the last event that was read
   int64_t read_ms;  // time of the next reading
   ended page_rows[PAGE];
   size_t row_count;
-  char (*grids)[GRID_ID];  // grids to count, since an experiment of them ended
+  char (*grids)[GRID_ID];  // grids to count, since one of their experiments ended
   size_t grid_count, grid_room;
-  char *queue[QUEUE];  // bodies; the first is at `first`
+  char *queue[QUEUE];  // bodies of waiting messages, a ring that begins at `first`
   int first, count;
-  int tries;       // of the first body so far
-  int64_t due_ms;  // time of its next try
+  int tries;       // tries of the first message so far
+  int64_t due_ms;  // time of the next try
   bool told_full;
 };
 
 //---------------------------------- the address ----------------------------------
 
-// The failure quotes no part of the URL, which may hold a secret.
+// Splits the URL. A failure quotes no part of it, since it may hold a secret.
 static brim_status split_url(brim_pool_hook *h, const char *url) {
   size_t scheme = strncasecmp(url, "https://", 8) == 0  ? 8
                   : strncasecmp(url, "http://", 7) == 0 ? 7
@@ -82,7 +82,7 @@ static brim_status split_url(brim_pool_hook *h, const char *url) {
   return h->base && h->path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory for the webhook");
 }
 
-// Sets the address of the dashboard. It is unknown if the server listens at every address.
+// Sets the address of the dashboard, which stays unknown if the server listens at every address.
 static void find_page(brim_pool_hook *h) {
   const brim_lab_pool_options *o = &h->pool->options;
   const char *address = o->address ? o->address : "127.0.0.1";
@@ -94,8 +94,8 @@ static void find_page(brim_pool_hook *h) {
 
 //---------------------------------- messages ----------------------------------
 
-// Adds the text as one line of at most TEXT bytes. Chat programs read "<!channel>" and "@all" as calls to
-// everybody; a zero-width space behind the first character prevents that.
+// Adds the text as one line of at most TEXT bytes. Chat programs notify everybody for "<!channel>" or
+// "@all"; a zero-width space behind the first character prevents that.
 static brim_status put_text(json_t *message, const char *raw) {
   brim_str text;
   size_t size = strlen(raw);
@@ -250,7 +250,7 @@ static brim_status take_name(void *ctx, const brim_store_grid_row *row) {
   return BRIM_OK;
 }
 
-// Adds the message of a failure, unless the experiment was queued again meanwhile.
+// Adds the message of a failure, unless the experiment was queued again in the meantime.
 static brim_status add_failure(brim_pool_hook *h, const char *exp) {
   brim_store_exp *e = NULL;
   BRIM_TRY(brim_store_get(h->store, exp, &e));
@@ -284,49 +284,51 @@ static brim_status add_ended(brim_pool_hook *h, const char *id, const brim_store
   return status;
 }
 
-// Skips a message that cannot be made. BRIM_EIO of the store stays: the caller tries again.
-static brim_status pass(brim_status status) {
+// Logs and skips a message that cannot be made. Returns BRIM_EIO of the store, so that the caller tries
+// again.
+static brim_status skip_failed(brim_status status) {
   if (!status || status == BRIM_EIO) return status;
   brim_log_warn("serve", "a message for the webhook is left out: %s", brim_status_detail());
   brim_status_clear();
   return BRIM_OK;
 }
 
-// Reads all events up to now.
+// Reads all events that the store has.
 static brim_status read_events(brim_pool_hook *h) {
   do {
     h->row_count = 0;
     BRIM_TRY(brim_store_events(h->store, h->seq, PAGE, take_event, h));
     for (size_t i = 0; i < h->row_count; i++) {
       const ended *row = &h->page_rows[i];
-      if (row->exp[0]) BRIM_TRY(pass(brim_store_grids_of(h->store, row->exp, take_grid, h)));
-      if (row->failed) BRIM_TRY(pass(add_failure(h, row->exp)));
+      if (row->exp[0]) BRIM_TRY(skip_failed(brim_store_grids_of(h->store, row->exp, take_grid, h)));
+      if (row->failed) BRIM_TRY(skip_failed(add_failure(h, row->exp)));
       h->seq = row->seq;
     }
   } while (h->row_count == PAGE);
   return BRIM_OK;
 }
 
-// Counts grids in which an experiment ended, and adds the message of those that are over. A count may
-// include ends whose events were not read yet. If the grid is in the list again after reading them, it is
-// counted again, so each end of a grid is sent once.
+// Counts the grids in which an experiment ended, and adds the message of each grid that is complete. A
+// count may include ends whose events were not read yet. If reading them puts the grid on the list
+// again, it is counted again, so the end of a grid is sent once.
 static brim_status count_grids(brim_pool_hook *h) {
   while (h->grid_count > 0) {
     brim_store_counts counts = {.total = -1};
     char id[GRID_ID];
     size_t last = h->grid_count - 1;
     memcpy(id, h->grids[last], sizeof id);
-    BRIM_TRY(pass(brim_store_count(h->store, id, &counts)));
+    BRIM_TRY(skip_failed(brim_store_count(h->store, id, &counts)));
     h->grid_count = last;
     brim_status status = read_events(h);
     if (status) {
-      (void)take_grid(h, &(brim_store_grid_row){.grid = {.id = id}});  // there is room for it
+      (void)take_grid(
+          h, &(brim_store_grid_row){.grid = {.id = id}});  // cannot fail: the list has room for it
       return status;
     }
     if (find_grid(h, id) < h->grid_count) continue;
     int64_t over = counts.states[BRIM_EXP_DONE] + counts.states[BRIM_EXP_FAILED] +
                    counts.states[BRIM_EXP_CANCELLED];
-    if (over == counts.total) BRIM_TRY(pass(add_ended(h, id, &counts)));
+    if (over == counts.total) BRIM_TRY(skip_failed(add_ended(h, id, &counts)));
   }
   return BRIM_OK;
 }
@@ -334,13 +336,13 @@ static brim_status count_grids(brim_pool_hook *h) {
 static void gather(brim_pool_hook *h) {
   brim_status status = read_events(h);
   if (!status) status = count_grids(h);
-  if (status) brim_status_clear();  // brim_lab_pool_tend reports it
+  if (status) brim_status_clear();  // brim_lab_pool_tend reports a failing store
   h->read_ms = brim_clock_ms() + (status ? AGAIN_MS : GATHER_MS);
 }
 
 //---------------------------------- sending ----------------------------------
 
-// Sends the first message. True: the receiver has it (*sent), or will never take it.
+// Sends the first message. Returns true if the receiver has it (*sent) or will never accept it.
 static bool send_once(brim_pool_hook *h, char *why, size_t size, bool *sent) {
   const char *body = h->queue[h->first];
   const brim_http_call call = {
@@ -381,7 +383,7 @@ static bool has_news(const brim_pool_hook *h) {
   return h->pool->feed.seq > h->seq || h->grid_count > 0;
 }
 
-// Waits until there is something to read or to send. False: the server ends.
+// Waits until there are news to read or messages to send. False: the server ends.
 static bool wait_for_work(brim_pool_hook *h, bool *news) {
   brim_pool_feed *f = &h->pool->feed;
   pthread_mutex_lock(&f->mutex);
@@ -428,7 +430,7 @@ static brim_status open_hook(brim_pool_hook *h) {
   return brim_store_open_reader(h->pool->options.store, &h->store);
 }
 
-// Sends waiting messages for some seconds at most.
+// Ends the thread, which first sends waiting messages for a few seconds.
 static void close_hook(brim_lab_pool *pool) {
   brim_pool_hook *h = pool->hook;
   if (!h) return;
@@ -447,7 +449,7 @@ static void close_hook(brim_lab_pool *pool) {
   brim_free(h);
 }
 
-// Messages are about events after those that the feed has now.
+// Opens the webhook. Its messages are about events after those that the feed has now.
 static brim_status open_part(brim_lab_pool *pool) {
   if (!pool->options.webhook) return BRIM_OK;
   brim_pool_hook *h = (brim_pool_hook *)brim_calloc(1, sizeof *h);
@@ -459,7 +461,7 @@ static brim_status open_part(brim_lab_pool *pool) {
   return status;
 }
 
-// Called when the server listens, since messages name its address.
+// Starts the thread when the server listens, since messages name the server's address.
 static brim_status start_hook(brim_lab_pool *pool) {
   if (!pool->hook) return BRIM_OK;
   find_page(pool->hook);
