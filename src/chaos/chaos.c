@@ -567,14 +567,13 @@ brim_status brim_chaos_check(brim_chaos *c) {
 // proxy between them, and the disturbances.
 
 enum {
-  WORKERS = 200,   // most workers
-  ROUND = 48,      // experiments that one client submits
-  LEASE_S = 3,     // lease time of the server
-  CALL_S = 2,      // time limit of a request
-  LATE_MS = 5000,  // longest delay of a request or a reply
-  PERCENT = 10,    // share of the requests that are spoiled
-  PORTS =
-      20000,  // the server's port is among the 10,000 from here on, which outgoing connections do not use
+  WORKERS = 200,     // most workers
+  ROUND = 48,        // experiments that one client submits
+  LEASE_S = 3,       // lease time of the server
+  CALL_S = 2,        // time limit of a request
+  LATE_MS = 5000,    // longest delay of a request or a reply
+  PERCENT = 10,      // share of the requests that are spoiled
+  PORTS = 20000,     // first of the 10,000 ports to choose from; outgoing connections use others
   COUNT_MS = 500,    // pause between two readings of the server's counts
   READY_MS = 60000,  // time limit for the first start of the server
   LEAVE_MS = 60000   // time limit for the end of all processes

@@ -14,8 +14,7 @@ enum {
   BRIM_CHAOS_ID = 13,       // 12 digits of an id, and the NUL
   BRIM_CHAOS_PROCS = 512,   // most processes that the test can see
   BRIM_CHAOS_STOPPED = 32,  // most processes that are stopped at the same time
-  BRIM_CHAOS_SEEDS =
-      8  // different trainings; further experiments differ only in a setting without effect
+  BRIM_CHAOS_SEEDS = 8      // different trainings; others differ in a setting without effect
 };
 
 typedef struct brim_chaos_proc {

@@ -46,8 +46,7 @@ typedef struct brim_http_reply {
   int header_count;
   const void *file;  // bytes that outlive the server, sent in place of `body`; NULL = `body`
   size_t file_size;
-  bool
-      has_fd;  // send fd_size bytes of the regular file `fd` in place of `body`; the server closes `fd`
+  bool has_fd;  // send fd_size bytes of the file `fd` in place of `body`, and close `fd`
   int fd;
   uint64_t fd_from, fd_size;
   // If set, the reply is a stream instead: the server calls `more` until it fails. A call appends bytes

@@ -56,8 +56,7 @@ enum {
   STACK = 512 << 10,
   BLOCK = 16 << 10,
   BODIES_MAX = 128 << 20,
-  BODY_SMALL =
-      4 << 10,  // a body up to this size is not counted: 1000 connections have 4 MiB of them
+  BODY_SMALL = 4 << 10,  // smaller bodies are not counted: 1000 connections have 4 MiB of them
   PEM_MAX = 1 << 20,
   VALUES = 16,  // values of a query
   BACKLOG = 511,
@@ -83,8 +82,7 @@ typedef struct conn {
   int fd;
   conn_phase phase;
   int64_t since_ms;
-  int64_t
-      stream_ms;  // time limit of a listener that reads nothing; 0 = the connection is no listener
+  int64_t stream_ms;  // time limit of a listener that reads nothing; 0 = no listener
 } conn;
 
 typedef struct conn_watch {

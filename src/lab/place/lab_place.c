@@ -653,8 +653,7 @@ typedef struct brim_lab_place_card {
   char failed[BRIM_LAB_PLACE_FAILURES][BRIM_LAB_PLACE_EXP];
   // several experiments at once
   bool reserved;
-  bool
-      could_join;  // the last choice left an experiment in the queue that fits beside the running ones
+  bool could_join;  // the last choice left a queued experiment that fits beside these
   brim_lab_pack pack;
   bool mps_refused;
   bool mps_seen;     // the last reading listed MPS's server

@@ -68,16 +68,14 @@ typedef struct brim_lab_pool_options {
   // Folder for files of experiments; each experiment has a folder in it. NULL = the server takes no files.
   const char *files;
   int64_t keep_days;  // days from the end of an experiment until its files are removed; 0 = never
-  bool
-      drop_checkpoints;  // remove the last checkpoint of an experiment that is done and has its weights
+  bool drop_checkpoints;  // remove the checkpoint of a done experiment that has its weights
   const brim_lab_grid_maker *maker;  // outlives the pool; NULL: POST /v1/grids is refused
   int64_t idle_ms, request_ms;       // as in brim_http_options
   // URL that gets a POST when an experiment fails for good, and when a grid ends; NULL = none.
   const char *webhook;
   // For tests: reads the free bytes and all bytes of a folder's disk.
   bool (*room)(const char *folder, int64_t *free_bytes, int64_t *total_bytes);
-  int64_t
-      webhook_wait_ms;  // pause before the second try (1 s); each next pause is five times as long
+  int64_t webhook_wait_ms;  // pause before the second try (1 s); each next one is 5 times as long
 } brim_lab_pool_options;
 
 typedef struct brim_lab_pool brim_lab_pool;

@@ -92,8 +92,7 @@ typedef struct brim_store_options {
   bool readonly;     // SQLite: for reading while no other process has the store open
   int64_t lease_ms;  // time from a beat to the end of the lease (60 s)
   int64_t grace_ms;  // no lease ends this soon after opening or reconnecting (lease_ms; < 0: none)
-  int64_t
-      backoff_ms;  // wait before the first retry; doubles with each retry, up to 64 times this value (5 s)
+  int64_t backoff_ms;  // wait before the first retry; doubles up to 64 times this value (5 s)
   int infra_tries;     // infrastructure failures without a new checkpoint before FAILED (10)
   const char *schema;  // PostgreSQL's schema with the tables ("brim")
   // For tests: the clock in ms since 1970, and the magic number of statfs.
@@ -311,9 +310,8 @@ brim_status brim_store_put_file(brim_store *store, const brim_store_ref *ref,
 
 // Time limits for the files of ended experiments, in ms of the store's clock; 0 = no limit.
 typedef struct brim_store_expiry {
-  int64_t before;  // all files of an experiment that ended earlier expire
-  int64_t
-      done_before;  // "checkpoint" of an experiment done earlier expires, if "weights" or "best" exists
+  int64_t before;       // all files of an experiment that ended earlier expire
+  int64_t done_before;  // the same for "checkpoint", if done and "weights" or "best" is there
 } brim_store_expiry;
 typedef enum brim_store_expired {
   BRIM_STORE_EXPIRED_NONE,
@@ -359,7 +357,8 @@ brim_status brim_store_want_each(brim_store *store, const char (*exps)[BRIM_EXP_
                                  size_t exp_count, brim_exp_want want, int64_t *count);
 brim_status brim_store_retry_each(brim_store *store, const char (*exps)[BRIM_EXP_ID],
                                   size_t exp_count, int64_t *count);
-// Retries every FAILED experiment of a grid (NULL: of all grids). *count may be NULL.
+// Retries every FAILED experiment of a grid (NULL: of all grids), and forgets all lacks. *count may be
+// NULL.
 brim_status brim_store_retry_failed(brim_store *store, const char *grid, int64_t *count);
 brim_status brim_store_set_priority(brim_store *store, const char *exp, int64_t priority);
 

@@ -27,8 +27,7 @@
 // cannot be reached.
 
 enum {
-  TROUBLE_MS =
-      500,  // pause before the next try while the store cannot be reached; doubles each time
+  TROUBLE_MS = 500,      // pause before the next try while the store is out of reach; doubles
   TROUBLE_MOST = 30000,  // longest pause
   TELL_MS = 60000        // between messages about the store
 };
@@ -1307,8 +1306,7 @@ enum {
   GIVE_UP_MS = 10000,  // a stopping sweep waits this long for its store
   SEEN_MS = 15000,     // between two reports to the store that this sweep is alive
   STATUS_MS = 5000,    // between two reports of a worker, with its machine's status
-  STALE_MS =
-      15000  // longest time between two checks of a worker for executors that its server has given up
+  STALE_MS = 15000     // longest time between a worker's looks for executors that lost their lease
 };
 
 //---------------------------------- requests of others ----------------------------------

@@ -17,9 +17,8 @@
 enum {
   BRIM_LAB_TAIL = 1024,   // bytes of an executor's last lines
   BRIM_LAB_WINDOW = 256,  // queued experiments that one round of placing reads
-  BRIM_LAB_DIRTY =
-      64,            // most changed experiments to remember; after more, all rows count as changed
-  BRIM_LAB_SAME = 3  // first experiments that have to fail the same way
+  BRIM_LAB_DIRTY = 64,    // most changed experiments to remember; more mean that all changed
+  BRIM_LAB_SAME = 3       // first experiments that have to fail the same way
 };
 
 // An executor.
@@ -139,9 +138,8 @@ struct brim_lab_sweep {
   char worker[BRIM_LAB_WORKER_NAME], host[65];
   brim_store *store;  // NULL: this is a worker, and a server has the experiments
   brim_lab_ops own, ops;
-  brim_lab_link *source;  // for the sweep's own calls: over `own`, or to a worker's server
-  brim_lab_link
-      *link;  // for requests of others: over `ops`, so that the sweep notices their changes
+  brim_lab_link *source;      // for the sweep's own calls: over `own`, or to a worker's server
+  brim_lab_link *link;        // for requests of others: over `ops`, so the sweep notices changes
   brim_lab_uploads *uploads;  // NULL: this sweep uploads no files
   brim_lab_server *server;
   brim_lab_place *placing;
@@ -162,7 +160,7 @@ struct brim_lab_sweep {
   bool counted;                                     // `counts` is up to date
   bool left;                                        // queued experiments may start later
   int64_t paused;    // experiments that were paused before this sweep and still are
-  bool told_paused;  // the user was told that the sweep waits for paused experiments
+  bool told_paused;  // a message has said that the sweep waits for paused ones
   brim_lab_place_state gpu_states[BRIM_LAB_PLACE_GPUS];  // states that the last turn saw
   bool look;                                             // something changed: count and place again
   // the view

@@ -95,8 +95,7 @@ enum {
   CHUNK = 64 << 10,
   OPEN_MS = 3000,  // wait for a starting sweep, which opens its store before it listens
   OPEN_STEP_MS = 50,
-  SERVER_VALUES =
-      4000000,  // JSON values of a server's whole reply; enough for over 100,000 experiments
+  SERVER_VALUES = 4000000,  // JSON values in a reply of a server: over 100,000 experiments
 };
 
 struct brim_lab_link {
