@@ -185,8 +185,8 @@ static void keep_header(const char *name, const char *data, size_t size, char *o
 static size_t take_header(char *data, size_t one, size_t count, void *ctx) {
   sink *s = (sink *)ctx;
   size_t size = one * count;
-  s->headers_complete =
-      size > 0 && (data[0] == '\r' || data[0] == '\n');  // the empty line behind the headers
+  // An empty line ends the headers.
+  s->headers_complete = size > 0 && (data[0] == '\r' || data[0] == '\n');
   if (!s->answer) return size;
   keep_header("Upload-Offset:", data, size, s->answer->offset, sizeof s->answer->offset);
   keep_header("Set-Cookie:", data, size, s->answer->cookie, sizeof s->answer->cookie);
@@ -272,8 +272,7 @@ static brim_status fail_call(const brim_http_client *c, CURLcode code) {
                        "pin when it starts",
                        c->url);
     case CURLE_SSL_CONNECT_ERROR:
-      if (!is_plain_text(
-              why)) {  // the server may have closed the connection before its text was read
+      if (!is_plain_text(why)) {  // the server may have closed before its text was read
         return brim_fail(BRIM_EIO,
                          "%s does not answer by TLS: %s; without TLS its address begins with "
                          "http://",
@@ -341,8 +340,8 @@ brim_status brim_http_client_stream(brim_http_client *c, const char *path, int *
   sink s = {.fn = fn, .ctx = ctx, .client = c, .code = status};
   const brim_http_call call = {.method = "GET", .path = path};
   set_common(c, &s);
-  c->api.easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT,
-                     1L);  // the server sends bytes even without news
+  // The server sends bytes even without news, so a silent connection is lost.
+  c->api.easy_setopt(c->curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
   c->api.easy_setopt(c->curl, CURLOPT_LOW_SPEED_TIME, (long)QUIET_S);
   return perform(c, &call, &s, status);
 }

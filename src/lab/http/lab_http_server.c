@@ -259,8 +259,7 @@ typedef struct form {
   int lengths, encodings, hosts, authorizations, odd, bad_values;
   const char *length;
   const char *head, *head_end;  // bytes of the head; the library has put NULs between its parts
-  const char
-      *value_end;  // end of the value that was seen last; NULL if that value is not in the head
+  const char *value_end;        // end of the value seen last; NULL if it is not in the head
 } form;
 
 // True if the library and a proxy in front of the server may read different names. The library takes

@@ -22,9 +22,8 @@
 // Measures joint throughput in windows and climbs to the best limit (lab_place_int.h).
 
 static const double PAYING_RATIO = 1.05;
-enum {
-  WAIT_FACTOR = 4
-};  // a window lasts at most this many times its length, if an experiment is slow
+// A slow experiment extends a window to at most this many times its length.
+enum { WAIT_FACTOR = 4 };
 
 //---------------------------------- windows ----------------------------------
 
@@ -1400,9 +1399,8 @@ static bool is_usable(const brim_lab_place *place, const brim_lab_place_card *ca
          state == BRIM_LAB_PLACE_RETURNING;
 }
 
-static bool exceeds(double need, double bytes) {
-  return need > 0 && need > bytes;
-}  // a NaN never exceeds
+// A NaN never exceeds, and is never exceeded.
+static bool exceeds(double need, double bytes) { return need > 0 && need > bytes; }
 
 //---------------------------------- taking ----------------------------------
 

@@ -37,9 +37,8 @@ enum {
   BRIM_LAB_PLACE_PACKED = 48,        // experiments on one GPU
   BRIM_LAB_PLACE_TEXT = 256          // bytes of a reason
 };
-enum {
-  BRIM_LAB_PLACE_AUTO = -1
-};  // value of per_gpu: as many as fit and raise the joint throughput
+// Value of per_gpu: as many experiments as fit and raise the joint throughput.
+enum { BRIM_LAB_PLACE_AUTO = -1 };
 
 typedef struct brim_lab_place brim_lab_place;
 

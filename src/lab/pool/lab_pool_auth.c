@@ -162,8 +162,7 @@ typedef struct loading {
 static brim_status take_token(void *ctx, const brim_store_token *t) {
   loading *l = (loading *)ctx;
   brim_role role;
-  if (!brim_role_of(t->role, &role))
-    return BRIM_OK;  // a newer brim has roles that this one does not know
+  if (!brim_role_of(t->role, &role)) return BRIM_OK;  // a role of a newer brim
   if (l->count == l->capacity) {
     size_t capacity = l->capacity ? 2 * l->capacity : 16;
     void *grown = brim_realloc(l->tokens, capacity * sizeof *l->tokens);
@@ -310,8 +309,7 @@ static int check_locked(brim_pool_auth *auth, const brim_http_request *request,
   } else if (cookie_hash(request, sha256)) {
     const brim_pool_session *s = session_of(auth, sha256);
     token = s ? by_id(auth, s->token) : NULL;
-    if (token && !same_hash(token->sha256, s->token_sha256))
-      token = NULL;  // the token was replaced
+    if (token && !same_hash(token->sha256, s->token_sha256)) token = NULL;  // replaced
     out->cookie = token != NULL;
   }
   if (!token) return 401;

@@ -2,7 +2,7 @@
 // files, and the requests about them. There is one folder for each experiment below FOLDER/files:
 //
 //   checkpoint.SHA256        a whole file of this name and hash
-//   checkpoint.SHA256.part   what has come of one
+//   checkpoint.SHA256.part   the bytes of such a file that have arrived
 //   log.N                    a log of attempt N
 //
 // A folder EXP.gone is about to be removed; an interrupted removal continues in the next round.

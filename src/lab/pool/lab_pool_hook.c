@@ -321,8 +321,7 @@ static brim_status count_grids(brim_pool_hook *h) {
     h->grid_count = last;
     brim_status status = read_events(h);
     if (status) {
-      (void)take_grid(
-          h, &(brim_store_grid_row){.grid = {.id = id}});  // cannot fail: the list has room for it
+      (void)take_grid(h, &(brim_store_grid_row){.grid = {.id = id}});  // there is room for it
       return status;
     }
     if (find_grid(h, id) < h->grid_count) continue;

@@ -117,8 +117,7 @@ typedef struct brim_pool_feed {
   struct {
     char exp[BRIM_EXP_ID];
     int64_t ms;
-  } metrics_sent
-      [BRIM_POOL_METRIC_SLOTS];  // when metrics of an experiment were last sent, by a hash of its id
+  } metrics_sent[BRIM_POOL_METRIC_SLOTS];  // last metrics sent, by hash of the experiment's id
 } brim_pool_feed;
 
 // Reads new events from the store. The caller holds the store's lock.
@@ -251,8 +250,8 @@ struct brim_lab_pool {
   brim_http_server *http;
   size_t parts;          // number of open parts
   pthread_mutex_t lock;  // protects the store
-  int64_t tend_ms,
-      reap_ms;  // by the store's clock: last call of `tend`; time until which no lease ends
+  // By the store's clock: the last call of `tend`; the time until which no lease ends.
+  int64_t tend_ms, reap_ms;
   pthread_mutex_t grids;  // lets one grid expand at a time; taken before `lock`
   brim_lab_ops ops;
   brim_pool_auth auth;

@@ -25,8 +25,8 @@ static const char EXP_HEAD[] =
 
 typedef struct submission {
   const brim_store_grid *grid;
-  const brim_store_point *
-      *points;  // sorted by id: submissions of overlapping grids then lock rows in the same order
+  // Sorted by id, so that submissions of overlapping grids lock rows in the same order.
+  const brim_store_point **points;
   size_t count;
   brim_store_submitted *out;
 } submission;
@@ -130,9 +130,8 @@ static int by_id(const void *a, const void *b) {
   const brim_store_point *const p = *(const brim_store_point *const *)a;
   const brim_store_point *const q = *(const brim_store_point *const *)b;
   int order = strcmp(p->id, q->id);
-  return order ? order
-               : (p > q) -
-                     (p < q);  // of points with one id, the first in the caller's order is inserted
+  // Of points with one id, the first in the caller's order comes first and is inserted.
+  return order ? order : (p > q) - (p < q);
 }
 
 brim_status brim_store_submit(brim_store *store, const brim_store_grid *grid,

@@ -177,7 +177,7 @@ static brim_status tolerate(brim_lab_sweep *s, brim_status status) {
 
 //--------------------------------------------- GPUs ---------------------------------------------
 // The use, power and temperature of the GPUs, and the steps of the experiments on each. A reading
-// covers the time between two marks of a sampler, whose own thread sleeps: one second while somebody
+// covers the time between two marks of a sampler, whose own thread sleeps: one second while a user
 // looks at a view, five if a server shows the readings, otherwise ten.
 
 enum {
@@ -186,8 +186,7 @@ enum {
   SERVES_MS = 5000,        // for a worker, whose server shows the readings
   LOOKED_AT_FOR_MS = 5000  // time after a view was made in which it counts as looked at
 };
-static const double sampler_period_s =
-    86400;  // a period too long to happen: the sampler runs only at marks
+static const double sampler_period_s = 86400;  // long: readings are made at marks only
 
 // Starts a sampler. If that fails, the GPU's readings stay unknown.
 static void start_reader(brim_lab_sweep *s, const char *uuid) {
@@ -849,8 +848,7 @@ static brim_status run_attempt(brim_lab_sweep *s, const brim_store_claimed *clai
   if (!status && brim_lab_exec_find(r->folder, &owner)) status = brim_lab_exec_kill(r->folder);
   if (!status) status = start_executor(s, r, claimed->exp->config, slot);
   if (!status) {
-    r->devices =
-        brim_strdup(slot->devices);  // if memory is out, only the view lacks the steps of this GPU
+    r->devices = brim_strdup(slot->devices);  // NULL: a view lacks the steps of this GPU
     brim_lab_say(s, BRIM_SWEEP_INFO, r->ref.exp, brim_tr("%.200s starts on %.80s"),
                  claimed->exp->label[0] ? claimed->exp->label : r->ref.exp,
                  slot->cpu ? "cpu" : slot->devices);
@@ -1448,9 +1446,8 @@ static brim_status open_parts(brim_lab_sweep *s) {
   const bool elsewhere = brim_store_is_url(s->place) || brim_lab_is_server(s->place);
   const char *served = elsewhere ? s->folder : s->place;
   brim_status made = brim_fs_refused(brim_fs_mkdirs(s->folder));
-  if (made)
-    return made == BRIM_EEXIST ? BRIM_EINVAL : made;  // BRIM_EEXIST means a file is in the
-                                                      // way here, not another sweep
+  // BRIM_EEXIST means here that a file is in the way, not another sweep.
+  if (made) return made == BRIM_EEXIST ? BRIM_EINVAL : made;
   BRIM_TRY(open_source(s));
   BRIM_TRY(open_placing(s));
   BRIM_TRY(brim_lab_server_open(&(brim_lab_server_options){.folder = served, .ops = s->ops},

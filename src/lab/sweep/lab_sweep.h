@@ -37,10 +37,8 @@ typedef enum brim_lab_end {
 
 // 0 and NULL select the defaults, which stand in parentheses.
 typedef struct brim_lab_sweep_options {
-  const char
-      *place;  // required: place of the store, a folder or PostgreSQL's URL; or a server's URL
-  const char
-      *folder;  // folder of exp/, and with a URL also of sweep.json and the socket; NULL = `place`
+  const char *place;    // required: place of the store (folder or URL), or a server's URL
+  const char *folder;   // holds exp/, sweep.json and the socket; NULL = `place`
   const char *title;    // name of the grid, for views
   const char *program;  // required: the executor's program
   const char *version;  // of the binary, for the record

@@ -118,8 +118,9 @@ typedef struct brim_lab_slurm {
   brim_lab_slurm_phase phase;
   brim_slurm_command command;
   brim_lab_array *about;  // the array of the running command: ACCOUNT, SUBMIT, CANCEL
-  int64_t look_ms, gather_ms, hold_ms,
-      wait_ms;      // when the next is due; how long the last pause was
+  // look_ms, gather_ms: when squeue and the store's queue are read next. hold_ms: no array is submitted
+  // before. wait_ms: the last pause after a refusal.
+  int64_t look_ms, gather_ms, hold_ms, wait_ms;
   int64_t told_ms;  // when trouble with Slurm was last reported
   bool no_account;  // sacct does not work here
   int64_t stop_ms;  // when the sweep began to stop; 0 = it has not

@@ -270,8 +270,7 @@ static brim_status not_submitted(brim_lab_sweep *s, brim_lab_array *a, int64_t n
   // the array.
   a->refused = c->exit_code > 0 && !strstr(c->err.data ? c->err.data : "", "timed out");
   const bool limit = a->refused && (strstr(why, "imit") || strstr(why, "temporarily"));
-  if (limit && a->is.count > 1)
-    m->most = (int64_t)(a->is.count + 1) / 2;  // a smaller array may be allowed
+  if (limit && a->is.count > 1) m->most = (int64_t)(a->is.count + 1) / 2;  // try a smaller one
   if (a->refused && !limit && !m->accepted) snprintf(m->refusal, sizeof m->refusal, "%s", why);
   return BRIM_OK;
 }

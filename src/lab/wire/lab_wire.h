@@ -109,8 +109,7 @@ enum {
 };
 
 const char *brim_lab_op_name(brim_lab_op op);
-brim_lab_op brim_lab_op_of(
-    const char *name);  // BRIM_LAB_OP_COUNT: no operation has this name; NULL is fine
+brim_lab_op brim_lab_op_of(const char *name);  // BRIM_LAB_OP_COUNT: there is none; NULL is fine
 // True for the reports of an executor about its attempt: operations with a "ref".
 bool brim_lab_op_is_report(brim_lab_op op);
 // Returns how the query of a URL writes field number `at` (from 0) of the request: 's' text, 'i' whole
@@ -264,8 +263,7 @@ brim_status brim_lab_wire_string(const json_t *o, const char *key, bool needed, 
 brim_status brim_lab_wire_bool(const json_t *o, const char *key, bool *out);
 
 json_t *brim_lab_wire_ref(const brim_store_ref *ref);
-brim_status brim_lab_wire_ref_of(const json_t *request,
-                                 brim_store_ref *out);  // reads the field "ref"
+brim_status brim_lab_wire_ref_of(const json_t *request, brim_store_ref *out);  // its field "ref"
 
 // Records with a table of fields. Strings of a record that was read point into the JSON value, or to
 // "".

@@ -268,9 +268,7 @@ brim_status brim_lab_sending_next(struct brim_http_client *client, brim_lab_send
     int64_t start = brim_clock_ms();
     brim_http_answer_init(&answer);
     status = brim_http_client_call(client, &call, &answer);
-    if (status == BRIM_EINVAL)
-      status = BRIM_EIO;  // the certificate was refused; it may be
-                          // replaced, so try again later
+    if (status == BRIM_EINVAL) status = BRIM_EIO;  // a refused certificate may be replaced
     if (!status) status = take_answer(s, offset, &answer, done);
     choose_piece(s, status, brim_clock_ms() - start);
     brim_http_answer_deinit(&answer);

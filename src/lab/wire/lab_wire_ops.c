@@ -161,7 +161,8 @@ static brim_status op_curve(brim_lab_job *j) {
 }
 
 //---------------------------------- long lists ----------------------------------
-// In steps: lists with texts, and exports, first collect ids and then read one experiment per step.
+// A job in steps makes exports and lists with texts in many steps: the first one collects ids, and each
+// further step reads one experiment.
 
 static brim_status collect_id(void *ctx, const brim_store_exp *exp) {
   brim_lab_job *j = ctx;

@@ -468,8 +468,7 @@ static brim_status listen_there(brim_lab_server *server) {
   if (status == BRIM_EEXIST) {
     return brim_fail_context(status, "another process runs a sweep in %s", server->folder);
   }
-  if (status == BRIM_EUNSUPPORTED)
-    status = BRIM_OK;  // the file system has no locks: serve without one
+  if (status == BRIM_EUNSUPPORTED) status = BRIM_OK;  // a file system without locks
   BRIM_TRY(status);
   BRIM_TRY(socket_listen(server->folder, &server->listener, server->path));
   server->epoll = epoll_create1(EPOLL_CLOEXEC);

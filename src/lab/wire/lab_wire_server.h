@@ -49,8 +49,7 @@ brim_status brim_lab_server_open(const brim_lab_server_options *options, brim_la
 void brim_lab_server_close(brim_lab_server *server);
 
 const char *brim_lab_server_socket(const brim_lab_server *server);  // path of the socket
-int brim_lab_server_fd(
-    const brim_lab_server *server);  // readable when brim_lab_server_serve has work
+int brim_lab_server_fd(const brim_lab_server *server);              // readable when serve has work
 // Time until brim_lab_server_serve has to be called even if the descriptor is not readable; -1: no
 // limit.
 int brim_lab_server_wait_ms(const brim_lab_server *server);
