@@ -613,7 +613,7 @@ static brim_status on_member_line(void *ctx, const brim_child_line *line) {
   return BRIM_OK;
 }
 
-static brim_status start(pool *p, member *m, const char *const *argv) {
+static brim_status start_member(pool *p, member *m, const char *const *argv) {
   char path[PATH_BYTES], timeout[32];
   snprintf(timeout, sizeof timeout, BRIM_LAB_TIMEOUT_ENV "=%d", CALL_S);
   const char *const env[] = {timeout, BRIM_LAB_TOKEN_ENV, NULL};
@@ -654,7 +654,7 @@ static brim_status start_server(pool *p) {
                               "--backoff",
                               "0.2",
                               NULL};
-  return start(p, &p->server, argv);
+  return start_member(p, &p->server, argv);
 }
 
 static void proxy_url(const pool *p, char out[64]) {
@@ -667,7 +667,7 @@ static brim_status start_worker(pool *p, int worker) {
   proxy_url(p, url);
   const char *const argv[] = {p->c->options->program, "--quiet", "worker",   "--url", url,
                               "--output-dir",         folder,    "--device", "cpu",   NULL};
-  return start(p, &p->workers[worker - 1], argv);
+  return start_member(p, &p->workers[worker - 1], argv);
 }
 
 static brim_status start_submit(pool *p, const char *grid) {
@@ -675,7 +675,7 @@ static brim_status start_submit(pool *p, const char *grid) {
   proxy_url(p, url);
   const char *const argv[] = {
       p->c->options->program, "--quiet", "sweep", grid, "--store", url, NULL};
-  return start(p, &p->submit, argv);
+  return start_member(p, &p->submit, argv);
 }
 
 // *ended: the member ran and has ended now.
@@ -909,7 +909,7 @@ static brim_status wait_for_server(pool *p) {
   return brim_fail(BRIM_ECHILD, "the server does not start: %.300s", p->server.tail);
 }
 
-static brim_status begin(pool *p) {
+static brim_status begin_pool(pool *p) {
   char url[64];
   BRIM_TRY(choose_port(p));
   const brim_chaos_proxy_options how = {.port = p->port,
@@ -933,7 +933,7 @@ static void close_member(member *m) {
 }
 
 // Ends the workers as Ctrl-C does, and then the server.
-static void end(pool *p) {
+static void end_pool(pool *p) {
   int64_t until = brim_clock_ms() + LEAVE_MS;
   bool ended = false;
   continue_stopped(p->c, true);
@@ -966,11 +966,11 @@ static brim_status run_pool(brim_chaos *c) {
   for (int i = 0; i < p->count; i++) {
     snprintf(p->workers[i].name, sizeof p->workers[i].name, "worker-%d", i + 1);
   }
-  brim_status status = begin(p);
+  brim_status status = begin_pool(p);
   if (!status) status = run_members(p);
   char detail[512];
   snprintf(detail, sizeof detail, "%s", status ? brim_status_detail() : "");
-  end(p);
+  end_pool(p);
   brim_free(p);
   if (status) brim_status_set_detail(detail);
   return status;

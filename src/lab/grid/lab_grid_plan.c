@@ -196,7 +196,7 @@ static brim_status start(talk *t) {
   return brim_child_start(&options, &t->child);
 }
 
-static brim_status question(const talk *t, json_t *o) {
+static brim_status put_question(const talk *t, json_t *o) {
   const plan_job *job = &t->jobs[t->sent];
   BRIM_TRY(brim_json_put(o, "id", json_string(job->id)));
   BRIM_TRY(brim_json_put(o, "config", json_string(job->config)));
@@ -207,7 +207,7 @@ static brim_status question(const talk *t, json_t *o) {
 static brim_status ask(talk *t) {
   char *text = NULL;
   json_t *o = json_object();
-  brim_status status = o ? question(t, o) : brim_fail(BRIM_ENOMEM, "out of memory for a plan");
+  brim_status status = o ? put_question(t, o) : brim_fail(BRIM_ENOMEM, "out of memory for a plan");
   if (!status) status = brim_json_dump(o, 0, &text);
   json_decref(o);
   if (status) return status;
@@ -291,7 +291,7 @@ static bool is_late(const talk *t) {
   return brim_time_since_ns(t->heard, brim_clock_now()) > limit * 1000000;
 }
 
-static brim_status turn(talk *t) {
+static brim_status take_turn(talk *t) {
   bool ended = false;
   if (t->options->stop && *t->options->stop) {
     return brim_fail(BRIM_EINTERRUPTED, "planning was interrupted");
@@ -320,7 +320,7 @@ static brim_status plan_child_run(const brim_lab_plan_options *options, const pl
   brim_status status = BRIM_OK;
   brim_str_init(&t.out);
   brim_json_setup();
-  while (t.done < count && !status) status = turn(&t);
+  while (t.done < count && !status) status = take_turn(&t);
   brim_child_close(t.child);
   brim_str_deinit(&t.out);
   return status;

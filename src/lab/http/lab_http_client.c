@@ -46,7 +46,7 @@ typedef struct sink {
   brim_http_answer *answer;
   brim_http_piece_fn fn;
   void *ctx;
-  brim_http_client *client;  // where take_body reads `code`
+  brim_http_client *client;  // with the status of the reply
   int *code;                 // status of the reply, set before the first call of `fn`
   size_t most;
   bool headers_complete;  // the headers are complete

@@ -12,7 +12,7 @@
 
 static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-static brim_status damaged(void) {
+static brim_status fail_damaged(void) {
   return brim_fail(BRIM_EPARSE, "the certificate is no certificate in PEM form, or it is damaged");
 }
 
@@ -53,7 +53,7 @@ typedef struct der {
 
 // Reads the next element: its tag, its contents, and in *whole all its bytes. False: the element is cut
 // off.
-static bool next(der *d, uint8_t *tag, der *contents, der *whole) {
+static bool next_element(der *d, uint8_t *tag, der *contents, der *whole) {
   const uint8_t *p = d->at;
   size_t length = 0;
   if (d->end - p < 2) return false;
@@ -83,12 +83,12 @@ static bool find_parts(der d, parts *out) {
   enum { VALIDITY = 2, KEY = 4 };
   der inner, whole, certificate, body;
   uint8_t tag;
-  if (!next(&d, &tag, &certificate, &whole) || tag != 0x30) return false;
-  if (!next(&certificate, &tag, &body, &whole) || tag != 0x30) return false;
-  if (!next(&body, &tag, &inner, &whole)) return false;
-  if (tag == 0xa0 && !next(&body, &tag, &inner, &whole)) return false;
+  if (!next_element(&d, &tag, &certificate, &whole) || tag != 0x30) return false;
+  if (!next_element(&certificate, &tag, &body, &whole) || tag != 0x30) return false;
+  if (!next_element(&body, &tag, &inner, &whole)) return false;
+  if (tag == 0xa0 && !next_element(&body, &tag, &inner, &whole)) return false;
   for (int i = 0; i <= KEY; i++) {
-    if (!next(&body, &tag, &inner, &whole)) return false;
+    if (!next_element(&body, &tag, &inner, &whole)) return false;
     if (i == VALIDITY) out->validity = inner;
   }
   out->key = whole;
@@ -100,7 +100,7 @@ static brim_status read_pem(const char *pem, bool (*use)(const parts *p, void *c
   static const char first[] = "-----BEGIN CERTIFICATE-----", last[] = "-----END CERTIFICATE-----";
   const char *begin = strstr(pem, first);
   const char *end = begin ? strstr(begin, last) : NULL;
-  if (!end) return damaged();
+  if (!end) return fail_damaged();
   begin += sizeof first - 1;
   uint8_t *bytes = (uint8_t *)brim_alloc((size_t)(end - begin) + 1);
   if (!bytes) return brim_fail(BRIM_ENOMEM, "out of memory for the server");
@@ -108,7 +108,7 @@ static brim_status read_pem(const char *pem, bool (*use)(const parts *p, void *c
   const der all = {bytes, bytes + decode(begin, end, bytes)};
   const bool good = find_parts(all, &p) && use(&p, ctx);
   brim_free(bytes);
-  return good ? BRIM_OK : damaged();
+  return good ? BRIM_OK : fail_damaged();
 }
 
 static bool take_pin(const parts *p, void *ctx) {
@@ -128,7 +128,7 @@ brim_status brim_http_pin(const char *pem, char out[BRIM_HTTP_PIN]) {
 }
 
 // Reads a number of two digits.
-static bool take_two(der *d, int *out) {
+static bool take_two_digits(der *d, int *out) {
   if (d->end - d->at < 2 || d->at[0] < '0' || d->at[0] > '9' || d->at[1] < '0' || d->at[1] > '9') {
     return false;
   }
@@ -143,13 +143,14 @@ static bool take_end(const parts *p, void *ctx) {
   der d = p->validity, time, whole;
   uint8_t tag = 0;
   int century = 0, year = 0, rest[5];  // month, day, hour, minute, second
-  if (!next(&d, &tag, &time, &whole) || !next(&d, &tag, &time, &whole)) return false;
+  if (!next_element(&d, &tag, &time, &whole) || !next_element(&d, &tag, &time, &whole))
+    return false;
   if (tag != 0x17 && tag != 0x18) return false;
-  if (tag == 0x18 && !take_two(&time, &century)) return false;
-  if (!take_two(&time, &year)) return false;
+  if (tag == 0x18 && !take_two_digits(&time, &century)) return false;
+  if (!take_two_digits(&time, &year)) return false;
   if (tag == 0x17) century = year < 50 ? 20 : 19;
   for (int i = 0; i < 5; i++) {
-    if (!take_two(&time, &rest[i])) return false;
+    if (!take_two_digits(&time, &rest[i])) return false;
   }
   struct tm when = {.tm_year = 100 * century + year - 1900,
                     .tm_mon = rest[0] - 1,

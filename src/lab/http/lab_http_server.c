@@ -580,8 +580,8 @@ static enum MHD_Result answer_mhd(void *ctx, struct MHD_Connection *connection, 
   return result;
 }
 
-static void ended(void *ctx, struct MHD_Connection *connection, void **state,
-                  enum MHD_RequestTerminationCode how) {
+static void request_ended(void *ctx, struct MHD_Connection *connection, void **state,
+                          enum MHD_RequestTerminationCode how) {
   brim_http_server *server = (brim_http_server *)ctx;
   request *q = (request *)*state;
   (void)connection;
@@ -702,7 +702,7 @@ static brim_status start(brim_http_server *s, int fd) {
   s->daemon = s->mhd.start_daemon(
       flags, 0, NULL, NULL, answer_mhd, s, MHD_OPTION_EXTERNAL_LOGGER, log_line, s,
       MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_URI_LOG_CALLBACK, begin, s,
-      MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, s, MHD_OPTION_NOTIFY_COMPLETED, ended, s,
+      MHD_OPTION_UNESCAPE_CALLBACK, leave_escaped, s, MHD_OPTION_NOTIFY_COMPLETED, request_ended, s,
       MHD_OPTION_NOTIFY_CONNECTION, connection_changed, s, MHD_OPTION_CONNECTION_LIMIT,
       (unsigned)o->connections, MHD_OPTION_PER_IP_CONNECTION_LIMIT, (unsigned)o->per_address,
       MHD_OPTION_CONNECTION_TIMEOUT, (unsigned)((2 * o->idle_ms + 999) / 1000),

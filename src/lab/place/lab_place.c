@@ -361,8 +361,8 @@ static void read_holder(int fd, brim_lab_place_holder *holder) {
 }
 
 // Opens and locks the file of a GPU, if brim wrote that file.
-static brim_status lock(const char *folder, const char *uuid, int how, int *out,
-                        brim_lab_place_holder *holder) {
+static brim_status lock_gpu_file(const char *folder, const char *uuid, int how, int *out,
+                                 brim_lab_place_holder *holder) {
   char path[512], text[16];
   struct stat about, named;
   int fd = -1, rc;
@@ -412,7 +412,7 @@ brim_status brim_lab_place_lock(const char *folder, const char *uuid, const char
                                 brim_lab_place_holder *holder) {
   char text[640];
   *fd = -1;
-  BRIM_TRY(lock(folder, uuid, LOCK_EX, fd, holder));
+  BRIM_TRY(lock_gpu_file(folder, uuid, LOCK_EX, fd, holder));
   int n =
       snprintf(text, sizeof text, MARK "%ld %ld %.511s\n", (long)getpid(), (long)getuid(), store);
   // Naming the holder is optional: the lock holds without the text.
@@ -424,7 +424,7 @@ brim_status brim_lab_place_lock_probe(const char *folder, const char *uuid,
                                       brim_lab_place_holder *holder) {
   int fd = -1;
   // A shared lock lets two sweeps probe at the same time.
-  BRIM_TRY(lock(folder, uuid, LOCK_SH, &fd, holder));
+  BRIM_TRY(lock_gpu_file(folder, uuid, LOCK_SH, &fd, holder));
   close(fd);
   return BRIM_OK;
 }

@@ -715,7 +715,7 @@ static brim_status query_int(const brim_http_request *http, const char *name, in
   return brim_fail(BRIM_EINVAL, "%s is a whole number", name);
 }
 
-static const char *part(const file_request *a, const char *name) {
+static const char *path_part(const file_request *a, const char *name) {
   const char *text = json_string_value(json_object_get(a->path, name));
   return text ? text : "";
 }
@@ -741,9 +741,9 @@ static brim_status begin(brim_lab_pool *pool, const brim_http_request *http, fil
 
 static brim_status read_piece(const brim_http_request *http, file_request *a) {
   const char *sha = brim_http_query(http, "sha256");
-  BRIM_TRY(find_kind(a, part(a, "name")));
-  snprintf(a->ref.exp, sizeof a->ref.exp, "%s", part(a, "exp"));
-  if (strlen(part(a, "exp")) != BRIM_EXP_ID - 1) {
+  BRIM_TRY(find_kind(a, path_part(a, "name")));
+  snprintf(a->ref.exp, sizeof a->ref.exp, "%s", path_part(a, "exp"));
+  if (strlen(path_part(a, "exp")) != BRIM_EXP_ID - 1) {
     return brim_fail(BRIM_EINVAL, "the path of the request is malformed");
   }
   a->ref.attempt = json_integer_value(json_object_get(a->path, "attempt"));
@@ -791,7 +791,7 @@ typedef struct looking {
   bool found;
 } looking;
 
-static brim_status look(void *ctx, const brim_store_file *f) {
+static brim_status take_row(void *ctx, const brim_store_file *f) {
   looking *l = (looking *)ctx;
   if (strcmp(f->name, l->name) != 0) return BRIM_OK;
   snprintf(l->sha256, sizeof l->sha256, "%s", f->sha256);
@@ -808,7 +808,7 @@ static brim_status note_whole(file_request *a) {
   looking l = {.name = file.name};
   pthread_mutex_lock(&a->pool->lock);
   brim_status status = brim_store_put_file(a->pool->options.store, &a->ref, &file);
-  if (!status) status = brim_store_files(a->pool->options.store, a->ref.exp, look, &l);
+  if (!status) status = brim_store_files(a->pool->options.store, a->ref.exp, take_row, &l);
   pthread_mutex_unlock(&a->pool->lock);
   if (!status && l.found) {
     disk_prune(a->pool->disk, a->ref.exp, a->piece.kind, l.sha256, NULL);
@@ -864,10 +864,10 @@ static brim_status last_attempt(file_request *a) {
 // Finds the file that a request names. The caller holds the lock of the reading handle.
 static brim_status find_file(file_request *a, const brim_http_request *http) {
   looking l = {.name = a->piece.kind->name};
-  BRIM_TRY(brim_store_find(a->pool->reading.store, part(a, "exp"), a->ref.exp));
+  BRIM_TRY(brim_store_find(a->pool->reading.store, path_part(a, "exp"), a->ref.exp));
   BRIM_TRY(query_int(http, "attempt", &a->piece.attempt));
   if (a->piece.kind->log) return a->piece.attempt > 0 ? BRIM_OK : last_attempt(a);
-  BRIM_TRY(brim_store_files(a->pool->reading.store, a->ref.exp, look, &l));
+  BRIM_TRY(brim_store_files(a->pool->reading.store, a->ref.exp, take_row, &l));
   if (!l.found || (a->piece.attempt > 0 && a->piece.attempt != l.attempt)) {
     return brim_fail(BRIM_ENOENT, "the server has no %s of this experiment", l.name);
   }
@@ -893,7 +893,7 @@ static void serve_file_get(brim_lab_pool *pool, const brim_pool_caller *caller,
   char text[192];
   (void)caller;
   brim_status status = begin(pool, http, &a);
-  if (!status) status = find_kind(&a, part(&a, "name"));
+  if (!status) status = find_kind(&a, path_part(&a, "name"));
   if (!status) status = query_int(http, "from", &from);
   if (!status) status = open_file(&a, http, &fd, &size);
   if (!status && (from < 0 || from > size)) {

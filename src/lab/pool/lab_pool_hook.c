@@ -29,11 +29,11 @@ enum {
   GRID_ID = 65,
 };
 
-typedef struct ended {
+typedef struct ended_event {
   int64_t seq;
   char exp[BRIM_EXP_ID];
   bool failed;
-} ended;
+} ended_event;
 
 struct brim_pool_hook {
   brim_lab_pool *pool;
@@ -45,7 +45,7 @@ struct brim_pool_hook {
   bool stop;        // protected by the feed's mutex
   int64_t seq;      // number of the last event that was read
   int64_t read_ms;  // time of the next reading
-  ended page_rows[PAGE];
+  ended_event page_rows[PAGE];
   size_t row_count;
   char (*grids)[GRID_ID];  // grids to count, since one of their experiments ended
   size_t grid_count, grid_room;
@@ -213,8 +213,8 @@ static brim_status take_event(void *ctx, const brim_store_event *e) {
   brim_pool_hook *h = (brim_pool_hook *)ctx;
   bool failed = strcmp(e->kind, "failed") == 0;
   bool ends = failed || strcmp(e->kind, "done") == 0 || strcmp(e->kind, "cancelled") == 0;
-  ended *row = &h->page_rows[h->row_count++];
-  *row = (ended){.seq = e->seq, .failed = failed};
+  ended_event *row = &h->page_rows[h->row_count++];
+  *row = (ended_event){.seq = e->seq, .failed = failed};
   if (ends) snprintf(row->exp, sizeof row->exp, "%s", e->exp);
   return BRIM_OK;
 }
@@ -299,7 +299,7 @@ static brim_status read_events(brim_pool_hook *h) {
     h->row_count = 0;
     BRIM_TRY(brim_store_events(h->store, h->seq, PAGE, take_event, h));
     for (size_t i = 0; i < h->row_count; i++) {
-      const ended *row = &h->page_rows[i];
+      const ended_event *row = &h->page_rows[i];
       if (row->exp[0]) BRIM_TRY(skip_failed(brim_store_grids_of(h->store, row->exp, take_grid, h)));
       if (row->failed) BRIM_TRY(skip_failed(add_failure(h, row->exp)));
       h->seq = row->seq;
@@ -400,7 +400,7 @@ static bool wait_for_work(brim_pool_hook *h, bool *news) {
   return goes_on;
 }
 
-static void sending(void *ctx) {
+static void run_hook(void *ctx) {
   brim_pool_hook *h = (brim_pool_hook *)ctx;
   bool news = false;
   while (wait_for_work(h, &news)) {
@@ -464,7 +464,7 @@ static brim_status open_part(brim_lab_pool *pool) {
 static brim_status start_hook(brim_lab_pool *pool) {
   if (!pool->hook) return BRIM_OK;
   find_page(pool->hook);
-  return brim_thread_start(sending, pool->hook, "brim-webhook", &pool->hook->thread);
+  return brim_thread_start(run_hook, pool->hook, "brim-webhook", &pool->hook->thread);
 }
 
 const brim_pool_part brim_pool_hook_part = {

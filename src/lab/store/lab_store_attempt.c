@@ -411,7 +411,8 @@ static brim_status read_held(brim_db_rows *rows, held_attempt *out) {
 }
 
 // Locks the experiment and reads it with one of its attempts. BRIM_ENOENT: there is no such attempt.
-static brim_status hold(brim_store *store, const char *exp, int64_t attempt, held_attempt *out) {
+static brim_status lock_attempt(brim_store *store, const char *exp, int64_t attempt,
+                                held_attempt *out) {
   *out = (held_attempt){.n = attempt};
   copy_text(out->exp, sizeof out->exp, exp);
   brim_db_rows rows;
@@ -466,10 +467,10 @@ static brim_status adopt_again(brim_store *store, const brim_store_ref *ref, int
 
 // Locks an attempt that may write: the experiment's last one, and open. If its lease expired and no
 // other attempt replaced it, resumes it. Otherwise BRIM_ESTATE.
-static brim_status hold_live(brim_store *store, const brim_store_ref *ref, int64_t now,
-                             held_attempt *out) {
+static brim_status lock_live_attempt(brim_store *store, const brim_store_ref *ref, int64_t now,
+                                     held_attempt *out) {
   BRIM_TRY(brim_store_check_id(ref->exp));
-  BRIM_TRY(hold(store, ref->exp, ref->attempt, out));
+  BRIM_TRY(lock_attempt(store, ref->exp, ref->attempt, out));
   bool last = out->attempt == ref->attempt && out->fence == ref->fence;
   bool live = out->state == BRIM_EXP_LEASED || out->state == BRIM_EXP_RUNNING;
   if (last && live && out->outcome == BRIM_ATTEMPT_OPEN) return BRIM_OK;
@@ -492,8 +493,9 @@ static brim_status drop_discarded(brim_store *store, const held_attempt *held) {
 }
 
 // Ends the attempt and gives the experiment its next state (see rules above). *state: the new state.
-static brim_status end(brim_store *store, const held_attempt *held, const brim_store_result *result,
-                       int64_t now, brim_exp_state *state) {
+static brim_status end_attempt(brim_store *store, const held_attempt *held,
+                               const brim_store_result *result, int64_t now,
+                               brim_exp_state *state) {
   bool others = false;
   if (result->outcome == BRIM_ATTEMPT_ERROR && is_lack(result->failure)) {
     BRIM_TRY(put_lack(store, held, now, &others));
@@ -552,10 +554,10 @@ static brim_status end(brim_store *store, const held_attempt *held, const brim_s
 //------------------------------------------- attempt -------------------------------------------
 // Writes of an attempt while it runs: start, beats, metrics, logs, checkpoints, findings and its end.
 
-static brim_status time_and_hold(brim_store *store, const brim_store_ref *ref, int64_t *now,
+static brim_status time_and_lock(brim_store *store, const brim_store_ref *ref, int64_t *now,
                                  held_attempt *held) {
   BRIM_TRY(brim_store_time(store, now));
-  return hold_live(store, ref, *now, held);
+  return lock_live_attempt(store, ref, *now, held);
 }
 
 typedef struct starting {
@@ -568,7 +570,7 @@ static brim_status start(brim_store *store, void *ctx) {
   const brim_store_ref *ref = s->ref;
   held_attempt held;
   int64_t now;
-  BRIM_TRY(time_and_hold(store, ref, &now, &held));
+  BRIM_TRY(time_and_lock(store, ref, &now, &held));
   BRIM_TRY(brim_db_exec(
       store->db, "UPDATE exp SET state=2,lease_until=?4 WHERE id=?1 AND state=?2 AND fence=?3",
       BRIM_DB_ARGS(brim_db_text(ref->exp), brim_db_int(held.state), brim_db_int(ref->fence),
@@ -603,7 +605,7 @@ static brim_status beat(brim_store *store, void *ctx) {
   const brim_store_progress *p = &b->progress;
   held_attempt held;
   int64_t now;
-  BRIM_TRY(time_and_hold(store, ref, &now, &held));
+  BRIM_TRY(time_and_lock(store, ref, &now, &held));
   BRIM_TRY(brim_db_exec(
       store->db,
       "UPDATE exp SET lease_until=?3,step=CASE WHEN ?4<0 THEN step ELSE ?4 END,"
@@ -728,7 +730,7 @@ static brim_status log_metrics(brim_store *store, void *ctx) {
   const logging *l = ctx;
   held_attempt held;
   int64_t now;
-  BRIM_TRY(time_and_hold(store, l->ref, &now, &held));
+  BRIM_TRY(time_and_lock(store, l->ref, &now, &held));
   if (l->seq <= held.seq) return BRIM_OK;
   for (size_t i = 0; i < l->count; i += METRIC_BATCH) {
     size_t n = l->count - i < METRIC_BATCH ? l->count - i : METRIC_BATCH;
@@ -768,7 +770,7 @@ static brim_status note_log(brim_store *store, void *ctx) {
   const noting *n = ctx;
   held_attempt held;
   int64_t now;
-  BRIM_TRY(time_and_hold(store, n->ref, &now, &held));
+  BRIM_TRY(time_and_lock(store, n->ref, &now, &held));
   return brim_db_exec(store->db,
                       "INSERT INTO logpos(exp,attempt,stream,size) VALUES (?1,?2,?3,?4)"
                       " ON CONFLICT(exp,attempt,stream) DO UPDATE SET size=excluded.size"
@@ -791,7 +793,7 @@ static brim_status note_checkpoint(brim_store *store, void *ctx) {
   const noting *n = ctx;
   held_attempt held;
   int64_t now;
-  BRIM_TRY(time_and_hold(store, n->ref, &now, &held));
+  BRIM_TRY(time_and_lock(store, n->ref, &now, &held));
   if (n->value <= held.ckpt_step) return BRIM_OK;
   return brim_db_exec(store->db,
                       "UPDATE exp SET ckpt_step=?3,infra_left=?4 WHERE id=?1 AND fence=?2",
@@ -824,13 +826,13 @@ static brim_status finish(brim_store *store, void *ctx) {
   held_attempt held;
   int64_t now;
   BRIM_TRY(brim_store_time(store, &now));
-  BRIM_TRY(hold(store, f->ref->exp, f->ref->attempt, &held));
+  BRIM_TRY(lock_attempt(store, f->ref->exp, f->ref->attempt, &held));
   if (is_repeated(f, &held)) {
     f->state = held.state;
     return BRIM_OK;
   }
-  BRIM_TRY(hold_live(store, f->ref, now, &held));
-  return end(store, &held, f->result, now, &f->state);
+  BRIM_TRY(lock_live_attempt(store, f->ref, now, &held));
+  return end_attempt(store, &held, f->result, now, &f->state);
 }
 
 brim_status brim_store_finish(brim_store *store, const brim_store_ref *ref,
@@ -896,8 +898,8 @@ static brim_status reap(brim_store *store, void *ctx) {
   for (int i = 0; i < r->count; i++) {
     held_attempt held;
     brim_exp_state state;
-    BRIM_TRY(hold(store, r->exps[i], r->attempts[i], &held));
-    BRIM_TRY(end(store, &held, &lost, now, &state));
+    BRIM_TRY(lock_attempt(store, r->exps[i], r->attempts[i], &held));
+    BRIM_TRY(end_attempt(store, &held, &lost, now, &state));
   }
   return BRIM_OK;
 }
@@ -988,7 +990,7 @@ static brim_status put_file(brim_store *store, void *ctx) {
   held_attempt held;
   int64_t now;
   BRIM_TRY(brim_store_time(store, &now));
-  BRIM_TRY(hold(store, p->ref->exp, p->ref->attempt, &held));
+  BRIM_TRY(lock_attempt(store, p->ref->exp, p->ref->attempt, &held));
   BRIM_TRY(compare_last(p->ref, held.attempt, held.fence));
   BRIM_TRY(take_off_owed(store, p->ref->exp, p->file->name));
   return brim_db_exec(
@@ -1018,7 +1020,7 @@ static brim_status put_findings(brim_store *store, void *ctx) {
   held_attempt held;
   int64_t now;
   BRIM_TRY(brim_store_time(store, &now));
-  BRIM_TRY(hold_live(store, p->ref, now, &held));
+  BRIM_TRY(lock_live_attempt(store, p->ref, now, &held));
   return brim_db_exec(store->db, "UPDATE exp SET findings=?3 WHERE id=?1 AND fence=?2",
                       BRIM_DB_ARGS(brim_db_text(p->ref->exp), brim_db_int(p->ref->fence),
                                    brim_db_text(p->findings)),

@@ -1686,7 +1686,7 @@ static bool finished(brim_lab_sweep *s) {
   return true;
 }
 
-static int shorter(int64_t a, int64_t b) {
+static int shorter_wait(int64_t a, int64_t b) {
   int64_t least = a < 0 ? b : b < 0 ? a : a < b ? a : b;
   return least < 0 ? -1 : least > INT_MAX ? INT_MAX : (int)least;
 }
@@ -1707,27 +1707,27 @@ static brim_status wait_for_work(brim_lab_sweep *s, struct pollfd *extra, size_t
   int64_t now = brim_clock_ms();
   // While the store cannot be reached, leave out the executors: their descriptors would stay ready.
   bool trouble = s->trouble_ms > now;
-  int wait = shorter(timeout_ms, brim_lab_server_wait_ms(s->server));
+  int wait = shorter_wait(timeout_ms, brim_lab_server_wait_ms(s->server));
   if (trouble) {
-    wait = shorter(wait, s->trouble_ms - now);
+    wait = shorter_wait(wait, s->trouble_ms - now);
   } else if (!s->slurm) {
-    wait = shorter(wait, brim_lab_place_wait_ms(s->placing, now));
+    wait = shorter_wait(wait, brim_lab_place_wait_ms(s->placing, now));
   }
-  wait = shorter(wait, s->options.store.lease_ms < 4 * COUNT_MS ? s->options.store.lease_ms / 8
-                                                                : COUNT_MS / 2);
+  wait = shorter_wait(wait, s->options.store.lease_ms < 4 * COUNT_MS ? s->options.store.lease_ms / 8
+                                                                     : COUNT_MS / 2);
   BRIM_TRY(grow_fds(s, extra_count + 1 + (s->count + 1) * BRIM_CHILD_FDS));
   for (size_t i = 0; i < extra_count; i++) s->fds[n++] = extra[i];
   s->fds[n++] = (struct pollfd){.fd = brim_lab_server_fd(s->server), .events = POLLIN};
   if (s->slurm && !trouble) {
     int limit = -1;
     n += brim_lab_slurm_fds(s->slurm, s->fds + n, &limit);
-    wait = shorter(wait, limit);
+    wait = shorter_wait(wait, limit);
   }
   for (size_t i = 0; i < s->count; i++) {
     int limit = -1;
     if (trouble || s->runners[i]->gone || !s->runners[i]->child) continue;
     n += brim_child_fds(s->runners[i]->child, s->fds + n, &limit);
-    wait = shorter(wait, limit);
+    wait = shorter_wait(wait, limit);
   }
   int ready = poll(s->fds, (nfds_t)n, wait);
   for (size_t i = 0; i < extra_count; i++) extra[i].revents = ready > 0 ? s->fds[i].revents : 0;

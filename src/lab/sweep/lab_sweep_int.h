@@ -91,7 +91,7 @@ typedef struct brim_lab_array {
   bool refused;                // sbatch refused it
   int looks;                   // looks that did not show an array whose sbatch gave no answer
   bool account;                // the sweep has to ask sacct about it
-  bool accounted;              // sacct has answered since the last look
+  bool accounted;              // sacct was asked since the last look
   char stray[BRIM_SLURM_JOB];  // number of another job with this name, to be cancelled; "" = none
   int told;                    // the last step of stopping that was taken
 } brim_lab_array;

@@ -296,7 +296,7 @@ static brim_status on_piece(void *ctx, const char *data, size_t size) {
   return BRIM_OK;
 }
 
-static brim_status refused(const fetching *g) {
+static brim_status fail_refused(const fetching *g) {
   json_t *line = NULL;
   char text[256] = "";
   if (!brim_json_parse(g->text, g->length, "reply", &line)) {
@@ -323,6 +323,6 @@ brim_status brim_lab_fetch(struct brim_http_client *client, const brim_lab_range
   brim_status status = brim_str_status(&path);
   if (!status) status = brim_http_client_stream(client, path.data, &g.code, on_piece, &g);
   brim_str_deinit(&path);
-  if (!status && g.code != 200) status = refused(&g);
+  if (!status && g.code != 200) status = fail_refused(&g);
   return status;
 }

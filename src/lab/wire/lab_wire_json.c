@@ -62,14 +62,14 @@ bool brim_lab_wire_real_of(const json_t *value, double *out) {
   return json_is_null(value) || json_is_number(value);
 }
 
-static brim_status wrong(const char *key) {
+static brim_status fail_field(const char *key) {
   return brim_fail(BRIM_EINVAL, "the request's field '%s' is missing or of another type", key);
 }
 
 brim_status brim_lab_wire_int(const json_t *o, const char *key, bool needed, int64_t *out) {
   const json_t *value = json_object_get(o, key);
   if (!value && !needed) return BRIM_OK;
-  if (!json_is_integer(value)) return wrong(key);
+  if (!json_is_integer(value)) return fail_field(key);
   *out = json_integer_value(value);
   return BRIM_OK;
 }
@@ -77,8 +77,8 @@ brim_status brim_lab_wire_int(const json_t *o, const char *key, bool needed, int
 brim_status brim_lab_wire_string(const json_t *o, const char *key, bool needed, const char **out) {
   const json_t *value = json_object_get(o, key);
   if (!value && !needed) return BRIM_OK;
-  if (!json_is_string(value)) return wrong(key);
-  if (strlen(json_string_value(value)) != json_string_length(value)) return wrong(key);
+  if (!json_is_string(value)) return fail_field(key);
+  if (strlen(json_string_value(value)) != json_string_length(value)) return fail_field(key);
   *out = json_string_value(value);
   return BRIM_OK;
 }
@@ -86,7 +86,7 @@ brim_status brim_lab_wire_string(const json_t *o, const char *key, bool needed, 
 static brim_status get_bool(const json_t *o, const char *key, bool needed, bool *out) {
   const json_t *value = json_object_get(o, key);
   if (!value && !needed) return BRIM_OK;
-  if (!json_is_boolean(value)) return wrong(key);
+  if (!json_is_boolean(value)) return fail_field(key);
   *out = json_is_true(value);
   return BRIM_OK;
 }
@@ -108,7 +108,7 @@ json_t *brim_lab_wire_ref(const brim_store_ref *ref) {
 brim_status brim_lab_wire_ref_of(const json_t *request, brim_store_ref *out) {
   const json_t *ref = json_object_get(request, "ref");
   const char *exp = "";
-  if (!json_is_object(ref)) return wrong("ref");
+  if (!json_is_object(ref)) return fail_field("ref");
   BRIM_TRY(brim_lab_wire_string(ref, "exp", true, &exp));
   BRIM_TRY(brim_store_check_id(exp));
   snprintf(out->exp, sizeof out->exp, "%s", exp);
@@ -524,7 +524,7 @@ static brim_status get_enum(const json_t *o, const field *f, bool needed, void *
   int value = 0;
   BRIM_TRY(brim_lab_wire_string(o, f->key, needed, &name));
   if (!name) return BRIM_OK;
-  if (!enum_of(f->kind, name, &value)) return wrong(f->key);
+  if (!enum_of(f->kind, name, &value)) return fail_field(f->key);
   memcpy(at, &value, sizeof value);
   return BRIM_OK;
 }
@@ -532,17 +532,17 @@ static brim_status get_enum(const json_t *o, const field *f, bool needed, void *
 static brim_status get_lease(const json_t *o, const char *key, int64_t *out) {
   static const int64_t most_ms = 366LL * 24 * 3600 * 1000;
   BRIM_TRY(brim_lab_wire_int(o, key, true, out));
-  return *out >= 0 && *out <= most_ms ? BRIM_OK : wrong(key);
+  return *out >= 0 && *out <= most_ms ? BRIM_OK : fail_field(key);
 }
 
 static brim_status get_states(const json_t *o, const char *key, unsigned *out) {
   const json_t *list = json_object_get(o, key);
   if (!list) return BRIM_OK;
-  if (!json_is_array(list)) return wrong(key);
+  if (!json_is_array(list)) return fail_field(key);
   for (size_t i = 0; i < json_array_size(list); i++) {
     const char *name = json_string_value(json_array_get(list, i));
     int state = 0;
-    if (!name || !enum_of(FIELD_STATE, name, &state)) return wrong(key);
+    if (!name || !enum_of(FIELD_STATE, name, &state)) return fail_field(key);
     *out |= 1U << state;
   }
   return BRIM_OK;
@@ -691,7 +691,7 @@ static brim_status get_field(const json_t *o, const field *f, void *values, bool
       return get_lease(o, f->key, at);
     case FIELD_REAL:
       *(double *)at = (double)NAN;
-      return !value || brim_lab_wire_real_of(value, at) ? BRIM_OK : wrong(f->key);
+      return !value || brim_lab_wire_real_of(value, at) ? BRIM_OK : fail_field(f->key);
     case FIELD_TRUE:
       *(bool *)at = true;
       return get_bool(o, f->key, needed, at);

@@ -60,7 +60,7 @@ brim_status brim_lab_http_open(const char *url, int64_t timeout_ms, struct brim_
 
 // Makes a failure of a reply that is no line of the protocol: the server refused the request, or
 // another program answered.
-static brim_status refused(int status, const brim_str *body) {
+static brim_status fail_refused(int status, const brim_str *body) {
   json_t *value = NULL;
   char text[256] = "";
   if (!brim_json_parse(body->data, body->len, "reply", &value)) {
@@ -264,7 +264,7 @@ typedef struct reply_reader {
   bool answered;
 } reply_reader;
 
-static brim_status garbled(const char *what) {
+static brim_status fail_garbled(const char *what) {
   return brim_fail(BRIM_EIO, "the sweep's reply cannot be read: %s", what);
 }
 
@@ -282,7 +282,7 @@ static brim_status take_line(reply_reader *r, const json_t *line) {
   // A refusal without an id is about the connection or the whole request.
   bool refused = json_is_null(id) && !ok && json_object_get(line, "status");
   if (!refused && (!json_is_integer(id) || json_integer_value(id) != r->id)) {
-    return garbled(brim_tr("it answers another request"));
+    return fail_garbled(brim_tr("it answers another request"));
   }
   r->last = !json_is_true(json_object_get(line, "more"));
   r->at_line_start = !refused;
@@ -321,7 +321,7 @@ static brim_status wait_for(const brim_lab_link *link, short events) {
   }
 }
 
-static brim_status lost(int err) {
+static brim_status fail_lost(int err) {
   return brim_fail(BRIM_EIO, "the connection to the sweep was lost: %s", brim_errno_text(err));
 }
 
@@ -336,7 +336,7 @@ static brim_status send_all(const brim_lab_link *link, const char *data, size_t 
     } else if (errno == EPIPE) {
       return BRIM_OK;  // a server that refuses the client says why before it hangs up
     } else if (errno != EINTR) {
-      return lost(errno);
+      return fail_lost(errno);
     }
   }
   return BRIM_OK;
@@ -354,7 +354,7 @@ static brim_status receive(brim_lab_link *link) {
     if (errno == EAGAIN) {
       BRIM_TRY(wait_for(link, POLLIN));
     } else if (errno != EINTR) {
-      return lost(errno);
+      return fail_lost(errno);
     }
   }
 }
@@ -376,7 +376,7 @@ static brim_status next_line(brim_lab_link *link, const char **text, size_t *siz
     }
     link->in_seen = link->in.len;
     if (link->in.len - link->in_at > BRIM_LAB_LINE_MAX)
-      return garbled(brim_tr("a line is too long"));
+      return fail_garbled(brim_tr("a line is too long"));
     BRIM_TRY(receive(link));
   }
 }
@@ -410,7 +410,7 @@ static brim_status over_http(brim_lab_link *link, const brim_str *request, reply
   brim_http_answer_init(&answer);
   const brim_str *lines = &answer.body;
   brim_status status = brim_http_client_call(link->http, &call, &answer);
-  if (!status && !strstr(lines->data, "\"ok\":")) status = refused(answer.status, lines);
+  if (!status && !strstr(lines->data, "\"ok\":")) status = fail_refused(answer.status, lines);
   for (size_t at = 0; !status && at < lines->len;) {
     const char *text = lines->data + at;
     const char *end = memchr(text, '\n', lines->len - at);
@@ -418,7 +418,7 @@ static brim_status over_http(brim_lab_link *link, const brim_str *request, reply
     status = take_text(r, text, size);
     at += size + 1;
   }
-  if (!status && !r->last) status = garbled(brim_tr("its end is missing"));
+  if (!status && !r->last) status = fail_garbled(brim_tr("its end is missing"));
   brim_http_answer_deinit(&answer);
   return status;
 }

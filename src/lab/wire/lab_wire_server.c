@@ -168,7 +168,7 @@ static brim_status socket_check(const char *folder) {
   return status;
 }
 
-static brim_status refused(const brim_lab_sweep_info *info, int err) {
+static brim_status fail_refused(const brim_lab_sweep_info *info, int err) {
   if (err == ECONNREFUSED || err == ENOENT) {
     return brim_fail(BRIM_ENOENT, "no sweep listens at %s", info->socket);
   }
@@ -178,9 +178,9 @@ static brim_status refused(const brim_lab_sweep_info *info, int err) {
 
 brim_status brim_lab_socket_connect(const brim_lab_sweep_info *info, int64_t timeout_ms, int *out) {
   struct sockaddr_un address;
-  if (!set_address(info->socket, &address)) return refused(info, ENOENT);
+  if (!set_address(info->socket, &address)) return fail_refused(info, ENOENT);
   int fd = new_socket();
-  if (fd < 0) return refused(info, errno);
+  if (fd < 0) return fail_refused(info, errno);
   brim_time start = brim_clock_now();
   int err = 0;
   for (;;) {
@@ -196,7 +196,7 @@ brim_status brim_lab_socket_connect(const brim_lab_sweep_info *info, int64_t tim
     return BRIM_OK;
   }
   close(fd);
-  return refused(info, err);
+  return fail_refused(info, err);
 }
 
 //-------------------------------------------- server --------------------------------------------
@@ -260,7 +260,7 @@ static void end_conn(brim_lab_server *server, conn *c) {
   server->count--;
 }
 
-static size_t waiting(const conn *c) { return c->out.len - c->out_at; }
+static size_t unsent_bytes(const conn *c) { return c->out.len - c->out_at; }
 
 static void forget_used(brim_str *s, size_t *at) {
   if (*at < s->len) return;
@@ -307,10 +307,10 @@ static const char *request_end(conn *c) {
 
 // Carries out received requests as long as the client reads the replies. False: the connection has to
 // end.
-static bool work(brim_lab_server *server, conn *c) {
+static bool serve_requests(brim_lab_server *server, conn *c) {
   c->busy = false;
   for (int n = 0; !c->closing; n++) {
-    if (waiting(c) >= OUT_ENOUGH) return true;  // continues when these bytes have been sent
+    if (unsent_bytes(c) >= OUT_ENOUGH) return true;  // continues when these bytes have been sent
     if (c->answer) {
       if (!make_answer(c)) return false;
       continue;
@@ -359,8 +359,8 @@ static bool receive(conn *c) {
 }
 
 static bool transmit(conn *c) {
-  while (waiting(c)) {
-    ssize_t n = send(c->fd, c->out.data + c->out_at, waiting(c), MSG_NOSIGNAL);
+  while (unsent_bytes(c)) {
+    ssize_t n = send(c->fd, c->out.data + c->out_at, unsent_bytes(c), MSG_NOSIGNAL);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return errno == EAGAIN;
     c->out_at += (size_t)n;
@@ -373,8 +373,9 @@ static bool transmit(conn *c) {
 
 // Sets the events to wait for. Stops reading requests of a client that does not read its replies.
 static bool watch(const brim_lab_server *server, conn *c) {
-  bool full = waiting(c) >= OUT_ENOUGH || c->answer || c->busy;
-  uint32_t events = (waiting(c) ? EPOLLOUT : 0U) | (!full && !c->eof && !c->closing ? EPOLLIN : 0U);
+  bool full = unsent_bytes(c) >= OUT_ENOUGH || c->answer || c->busy;
+  uint32_t events =
+      (unsent_bytes(c) ? EPOLLOUT : 0U) | (!full && !c->eof && !c->closing ? EPOLLIN : 0U);
   if (events == c->watched) return true;
   struct epoll_event event = {.events = events, .data.ptr = c};
   c->watched = events;
@@ -383,15 +384,15 @@ static bool watch(const brim_lab_server *server, conn *c) {
 
 static void serve_conn(brim_lab_server *server, conn *c, uint32_t events) {
   bool alive = true;
-  if (!waiting(c)) c->moved = brim_clock_now();
+  if (!unsent_bytes(c)) c->moved = brim_clock_now();
   if ((events & EPOLLIN) && !c->eof) alive = receive(c);
   // The client is gone: carry out its last requests although no reply can be sent.
   if ((events & (EPOLLHUP | EPOLLERR)) && !(events & EPOLLIN)) c->eof = true;
-  alive = alive && work(server, c) && transmit(c);
+  alive = alive && serve_requests(server, c) && transmit(c);
   // Sending made room for the rest of a long reply, or for the next request.
-  if (alive && !waiting(c) && !c->closing) c->busy = c->answer || request_end(c);
-  if (alive && !c->busy && !c->answer && !waiting(c) && (c->eof || c->closing)) alive = false;
-  if (alive && (events & (EPOLLHUP | EPOLLERR)) && waiting(c)) alive = false;
+  if (alive && !unsent_bytes(c) && !c->closing) c->busy = c->answer || request_end(c);
+  if (alive && !c->busy && !c->answer && !unsent_bytes(c) && (c->eof || c->closing)) alive = false;
+  if (alive && (events & (EPOLLHUP | EPOLLERR)) && unsent_bytes(c)) alive = false;
   if (!alive || !watch(server, c)) end_conn(server, c);
 }
 
@@ -539,7 +540,7 @@ int brim_lab_server_wait_ms(const brim_lab_server *server) {
   if (server->accept_at.ns) least = server->accept_at.ns - now;
   for (const conn *c = server->conns; c; c = c->next) {
     if (c->busy) return 0;
-    if (!waiting(c)) continue;
+    if (!unsent_bytes(c)) continue;
     int64_t left = c->moved.ns + server->stall_ms * 1000000 - now;
     least = left < least ? left : least;
   }
@@ -555,7 +556,7 @@ static void serve_rest(brim_lab_server *server) {
     next = c->next;
     if (c->busy) {
       serve_conn(server, c, 0);
-    } else if (waiting(c) && now - c->moved.ns > server->stall_ms * 1000000) {
+    } else if (unsent_bytes(c) && now - c->moved.ns > server->stall_ms * 1000000) {
       end_conn(server, c);
     }
   }
