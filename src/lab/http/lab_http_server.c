@@ -56,7 +56,7 @@ enum {
   STACK = 512 << 10,
   BLOCK = 16 << 10,
   BODIES_MAX = 128 << 20,
-  BODY_SMALL = 4 << 10,  // smaller bodies are not counted: 1000 connections have 4 MiB of them
+  BODY_SMALL = 4 << 10,  // bodies up to this are not counted: 1000 of them have 4 MiB
   PEM_MAX = 1 << 20,
   VALUES = 16,  // values of a query
   BACKLOG = 511,

@@ -974,7 +974,7 @@ static void take_process(brim_lab_place *place, brim_lab_place_card *card, const
 }
 
 // Takes memory that belongs to no listed process for a foreign process, since in a container the driver
-// may hide processes. Less than an eighth of the memory may belong to a desktop.
+// may hide processes. A desktop may have up to 2 GiB, or an eighth of the memory.
 static void look_for_hidden(brim_lab_place_card *card, const brim_gpu_process *list, size_t count) {
   double hidden = card->memory.used - card->mps_bytes;
   for (size_t i = 0; i < count; i++) hidden -= list[i].bytes;  // NaN makes `hidden` unknown

@@ -102,7 +102,7 @@ typedef struct brim_db_driver {
   // SQL that runs before the INSERT into `event`, so that readers see events in their order.
   const char *lock_events;
   // Scripts to run inside a transaction, "" if the driver needs none. long_transaction lifts its time
-  // limits; lock_tables keeps other connections from writing.
+  // limits; lock_tables keeps other connections from writing to the main tables.
   const char *long_transaction, *lock_tables;
   // Locks the schema inside the transaction that changes it. NULL: a writing transaction is alone
   // anyway.

@@ -304,7 +304,7 @@ brim_status brim_store_check_moved(brim_store *store) {
 
 //---------------------------------- versions ----------------------------------
 
-// The version in the database; 0 = there is no store yet.
+// Reads the version of the database; 0 = there is no store yet.
 static brim_status read_version(brim_store *store, int64_t *out) {
   *out = 0;
   int64_t tables = 0;

@@ -524,7 +524,7 @@ static brim_status count_level(brim_store *store, curve *c, int level, int64_t *
   return status;
 }
 
-// Chooses the finest level with at most DETAIL rows per point of the curve.
+// Chooses the finest level with at most ROWS_PER_POINT rows for each point.
 static brim_status choose_level(brim_store *store, curve *c) {
   int64_t rows = 0, values = 0, most = c->range->points * ROWS_PER_POINT;
   for (c->level = 1, c->width = BRIM_STORE_LEVEL_FACTOR;;

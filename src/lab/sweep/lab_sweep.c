@@ -525,7 +525,7 @@ static brim_status read_row(brim_lab_sweep *s, const char *id) {
   return status;
 }
 
-// Reads the details of the next DETAILS experiments. One call after the other covers all rows.
+// Reads the details of the next DETAILS rows; repeated calls reach all rows.
 static brim_status read_details(brim_lab_sweep *s) {
   char ids[DETAILS][BRIM_EXP_ID];
   size_t n = 0;
@@ -588,7 +588,7 @@ static brim_status sweep_active(brim_lab_sweep *s, json_t *list) {
 
 //---------------------------------- places ----------------------------------
 
-// Shows the cluster as one place: its slots are all unfinished tasks, the taken ones those that run.
+// Shows the cluster as one place with a slot for each unfinished task. The running tasks take slots.
 static void fill_slurm(brim_lab_sweep *s) {
   brim_sweep_gpu *place = &s->view.gpus[s->view.gpu_count++];
   int64_t running = 0, waiting = 0;

@@ -279,7 +279,7 @@ static brim_status slurm_submitted(brim_lab_sweep *s, int64_t now) {
   brim_lab_slurm *m = s->slurm;
   brim_lab_array *a = m->about;
   const char *text = m->command.out.data ? m->command.out.data : "";
-  // A number that came before the command failed by time is an answer as well.
+  // A number that came before the time limit ended the command is an answer as well.
   if (!brim_slurm_job_of(text, a->is.job) || m->command.exit_code > 0) {
     a->is.job[0] = '\0';
     return not_submitted(s, a, now);
@@ -754,7 +754,7 @@ static brim_status finish_look(brim_lab_sweep *s, int64_t now) {
   brim_lab_slurm *m = s->slurm;
   looking l = {m, NULL};
   m->look_ms = now + m->options.poll_ms;
-  // An error of squeue is trouble: for unknown names it succeeds with an empty list.
+  // squeue succeeds with an empty list for unknown names, so any failure is trouble.
   if (!brim_slurm_good(&m->command)) {
     slurm_trouble(s, "squeue");
     return BRIM_OK;
