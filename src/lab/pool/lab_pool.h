@@ -58,7 +58,7 @@ bool brim_token_is_name(const char *text);  // true if a new token may have this
 typedef struct brim_lab_pool_options {
   brim_store *store;  // required; only the pool may use it from now on; the pool does not close it
   const char *version;  // required: version of the binary
-  const char *address;  // "127.0.0.1"
+  const char *address;  // address to listen at ("127.0.0.1")
   int port;             // 0 = any free port
   const char *certificate, *key;
   bool open;                  // serve without tokens at any address, until the store has one

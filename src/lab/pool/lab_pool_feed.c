@@ -24,8 +24,8 @@ static void add_locked(brim_pool_feed *f, char *text) {
   f->count++;
 }
 
-// Writes an event of the stream. id 0: without an id, so a client that reconnects does not get it
-// again.
+// Writes an event of the stream. id 0: the event has no id, and a client that reconnects later does not
+// get it.
 static brim_status format_event(int64_t id, const char *kind, json_t *value, char **out) {
   char *line = NULL;
   brim_str text;

@@ -5,9 +5,9 @@
 // once. A parameter is `?1`, `?2`, ... (PostgreSQL gets `$1`). Where the two dialects differ, the
 // text has a word that each driver replaces:
 //   @INT @REAL          types of 64 bits
-//   @STRICT @STRICT_KEY what follows a table's closing parenthesis; the second: rows lie by their key
+//   @STRICT @STRICT_KEY options of a table; @STRICT_KEY also stores its rows in the order of the key
 //   @LOCK               locks the rows of `e` that a SELECT reads, and waits for them
-//   @LOCK_FREE          the same, but leaves out rows that another transaction has locked
+//   @LOCK_FREE          locks them too, but skips rows that another transaction has locked
 //   @BYTES              text is ordered by its bytes, not by a language
 //   @INSTR              function (text, part): place of the part, 0 = none
 #ifndef BRIM_LAB_STORE_INT_H_

@@ -216,7 +216,7 @@ typedef struct brim_lab_ops {
 brim_status brim_lab_run(const brim_lab_ops *ops, const brim_lab_request *request,
                          brim_lab_reply *reply);
 
-// The request as a JSON object without an id. BRIM_EINVAL: its values have no JSON form.
+// Makes a JSON object of the request, without an id. BRIM_EINVAL: a value has no JSON form.
 brim_status brim_lab_request_encode(const brim_lab_request *request, json_t **out);
 // Reads a request. Its texts point into `value`, which must stay until brim_lab_request_deinit.
 brim_status brim_lab_request_decode(const json_t *value, brim_lab_request *out);
