@@ -38,8 +38,9 @@ typedef struct brim_lab_exec_options {
   // config, --output-dir, --resume where there is a checkpoint, --json, --device, --threads and
   // log.jsonl=true.
   const char *const *command;
-  const char *device;      // for --device; NULL = as the config sets it
-  const char *gpus;        // UUIDs for CUDA_VISIBLE_DEVICES, separated by commas; NULL = unchanged; "" = none
+  const char *device;  // for --device; NULL = as the config sets it
+  const char
+      *gpus;  // UUIDs for CUDA_VISIBLE_DEVICES, separated by commas; NULL = unchanged; "" = none
   int64_t threads;         // for --threads; 0 = as the config sets it
   const char *const *env;  // more "NAME=value" for the child, or "NAME" to remove; NULL-terminated
   int64_t linger_ms;       // stop after this time without an answer of the store (the lease)
