@@ -1,7 +1,7 @@
-// The seam to the machine: devices, streams, events, buffers, ops. A backend is a const table; an
-// op is a row in it; a missing row is the answer to 'supported?'. Wrappers (brim_device_*) apply
-// the defaults of optional members in one place, so callers never look into the tables. Callers:
-// engine, data, env, workload. Implementations: ref (linked in), cpu and cuda (plug-ins).
+// Backends and their devices: streams, events, buffers, ops. A backend is a const table and an op is a
+// row in it; a backend without the row does not support the op. The brim_device_* wrappers apply the
+// defaults of optional members, so callers never look into the tables. Callers: engine, data, env,
+// workload. Implementations: ref (linked in), cpu and cuda (plug-ins).
 #ifndef BRIM_BACKEND_H_
 #define BRIM_BACKEND_H_
 
@@ -38,7 +38,7 @@ const char *brim_dtype_name(brim_dtype dtype);
 
 #define BRIM_MAX_RANK 6
 
-// Always contiguous, row-major (images NHWC). data is a device address; NULL while planning.
+// Always contiguous, row-major (images NHWC). data is a device address, NULL while planning.
 typedef struct brim_tensor {
   void *data;
   brim_dtype dtype;
@@ -46,7 +46,8 @@ typedef struct brim_tensor {
   int64_t dim[BRIM_MAX_RANK];
 } brim_tensor;
 
-int64_t brim_tensor_count(const brim_tensor *t);  // elements; 0 for rank 0, a tensor left out
+int64_t brim_tensor_count(
+    const brim_tensor *t);  // elements; 0 for rank 0, which marks a tensor that is left out
 size_t brim_tensor_bytes(const brim_tensor *t);
 brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64_t *dim);
 
@@ -68,32 +69,31 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // CONV_BWD_WEIGHT   dy(N,P,Q,M):T x(N,H,W,C):T -> dw(M,R,S,C)     acc
 // BATCHNORM         x(N,H,W,C):T g(C) b(C) state [z:T] -> y:T mean(C) rstd(C) [rmean(C) rvar(C)]
 //                     over the valid rows; y = act(norm(x) * g + b + z), attr.act none or relu;
-//                     rmean and rvar (unbiased) move by attr.momentum towards this batch; those of
-//                     a channel stay where the batch's are not finite. Without a valid row mean is
-//                     0, rstd is 1 / sqrt(eps) and rmean and rvar stay
-// BATCHNORM_APPLY   x:T g(C) b(C) mean(C) s(C) [z:T] -> y:T       the same with given statistics;
-//                     s is a variance if attr.variance (evaluation), else rstd (recomputation,
-//                     which gives BATCHNORM's bits)
+//                     rmean and rvar (unbiased) move by attr.momentum towards this batch. A channel
+//                     keeps its rmean and rvar if the batch's are not finite. Without a valid row mean
+//                     is 0, rstd is 1 / sqrt(eps), and rmean and rvar stay
+// BATCHNORM_APPLY   x:T g(C) b(C) mean(C) s(C) [z:T] -> y:T       BATCHNORM with given statistics;
+//                     s is a variance if attr.variance (evaluation), else rstd (recomputation, which
+//                     gives the bits of BATCHNORM)
 // BATCHNORM_BWD     dy:T x:T g b mean rstd state [y:T] [dy2:T] -> dx:T dg(C) db(C) [dz:T]
 //                     acc for dg, db. The gradient is dy + dy2. With attr.act relu it passes where
-//                     y > 0, or without y where norm(x) * g + b > 0. dz is what passed. Rows of
-//                     padding get dx = dz = 0. dx may be dy or x;
-//                     or dx may be x and dz dy.
-// The same over the rows of several ranks: what a rank gives is joined with what the others gave, and
-// BATCHNORM_APPLY makes y of mean and rstd. One rank's figures alone equal BATCHNORM's to rounding.
-// BATCHNORM_PART    x:T state -> part(3,C)                        of the valid rows, per channel: how
-//                     many values there are, their mean, the sum of squared deviations from it; 0
+//                     y > 0, or without y where norm(x) * g + b > 0. dz is the passed gradient. Rows of
+//                     padding get dx = dz = 0. dx may be written over dy or x; if over x, dz may be
+//                     written over dy.
+// Batch norm over the rows of several ranks: parts of all ranks are joined, then BATCHNORM_APPLY makes y
+// of mean and rstd. With one rank the results equal those of BATCHNORM up to rounding.
+// BATCHNORM_PART    x:T state -> part(3,C)                        over the valid rows, per channel: the
+//                     number of values, their mean, the sum of squared deviations from it; all 0
 //                     without a valid row
 // BATCHNORM_JOIN    parts(K,3,C) -> mean(C) rstd(C) total(1) [rmean(C) rvar(C)]
-//                     joined in the order of parts; total = how many values a channel has (those of
-//                     channel 0). Parts without a value count as if they were not there; else as
-//                     BATCHNORM
+//                     joined in the order of parts; total = the number of values of a channel (taken
+//                     from channel 0). Parts without a value are skipped; else as BATCHNORM
 // BATCHNORM_BWD_SUMS    dy:T x:T g b mean rstd state [y:T] [dy2:T] -> sums(2,C) dg(C) db(C)
-//                     acc for dg, db. Over the valid rows of the gradient that passed: its sum, and
-//                     that of its products with norm(x); db and dg are the same two
+//                     acc for dg, db. sums, over the valid rows: the passed gradient, and the passed
+//                     gradient times norm(x). db gets the first sum, dg the second
 // BATCHNORM_BWD_JOINED  dy:T x:T g b mean rstd sums(2,C) total(1) state [y:T] [dy2:T] -> dx:T [dz:T]
-//                     sums over all ranks. dx = g rstd (passed - sums[0] / total - norm(x) sums[1] /
-//                     total); else as BATCHNORM_BWD, also in what dx and dz may be
+//                     sums are over all ranks. dx = g rstd (passed - sums[0] / total - norm(x) sums[1] /
+//                     total). dx and dz may be written over the same inputs as in BATCHNORM_BWD
 // MAXPOOL           x(N,H,W,C):T -> y(N,P,Q,C):T place(N,P,Q,C):u8   attr.window, stride, pad;
 //                     place = r * window + s of the first maximum (a NaN wins), as PyTorch
 // MAXPOOL_BWD       dy(N,P,Q,C):T place:u8 -> dx(N,H,W,C):T
@@ -108,10 +108,10 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // CONCAT            a(N,A):T b(N,B):T -> y(N,A+B):T
 // CONCAT_BWD        dy(N,A+B):T -> da(N,A):T db(N,B):T
 // ACT               x:T -> y:T                                    attr.act
-// ACT_BWD           dy:T s:T -> dx:T      s = y for relu and tanh, x for gelu
+// ACT_BWD           dy:T s:T -> dx:T      dx = dy act'; s = y for relu and tanh, x for gelu
 // LAYERNORM         x(..,C):T g(C) b(C) -> y:T mean(rows) rstd(rows)  attr.eps; g, b f32
 // LAYERNORM_BWD     dy:T x:T g mean rstd -> dx:T dg(C) db(C)      acc for dg, db
-// DROPOUT           x(N,..):T state -> y:T   also its own backward; attr.p, attr.layer, see below
+// DROPOUT           x(N,..):T state -> y:T   its backward is the same op on dy; attr.p, attr.layer, see below
 // ADD               a:T b:T -> y:T           y may be a or b
 // CAST              x -> y                   any float type to any other
 // INPUT             x(N,F):u8|f32 -> y(N,..):T   y = x * scale[c] + shift[c], c = f % channels.
@@ -122,58 +122,59 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // MSE               pred(N,C):T target(N,C):f32 state -> metrics [dpred(N,C):T]
 //                     squared error, mean over rows and columns
 // BCE               logits(N,C):T target(N,C):f32 state -> metrics [dlogits(N,C):T]
-//                     binary cross-entropy of the sigmoid, mean over rows and columns. A row counts
-//                     as correct by the share of its columns whose logit is above 0 where the
-//                     target is above 0.5, and not where it is not
+//                     binary cross-entropy of the sigmoid, mean over rows and columns. CORRECT grows by
+//                     a row's share of columns whose logit is above 0 exactly if the target is above
+//                     0.5
 // NTXENT            z(N,D):T state -> metrics [dz(N,D):T]
 //                     rows i and i + N / 2 are two views of a sample: softmax cross-entropy of the
-//                     cosine similarities over attr.temperature with all other rows, the other view
-//                     being the label. Rows i and i + N / 2 with i >=
-//                     state.samples are padding and no negatives. A sample's loss is the mean of
-//                     its two rows'; it counts as correct when row i's arg max is its other view
-// UNIT              x(N,D):T -> y(N,D)       rows over their length; a row of zeros stays one
+//                     cosine similarities over attr.temperature with all other rows; the label is the
+//                     other view. Rows i and i + N / 2 with i >= state.samples are padding and are not
+//                     compared with. A sample's loss is the mean of its two rows' losses; the sample
+//                     counts as correct when row i's arg max is its other view
+// UNIT              x(N,D):T -> y(N,D)       rows divided by their length; a row of zeros stays 0
 // KNN               s(N,M) labels(M):i32 truth(N):i32 state -> metrics [guess(N):i32]
-//                     similarities of N rows with M labelled ones: the attr.neighbours largest of a
-//                     row (the first of equals; a NaN is no neighbour) vote for their labels
-//                     with exp(s / attr.temperature); the guess is the first of the attr.classes
-//                     with most, -1 for padding and for rows without neighbours. Weights are summed
-//                     as integers, in units of 2^-40 of the largest, so that no order counts.
-//                     Rows without neighbours, or whose truth is no class, count as BAD; LOSS stays
+//                     s: similarities of N rows with M labelled ones. The attr.neighbours largest of a
+//                     row vote for their labels with exp(s / attr.temperature); the first of equals
+//                     wins, a NaN is no neighbour. The guess is the class below attr.classes with the
+//                     largest vote (the first of equals); -1 for padding and for rows without
+//                     neighbours. Votes are integers, in units of 2^-40 of the largest, so their sum
+//                     does not depend on the order. Rows without neighbours, or whose truth is no class,
+//                     count as BAD; LOSS stays
 // GRAD_NORM         grads(P) -> norm(2)      [sum of squares, count of non-finite values]; the
 //                     sum leaves non-finite values out
 // OPTIMIZER         state norm(2) grads(P) -> params(P) m(P) v(P) [copy(P):bf16|f16] [average(P)]
-//                     unscale, clip, update, cast; m, v unused ones have 0 elements; nothing is
-//                     written when norm counts a non-finite value. The gradients (and the norm) are
-//                     those of a loss times state.loss_scale
-//                     Adam corrects its bias by state.updates + 1: a skipped step is none.
+//                     unscale, clip, update, cast. An unused m or v has 0 elements. Nothing is written
+//                     when norm counts a non-finite value. The gradients (and the norm) are those of a
+//                     loss times state.loss_scale.
+//                     Adam corrects its bias by state.updates + 1: a skipped step does not count.
 //                     average moves towards the new parameters by attr.average_rate (1 - decay), or by
-//                     9 / (state.updates + 10) while that is more: it is of few steps at first
-// AVERAGE           state norm(2) values(P) -> average(P)   after OPTIMIZER, before STEP_END: of values
-//                     that the step moved elsewhere (running statistics), by the same rule
+//                     9 / (state.updates + 10) while that is larger, so that it follows the first steps
+// AVERAGE           state norm(2) values(P) -> average(P)   after OPTIMIZER, before STEP_END: averages
+//                     values that another op of the step moved (running statistics), as OPTIMIZER does
 // STEP_END          norm(2) -> state ring(K,4)   after OPTIMIZER: row (state.step - 1) % K of the
 //                     ring gets [sum of squares without the loss scale, count of non-finite values,
-//                     loss scale, 0]; with attr.dynamic_scale a step with non-finite values halves
-//                     the loss scale (not below 1) and zeroes good_steps, any other adds to them
-// and doubles the scale (not above 2^24) at attr.growth_interval, starting again.
-//                     A step without non-finite values adds one to state.updates
+//                     loss scale, 0]. A step without non-finite values adds one to state.updates.
+//                     With attr.dynamic_scale a step with non-finite values halves the loss scale (not
+//                     below 1) and zeroes good_steps; any other step adds one to good_steps. When these
+//                     reach attr.growth_interval, the scale doubles (not above 2^24) and they become 0
 //
-// Between the ranks of one training (backend_exchange.h); every device has them, no backend has rows for
-// them. K ranks.
+// Exchanges between the K ranks of one training (backend_exchange.h). The device runs these ops itself;
+// backends have no rows for them.
 // ALL_REDUCE        x -> y                   the sum over all ranks, the same bits on each; y may be x. With
-//                     attr.later y is there, and x may be written, after EXCHANGE_WAIT
-// EXCHANGE_WAIT     x(P) -> y(P)             y is x; all that was asked for with attr.later is there
+//                     attr.later y is complete, and x may be written, only after EXCHANGE_WAIT
+// EXCHANGE_WAIT     x(P) -> y(P)             y is x; waits for all ops with attr.later
 // ALL_GATHER        x -> y(K,..)             x of all ranks in their order
-// GATHER_PAIRS      z(N,D):T -> y(K N,D):T   first halves of all ranks in their order, then second ones
-// OWN_PAIRS         y(K N,D):T -> z(N,D):T   this rank's rows of such a tensor
+// GATHER_PAIRS      z(N,D):T -> y(K N,D):T   first halves of all ranks in their order, then second halves
+// OWN_PAIRS         y(K N,D):T -> z(N,D):T   the rows of GATHER_PAIRS that belong to this rank
 //
-// `state` is BRIM_STATE_COUNT doubles in device memory: the first BRIM_STATE_HOST are written by the
-// host before a step, the others belong to the device (BRIM_STATE_*).
-// `metrics` is BRIM_METRIC_COUNT values (f32; f64 when T is f64), added to.
+// `state` is BRIM_STATE_COUNT doubles in device memory. The host writes the first BRIM_STATE_HOST before a
+// step; the others belong to the device (BRIM_STATE_*).
+// `metrics` is BRIM_METRIC_COUNT values (f32; f64 when T is f64), which losses add to.
 // Rows >= state[ROWS] of a batch are padding: losses ignore them and their gradient is 0.
 // Rows whose loss is not finite, or whose label is outside [0, C), count in ROWS and BAD, not in LOSS
-// or CORRECT; a label outside gives a gradient row of 0.
+// or CORRECT. A label outside [0, C) gives a gradient row of 0.
 // Gradients of losses are multiplied by state[GRAD_SCALE] * state[LOSS_SCALE].
-// backend_ops.c has a row for each: tensors, attributes, cost, what may be computed in place.
+// backend_ops.c has a row for each op: tensors, attributes, cost, which outputs may be written over inputs.
 #define BRIM_OP_MAP(X)                            \
   X(LINEAR, "linear")                             \
   X(LINEAR_BWD_DATA, "linear_bwd_data")           \
@@ -228,7 +229,7 @@ typedef enum brim_op {
   BRIM_OP_MAP(X) BRIM_OP_EXCHANGE_MAP(X)
 #undef X
       BRIM_OP_COUNT,
-  BRIM_OP_BACKEND_COUNT = BRIM_OP_ALL_REDUCE  // those that backends have rows for come first
+  BRIM_OP_BACKEND_COUNT = BRIM_OP_ALL_REDUCE  // the ops before have rows in backends
 } brim_op;
 
 const char *brim_op_name(brim_op op);
@@ -261,22 +262,22 @@ enum {
   BRIM_STATE_SAMPLES,     // valid samples: ROWS, or half of it where rows are two views of each
   BRIM_STATE_HOST = 8,    // host values above, device values below
   BRIM_STATE_LOSS_SCALE = BRIM_STATE_HOST,  // 1 unless the precision is fp16; a power of two
-  BRIM_STATE_GOOD_STEPS,                    // since the scale last changed
-  BRIM_STATE_UPDATES,                       // made so far: steps that were not skipped
+  BRIM_STATE_GOOD_STEPS,                    // good steps since the scale last changed
+  BRIM_STATE_UPDATES,                       // steps made so far, without the skipped ones
   BRIM_STATE_COUNT = 16
 };
 
-// Indices into the metrics tensor. Sums since it was last cleared.
+// Indices into the metrics tensor: sums since it was last cleared.
 enum {
   BRIM_METRIC_LOSS,     // sum of per-row losses
   BRIM_METRIC_CORRECT,  // rows whose arg max is the label (first of equals)
   BRIM_METRIC_ROWS,
-  BRIM_METRIC_BAD,  // rows with a non-finite loss
+  BRIM_METRIC_BAD,  // rows with a non-finite loss or a bad label (KNN: or no neighbours)
   BRIM_METRIC_COUNT = 8
 };
 
 // Dropout: element e = (row_offset + row) * C + col (C values a row) of layer l at step s is dropped when
-// uniform(philox(rng_key(seed, BRIM_RNG_DROPOUT), s << 16 | l, e / 4).v[e % 4]) < p; kept ones are
+// uniform(philox(rng_key(seed, BRIM_RNG_DROPOUT), s << 16 | l, e / 4).v[e % 4]) < p. Kept elements are
 // divided by 1 - p. The row offset makes k micro-batches equal one large batch.
 
 typedef struct brim_op_attr {
@@ -303,7 +304,7 @@ typedef struct brim_op_attr {
   bool later;                                  // ALL_REDUCE
 } brim_op_attr;
 
-#define BRIM_WORKSPACE_ALIGN 256  // what cuBLASLt asks for
+#define BRIM_WORKSPACE_ALIGN 256  // cuBLASLt asks for this alignment
 #define BRIM_OP_MAX_IN 11
 #define BRIM_OP_MAX_OUT 5
 
@@ -313,18 +314,18 @@ typedef struct brim_op_call {
   brim_tensor in[BRIM_OP_MAX_IN];
   brim_tensor out[BRIM_OP_MAX_OUT];
   brim_op_attr attr;
-  // Set before prepare: only sizes are needed, nothing may be timed. All but CONV* can be run
-  // nevertheless, by the library's first choice.
+  // Set before prepare: prepare only finds sizes and times nothing. A planned call can still be run, by the
+  // library's first choice, except for CONV*.
   bool planning;
-  void *state;             // from prepare; owned by the backend
+  void *state;             // set by prepare; owned by the backend
   size_t workspace_bytes;  // set by prepare, a function of shapes and options alone; 0 = none
   void *workspace;         // device memory, aligned to BRIM_WORKSPACE_ALIGN, shared between ops
 } brim_op_call;
 
-// FLOPs and fewest bytes of a call (a multiply-add is 2); 0 of what is no op.
+// FLOPs and fewest bytes of a call (a multiply-add is 2 FLOPs); 0 for an unknown op.
 void brim_op_cost(const brim_op_call *call, double *flops, double *bytes);
-// Shape and type rules common to all backends. brim_device_supports and brim_op_prepare call it
-// before a backend's validate, so that plug-ins need not.
+// Checks the shape and type rules common to all backends. brim_device_supports and brim_op_prepare call it
+// before a backend's validate, so plug-ins do not check them.
 brim_status brim_op_check(const brim_op_call *call);
 
 // True if output `out` of a call with out_count outputs may be written over input `in`.
@@ -332,9 +333,9 @@ bool brim_op_in_place(brim_op op, int out_count, int out, int in);
 
 typedef struct brim_op_row {
   brim_op op;
-  // (required) BRIM_EUNSUPPORTED with a detail when this backend cannot do it.
+  // (required) Returns BRIM_EUNSUPPORTED with a detail when this backend cannot run the call.
   brim_status (*validate)(void *impl, const brim_op_call *call);
-  // (optional; default: nothing to prepare, no workspace) Tensors have no data yet.
+  // (optional; default: nothing to prepare, no workspace) Called when tensors have no data yet.
   brim_status (*prepare)(void *impl, brim_op_call *call);
   // (required)
   brim_status (*run)(void *impl, void *stream, const brim_op_call *call);
@@ -362,8 +363,8 @@ typedef struct brim_device_info {
   int32_t threads;
   int32_t compute_major, compute_minor;
   int32_t sm_count;
-  // Bits 1 << brim_dtype of the 16-bit types that the hardware multiplies faster than f32. A type
-  // that is supported and not fast is emulated.
+  // Bits 1 << brim_dtype of the 16-bit types that the hardware multiplies faster than f32. A supported type
+  // without its bit is emulated.
   uint32_t fast_types;
 } brim_device_info;
 
@@ -385,20 +386,20 @@ typedef enum brim_buffer_kind {
 
 typedef enum brim_copy { BRIM_COPY_H2D, BRIM_COPY_D2H, BRIM_COPY_D2D, BRIM_COPY_COUNT } brim_copy;
 
-// How ranks exchange the memory of their devices, in a stream's order. Calls can be recorded.
+// A communicator of devices: ranks exchange device memory, in a stream's order. Calls can be recorded.
 #define BRIM_COMM_ID_BYTES 128
 typedef struct brim_comm_table {
   const char *name;  // "nccl"
-  // Made by rank 0, handed to all.
+  // Rank 0 makes the id and sends it to all ranks.
   brim_status (*unique_id)(char id[BRIM_COMM_ID_BYTES]);
   // Waits for all ranks. BRIM_EUNSUPPORTED with a reason where the library is missing.
   brim_status (*open)(void *impl, const char id[BRIM_COMM_ID_BYTES], int rank, int size,
                       void **comm);
-  void (*close)(void *comm);    // after the graphs that hold calls of it
-  void (*abandon)(void *comm);  // from any thread: work that waits for other ranks ends
-  // The sum over all ranks, in place.
+  void (*close)(void *comm);    // call it after destroying the graphs that hold calls of comm
+  void (*abandon)(void *comm);  // callable from any thread: work that waits for other ranks ends
+  // Sums over all ranks, in place.
   brim_status (*all_reduce)(void *comm, void *stream, void *data, int64_t count, brim_dtype dtype);
-  // `mine` of rank r comes to all + r * bytes.
+  // Copies `mine` of rank r to all + r * bytes on every rank.
   brim_status (*all_gather)(void *comm, void *stream, const void *mine, void *all, size_t bytes);
 } brim_comm_table;
 
@@ -409,7 +410,7 @@ typedef struct brim_backend {
   brim_status (*device_info)(int index, brim_device_info *info);  // (required)
   brim_status (*device_open)(int index, const brim_device_options *options, void **impl);
   void (*device_close)(void *impl);
-  // (optional; default: free_bytes of device_info) fresh figures of an open device
+  // (optional; default: free_bytes of device_info) reads the free and total memory of an open device
   brim_status (*device_memory)(void *impl, uint64_t *free_bytes, uint64_t *total_bytes);
   brim_status (*buffer_alloc)(void *impl, brim_buffer_kind kind, size_t bytes, void **ptr);
   void (*buffer_free)(void *impl, brim_buffer_kind kind, void *ptr);
@@ -424,28 +425,28 @@ typedef struct brim_backend {
   brim_status (*event_elapsed)(void *impl, void *start, void *end, int64_t *ns);
   brim_status (*event_sync)(void *impl, void *event);                // the host waits
   brim_status (*event_wait)(void *impl, void *stream, void *event);  // the stream waits
-  // (optional, all or none; default: no graphs) What is enqueued on the stream between begin and end
-  // is recorded, not run. Launching repeats it.
+  // (optional, all or none; default: no graphs) Work enqueued on the stream between begin and end is
+  // recorded, not run. Launching the graph runs it.
   brim_status (*capture_begin)(void *impl, void *stream);
   brim_status (*capture_end)(void *impl, void *stream, void **graph);  // *graph NULL on failure
   brim_status (*graph_launch)(void *impl, void *stream, void *graph);
   void (*graph_destroy)(void *impl, void *graph);
-  // (optional, both or none; default: nothing is chosen) The algorithms chosen so far, one
-  // "key value" line each, sorted; and the same lines taken over. Lines that do not parse are an
-  // error, lines for other shapes are fine. The text is freed with host_api's free.
+  // (optional, both or none; default: nothing is chosen) get returns the algorithms chosen so far, one
+  // "key value" line each, sorted; put takes such lines over. Lines that do not parse are an error, lines
+  // for other shapes are fine. The text is freed with host_api's free.
   brim_status (*algorithms_get)(void *impl, char **text);
   brim_status (*algorithms_put)(void *impl, const char *text);
   brim_status (*copy)(void *impl, void *stream, void *dst, const void *src, size_t bytes,
                       brim_copy direction);                                          // (required)
   brim_status (*fill)(void *impl, void *stream, void *dst, int byte, size_t bytes);  // (required)
-  const brim_op_family *const *ops;                                                  // no op twice
+  const brim_op_family *const *ops;  // every op at most once
   size_t op_families;
-  // (optional) The host calls fn when the stream has come this far, and the stream waits for it. Can be
-  // recorded. fn must not use the device.
+  // (optional) The host calls fn when the stream has come this far; the stream waits until fn returns. Can
+  // be recorded. fn must not use the device.
   brim_status (*host_call)(void *impl, void *stream, void (*fn)(void *ctx), void *ctx);
   const brim_comm_table *comm;  // (optional) NULL = ranks exchange through the host
-  // (optional; default: fixed at opening) How many threads compute what is prepared from now on. Ops that
-  // are prepared already run no more.
+  // (optional; default: fixed at opening) Sets the number of threads for ops prepared from now on. Ops that
+  // were prepared before must not run any more.
   brim_status (*set_threads)(void *impl, int threads);
 } brim_backend;
 
@@ -460,45 +461,44 @@ static inline const brim_op_row *brim_backend_row(const brim_backend *backend, b
   return NULL;
 }
 
-// The oracle, always linked in.
+// The reference that other backends are tested against; always linked in.
 const brim_backend *brim_backend_ref(void);
 
 //---------------------------------- registry ----------------------------------
 
-// Everything that came in by the plug-in door, plus ref. One per program; read-only once loaded.
+// The loaded plug-ins and their backends, plus ref. One per program; read-only once loaded.
 typedef struct brim_registry brim_registry;
 
-brim_status brim_registry_create(brim_registry **out);  // knows ref
+brim_status brim_registry_create(brim_registry **out);  // already contains ref
 void brim_registry_destroy(brim_registry *registry);
-// Load one plug-in. BRIM_EABI when it was built for another brim, BRIM_ENOENT when it does not
-// open.
+// Load one plug-in. BRIM_EABI when it was built for another brim, BRIM_ENOENT when it does not open.
 brim_status brim_registry_load(brim_registry *registry, const char *path);
-// Load every libbrim_*.so of a folder; those that decline are remembered with their reason, not
-// errors. A missing folder is fine.
+// Load every libbrim_*.so of a folder. A plug-in that declines is no error; its reason is kept. A missing
+// folder is fine.
 brim_status brim_registry_load_folder(brim_registry *registry, const char *folder);
-// Standard places: $BRIM_PLUGIN_PATH (colon-separated) or, without it, <exe>/../lib/brim.
+// Load from the standard places: $BRIM_PLUGIN_PATH (colon-separated) or, without it, <exe>/../lib/brim.
 brim_status brim_registry_load_default(brim_registry *registry);
 const char *brim_registry_folders(const brim_registry *registry);  // "" = not loaded yet
 size_t brim_registry_plugin_count(const brim_registry *registry);
-// Name, version, path and, for those that declined, why (NULL = loaded).
+// Name, version and path of a plug-in. *why is its reason for declining, NULL if it loaded.
 void brim_registry_plugin(const brim_registry *registry, size_t index, const char **name,
                           const char **version, const char **path, const char **why);
 const brim_backend *brim_registry_backend(const brim_registry *registry, const char *name);
-// Extension table by full name; NULL when absent.
+// Finds an extension table by its full name; NULL when absent.
 const void *brim_registry_extension(const brim_registry *registry, const char *name);
 
 //---------------------------------- device objects ----------------------------------
 
-// For measuring: is called for every op enqueued on a device. The engine says which layer and pass
-// it belongs to.
+// Measures a device: its functions are called for every op enqueued there. The engine fills in the layer
+// and pass an op belongs to.
 typedef struct brim_op_watch {
   void *ctx;
-  bool op_by_op;  // work that was recorded, or would be, is enqueued op by op
-  // Around an op, also while it is recorded (device->recording). A status ends the op's piece.
+  bool op_by_op;  // enqueue op by op instead of recording work or launching a recording
+  // Called around an op, also while it is recorded (device->recording). A bad status stops the enqueuing.
   brim_status (*before)(void *ctx, const brim_op_call *call);
   brim_status (*after)(void *ctx, const brim_op_call *call);
-  // Set before each op by those that know.
-  const struct brim_net *net;  // NULL = of none
+  // Set before each op by callers that know them.
+  const struct brim_net *net;  // NULL = the op belongs to no net
   const char *layer;           // layer of the model; NULL = none
   brim_phase phase;            // BRIM_PHASE_COUNT = unknown
 } brim_op_watch;
@@ -508,32 +508,33 @@ typedef struct brim_device {
   int index;  // among the backend's devices
   void *impl;
   void *stream;       // the device's main stream; NULL for synchronous backends
-  void *copy_stream;  // for batches on their way to the device; NULL likewise
+  void *copy_stream;  // for batches on their way to the device; NULL for synchronous backends
   brim_device_info info;
-  uint64_t free_at_open;  // device memory that was free before it was opened
-  bool recording;         // between capture begin and end: what is enqueued does not run now
-  struct brim_exchange *exchange;  // with other ranks; NULL = there are none
-  brim_op_watch *watch;            // borrowed; NULL = nothing is measured
+  uint64_t free_at_open;  // device memory that was free before the device was opened
+  bool recording;         // between capture begin and end: work that is enqueued does not run now
+  struct brim_exchange
+      *exchange;         // state of the exchange with other ranks; NULL = the device is no rank
+  brim_op_watch *watch;  // borrowed; NULL = nothing is measured
 } brim_device;
 
 // spec: "auto" (cuda, then cpu, then ref: the first with a device), "ref", "cpu", "cuda", "cuda:1".
-// When a backend is asked for and missing, the detail says why and what to do.
+// When the named backend is missing, the detail says why and what to do.
 brim_status brim_device_open(const brim_registry *registry, const char *spec,
                              const brim_device_options *options, brim_device **out);
-// Why `auto` opens ref here, in the user's language: no other backend has a device. False where one has.
+// Writes why "auto" opens ref, in the user's language. Returns false if another backend has a device.
 bool brim_device_why_ref(const brim_registry *registry, char *out, size_t size);
-// The open device as one would ask for it: "cpu", "cuda:0".
+// The spec that opens this device: "cpu", "cuda:0".
 void brim_device_spec_text(const brim_device *device, char *out, size_t size);
 void brim_device_close(brim_device *device);
-// Sets the number of computing threads, before ops are prepared. A no-op for 0, or if the backend
-// has no such number.
+// Sets the number of computing threads; call it before ops are prepared. Does nothing for 0, or if the
+// backend computes with a fixed number of threads.
 brim_status brim_device_set_threads(brim_device *device, int threads);
 brim_status brim_device_memory(brim_device *device, uint64_t *free_bytes, uint64_t *total_bytes);
 brim_status brim_device_alloc(brim_device *device, brim_buffer_kind kind, size_t bytes, void **ptr);
 void brim_device_free(brim_device *device, brim_buffer_kind kind, void *ptr);
 brim_status brim_device_copy(brim_device *device, void *dst, const void *src, size_t bytes,
                              brim_copy direction);
-// To the device on its copy stream, beside what the main stream does.
+// Copies to the device on its copy stream, beside the work of the main stream.
 brim_status brim_device_upload(brim_device *device, void *dst, const void *src, size_t bytes);
 brim_status brim_device_fill(brim_device *device, void *dst, int byte, size_t bytes);
 brim_status brim_device_sync(brim_device *device);
@@ -542,17 +543,17 @@ brim_status brim_device_supports(brim_device *device, const brim_op_call *call);
 brim_status brim_op_prepare(brim_device *device, brim_op_call *call);  // validate + prepare
 brim_status brim_op_run(brim_device *device, const brim_op_call *call);
 void brim_op_release(brim_device *device, brim_op_call *call);
-// A recorded piece of the main stream. False from `has_graphs` where the backend has none.
+// A recorded piece of the main stream. brim_device_has_graphs is false if the backend cannot record.
 typedef struct brim_graph_exec brim_graph_exec;
 bool brim_device_has_graphs(const brim_device *device);
 brim_status brim_capture_begin(brim_device *device);
 brim_status brim_capture_end(brim_device *device, brim_graph_exec **out);
 brim_status brim_graph_launch(brim_device *device, brim_graph_exec *exec);
 void brim_graph_exec_destroy(brim_device *device, brim_graph_exec *exec);
-// Chosen algorithms as text ("" where there are none; free with brim_free), and taken over.
+// Gets the chosen algorithms as text ("" if there are none; free with brim_free), and takes such text over.
 brim_status brim_device_algorithms(brim_device *device, char **text);
 brim_status brim_device_set_algorithms(brim_device *device, const char *text);
-// Timing on the device's stream; on synchronous backends the host clock.
+// Events measure time on the device's stream, or by the host clock on synchronous backends.
 typedef struct brim_event brim_event;
 brim_status brim_event_create(brim_device *device, brim_event **out);
 void brim_event_destroy(brim_device *device, brim_event *event);

@@ -1,11 +1,11 @@
-// Adding values of one rank to those of the ranks before it: one text for every communicator, so that
+// Adds values of one rank to those of the ranks before it. Every communicator uses this code, so that
 // their sums have the same bits. Included by backend_comm.c and the mpi plug-in.
 #ifndef BRIM_BACKEND_COMM_SUM_H_
 #define BRIM_BACKEND_COMM_SUM_H_
 
 #include "backend/backend.h"
 
-// sum[i] += more[i] for F32, F64 and I64, which wraps around.
+// sum[i] += more[i] for F32, F64 and I64; I64 wraps around.
 static inline void brim_comm_add(void *sum, const void *more, int64_t count, brim_dtype dtype) {
   if (dtype == BRIM_F32) {
     float *a = (float *)sum;
@@ -22,7 +22,7 @@ static inline void brim_comm_add(void *sum, const void *more, int64_t count, bri
   }
 }
 
-// Up to here every rank adds the values of all: what a round of messages costs is more.
+// Up to this size every rank adds the values of all ranks: a second round of messages would cost more.
 #define BRIM_COMM_FEW_BYTES 8192
 
 static inline bool brim_comm_can_add(brim_dtype dtype) {

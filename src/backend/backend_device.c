@@ -1,6 +1,6 @@
 // Devices as the other rooms see them: opening by spec, the wrappers that apply the defaults of a
-// backend's optional members, and exchanges between the devices of a training's ranks. No backend is
-// named here but in the order of "auto".
+// backend's optional members, and exchanges between the devices of a training's ranks. Only the order of
+// "auto" and its hints name backends here.
 #include "backend/backend_exchange.h"
 
 #include <stdio.h>
@@ -34,8 +34,8 @@ static brim_status parse_spec(const char *spec, char name[32], int *index) {
   return BRIM_OK;
 }
 
-// A hint what to use instead of a backend that is not available.
-static const char *instead_of(const char *name) {
+// Names the backend to use when `name` is not available.
+static const char *fallback_for(const char *name) {
   if (strcmp(name, "cuda") == 0) return "cpu";
   return "ref";
 }
@@ -55,7 +55,7 @@ static brim_status fail_missing(const brim_registry *registry, const char *name)
   const char *why = refusal_of(registry, name);
   if (why) {
     return brim_fail(BRIM_ENOENT, "cannot use %s: %s; run with --device %s", name, why,
-                     instead_of(name));
+                     fallback_for(name));
   }
   if (strcmp(name, "cuda") == 0) {
     return brim_fail(
@@ -67,7 +67,7 @@ static brim_status fail_missing(const brim_registry *registry, const char *name)
     return brim_fail(BRIM_ENOENT,
                      "cannot use %s: its plug-in libbrim_%s.so was not found; put it into "
                      "lib/brim, add its folder to BRIM_PLUGIN_PATH, or run with --device %s",
-                     name, name, instead_of(name));
+                     name, name, fallback_for(name));
   }
   static const char *const known[] = {"auto", "ref", "cpu", "cuda", NULL};
   const char *near = brim_nearest(name, known);
@@ -125,7 +125,7 @@ static brim_status open_named(const brim_registry *registry, const char *name, i
   if (status) return brim_fail_context(status, "cannot use %s", name);
   if (count == 0) {
     return brim_fail(BRIM_ENOENT, "cannot use %s: no such device found; run with --device %s", name,
-                     instead_of(name));
+                     fallback_for(name));
   }
   if (index >= count) {
     return brim_fail(BRIM_ENOENT, "cannot use %s:%d: the devices are %s:0 to %s:%d", name, index,
@@ -249,15 +249,15 @@ brim_status brim_device_sync(brim_device *device) {
 //---------------------------------- ranks ----------------------------------
 
 // Exchange ops on any device. On devices with memory and streams of their own they run on a stream beside
-// the main one, which waits for them where it needs them: at once, or with attr.later at EXCHANGE_WAIT. So
-// they overlap with computing and can be recorded with it.
+// the main one. The main stream waits for them at once, or with attr.later at EXCHANGE_WAIT. So exchanges
+// overlap with computing and can be recorded with it.
 
 struct brim_exchange {
   brim_comm *comm;               // borrowed; NULL = a rank alone
-  const brim_comm_table *table;  // the backend's own; NULL = through the host
-  void *own;                     // state of the table
-  void *stream;                  // beside the main one; NULL on devices with host memory
-  void *reached, *arrived;       // events: of the main stream for this one, and back
+  const brim_comm_table *table;  // the backend's own communicator; NULL = through the host
+  void *own;                     // communicator opened from the table
+  void *stream;                  // runs beside the main one; NULL on devices with host memory
+  void *reached, *arrived;       // events: the main stream got to the exchange; the exchange ended
   // The first failure of a host call, which runs on a driver's thread and cannot return it.
   pthread_mutex_t lock;
   brim_status failed;
@@ -267,7 +267,7 @@ struct brim_exchange {
 // A prepared call that is staged through the host.
 typedef struct staged {
   struct brim_exchange *x;
-  void *mine, *all;  // pinned; `all` of a gather
+  void *mine, *all;  // pinned; a sum uses `mine` alone
   size_t bytes;      // size of `mine`
   int64_t count;
   brim_dtype dtype;
@@ -318,8 +318,8 @@ void brim_device_abandon_ranks(brim_device *device) {
   if (x->own) x->table->abandon(x->own);
 }
 
-// All ranks learn rank 0's id, or that there is none, and so decide alike. If one of them cannot
-// open the communicator, none keeps it.
+// Opens the backend's own communicator on all ranks or on none. Rank 0 sends its id, or that it has none;
+// if one rank cannot open the communicator, all close it.
 static brim_status open_own(brim_device *device, struct brim_exchange *x, char why[256]) {
   struct {
     int32_t there;
@@ -485,7 +485,8 @@ static brim_status exchange_prepare(brim_device *device, brim_op_call *call) {
   return status;
 }
 
-// The exchange stream waits for the main one up to here; the main one waits for it later.
+// Makes the exchange stream wait for the work enqueued on the main stream so far; join_stream is the
+// way back.
 static brim_status fork_stream(brim_device *device) {
   const struct brim_exchange *x = device->exchange;
   BRIM_TRY(device->backend->event_record(device->impl, device->stream, x->reached));
@@ -608,7 +609,7 @@ static brim_status check_data(const brim_op_call *call, const brim_tensor *tenso
   return BRIM_OK;
 }
 
-// Exchange ops have no row: the device runs them itself, whatever its backend.
+// The device itself runs exchange ops, whatever its backend; they have no row.
 static brim_status run_row(brim_device *device, const brim_op_row *row, const brim_op_call *call) {
   return row ? row->run(device->impl, device->stream, call) : exchange_run(device, call);
 }
@@ -727,8 +728,8 @@ static brim_status record(brim_device *device, void *stream, brim_event *event) 
   if (b->event_record) {
     BRIM_TRY(b->event_record(device->impl, stream, event->impl));
   } else {
-    // The host clock is meaningful only once the stream has come this far. Waiting for the event
-    // later is then unnecessary.
+    // The host clock is meaningful only once the stream has come this far, so a later wait for the event
+    // has nothing to do.
     if (b->stream_sync) BRIM_TRY(b->stream_sync(device->impl, stream));
     event->time = brim_clock_now();
   }
@@ -744,7 +745,7 @@ brim_status brim_event_record_copy(brim_device *device, brim_event *event) {
   return record(device, device->copy_stream, event);
 }
 
-// An event that was never recorded has nothing to wait for.
+// Returns at once for an event that was never recorded.
 brim_status brim_event_sync(brim_device *device, brim_event *event) {
   if (!event->recorded || !device->backend->event_sync) return BRIM_OK;
   return device->backend->event_sync(device->impl, event->impl);

@@ -1,8 +1,8 @@
-// The ops: one row for each id of BRIM_OP_MAP with its tensors, the rule of its attributes, its cost
-// and what it may be computed in place of (backend.h says what each computes). Calls are checked
-// against the row: types and shapes tensor by tensor, then attributes. Sizes are letters that the
-// first tensor binds and later ones must match, so a message can name both sides. What a backend can
-// do is not checked here: that is its validate.
+// The ops: one row for each id of BRIM_OP_MAP with its tensors, the rule of its attributes, its cost,
+// and which outputs may be written over inputs (backend.h says what each op computes). Calls are
+// checked against the row: types and shapes tensor by tensor, then attributes. Sizes are letters that
+// the first tensor binds and later tensors must match, so a message can name both tensors. The limits
+// of a backend are checked by its validate, not here.
 #include <math.h>
 #include <stdio.h>
 
@@ -11,20 +11,20 @@
 // The types a tensor slot accepts.
 typedef enum brim_slot_type {
   SLOT_T,      // the activation type of the call: f32, bf16, f16, f64
-  SLOT_P,      // f32, or f64 when T is f64 (or no tensor of type T stands before it)
+  SLOT_P,      // f32, or f64 when T is f64; f32 or f64 if no tensor of type T comes before
   SLOT_F64,    // step state
   SLOT_F32,    // targets
   SLOT_I32,    // labels
-  SLOT_U8,     // places
-  SLOT_RAW,    // u8 or f32
+  SLOT_U8,     // window positions of MAXPOOL
+  SLOT_RAW,    // raw input: u8 or f32
   SLOT_FLOAT,  // any float type
   SLOT_HALF    // bf16 or f16
 } brim_slot_type;
 
-// shape: letters are sizes, digits are themselves; "*" the shape of the first tensor; ".K" rows of
-// K, the product of all dimensions but the last being N; "N.C" anything between the two; "+" rows,
-// then anything, the product being F; "-" rows, then anything; "=n" n values; "0P" P values or
-// none.
+// `shape` has a letter (a size) or a digit (itself) for each dimension. Other forms: "*" the shape of the
+// first "*" tensor; ".K" any rank, the last dimension being K and the product of the others N; "N.C" any
+// rank, the first being N and the last C; "+" the first being N and the product of the others F; "-" the
+// first being N; "=n" n values; "0P" P values or none.
 typedef struct brim_op_slot {
   const char *name;
   brim_slot_type type;
@@ -38,15 +38,15 @@ typedef struct brim_op_rule {
   // (optional; default: none) Checks attributes and the sizes that follow from them. The tensors
   // have passed their own rules, so every required one is present.
   brim_status (*attr)(const brim_op_call *call);
-  // (optional; default: flops_per_value for each of the first input)
+  // (optional; default: flops_per_value times the elements of the first input)
   double (*flops)(const brim_op_call *call);
   double flops_per_value;
-  // (optional; default: every input and output once, and twice those of `adds` and `updates`)
+  // (optional; default: each input and output once, outputs of `adds` and `updates` twice)
   double (*bytes)(const brim_op_call *call);
-  uint32_t adds;     // 1 << outputs that are added to when attr.accumulate
-  uint32_t updates;  // 1 << outputs that are read before they are written, always
-  // 1 << inputs that an output may be written over. If there are several outputs, the last one
-  // present has it.
+  uint32_t adds;     // bits 1 << output: added to when attr.accumulate
+  uint32_t updates;  // bits 1 << output: always read before it is written
+  // Bits 1 << input that an output may be written over. If several outputs may, only the last one present
+  // may.
   uint32_t over[BRIM_OP_MAX_OUT];
 } brim_op_rule;
 
@@ -269,7 +269,7 @@ static brim_status attr_knn(const brim_op_call *call) {
     return brim_fail(BRIM_EINVAL, "%s: temperature is %g, expected a number above 0",
                      brim_op_name(call->op), (double)a->temperature);
   }
-  // the sum of so many weights is below 2^63
+  // the sum of 2^22 weights of at most 2^40 is below 2^63
   if (a->neighbours < 1 || a->neighbours > 1 << 22) {
     return brim_fail(BRIM_EINVAL, "%s: %d neighbours, expected 1 to 4194304",
                      brim_op_name(call->op), (int)a->neighbours);
@@ -347,7 +347,7 @@ static brim_status attr_optimizer(const brim_op_call *call) {
 
 //---------------------------------- ranks ----------------------------------
 
-// The larger side holds all ranks; with pairs each side has two halves.
+// The larger tensor holds all ranks. Pairs have an even number of rows, as each half is one view.
 static brim_status attr_gather(const brim_op_call *call) {
   int64_t in = brim_tensor_count(&call->in[0]), out = brim_tensor_count(&call->out[0]);
   bool pairs = call->op != BRIM_OP_ALL_GATHER;
@@ -361,17 +361,17 @@ static brim_status attr_gather(const brim_op_call *call) {
 
 static double count_of(const brim_tensor *t) { return (double)brim_tensor_count(t); }
 
-// 1 if the optional tensor is present.
+// 1 if the optional input is present, else 0.
 static double has_input(const brim_op_call *call, int index) {
   return call->in_count > index && call->in[index].rank > 0 ? 1 : 0;
 }
 
-// True if the loss is asked for a gradient.
+// True if the loss also computes a gradient.
 static bool has_gradient(const brim_op_call *call) {
   return call->out_count > 1 && call->out[1].rank > 0;
 }
 
-// Operations per element of the activation itself and of its derivative times the gradient.
+// FLOPs per element: of the activation, or of multiplying the gradient by its derivative.
 static double act_flops(brim_act act, bool backward) {
   static const double forward_ops[BRIM_ACT_COUNT] = {0, 1, 5, 1};
   static const double backward_ops[BRIM_ACT_COUNT] = {0, 1, 11, 3};
@@ -399,8 +399,8 @@ static double flops_linear(const brim_op_call *call) {
   }
 }
 
-// A multiply-add for every value of every window. The window and C are in the weights: the first
-// output of the weights' gradient, otherwise the second input.
+// A multiply-add for every weight and output pixel. The weights are the first output of CONV_BWD_WEIGHT
+// and the second input of the other ops; y or dy has the output pixels.
 static double flops_conv(const brim_op_call *call) {
   const brim_tensor *w = call->op == BRIM_OP_CONV_BWD_WEIGHT ? &call->out[0] : &call->in[1];
   const brim_tensor *y = call->op == BRIM_OP_CONV ? &call->out[0] : &call->in[0];
@@ -425,7 +425,7 @@ static double flops_batchnorm(const brim_op_call *call) {
   }
 }
 
-// Two products forward, five backward, and five operations a score for the softmax.
+// Forward has two matrix products, backward five; the softmax takes five operations a score.
 static double flops_attention(const brim_op_call *call) {
   bool backward = call->op == BRIM_OP_ATTENTION_BWD;
   const brim_tensor *y = backward ? &call->in[2] : &call->out[0];
@@ -442,15 +442,15 @@ static double flops_ntxent(const brim_op_call *call) {
 
 static double flops_optimizer(const brim_op_call *call) {
   const brim_op_attr *a = &call->attr;
-  double per = 2;  // unscale and clip
-  per += a->weight_decay != 0 ? 2 : 0;
+  double per_value = 2;  // unscale and clip
+  per_value += a->weight_decay != 0 ? 2 : 0;
   if (a->optimizer == BRIM_OPTIMIZER_SGD) {
-    per += 2 + (a->momentum != 0 ? 2 : 0) + (a->nesterov ? 2 : 0);
+    per_value += 2 + (a->momentum != 0 ? 2 : 0) + (a->nesterov ? 2 : 0);
   } else {
-    per += 3 + 4 + 5;  // m, v, update
+    per_value += 3 + 4 + 5;  // m, v, update
   }
-  if (call->out_count > 4 && call->out[4].rank > 0) per += 3;  // the average
-  return per * count_of(&call->out[0]);
+  if (call->out_count > 4 && call->out[4].rank > 0) per_value += 3;  // the average
+  return per_value * count_of(&call->out[0]);
 }
 
 static double flops_maxpool(const brim_op_call *call) {
@@ -484,7 +484,7 @@ static double flops_step_end(const brim_op_call *call) {
   return 8;
 }
 
-// One row of the ring, however long it is.
+// Counts one row of the ring, whatever its length.
 static double bytes_step_end(const brim_op_call *call) {
   return (double)brim_tensor_bytes(&call->in[0]) + 2 * (double)BRIM_STATE_COUNT * 8 +
          4 * (double)brim_dtype_size(call->out[1].dtype);
@@ -782,8 +782,8 @@ const brim_op_rule brim_op_rules[BRIM_OP_COUNT] = {
 bool brim_op_in_place(brim_op op, int out_count, int out, int in) {
   if ((unsigned)op >= BRIM_OP_COUNT) return false;
   const uint32_t *over = brim_op_rules[op].over;
-  for (int later = out + 1; later < out_count; later++) {
-    if (over[later] >> in & 1) return false;
+  for (int other = out + 1; other < out_count; other++) {
+    if (over[other] >> in & 1) return false;
   }
   return (over[out] >> in & 1) != 0;
 }
@@ -792,15 +792,15 @@ bool brim_op_in_place(brim_op op, int out_count, int out, int in) {
 
 typedef struct binding {
   int64_t size;
-  const char *by;  // slot that bound it
+  const char *bound_by;  // name of the slot that bound it
 } binding;
 
 typedef struct check {
   const brim_op_call *call;
   const char *op;
-  brim_dtype type;  // T, or COUNT while unknown
+  brim_dtype type;  // T, or BRIM_DTYPE_COUNT while unknown
   const char *type_by;
-  const brim_tensor *first;  // for "*"
+  const brim_tensor *first;  // the first tensor of shape "*"
   const char *first_name;
   binding letter[26];
 } check;
@@ -871,13 +871,13 @@ static brim_status check_type(check *c, const brim_op_slot *s, brim_dtype type) 
 
 static brim_status bind_size(check *c, const brim_op_slot *s, char letter, int64_t size) {
   binding *b = &c->letter[letter - 'A'];
-  if (!b->by) {
-    b->by = s->name;
+  if (!b->bound_by) {
+    b->bound_by = s->name;
     b->size = size;
   }
   if (b->size == size) return BRIM_OK;
   return brim_fail(BRIM_EINVAL, "%s: %s has %c = %lld, but %s gave %c = %lld", c->op, s->name,
-                   letter, (long long)size, b->by, letter, (long long)b->size);
+                   letter, (long long)size, b->bound_by, letter, (long long)b->size);
 }
 
 static brim_status check_dims(check *c, const brim_op_slot *s, const brim_tensor *t) {

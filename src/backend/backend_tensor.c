@@ -1,5 +1,5 @@
-// Names and sizes: dtypes, tensors, ops. Calls nothing of base, so that a plug-in, which must not
-// link a second base, can compile this file in.
+// Names and sizes of dtypes, tensors and ops. The file calls nothing of base: plug-ins compile it in and
+// must not link a second base.
 #include "backend/backend.h"
 
 size_t brim_dtype_size(brim_dtype dtype) {
