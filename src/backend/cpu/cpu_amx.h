@@ -1,7 +1,7 @@
-// Between the AMX files of the cpu plug-in only: 32 x 32 sums of bf16 products in the eight tile
-// registers, and the packing that feeds them. What multiplies is blocks of 2 KiB: of A 32 rows of
-// 32 values of k, of B two halves of 16 columns, each 16 pairs of k: [half][k / 2][column][2].
-// The instructions are in cpu_amx_tiles.c; a test build has tests/cpu/cpu_amx_emulated.c instead.
+// Shared by the AMX files of the cpu plug-in: 32 x 32 sums of bf16 products in the eight tile registers,
+// and the packing that feeds them. Products take blocks of 2 KiB. A block of A is 32 rows of 32 values of
+// k. A block of B is two halves of 16 columns, each 16 pairs of k: [half][k / 2][column][2]. The
+// instructions are in cpu_amx_tiles.c; a test build has tests/cpu/cpu_amx_emulated.c instead.
 #ifndef BRIM_BACKEND_CPU_AMX_H_
 #define BRIM_BACKEND_CPU_AMX_H_
 
@@ -9,32 +9,32 @@
 
 enum { BRIM_AMX_SIDE = 32, BRIM_AMX_BLOCK = 2048, BRIM_AMX_LINE = 64 };
 
-// Around all sums of a thread: tile registers are set up and given back. oneDNN has its own set-up,
-// so nothing of ours may stay behind.
+// A thread calls enter before its sums, to set the tile registers up, and leave after them. oneDNN sets the
+// registers up in its own way, so a thread must not keep brim's.
 void brim_cpu_amx_enter(void);
 void brim_cpu_amx_leave(void);
 
-// Runs of blocks that are multiplied: a with b, then those behind them.
+// The first blocks of A and B of a run; `groups` blocks in a row are multiplied.
 typedef struct brim_amx_step {
   const char *a, *b;
 } brim_amx_step;
 
-// C(32, 32) = or += the sum over all steps of A's block times B's block, `groups` of them from each
-// step on: A's lie behind each other, B's b_next bytes apart.
+// C(32, 32) = or += the sum over all steps and all `groups` blocks of a step of A's block times B's block.
+// A's blocks lie one after the other, B's b_next bytes apart.
 typedef struct brim_amx_sum {
   const brim_amx_step *steps;
   int64_t count, groups, b_next;
   float *c;
-  int64_t c_row;  // bytes from row to row
+  int64_t c_row;  // bytes from row to row of c
   bool add;
 } brim_amx_sum;
 void brim_cpu_amx_sum(const brim_amx_sum *sum);
 
-// dst row i (i < rows), 32 bf16 each, <- row i of a packed float C; dst_row in bytes.
+// Rounds a packed C(32, 32) to bf16: row i < rows goes to dst + i * dst_row, in bytes.
 void brim_cpu_amx_to_bf16(const float *c, char *dst, size_t dst_row, int rows);
 
-// Blocks out of 32 rows that lie src_row bytes apart (32 images, or 32 filters): block (pixel, line)
-// takes 64 bytes of each row at src + pixel * src_pixel + line * 64. Rows from `rows` on are zeros.
+// Packs blocks out of 32 rows (32 images, or 32 filters) that lie src_row bytes apart. Block (pixel, line)
+// takes 64 bytes of each row at src + pixel * src_pixel + line * 64. Rows from `rows` on count as zeros.
 typedef struct brim_amx_pack {
   char *dst;
   size_t dst_pixel, dst_line;

@@ -1,6 +1,6 @@
-// The packing behind cpu_amx.h. Written in the compilers' own vectors: on x86 this file is compiled
-// for AVX-512 (every CPU with AMX has it) and runs only there; the emulated build tests the very same
-// shuffles on any machine.
+// The packing of cpu_amx.h, in vector types of the compiler. On x86 this file is compiled for AVX-512
+// (every CPU with AMX has it) and runs only there. The emulated build tests the same shuffles on any
+// machine.
 #include <string.h>
 
 #include "backend/cpu/cpu_amx.h"
@@ -9,7 +9,7 @@ typedef uint32_t line_u32 __attribute__((vector_size(64)));
 typedef uint16_t line_u16 __attribute__((vector_size(64)));
 typedef uint64_t line_u64 __attribute__((vector_size(64)));
 
-// Blocks packed together: 512 bytes of each row at a time, 16 KiB of packed data in L1.
+// CHUNK blocks are packed together: 16 KiB of packed data stay in L1. Data are prefetched AHEAD rows early.
 enum { CHUNK = 8, AHEAD = 8 };
 
 typedef struct chunk {
@@ -19,8 +19,8 @@ typedef struct chunk {
   int n, rows;
 } chunk;
 
-// Rows lie pages apart, each a stream of its own, so the next data are prefetched by hand. Distance
-// from a block's source to them while row i is read.
+// Rows lie pages apart, each a stream of its own, so the code prefetches. Returns the distance from the
+// start of a block's source to the data to prefetch while row i is read.
 static inline size_t ahead_of(const chunk *c, int i) {
   if (i + AHEAD < c->rows) return (size_t)(i + AHEAD) * c->src_row;
   return (size_t)(i + AHEAD - c->rows) * c->src_row + CHUNK * BRIM_AMX_LINE;
@@ -29,7 +29,7 @@ static inline void fetch(const char *src, size_t ahead) {
   __builtin_prefetch((const void *)((uintptr_t)src + ahead));
 }
 
-// Not inlined: GCC would then keep the chunk's addresses in vector registers.
+// Not inlined: inlined, GCC keeps the chunk's addresses in vector registers.
 __attribute__((noinline)) static void copy_rows(const chunk *c) {
   line_u32 line, zero = {0};
   int n = c->n, rows = c->rows;
@@ -46,7 +46,7 @@ __attribute__((noinline)) static void copy_rows(const chunk *c) {
   }
 }
 
-// Two rows as pairs: within quarters of 16 bytes by the usual instructions, then quarters in order.
+// Interleaves two rows as pairs: first within quarters of 16 bytes, then the quarters are put in order.
 #define PAIR_LOW                                                                                \
   0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48, 17, 49, 18, 50, 19, 51, 24, \
       56, 25, 57, 26, 58, 27, 59
@@ -56,7 +56,7 @@ __attribute__((noinline)) static void copy_rows(const chunk *c) {
 #define QUARTERS_01 0, 1, 8, 9, 2, 3, 10, 11
 #define QUARTERS_23 4, 5, 12, 13, 6, 7, 14, 15
 
-// Columns 0 to 15 go to the block's first half, the others to its second.
+// Interleaves two rows: columns 0 to 15 go to the block's first half, the others to its second.
 static inline void put_pairs(const void *even, const void *odd, char *dst) {
   line_u16 x, y;
   memcpy(&x, even, sizeof x);
@@ -85,8 +85,7 @@ __attribute__((noinline)) static void pair_rows(const chunk *c) {
   }
 }
 
-// One stage of a transpose: the lower left and the upper right quarter of every square of 2 * step
-// are swapped.
+// One stage of a transpose: swaps the lower left and the upper right quarter of every square of 2 * step.
 #define LOW_8 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
 #define HIGH_8 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
 #define LOW_4 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
@@ -107,8 +106,8 @@ __attribute__((noinline)) static void pair_rows(const chunk *c) {
   SWAP(k, step);                \
   SWAP(l, step)
 
-// 16 lines of 16 pairs, turned over in place.
-static void turn(char *tile) {
+// Transposes 16 lines of 16 pairs in place.
+static void transpose(char *tile) {
   line_u32 r[16];
   memcpy(r, tile, sizeof r);
   SWAP4(0, 1, 2, 3, 8);
@@ -138,6 +137,6 @@ void brim_cpu_amx_pack(brim_amx_layout layout, const brim_amx_pack *p) {
       pair_rows(&c);
     }
     if (layout == BRIM_AMX_A_ROWS || layout == BRIM_AMX_B_K) continue;
-    for (int b = 0; b < c.n; b++) turn(c.dst[b]), turn(c.dst[b] + BRIM_AMX_BLOCK / 2);
+    for (int b = 0; b < c.n; b++) transpose(c.dst[b]), transpose(c.dst[b] + BRIM_AMX_BLOCK / 2);
   }
 }

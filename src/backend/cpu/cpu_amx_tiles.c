@@ -1,6 +1,6 @@
-// The AMX instructions behind cpu_amx.h, x86 only. Without brim_cpu_amx_permitted nothing here may be
-// called. Sums are assembly because the order of loads and products is the point, and because
-// compilers know nothing of tile registers.
+// The AMX instructions of cpu_amx.h, x86 only. Call these functions only if brim_cpu_amx_permitted.
+// Sums are assembly because the order of loads and products matters, and because compilers do not
+// allocate tile registers.
 #include <immintrin.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -8,7 +8,7 @@
 
 #include "backend/cpu/cpu_amx.h"
 
-// Below three quarters of a block the rows of zeros cost more than oneDNN's kernels.
+// With fewer images a block has so many rows of zeros that oneDNN's kernels are faster.
 const int brim_cpu_amx_least_images = 24;
 
 bool brim_cpu_amx_permitted(void) {
@@ -30,8 +30,8 @@ typedef struct tile_config {
 } tile_config;
 _Static_assert(sizeof(tile_config) == 64, "LDTILECFG reads 64 bytes");
 
-// Sums in tmm0 to tmm3 (rows 0 and 16 by columns 0 and 16), A in tmm4 and tmm5, B in tmm6 and tmm7.
-// The compiler knows no tile registers: they keep what they hold between these statements.
+// tmm0 to tmm3 have the sums (rows 0 and 16 by columns 0 and 16), tmm4 and tmm5 A, tmm6 and tmm7 B. The
+// compiler does not use tile registers, so they keep their contents between these statements.
 void brim_cpu_amx_enter(void) {
   tile_config config = {.palette = 1};
   for (int i = 0; i < 8; i++) config.row_bytes[i] = BRIM_AMX_LINE, config.rows[i] = 16;
@@ -40,8 +40,8 @@ void brim_cpu_amx_enter(void) {
 
 void brim_cpu_amx_leave(void) { __asm__ volatile("tilerelease" ::: "memory"); }
 
-// Four loads feed four products of 16 cycles each; a sum comes round every 64 cycles, its latency
-// is 52.
+// Four loads feed four products of 16 cycles each. Every sum gets a product each 64 cycles, more than the
+// latency of 52.
 static inline void sum_run(const char *a, const char *b, int64_t groups, int64_t b_next) {
   // clang-format off
   __asm__ volatile(
@@ -92,8 +92,8 @@ void brim_cpu_amx_sum(const brim_amx_sum *s) {
       : "memory");
 }
 
-// Rounds to nearest even; a NaN stays one. Like the tiles, the instruction flushes values below
-// 2^-126 to 0.
+// Rounds to nearest even; a NaN stays a NaN. Like the tiles, the instruction flushes values below 2^-126
+// to 0.
 __attribute__((target("avx512f,avx512bf16"))) void brim_cpu_amx_to_bf16(const float *c, char *dst,
                                                                         size_t dst_row, int rows) {
   for (int i = 0; i < rows; i++, c += BRIM_AMX_SIDE, dst += dst_row) {

@@ -1,7 +1,7 @@
 // ATTENTION and its gradient: one (sample, head) at a time on one thread, all in f32 and in cache.
-// Queries go in blocks of rows; a block's scores are a small product, a softmax over whole rows and
-// another small product. The gradient recomputes the scores from lse. Heads write to places of
-// their own, so the bits do not depend on the thread count.
+// Queries go in blocks of rows: a block's scores are a small product, a softmax over whole rows and
+// another small product. The gradient recomputes the scores from lse. No two heads write to the same
+// place, so the bits do not depend on the thread count.
 #include <math.h>
 #include <string.h>
 
@@ -10,7 +10,7 @@
 
 enum { BLOCK_ROWS = 24 };
 
-// clang does not vectorize a maximum that respects NaN, and warns when told to.
+// clang does not vectorize a maximum that respects NaN, and warns when the pragma asks for it.
 #if defined(__clang__)
 #define SIMD_MAX
 #else
@@ -30,11 +30,11 @@ typedef struct attention_arg {
   size_t thread_bytes;
 } attention_arg;
 
-// Matrices of one head. The transposed ones are (d, l_pad), the others (l, d_pad). Forward uses the
-// first three and the block of scores.
+// Matrices of one head. The transposed matrices are (d, l_pad), the others (l, d_pad). Forward uses q, k, v,
+// k_transposed, p and dq.
 typedef struct head {
   float *q, *k, *v;
-  float *k_turned, *v_turned;
+  float *k_transposed, *v_transposed;
   float *dy, *dq, *dk, *dv;
   float *p, *dp;  // (BLOCK_ROWS, l_pad): probabilities and their gradient
   float *delta;   // (l)
@@ -52,10 +52,10 @@ static attention_arg shape_of(const brim_op_call *call) {
   a.l_pad = brim_cpu_round_up(a.l, BRIM_CPU_SMALL_COLS);
   a.d_pad = brim_cpu_round_up(a.d, BRIM_CPU_SMALL_COLS);
   a.scale = (float)(1.0 / sqrt((double)a.d));
-  size_t wide = (size_t)(a.l * a.d_pad), turned = (size_t)(a.d * a.l_pad);
+  size_t wide = (size_t)(a.l * a.d_pad), transposed = (size_t)(a.d * a.l_pad);
   size_t block = (size_t)(BLOCK_ROWS * a.l_pad);
-  size_t floats = a.backward ? 7 * wide + 2 * turned + 2 * block + (size_t)a.l_pad
-                             : 2 * wide + turned + block + (size_t)(BLOCK_ROWS * a.d_pad);
+  size_t floats = a.backward ? 7 * wide + 2 * transposed + 2 * block + (size_t)a.l_pad
+                             : 2 * wide + transposed + block + (size_t)(BLOCK_ROWS * a.d_pad);
   a.thread_bytes = brim_cpu_round64(floats * sizeof(float));
   return a;
 }
@@ -69,7 +69,7 @@ static brim_status attention_prepare(void *impl, brim_op_call *call) {
 
 //---------------------------------- loading ----------------------------------
 
-// Columns [col, col + d) of l rows that are `ld` apart, as f32; times factor.
+// Loads columns [col, col + d) of l rows that are `ld` apart, as f32, times `factor`.
 BRIM_CPU_CLONES static void load_rows(const attention_arg *a, const void *data, int64_t at,
                                       int64_t ld, float factor, float *restrict to) {
   for (int64_t i = 0; i < a->l; i++, at += ld, to += a->d_pad) {
@@ -93,8 +93,8 @@ BRIM_CPU_CLONES static void store_rows(const attention_arg *a, const float *from
   }
 }
 
-BRIM_CPU_CLONES static void turn(const attention_arg *a, const float *restrict from,
-                                 float *restrict to) {
+BRIM_CPU_CLONES static void transpose(const attention_arg *a, const float *restrict from,
+                                      float *restrict to) {
   for (int64_t j = 0; j < a->d; j++) {
     for (int64_t i = 0; i < a->l; i++) to[j * a->l_pad + i] = from[i * a->d_pad + j];
     for (int64_t i = a->l; i < a->l_pad; i++) to[j * a->l_pad + i] = 0.0f;
@@ -103,27 +103,27 @@ BRIM_CPU_CLONES static void turn(const attention_arg *a, const float *restrict f
 
 static head lay_out(const attention_arg *a, int rank) {
   float *at = (float *)(void *)(a->workspace + (size_t)rank * a->thread_bytes);
-  int64_t wide = a->l * a->d_pad, turned = a->d * a->l_pad, block = BLOCK_ROWS * a->l_pad;
-  head h = {.q = at, .v = at + wide, .k_turned = at + 2 * wide};
-  at += 2 * wide + turned;
+  int64_t wide = a->l * a->d_pad, transposed = a->d * a->l_pad, block = BLOCK_ROWS * a->l_pad;
+  head h = {.q = at, .v = at + wide, .k_transposed = at + 2 * wide};
+  at += 2 * wide + transposed;
   h.p = at;
   at += block;
-  // Forward needs k only transposed, so it is loaded where v comes later.
+  // Forward needs k only transposed: k is loaded into the room of v and transposed before v is loaded.
   h.k = h.v;
   h.dq = at;  // forward: a block of results
   if (!a->backward) return h;
   h.k = at, h.dy = at + wide, h.dq = at + 2 * wide, h.dk = at + 3 * wide, h.dv = at + 4 * wide;
   at += 5 * wide;
-  h.v_turned = at;
-  h.dp = at + turned;
+  h.v_transposed = at;
+  h.dp = at + transposed;
   h.delta = h.dp + block;
   return h;
 }
 
 //---------------------------------- forward ----------------------------------
 
-// Turns scores (rows, l_pad) into weights e^(s - max) in place, padding into 0; also each row's sum
-// and max. n is the number of keys.
+// Turns scores (rows, l_pad) into weights e^(s - max) in place, and padding into 0. Also returns the sum and
+// the maximum of the row. n is the number of keys.
 BRIM_CPU_CLONES static void softmax_row(float *s, int64_t n, int64_t padded, float *max_out,
                                         float *sum_out) {
   float max = s[0], sum = 0;
@@ -148,7 +148,7 @@ static void forward_head(const attention_arg *a, int64_t sample, int64_t head_in
   head h = lay_out(a, rank);
   int64_t ld = 3 * a->c, first = sample * a->l * ld + head_index * a->d;
   load_rows(a, a->qkv, first + a->c, ld, 1.0f, h.k);
-  turn(a, h.k, h.k_turned);
+  transpose(a, h.k, h.k_transposed);
   load_rows(a, a->qkv, first, ld, a->scale, h.q);
   load_rows(a, a->qkv, first + 2 * a->c, ld, 1.0f, h.v);
   float *lse = a->lse + (sample * a->heads + head_index) * a->l;
@@ -156,7 +156,7 @@ static void forward_head(const attention_arg *a, int64_t sample, int64_t head_in
     int64_t rows = brim_cpu_min(BLOCK_ROWS, a->l - r);
     brim_cpu_small s = product(rows, a->l, a->d);
     s.a = h.q + r * a->d_pad, s.a_row = a->d_pad;
-    s.b = h.k_turned, s.b_ld = a->l_pad;
+    s.b = h.k_transposed, s.b_ld = a->l_pad;
     s.c = h.p, s.c_ld = a->l_pad;
     brim_cpu_small_run(&s);
     float inverse[BLOCK_ROWS];
@@ -198,7 +198,7 @@ BRIM_CPU_CLONES static void load_delta(const attention_arg *a, const head *h, in
   }
 }
 
-// p = e^(s - lse), and dp becomes the gradient of the scaled scores.
+// Turns scores p into probabilities e^(s - lse), and dp into the gradient of the scaled scores.
 BRIM_CPU_CLONES static void scores_row(float *restrict p, float *restrict dp, float lse,
                                        float delta, int64_t n, int64_t padded) {
 #pragma omp simd
@@ -210,15 +210,15 @@ BRIM_CPU_CLONES static void scores_row(float *restrict p, float *restrict dp, fl
   for (int64_t j = n; j < padded; j++) p[j] = dp[j] = 0.0f;
 }
 
-// Queries [r, r + rows): computes their dq, and their part of dk and dv.
+// Computes dq of queries [r, r + rows), and their part of dk and dv.
 static void backward_block(const attention_arg *a, const head *h, const float *lse, int64_t r,
                            int64_t rows) {
   brim_cpu_small s = product(rows, a->l, a->d);
   s.a = h->q + r * a->d_pad, s.a_row = a->d_pad;
-  s.b = h->k_turned, s.b_ld = a->l_pad;
+  s.b = h->k_transposed, s.b_ld = a->l_pad;
   s.c = h->p, s.c_ld = a->l_pad;
   brim_cpu_small_run(&s);
-  s.a = h->dy + r * a->d_pad, s.b = h->v_turned, s.c = h->dp;
+  s.a = h->dy + r * a->d_pad, s.b = h->v_transposed, s.c = h->dp;
   brim_cpu_small_run(&s);
   for (int64_t i = 0; i < rows; i++) {
     scores_row(h->p + i * a->l_pad, h->dp + i * a->l_pad, lse[r + i], h->delta[r + i], a->l,
@@ -229,7 +229,7 @@ static void backward_block(const attention_arg *a, const head *h, const float *l
   dq.b = h->k, dq.b_ld = a->d_pad;
   dq.c = h->dq + r * a->d_pad, dq.c_ld = a->d_pad;
   brim_cpu_small_run(&dq);
-  // A sum over the block's rows: the scores are read transposed.
+  // dv and dk are sums over the block's rows, so p and dp are read transposed.
   brim_cpu_small dv = product(a->l, a->d, rows);
   dv.a = h->p, dv.a_row = 1, dv.a_step = a->l_pad;
   dv.b = h->dy + r * a->d_pad, dv.b_ld = a->d_pad;
@@ -247,14 +247,14 @@ static void backward_head(const attention_arg *a, int64_t sample, int64_t head_i
   load_rows(a, a->qkv, first + a->c, ld, 1.0f, h.k);
   load_rows(a, a->qkv, first + 2 * a->c, ld, 1.0f, h.v);
   load_rows(a, a->dy, y_at, a->c, 1.0f, h.dy);
-  turn(a, h.k, h.k_turned);
-  turn(a, h.v, h.v_turned);
+  transpose(a, h.k, h.k_transposed);
+  transpose(a, h.v, h.v_transposed);
   load_delta(a, &h, y_at);
   const float *lse = a->lse + (sample * a->heads + head_index) * a->l;
   for (int64_t r = 0; r < a->l; r += BLOCK_ROWS) {
     backward_block(a, &h, lse, r, brim_cpu_min(BLOCK_ROWS, a->l - r));
   }
-  // q was scaled on the way in, so dk is right; dq lacks the factor.
+  // q was scaled when it was loaded, so dk has the factor; dq does not have it yet.
   for (int64_t i = 0; i < a->l * a->d_pad; i++) h.dq[i] *= a->scale;
   store_rows(a, h.dq, a->l, first, ld);
   store_rows(a, h.dk, a->l, first + a->c, ld);

@@ -1,8 +1,8 @@
 // Batch norm over NHWC and its gradient with add and ReLU. Channels lie contiguous, so all loops run
-// along memory with the channels' factors beside them, repeated to a span of some hundred values when
-// there are few channels. Each pass reads its tensors once: a chunk's mean and squared distances are
-// taken while the chunk is in L1, and chunks are joined in double. Sums over pixels go strip by strip;
-// strips depend on the shape alone, so the bits do not depend on the thread count.
+// along memory beside a table of the channels' factors. With few channels the table repeats the factors
+// over a span of some hundred values. Each pass reads its tensors once: a chunk's mean and squared
+// distances are taken while the chunk is in L1, and chunks are joined in double. Sums over pixels go strip
+// by strip; strips depend on the shape alone, so the bits do not depend on the thread count.
 #include <math.h>
 
 #include "backend/cpu/cpu_int.h"
@@ -13,32 +13,32 @@ enum {
   MIN_STRIP = 32768,
   CHUNK = 4096,
   MIN_SPAN = 256,
-  FEW = 64  // channels whose sums are added up over the strips at once: they stay in L1
+  CHANNEL_GROUP = 64  // channels whose strips are joined at once: their sums stay in L1
 };
 
 typedef struct bn_arg {
-  const void *x, *z, *dy, *dy2, *y_in;  // (rows, c); z, dy2, y_in or NULL
-  void *y, *dx, *dz;                    // dz or NULL
+  const void *x, *z, *dy, *dy2, *y_in;  // (rows, c); z, dy2, y_in may be NULL
+  void *y, *dx, *dz;                    // dz may be NULL
   brim_dtype type;
   bool relu, accumulate, variance;
-  int64_t rows, c, valid;  // pixels; those of valid samples
+  int64_t rows, c, valid;  // pixels, channels, pixels of valid samples
   const float *g, *b, *mean_in, *s_in;
-  float *mean, *rstd, *rmean, *rvar;  // rmean, rvar or NULL
+  float *mean, *rstd, *rmean, *rvar;  // rmean and rvar may be NULL
   float *dg, *db;
-  float *figures;        // (3, c) of BATCHNORM_PART, (2, c) of BATCHNORM_BWD_SUMS; else NULL
+  float *figures;  // output (3, c) of BATCHNORM_PART or (2, c) of BATCHNORM_BWD_SUMS; else NULL
   const float *sums_in;  // (2, c) of BATCHNORM_BWD_JOINED
-  double total;  // values of a channel, those of other ranks among them: BATCHNORM_BWD_JOINED
+  double total;          // values of a channel on all ranks; BATCHNORM_BWD_JOINED
   double eps, momentum;
-  int64_t span;   // c times a whole number
-  int64_t strip;  // pixels of a strip
+  int64_t span;   // columns of the table: a multiple of c
+  int64_t strip;  // pixels in a strip
   int64_t strips;
-  double *part;  // (strips, 2, c)
+  double *part;  // (strips, 2, c): sums of the strips
   float *table;  // (TABLES, span)
 } bn_arg;
 
-// Channel factors, repeated over the span. Forward: mean, factor, shift. Backward also the parts
-// that dx subtracts: dx = factor * (d - TAKE - (x - mean) * TILT).
-enum { T_MEAN, T_FACTOR, T_SHIFT, T_TAKE, T_TILT, TABLES };
+// Rows of the table, repeated over the span. Forward uses mean, factor and shift. Backward also uses the
+// parts that dx subtracts: dx = factor * (d - OFFSET - (x - mean) * TILT).
+enum { T_MEAN, T_FACTOR, T_SHIFT, T_OFFSET, T_TILT, TABLES };
 
 static inline void bn_plan(bn_arg *a) {
   a->span = a->c * (a->c < MIN_SPAN ? MIN_SPAN / a->c : 1);
@@ -66,7 +66,7 @@ static inline void bn_workspace(bn_arg *a, void *workspace) {
 
 static inline float *bn_table_of(const bn_arg *a, int which) { return a->table + which * a->span; }
 
-// Repeats columns [lo, hi) of a table's first period over the span.
+// Copies columns [lo, hi) of a table's first c columns to the rest of the span.
 static inline void bn_repeat(const bn_arg *a, int which, int64_t lo, int64_t hi) {
   float *t = bn_table_of(a, which);
   for (int64_t at = a->c; at < a->span; at += a->c) {
@@ -74,17 +74,17 @@ static inline void bn_repeat(const bn_arg *a, int which, int64_t lo, int64_t hi)
   }
 }
 
-// This thread's share of whole pixels, cut where the span repeats.
+// This thread's elements [*lo, *hi), cut at multiples of the span.
 static inline void bn_share(const bn_arg *a, int rank, int size, int64_t *lo, int64_t *hi) {
   brim_cpu_split(a->rows * a->c, a->span, rank, size, lo, hi);
 }
 
-// Sums along the rows of a block that starts at channel 0: sum[j] += f(x[j]).
+// Two sums for each column of a block.
 typedef struct bn_sums {
-  float one[BRIM_CPU_BLOCK], two[BRIM_CPU_BLOCK];
+  float first[BRIM_CPU_BLOCK], second[BRIM_CPU_BLOCK];
 } bn_sums;
 
-// Adds the columns of a span that belong to one channel.
+// Adds up the columns of a span that belong to one channel.
 BRIM_CPU_INLINE void bn_fold(const bn_arg *a, int64_t width, float *sum) {
   for (int64_t at = a->c; at < width; at += a->c) {
     for (int64_t j = 0; j < a->c; j++) sum[j] += sum[at + j];
@@ -106,7 +106,7 @@ static inline void bn_factors(const bn_arg *a, int64_t lo, int64_t hi) {
   bn_repeat(a, T_SHIFT, lo, hi);
 }
 
-// Runs the bodies one after the other, up to NULL.
+// Runs the bodies one after the other; the list ends with NULL.
 static inline brim_status bn_run(void *impl, bn_arg *a, const brim_cpu_body *bodies) {
   const brim_cpu_device *device = (const brim_cpu_device *)impl;
   brim_status status = brim_cpu_check_process(device);
@@ -117,7 +117,7 @@ static inline brim_status bn_run(void *impl, bn_arg *a, const brim_cpu_body *bod
   return BRIM_OK;
 }
 
-// Pixels of the valid samples.
+// The number of pixels of the valid samples.
 static inline int64_t bn_valid_pixels(const brim_tensor *x, const double *state) {
   int64_t samples = x->dim[0];
   return brim_cpu_valid_rows(state, samples) * (brim_cpu_rows(x) / samples);
@@ -137,8 +137,8 @@ static brim_status batchnorm_prepare(void *impl, brim_op_call *call) {
 
 //---------------------------------- statistics ----------------------------------
 
-// Add `count` values' means and squared distances to those of `so_far` values, channel by channel
-// (Chan, Golub, LeVeque).
+// Joins the mean and squared distances of `count` values with those of `so_far` values, for any number of
+// channels (Chan, Golub, LeVeque).
 typedef struct bn_joint {
   double share, weight;
 } bn_joint;
@@ -152,31 +152,31 @@ BRIM_CPU_INLINE void join(bn_joint joint, double *mean, double *m2, double mean2
   *m2 += m22 + delta * delta * joint.weight;
 }
 
-// Moments of elements [begin, end) in the span's columns [c, c + width): each channel's mean and
-// the squared distances from it.
+// Mean, and squared distances from it, of each channel. Takes elements [begin, end) in the span's columns
+// [c, c + width).
 BRIM_CPU_INLINE void chunk_moments(const bn_arg *a, brim_dtype type, int64_t begin, int64_t end,
                                    int64_t c, int64_t width, bn_sums *s) {
-  float *one = s->one, *two = s->two;
-  for (int64_t j = 0; j < width; j++) one[j] = two[j] = 0;
+  float *mean = s->first, *squares = s->second;
+  for (int64_t j = 0; j < width; j++) mean[j] = squares[j] = 0;
   for (int64_t i = begin + c; i < end; i += a->span) {
     int64_t n = brim_cpu_min(width, end - i);
 #pragma omp simd
-    for (int64_t j = 0; j < n; j++) one[j] += brim_cpu_get(a->x, type, i + j);
+    for (int64_t j = 0; j < n; j++) mean[j] += brim_cpu_get(a->x, type, i + j);
   }
-  bn_fold(a, width, one);
+  bn_fold(a, width, mean);
   float inverse = 1.0f / (float)((end - begin) / a->c);
   int64_t channels = brim_cpu_min(width, a->c);
-  for (int64_t j = 0; j < channels; j++) one[j] *= inverse;
-  for (int64_t j = channels; j < width; j++) one[j] = one[j - channels];
+  for (int64_t j = 0; j < channels; j++) mean[j] *= inverse;
+  for (int64_t j = channels; j < width; j++) mean[j] = mean[j - channels];
   for (int64_t i = begin + c; i < end; i += a->span) {
     int64_t n = brim_cpu_min(width, end - i);
 #pragma omp simd
     for (int64_t j = 0; j < n; j++) {
-      float d = brim_cpu_get(a->x, type, i + j) - one[j];
-      two[j] += d * d;
+      float d = brim_cpu_get(a->x, type, i + j) - mean[j];
+      squares[j] += d * d;
     }
   }
-  bn_fold(a, width, two);
+  bn_fold(a, width, squares);
 }
 
 BRIM_CPU_INLINE void stats_strip(const bn_arg *a, brim_dtype type, int64_t strip) {
@@ -192,10 +192,10 @@ BRIM_CPU_INLINE void stats_strip(const bn_arg *a, brim_dtype type, int64_t strip
       int64_t stop = brim_cpu_min(i + chunk, end);
       bn_joint joint = joint_of((double)((i - begin) / a->c), (double)((stop - i) / a->c));
       chunk_moments(a, type, i, stop, c, width, &s);
-      // The chunk's mean is rounded; the resulting error of the distances is below their own.
+      // The chunk's mean is rounded; the error that this causes is smaller than that of the distances.
 #pragma omp simd
       for (int64_t j = 0; j < channels; j++) {
-        join(joint, &mean[c + j], &m2[c + j], (double)s.one[j], (double)s.two[j]);
+        join(joint, &mean[c + j], &m2[c + j], (double)s.first[j], (double)s.second[j]);
       }
     }
   }
@@ -223,14 +223,14 @@ BRIM_CPU_CLONES static void join_strips(const bn_arg *a, int64_t lo, int64_t n, 
   }
 }
 
-// Statistics of a channel from the mean and the squared distances of n values.
+// Makes the outputs of a channel from the mean and the squared distances of n values.
 static void finish_channel(const bn_arg *a, int64_t c, double n, double mean, double m2) {
   double variance = n > 0 ? m2 / n : 0;
   a->mean[c] = (float)mean;
   a->rstd[c] = (float)(1.0 / sqrt(variance + a->eps));
   if (!(n > 0)) return;
   double unbiased = n > 1 ? m2 / (n - 1) : variance;
-  // one bad sample must not stay in the running statistics
+  // One bad sample must not stay in the running statistics.
   if (!isfinite((float)mean) || !isfinite((float)unbiased)) return;
   if (a->rmean) a->rmean[c] += (float)(a->momentum * (mean - (double)a->rmean[c]));
   if (a->rvar) a->rvar[c] += (float)(a->momentum * (unbiased - (double)a->rvar[c]));
@@ -243,9 +243,9 @@ static void finish_part(const bn_arg *a, int64_t c, double mean, double m2) {
 }
 
 static void finish_stats(const bn_arg *a, int64_t lo, int64_t hi) {
-  double mean[FEW], m2[FEW];
-  for (int64_t c = lo; c < hi; c += FEW) {
-    int64_t n = brim_cpu_min(FEW, hi - c);
+  double mean[CHANNEL_GROUP], m2[CHANNEL_GROUP];
+  for (int64_t c = lo; c < hi; c += CHANNEL_GROUP) {
+    int64_t n = brim_cpu_min(CHANNEL_GROUP, hi - c);
     join_strips(a, c, n, mean, m2);
     for (int64_t j = 0; j < n; j++) {
       if (a->figures) {
@@ -259,7 +259,7 @@ static void finish_stats(const bn_arg *a, int64_t lo, int64_t hi) {
 
 //---------------------------------- apply ----------------------------------
 
-// y = act((x - mean) * factor + shift + z). One function for BATCHNORM and BATCHNORM_APPLY, so that
+// y = act((x - mean) * factor + shift + z). BATCHNORM and BATCHNORM_APPLY share this function, so that
 // recomputation gives the same bits. y may be x or z.
 BRIM_CPU_INLINE void apply_span(const bn_arg *a, brim_dtype type, bool with_z, int64_t i,
                                 int64_t n) {
@@ -359,7 +359,7 @@ static brim_status batchnorm_part_run(void *impl, void *stream, const brim_op_ca
   return bn_run(impl, &a, (const brim_cpu_body[]){stats_body, factors_body, NULL});
 }
 
-// Few values: one thread is done before a second one would have begun.
+// Runs on one thread: for so little work waking a second thread takes longer.
 static brim_status batchnorm_join_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   const float *parts = call->in[0].data;  // (K, 3, C)
@@ -390,7 +390,7 @@ static brim_status batchnorm_join_run(void *impl, void *stream, const brim_op_ca
 
 //---------------------------------- gradient ----------------------------------
 
-// Which gradients pass: all, those where y > 0, or the same recomputed from x.
+// Says which gradients pass: all, those where y > 0, or those where the y recomputed from x is > 0.
 typedef enum bn_gate { GATE_NONE, GATE_Y, GATE_X } bn_gate;
 
 // Elements [i, i + n), which start at column c of the span.
@@ -398,16 +398,16 @@ typedef struct bn_block {
   int64_t i, c, n;
 } bn_block;
 
-// The gradient at the norm's output for a block: dy + dy2 where the activation passes it.
-BRIM_CPU_INLINE void passed_loop(const bn_arg *a, brim_dtype type, bn_gate gate, bool two,
-                                 bn_block block, float *restrict to) {
+// The gradient at the output of the normalization for a block: dy + dy2 where the activation passes it.
+BRIM_CPU_INLINE void passed_gradient_loop(const bn_arg *a, brim_dtype type, bn_gate gate,
+                                          bool with_dy2, bn_block block, float *restrict to) {
   int64_t i = block.i, c = block.c, n = block.n;
   const float *mean = bn_table_of(a, T_MEAN) + c, *factor = bn_table_of(a, T_FACTOR) + c;
   const float *shift = bn_table_of(a, T_SHIFT) + c;
 #pragma omp simd
   for (int64_t j = 0; j < n; j++) {
     float d = brim_cpu_get(a->dy, type, i + j), sign = 1;
-    if (two) d += brim_cpu_get(a->dy2, type, i + j);
+    if (with_dy2) d += brim_cpu_get(a->dy2, type, i + j);
     if (gate == GATE_Y) sign = brim_cpu_get(a->y_in, type, i + j);
     if (gate == GATE_X) {
       sign = (brim_cpu_get(a->x, type, i + j) - mean[j]) * factor[j] + shift[j];
@@ -416,13 +416,13 @@ BRIM_CPU_INLINE void passed_loop(const bn_arg *a, brim_dtype type, bn_gate gate,
   }
 }
 
-// One loop for each kind; the kind is chosen outside of the loop.
-BRIM_CPU_CLONES static void passed(const bn_arg *a, bn_block block, float *to) {
+// Runs the loop for the type, the gate and dy2, which are constants in it.
+BRIM_CPU_CLONES static void passed_gradient(const bn_arg *a, bn_block block, float *to) {
   bn_gate gate = !a->relu ? GATE_NONE : (a->y_in ? GATE_Y : GATE_X);
-#define KIND(t, g, two)                                             \
-  if (a->type == (t) && gate == (g) && (a->dy2 != NULL) == (two)) { \
-    passed_loop(a, t, g, two, block, to);                           \
-    return;                                                         \
+#define KIND(t, g, with_dy2)                                             \
+  if (a->type == (t) && gate == (g) && (a->dy2 != NULL) == (with_dy2)) { \
+    passed_gradient_loop(a, t, g, with_dy2, block, to);                  \
+    return;                                                              \
   }
   KIND(BRIM_BF16, GATE_NONE, false)
   KIND(BRIM_BF16, GATE_NONE, true)
@@ -439,7 +439,7 @@ BRIM_CPU_CLONES static void passed(const bn_arg *a, bn_block block, float *to) {
 #undef KIND
 }
 
-// Sums of d and of d * (x - mean) over a strip. With few channels blocks are whole pixels.
+// Sums d and d * (x - mean) over a strip. With few channels a block is whole pixels.
 BRIM_CPU_INLINE void sum_strip(const bn_arg *a, brim_dtype type, int64_t strip) {
   bn_sums s;
   float d[BRIM_CPU_BLOCK];
@@ -453,21 +453,21 @@ BRIM_CPU_INLINE void sum_strip(const bn_arg *a, brim_dtype type, int64_t strip) 
     int64_t chunk = a->span * (CHUNK / width);
     for (int64_t i0 = begin; i0 < end; i0 += chunk) {
       int64_t stop = brim_cpu_min(i0 + chunk, end);
-      for (int64_t j = 0; j < width; j++) s.one[j] = s.two[j] = 0;
+      for (int64_t j = 0; j < width; j++) s.first[j] = s.second[j] = 0;
       for (int64_t i = i0 + c; i < stop; i += a->span) {
         int64_t n = brim_cpu_min(width, stop - i);
-        passed(a, (bn_block){i, c, n}, d);
+        passed_gradient(a, (bn_block){i, c, n}, d);
 #pragma omp simd
         for (int64_t j = 0; j < n; j++) {
-          s.one[j] += d[j];
-          s.two[j] += d[j] * (brim_cpu_get(a->x, type, i + j) - mean[j]);
+          s.first[j] += d[j];
+          s.second[j] += d[j] * (brim_cpu_get(a->x, type, i + j) - mean[j]);
         }
       }
-      bn_fold(a, width, s.one);
-      bn_fold(a, width, s.two);
+      bn_fold(a, width, s.first);
+      bn_fold(a, width, s.second);
       for (int64_t j = 0; j < brim_cpu_min(width, a->c); j++) {
-        sum[c + j] += (double)s.one[j];
-        sum_x[c + j] += (double)s.two[j];
+        sum[c + j] += (double)s.first[j];
+        sum_x[c + j] += (double)s.second[j];
       }
     }
   }
@@ -493,17 +493,17 @@ BRIM_CPU_CLONES static void add_strips(const bn_arg *a, int64_t lo, int64_t n, d
   }
 }
 
-// The part that dx subtracts, from sums over n values.
-static void set_take(const bn_arg *a, int64_t c, double n, double sum, double sum_norm) {
-  bn_table_of(a, T_TAKE)[c] = (float)(sum / n);
+// Sets the parts that dx subtracts, from sums over n values.
+static void set_offset_tilt(const bn_arg *a, int64_t c, double n, double sum, double sum_norm) {
+  bn_table_of(a, T_OFFSET)[c] = (float)(sum / n);
   bn_table_of(a, T_TILT)[c] = (float)(sum_norm * (double)a->s_in[c] / n);
 }
 
 static void finish_sums(const bn_arg *a, int64_t lo, int64_t hi) {
-  double n = a->valid > 0 ? (double)a->valid : 1, sum[FEW], sum_x[FEW];
+  double n = a->valid > 0 ? (double)a->valid : 1, sum[CHANNEL_GROUP], sum_x[CHANNEL_GROUP];
   for (int64_t c = lo; c < hi; c++) {
-    int64_t j = (c - lo) % FEW;
-    if (j == 0) add_strips(a, c, brim_cpu_min(FEW, hi - c), sum, sum_x);
+    int64_t j = (c - lo) % CHANNEL_GROUP;
+    if (j == 0) add_strips(a, c, brim_cpu_min(CHANNEL_GROUP, hi - c), sum, sum_x);
     double sum_norm = sum_x[j] * (double)a->s_in[c];
     float dg = (float)sum_norm, db = (float)sum[j];
     a->dg[c] = a->accumulate ? a->dg[c] + dg : dg;
@@ -512,13 +512,13 @@ static void finish_sums(const bn_arg *a, int64_t lo, int64_t hi) {
       a->figures[c] = db;
       a->figures[a->c + c] = dg;
     } else {
-      set_take(a, c, n, sum[j], sum_norm);
+      set_offset_tilt(a, c, n, sum[j], sum_norm);
     }
   }
 }
 
-static void repeat_take(const bn_arg *a, int64_t lo, int64_t hi) {
-  bn_repeat(a, T_TAKE, lo, hi);
+static void repeat_offset_tilt(const bn_arg *a, int64_t lo, int64_t hi) {
+  bn_repeat(a, T_OFFSET, lo, hi);
   bn_repeat(a, T_TILT, lo, hi);
 }
 
@@ -527,17 +527,17 @@ static void zero_elements(void *data, brim_dtype type, int64_t lo, int64_t hi) {
   if (hi > lo) memset((char *)data + (size_t)lo * size, 0, (size_t)(hi - lo) * size);
 }
 
-// dx of elements [i, i + n), which start at column c of the span, and dz. Either may be dy, dy2, x
-// or y: those have been read, or lie in the same place.
+// Writes dx and dz of elements [i, i + n), which start at column c of the span. Both may be dy, dy2, x or y:
+// these have been read, or lie in the same place.
 BRIM_CPU_INLINE void dx_block(const bn_arg *a, brim_dtype type, int64_t i, int64_t c, int64_t n) {
   float d[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
   const float *mean = bn_table_of(a, T_MEAN) + c, *factor = bn_table_of(a, T_FACTOR) + c;
-  const float *take = bn_table_of(a, T_TAKE) + c, *tilt = bn_table_of(a, T_TILT) + c;
-  passed(a, (bn_block){i, c, n}, d);
+  const float *offset = bn_table_of(a, T_OFFSET) + c, *tilt = bn_table_of(a, T_TILT) + c;
+  passed_gradient(a, (bn_block){i, c, n}, d);
 #pragma omp simd
   for (int64_t j = 0; j < n; j++) {
     float distance = brim_cpu_get(a->x, type, i + j) - mean[j];
-    out[j] = factor[j] * (d[j] - take[j] - distance * tilt[j]);
+    out[j] = factor[j] * (d[j] - offset[j] - distance * tilt[j]);
   }
 #pragma omp simd
   for (int64_t j = 0; j < n; j++) brim_cpu_put(a->dx, type, i + j, out[j]);
@@ -586,7 +586,7 @@ static void finish_body(void *arg, int rank, int size) {
   int64_t lo, hi;
   brim_cpu_split(a->c, 1, rank, size, &lo, &hi);
   finish_sums(a, lo, hi);
-  if (!a->figures) repeat_take(a, lo, hi);
+  if (!a->figures) repeat_offset_tilt(a, lo, hi);
 }
 
 static void joined_body(void *arg, int rank, int size) {
@@ -596,9 +596,9 @@ static void joined_body(void *arg, int rank, int size) {
   brim_cpu_split(a->c, 1, rank, size, &lo, &hi);
   bn_factors(a, lo, hi);
   for (int64_t c = lo; c < hi; c++) {
-    set_take(a, c, n, (double)a->sums_in[c], (double)a->sums_in[a->c + c]);
+    set_offset_tilt(a, c, n, (double)a->sums_in[c], (double)a->sums_in[a->c + c]);
   }
-  repeat_take(a, lo, hi);
+  repeat_offset_tilt(a, lo, hi);
 }
 
 static void dx_body(void *arg, int rank, int size) {
@@ -608,8 +608,7 @@ static void dx_body(void *arg, int rank, int size) {
   dx_share(a, lo, hi);
 }
 
-// Arguments common to the three gradient ops; `state` is its place among the inputs, with y and dy2
-// behind it.
+// Arguments common to the three gradient ops. Input number `state` is the state; y and dy2 follow it.
 static bn_arg backward_arg(const brim_op_call *call, int state) {
   bn_arg a = {.dy = call->in[0].data,
               .x = call->in[1].data,

@@ -1,16 +1,16 @@
-// Convolutions on AMX tiles, bf16 with channels in 32s. The rows of a product are 32 images at one
-// pixel (docs/decisions/0016-own-amx-convolutions.md). Every sum is made in the same order: the same
-// bits for any number of threads.
+// Convolutions on AMX tiles, for bf16 with channels in multiples of 32. The rows of a product are 32 images
+// at one pixel (docs/decisions/0016-own-amx-convolutions.md). Sums are always made in the same order, so the
+// bits do not depend on the number of threads.
 //
-// CONV and CONV_BWD_DATA: an image's pixel is packed once and serves all taps that meet it, taps
-// beyond the border are left out instead of multiplied by zeros, and no row of a tile is empty however
-// small the image is. Each thread packs a band of pixel rows into its L2 and takes panels of 32 output
-// channels over it.
+// CONV and CONV_BWD_DATA: an image's pixel is packed once and serves all taps that read it. Taps beyond
+// the border are left out instead of multiplied by zeros, and no row of a tile is empty however small the
+// image is. Each thread packs a band of pixel rows into its L2 and multiplies it with panels of 32 output
+// channels.
 //
-// CONV_BWD_WEIGHT: for each tap dw(m, c) is a sum over pixels and images, and the depth of a product
-// is 32 images at one pixel. So dy and x are packed once (dy turned over, x in pairs of images) and
-// each tap only shifts one against the other. The team packs a band of pixel rows, then each thread
-// takes its share of dw over it; sums wait in dw itself between bands.
+// CONV_BWD_WEIGHT: for each tap dw(m, c) is a sum over pixels and images, and the depth of a product is 32
+// images at one pixel. So dy and x are packed once (dy transposed, x in pairs of images) and each tap only
+// shifts one against the other. The team packs a band of pixel rows, then each thread takes its share of dw
+// over the band. Between bands the sums are kept in dw.
 #include <string.h>
 
 #include "backend/cpu/cpu_amx.h"
@@ -18,20 +18,21 @@
 
 //---------------------------------- the weights' gradient ----------------------------------
 
-// Packed bytes of dy and x at a time, in the L2 (2 MiB) of each core that reads them.
+// Packed bytes of dy and x at a time: 2.25 MiB, of which a core reads a part into its L2 of 2 MiB.
 enum { WEIGHT_BAND_BYTES = 9 << 18, MAX_STEPS = 64 };
 
 typedef struct weight_plan {
-  brim_cpu_conv v;                 // first: run tells the plans apart by it
-  int64_t blocks;                  // blocks of 32 images
-  int64_t band_blocks, band_rows;  // size of a band; either all rows or one block
-  int64_t src_rows;                // rows of x in a band, at most
+  brim_cpu_conv v;  // must be first: run_conv reads its op to tell the plans apart
+  int64_t blocks;   // blocks of 32 images
+  int64_t band_blocks,
+      band_rows;     // size of a band: all rows of several blocks, or some rows of one block
+  int64_t src_rows;  // most rows of x in a band
   size_t x_offset;
 } weight_plan;
 
 //---------------------------------- plan ----------------------------------
 
-// Rows of x that rows [lo, hi) of dy meet.
+// Rows of x, as [first, end), that the taps read for rows [lo, hi) of dy.
 static void weight_source_rows(const brim_cpu_conv *v, int64_t lo, int64_t hi, int64_t *first,
                                int64_t *end) {
   *first = lo * v->stride - v->pad;
@@ -54,7 +55,7 @@ static size_t plan_bytes(weight_plan *p) {
   return p->x_offset + images * (size_t)(p->src_rows * v->w * v->c);
 }
 
-// CONV_BWD_WEIGHT.
+// Plans CONV_BWD_WEIGHT.
 static brim_status prepare_weight(const brim_cpu_conv *v, void **state, size_t *workspace_bytes) {
   weight_plan *p = brim_cpu_host()->alloc(sizeof *p, 0);
   if (!p) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the plan of a convolution");
@@ -62,7 +63,7 @@ static brim_status prepare_weight(const brim_cpu_conv *v, void **state, size_t *
   size_t limit = v->cap && v->cap < WEIGHT_BAND_BYTES ? v->cap : WEIGHT_BAND_BYTES;
   p->band_blocks = 1, p->band_rows = v->p;
   size_t bytes = plan_bytes(p);
-  // Counts bands, not rows, so that it ends: as many bands as rows leave one row in each.
+  // Counts bands, not rows, so that the loop ends: v->p bands have one row each.
   for (int64_t bands = 2; bytes > limit && p->band_rows > 1; bands++) {
     p->band_rows = brim_cpu_ceil_div(v->p, bands);
     bytes = plan_bytes(p);
@@ -81,11 +82,11 @@ static brim_status prepare_weight(const brim_cpu_conv *v, void **state, size_t *
 typedef struct weight_run {
   const weight_plan *p;
   const brim_cpu_gemm_args *args;
-  // The band: blocks of images, rows of dy, rows of x.
+  // The band: first block and number of blocks of images, rows [lo, hi) of dy, rows [first, end) of x.
   int64_t block, blocks, lo, hi, first, end;
 } weight_run;
 
-// Packed dy is (group of 32 channels, block, row, column), and so is packed x.
+// Packed dy and x are (group of 32 channels, block, row, column). These functions give the bytes of a group.
 static size_t dy_group(const weight_run *run) {
   return (size_t)(run->blocks * (run->hi - run->lo) * run->p->v.q) * BRIM_AMX_BLOCK;
 }
@@ -93,7 +94,7 @@ static size_t x_group(const weight_run *run) {
   return (size_t)(run->blocks * (run->end - run->first) * run->p->v.w) * BRIM_AMX_BLOCK;
 }
 
-static bool meets(const brim_cpu_conv *v, int64_t at, int64_t taps) {
+static bool read_by_tap(const brim_cpu_conv *v, int64_t at, int64_t taps) {
   return (at + v->pad) % v->stride < taps;
 }
 
@@ -114,12 +115,12 @@ static void pack_dy(const weight_run *run, int64_t block, int64_t row) {
   brim_cpu_amx_pack(BRIM_AMX_A_K, &pack);
 }
 
-// Columns that no tap meets are left as they are: nothing reads them.
+// Skips columns that no tap reads.
 static void pack_x(const weight_run *run, int64_t block, int64_t row) {
   const brim_cpu_conv *v = &run->p->v;
   int64_t image = (run->block + block) * BRIM_AMX_SIDE, rows = run->end - run->first;
   size_t pixel = (size_t)v->c * 2;
-  if (!meets(v, run->first + row, v->r)) return;
+  if (!read_by_tap(v, run->first + row, v->r)) return;
   brim_amx_pack pack = {.dst_pixel = BRIM_AMX_BLOCK,
                         .dst_line = x_group(run),
                         .src_row = (size_t)(v->h * v->w) * pixel,
@@ -127,7 +128,7 @@ static void pack_x(const weight_run *run, int64_t block, int64_t row) {
                         .lines = v->c / BRIM_AMX_SIDE,
                         .rows = (int)brim_cpu_min(BRIM_AMX_SIDE, v->n - image)};
   for (int64_t w = 0; w < v->w; w += pack.pixels) {
-    for (pack.pixels = 0; w + pack.pixels < v->w && meets(v, w + pack.pixels, v->s);) {
+    for (pack.pixels = 0; w + pack.pixels < v->w && read_by_tap(v, w + pack.pixels, v->s);) {
       pack.pixels++;
     }
     if (pack.pixels == 0) {
@@ -154,18 +155,18 @@ static void pack_band(void *arg, int rank, int size) {
 
 //---------------------------------- multiply ----------------------------------
 
-// The range [*lo, *hi) of `count` places of dy that meet x (`limit` places) at this tap.
+// Limits [*lo, *hi), positions of dy, to those whose position of x at this tap is within [0, limit).
 static void valid_range(const brim_cpu_conv *v, int64_t tap, int64_t limit, int64_t *lo,
                         int64_t *hi) {
-  int64_t off = tap - v->pad;  // source = place * stride + off
-  int64_t first = off < 0 ? brim_cpu_ceil_div(-off, v->stride) : 0;
-  int64_t end = limit > off ? brim_cpu_ceil_div(limit - off, v->stride) : 0;
+  int64_t shift = tap - v->pad;  // position in x = position in dy * stride + shift
+  int64_t first = shift < 0 ? brim_cpu_ceil_div(-shift, v->stride) : 0;
+  int64_t end = limit > shift ? brim_cpu_ceil_div(limit - shift, v->stride) : 0;
   if (first > *lo) *lo = first;
   if (end < *hi) *hi = end;
   if (*lo > *hi) *lo = *hi;
 }
 
-// 32 filters by 32 channels of dw at one tap, over the band.
+// Computes 32 filters by 32 channels of dw at one tap, over the band.
 static void multiply_square(const weight_run *run, int64_t m, int64_t c, int64_t tap) {
   const weight_plan *p = run->p;
   const brim_cpu_conv *v = &p->v;
@@ -229,19 +230,21 @@ static void run_weight(const void *state, const brim_cpu_gemm_args *args) {
 
 //---------------------------------- CONV and CONV_BWD_DATA ----------------------------------
 
-// L2 of 2 MiB holds a band's packed pixels beside a panel of weights; all packed weights.
+// BAND_BYTES: a band's packed pixels leave room for a panel of weights in an L2 of 2 MiB. WEIGHT_LIMIT and
+// LEAST_WEIGHTS bound the packed weights.
 enum { BAND_BYTES = 1 << 20, WEIGHT_LIMIT = 64 << 20, LEAST_WEIGHTS = 128 << 10, MAX_TAPS = 49 };
 
 typedef struct amx_plan {
   brim_cpu_conv v;
-  // x and y, or dy and dx.
+  // Sizes of x and y, or of dy and dx.
   int64_t src_h, src_w, src_c, dst_h, dst_w, dst_c;
   int64_t taps;
-  int64_t nb;                     // output channels at a time
-  int64_t blocks, bands, splits;  // units of work: images, pixel rows, panels
+  int64_t nb;  // output channels whose weights are packed at a time
+  int64_t blocks, bands,
+      splits;  // units of work: blocks of images, bands of pixel rows, splits of the panels
   size_t thread_offset, thread_bytes;
-  // Source row of (destination row, r), source column of (destination column, s), both or -1; then
-  // whether a source column is read at all.
+  // row_of: source row of (destination row, r); col_of: source column of (destination column, s); -1 = none.
+  // col_used: 1 if any tap reads the source column.
   const int32_t *row_of, *col_of, *col_used;
   int32_t table[];
 } amx_plan;
@@ -307,8 +310,8 @@ static size_t weight_bytes(const amx_plan *p) {
   return (size_t)(p->taps * p->nb) * (size_t)p->src_c * 2;
 }
 
-// Chooses bands small enough for L2 and enough units of work for the threads, if possible equally
-// many for each. Sums do not depend on the choice.
+// Chooses bands small enough for L2 and enough units of work for the threads, if possible the same number
+// for each thread. Sums do not depend on the choice.
 static size_t plan_work(amx_plan *p) {
   const brim_cpu_conv *v = &p->v;
   size_t cap = v->cap ? v->cap : SIZE_MAX, band_limit = BAND_BYTES;
@@ -368,20 +371,20 @@ static brim_status prepare(const brim_cpu_machine *machine, const brim_cpu_conv 
 typedef struct amx_run {
   const amx_plan *p;
   const brim_cpu_gemm_args *args;
-  int64_t jc, n;  // output channels of this round
+  int64_t jc, n;  // first output channel of this round, and their number
 } amx_run;
 
-// A band of a block of images, packed.
+// A packed band of a block of images.
 typedef struct amx_band {
   char *pixels;
   int64_t lo, hi;      // destination rows
   int64_t first, end;  // source rows
-  int64_t image;       // the first
+  int64_t image;       // first image
   int images;
 } amx_band;
 
-// Weights as (panel, tap, group of 32 source channels). Forward: filters are columns and their
-// channels lie along k; backward: k runs over filters.
+// Packs weights as (panel, tap, group of 32 source channels). Forward: filters are columns and their
+// channels lie along k. Backward: filters lie along k.
 static void pack_weights(void *arg, int rank, int size) {
   const amx_run *run = arg;
   const amx_plan *p = run->p;
@@ -416,7 +419,7 @@ static bool row_used(const amx_plan *p, const amx_band *band, int64_t row) {
   return false;
 }
 
-// Source rows as (row, column, group of 32 channels, image).
+// Packs source rows as (row, column, group of 32 channels, image).
 static void pack_pixels(const amx_run *run, const amx_band *band) {
   const amx_plan *p = run->p;
   size_t pixel = (size_t)p->src_c * 2, image = pixel * (size_t)(p->src_h * p->src_w);
@@ -442,7 +445,7 @@ static void pack_pixels(const amx_run *run, const amx_band *band) {
   }
 }
 
-// The taps that meet an image at destination pixel (i, j), with this panel's weights.
+// Finds the taps that read the image for destination pixel (i, j), with this panel's weights.
 static int64_t find_steps(const amx_plan *p, const amx_band *band, const char *weights, int64_t i,
                           int64_t j, brim_amx_step *steps) {
   const int32_t *row_of = p->row_of + i * p->v.r, *col_of = p->col_of + j * p->v.s;
@@ -460,7 +463,7 @@ static int64_t find_steps(const amx_plan *p, const amx_band *band, const char *w
   return count;
 }
 
-// A layer's bias and activation, or the derivative of its activation, on sums of 32 rows from `row` on
+// Applies bias and activation, or the derivative of the activation, to the sums of 32 rows from `row` on
 // and 32 columns from `column` on.
 BRIM_CPU_CLONES static void finish(const amx_run *run, int64_t row, int rows, int64_t column,
                                    float *c) {
@@ -484,8 +487,8 @@ BRIM_CPU_CLONES static void finish(const amx_run *run, int64_t row, int rows, in
   brim_cpu_act_slope(v->act, c, wide, c, rows * BRIM_AMX_SIDE);
 }
 
-// Multiplies a panel of output channels over a band. A sum is rounded and stored only after the
-// next one, so that nothing waits for tiles on their way through memory.
+// Multiplies a band with a panel of output channels. A sum is rounded and stored after the next sum is
+// computed, so that the thread does not wait for tiles on their way through memory.
 static void multiply_panel(const amx_run *run, const amx_band *band, int64_t panel) {
   const amx_plan *p = run->p;
   const char *weights =
@@ -495,26 +498,26 @@ static void multiply_panel(const amx_run *run, const amx_band *band, int64_t pan
               (size_t)(run->jc + panel * BRIM_AMX_SIDE) * 2;
   _Alignas(64) float c[2][BRIM_AMX_SIDE * BRIM_AMX_SIDE];
   brim_amx_step steps[MAX_TAPS];
-  char *before = NULL;
-  int turn = 0;
+  char *pending = NULL;
+  int slot = 0;
   const bool finishes = p->v.bias || p->v.act != BRIM_ACT_NONE;
   for (int64_t i = band->lo; i < band->hi; i++) {
-    for (int64_t j = 0; j < p->dst_w; j++, turn ^= 1) {
+    for (int64_t j = 0; j < p->dst_w; j++, slot ^= 1) {
       brim_amx_sum sum = {.steps = steps,
                           .groups = p->src_c / BRIM_AMX_SIDE,
                           .b_next = BRIM_AMX_BLOCK,
-                          .c = c[turn],
+                          .c = c[slot],
                           .c_row = BRIM_AMX_SIDE * sizeof(float)};
       sum.count = find_steps(p, band, weights, i, j, steps);
       brim_cpu_amx_sum(&sum);
       if (finishes) {
-        finish(run, band->image, band->images, run->jc + panel * BRIM_AMX_SIDE, c[turn]);
+        finish(run, band->image, band->images, run->jc + panel * BRIM_AMX_SIDE, c[slot]);
       }
-      if (before) brim_cpu_amx_to_bf16(c[turn ^ 1], before, image, band->images);
-      before = dst + (size_t)((i * p->dst_w + j) * p->dst_c) * 2;
+      if (pending) brim_cpu_amx_to_bf16(c[slot ^ 1], pending, image, band->images);
+      pending = dst + (size_t)((i * p->dst_w + j) * p->dst_c) * 2;
     }
   }
-  if (before) brim_cpu_amx_to_bf16(c[turn ^ 1], before, image, band->images);
+  if (pending) brim_cpu_amx_to_bf16(c[slot ^ 1], pending, image, band->images);
 }
 
 static void run_units(const amx_run *run, int rank, int size) {
@@ -542,7 +545,7 @@ static void units_body(void *arg, int rank, int size) {
   brim_cpu_amx_leave();
 }
 
-// The state of a weights' gradient begins like this one.
+// `state` is an amx_plan or a weight_plan; both begin with the brim_cpu_conv.
 static brim_status run_conv(const void *state, const brim_cpu_gemm_args *args) {
   const brim_cpu_conv *v = state;
   if (v->op == BRIM_OP_CONV_BWD_WEIGHT) {

@@ -1,5 +1,5 @@
 // f32 kernels for 64-bit Arm: an 8 x 12 tile in 24 of the 32 vector registers, fed by five loads
-// per step of k. Elsewhere an empty row, which brim_cpu_gemm_own does not choose.
+// per step of k. On other machines the row is empty, and brim_cpu_gemm_own does not choose it.
 #include "backend/cpu/cpu_int.h"
 
 #if defined(__aarch64__)
@@ -8,7 +8,7 @@
 
 enum { MR = 8, NR = 12 };
 
-// Four rows (k contiguous) into columns of the panel, four steps of k at a time.
+// Transposes four rows (k contiguous) into columns of the panel, four steps of k at a time.
 static void pack_rows4(float *restrict dst, int width, const float *s0, const float *s1,
                        const float *s2, const float *s3, int k) {
   int i = 0;
@@ -87,10 +87,10 @@ static void gather_f32(void *dst, int width, const void *const *at, size_t offse
   }
 }
 
-// Assembly, because compilers' schedules are less than half as fast (GCC 12 spills two of the 24
-// sums in every step of k: 50 GFLOP/s on a Neoverse-V1 core against 82 of 83). Sums of row r are in
-// v(8 + 3r) and the two after it. Loads run one step ahead: A in v0-v1, B in v2-v4 and v5-v7 by
-// turns; an odd last step finds its operands already there.
+// Assembly, because compilers' schedules are less than half as fast. GCC 12 spills two of the 24 sums in
+// every step of k: 50 GFLOP/s on a Neoverse-V1 core against 82 of 83. Sums of row r are in v(8 + 3r) and the
+// two registers after it. Loads run one step ahead: A in v0-v1, B in v2-v4 and v5-v7 by turns. An odd last
+// step finds its operands already there.
 #define FMLA4(b, a, r0, r1, r2, r3)    \
   "fmla v" #r0 ".4s, v" #b ".4s, v" #a \
   ".s[0]\n"                            \
@@ -178,7 +178,7 @@ static void finish_f32(const float *tile, const brim_cpu_finish *how) {
   }
 }
 
-// kc and mc measured on Neoverse-V1 (64 KiB L1d, 1 MiB L2): docs/performance/cpu-gemm.md.
+// kc and mc were measured on Neoverse-V1 (64 KiB L1d, 1 MiB L2): docs/performance/cpu-gemm.md.
 const brim_cpu_kernel brim_cpu_kernel_neon_f32 = {
     .name = "neon 8x12",
     .mr = MR,

@@ -1,6 +1,6 @@
 // bf16 kernels for 64-bit Arm with BFMMLA (2x4 by 4x2 products into f32): an 8 x 12 tile in 24
-// registers of 2 x 2 sums. Compiled with +bf16, chosen only where the CPU says it has it. Elsewhere
-// an empty row.
+// registers of 2 x 2 sums. Compiled with +bf16, chosen only where the CPU has it. On other machines the
+// row is empty.
 #include "backend/cpu/cpu_int.h"
 
 #if defined(__aarch64__) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)
@@ -9,7 +9,7 @@
 
 enum { MR = 8, NR = 12, KG = 4 };
 
-// k contiguous: a row gives four values at a time, one 8-byte move per group. NULL is a row of 0.
+// Packs a row whose k is contiguous: four values at a time, one 8-byte move per group. NULL is a row of 0.
 static void pack_row(uint16_t *restrict to, int width, const uint16_t *restrict from, int k) {
   int groups = k / KG, tail = k % KG;
   if (!from) {
@@ -23,7 +23,7 @@ static void pack_row(uint16_t *restrict to, int width, const uint16_t *restrict 
   }
 }
 
-// Rows contiguous: four steps of k (fewer: zeros follow) are interleaved.
+// Packs contiguous rows: interleaves four steps of k. If `steps` is less than four, zeros follow.
 static void pack_group(uint16_t *restrict to, int width, const uint16_t *const *src, int rows,
                        int steps) {
   int r = 0;
@@ -77,7 +77,7 @@ static void pack_bf16(void *dst, int width, const void *src, int64_t ld, int row
   }
 }
 
-// In assembly for the reason given in cpu_gemm_neon.c (GCC 12: 135 GFLOP/s a core against 302).
+// Assembly for the reason given in cpu_gemm_neon.c (GCC 12: 135 GFLOP/s a core against 302).
 // Sums of rows 2r, 2r + 1 and columns 2c, 2c + 1 are in v(8 + 6r + c); a step's A is v0-v3.
 #define COLUMN(b, r0, r1, r2, r3)   \
   "bfmmla v" #r0 ".4s, v0.8h, v" #b \
@@ -87,8 +87,8 @@ static void pack_bf16(void *dst, int width, const void *src, int64_t ld, int row
   "bfmmla v" #r2 ".4s, v2.8h, v" #b \
   ".8h\n"                           \
   "bfmmla v" #r3 ".4s, v3.8h, v" #b ".8h\n"
-// One group of k, the i-th from where the pointers are (they move once per loop: post-increments
-// cost 8 %).
+// One group of k: the i-th group after the pointers. The pointers move once per loop, as post-increments
+// cost 8 %.
 #define STEP                                                                                      \
   "ldp q0, q1, [%[a], #(\\i * 64)]\n ldp q2, q3, [%[a], #(\\i * 64 + 32)]\n"                      \
   "ldp q4, q5, [%[b], #(\\i * 96)]\n ldp q6, q7, [%[b], #(\\i * 96 + 32)]\n" COLUMN(4, 8, 14, 20, \
@@ -97,7 +97,7 @@ static void pack_bf16(void *dst, int width, const void *src, int64_t ld, int row
           COLUMN(7, 11, 17, 23, 29) COLUMN(4, 12, 18, 24, 30) COLUMN(5, 13, 19, 25, 31)
 #define ZERO4(r0, r1, r2, r3) \
   "movi v" #r0 ".4s, #0\n movi v" #r1 ".4s, #0\n movi v" #r2 ".4s, #0\n movi v" #r3 ".4s, #0\n"
-// Two 2 x 2 blocks side by side are four columns of two rows (48 bytes apart).
+// Two 2 x 2 blocks side by side are four columns of two rows; rows are 48 bytes apart.
 #define PAIR(x, y, at)                                                \
   "trn1 v0.2d, v" #x ".2d, v" #y ".2d\n trn2 v1.2d, v" #x ".2d, v" #y \
   ".2d\n"                                                             \
@@ -169,7 +169,7 @@ static void finish_bf16(const float *tile, const brim_cpu_finish *how) {
   }
 }
 
-// kc and mc measured on Neoverse-V1 (64 KiB L1d, 1 MiB L2): docs/performance/cpu-gemm.md.
+// kc and mc were measured on Neoverse-V1 (64 KiB L1d, 1 MiB L2): docs/performance/cpu-gemm.md.
 const brim_cpu_kernel brim_cpu_kernel_neon_bf16 = {
     .name = "neon bfmmla 8x12",
     .mr = MR,

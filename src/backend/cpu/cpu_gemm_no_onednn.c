@@ -1,11 +1,11 @@
-// Stands in for cpu_onednn.c where oneDNN was not found when building.
+// Takes the place of cpu_onednn.c in builds without oneDNN.
 #include "backend/cpu/cpu_int.h"
 
-static bool never(const brim_cpu_machine *machine, char *text, size_t text_size) {
+static bool not_available(const brim_cpu_machine *machine, char *text, size_t text_size) {
   (void)machine, (void)text, (void)text_size;
   return false;
 }
 
 void brim_cpu_onednn_mask(unsigned mask) { (void)mask; }
 
-const brim_cpu_gemm_provider brim_cpu_gemm_onednn = {.name = "onednn", .available = never};
+const brim_cpu_gemm_provider brim_cpu_gemm_onednn = {.name = "onednn", .available = not_available};

@@ -37,7 +37,7 @@ static void pack_bf16(void *dst, int width, const void *src, int64_t ld, int row
   }
 }
 
-// One row of a panel <- k floats; NULL is a row of 0.
+// Packs k floats as one row of a panel; NULL is a row of 0.
 static void put_row(float *restrict to, int width, const float *restrict from, int k) {
   for (int i = 0; i < k; i++) to[i * width] = from ? from[i] : 0.0f;
 }
@@ -111,30 +111,30 @@ const brim_cpu_kernel brim_cpu_kernel_portable_bf16 = {
 
 //---------------------------------- the product ----------------------------------
 
-// Rows and columns packed at once. At 1024 x 1536 x 384 f32 that is 1.5 + 2.3 MB, inside L3.
+// Most rows and columns packed at once. At 1024 x 1536 x 384 f32 that is 1.5 + 2.3 MB, inside L3.
 enum { OWN_MAX_M = 1024, OWN_MAX_N = 1536 };
 
 typedef struct own_state {
   brim_cpu_gemm g;
   const brim_cpu_kernel *kernel;
   int64_t mb, nb, kb;  // block sizes
-  int grid_m, grid_n;  // threads over rows and columns of a block
+  int grid_m, grid_n;  // threads over the rows and over the columns of a block
   size_t b_offset, partial_offset;
-  bool partial;  // f32 sums between k-blocks live in the workspace, not in C
+  bool partial;  // f32 sums between k-blocks are kept in the workspace, not in C
 } own_state;
 
-// One block of the product, as all threads of the team see it.
+// One block of the product; all threads of the team share it.
 typedef struct own_block {
   const own_state *s;
   const brim_cpu_gemm_args *args;
   char *a_pack, *b_pack;
-  float *sum;  // running sums of the block (ic, jc), leading dimension sum_ld
+  float *sum;  // running sums of the block (ic, jc), rows sum_ld apart
   int64_t sum_ld;
   int64_t ic, jc, pc, m, n, k;
   bool first, last;
 } own_block;
 
-// Splits `size` into equal parts of at most `most`, multiples of `unit`.
+// Length of equal parts of `size`: at most `most`, a multiple of `unit`.
 static int64_t block_of(int64_t size, int64_t most, int64_t unit) {
   most = most / unit * unit;
   if (most < unit) most = unit;
@@ -149,7 +149,7 @@ static size_t plan_blocks(own_state *s, int64_t max_m, int64_t max_n) {
   s->nb = block_of(s->g.n, max_n, kernel->nr);
   s->kb = block_of(s->g.k, kernel->kc, kernel->kg);
   size_t a = brim_cpu_round64((size_t)(s->mb * s->kb) * kernel->pack_bytes);
-  // Kernels read past the last panel: behind A lies B, behind B lie the sums or this spare line.
+  // Kernels read past the last panel: B follows A, and the sums or this spare line follow B.
   size_t b = brim_cpu_round64((size_t)(s->nb * s->kb) * kernel->pack_bytes) + BRIM_CPU_ALIGN;
   bool f32_out = s->g.type == BRIM_F32 || s->g.op == BRIM_OP_LINEAR_BWD_WEIGHT;
   s->partial = !f32_out && s->kb < s->g.k;
@@ -190,7 +190,7 @@ static brim_status own_prepare(const brim_cpu_machine *machine, const brim_cpu_g
 
 //---------------------------------- finish a tile ----------------------------------
 
-// Rows of a tile are 12 or 16 wide: with the width known, compilers unroll completely.
+// Rows of a tile are 12 or 16 wide; for a known width compilers unroll the loop completely.
 static inline void row_add(float *restrict to, const float *restrict from, int n) {
   if (n == 12) {
     for (int j = 0; j < 12; j++) to[j] += from[j];
@@ -229,7 +229,7 @@ static inline void row_narrow(uint16_t *restrict to, const float *restrict from,
   }
 }
 
-// Bias and activation, or the activation's derivative, over a whole tile at once. `at` is the
+// Applies bias and activation, or the activation's derivative, to a whole tile. `at` is the index of the
 // tile's first element in C. Values beyond rows and cols are computed too and never stored.
 static void apply_epilogue(const own_block *b, float *tile, int64_t at, int rows, int cols) {
   const brim_cpu_gemm *g = &b->s->g;
@@ -250,7 +250,7 @@ static void apply_epilogue(const own_block *b, float *tile, int64_t at, int rows
   brim_cpu_act_slope(g->act, tile, s, tile, mr * nr);
 }
 
-// Handles whole tiles that need no more than bias and relu, which are most; false for others.
+// Handles whole tiles that need only bias and relu, which are most tiles. Returns false for other tiles.
 static bool finish_fast(const own_block *b, const float *tile, int64_t at, int rows, int cols) {
   const brim_cpu_gemm *g = &b->s->g;
   const brim_cpu_kernel *kernel = b->s->kernel;
@@ -271,7 +271,7 @@ static bool finish_fast(const own_block *b, const float *tile, int64_t at, int r
   return true;
 }
 
-// Adds the sums so far, then keeps the sum or makes the result.
+// Adds the sums so far. Then stores the result, or the sum if more of k follows.
 static void finish_tile(const own_block *b, float *tile, int64_t i0, int64_t j0, int rows,
                         int cols) {
   const brim_cpu_gemm *g = &b->s->g;
@@ -298,8 +298,8 @@ static void finish_tile(const own_block *b, float *tile, int64_t i0, int64_t j0,
 
 //---------------------------------- blocks ----------------------------------
 
-// Pack this thread's share of the panels of one operand. `length` rows (of A, or columns of B)
-// starting at `start`; `k_contiguous` as in brim_cpu_kernel.
+// Packs this thread's share of the panels of A or B. `length` rows of A, or columns of B, start at `start`;
+// `k_contiguous` is as in brim_cpu_kernel.
 static void pack_share(const own_block *b, bool is_a, int rank, int size) {
   const own_state *s = b->s;
   const brim_cpu_kernel *kernel = s->kernel;
@@ -322,8 +322,8 @@ static void pack_share(const own_block *b, bool is_a, int rank, int size) {
   }
 }
 
-// One part of the tiles: mc rows of A at a time stay in L2 while B's panels pass by, each
-// B panel stays in L1 while those rows pass by.
+// Computes one part of the tiles. mc rows of A stay in L2 while B's panels pass by; each B panel stays in
+// L1 while those rows pass by.
 static void multiply_share(const own_block *b, int part) {
   const own_state *s = b->s;
   const brim_cpu_kernel *kernel = s->kernel;
@@ -352,11 +352,11 @@ static void multiply_share(const own_block *b, int part) {
 static void pack_body(void *arg, int rank, int size) {
   const own_block *b = arg;
   pack_share(b, true, rank, size);
-  // If all of k is one block, B's panels serve every block of rows.
+  // If one block holds all of k, B's panels serve every block of rows.
   if (b->ic == 0 || b->s->kb < b->s->g.k) pack_share(b, false, rank, size);
 }
 
-// A team may be smaller than planned.
+// A thread may take several parts: a team may be smaller than planned.
 static void multiply_body(void *arg, int rank, int size) {
   const own_block *b = arg;
   for (int part = rank; part < b->s->grid_m * b->s->grid_n; part += size) multiply_share(b, part);

@@ -24,18 +24,19 @@ brim_status brim_cpu_fail(brim_status status, const char *format, ...) BRIM_PRIN
 
 //---------------------------------- team ----------------------------------
 
-// Makes the team at least so large. Returns 0, or the errno of a thread that could not be started;
+// Makes the team at least `threads` large. Returns 0, or the errno of a thread that could not be started;
 // *started is the team's size.
 int brim_cpu_team_start(int threads, int *started);
 // Runs a body once per rank. The caller is rank 0 and takes ranks that no other thread has begun. size is
-// `threads`, at most the team's size. Work that has to wait for all ranks is a run of its own: a barrier
-// inside a body would need all threads at once, and beside other programs one of them does not run.
+// `threads`, at most the team's size. Work that has to wait for all ranks needs a second run. A barrier
+// inside a body would need all threads at once, and beside other programs one of them may not be running.
 typedef void (*brim_cpu_body)(void *arg, int rank, int size);
 void brim_cpu_team_run(int threads, brim_cpu_body body, void *arg);
-void brim_cpu_team_set_default(int threads);  // what oneDNN will take on the calling thread
+void brim_cpu_team_set_default(
+    int threads);  // number of threads that oneDNN takes on the calling thread
 
-// Waking and joining a team takes about 10 us, and milliseconds beside other programs. Work of less than
-// about 50 us stays on one thread. The rule knows shapes alone, since it may change bits.
+// Waking and joining a team takes about 10 us, and milliseconds beside other programs, so work of less
+// than about 50 us stays on one thread. The choice may change bits, so it depends on shapes alone.
 enum {
   BRIM_CPU_TEAM_ELEMENTS = 65536,    // elements of an op that reads and writes each
   BRIM_CPU_TEAM_EXPS = 16384,        // elements of an op that computes an exponential of each
@@ -58,18 +59,18 @@ static inline void brim_cpu_split(int64_t count, int64_t grain, int rank, int si
 
 typedef struct brim_cpu_machine {
   char model[52];
-  char features[44];  // those that matter here: "neon bf16", "avx512f amx_bf16"
-  int threads;        // this process may run on so many CPUs
+  char features[44];  // features that brim uses: "neon bf16", "avx512f amx_bf16"
+  int threads;        // CPUs that this process may run on
   bool neon, neon_bf16;
-  bool amx;  // bf16 tiles, and the kernel lets this process use them
+  bool amx;  // bf16 tiles, which the operating system lets this process use
 } brim_cpu_machine;
 
-// True if the CPU has bf16 tiles; asks the kernel for them, for every thread of this process.
+// True if the CPU has bf16 tiles. Asks the operating system for them, for every thread of this process.
 bool brim_cpu_amx_permitted(void);
 
 //---------------------------------- matrix products ----------------------------------
 
-// C(m,n) = epilogue(A(m,k) B(k,n)). Which op it is says how A and B lie in memory:
+// C(m,n) = epilogue(A(m,k) B(k,n)). The op decides how A and B lie in memory:
 //   LINEAR             A = x(m,k)   B = w(n,k)'  C = y:  + bias(n), act
 //   LINEAR_BWD_DATA    A = dy(m,k)  B = w(k,n)   C = dx: times act'(s(m,n))
 //   LINEAR_BWD_WEIGHT  A = dy(k,m)' B = x(k,n)   C = dw: f32, added to when accumulate
@@ -81,7 +82,7 @@ typedef struct brim_cpu_gemm {
   brim_act act;
   int threads;
   size_t cap;     // workspace cap in bytes, 0 = none
-  bool planning;  // only the workspace is asked for: it is never run
+  bool planning;  // prepare only finds the workspace; the product is never run
 } brim_cpu_gemm;
 
 typedef struct brim_cpu_gemm_args {
@@ -113,7 +114,7 @@ typedef struct brim_cpu_conv_table {
                          size_t *workspace_bytes);
   brim_status (*run)(const void *state, const brim_cpu_gemm_args *args);
   void (*release)(void *state);
-  bool pointwise;  // 1 x 1 convolutions too; else they come as matrix products
+  bool pointwise;  // also computes 1 x 1 convolutions; else these become matrix products
 } brim_cpu_conv_table;
 
 typedef struct brim_cpu_gemm_provider {
@@ -132,7 +133,7 @@ typedef struct brim_cpu_gemm_provider {
   const brim_cpu_conv_table *conv;
 } brim_cpu_gemm_provider;
 
-// Keeps oneDNN from what BRIM_CPU_MASK hides; before its first use.
+// Hides from oneDNN the features that BRIM_CPU_MASK hides; call it before any other use of oneDNN.
 void brim_cpu_onednn_mask(unsigned mask);
 
 extern const brim_cpu_gemm_provider brim_cpu_gemm_onednn;
@@ -141,15 +142,16 @@ extern const brim_cpu_gemm_provider brim_cpu_gemm_portable;
 extern const brim_cpu_conv_table brim_cpu_conv_onednn;
 extern const brim_cpu_conv_table brim_cpu_conv_own;
 extern const brim_cpu_conv_table brim_cpu_conv_portable;
-extern const brim_cpu_conv_table brim_cpu_conv_amx;  // bf16, channels in 32s: see cpu_conv.c
-extern const int brim_cpu_amx_least_images;          // average images per block of 32
+extern const brim_cpu_conv_table
+    brim_cpu_conv_amx;                       // bf16, channels in multiples of 32: see cpu_conv.c
+extern const int brim_cpu_amx_least_images;  // fewest images per block of 32, on average
 
-// The common end of a product, done by the kernel itself on whole tiles: plus bias, and relu or
-// relu's derivative (s > 0), into C.
+// The most usual end of a product, done by the kernel itself on whole tiles: adds bias, applies relu or
+// relu's derivative (s > 0), and stores into C.
 typedef struct brim_cpu_finish {
-  void *c;               // C's element of the tile's corner
-  const void *bias, *s;  // at the same corner, or NULL
-  int64_t ld;            // elements from row to row, of C and of s
+  void *c;               // element of C at the tile's corner
+  const void *bias, *s;  // elements at the same corner, or NULL
+  int64_t ld;            // elements from row to row of C and s
   bool relu, c_f32;
 } brim_cpu_finish;
 
@@ -158,7 +160,7 @@ typedef struct brim_cpu_finish {
 typedef struct brim_cpu_kernel {
   const char *name;
   int mr, nr, kg;
-  int kc, mc;  // block of k, and of rows of A that stays in L2
+  int kc, mc;  // sizes of a block of k, and of a block of rows of A that stays in L2
   size_t pack_bytes;
   // dst <- rows x k elements of src; k_contiguous: (r, i) at src[r * ld + i], else src[i * ld + r].
   void (*pack)(void *dst, int width, const void *src, int64_t ld, int rows, int k,
@@ -167,21 +169,22 @@ typedef struct brim_cpu_kernel {
   // else the `rows` elements of step i.
   void (*gather)(void *dst, int width, const void *const *at, size_t offset, int rows, int k,
                  bool k_contiguous);
-  // tile(mr, nr) <- sum over groups (at least 1). May read up to BRIM_CPU_ALIGN bytes past a panel.
+  // tile(mr, nr) = the sum over groups (at least 1). May read up to BRIM_CPU_ALIGN bytes past a panel.
   void (*tile)(int64_t groups, const void *a, const void *b, float *tile);
-  // (optional; default: plain loops)
+  // (optional; default: plain loops) Ends a product as brim_cpu_finish says.
   void (*finish)(const float *tile, const brim_cpu_finish *how);
 } brim_cpu_kernel;
 
 #define BRIM_CPU_MAX_TILE 192
 
-extern const brim_cpu_kernel brim_cpu_kernel_neon_f32;  // NULL pack where not compiled
+extern const brim_cpu_kernel
+    brim_cpu_kernel_neon_f32;  // pack is NULL where the kernels are not compiled
 extern const brim_cpu_kernel brim_cpu_kernel_neon_bf16;
 extern const brim_cpu_kernel brim_cpu_kernel_portable_f32;
 extern const brim_cpu_kernel brim_cpu_kernel_portable_bf16;  // widens to f32 when packing
-// The best for this machine and type.
+// The fastest kernels for this machine and type.
 const brim_cpu_kernel *brim_cpu_kernel_for(const brim_cpu_machine *machine, brim_dtype type);
-// The machine as if it had only plain C: what the portable provider runs on.
+// The machine without its vector features; the portable provider runs on it.
 brim_cpu_machine brim_cpu_machine_plain(const brim_cpu_machine *machine);
 
 //---------------------------------- device ----------------------------------
@@ -190,20 +193,20 @@ typedef struct brim_cpu_device {
   brim_cpu_machine machine;
   int threads;
   size_t workspace_cap;
-  pid_t pid;  // OpenMP's threads do not survive a fork
+  pid_t pid;  // process that opened the device: OpenMP's threads do not survive a fork
   const brim_cpu_gemm_provider *provider;
-  bool amx_kernels;  // brim_cpu_conv_amx may compute what fits it, before the provider
+  bool amx_kernels;  // brim_cpu_conv_amx computes the shapes it can, instead of the provider
 } brim_cpu_device;
 
-// Called by every run.
+// Fails in a forked process. Every run calls it.
 brim_status brim_cpu_check_process(const brim_cpu_device *device);
-// The run of an op that touches each element: checks the process and runs `body` over `count` elements,
-// on the team if they are worth it.
+// Runs an op that touches each element: checks the process and runs `body` over `count` elements, on the
+// team if there are enough elements.
 brim_status brim_cpu_spread(void *impl, int64_t count, brim_cpu_body body, void *arg);
 
 //---------------------------------- ops ----------------------------------
 
-// Every row's: the host has checked shapes, so only types without code are left to refuse.
+// The validate of every row. The host has checked shapes; this refuses types without code.
 brim_status brim_cpu_validate(void *impl, const brim_op_call *call);
 
 extern const brim_op_family brim_cpu_linear_ops;
@@ -218,8 +221,8 @@ extern const brim_op_family brim_cpu_ntxent_ops;
 extern const brim_op_family brim_cpu_knn_ops;
 extern const brim_op_family brim_cpu_optimizer_ops;
 
-// ADD or ACT_BWD on plain arrays, for providers that do not do it themselves: y = a + b, or
-// y = a * act'(b). In place allowed.
+// Arguments of ADD or ACT_BWD on plain arrays: y = a + b, or y = a * act'(b). y may be a or b. For providers
+// that do not compute these ops themselves.
 typedef struct brim_cpu_map_arg {
   const void *a, *b;
   void *y;
@@ -227,7 +230,7 @@ typedef struct brim_cpu_map_arg {
   int64_t count;
   brim_act act;
 } brim_cpu_map_arg;
-// Runs ADD, or else ACT_BWD, over arg.count elements.
+// Runs ADD if op is ADD, else ACT_BWD, over arg.count elements.
 void brim_cpu_add_or_act_bwd(int threads, brim_op op, brim_cpu_map_arg arg);
 
 // out(cols) = or += the sum over rows of data(rows, cols). The same bits for any number of threads.
@@ -237,15 +240,15 @@ typedef struct brim_cpu_column_sum {
   int64_t rows, cols;
   float *out;
   bool accumulate;
-  float *workspace;  // brim_cpu_column_sum_bytes
+  float *workspace;  // brim_cpu_column_sum_bytes large
 } brim_cpu_column_sum;
 size_t brim_cpu_column_sum_bytes(int64_t rows, int64_t cols);
 void brim_cpu_column_sum_run(int threads, brim_cpu_column_sum sum);
 
 //---------------------------------- small products ----------------------------------
 
-// C(m,n) = or += A(m,k) B(k,n) on one thread, all f32 and in cache. Columns go in groups of
-// BRIM_CPU_SMALL_COLS: B is read and C written up to the next multiple of it.
+// C(m,n) = or += A(m,k) B(k,n) on one thread, all f32 and in cache. B is read and C written up to the next
+// multiple of BRIM_CPU_SMALL_COLS columns.
 #define BRIM_CPU_SMALL_COLS 16
 typedef struct brim_cpu_small {
   int64_t m, n, k;
@@ -268,12 +271,12 @@ static inline size_t brim_cpu_round64(size_t bytes) {
 static inline int64_t brim_cpu_min(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t brim_cpu_ceil_div(int64_t x, int64_t by) { return (x + by - 1) / by; }
 static inline int64_t brim_cpu_round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
-// A count of the state (BRIM_STATE_ROWS, BRIM_STATE_SAMPLES), within 0 to `most`.
+// Reads a count of the state (BRIM_STATE_ROWS, BRIM_STATE_SAMPLES), limited to 0 to `most`.
 static inline int64_t brim_cpu_valid(const double *state, int which, int64_t most) {
   double n = state[which];
   return n > 0 ? (n < (double)most ? (int64_t)n : most) : 0;
 }
-// Rows of a batch of `rows` that are no padding.
+// The number of rows of a batch of `rows` that are no padding.
 static inline int64_t brim_cpu_valid_rows(const double *state, int64_t rows) {
   return brim_cpu_valid(state, BRIM_STATE_ROWS, rows);
 }
@@ -290,7 +293,7 @@ static inline int64_t brim_cpu_rows(const brim_tensor *t) {
   return cols ? brim_cpu_elements(t) / cols : 0;
 }
 
-// Optional trailing tensors are left out or have rank 0.
+// NULL if the optional tensor is left out or has rank 0.
 static inline const brim_tensor *brim_cpu_in(const brim_op_call *call, int i) {
   return i < call->in_count && call->in[i].rank ? &call->in[i] : NULL;
 }

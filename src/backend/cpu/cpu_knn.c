@@ -1,6 +1,6 @@
-// UNIT and KNN: rows of length 1, and for each row the neighbours that vote. A heap of the nearest so
-// far has the farthest of them on top, and nearly every candidate fails there. Votes are integers, so
-// threads and orders change nothing.
+// UNIT and KNN: rows of length 1, and for each row the neighbours that vote. A heap keeps the nearest so
+// far with the farthest of them on top; most candidates are farther than the top and are skipped. Votes are
+// integers, so they do not depend on threads and orders.
 #include <math.h>
 #include <string.h>
 
@@ -57,11 +57,11 @@ typedef struct neighbour {
 typedef struct knn_arg {
   const float *s;  // (rows, bank)
   const int32_t *labels, *truth;
-  int32_t *guess;  // or NULL
+  int32_t *guess;  // may be NULL
   int64_t rows, bank, valid, k;
   int32_t classes;
   float temperature;
-  int64_t *counts;  // (threads, 2): correct, bad
+  int64_t *counts;  // (threads, 8): correct, bad and room to fill a cache line
   char *scratch;    // per thread: k neighbours, then a vote per class
   size_t scratch_bytes;
 } knn_arg;
@@ -82,7 +82,7 @@ static brim_status knn_prepare(void *impl, brim_op_call *call) {
   return BRIM_OK;
 }
 
-// True if x is farther than y; among equals the later one is.
+// True if x is farther than y. Of equals the one with the larger index is farther.
 static bool farther(neighbour x, neighbour y) {
   return x.s < y.s || (x.s == y.s && x.index > y.index);
 }

@@ -1,6 +1,6 @@
-// LINEAR and its two gradients: maps the op to one matrix product and hands it to the provider, to
-// brim's AMX kernels where the provider's calls cost more than the product, or to the narrow loops
-// where packing would; the bias gradient (column sums) is here, since it needs no product.
+// LINEAR and its two gradients. The op becomes one matrix product, computed by the provider, by brim's AMX
+// kernels if a call of the provider costs more than the product, or by the narrow loops if packing does.
+// The bias gradient (column sums) needs no product and is computed here.
 #include <string.h>
 
 #include "backend/cpu/cpu_int.h"
@@ -14,11 +14,11 @@
 
 enum { MAX_WEIGHTS = 4096, MIN_ROWS = 512, BLOCK_ROWS = 96, MAX_PARTS = 64 };
 
-// Rows, columns in and out of the layer whatever the op.
+// The layer's rows and its padded columns, for all three ops.
 typedef struct narrow_shape {
-  int64_t rows, k, n;     // the product of one block: (rows, k) by (k, n)
-  int64_t k_pad, n_pad;   // columns rounded up to groups
-  int64_t strips, strip;  // weight gradient: fixed parts of the rows
+  int64_t rows, k, n;     // the product of a block of rows is (rows, k) by (k, n)
+  int64_t k_pad, n_pad;   // k and n rounded up to BRIM_CPU_SMALL_COLS
+  int64_t strips, strip;  // weight gradient: parts of the rows, which do not depend on threads
 } narrow_shape;
 
 static narrow_shape shape_of(const brim_cpu_gemm *g) {
@@ -62,7 +62,7 @@ static float *block_of(const narrow_run *run, int rank) {
          (size_t)rank * (brim_cpu_round64(block_floats(&run->s) * sizeof(float)) / sizeof(float));
 }
 
-// Rows [first, first + count) of a (rows, cols) array as f32 with rows `ld` apart.
+// Copies rows [first, first + count) of a (rows, cols) array to rows `ld` apart, as f32.
 BRIM_CPU_INLINE void copy_in(const void *data, brim_dtype type, int64_t first, int64_t count,
                              int64_t cols, int64_t ld, float *restrict to) {
   float wide[BRIM_CPU_BLOCK];
@@ -95,7 +95,7 @@ static void load_weights(const narrow_run *run) {
   }
 }
 
-// Bias and activation, or its derivative, on a block of rows without gaps.
+// Applies bias and activation, or the activation's derivative, to a block of rows without gaps.
 BRIM_CPU_CLONES static void finish_rows(const narrow_run *run, int64_t first, int64_t count,
                                         float *y, float *spare) {
   const brim_cpu_gemm *g = run->g;
@@ -152,11 +152,11 @@ static void rows_body(void *arg, int rank, int size) {
                             .b_ld = s->n_pad,
                             .c = y,
                             .c_ld = s->n_pad};
-    // The derivative's input takes the room of A, which the product no longer needs.
+    // The input of the derivative is loaded into the room of A, which the product no longer needs.
     brim_cpu_small_run(&small);
     float *spare = s->k_pad >= s->n_pad ? a : NULL;
     if (run->g->op == BRIM_OP_LINEAR_BWD_DATA && run->g->act != BRIM_ACT_NONE && !spare) {
-      // Row by row if A's room is too small.
+      // Works row by row if A's room is too small.
       for (int64_t i = 0; i < count; i++) finish_rows(run, r + i, 1, y + i * s->n_pad, a);
     } else {
       finish_rows(run, r, count, y, spare);
@@ -224,13 +224,13 @@ static void narrow_multiply(const brim_cpu_gemm *g, const brim_cpu_gemm_args *ar
 //---------------------------------- column sums ----------------------------------
 
 // Narrow rows are summed several at a time, as one row of about SUM_COLS columns, and folded at the
-// end. The cut into strips depends on the shape alone.
+// end. The strips depend on the shape alone.
 enum { SUM_COLS = 128, SUM_ROWS = 64, MAX_STRIPS = 32 };
 
 typedef struct sum_plan {
   brim_cpu_column_sum s;
-  int64_t fold, wide;     // rows taken as one, and its columns
-  int64_t strip, strips;  // wide rows
+  int64_t fold, wide;     // rows taken as one wide row, and the columns of a wide row
+  int64_t strip, strips;  // wide rows in a strip, and the number of strips
 } sum_plan;
 
 static sum_plan plan_sum(int64_t rows, int64_t cols) {
@@ -248,8 +248,8 @@ size_t brim_cpu_column_sum_bytes(int64_t rows, int64_t cols) {
   return (size_t)(p.strips * p.wide) * sizeof(float);
 }
 
-// Columns [c, c + n) of one strip: rows are summed 64 at a time, then those sums, so that rounding
-// errors grow with the square root of the count.
+// Sums columns [c, c + n) of one strip: 64 rows at a time, then those sums, so that rounding errors grow
+// with the square root of the count.
 BRIM_CPU_INLINE void column_strip(const sum_plan *p, int64_t strip, int64_t c, int64_t n) {
   const brim_cpu_column_sum *s = &p->s;
   float total[SUM_COLS] = {0}, part[SUM_COLS], buffer[SUM_COLS];
@@ -303,19 +303,20 @@ void brim_cpu_column_sum_run(int threads, brim_cpu_column_sum sum) {
 
 typedef struct linear_state {
   const brim_cpu_gemm_provider *provider;
-  const brim_cpu_conv_table *tiles;  // in place of the provider; both NULL: narrow
-  void *inner;                       // state of the one in use
+  const brim_cpu_conv_table
+      *tiles;   // computes instead of the provider; both NULL: the narrow loops
+  void *inner;  // state of the provider or of `tiles`
   brim_cpu_gemm g;
 } linear_state;
 
-// If the CPU has bf16 instructions, oneDNN takes layers of few columns too: two to ten times as
-// fast as widening their rows (docs/performance/cpu-step.md).
+// If the CPU has bf16 instructions, oneDNN takes layers of few columns too: it is two to ten times as fast
+// as widening their rows (docs/performance/cpu-step.md).
 static bool is_narrow(const brim_cpu_device *device, const brim_cpu_gemm *g) {
   const brim_cpu_gemm_provider *p = device->provider;
   return narrow_fits(g) && !(p->narrow && p->narrow(&device->machine, g->type));
 }
 
-// The layer as a convolution of images of one pixel: a row is an image.
+// Describes the layer as a convolution of images of one pixel: a row is an image.
 static brim_cpu_conv as_conv(const brim_cpu_gemm *g) {
   brim_cpu_conv v = {.type = g->type,
                      .h = 1,
@@ -341,9 +342,9 @@ static brim_cpu_conv as_conv(const brim_cpu_gemm *g) {
   return v;
 }
 
-// A call of oneDNN costs at least 1.6 us and reorders the weights, so small bf16 products lost to
-// fp32. brim's AMX kernels start sooner. They pack all rows, which oneDNN does not, so large
-// products stay with oneDNN (docs/performance/cpu-step.md).
+// A call of oneDNN costs at least 1.6 us and reorders the weights, so small bf16 products were slower than
+// fp32. brim's AMX kernels start sooner. They pack all rows, which oneDNN does not, so large products stay
+// with oneDNN (docs/performance/cpu-step.md).
 enum { TILES_MOST_PRODUCTS = 1 << 19 };
 
 static bool takes_tiles(const brim_cpu_device *device, const brim_cpu_conv *v) {
@@ -355,11 +356,12 @@ static brim_status linear_prepare(void *impl, brim_op_call *call) {
   const brim_cpu_device *device = impl;
   const brim_tensor *a = &call->in[0], *b = &call->in[1];
   int64_t rows = brim_cpu_rows(a);
-  brim_cpu_gemm g = {.op = call->op,
-                     .type = a->dtype,
-                     .act = call->attr.act,
-                     .accumulate = call->op == BRIM_OP_LINEAR_BWD_WEIGHT && call->attr.accumulate,
-                     .cap = device->workspace_cap};  // never planning: a planned product can be run
+  brim_cpu_gemm g = {
+      .op = call->op,
+      .type = a->dtype,
+      .act = call->attr.act,
+      .accumulate = call->op == BRIM_OP_LINEAR_BWD_WEIGHT && call->attr.accumulate,
+      .cap = device->workspace_cap};  // planning stays false, since planned products can be run
   if (call->op == BRIM_OP_LINEAR) {
     g.m = rows, g.n = b->dim[0], g.k = brim_cpu_cols(b);
     g.bias = brim_cpu_in(call, 2) != NULL;
@@ -383,8 +385,7 @@ static brim_status linear_prepare(void *impl, brim_op_call *call) {
   } else if (is_narrow(device, &g)) {
     call->workspace_bytes = narrow_bytes(&g);
   } else {
-    // A provider without this type leaves it to our own kernels (oneDNN has bf16 only from AVX-512
-    // on).
+    // If the provider lacks the type, brim's own kernels compute it (oneDNN has bf16 only from AVX-512 on).
     bool chosen = device->provider->supports(&device->machine, g.type);
     state->provider = chosen ? device->provider : &brim_cpu_gemm_own;
     status = state->provider->prepare(&device->machine, &g, &state->inner, &call->workspace_bytes);
@@ -393,7 +394,7 @@ static brim_status linear_prepare(void *impl, brim_op_call *call) {
     brim_cpu_host()->free(state);
     return status;
   }
-  // The product no longer uses the workspace when the sums are made.
+  // The column sums use the workspace after the product.
   if (call->op == BRIM_OP_LINEAR_BWD_WEIGHT && brim_cpu_out(call, 1)) {
     size_t bytes = brim_cpu_column_sum_bytes(rows, g.m);
     if (bytes > call->workspace_bytes) call->workspace_bytes = bytes;
