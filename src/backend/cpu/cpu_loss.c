@@ -1,5 +1,5 @@
 // XENT, MSE and BCE: per-row losses, their gradient, and the metrics. Rows beyond state[ROWS] are
-// padding. Sums go chunk by chunk in row order, in double, whatever the thread count.
+// padding. Losses are summed in double, chunk by chunk in row order, for any thread count.
 #include <math.h>
 
 #include "backend/cpu/cpu_int.h"
@@ -17,7 +17,7 @@ typedef struct loss_arg {
   const int32_t *labels;
   const float *target;
   bool binary;  // BCE, else MSE
-  void *dx;     // or NULL
+  void *dx;     // may be NULL
   int64_t rows, cols, valid;
   float smoothing, scale;
   loss_sums *chunks;
@@ -57,21 +57,21 @@ static float value_at(const loss_arg *a, int64_t i) {
                              : brim_cpu_from_bf16(((const uint16_t *)a->x)[i]);
 }
 
-// The largest value of a row and its first place.
-BRIM_CPU_INLINE float row_max(const loss_arg *a, int64_t row, int64_t *where) {
+// Returns the largest value of a row; *arg_max is its first column.
+BRIM_CPU_INLINE float row_max(const loss_arg *a, int64_t row, int64_t *arg_max) {
   float buffer[BRIM_CPU_BLOCK], best = -INFINITY;
-  *where = 0;
+  *arg_max = 0;
   for (int64_t c = 0; c < a->cols; c += BRIM_CPU_BLOCK) {
     int64_t n = block_size(c, a->cols);
     const float *x = brim_cpu_read(a->x, a->type, row * a->cols + c, n, buffer);
     for (int64_t j = 0; j < n; j++) {
-      if (x[j] > best) best = x[j], *where = c + j;
+      if (x[j] > best) best = x[j], *arg_max = c + j;
     }
   }
   return best;
 }
 
-// Sum of e^(x - max), and of x - max.
+// Returns the sum of e^(x - max); *plain is the sum of x - max.
 BRIM_CPU_INLINE double row_exp_sum(const loss_arg *a, int64_t row, float max, double *plain) {
   float buffer[BRIM_CPU_BLOCK];
   double total = 0, total_plain = 0;
@@ -107,8 +107,8 @@ BRIM_CPU_INLINE void row_gradient(const loss_arg *a, int64_t row, int64_t label,
 }
 
 BRIM_CPU_INLINE void xent_row(const loss_arg *a, int64_t row, loss_sums *sums) {
-  int64_t label = a->labels[row], where;
-  float max = row_max(a, row, &where);
+  int64_t label = a->labels[row], arg_max;
+  float max = row_max(a, row, &arg_max);
   bool known = label >= 0 && label < a->cols;
   double plain, sum = row_exp_sum(a, row, max, &plain), loss = NAN;
   if (known) {
@@ -116,7 +116,7 @@ BRIM_CPU_INLINE void xent_row(const loss_arg *a, int64_t row, loss_sums *sums) {
     loss = log(sum) - (1 - s) * ((double)value_at(a, row * a->cols + label) - (double)max) -
            (s > 0 ? s * plain / (double)a->cols : 0);
   }
-  add_row(sums, loss, where == label);
+  add_row(sums, loss, arg_max == label);
   if (!a->dx) return;
   if (known) {
     row_gradient(a, row, label, max, (float)(1.0 / sum));

@@ -1,4 +1,4 @@
-// Stands in for the AMX files on machines that are not x86.
+// Takes the place of the AMX files on machines that are not x86.
 #include <limits.h>
 
 #include "backend/cpu/cpu_amx.h"

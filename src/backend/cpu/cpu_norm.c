@@ -31,7 +31,7 @@ static int64_t rows_at_once(const norm_arg *a) {
   return a->type != BRIM_F32 && a->cols < BRIM_CPU_BLOCK ? BRIM_CPU_BLOCK / a->cols : 1;
 }
 
-// Sum of (x - shift)^power over a row, power 1 or 2.
+// The sum of (x - shift)^power over a row; power is 1 or 2.
 BRIM_CPU_INLINE double row_moment(const norm_arg *a, int64_t row, float shift, int power) {
   float buffer[BRIM_CPU_BLOCK];
   double total = 0;
@@ -51,7 +51,7 @@ BRIM_CPU_INLINE double row_moment(const norm_arg *a, int64_t row, float shift, i
   return total;
 }
 
-// Rows [lo, hi) of x, y, mean and rstd, all of one type.
+// Normalizes rows [lo, hi). x and y have one type.
 BRIM_CPU_INLINE void norm_rows(const norm_arg *a, int64_t lo, int64_t hi) {
   float in[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
   for (int64_t r = lo; r < hi; r++) {
@@ -127,9 +127,9 @@ static brim_status layernorm_bwd_prepare(void *impl, brim_op_call *call) {
   return BRIM_OK;
 }
 
-// First pass over a row: the sums that dx needs, and this row's part of dg and db.
-BRIM_CPU_INLINE void row_sums(const norm_arg *a, int64_t r, float *dg, float *db, float *sum_g,
-                              float *sum_gx) {
+// First pass over a row: the two means that dx needs, and this row's part of dg and db.
+BRIM_CPU_INLINE void row_sums(const norm_arg *a, int64_t r, float *dg, float *db, float *mean_g,
+                              float *mean_gx) {
   float x_buffer[BRIM_CPU_BLOCK], dy_buffer[BRIM_CPU_BLOCK];
   float mean = a->mean[r], rstd = a->rstd[r];
   double total_g = 0, total_gx = 0;
@@ -150,8 +150,8 @@ BRIM_CPU_INLINE void row_sums(const norm_arg *a, int64_t r, float *dg, float *db
     total_g += (double)s0;
     total_gx += (double)s1;
   }
-  *sum_g = (float)(total_g / (double)a->cols);
-  *sum_gx = (float)(total_gx / (double)a->cols);
+  *mean_g = (float)(total_g / (double)a->cols);
+  *mean_gx = (float)(total_gx / (double)a->cols);
 }
 
 BRIM_CPU_INLINE void row_dx(const norm_arg *a, int64_t r, float mean_g, float mean_gx) {

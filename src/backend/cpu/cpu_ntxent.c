@@ -1,7 +1,7 @@
-// NTXENT: rows of length 1, then block by block of rows their similarities with all others (a small
-// product), the softmax over them, and for the gradient the same similarities once more: no matrix
-// of all pairs is kept. Rows of padding are left out by numbering the others without gaps. Each row
-// is summed by one thread in a fixed order, so the bits do not depend on the thread count.
+// NTXENT. Rows are scaled to length 1. For each block of rows their similarities with all rows are a small
+// product, then the softmax over them gives the loss. The gradient computes the similarities again, so no
+// matrix of all pairs is kept. Padding is left out by numbering the other rows without gaps. Each row is
+// summed by one thread in a fixed order, so the bits do not depend on the thread count.
 #include <math.h>
 #include <string.h>
 
@@ -12,36 +12,36 @@ enum { BLOCK_ROWS = 24 };
 
 typedef struct ntxent_arg {
   const void *z;
-  void *dz;  // or NULL
+  void *dz;  // may be NULL
   brim_dtype type;
   int64_t half, d;         // rows i and i + half are two views of a sample
-  int64_t samples, count;  // valid samples; their rows
+  int64_t samples, count;  // valid samples; rows of valid samples
   int64_t n_pad, d_pad;
-  float over, scale;  // 1 / temperature; of the gradient
-  float *unit;        // (count, d_pad)
-  float *turned;      // (d, n_pad)
+  float inverse_temperature, scale;  // 1 / temperature; factor of the gradient
+  float *unit;                       // (count, d_pad)
+  float *unit_transposed;            // (d, n_pad)
   float *length, *lse;
-  double *loss;     // (count)
-  float *hit;       // (count) 1 where the arg max is the other view
-  float *own;       // each thread's (BLOCK_ROWS, n_pad) and (BLOCK_ROWS, d_pad)
-  size_t own_size;  // in floats
+  double *loss;        // (count)
+  float *hit;          // (count): 1 if the arg max is the other view, else 0
+  float *buffers;      // each thread's (BLOCK_ROWS, n_pad) and (BLOCK_ROWS, d_pad)
+  size_t buffer_size;  // floats of a thread in `buffers`
 } ntxent_arg;
 
-// Lays the workspace out for n rows, however many are valid.
+// Lays the workspace out for n rows, of which any number may be valid. Returns its bytes.
 static size_t lay_out(ntxent_arg *a, int64_t n, int threads, void *workspace) {
   char *at = workspace;
   size_t used = 0;
   a->n_pad = brim_cpu_round_up(n, BRIM_CPU_SMALL_COLS);
   a->d_pad = brim_cpu_round_up(a->d, BRIM_CPU_SMALL_COLS);
-  a->own_size = (size_t)(BLOCK_ROWS * (a->n_pad + a->d_pad));
+  a->buffer_size = (size_t)(BLOCK_ROWS * (a->n_pad + a->d_pad));
   size_t bytes[] = {(size_t)(n * a->d_pad) * 4,
                     (size_t)(a->d * a->n_pad) * 4,
                     (size_t)a->n_pad * 4,
                     (size_t)a->n_pad * 4,
                     (size_t)n * 8,
                     (size_t)n * 4,
-                    a->own_size * 4 * (size_t)threads};
-  float **to[] = {&a->unit, &a->turned, &a->length, &a->lse, NULL, &a->hit, &a->own};
+                    a->buffer_size * 4 * (size_t)threads};
+  float **to[] = {&a->unit, &a->unit_transposed, &a->length, &a->lse, NULL, &a->hit, &a->buffers};
   for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
     void *here = at ? at + used : NULL;
     if (to[i]) {
@@ -61,7 +61,7 @@ static brim_status ntxent_prepare(void *impl, brim_op_call *call) {
   return BRIM_OK;
 }
 
-// The k-th row that is not padding, and the number of its other view.
+// row_of: the k-th row that is not padding. pair_of: the number of its other view among these rows.
 static int64_t row_of(const ntxent_arg *a, int64_t k) {
   return k < a->samples ? k : a->half + k - a->samples;
 }
@@ -82,20 +82,20 @@ BRIM_CPU_CLONES static void normalise(const ntxent_arg *a, int64_t lo, int64_t h
         squares += (double)z[j] * (double)z[j];
       }
     }
-    // A row of zeros stays one.
+    // A row of zeros stays 0.
     double length = sqrt(squares);
     length = length < 1e-12 ? 1e-12 : length;
     a->length[k] = (float)length;
     float inverse = (float)(1.0 / length);
     for (int64_t j = 0; j < a->d; j++) {
       u[j] *= inverse;
-      a->turned[j * a->n_pad + k] = u[j];
+      a->unit_transposed[j * a->n_pad + k] = u[j];
     }
     for (int64_t j = a->d; j < a->d_pad; j++) u[j] = 0.0f;
   }
 }
 
-// Similarities over the temperature of rows [k, k + rows) with all; of a row with itself -infinity.
+// Similarities of rows [k, k + rows) with all rows, over the temperature. A row with itself gets -infinity.
 static void similarities(const ntxent_arg *a, int64_t k, int64_t rows, float *s) {
   brim_cpu_small product = {.m = rows,
                             .n = a->count,
@@ -103,13 +103,13 @@ static void similarities(const ntxent_arg *a, int64_t k, int64_t rows, float *s)
                             .a = a->unit + k * a->d_pad,
                             .a_row = a->d_pad,
                             .a_step = 1,
-                            .b = a->turned,
+                            .b = a->unit_transposed,
                             .b_ld = a->n_pad,
                             .c = s,
                             .c_ld = a->n_pad};
   brim_cpu_small_run(&product);
   for (int64_t i = 0; i < rows; i++, s += a->n_pad) {
-    for (int64_t j = 0; j < a->count; j++) s[j] *= a->over;
+    for (int64_t j = 0; j < a->count; j++) s[j] *= a->inverse_temperature;
     s[k + i] = -INFINITY;
   }
 }
@@ -138,7 +138,7 @@ static void row_loss(const ntxent_arg *a, int64_t k, const float *s) {
   a->hit[k] = best == pair ? 1.0f : 0.0f;
 }
 
-// Similarities to weights of the other rows in row k's gradient.
+// Turns similarities of a row into the weights of the other rows in its gradient.
 BRIM_CPU_CLONES static void weigh(const float *restrict lse, float own, float *restrict s,
                                   int64_t n) {
 #pragma omp simd
@@ -149,7 +149,7 @@ static void store_gradient(const ntxent_arg *a, int64_t k, float *g) {
   const float *u = a->unit + k * a->d_pad;
   double along = 0;
   for (int64_t j = 0; j < a->d; j++) along += (double)g[j] * (double)u[j];
-  float factor = a->scale * 0.5f * a->over / a->length[k];
+  float factor = a->scale * 0.5f * a->inverse_temperature / a->length[k];
   for (int64_t j = 0; j < a->d; j++) g[j] = (g[j] - (float)along * u[j]) * factor;
   int64_t at = row_of(a, k) * a->d;
   if (a->type == BRIM_F32) {
@@ -194,14 +194,14 @@ static void normalise_body(void *arg, int rank, int size) {
   normalise(a, lo, hi);
   if (rank > 0) return;
   for (int64_t j = 0; j < a->d; j++) {
-    for (int64_t k = a->count; k < a->n_pad; k++) a->turned[j * a->n_pad + k] = 0.0f;
+    for (int64_t k = a->count; k < a->n_pad; k++) a->unit_transposed[j * a->n_pad + k] = 0.0f;
   }
   if (a->dz) clear_padding(a);
 }
 
 static void loss_body(void *arg, int rank, int size) {
   const ntxent_arg *a = arg;
-  float *s = a->own + (size_t)rank * a->own_size;
+  float *s = a->buffers + (size_t)rank * a->buffer_size;
   int64_t lo, hi;
   brim_cpu_split(a->count, BLOCK_ROWS, rank, size, &lo, &hi);
   for (int64_t k = lo; k < hi; k += BLOCK_ROWS) {
@@ -213,7 +213,7 @@ static void loss_body(void *arg, int rank, int size) {
 
 static void gradient_body(void *arg, int rank, int size) {
   const ntxent_arg *a = arg;
-  float *s = a->own + (size_t)rank * a->own_size, *g = s + BLOCK_ROWS * a->n_pad;
+  float *s = a->buffers + (size_t)rank * a->buffer_size, *g = s + BLOCK_ROWS * a->n_pad;
   int64_t lo, hi;
   brim_cpu_split(a->count, BLOCK_ROWS, rank, size, &lo, &hi);
   for (int64_t k = lo; k < hi; k += BLOCK_ROWS) {
@@ -235,7 +235,7 @@ static brim_status ntxent_run(void *impl, void *stream, const brim_op_call *call
                   .type = call->in[0].dtype,
                   .half = call->in[0].dim[0] / 2,
                   .d = call->in[0].dim[1],
-                  .over = 1.0f / call->attr.temperature};
+                  .inverse_temperature = 1.0f / call->attr.temperature};
   a.samples = brim_cpu_valid(state, BRIM_STATE_SAMPLES, a.half);
   a.count = 2 * a.samples;
   a.scale = (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);

@@ -1,7 +1,7 @@
 // Matrix products and convolutions by oneDNN (the v2 C API). An op is one primitive with its memory
-// objects. The layout of the weights is left to oneDNN (AMX needs its own); where it differs from ours
-// a reorder runs beside the op, in the workspace. Everything is created in prepare; a run only sets
-// addresses. Activations keep our NHWC layout. Our loops do what oneDNN does not: the derivative of
+// objects. oneDNN chooses the layout of the weights (AMX needs its own); if that differs from brim's, a
+// reorder runs beside the op, in the workspace. Everything is created in prepare; a run only sets
+// addresses. Activations keep brim's NHWC layout. Loops of brim do what oneDNN does not: the derivative of
 // the activation, and adding to a gradient.
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
@@ -24,14 +24,14 @@ static inline brim_status brim_cpu_dnn_check(dnnl_status_t status, const char *w
     if (try_ != BRIM_OK) return try_;                      \
   } while (0)
 
-// The op itself, its gradient by the data, its gradient by the weights.
+// The op itself, its gradient for the data, or its gradient for the weights.
 typedef enum brim_cpu_dnn_kind {
   BRIM_CPU_DNN_FORWARD,
   BRIM_CPU_DNN_DATA,
   BRIM_CPU_DNN_WEIGHT,
 } brim_cpu_dnn_kind;
 
-// The memory objects of an op: the caller's tensors (or their gradients), then those in the
+// The memory objects of an op: first the caller's tensors (or their gradients), then those in the
 // workspace.
 enum {
   BRIM_CPU_DNN_X,
@@ -52,20 +52,20 @@ typedef struct brim_cpu_dnn_words {
 typedef struct brim_cpu_dnn {
   brim_cpu_dnn_kind kind;
   int threads;
-  bool planning;  // no code is generated: descriptions know the sizes
+  bool planning;  // no code is generated: descriptions are enough to know the sizes
   const brim_cpu_dnn_words *words;
   dnnl_engine_t engine;
   dnnl_stream_t stream;
-  dnnl_primitive_t op, reorder;              // reorder NULL: oneDNN takes our layout
+  dnnl_primitive_t op, reorder;              // reorder NULL: oneDNN takes brim's layout
   dnnl_memory_t memory[BRIM_CPU_DNN_SLOTS];  // NULL = not used
-  size_t offset[BRIM_CPU_DNN_SLOTS];         // of those in the workspace
+  size_t offset[BRIM_CPU_DNN_SLOTS];         // offsets of the memory objects in the workspace
   bool in_workspace[BRIM_CPU_DNN_SLOTS];
-  int64_t add;          // > 0: a gradient of so many floats is added to what is there
-  size_t plain_offset;  // such a gradient in our layout, before it is added
+  int64_t add;          // > 0: the number of floats of a gradient that is added to the output
+  size_t plain_offset;  // place of that gradient in brim's layout, before it is added
   size_t workspace_bytes;
 } brim_cpu_dnn;
 
-// The tensors of a layer in our layout, and the weights in any layout. bias NULL = none.
+// The tensors of a layer in brim's layout, and the weights in any layout. bias NULL = none.
 typedef struct dnn_layer {
   dnnl_memory_desc_t x, w, w_any, y;
   const dnnl_memory_desc_t *bias;
@@ -73,9 +73,9 @@ typedef struct dnn_layer {
 
 //---------------------------------- gradients of weights ----------------------------------
 
-// To sum the gradient of weights, oneDNN's threads spin in barriers: beside other programs each
-// barrier costs a time slice. Here each rank computes its own slice of the output channels instead,
-// from a copy of its columns of dy.
+// oneDNN's threads spin in barriers to sum the gradient of weights, and beside other programs each barrier
+// costs a time slice. Here each rank computes its own slice of the output channels instead, from a copy of
+// its columns of dy.
 typedef struct brim_cpu_dnn_slice {
   void *state;  // a plan for one thread
   int64_t begin, cols;
@@ -85,10 +85,10 @@ typedef struct brim_cpu_dnn_slice {
 typedef struct dnn_slices {
   int count;
   int64_t rows, cols;  // shape of dy
-  size_t element;      // bytes of its elements
+  size_t element;      // bytes of an element of dy
   int64_t weights;     // floats of dw per column of dy
-  const struct brim_cpu_dnn_slicer *by;
-  brim_cpu_dnn_slice at[];
+  const struct brim_cpu_dnn_slicer *slicer;
+  brim_cpu_dnn_slice slices[];
 } dnn_slices;
 
 typedef struct brim_cpu_dnn_slicer {
@@ -99,10 +99,10 @@ typedef struct brim_cpu_dnn_slicer {
 
 //---------------------------------- plan ----------------------------------
 
-// The caller sets kind, threads, planning, words and add; close in any case.
+// The caller sets kind, threads, planning, words and add before, and calls dnn_close also after a failure.
 static brim_status dnn_open(brim_cpu_dnn *d) {
-  // Primitives are made for a number of threads, which changes bits; so it is fixed here and in
-  // run.
+  // Primitives are made for a number of threads, which changes bits. So the number is fixed here and
+  // in run.
   brim_cpu_team_set_default(d->threads);
   BRIM_CPU_DNN_TRY(dnnl_engine_create(&d->engine, dnnl_cpu, 0), "an engine");
   BRIM_CPU_DNN_TRY(dnnl_stream_create(&d->stream, d->engine, dnnl_stream_in_order), "a stream");
@@ -119,7 +119,7 @@ static void dnn_close(brim_cpu_dnn *d) {
   if (d->engine) dnnl_engine_destroy(d->engine);
 }
 
-// Attributes for a scratchpad in our workspace.
+// Creates attributes that put the scratchpad into brim's workspace.
 static brim_status dnn_attr(dnnl_primitive_attr_t *attr) {
   BRIM_CPU_DNN_TRY(dnnl_primitive_attr_create(attr), "attributes");
   BRIM_CPU_DNN_TRY(dnnl_primitive_attr_set_scratchpad_mode(*attr, dnnl_scratchpad_mode_user),
@@ -127,7 +127,7 @@ static brim_status dnn_attr(dnnl_primitive_attr_t *attr) {
   return BRIM_OK;
 }
 
-// Describes `forward`, or `backward` (not NULL), which belongs to it.
+// Describes the op `forward`. If `backward` is not NULL, describes it instead, with `forward` as its hint.
 static brim_status dnn_describe(const brim_cpu_dnn *d, const_dnnl_op_desc_t forward,
                                 const_dnnl_op_desc_t backward, const_dnnl_primitive_attr_t attr,
                                 dnnl_primitive_desc_t *pd) {
@@ -161,7 +161,7 @@ static brim_status add_scratch(brim_cpu_dnn *d, int slot, dnnl_primitive_desc_t 
   return add_memory(d, slot, dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0));
 }
 
-// A reorder between our layout of the weights and oneDNN's, in the direction the op needs.
+// A reorder between brim's layout of the weights and oneDNN's, in the direction the op needs.
 static brim_status make_reorder(brim_cpu_dnn *d, const dnnl_memory_desc_t *plain,
                                 const dnnl_memory_desc_t *blocked) {
   bool out = d->kind == BRIM_CPU_DNN_WEIGHT;
@@ -186,7 +186,7 @@ done:
 }
 
 // Creates the primitive of a description, memory objects for its tensors, and a reorder if its
-// layout of the weights differs from ours.
+// layout of the weights differs from brim's.
 static brim_status dnn_plan(brim_cpu_dnn *d, dnnl_primitive_desc_t pd, const dnn_layer *layer) {
   bool weight = d->kind == BRIM_CPU_DNN_WEIGHT;
   if (!d->planning) BRIM_CPU_DNN_TRY(dnnl_primitive_create(&d->op, pd), d->words->op);
@@ -208,7 +208,7 @@ static brim_status dnn_plan(brim_cpu_dnn *d, dnnl_primitive_desc_t pd, const dnn
 //---------------------------------- run ----------------------------------
 
 static brim_status set_addresses(const brim_cpu_dnn *d, const brim_cpu_gemm_args *args, void *out) {
-  // oneDNN's handles are not const; it does not write to inputs.
+  // oneDNN's handles are not const; oneDNN does not write to inputs.
   void *a = (void *)(uintptr_t)args->a, *b = (void *)(uintptr_t)args->b;
   void *user[BRIM_CPU_DNN_SLOTS] = {[BRIM_CPU_DNN_X] = a,
                                     [BRIM_CPU_DNN_W] = b,
@@ -276,15 +276,15 @@ static brim_status run_layer(const brim_cpu_dnn *d, const brim_cpu_gemm_args *ar
 
 //---------------------------------- gradients of weights ----------------------------------
 
-enum { SLICE_COLS = 16 };  // a vector of floats
+enum { SLICE_COLS = 16 };  // floats of a vector
 
 static void slices_release(dnn_slices *s) {
   if (!s) return;
-  for (int i = 0; i < s->count; i++) s->by->release(s->at[i].state);
+  for (int i = 0; i < s->count; i++) s->slicer->release(s->slices[i].state);
   brim_cpu_host()->free(s);
 }
 
-// Takes rows, cols, element, weights and by from `shape`. *out stays NULL if there is nothing to
+// Takes rows, cols, element, weights and slicer from `shape`. *out stays NULL if there is nothing to
 // slice, or no kernel for a slice.
 static brim_status slices_prepare(const dnn_slices *shape, int threads, const void *whole,
                                   dnn_slices **out, size_t *workspace_bytes) {
@@ -292,26 +292,26 @@ static brim_status slices_prepare(const dnn_slices *shape, int threads, const vo
   const int64_t most = brim_cpu_ceil_div(shape->cols, SLICE_COLS);
   const int count = threads < most ? threads : (int)most;
   if (count < 2) return BRIM_OK;
-  dnn_slices *s = brim_cpu_host()->alloc(sizeof *s + (size_t)count * sizeof s->at[0], 0);
+  dnn_slices *s = brim_cpu_host()->alloc(sizeof *s + (size_t)count * sizeof s->slices[0], 0);
   if (!s) return brim_cpu_fail(BRIM_ENOMEM, "cpu: no memory for the plan of a gradient");
   *s = *shape;
   s->count = 0;
   size_t bytes = 0;
   for (int i = 0; i < count; i++) {
-    brim_cpu_dnn_slice *at = &s->at[i];
+    brim_cpu_dnn_slice *slice = &s->slices[i];
     int64_t end;
-    brim_cpu_split(s->cols, SLICE_COLS, i, count, &at->begin, &end);
-    at->cols = end - at->begin;
+    brim_cpu_split(s->cols, SLICE_COLS, i, count, &slice->begin, &end);
+    slice->cols = end - slice->begin;
     size_t own = 0;
-    brim_status status = s->by->prepare(whole, at->cols, &at->state, &own);
+    brim_status status = s->slicer->prepare(whole, slice->cols, &slice->state, &own);
     if (status != BRIM_OK) {
       slices_release(s);
       return status == BRIM_EUNSUPPORTED ? BRIM_OK : status;
     }
     s->count = i + 1;
-    at->dy = bytes;
-    at->workspace = at->dy + brim_cpu_round64((size_t)(s->rows * at->cols) * s->element);
-    bytes = at->workspace + brim_cpu_round64(own);
+    slice->dy = bytes;
+    slice->workspace = slice->dy + brim_cpu_round64((size_t)(s->rows * slice->cols) * s->element);
+    bytes = slice->workspace + brim_cpu_round64(own);
   }
   *out = s;
   *workspace_bytes = bytes;
@@ -328,18 +328,18 @@ static void slices_body(void *arg, int rank, int size) {
   const slices_run *run = arg;
   const dnn_slices *s = run->s;
   for (int i = rank; i < s->count; i += size) {
-    const brim_cpu_dnn_slice *at = &s->at[i];
-    char *dy = (char *)run->args->workspace + at->dy;
-    const char *from = (const char *)run->args->a + (size_t)at->begin * s->element;
-    const size_t width = (size_t)at->cols * s->element, stride = (size_t)s->cols * s->element;
+    const brim_cpu_dnn_slice *slice = &s->slices[i];
+    char *dy = (char *)run->args->workspace + slice->dy;
+    const char *from = (const char *)run->args->a + (size_t)slice->begin * s->element;
+    const size_t width = (size_t)slice->cols * s->element, stride = (size_t)s->cols * s->element;
     for (int64_t r = 0; r < s->rows; r++) {
       memcpy(dy + (size_t)r * width, from + (size_t)r * stride, width);
     }
     brim_cpu_gemm_args own = *run->args;
     own.a = dy;
-    own.c = (float *)run->args->c + at->begin * s->weights;
-    own.workspace = (char *)run->args->workspace + at->workspace;
-    const brim_status status = s->by->run(at->state, &own);
+    own.c = (float *)run->args->c + slice->begin * s->weights;
+    own.workspace = (char *)run->args->workspace + slice->workspace;
+    const brim_status status = s->slicer->run(slice->state, &own);
     if (status != BRIM_OK) __atomic_store_n(run->status, status, __ATOMIC_RELAXED);
   }
 }
@@ -356,7 +356,7 @@ static brim_status run_slices(const dnn_slices *s, const brim_cpu_gemm_args *arg
 typedef struct dnn_state {
   brim_cpu_gemm g;
   brim_cpu_dnn d;
-  dnn_slices *slices;  // not NULL: a gradient of weights in these, and d is not used
+  dnn_slices *slices;  // not NULL: these compute a gradient of weights, and d is not used
 } dnn_state;
 
 static const brim_cpu_dnn_words words = {
@@ -389,7 +389,7 @@ static dnnl_alg_kind_t eltwise_of(brim_act act) {
   }
 }
 
-// The activation behind a forward product.
+// Makes the attributes of a product: a scratchpad and, forward, the activation.
 static brim_status make_attr(const brim_cpu_gemm *g, dnnl_primitive_attr_t *attr) {
   BRIM_TRY(dnn_attr(attr));
   if (g->op != BRIM_OP_LINEAR || g->act == BRIM_ACT_NONE) return BRIM_OK;
@@ -423,7 +423,7 @@ static brim_status describe(const brim_cpu_gemm *g, dnn_layer *d, dnnl_memory_de
 
 static brim_status make_desc(const dnn_state *s, const dnn_layer *l, dnnl_primitive_desc_t *pd) {
   dnnl_inner_product_desc_t forward, backward;
-  // Backward descriptions need their forward one, in which the weights have x's type.
+  // A backward description needs its forward description, in which the weights have x's type.
   dnnl_memory_desc_t w_any = l->w_any;
   w_any.data_type = l->x.data_type;
   BRIM_CPU_DNN_TRY(dnnl_inner_product_forward_desc_init(&forward, dnnl_forward_training, &l->x,
@@ -489,7 +489,7 @@ static brim_status dnn_prepare(const brim_cpu_machine *machine, const brim_cpu_g
                               .cols = gemm->m,
                               .element = gemm->type == BRIM_F32 ? 4 : 2,
                               .weights = gemm->n,
-                              .by = &slicer};
+                              .slicer = &slicer};
     status = slices_prepare(&shape, gemm->threads, gemm, &s->slices, workspace_bytes);
     *state = s;
     if (s->slices) return BRIM_OK;
@@ -561,8 +561,8 @@ static bool has_bf16_instructions(void) {
   return (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16;
 }
 
-// On Intel only AMX beats fp32: with AVX512_BF16 alone a step took 1.25 to 1.6 times as long
-// (docs/performance/cpu-step.md).
+// On Intel CPUs only AMX makes bf16 faster than fp32: with AVX512_BF16 alone a step took 1.25 to 1.6 times
+// as long (docs/performance/cpu-step.md).
 static bool has_fast_bf16(void) {
   unsigned isa = (unsigned)dnnl_get_effective_cpu_isa();
   __builtin_cpu_init();
@@ -570,8 +570,8 @@ static bool has_fast_bf16(void) {
          (has_bf16_instructions() && !__builtin_cpu_is("intel"));
 }
 
-// oneDNN refuses a mask once it has been used; but then it was used under the same mask, which never
-// changes.
+// oneDNN refuses a mask after its first use. That is harmless: BRIM_CPU_MASK never changes, so the first use
+// had the same mask.
 void brim_cpu_onednn_mask(unsigned mask) {
   if (mask & BRIM_CPU_MASK_AVX2) {
     (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx);
@@ -630,7 +630,7 @@ const brim_cpu_gemm_provider brim_cpu_gemm_onednn = {
 typedef struct dnn_conv {
   brim_cpu_conv v;
   brim_cpu_dnn d;
-  dnn_slices *slices;  // not NULL: a gradient of weights in these, and d is not used
+  dnn_slices *slices;  // not NULL: these compute a gradient of weights, and d is not used
 } dnn_conv;
 
 static const brim_cpu_dnn_words conv_words = {
@@ -664,7 +664,7 @@ static brim_status conv_make_desc(const dnn_conv *s, const dnn_layer *l,
   const brim_cpu_conv *v = &s->v;
   dnnl_convolution_desc_t forward, backward;
   dnnl_dims_t stride = {v->stride, v->stride}, pad = {v->pad, v->pad};
-  // Backward descriptions need their forward one, in which the weights have x's type.
+  // A backward description needs its forward description, in which the weights have x's type.
   dnnl_memory_desc_t w_any = l->w_any;
   w_any.data_type = l->x.data_type;
   BRIM_CPU_DNN_TRY(
@@ -692,8 +692,8 @@ static brim_status conv_make_desc(const dnn_conv *s, const dnn_layer *l,
   return status;
 }
 
-// For shapes without a kernel oneDNN runs plain loops, hundreds of times slower than ours. On Arm
-// it has only such loops; a config that names oneDNN there means it.
+// For shapes without a kernel oneDNN runs plain loops, hundreds of times slower than brim's kernels. On Arm
+// it only has such loops, so they are accepted there: oneDNN runs on Arm only by name.
 static bool plain_loops(const char *name) {
 #if defined(__x86_64__)
   return strstr(name, "ref") != NULL;
@@ -703,9 +703,9 @@ static bool plain_loops(const char *name) {
 #endif
 }
 
-// A bug of oneDNN 2.6.3: its 1x1 kernels for AVX2 first gather the pixels that a stride keeps, in
-// whole vectors of 8 channels into room for the real number. With 4 channels one thread overwrites
-// what another has gathered, and the gradient of the weights differs from run to run.
+// A bug of oneDNN 2.6.3: its 1x1 kernels for AVX2 first gather the pixels that a stride keeps. They copy
+// whole vectors of 8 channels into room for the actual number of channels. With 4 channels one thread
+// overwrites pixels of another, and the gradient of the weights differs from run to run.
 static bool gathers_too_much(const brim_cpu_conv *v, const char *name) {
   return v->stride > 1 && v->c % 8 != 0 && strstr(name, "jit_1x1:") && !strstr(name, "avx512");
 }
@@ -763,7 +763,7 @@ static brim_status conv_dnn_prepare(const brim_cpu_machine *machine, const brim_
                               .cols = conv->m,
                               .element = conv->type == BRIM_F32 ? 4 : 2,
                               .weights = conv->r * conv->s * conv->c,
-                              .by = &conv_slicer};
+                              .slicer = &conv_slicer};
     status = slices_prepare(&shape, conv->threads, conv, &s->slices, workspace_bytes);
     *state = s;
     if (s->slices) return BRIM_OK;
@@ -792,8 +792,8 @@ static brim_status conv_slice_prepare(const void *whole, int64_t cols, void **st
 static brim_status conv_dnn_run(const void *state, const brim_cpu_gemm_args *args) {
   const dnn_conv *s = state;
   if (s->slices) return run_slices(s->slices, args);
-  // oneDNN 2.6.3's AMX kernels may multiply with whatever lies in the scratchpad: NaNs there came
-  // out in the gradient.
+  // oneDNN 2.6.3's AMX kernels may multiply by old contents of the scratchpad: NaNs there came out in the
+  // gradient.
   bool weight = s->d.kind == BRIM_CPU_DNN_WEIGHT;
   if (weight && s->v.type == BRIM_BF16 && s->d.workspace_bytes) {
     memset(args->workspace, 0, s->d.workspace_bytes);

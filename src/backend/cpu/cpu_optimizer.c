@@ -1,5 +1,5 @@
-// GRAD_NORM and OPTIMIZER over the flat parameter arena: one pass each; AVERAGE of other values;
-// STEP_END, which keeps the books of the loss scale. The norm is summed over fixed chunks, so its bits
+// GRAD_NORM and OPTIMIZER over the flat parameter arena, in one pass each; AVERAGE of other values;
+// STEP_END, which updates the loss scale and its counters. The norm is summed over fixed chunks, so its bits
 // do not depend on the thread count.
 #include <math.h>
 
@@ -86,7 +86,7 @@ typedef struct update_arg {
   float beta1, beta2, eps;
   float step_size, inv_root_bias2;  // Adam: lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t)
   float shrink;                     // AdamW: 1 - lr * decay
-  float rate;                       // decay of the average
+  float rate;                       // how far the average moves towards the new values: 1 - decay
 } update_arg;
 
 BRIM_CPU_INLINE void sgd_block(const update_arg *a, const float *restrict g, float *restrict p,
@@ -96,12 +96,12 @@ BRIM_CPU_INLINE void sgd_block(const update_arg *a, const float *restrict g, flo
     for (int64_t i = 0; i < n; i++) p[i] -= lr * (g[i] * scale + decay * p[i]);
     return;
   }
-  float of_grad = a->nesterov ? 1.0f : 0.0f, of_m = a->nesterov ? mu : 1.0f;
+  float grad_factor = a->nesterov ? 1.0f : 0.0f, m_factor = a->nesterov ? mu : 1.0f;
   for (int64_t i = 0; i < n; i++) {
     float d = g[i] * scale + decay * p[i];
     float b = mu * m[i] + d;  // m starts as 0, so the first step takes d itself
     m[i] = b;
-    p[i] -= lr * (of_grad * d + of_m * b);
+    p[i] -= lr * (grad_factor * d + m_factor * b);
   }
 }
 
@@ -142,7 +142,7 @@ BRIM_CPU_CLONES static void update_body(void *arg, int rank, int size) {
   }
 }
 
-// Unscale, and clip by the norm of the unscaled gradient as PyTorch's clip_grad_norm_ does.
+// Factor that unscales the gradient and clips it by its unscaled norm, as PyTorch's clip_grad_norm_ does.
 static float gradient_factor(const double *state, const float *norm) {
   double inverse = 1.0 / state[BRIM_STATE_LOSS_SCALE], clip = state[BRIM_STATE_CLIP];
   if (!(clip > 0)) return (float)inverse;
@@ -162,7 +162,7 @@ static brim_status optimizer_run(void *impl, void *stream, const brim_op_call *c
   if (status != BRIM_OK) return status;
   const double *state = call->in[0].data;
   const float *norm = call->in[1].data;
-  // A gradient with an infinity or a NaN in it makes no step (loss scaling then backs off).
+  // A gradient with an infinity or a NaN makes no step; STEP_END then lowers the loss scale.
   if (norm[1] > 0) return BRIM_OK;
   const brim_tensor *m = brim_cpu_out(call, 1), *v = brim_cpu_out(call, 2);
   const brim_tensor *copy = brim_cpu_out(call, 3), *average = brim_cpu_out(call, 4);
@@ -217,7 +217,7 @@ static brim_status average_run(void *impl, void *stream, const brim_op_call *cal
 
 //---------------------------------- the end of a step ----------------------------------
 
-// Largest loss scale, which PyTorch's scaler hardly exceeds; the smallest is 1.
+// Largest loss scale; PyTorch's scaler hardly exceeds it. The smallest is 1.
 static const double MAX_SCALE = 16777216.0;
 
 static void move_scale(double *state, bool good, int32_t interval) {

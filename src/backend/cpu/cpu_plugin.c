@@ -1,4 +1,4 @@
-// The door of the cpu plug-in: brim_plugin_query, the functions the host lends it, the features of
+// Entry of the cpu plug-in: brim_plugin_query, the functions the host lends it, the features of
 // this CPU and the kernels chosen by them, the device itself (host memory, synchronous), and the
 // backend table. The ops and their rows are in the other files of this folder.
 #include <stdarg.h>
@@ -13,10 +13,10 @@
 
 //---------------------------------- the host ----------------------------------
 
-// The only file-scope state: device_count and device_info have no object to carry it. Set before
-// anything else can be called, never changed after.
+// File-scope state, as device_count and device_info have no object to carry it. brim_plugin_query sets it
+// before anything else can be called.
 static const brim_host_api *host_api;
-static unsigned masked;  // BRIM_CPU_MASK's
+static unsigned masked;  // bits BRIM_CPU_MASK_* of the environment variable
 
 unsigned brim_cpu_masked(void) { return masked; }
 
@@ -98,7 +98,7 @@ const brim_cpu_kernel *brim_cpu_kernel_for(const brim_cpu_machine *machine, brim
   return neon ? &brim_cpu_kernel_neon_f32 : &brim_cpu_kernel_portable_f32;
 }
 
-// The kernels of machines without better ones, available everywhere so that tests reach them.
+// Selects the kernels of machines without vector features; it runs everywhere, so tests reach them.
 brim_cpu_machine brim_cpu_machine_plain(const brim_cpu_machine *machine) {
   brim_cpu_machine plain = *machine;
   plain.neon = plain.neon_bf16 = plain.amx = false;
@@ -110,8 +110,8 @@ brim_cpu_machine brim_cpu_machine_plain(const brim_cpu_machine *machine) {
 static brim_status choose_provider(const brim_cpu_machine *machine, const char *name,
                                    const brim_cpu_gemm_provider **out, char *text,
                                    size_t text_size) {
-  // Best first. Debian's oneDNN has no Arm kernels (22-27 GFLOP/s f32 on two Neoverse-V1 cores
-  // against more than 130 of ours, and no bf16), so on Arm it serves only by name.
+  // Best first. Debian's oneDNN has no Arm kernels (22-27 GFLOP/s f32 on two Neoverse-V1 cores against more
+  // than 130 of brim's kernels, and no bf16), so on Arm it serves only by name.
 #if defined(__aarch64__)
   static const brim_cpu_gemm_provider *const rows[] = {&brim_cpu_gemm_own, &brim_cpu_gemm_onednn,
                                                        &brim_cpu_gemm_portable};
@@ -131,19 +131,19 @@ static brim_status choose_provider(const brim_cpu_machine *machine, const char *
                        name ? name : "");
 }
 
-// oneDNN chosen by name means oneDNN alone; `portable` is what machines without AMX run.
+// A provider chosen by name runs without AMX kernels, except for `own`.
 static bool takes_amx(const brim_cpu_machine *machine, const char *name,
                       const brim_cpu_gemm_provider *provider) {
   return machine->amx && (!name || provider == &brim_cpu_gemm_own);
 }
 
-// If the provider lacks bf16, our kernels compute it (cpu_linear.c, cpu_conv.c).
+// If the provider lacks bf16, brim's own kernels compute it (cpu_linear.c, cpu_conv.c).
 static bool fast_bf16(const brim_cpu_machine *machine, const brim_cpu_gemm_provider *provider) {
   if (!provider->supports(machine, BRIM_BF16)) provider = &brim_cpu_gemm_own;
   return provider->fast(machine, BRIM_BF16);
 }
 
-// A misspelt feature would make a test test nothing.
+// Refuses an unknown feature: with a misspelt one a test would test nothing.
 static brim_status check_mask(void) {
   unsigned mask;
   if (brim_cpu_mask_parse(getenv("BRIM_CPU_MASK"), &mask)) return BRIM_OK;
@@ -172,7 +172,8 @@ static brim_status device_info(int index, brim_device_info *info) {
   read_machine(&machine);
   *info = (brim_device_info){.kind = BRIM_DEVICE_CPU, .host_memory = true};
   info->threads = machine.threads;
-  char quota[48] = "";  // also tells apart what was measured under one: figures are kept by name
+  char quota[48] =
+      "";  // keeps figures measured under a quota apart, as figures are stored by device name
   if (brim_cpu_quota(brim_cpu_root()) > 0) {
     brim_cpu_describe(brim_cpu_root(), quota, sizeof quota);
   }
@@ -271,7 +272,7 @@ brim_status brim_cpu_validate(void *impl, const brim_op_call *call) {
   (void)impl;
   const brim_tensor *lists[2] = {call->in, call->out};
   int32_t counts[2] = {call->in_count, call->out_count};
-  // State (f64), labels (i32) and raw input (u8) are fixed by the op; the rest is float.
+  // The op fixes the types of state (f64), labels (i32) and raw input (u8); the other types are float.
   for (int l = 0; l < 2; l++) {
     for (int32_t i = 0; i < counts[l]; i++) {
       const brim_tensor *t = &lists[l][i];

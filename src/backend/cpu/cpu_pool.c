@@ -1,6 +1,6 @@
-// MAXPOOL, MEAN and their gradients over NHWC, with loops along the channels, and ops that add or move
-// whole rows: POS, CONCAT and their gradients. Gradients gather, so no two threads write to one place
-// and the order of sums is fixed.
+// MAXPOOL, MEAN and their gradients over NHWC, with loops along the channels, and the ops that add or move
+// whole rows: POS, CONCAT and their gradients. Each gradient element gathers its sum, so no two threads
+// write to one place and the order of sums is fixed.
 #include <math.h>
 #include <string.h>
 
@@ -8,9 +8,9 @@
 #include "backend/cpu/cpu_vec.h"
 
 typedef struct pool_arg {
-  const void *in;        // x, or dy
-  const uint8_t *where;  // gradient only
-  void *out;             // y, or dx
+  const void *in;           // x, or dy
+  const uint8_t *place_in;  // gradient only
+  void *out;                // y, or dx
   uint8_t *place;
   brim_dtype type;
   int64_t n, h, w, c, p, q;
@@ -19,7 +19,7 @@ typedef struct pool_arg {
 
 //---------------------------------- maximum ----------------------------------
 
-// Channels [c, c + n) of one output pixel.
+// Finds the maximum of channels [c, c + n) of one output pixel.
 BRIM_CPU_INLINE void pool_pixel(const pool_arg *a, int64_t image, int64_t p, int64_t q, int64_t c,
                                 int64_t n) {
   float wide[BRIM_CPU_BLOCK], best[BRIM_CPU_BLOCK];
@@ -41,7 +41,7 @@ BRIM_CPU_INLINE void pool_pixel(const pool_arg *a, int64_t image, int64_t p, int
         continue;
       }
       for (int64_t j = 0; j < n; j++) {
-        // A NaN is not equal to itself.
+        // A NaN is not equal to itself, and counts as larger.
         bool better = (x[j] > best[j]) | (x[j] != x[j]);
         best[j] = better ? x[j] : best[j];
         place[j] = better ? here : place[j];
@@ -49,7 +49,7 @@ BRIM_CPU_INLINE void pool_pixel(const pool_arg *a, int64_t image, int64_t p, int
     }
   }
   int64_t at = ((image * a->p + p) * a->q + q) * a->c + c;
-  if (first) {  // a window wholly in the padding
+  if (first) {  // the window lies wholly in the padding
     for (int64_t j = 0; j < n; j++) best[j] = -INFINITY;
     memset(place, 0, (size_t)n);
   }
@@ -100,7 +100,7 @@ static brim_status maxpool_run(void *impl, void *stream, const brim_op_call *cal
   return brim_cpu_spread(impl, brim_cpu_elements(&call->in[0]), pool_body, &a);
 }
 
-// Channels [c, c + n) of one input pixel: the output pixels whose windows hold it and that took it.
+// Sums channels [c, c + n) of one input pixel over the output pixels whose maximum it was.
 BRIM_CPU_INLINE void unpool_pixel(const pool_arg *a, int64_t image, int64_t h, int64_t w, int64_t c,
                                   int64_t n) {
   float wide[BRIM_CPU_BLOCK], sum[BRIM_CPU_BLOCK];
@@ -114,8 +114,8 @@ BRIM_CPU_INLINE void unpool_pixel(const pool_arg *a, int64_t image, int64_t h, i
       uint8_t here = (uint8_t)(r * a->window + s);
       int64_t at = ((image * a->p + p / a->stride) * a->q + q / a->stride) * a->c + c;
       const float *dy = brim_cpu_read(a->in, a->type, at, n, wide);
-      const uint8_t *where = a->where + at;
-      for (int64_t j = 0; j < n; j++) sum[j] += where[j] == here ? dy[j] : 0.0f;
+      const uint8_t *place = a->place_in + at;
+      for (int64_t j = 0; j < n; j++) sum[j] += place[j] == here ? dy[j] : 0.0f;
     }
   }
   int64_t at = ((image * a->h + h) * a->w + w) * a->c + c;
@@ -146,7 +146,7 @@ static void unpool_body(void *arg, int rank, int size) {
 static brim_status maxpool_bwd_run(void *impl, void *stream, const brim_op_call *call) {
   (void)stream;
   pool_arg a = pool_of(call, &call->out[0], &call->in[0]);
-  a.where = call->in[1].data;
+  a.place_in = call->in[1].data;
   return brim_cpu_spread(impl, brim_cpu_elements(&call->out[0]), unpool_body, &a);
 }
 
@@ -159,7 +159,7 @@ typedef struct mean_arg {
   int64_t n, middle, c;
 } mean_arg;
 
-// 64 rows at a time, then those sums.
+// Sums 64 rows at a time, then those sums.
 BRIM_CPU_CLONES static void mean_block(const mean_arg *a, int64_t sample, int64_t c, int64_t n) {
   float wide[BRIM_CPU_BLOCK], part[BRIM_CPU_BLOCK], total[BRIM_CPU_BLOCK];
   for (int64_t j = 0; j < n; j++) total[j] = 0;
@@ -236,15 +236,13 @@ static brim_status mean_bwd_run(void *impl, void *stream, const brim_op_call *ca
   return run_mean(impl, call, &call->out[0], spread_body);
 }
 
-//---------------------------------- positions and concatenation ----------------------------------
-
 //---------------------------------- positions ----------------------------------
 
 typedef struct pos_arg {
   const void *x, *p;
   void *y;
   brim_dtype type;
-  int64_t rows, cols;  // samples, and what each holds
+  int64_t rows, cols;  // samples, and values of a sample
 } pos_arg;
 
 BRIM_CPU_CLONES static void pos_body(void *arg, int rank, int size) {
@@ -303,10 +301,10 @@ static brim_status pos_bwd_run(void *impl, void *stream, const brim_op_call *cal
 //---------------------------------- side by side ----------------------------------
 
 typedef struct concat_arg {
-  char *a, *b, *both;
-  size_t a_bytes, b_bytes;  // of a row
+  char *a, *b, *joined;
+  size_t a_bytes, b_bytes;  // bytes of a row
   int64_t rows;
-  bool apart;  // both -> a and b
+  bool split;  // copies joined to a and b, not the other way
 } concat_arg;
 
 static void concat_body(void *arg, int rank, int size) {
@@ -315,23 +313,23 @@ static void concat_body(void *arg, int rank, int size) {
   brim_cpu_split(c->rows, 1, rank, size, &lo, &hi);
   for (int64_t i = lo; i < hi; i++) {
     char *a = c->a + (size_t)i * c->a_bytes, *b = c->b + (size_t)i * c->b_bytes;
-    char *both = c->both + (size_t)i * (c->a_bytes + c->b_bytes);
-    memcpy(c->apart ? a : both, c->apart ? both : a, c->a_bytes);
-    memcpy(c->apart ? b : both + c->a_bytes, c->apart ? both + c->a_bytes : b, c->b_bytes);
+    char *joined = c->joined + (size_t)i * (c->a_bytes + c->b_bytes);
+    memcpy(c->split ? a : joined, c->split ? joined : a, c->a_bytes);
+    memcpy(c->split ? b : joined + c->a_bytes, c->split ? joined + c->a_bytes : b, c->b_bytes);
   }
 }
 
 static brim_status run_concat(void *impl, const brim_tensor *a, const brim_tensor *b,
-                              const brim_tensor *both, bool apart) {
+                              const brim_tensor *joined, bool split) {
   size_t size = brim_cpu_size(a->dtype);
   concat_arg c = {.a = a->data,
                   .b = b->data,
-                  .both = both->data,
+                  .joined = joined->data,
                   .a_bytes = (size_t)brim_cpu_cols(a) * size,
                   .b_bytes = (size_t)brim_cpu_cols(b) * size,
-                  .rows = brim_cpu_rows(both),
-                  .apart = apart};
-  return brim_cpu_spread(impl, brim_cpu_elements(both), concat_body, &c);
+                  .rows = brim_cpu_rows(joined),
+                  .split = split};
+  return brim_cpu_spread(impl, brim_cpu_elements(joined), concat_body, &c);
 }
 
 static brim_status concat_run(void *impl, void *stream, const brim_op_call *call) {

@@ -1,13 +1,13 @@
-// Products of small f32 matrices that are in cache, on the calling thread, without packing: what
-// attention, narrow layers and NT-Xent are made of. One macro makes the tile for each width of
-// vectors; written with the compilers' vector types because loops over arrays of sums end up in
-// memory with some compilers. Which tile is used is decided by the CPU, once per product.
+// Products of small f32 matrices that are in cache, on the calling thread, without packing, for attention,
+// narrow layers and NT-Xent. One macro makes the tile for each width of vectors. It uses the compiler's
+// vector types, as some compilers keep an array of sums in memory. The CPU decides which tile is used, once
+// per product.
 #include "backend/cpu/cpu_int.h"
 
 typedef void (*tile_fn)(const brim_cpu_small *s, const float *a, const float *b, float *c);
 
-// NV vectors of type V make BRIM_CPU_SMALL_COLS columns; ROWS rows of sums stay in registers. The
-// body must be in the function itself: an inlined one would keep the plainest CPU's vectors.
+// NV vectors of type V make BRIM_CPU_SMALL_COLS columns; ROWS rows of sums stay in registers. The body
+// must be in the function itself: an inlined function would be compiled for the plainest CPU.
 #define DEFINE_TILE(NAME, TARGET, V, NV, ROWS)                                                   \
   TARGET static void NAME(const brim_cpu_small *s, const float *a, const float *b, float *c) {   \
     int64_t k = s->k, a_row = s->a_row, a_step = s->a_step, b_ld = s->b_ld, c_ld = s->c_ld;      \
@@ -50,7 +50,7 @@ DEFINE_TILE(tile_avx512_4, __attribute__((target("avx512f"))), vector16, 1, 4)
 DEFINE_TILE(tile_avx512_1, __attribute__((target("avx512f"))), vector16, 1, 1)
 #endif
 
-// Tiles of falling height; the last is one row high.
+// Tiles of decreasing height; the last is one row high.
 typedef struct tile_set {
   int rows[3];
   tile_fn tile[3];
@@ -74,7 +74,7 @@ static const tile_set *choose(void) {
 
 void brim_cpu_small_run(const brim_cpu_small *s) {
   const tile_set *set = choose();
-  // A column of B's panel stays in L1 while A passes by.
+  // A panel of B's columns stays in L1 while A passes by.
   for (int64_t j = 0; j < s->n; j += BRIM_CPU_SMALL_COLS) {
     int64_t i = 0;
     for (int t = 0; t < 3; t++) {

@@ -1,10 +1,10 @@
 // The thread team of this process. oneDNN's loops run on it too: the plug-in defines the six functions
-// of the OpenMP ABI that oneDNN calls, and the linker finds the plug-in's before libgomp's. Why not
-// libgomp's team: beside other programs its threads wait for a partner that does not run, by spinning
-// or in a barrier, for a time slice per region. Here
-// - the ranks of a region are claimed, and the caller takes those that no worker has begun: a partner
-//   that does not run costs nothing. A rank computes the same bits on any thread.
-// - a wait spins only as long as spinning has paid, then sleeps (futex).
+// of the OpenMP ABI that oneDNN calls, and the linker finds the plug-in's before libgomp's. libgomp's team
+// is slow beside other programs: its threads spin, or wait in a barrier, for a partner that does not run,
+// and lose a time slice per region. In this team
+// - the ranks of a region are claimed, and the caller takes ranks that no worker has begun. A partner that
+//   does not run costs nothing. A rank computes the same bits on any thread.
+// - a wait spins only as long as spinning has been worth it, then sleeps (futex).
 // - workers keep off the caller's core (base_cores.h).
 #include <linux/futex.h>
 #include <pthread.h>
@@ -18,51 +18,52 @@
 #include "backend/cpu/cpu_int.h"
 #include "base/base_machine.h"
 
-// libgomp's own function: if another library loaded oneDNN first, oneDNN runs on libgomp's team.
+// libgomp's own functions: if another library loaded oneDNN first, oneDNN runs on libgomp's team.
 void omp_set_num_threads(int threads);
 void omp_set_dynamic(int dynamic);
 
 enum {
-  MOST_THREADS = 4096,  // as many as the configuration allows
+  MOST_THREADS = 4096,  // the most that the configuration allows
   SPIN_LEAST_NS = 500,
-  SPIN_MOST_NS = 50000,  // about what waking a sleeping thread of a virtual machine takes
+  SPIN_MOST_NS = 50000,  // about the time to wake a sleeping thread of a virtual machine
 };
 
 typedef _Atomic uint32_t word;
 
-// A region's number is even; the odd number after it marks a rank that a thread has claimed.
-typedef struct place_of_rank {
+// Claim of a rank: the number of a region, which is even, while the rank is free; the odd number after it
+// once a thread has claimed the rank.
+typedef struct rank_claim {
   _Alignas(BRIM_CPU_ALIGN) word claim;
-} place_of_rank;
+} rank_claim;
 
 typedef struct team {
-  pthread_mutex_t busy;            // one region at a time: each wants all cores
-  pid_t pid;                       // 0: not used yet; threads do not survive a fork
-  int workers;                     // started
+  pthread_mutex_t busy;  // one region at a time, as each wants all cores
+  pid_t pid;             // process of the team; 0 = not used yet. Threads do not survive a fork
+  int workers;           // worker threads that were started
   uint32_t spin_most, spin_least;  // iterations
   brim_cores place;
-  // The region. Threads that have claimed one of its ranks read body and arg.
+  // The current region. Threads that have claimed one of its ranks read body and arg.
   brim_cpu_body body;
   void *arg;
   atomic_int ranks;
-  _Alignas(BRIM_CPU_ALIGN) word region;  // workers sleep on it
+  _Alignas(BRIM_CPU_ALIGN) word region;  // number of the region; workers sleep on it
   atomic_int sleepers;
   _Alignas(BRIM_CPU_ALIGN) word left;  // ranks that have not ended; the caller sleeps on it
   atomic_int caller_sleeps;
-  _Alignas(BRIM_CPU_ALIGN) word phase;  // of the barrier
+  _Alignas(BRIM_CPU_ALIGN) word phase;  // number of the barrier's current round
   atomic_int arrived, phase_sleepers;
 } team;
 
-// One team for the process, as OpenMP's threads are: devices share the cores.
+// All devices of the process share this team, as they share the cores.
 static team the_team = {.busy = PTHREAD_MUTEX_INITIALIZER};
-static place_of_rank claims[MOST_THREADS];
+static rank_claim claims[MOST_THREADS];
 static pid_t worker_ids[MOST_THREADS];
 
-// The region that the thread runs now.
+// State of this thread in the region that it runs.
 static _Thread_local struct {
-  int rank, size;  // of the region; size 0 or 1: alone
-  bool inside;     // a region: another one within it runs alone
-  int threads;     // what oneDNN takes
+  int rank, size;  // rank and size of the region; size 0 or 1: alone
+  bool inside;     // in a region: another region within it runs alone
+  int threads;     // number of threads that oneDNN takes
   uint32_t spin;   // iterations that a wait may spin
 } self;
 
@@ -90,8 +91,8 @@ static int64_t now_ns(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-// A pause takes 10 cycles on one CPU and 140 on another. The fastest of some tries is one that nothing
-// interrupted.
+// Measures how many pauses make the spinning times. A pause takes 10 cycles on one CPU and 140 on another.
+// The fastest of several tries was not interrupted.
 static void measure_spin(team *t) {
   int64_t best = INT64_MAX;
   for (int i = 0; i < 8; i++) {
@@ -114,7 +115,7 @@ static bool spin_while(word *at, uint32_t old) {
 }
 
 // Waits until *at is no longer `old`: spins, then sleeps. After a short sleep the next wait spins twice as
-// long, after a long one half as long. `sleepers` tells the thread that changes *at whether to wake others.
+// long, after a long sleep half as long. The thread that changes *at wakes others only if `sleepers` is not 0.
 static void wait_while(const team *t, word *at, uint32_t old, atomic_int *sleepers) {
   if (self.spin < t->spin_least) self.spin = t->spin_least;
   if (spin_while(at, old)) return;
@@ -144,7 +145,7 @@ static bool claim(int rank, uint32_t region) {
   return atomic_compare_exchange_strong(&claims[rank].claim, &open, region + 1);
 }
 
-// A worker prefers the rank of its number: the data of the last region are in its core's cache.
+// A worker first tries the rank of its number, whose data are still in its core's cache.
 static void run_claimed(team *t, int first, uint32_t region) {
   const int ranks = atomic_load_explicit(&t->ranks, memory_order_relaxed);
   for (int i = 0; i < ranks; i++) {
@@ -176,7 +177,8 @@ static void *worker_main(void *arg) {
 static void lock_team(team *t) {
   const pid_t pid = getpid();
   if (t->pid &&
-      t->pid != pid) {  // forked: one thread is left, and a region may have been under way
+      t->pid !=
+          pid) {  // forked: only the forking thread is left, and a region may have been running
     memset(t, 0, sizeof *t);
     pthread_mutex_init(&t->busy, NULL);
   }
@@ -188,7 +190,7 @@ static void lock_team(team *t) {
 }
 
 static int start_worker(team *t) {
-  // Signals stay with the program's threads; faults still reach this one.
+  // Signals go to the program's threads; faults still reach this thread.
   sigset_t block, before;
   sigfillset(&block);
   const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF};
@@ -201,7 +203,7 @@ static int start_worker(team *t) {
   if (err) return err;
   pthread_detach(handle);
   t->workers++;
-  t->place.cpu = -1;  // the next region places it
+  t->place.cpu = -1;  // the next region chooses the worker's core
   return 0;
 }
 
@@ -281,14 +283,14 @@ OMP_ABI int omp_get_num_threads(void);
 OMP_ABI int omp_get_max_threads(void);
 OMP_ABI int omp_in_parallel(void);
 
-// threads 0: the number of omp_get_max_threads.
+// threads 0 means the number of omp_get_max_threads.
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags) {
   (void)flags;
   omp_call call = {fn, data};
   brim_cpu_team_run(threads ? (int)threads : omp_get_max_threads(), omp_body, &call);
 }
 
-// Needs all threads at once: oneDNN alone has barriers.
+// Works only if all threads of the region run at once. Only oneDNN's regions have barriers.
 void GOMP_barrier(void) {
   team *t = &the_team;
   if (self.size <= 1) return;

@@ -1,5 +1,5 @@
 // Loops that the compiler turns into vector code: bf16, exp, tanh, gelu. No libm calls, no branches
-// on data. Floats throughout; other types are widened a block at a time (brim_cpu_read/write).
+// on data. Computes in float; other types are widened a block at a time (brim_cpu_read/write).
 #ifndef BRIM_BACKEND_CPU_VEC_H_
 #define BRIM_BACKEND_CPU_VEC_H_
 
@@ -7,9 +7,10 @@
 
 #include "backend/cpu/cpu_int.h"
 
-// Wider vectors where the CPU has them, chosen when the plug-in is loaded (x86 with GCC; CMake asks
-// the compiler). Levels, not single features: "avx512f" alone has neither FMA nor 16-bit vectors.
-// Sanitizers' start-up code must not run inside an ifunc resolver: plain loops then.
+// Compiles a function several times, for wider vectors too; the version is chosen when the plug-in is loaded
+// (x86 with GCC; CMake asks the compiler). Clones are for CPU levels, as "avx512f" alone has neither FMA nor
+// 16-bit vectors. Builds with sanitizers have no clones: their start-up code must not run in an ifunc
+// resolver.
 #if defined(BRIM_CPU_HAVE_CLONES)
 #define BRIM_CPU_CLONES \
   __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -17,8 +18,8 @@
 #define BRIM_CPU_CLONES
 #endif
 
-// Functions called in the loops of a cloned function must be inlined: a function of its own would
-// be compiled once, for the plainest CPU.
+// Functions called in the loops of a cloned function must be inlined. Not inlined, they would be compiled
+// once, for the plainest CPU.
 #define BRIM_CPU_INLINE static inline __attribute__((always_inline))
 
 #define BRIM_CPU_BLOCK 512  // elements widened at a time: 2 KiB, three of them stay in L1
@@ -35,15 +36,15 @@ BRIM_CPU_INLINE float brim_cpu_float(uint32_t u) {
 }
 
 BRIM_CPU_INLINE float brim_cpu_from_bf16(uint16_t h) { return brim_cpu_float((uint32_t)h << 16); }
-// Round to nearest even; a NaN stays one.
+// Rounds to nearest even; a NaN stays a NaN.
 BRIM_CPU_INLINE uint16_t brim_cpu_to_bf16(float x) {
   uint32_t u = brim_cpu_bits(x);
   uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u), quiet = u | 0x400000u;
   return (uint16_t)((x == x ? rounded : quiet) >> 16);
 }
 
-// One element of a f32 or bf16 array. With the type known when compiling a loop of these becomes
-// vector code without a buffer between.
+// Reads or writes one element of an f32 or bf16 array. If the type is a compile-time constant, a loop of
+// these becomes vector code without a buffer.
 BRIM_CPU_INLINE float brim_cpu_get(const void *data, brim_dtype type, int64_t i) {
   return type == BRIM_F32 ? ((const float *)data)[i]
                           : brim_cpu_from_bf16(((const uint16_t *)data)[i]);
@@ -56,7 +57,7 @@ BRIM_CPU_INLINE void brim_cpu_put(void *data, brim_dtype type, int64_t i, float 
   }
 }
 
-// n floats from element i of a f32 or bf16 array: the array itself, or widened into buffer.
+// Returns n floats from element i of an f32 or bf16 array: the array itself, or `buffer` with widened values.
 BRIM_CPU_INLINE const float *brim_cpu_read(const void *data, brim_dtype type, int64_t i, int64_t n,
                                            float *buffer) {
   if (type == BRIM_F32) return (const float *)data + i;
@@ -65,7 +66,7 @@ BRIM_CPU_INLINE const float *brim_cpu_read(const void *data, brim_dtype type, in
   return buffer;
 }
 
-// A place to put n floats for element i; brim_cpu_flush then converts them into the array (a
+// Returns the place to put the floats for element i; brim_cpu_flush then converts them into the array (a
 // no-op for f32).
 BRIM_CPU_INLINE float *brim_cpu_write(void *data, brim_dtype type, int64_t i, float *buffer) {
   return type == BRIM_F32 ? (float *)data + i : buffer;
@@ -77,7 +78,7 @@ BRIM_CPU_INLINE void brim_cpu_flush(void *data, brim_dtype type, int64_t i, int6
   for (int64_t j = 0; j < n; j++) h[j] = brim_cpu_to_bf16(buffer[j]);
 }
 
-// e^x within 2 ulp; 0 below -87.3, inf above 88.7, NaN stays.
+// e^x within 2 ulp; 0 below -87.3, inf above 88.7; a NaN stays a NaN.
 BRIM_CPU_INLINE float brim_cpu_exp(float x) {
   const float magic = 12582912.0f;  // 1.5 * 2^23: adding it leaves round(t) in the low bits
   float c = x < -87.33f ? -87.33f : x;
@@ -100,7 +101,7 @@ BRIM_CPU_INLINE float brim_cpu_exp(float x) {
   return x < -87.33f ? 0.0f : e;
 }
 
-// exp for x <= 0 (or NaN), in fewer steps.
+// e^x for x <= 0 (or NaN), in fewer steps.
 BRIM_CPU_INLINE float brim_cpu_exp_down(float x) {
   const float magic = 12582912.0f;
   float c = x < -87.33f ? -87.33f : x;
@@ -133,8 +134,8 @@ BRIM_CPU_INLINE float brim_cpu_tanh(float x) {
   return a < 0.625f ? small : large;
 }
 
-// The upper tail of the normal distribution for a >= 0 (Abramowitz and Stegun 7.1.26, 1.5e-7), and
-// e^(-a^2/2), which the derivative needs too.
+// The upper tail of the normal distribution for a >= 0 (Abramowitz and Stegun 7.1.26, 1.5e-7). *density
+// gets e^(-a^2/2), which the derivative needs too.
 BRIM_CPU_INLINE float brim_cpu_tail(float a, float *density) {
   float z = a * 0.70710678f;
   float e = brim_cpu_exp_down(-z * z);
@@ -158,9 +159,9 @@ BRIM_CPU_INLINE float brim_cpu_gelu_slope(float x) {
   return (x < 0 ? tail : 1.0f - tail) + x * e * 0.39894228f;
 }
 
-// y = act(x), in place allowed. A NaN passes through.
+// y = act(x); y may be x. A NaN passes through.
 void brim_cpu_act(brim_act act, const float *x, float *y, int64_t n);
-// dx = dy * act'(s), in place allowed; s as in ACT_BWD.
+// dx = dy * act'(saved); dx may be dy. `saved` is the s of ACT_BWD.
 void brim_cpu_act_slope(brim_act act, const float *dy, const float *saved, float *dx, int64_t n);
 
 #endif  // BRIM_BACKEND_CPU_VEC_H_

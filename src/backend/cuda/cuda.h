@@ -1,4 +1,4 @@
-// The CUDA backend as the plug-in's door sees it (src/plugin/cuda). Everything else is inside.
+// The part of the CUDA backend that its plug-in (src/plugin/cuda) sees. Everything else is inside.
 #ifndef BRIM_BACKEND_CUDA_H_
 #define BRIM_BACKEND_CUDA_H_
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-// Keeps the host's table and looks for a GPU. BRIM_EUNSUPPORTED with the reason where there is none.
+// Keeps the host's table and looks for a GPU. Without a GPU returns BRIM_EUNSUPPORTED with the reason.
 brim_status brim_cuda_start(const brim_host_api *host);
 extern const brim_backend brim_cuda_backend;
 
