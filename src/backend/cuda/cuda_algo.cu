@@ -1,6 +1,6 @@
-// The algorithms chosen where a library offers several: a sorted table in the open device, a cache
-// file per GPU and library versions, and the timing that chooses. Keys and values are defined by
-// the op that stores them. Callers: cuda_conv.cu, cuda_linear.cu.
+// Remembers which algorithm was chosen where a library offers several: a sorted table in the open device, a
+// cache file per GPU and library versions, and the timing that chooses. The op that stores a key and value
+// defines them. Callers: cuda_conv.cu, cuda_linear.cu.
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,11 +13,11 @@
 
 struct algo_entry {
   char key[BRIM_CUDA_ALGO_CHARS];
-  char value[BRIM_CUDA_ALGO_CHARS];   // what counts here
-  char cached[BRIM_CUDA_ALGO_CHARS];  // what the cache file says; "" = nothing
-  bool used;                          // by an op of this process, or put: what a checkpoint keeps
-  bool for_now;   // for lack of memory to measure with: the next measurement skips it
-  bool reported;  // see brim_cuda_algo_warn_once
+  char value[BRIM_CUDA_ALGO_CHARS];   // the choice of this process
+  char cached[BRIM_CUDA_ALGO_CHARS];  // the choice in the cache file; "" = none
+  bool used;         // an op of this process uses it, or a checkpoint put it: checkpoints keep it
+  bool provisional;  // chosen without memory to measure with; the next measurement ignores it
+  bool reported;     // brim_cuda_algo_warn_once has reported it
 };
 
 struct brim_cuda_algos {
@@ -27,7 +27,7 @@ struct brim_cuda_algos {
   char path[768];  // "" = no cache file
   char title[256];
   bool warned;
-  cudaStream_t stream;  // for timing; kept, as libraries keep the stream that they were last given
+  cudaStream_t stream;  // for timing; kept open, as libraries keep the last stream they were given
 };
 
 static void warn(const char *what, const char *path, const char *why) {
@@ -38,7 +38,7 @@ static void warn(const char *what, const char *path, const char *why) {
 
 //---------------------------------- the table ----------------------------------
 
-// Position of the key, or where it belongs.
+// Position of the key, or the position to insert it at.
 static size_t position_locked(const brim_cuda_algos *a, const char *key, bool *found) {
   size_t low = 0, high = a->count;
   while (low < high) {
@@ -58,7 +58,7 @@ static size_t position_locked(const brim_cuda_algos *a, const char *key, bool *f
   return low;
 }
 
-// The entry of a key, made when there is none; NULL when memory is short.
+// Returns the entry of a key, making it if there is none. NULL when memory is short.
 static algo_entry *entry_locked(brim_cuda_algos *a, const char *key) {
   bool found = false;
   size_t at = position_locked(a, key, &found);
@@ -80,7 +80,7 @@ static algo_entry *entry_locked(brim_cuda_algos *a, const char *key) {
   return e;
 }
 
-static bool plain(const char *text, size_t length, bool spaces) {
+static bool printable(const char *text, size_t length, bool spaces) {
   if (length == 0 || length >= BRIM_CUDA_ALGO_CHARS) return false;
   for (size_t i = 0; i < length; i++) {
     if (text[i] < ' ' || text[i] > '~' || (text[i] == ' ' && !spaces)) return false;
@@ -88,12 +88,13 @@ static bool plain(const char *text, size_t length, bool spaces) {
   return true;
 }
 
-// "key value" of one line without its end. False when it is something else.
+// Splits a line "key value" without its end. False if the line has another form.
 static bool parse(const char *line, size_t length, char *key, char *value) {
   const char *space = (const char *)memchr(line, ' ', length);
   if (!space) return false;
   size_t key_length = (size_t)(space - line), value_length = length - key_length - 1;
-  if (!plain(line, key_length, false) || !plain(space + 1, value_length, true)) return false;
+  if (!printable(line, key_length, false) || !printable(space + 1, value_length, true))
+    return false;
   memcpy(key, line, key_length);
   key[key_length] = 0;
   memcpy(value, space + 1, value_length);
@@ -103,12 +104,12 @@ static bool parse(const char *line, size_t length, char *key, char *value) {
 
 //---------------------------------- the cache file ----------------------------------
 
-// Adds what the table does not know yet. Values in the table, and values this process is about to
-// write, win. The first line names the machine: another machine's file is not read.
+// Adds the file's choices that the table does not have. Choices in the table, and those this process is
+// about to write, win. The first line names the machine: another machine's file is not read.
 static void load_locked(brim_cuda_algos *a) {
   if (!a->path[0]) return;
   FILE *f = fopen(a->path, "r");
-  if (!f) return;  // none yet
+  if (!f) return;  // no file yet
   char line[2 * BRIM_CUDA_ALGO_CHARS + 16], key[BRIM_CUDA_ALGO_CHARS], value[BRIM_CUDA_ALGO_CHARS];
   bool first = true, odd = false;
   while (fgets(line, sizeof line, f)) {
@@ -146,8 +147,8 @@ static bool write_locked(const brim_cuda_algos *a, FILE *f) {
   return good && fflush(f) == 0 && fsync(fileno(f)) == 0;
 }
 
-// A new file beside the cache file, open for writing; NULL and errno when there can be none. Other
-// users of the folder may read it, which mkstemp alone would not grant.
+// Makes a new file beside the cache file, open for writing. NULL and errno if that fails. Other users of
+// the folder may read it, which mkstemp alone would not allow.
 static FILE *open_temporary(const brim_cuda_algos *a, char *temporary, size_t size) {
   snprintf(temporary, size, "%s.XXXXXX", a->path);
   int fd = mkstemp(temporary);
@@ -161,8 +162,8 @@ static FILE *open_temporary(const brim_cuda_algos *a, char *temporary, size_t si
   return NULL;
 }
 
-// The whole file, beside the old one and then in its place: a reader never sees half of it. What
-// other processes have added since is taken over first.
+// Writes the whole file beside the old one and then renames it: a reader never sees half of it. Choices
+// that other processes have added since are loaded first.
 static void save_locked(brim_cuda_algos *a) {
   if (!a->path[0]) return;
   load_locked(a);
@@ -184,7 +185,7 @@ static void save_locked(brim_cuda_algos *a) {
   a->warned = true;
 }
 
-// Letters and digits of a name; everything else becomes '-'.
+// Copies the letters, digits and dots of a name; other characters become one '-'.
 static void file_word(char *out, size_t size, const char *text) {
   size_t n = 0;
   for (; *text && n + 1 < size; text++) {
@@ -199,7 +200,7 @@ static void file_word(char *out, size_t size, const char *text) {
   out[n] = 0;
 }
 
-// The folder and those above it.
+// Makes the folder and its parents.
 static bool make_folders(const char *folder) {
   char path[520];
   size_t length = strlen(folder);
@@ -253,7 +254,7 @@ bool brim_cuda_algo_find(brim_cuda *d, const char *key, char value[BRIM_CUDA_ALG
   bool found = false;
   pthread_mutex_lock(&a->mutex);
   size_t at = position_locked(a, key, &found);
-  if (found) found = d->measure_algorithms ? !a->entries[at].for_now : a->entries[at].used;
+  if (found) found = d->measure_algorithms ? !a->entries[at].provisional : a->entries[at].used;
   if (found) {
     a->entries[at].used = true;
     snprintf(value, BRIM_CUDA_ALGO_CHARS, "%s", a->entries[at].value);
@@ -262,9 +263,10 @@ bool brim_cuda_algo_find(brim_cuda *d, const char *key, char value[BRIM_CUDA_ALG
   return found;
 }
 
-static void keep(brim_cuda *d, const char *key, const char *value, bool measured, bool for_now) {
+static void remember(brim_cuda *d, const char *key, const char *value, bool measured,
+                     bool provisional) {
   brim_cuda_algos *a = d->algos;
-  if (!plain(key, strlen(key), false) || !plain(value, strlen(value), true)) {
+  if (!printable(key, strlen(key), false) || !printable(value, strlen(value), true)) {
     warn("algorithm not remembered for", key, "its name is too long");
     return;
   }
@@ -273,7 +275,7 @@ static void keep(brim_cuda *d, const char *key, const char *value, bool measured
   if (e) {
     snprintf(e->value, sizeof e->value, "%s", value);
     e->used = true;
-    e->for_now = for_now;
+    e->provisional = provisional;
     if (measured) {
       memcpy(e->cached, e->value, sizeof e->cached);
       save_locked(a);
@@ -283,11 +285,11 @@ static void keep(brim_cuda *d, const char *key, const char *value, bool measured
 }
 
 void brim_cuda_algo_store(brim_cuda *d, const char *key, const char *value) {
-  keep(d, key, value, true, false);
+  remember(d, key, value, true, false);
 }
 
-void brim_cuda_algo_note(brim_cuda *d, const char *key, const char *value, bool for_now) {
-  keep(d, key, value, false, for_now);
+void brim_cuda_algo_note(brim_cuda *d, const char *key, const char *value, bool provisional) {
+  remember(d, key, value, false, provisional);
 }
 
 bool brim_cuda_algo_warn_once(brim_cuda *d, const char *key) {
@@ -326,7 +328,7 @@ brim_status brim_cuda_algorithms_get(void *impl, char **text) {
   return BRIM_OK;
 }
 
-// One pass over the lines; `a` NULL only checks them.
+// Takes the lines over; with `a` NULL only checks them.
 static brim_status put_locked(brim_cuda_algos *a, const char *text) {
   char key[BRIM_CUDA_ALGO_CHARS], value[BRIM_CUDA_ALGO_CHARS];
   for (int number = 1; *text; number++) {
@@ -339,7 +341,7 @@ static brim_status put_locked(brim_cuda_algos *a, const char *text) {
       algo_entry *e = entry_locked(a, key);
       if (!e) return brim_cuda_fail(BRIM_ENOMEM, "out of memory while reading algorithms");
       e->used = true;
-      e->for_now = false;
+      e->provisional = false;
       snprintf(e->value, sizeof e->value, "%s", value);
     }
     text += length + (end ? 1 : 0);
@@ -383,7 +385,7 @@ static int by_value(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// Median of a few samples; a candidate that is plainly slower than the best is not sampled further.
+// Median of a few samples. A candidate that takes three times as long as the best gets one sample only.
 static brim_status time_one(const algo_clock *c, int candidate, float best, float *ms) {
   BRIM_TRY(sample(c, candidate, 1, ms));  // warm-up: loads or compiles the kernel
   BRIM_TRY(sample(c, candidate, 1, ms));
@@ -415,7 +417,7 @@ brim_status brim_cuda_algo_time(brim_cuda *d,
     float own = 0;
     if (time_one(&c, i, *ms, &own)) {
       cudaStreamSynchronize(c.stream);
-      cudaGetLastError();  // its failure is its own
+      cudaGetLastError();  // clears the error: the failure concerns this candidate alone
       continue;
     }
     if (own < *ms) {

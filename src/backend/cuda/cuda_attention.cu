@@ -1,7 +1,7 @@
 // Attention and its gradient: 16-bit types on tensor cores, f32 by plain multiply-adds.
 // Forward: 4 N A L^2 D FLOPs, N A L^2 exponentials, N L (4 C) 2 bytes. Transformer 3/16 at batch
-// 4096 (L 172, A 1, D 16): 7.8 GFLOP, 121 M exponentials = 34 us on the 16 a clock of each of an
-// H200's 132 SMs, 93 MB = 22 us; 60 to 80 us expected, bound by the exponentials.
+// 4096 (L 172, A 1, D 16): 7.8 GFLOP; 121 M exponentials = 34 us at 16 a clock on each of an
+// H200's 132 SMs; 93 MB = 22 us. Expected: 60 to 80 us, bound by the exponentials.
 #include "backend/cuda/cuda_int.cuh"
 #include "backend/cuda/cuda_mma.cuh"
 
@@ -11,22 +11,22 @@ enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = 32 * ATTENTION_WARPS, ATTENTION_
 static constexpr float ATTENTION_LOG2E = 1.4426950408889634f;
 static constexpr float ATTENTION_LN2 = 0.6931471805599453f;
 
-// One call. Blocks are numbered head by head: block = (n * heads + a) * blocks + piece.
+// Sizes of one call. Blocks are numbered head by head: block = (n * heads + a) * blocks + piece.
 struct attention_geo {
   int l, heads, d;
   int64_t c;     // heads * d
-  int blocks;    // pieces of a head
-  int rounds;    // tiles of 16 rows a warp does one after the other
+  int blocks;    // blocks of a head, which share its rows
+  int rounds;    // tiles of 16 rows that a warp does one after the other
   int chunk;     // rows held in shared memory at a time, a multiple of 16
   float scale;   // 1 / sqrt(d)
-  float scale2;  // the same times log2(e): exponentials are powers of two
+  float scale2;  // scale * log2(e): exponentials are powers of two
 };
 
-// The place of one head's rows.
+// Offsets of one head's rows.
 struct attention_head {
   int64_t index;  // n * heads + a
-  int64_t qkv;    // offset of its q in row 0; k and v follow after c and 2 c, rows after 3 c
-  int64_t y;      // in y and dy; rows after c
+  int64_t qkv;    // q of the head in row 0; k and v follow after c and 2 c, the next row after 3 c
+  int64_t y;      // offset in y and dy; the next row follows after c
   int64_t lse;
   int piece;
 };
@@ -42,14 +42,14 @@ __device__ static inline attention_head attention_locate(const attention_geo &g)
   return h;
 }
 
-// Rows [0, rows) of a head's slice into dst, DP + 8 values a row so that the eight rows of an
-// ldmatrix fall into different banks. Rows from `valid` on and columns from d on are zeros. Not
-// complete before brim_copy_wait and a barrier.
+// Loads rows [0, rows) of a head's slice into dst, DP + 8 values a row so that the eight rows of an
+// ldmatrix fall into different banks. Rows from `valid` on and columns from d on get zeros. The data are
+// complete only after brim_copy_wait and a barrier.
 template <int DP>
 __device__ static inline void attention_load(uint16_t *dst, const uint16_t *src, int64_t stride,
                                              int rows, int valid, int d) {
   constexpr int LD = DP + 8, VECTORS = DP / 8;
-  if ((d & 7) == 0) {  // then every row starts on 16 bytes
+  if ((d & 7) == 0) {  // every row starts on 16 bytes
     for (int i = (int)threadIdx.x; i < rows * VECTORS; i += ATTENTION_THREADS) {
       int r = i / VECTORS, col = i % VECTORS * 8;
       bool inside = r < valid && col < d;
@@ -63,8 +63,8 @@ __device__ static inline void attention_load(uint16_t *dst, const uint16_t *src,
   }
 }
 
-// Two C tiles' words of one row, columns 2 t.. of each, become columns 4 t .. 4 t + 3 of the
-// sixteen: 8 bytes a lane, and the four lanes write a whole sector.
+// Takes one row's words of two C tiles, which hold columns 2 t and 2 t + 1 of each. Returns columns
+// 4 t .. 4 t + 3 of the sixteen: 8 bytes a lane, so the four lanes write a whole sector.
 __device__ static inline uint2 attention_gather(uint32_t left, uint32_t right) {
   int lane = (int)threadIdx.x & 31, t = lane & 3, from = (lane & ~3) | (t & 1) * 2;
   uint32_t l0 = __shfl_sync(0xffffffffu, left, from), l1 = __shfl_sync(0xffffffffu, left, from + 1);
@@ -73,7 +73,7 @@ __device__ static inline uint2 attention_gather(uint32_t left, uint32_t right) {
   return t < 2 ? make_uint2(l0, l1) : make_uint2(r0, r1);
 }
 
-// Any d: one value at a time.
+// Stores one value at a time, for any d.
 __device__ static inline void attention_put(uint16_t *row, int col, int d, uint32_t word) {
   if (col < d) row[col] = (uint16_t)(word & 0xffffu);
   if (col + 1 < d) row[col + 1] = (uint16_t)(word >> 16);
@@ -86,8 +86,8 @@ struct attention_slice {
   int valid, d;
 };
 
-// A lane's values of a 16 x DP result times `factor` (of rows g and g + 8) to rows row + g and
-// row + g + 8 of a slice. The whole warp calls.
+// Stores a 16 x DP result into rows row + g and row + g + 8 of a slice. The values of row g are multiplied
+// by factor0, those of row g + 8 by factor1. The whole warp must call.
 template <typename T, int DP>
 __device__ static inline void attention_store(const attention_slice &slice, int row,
                                               const float acc[DP / 8][4], float factor0,
@@ -114,7 +114,7 @@ __device__ static inline void attention_store(const attention_slice &slice, int 
   }
 }
 
-// C tiles 2 j and 2 j + 1 as the A fragment of a product over their columns.
+// Packs C tiles 2 j and 2 j + 1 as the A fragment of a product over their columns.
 template <typename T>
 __device__ static inline void attention_as_a(uint32_t a[4], const float left[4],
                                              const float right[4]) {
@@ -128,7 +128,7 @@ __host__ __device__ static inline int attention_padded(int rows) {
   return (rows + ATTENTION_TILE - 1) / ATTENTION_TILE * ATTENTION_TILE;
 }
 
-// More than 48 KiB of shared memory must be asked for; a property of the kernel, no stream work.
+// Asks for more than 48 KiB of shared memory if needed. This sets the kernel up and puts no work on a stream.
 template <typename K>
 static brim_status attention_reserve(K kernel, size_t bytes) {
   if (bytes <= 48 * 1024) return BRIM_OK;
@@ -146,7 +146,7 @@ struct forward_state {
   float max[2], sum[2];
 };
 
-// Raw scores of 64 keys at k in shared memory; -inf for those from `keys` on.
+// Raw scores of 64 keys at k in shared memory; keys from `keys` on get -inf.
 template <typename T, int DP>
 __device__ static inline void forward_scores(float s[8][4], const uint32_t qa[DP / 16][4],
                                              const uint16_t *k, int keys) {
@@ -176,7 +176,7 @@ __device__ static inline void forward_scores(float s[8][4], const uint32_t qa[DP
   }
 }
 
-// New maxima; what was summed so far is scaled to them.
+// Updates the maxima and scales the sums so far to them.
 template <int DP>
 __device__ static inline void forward_rescale(forward_state<DP> &st, const float s[8][4],
                                               float scale2) {
@@ -198,7 +198,7 @@ __device__ static inline void forward_rescale(forward_state<DP> &st, const float
   }
 }
 
-// 64 keys (`keys` of them exist) at k and v in shared memory: one online-softmax step.
+// One online-softmax step over 64 keys at k and v in shared memory, of which `keys` exist.
 template <typename T, int DP>
 __device__ static inline void forward_step(forward_state<DP> &st, const uint32_t qa[DP / 16][4],
                                            const uint16_t *k, const uint16_t *v, int keys,
@@ -233,7 +233,7 @@ __device__ static inline void forward_step(forward_state<DP> &st, const uint32_t
   }
 }
 
-// Divide by the sums; y and lse of the tile's rows.
+// Divides by the sums and stores y and lse of the tile's rows.
 template <typename T, int DP>
 __device__ static inline void forward_finish(forward_state<DP> &st, const attention_geo &g,
                                              uint16_t *y, float *lse, int row) {
@@ -253,7 +253,7 @@ __device__ static inline void forward_finish(forward_state<DP> &st, const attent
 }
 
 // A block does rounds * 4 tiles of 16 queries of one head; keys and values pass through shared
-// memory in chunks. With several rounds the one chunk holds all keys and is loaded once.
+// memory in chunks. With several rounds one chunk holds all keys and is loaded once.
 template <typename T, int DP>
 __global__ static void __launch_bounds__(ATTENTION_THREADS)
     attention_forward(const uint16_t *qkv, uint16_t *y, float *lse, attention_geo g) {
@@ -261,7 +261,7 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
   extern __shared__ __align__(16) uint16_t shared[];
   attention_head h = attention_locate(g);
   int rows = g.rounds * ATTENTION_WARPS * ATTENTION_TILE;
-  int first = h.piece * rows;  // query row of the block
+  int first = h.piece * rows;  // first query row of the block
   uint16_t *q_s = shared, *k_s = q_s + rows * LD, *v_s = k_s + g.chunk * LD;
   const uint16_t *head = qkv + h.qkv;
   int64_t stride = 3 * g.c;
@@ -279,7 +279,7 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
     for (int key = 0; key < g.l; key += g.chunk) {
       int keys = g.l - key < g.chunk ? g.l - key : g.chunk;
       if (round == 0) {
-        __syncthreads();  // no thread reads the last chunk any more
+        __syncthreads();  // all threads have read the last chunk
         const uint16_t *at = head + key * stride;
         attention_load<DP>(k_s, at + g.c, stride, attention_padded(keys), keys, g.d);
         attention_load<DP>(v_s, at + 2 * g.c, stride, attention_padded(keys), keys, g.d);
@@ -307,14 +307,14 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
 
 //---------------------------------- gradient: sums of dy y ----------------------------------
 
-// The gradient of attention on tensor cores, without atomics: probabilities are made again from
-// lse, once by warps that own 16 keys and walk over the queries (dk, dv), once by warps that own 16
-// queries and walk over the keys (dq).
+// The gradient of attention on tensor cores, without atomics. Probabilities are computed again from lse by
+// two groups of warps. Warps of the first own 16 keys each and walk over the queries (dk, dv). Warps of the
+// second own 16 queries each and walk over the keys (dq).
 // 14 N A L^2 D FLOPs and 2 N A L^2 exponentials (5 matrix products, two of them made twice),
-// N L (3 + 1 + 1 + 3) C 2 bytes. Transformer 3/16 at batch 4096: 27 GFLOP, 242 M exponentials =
-// 68 us, 180 MB = 43 us on an H200; 130 to 200 us expected.
+// N L (3 + 1 + 1 + 3) C 2 bytes. Transformer 3/16 at batch 4096: 27 GFLOP; 242 M exponentials = 68 us;
+// 180 MB = 43 us on an H200. Expected: 130 to 200 us.
 
-// One row of one head: sum over its d values of y dy.
+// The sum of y dy over the d values of one row of a head.
 template <typename T>
 __device__ static inline float attention_dot(const T *y, const T *dy, int d) {
   float sum = 0.0f;
@@ -339,7 +339,7 @@ __device__ static inline float attention_dot16(const uint16_t *y, const uint16_t
   return sum;
 }
 
-// delta (N, A, L)
+// delta has the shape (N, A, L).
 template <typename T>
 __global__ static void attention_delta_kernel(const T *y, const T *dy, float *delta, int64_t count,
                                               attention_geo g) {
@@ -366,7 +366,7 @@ __device__ static inline void attention_zero(float acc[DP / 8][4]) {
   for (int n = 0; n < DP / 8; n++) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0.0f;
 }
 
-// A operand of a 16 x DP tile: kept in registers if there is room, else read again at each use.
+// A operand of a 16 x DP tile: kept in registers if there is room, else loaded again at each use.
 template <int DP>
 struct attention_tile {
   static constexpr bool HELD = DP <= 64;
@@ -385,30 +385,30 @@ struct attention_tile {
   }
 };
 
-// `groups` times 16 queries in shared memory, with the gradient of their outputs. stat holds for every
-// query lse log2(e) and delta; queries that do not exist have infinity and 0, and so give nothing.
+// 16 * `groups` queries in shared memory, with the gradient of their outputs. stat holds lse log2(e) and
+// delta of every query. Queries that do not exist have infinity and 0, and so add nothing.
 struct attention_queries {
   const uint16_t *q, *dy;
   const float2 *stat;
   int groups;
 };
 
-// Keys and values in shared memory.
+// `count` keys and values in shared memory.
 struct attention_keys {
   const uint16_t *k, *v;
   int count;
 };
 
-// One tile of 16 keys (at k, v) against queries. Scores are (key, query).
+// Gradient of one tile of 16 keys (k, v) from queries. Scores are (key, query).
 template <typename T, int DP>
 __device__ static inline void attention_bwd_keys(float dk[DP / 8][4], float dv[DP / 8][4],
                                                  attention_tile<DP> &k, attention_tile<DP> &v,
-                                                 attention_queries against, float scale2) {
+                                                 attention_queries queries, float scale2) {
   constexpr int LD = DP + 8;
-  const uint16_t *q = against.q, *dy = against.dy;
-  const float2 *stat = against.stat;
+  const uint16_t *q = queries.q, *dy = queries.dy;
+  const float2 *stat = queries.stat;
   int t = (int)threadIdx.x & 3;
-  for (int group = 0; group < against.groups; group++) {
+  for (int group = 0; group < queries.groups; group++) {
     float p[2][4] = {}, ds[2][4] = {};
 #pragma unroll
     for (int kk = 0; kk < DP / 16; kk++) {
@@ -454,15 +454,16 @@ __device__ static inline void attention_bwd_keys(float dk[DP / 8][4], float dv[D
   }
 }
 
-// One tile of 16 queries against keys. Scores are (query, key); s0 and s1 are the statistics of rows g
-// and g + 8.
+// Gradient of one tile of 16 queries from keys. Scores are (query, key); s0 and s1 are the statistics of
+// rows g and g + 8.
 template <typename T, int DP>
 __device__ static inline void attention_bwd_queries(float dq[DP / 8][4], attention_tile<DP> &q,
-                                                    attention_tile<DP> &dy, attention_keys against,
-                                                    float2 s0, float2 s1, float scale2) {
+                                                    attention_tile<DP> &dy,
+                                                    attention_keys shared_keys, float2 s0,
+                                                    float2 s1, float scale2) {
   constexpr int LD = DP + 8;
-  const uint16_t *k = against.k, *v = against.v;
-  int keys = against.count;
+  const uint16_t *k = shared_keys.k, *v = shared_keys.v;
+  int keys = shared_keys.count;
   int t = (int)threadIdx.x & 3;
   for (int key = 0; key < keys; key += 16) {
     float p[2][4] = {}, ds[2][4] = {};
@@ -485,7 +486,7 @@ __device__ static inline void attention_bwd_queries(float dq[DP / 8][4], attenti
       ds[i][2] = brim_exp2_fast(fmaf(p[i][2], scale2, -s1.x)) * (ds[i][2] - s1.y);
       ds[i][3] = brim_exp2_fast(fmaf(p[i][3], scale2, -s1.x)) * (ds[i][3] - s1.y);
     }
-    if (key + 16 > keys) {  // 2^-lse of a key that does not exist may be anything
+    if (key + 16 > keys) {  // clears what keys that do not exist would add: their 2^-lse may be anything
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         int col = key + i * 8 + t * 2;
@@ -538,7 +539,7 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
   brim_copy_wait<0>();
   __syncthreads();
   uint16_t *out = dqkv + h.qkv;
-  // the first half of the tasks are tiles of keys, the second tiles of queries
+  // The first half of the tasks are tiles of keys, the second half tiles of queries.
   for (int task = warp; task < 2 * tiles; task += ATTENTION_WARPS) {
     int row = (task < tiles ? task : task - tiles) * ATTENTION_TILE;
     if (task < tiles) {
@@ -576,7 +577,7 @@ static brim_status attention_bwd_whole(const brim_op_call *c, attention_geo g, c
 
 //---------------------------------- gradient: a head in pieces ----------------------------------
 
-// Statistics of rows [first, first + rows), those that exist.
+// Loads the statistics of rows [first, first + rows). Rows that do not exist get infinity and 0.
 __device__ static inline void attention_stat(float2 *stat, const float *lse, const float *delta,
                                              int first, int rows, int l) {
   for (int r = (int)threadIdx.x; r < rows; r += ATTENTION_THREADS) {
@@ -586,22 +587,23 @@ __device__ static inline void attention_stat(float2 *stat, const float *lse, con
   }
 }
 
-// The block's 64 keys against all queries, `chunk` at a time.
+// Gradient of the block's 64 keys from all queries, `chunk` queries at a time.
 template <typename T, int DP>
 __global__ static void __launch_bounds__(ATTENTION_THREADS)
     attention_bwd_keys_kernel(const uint16_t *dy, const uint16_t *qkv, const float *lse,
                               const float *delta, uint16_t *dqkv, attention_geo g) {
-  constexpr int LD = DP + 8, OWN = ATTENTION_WARPS * ATTENTION_TILE;
+  constexpr int LD = DP + 8, BLOCK_ROWS = ATTENTION_WARPS * ATTENTION_TILE;
   extern __shared__ __align__(16) uint16_t shared[];
   attention_head h = attention_locate(g);
-  uint16_t *k_s = shared, *v_s = k_s + OWN * LD, *q_s = v_s + OWN * LD, *y_s = q_s + g.chunk * LD;
+  uint16_t *k_s = shared, *v_s = k_s + BLOCK_ROWS * LD, *q_s = v_s + BLOCK_ROWS * LD,
+           *y_s = q_s + g.chunk * LD;
   float2 *stat = (float2 *)(y_s + g.chunk * LD);
   const uint16_t *head = qkv + h.qkv;
   int64_t stride = 3 * g.c;
-  int first = h.piece * OWN, row = ((int)threadIdx.x >> 5) * ATTENTION_TILE;
+  int first = h.piece * BLOCK_ROWS, row = ((int)threadIdx.x >> 5) * ATTENTION_TILE;
   const uint16_t *own = head + first * stride;
-  attention_load<DP>(k_s, own + g.c, stride, OWN, g.l - first, g.d);
-  attention_load<DP>(v_s, own + 2 * g.c, stride, OWN, g.l - first, g.d);
+  attention_load<DP>(k_s, own + g.c, stride, BLOCK_ROWS, g.l - first, g.d);
+  attention_load<DP>(v_s, own + 2 * g.c, stride, BLOCK_ROWS, g.l - first, g.d);
   float dk[DP / 8][4], dv[DP / 8][4];
   attention_zero<DP>(dk);
   attention_zero<DP>(dv);
@@ -622,23 +624,24 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
   attention_store<T, DP>({out + 2 * g.c, stride, g.l, g.d}, first + row, dv, 1.0f, 1.0f);
 }
 
-// The block's 64 queries against all keys, `chunk` at a time.
+// Gradient of the block's 64 queries from all keys, `chunk` keys at a time.
 template <typename T, int DP>
 __global__ static void __launch_bounds__(ATTENTION_THREADS)
     attention_bwd_queries_kernel(const uint16_t *dy, const uint16_t *qkv, const float *lse,
                                  const float *delta, uint16_t *dqkv, attention_geo g) {
-  constexpr int LD = DP + 8, OWN = ATTENTION_WARPS * ATTENTION_TILE;
+  constexpr int LD = DP + 8, BLOCK_ROWS = ATTENTION_WARPS * ATTENTION_TILE;
   extern __shared__ __align__(16) uint16_t shared[];
   attention_head h = attention_locate(g);
-  uint16_t *q_s = shared, *y_s = q_s + OWN * LD, *k_s = y_s + OWN * LD, *v_s = k_s + g.chunk * LD;
+  uint16_t *q_s = shared, *y_s = q_s + BLOCK_ROWS * LD, *k_s = y_s + BLOCK_ROWS * LD,
+           *v_s = k_s + g.chunk * LD;
   float2 *stat = (float2 *)(v_s + g.chunk * LD);
   const uint16_t *head = qkv + h.qkv;
   int64_t stride = 3 * g.c;
-  int first = h.piece * OWN, row = ((int)threadIdx.x >> 5) * ATTENTION_TILE;
+  int first = h.piece * BLOCK_ROWS, row = ((int)threadIdx.x >> 5) * ATTENTION_TILE;
   int lane = (int)threadIdx.x & 31;
-  attention_load<DP>(q_s, head + first * stride, stride, OWN, g.l - first, g.d);
-  attention_load<DP>(y_s, dy + h.y + first * g.c, g.c, OWN, g.l - first, g.d);
-  attention_stat(stat, lse + h.lse, delta + h.lse, first, OWN, g.l);
+  attention_load<DP>(q_s, head + first * stride, stride, BLOCK_ROWS, g.l - first, g.d);
+  attention_load<DP>(y_s, dy + h.y + first * g.c, g.c, BLOCK_ROWS, g.l - first, g.d);
+  attention_stat(stat, lse + h.lse, delta + h.lse, first, BLOCK_ROWS, g.l);
   float dq[DP / 8][4];
   attention_zero<DP>(dq);
   for (int k0 = 0; k0 < g.l; k0 += g.chunk) {
@@ -659,12 +662,12 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
 
 template <typename T, int DP>
 static brim_status attention_bwd_pieces(const brim_op_call *c, attention_geo g, cudaStream_t s) {
-  constexpr int OWN = ATTENTION_WARPS * ATTENTION_TILE;
+  constexpr int BLOCK_ROWS = ATTENTION_WARPS * ATTENTION_TILE;
   g.rounds = 1;
   g.chunk = 64;
-  g.blocks = (g.l + OWN - 1) / OWN;
-  size_t rows = (size_t)(2 * OWN + 2 * g.chunk);
-  size_t bytes = rows * (DP + 8) * sizeof(uint16_t) + OWN * sizeof(float2);
+  g.blocks = (g.l + BLOCK_ROWS - 1) / BLOCK_ROWS;
+  size_t rows = (size_t)(2 * BLOCK_ROWS + 2 * g.chunk);
+  size_t bytes = rows * (DP + 8) * sizeof(uint16_t) + BLOCK_ROWS * sizeof(float2);
   BRIM_TRY(attention_reserve(attention_bwd_keys_kernel<T, DP>, bytes));
   BRIM_TRY(attention_reserve(attention_bwd_queries_kernel<T, DP>, bytes));
   unsigned blocks = (unsigned)(c->in[0].dim[0] * g.heads * g.blocks);
@@ -680,13 +683,13 @@ static brim_status attention_bwd_pieces(const brim_op_call *c, attention_geo g, 
 
 //---------------------------------- f32 ----------------------------------
 
-// Attention in f32 by plain multiply-adds, forward and gradient, any L and heads up to 128. G = DP / 16
-// neighbouring threads share a row, each with 16 of its values: the four float4 at G i + slice, so that
-// the slices of a row in shared memory fall into other banks.
+// Attention in f32 by plain multiply-adds, forward and gradient, for any L and heads up to 128. G = DP / 16
+// neighbouring threads share a row. Each has 16 of its values: the four float4 at G i + slice, so that the
+// slices of a row in shared memory fall into different banks.
 
-enum { F32_TILE = 32 };  // rows of the other side in shared memory at a time
+enum { F32_TILE = 32 };  // rows of keys (or of queries) in shared memory at a time
 
-// Index of value e of float4 i of a slice.
+// Index in the row of value e of float4 i of a slice.
 template <int DP>
 __device__ static inline int f32_at(int slice, int i, int e) {
   return 4 * (DP / 16 * i + slice) + e;
@@ -718,7 +721,7 @@ __device__ static inline void f32_put(float *row, const float v[16], float facto
   }
 }
 
-// A tile of F32_TILE rows, zeros where there are none.
+// Loads a tile of F32_TILE rows; rows that do not exist get zeros.
 template <int DP>
 __device__ static inline void f32_tile(float *dst, const float *src, int64_t stride, int valid,
                                        int d) {
@@ -728,7 +731,7 @@ __device__ static inline void f32_tile(float *dst, const float *src, int64_t str
   }
 }
 
-// Product of two rows, the same in all threads that share them.
+// Product of two rows. All threads that share the rows get the same bits.
 template <int DP>
 __device__ static inline float f32_dot(const float a[16], const float *row, int slice) {
   float sum = 0.0f;
@@ -800,7 +803,7 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
   if (slice == 0) lse[h.lse + row] = (max + log2f(sum)) * ATTENTION_LN2;
 }
 
-// Rows are keys; queries pass by.
+// Each group of threads has a row of keys; queries pass through shared memory.
 template <int DP>
 __global__ static void __launch_bounds__(ATTENTION_THREADS)
     f32_keys_kernel(const float *dy, const float *qkv, const float *lse, const float *delta,
@@ -834,7 +837,7 @@ __global__ static void __launch_bounds__(ATTENTION_THREADS)
   f32_put<DP>(out + 2 * g.c, dv, 1.0f, g.d, slice);
 }
 
-// Rows are queries; keys pass by.
+// Each group of threads has a row of queries; keys pass through shared memory.
 template <int DP>
 __global__ static void __launch_bounds__(ATTENTION_THREADS)
     f32_queries_kernel(const float *dy, const float *qkv, const float *lse, const float *delta,
@@ -875,8 +878,8 @@ static attention_geo f32_geometry(attention_geo g) {
 }
 
 template <int DP>
-static brim_status f32_forward(const brim_op_call *c, const attention_geo &any, cudaStream_t s) {
-  attention_geo g = f32_geometry<DP>(any);
+static brim_status f32_forward(const brim_op_call *c, const attention_geo &sizes, cudaStream_t s) {
+  attention_geo g = f32_geometry<DP>(sizes);
   unsigned blocks = (unsigned)(c->in[0].dim[0] * g.heads * g.blocks);
   f32_forward_kernel<DP><<<blocks, ATTENTION_THREADS, 0, s>>>(
       (const float *)c->in[0].data, (float *)c->out[0].data, (float *)c->out[1].data, g);
@@ -884,8 +887,8 @@ static brim_status f32_forward(const brim_op_call *c, const attention_geo &any, 
 }
 
 template <int DP>
-static brim_status f32_backward(const brim_op_call *c, const attention_geo &any, cudaStream_t s) {
-  attention_geo g = f32_geometry<DP>(any);
+static brim_status f32_backward(const brim_op_call *c, const attention_geo &sizes, cudaStream_t s) {
+  attention_geo g = f32_geometry<DP>(sizes);
   unsigned blocks = (unsigned)(c->in[0].dim[0] * g.heads * g.blocks);
   const float *dy = (const float *)c->in[0].data, *qkv = (const float *)c->in[1].data;
   const float *lse = (const float *)c->in[3].data, *delta = (const float *)c->workspace;
@@ -913,7 +916,7 @@ static brim_status attention_f32_backward(const brim_op_call *c, const attention
 
 //---------------------------------- entries ----------------------------------
 
-// A head whose q, k, v (and dy) fit is held whole: one block then does all its tiles.
+// True if a head's q, k, v (and dy) fit into `limit` bytes of shared memory: one block does all its tiles.
 static bool fits_whole(int l, int width, int arrays, size_t limit) {
   return l <= 512 &&
          (size_t)attention_padded(l) * (size_t)(width + 8) * 2 * (size_t)arrays <= limit;
@@ -966,7 +969,7 @@ static brim_status attention_prepare(void *impl, brim_op_call *c) {
   c->workspace_bytes = 0;
   if (c->op == BRIM_OP_ATTENTION) return BRIM_OK;
   attention_geo g = geometry(c, &c->in[0]);
-  if (!whole_backward(c, &g)) {  // sums of dy y, one a row and head
+  if (!whole_backward(c, &g)) {  // sums of dy y: one for each row and head
     c->workspace_bytes = (size_t)(c->in[0].dim[0] * g.heads * g.l) * sizeof(float);
   }
   return BRIM_OK;

@@ -1,16 +1,16 @@
-// Batch norm over NHWC, channels contiguous: statistics, the fused apply + add + relu, and the backward
-// of the three. BATCHNORM_PART is the first pass of BATCHNORM; over ranks the passes of the backward are
-// BATCHNORM_BWD_SUMS and BATCHNORM_BWD_JOINED. Bound by memory (about 4 FLOPs a value forward, 12
-// backward). Bytes of n values of size s: forward 2 n s read + n s written (+ n s for z); backward 4 n s read + n s
-// written (+ y and dy2 once more each, or + 2 n s for dz). On ResNet-18/CIFAR at batch 512 (0.6 M
+// Batch norm over NHWC, channels contiguous: statistics, the fused apply + add + relu, and the gradient of
+// the three. BATCHNORM_PART is the first pass of BATCHNORM. Over ranks the two passes of the gradient are
+// BATCHNORM_BWD_SUMS and BATCHNORM_BWD_JOINED. All are bound by memory (about 4 FLOPs a value forward, 12
+// backward). Bytes of n values of size s: forward 2 n s read + n s written (+ n s for z); backward 4 n s
+// read + n s written (+ y and dy2 once more each, or + 2 n s for dz). On ResNet-18/CIFAR at batch 512 (0.6 M
 // values an image, bf16) that is about 5.5 MB an image: 0.65 ms of a step, a fifth to a quarter.
 //
 // Each pass gives a block a tile of channels and a slab of pixels; a thread keeps one vector of
 // channels and walks over the pixels of its slab. A slab's sums go to the workspace as
-// part[2][slab][C] and are added in the order of slabs: few slabs by every block of the second
-// pass for itself (two launches in all), many by a kernel between the passes. Variances come from
-// slabs shifted by a mean of four of their pixels and merged by differences of means (Chan), so
-// that a mean far larger than the deviation costs no digits.
+// part[2][slab][C] and are added in the order of slabs. Few slabs are added by every block of the second
+// pass (two launches in all), many slabs by a kernel between the passes. A slab's variance is shifted by a
+// mean of four of its pixels, and slabs are merged by differences of means (Chan). So a mean far larger
+// than the deviation costs no digits.
 #include "backend/cuda/cuda_vec.cuh"
 
 //---------------------------------- how the passes share the work ----------------------------------
@@ -18,11 +18,11 @@
 enum {
   THREADS = 256,
   PER_SM = 4,
-  TILE = 16,                // vectors of channels a block: 256 bytes of a pixel
-  TILE_ODD = 32,            // channels a block where they are not whole vectors
-  MAX_CHANNELS = TILE * 8,  // of a block
-  INLINE_SLABS = 16,        // slabs that the second pass adds up on its own
-  FINISH_LANES = 32         // of slabs, in a block of the kernel between the passes
+  TILE = 16,                // vectors of channels in a block: 256 bytes of a pixel
+  TILE_ODD = 32,            // channels in a block if a pixel is not whole vectors
+  MAX_CHANNELS = TILE * 8,  // most channels of a block
+  INLINE_SLABS = 16,        // most slabs that the second pass adds up on its own
+  FINISH_LANES = 32         // lanes of slabs in a block of the kernel between the passes
 };
 
 struct shape {
@@ -30,12 +30,12 @@ struct shape {
   int64_t area;    // H * W
   int64_t rows;    // N
   int c, tile, lanes, tiles;
-  bool whole;                  // channels are whole vectors
-  int64_t slabs, per;          // first pass
-  int64_t out_slabs, out_per;  // second pass
+  bool whole;                          // a pixel is whole vectors
+  int64_t slabs, slab_pixels;          // first pass: slabs, and pixels of a slab
+  int64_t out_slabs, out_slab_pixels;  // second pass: slabs, and pixels of a slab
 };
 
-// per_sm: blocks of the first pass that an SM holds, PER_SM at most; it never makes slabs more.
+// per_sm: blocks of the first pass that an SM holds, at most PER_SM. It only ever lowers the number of slabs.
 static shape make_shape(const brim_cuda *device, const brim_tensor *x, int per_sm) {
   shape s;
   s.rows = x->dim[0];
@@ -49,27 +49,28 @@ static shape make_shape(const brim_cuda *device, const brim_tensor *x, int per_s
   s.lanes = THREADS / s.tile;
   s.tiles = (vectors + s.tile - 1) / s.tile;
   int64_t sms = device->sm_count;
-  // One wave of blocks for the sums. Few slabs, of four to 32 pixels a thread, where a launch costs
-  // more than the SMs left idle; else no slab below eight pixels a thread.
+  // Makes at most one wave of blocks for the sums. Up to INLINE_SLABS slabs have four to 32 pixels a thread,
+  // as a launch would cost more than idle SMs; more slabs have at least eight pixels a thread.
   int64_t most_slabs = sms * per_sm / s.tiles > 0 ? sms * per_sm / s.tiles : 1;
   int64_t want = brim_cuda_div_up(s.pixels, (int64_t)s.lanes * 4);
   const int64_t few = INLINE_SLABS;
   if (want > few) want = want > few * 8 ? want / 2 : few;
   s.slabs = want < most_slabs ? want : most_slabs;
-  s.per = brim_cuda_div_up(s.pixels, s.slabs);
-  s.slabs = brim_cuda_div_up(s.pixels, s.per);
+  s.slab_pixels = brim_cuda_div_up(s.pixels, s.slabs);
+  s.slabs = brim_cuda_div_up(s.pixels, s.slab_pixels);
   most_slabs = sms * 8 / s.tiles > 0 ? sms * 8 / s.tiles : 1;
   want = brim_cuda_div_up(s.pixels, (int64_t)s.lanes * 4);
   s.out_slabs = want < most_slabs ? want : most_slabs;
-  s.out_per = brim_cuda_div_up(s.pixels, s.out_slabs);
-  s.out_slabs = brim_cuda_div_up(s.pixels, s.out_per);
+  s.out_slab_pixels = brim_cuda_div_up(s.pixels, s.out_slabs);
+  s.out_slabs = brim_cuda_div_up(s.pixels, s.out_slab_pixels);
   return s;
 }
 
-// A thread's place: its first channel, its lane among the pixels. Threads beyond either idle.
+// Position of a thread: its first channel, its lane among the pixels. Threads outside the tile are not
+// active.
 struct place {
   int channel, lane;
-  bool on;
+  bool active;
 };
 
 template <int W>
@@ -78,13 +79,13 @@ __device__ static place find_place(const shape &s) {
   int column = (int)threadIdx.x % s.tile;
   p.lane = (int)threadIdx.x / s.tile;
   p.channel = ((int)blockIdx.x * s.tile + column) * W;
-  p.on = p.lane < s.lanes && p.channel < s.c;
+  p.active = p.lane < s.lanes && p.channel < s.c;
   return p;
 }
 
 __device__ static int64_t slab_count(const shape &s, int64_t slab, int64_t valid) {
-  int64_t left = valid - slab * s.per;
-  return left < 0 ? 0 : left < s.per ? left : s.per;
+  int64_t left = valid - slab * s.slab_pixels;
+  return left < 0 ? 0 : left < s.slab_pixels ? left : s.slab_pixels;
 }
 
 // Adds a and b over the lanes of a block by a tree of fixed shape; lane 0 gets the sums.
@@ -132,19 +133,19 @@ static dim3 finish_grid(const shape &s) { return dim3((unsigned)((s.c + 31) / 32
 
 //---------------------------------- statistics ----------------------------------
 
-// part[0][slab][c] = mean, part[1][slab][c] = sum of squared differences from it
+// part[0][slab][c] = mean, part[1][slab][c] = sum of squared differences from the mean
 template <typename T, int W>
 __global__ static void __launch_bounds__(THREADS, 4)
     stats_kernel(const T *__restrict__ x, const double *state, float *part, shape s) {
   __shared__ float shared[2 * W * THREADS];
   constexpr int U = 4;
   place at = find_place<W>(s);
-  int64_t slab = blockIdx.y, first = slab * s.per;
+  int64_t slab = blockIdx.y, first = slab * s.slab_pixels;
   int64_t count = slab_count(s, slab, brim_valid_rows(state, s.rows) * s.area);
   float a[W], b[W], shift[W];
 #pragma unroll
   for (int i = 0; i < W; i++) a[i] = b[i] = shift[i] = 0.0f;
-  if (at.on && count > 0) {
+  if (at.active && count > 0) {
     const T *base = x + first * s.c + at.channel;
 #pragma unroll
     for (int k = 0; k < 4; k++) {
@@ -182,14 +183,14 @@ __global__ static void __launch_bounds__(THREADS, 4)
     }
   }
   add_lanes<W>(s, a, b, shared);
-  if (!at.on || at.lane > 0) return;
+  if (!at.active || at.lane > 0) return;
   float over = count > 0 ? 1.0f / (float)count : 0.0f;
   float *mean = part + slab * s.c + at.channel, *squares = mean + s.slabs * s.c;
 #pragma unroll
   for (int i = 0; i < W; i++) {
     mean[i] = shift[i] + a[i] * over;
     float d = b[i] - a[i] * a[i] * over;
-    squares[i] = d < 0.0f ? 0.0f : d;  // a NaN stays
+    squares[i] = d < 0.0f ? 0.0f : d;  // a NaN stays a NaN
   }
 }
 
@@ -201,7 +202,7 @@ struct moments {
   float eps, momentum;
 };
 
-// Sums of (mean - mean of slab 0) and of squares about it.
+// Sums over slabs: of the differences d between a slab's mean and that of slab 0, and of squares about it.
 struct slab_sums {
   double sum, squares;
 };
@@ -210,7 +211,7 @@ struct channel_stats {
   float mean, rstd;
 };
 
-// Over the slabs first, first + step, ...
+// Adds the slabs first, first + step, ...
 __device__ static inline slab_sums add_slabs(const float *part, const shape &s, int64_t valid,
                                              int c, int first, int step) {
   float origin = part[c];
@@ -229,7 +230,7 @@ __device__ static inline float inverse_deviation(float variance, float eps) {
   return 1.0f / sqrtf(variance + eps);
 }
 
-// Mean and sum of squared deviations from it of `count` values.
+// `count` values of a channel: their mean, and the sum of squared deviations from it.
 struct channel_moments {
   double count, mean, deviations;
 };
@@ -238,11 +239,11 @@ __device__ static inline channel_moments moments_of(const float *part, int c, in
                                                     slab_sums sums) {
   double n = valid > 0 ? (double)valid : 1.0;
   double deviations = sums.squares - sums.sum * sums.sum / n;
-  if (deviations < 0) deviations = 0;  // a NaN stays
+  if (deviations < 0) deviations = 0;  // a NaN stays a NaN
   return {(double)valid, (double)part[c] + sums.sum / n, deviations};
 }
 
-// Turns moments into mean and 1 / deviation; one caller a channel also stores them.
+// Turns moments into mean and 1 / deviation. One caller a channel also stores them.
 __device__ static inline channel_stats finish_stats(const moments &m, int c, channel_moments found,
                                                     bool write) {
   double n = found.count > 0 ? found.count : 1.0;
@@ -253,14 +254,15 @@ __device__ static inline channel_stats finish_stats(const moments &m, int c, cha
   m.rstd[c] = rstd;
   if (!m.running_mean || !(found.count > 0)) return {mean, rstd};
   float unbiased = (float)(found.deviations / (n > 1 ? n - 1 : 1.0));
-  // one bad sample must not stay in them
+  // One bad sample must not stay in the running statistics.
   if (!isfinite(mean) || !isfinite(unbiased)) return {mean, rstd};
   m.running_mean[c] += m.momentum * (mean - m.running_mean[c]);
   m.running_var[c] += m.momentum * (unbiased - m.running_var[c]);
   return {mean, rstd};
 }
 
-// Between the passes a block takes 32 channels with 32 lanes of slabs each; lane 0 has the moments.
+// Adds up slabs between the passes: a block takes 32 channels with 32 lanes of slabs each. Only lane 0 gets
+// the moments.
 __device__ static inline channel_moments add_lanes_of_slabs(const float *part, const shape &s,
                                                             int64_t valid, int c) {
   __shared__ double shared[2][FINISH_LANES][33];
@@ -288,7 +290,7 @@ __global__ static void __launch_bounds__(1024)
 
 //---------------------------------- parts of ranks ----------------------------------
 
-// out(3,C): count, mean, sum of squared deviations
+// out(3,C) = count, mean, sum of squared deviations
 __global__ static void __launch_bounds__(1024)
     part_finish(const float *part, const double *state, float *out, shape s) {
   int c = (int)(blockIdx.x * 32 + threadIdx.x);
@@ -300,7 +302,7 @@ __global__ static void __launch_bounds__(1024)
   out[2 * (int64_t)s.c + c] = (float)found.deviations;
 }
 
-// parts(K,3,C), joined in their order (Chan); a thread takes a channel.
+// Joins parts(K,3,C) in their order (Chan); a thread takes a channel.
 __global__ static void __launch_bounds__(THREADS)
     join_kernel(const float *parts, int64_t count, int64_t channels, moments m, float *total) {
   int64_t c = (int64_t)blockIdx.x * THREADS + threadIdx.x;
@@ -321,7 +323,7 @@ __global__ static void __launch_bounds__(THREADS)
 
 //---------------------------------- apply ----------------------------------
 
-// Mean and 1 / deviation of this block's channels, from wherever they are.
+// Mean and 1 / deviation of a channel: given, computed between the passes, or computed from slabs here.
 __device__ static inline channel_stats find_stats(const moments &m, const float *part,
                                                   const double *state, const shape &s, int c) {
   if (m.given_mean) {
@@ -334,7 +336,7 @@ __device__ static inline channel_stats find_stats(const moments &m, const float 
 }
 
 template <typename T>
-struct applied {
+struct apply_args {
   const T *x, *z;
   T *y;
 };
@@ -342,7 +344,7 @@ struct applied {
 // y = act((x - mean) * (g * rstd) + b + z); y may be x or z
 template <typename T, int W, bool Z>
 __global__ static void __launch_bounds__(THREADS, 3)
-    apply_kernel(applied<T> to, const float *part, const double *state, moments m, shape s,
+    apply_kernel(apply_args<T> to, const float *part, const double *state, moments m, shape s,
                  bool relu) {
   __shared__ float mean_of[MAX_CHANNELS], scale_of[MAX_CHANNELS], shift_of[MAX_CHANNELS];
   constexpr int U = Z ? 2 : 4;
@@ -355,7 +357,7 @@ __global__ static void __launch_bounds__(THREADS, 3)
   }
   __syncthreads();
   place at = find_place<W>(s);
-  if (!at.on) return;
+  if (!at.active) return;
   float mean[W], scale[W], shift[W];
   int own = at.channel - (int)blockIdx.x * s.tile * W;
 #pragma unroll
@@ -364,8 +366,8 @@ __global__ static void __launch_bounds__(THREADS, 3)
     scale[i] = scale_of[own + i];
     shift[i] = shift_of[own + i];
   }
-  int64_t first = (int64_t)blockIdx.y * s.out_per;
-  int64_t last = first + s.out_per < s.pixels ? first + s.out_per : s.pixels;
+  int64_t first = (int64_t)blockIdx.y * s.out_slab_pixels;
+  int64_t last = first + s.out_slab_pixels < s.pixels ? first + s.out_slab_pixels : s.pixels;
   for (int64_t p = first + at.lane; p < last; p += U * s.lanes) {
     brim_vec<T, W> raw[U], add[U];
 #pragma unroll
@@ -385,7 +387,7 @@ __global__ static void __launch_bounds__(THREADS, 3)
       for (int i = 0; i < W; i++) {
         v[i] = normalised<W>(v[i], mean[i], scale[i], shift[i]);
         if (Z) v[i] += w[i];
-        if (relu) v[i] = v[i] < 0.0f ? 0.0f : v[i];  // a NaN stays
+        if (relu) v[i] = v[i] < 0.0f ? 0.0f : v[i];  // a NaN stays a NaN
       }
       brim_vec_store<T, W>(to.y + (p + u * s.lanes) * s.c + at.channel, brim_vec_put<T, W>(v));
     }
@@ -402,7 +404,7 @@ static brim_status batchnorm_validate(void *impl, const brim_op_call *c) {
   return brim_cuda_float_type(&c->in[0], "batchnorm");
 }
 
-// part[2][slabs][C], total[2][C]
+// Workspace: part[2][slabs][C], total[2][C]
 static brim_status batchnorm_prepare(void *impl, brim_op_call *c) {
   shape s = make_shape((const brim_cuda *)impl, &c->in[0], PER_SM);
   c->workspace_bytes = (size_t)(2 * (s.slabs + 1) * s.c) * sizeof(float);
@@ -413,8 +415,8 @@ template <typename T, int W>
 static void launch_apply(const brim_op_call *c, cudaStream_t stream, const shape &s,
                          const moments &m, const float *part) {
   bool statistics = c->op == BRIM_OP_BATCHNORM, relu = c->attr.act == BRIM_ACT_RELU;
-  applied<T> to = {(const T *)c->in[0].data, (const T *)optional_in(c, statistics ? 4 : 5),
-                   (T *)c->out[0].data};
+  apply_args<T> to = {(const T *)c->in[0].data, (const T *)optional_in(c, statistics ? 4 : 5),
+                      (T *)c->out[0].data};
   const double *state = statistics ? (const double *)c->in[3].data : NULL;
   dim3 grid((unsigned)s.tiles, (unsigned)s.out_slabs);
   if (to.z) {
@@ -424,7 +426,7 @@ static void launch_apply(const brim_op_call *c, cudaStream_t stream, const shape
   }
 }
 
-// The first pass: the sums of slabs, in the workspace.
+// Launches the first pass, which leaves the sums of slabs in the workspace.
 template <typename T, int W>
 static shape launch_stats(const brim_cuda *device, const brim_op_call *c, const double *state,
                           cudaStream_t stream) {
@@ -541,7 +543,7 @@ static brim_status batchnorm_join_run(void *impl, void *stream, const brim_op_ca
 
 //---------------------------------- backward ----------------------------------
 
-// The first pass sums up gradients of a slab, the second writes dx.
+// The first pass sums the gradients of a slab, the second pass writes dx.
 
 enum mask_mode { MASK_NONE, MASK_Y, MASK_X };
 
@@ -552,13 +554,13 @@ struct gradient {
   T *dx, *dz;
 };
 
-// A thread's data of its channels, to mask and normalize.
+// Values of a thread's channels, to mask and normalize with.
 template <int W>
 struct channel_values {
   float mean[W], scale[W], shift[W];
 };
 
-// The block's channels through shared memory: one load a channel. Everyone must come here.
+// Loads the block's channels through shared memory, each once. All threads of the block must call.
 template <typename T, int W>
 __device__ static inline channel_values<W> load_channels(const gradient<T> &q, const shape &s,
                                                          const place &at, float *shared) {
@@ -570,22 +572,22 @@ __device__ static inline channel_values<W> load_channels(const gradient<T> &q, c
   }
   __syncthreads();
   channel_values<W> k;
-  int own = at.on ? at.channel - base : 0;
+  int own = at.active ? at.channel - base : 0;
 #pragma unroll
   for (int i = 0; i < W; i++) {
     k.mean[i] = shared[own + i];
     k.scale[i] = shared[MAX_CHANNELS + own + i];
     k.shift[i] = shared[2 * MAX_CHANNELS + own + i];
   }
-  __syncthreads();  // the memory is used again
+  __syncthreads();  // shared memory is used again
   return k;
 }
 
-// The gradient that passes the activation, of W values whose raw bits are at hand.
+// Computes the gradient that passes the activation, for W values. `second` = dy2 is added.
 template <typename T, int W, int MODE>
-__device__ static inline void passed(const channel_values<W> &k, const brim_vec<T, W> &dy,
-                                     const brim_vec<T, W> &dy2, const brim_vec<T, W> &y,
-                                     const float (&x)[W], bool second, float (&out)[W]) {
+__device__ static inline void passed_gradient(const channel_values<W> &k, const brim_vec<T, W> &dy,
+                                              const brim_vec<T, W> &dy2, const brim_vec<T, W> &y,
+                                              const float (&x)[W], bool second, float (&out)[W]) {
   float v[W];
   brim_vec_get<T, W>(dy, out);
   if (second) {
@@ -607,7 +609,8 @@ __device__ static inline void passed(const channel_values<W> &k, const brim_vec<
   }
 }
 
-// part[0][slab][c] = sum of g', part[1][slab][c] = sum of g' * (x - mean); dz = g'
+// g' is the gradient that passes. part[0][slab][c] = sum of g', part[1][slab][c] = sum of g' * (x - mean);
+// dz = g'
 template <typename T, int W, int MODE>
 __global__ static void __launch_bounds__(THREADS, 2)
     bwd_sums(gradient<T> q, const double *state, float *part, shape s) {
@@ -615,15 +618,15 @@ __global__ static void __launch_bounds__(THREADS, 2)
   static_assert(2 * W * THREADS >= 3 * MAX_CHANNELS, "load_channels");
   constexpr int U = 2;
   place at = find_place<W>(s);
-  int64_t slab = blockIdx.y, first = slab * s.per;
+  int64_t slab = blockIdx.y, first = slab * s.slab_pixels;
   int64_t valid = brim_valid_rows(state, s.rows) * s.area;
-  int64_t end = first + s.per < s.pixels ? first + s.per : s.pixels;
+  int64_t end = first + s.slab_pixels < s.pixels ? first + s.slab_pixels : s.pixels;
   int64_t last = end < valid ? end : valid;
   float a[W], b[W];
 #pragma unroll
   for (int i = 0; i < W; i++) a[i] = b[i] = 0.0f;
   channel_values<W> k = load_channels<T, W>(q, s, at, shared);
-  if (at.on) {
+  if (at.active) {
     int64_t p = first + at.lane;
     for (; p < last; p += U * s.lanes) {
       brim_vec<T, W> dy[U], dy2[U], x[U], y[U];
@@ -641,7 +644,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
         if (p + u * s.lanes >= last) continue;
         float v[W], d[W];
         brim_vec_get<T, W>(x[u], v);
-        passed<T, W, MODE>(k, dy[u], dy2[u], y[u], v, q.dy2 != nullptr, d);
+        passed_gradient<T, W, MODE>(k, dy[u], dy2[u], y[u], v, q.dy2 != nullptr, d);
 #pragma unroll
         for (int i = 0; i < W; i++) {
           a[i] += d[i];
@@ -652,7 +655,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
         }
       }
     }
-    // Padding: the first pixel of this lane that is not valid, and all after it.
+    // Rows of padding: this lane's first pixel that is not valid, and all after it.
     int64_t pad = first + at.lane;
     if (pad < last) pad += (last - pad + s.lanes - 1) / s.lanes * s.lanes;
     for (; q.dz && pad < end; pad += s.lanes) {
@@ -660,7 +663,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
     }
   }
   add_lanes<W>(s, a, b, shared);
-  if (!at.on || at.lane > 0) return;
+  if (!at.active || at.lane > 0) return;
   float *sums = part + slab * s.c + at.channel, *products = sums + s.slabs * s.c;
 #pragma unroll
   for (int i = 0; i < W; i++) {
@@ -669,7 +672,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
   }
 }
 
-// Sums of a channel over the slabs first, first + step, ...
+// Sums a channel over the slabs first, first + step, ...
 __device__ static inline void add_sums(const float *part, const shape &s, int c, int first,
                                        int step, double *sum, double *product) {
   double a = 0, b = 0;
@@ -695,7 +698,8 @@ __device__ static inline void write_parameters(const parameters &w, int c, doubl
   w.db[c] = w.accumulate ? w.db[c] + db : db;
 }
 
-// total[0][c], total[1][c]: the sums over all slabs; of products with x - mean, or with norm(x)
+// total[0][c] = sum of g' over all slabs; total[1][c] = sum of g' * norm(x) if `normed`, else of
+// g' * (x - mean).
 __global__ static void __launch_bounds__(1024)
     bwd_finish(const float *part, float *total, bool normed, parameters w, shape s) {
   __shared__ double shared[2][FINISH_LANES][33];
@@ -715,7 +719,7 @@ __global__ static void __launch_bounds__(1024)
   write_parameters(w, c, a, b);
 }
 
-// dz: what passed, or 0 in a row of padding.
+// Stores dz: the gradient that passes, or 0 in a row of padding.
 template <typename T, int W>
 __device__ static inline void store_passed(T *to, const float (&d)[W], bool valid) {
   float v[W];
@@ -724,15 +728,15 @@ __device__ static inline void store_passed(T *to, const float (&d)[W], bool vali
   brim_vec_store<T, W>(to, brim_vec_put<T, W>(v));
 }
 
-// The part that dx subtracts: mean + (x - mean of x) * slope.
-struct taken {
+// The parts that dx subtracts from g': mean + (x - mean of x) * slope.
+struct subtrahend {
   float mean, slope;
 };
 
-// Computes it from `total` or, without it, from the slabs' sums.
-__device__ static inline taken find_taken(const float *part, const float *total,
-                                          const parameters &w, int64_t valid, const shape &s,
-                                          int c) {
+// Computes them from `total` or, if it is NULL, from the slabs' sums.
+__device__ static inline subtrahend find_subtrahend(const float *part, const float *total,
+                                                    const parameters &w, int64_t valid,
+                                                    const shape &s, int c) {
   double n = valid > 0 ? (double)valid : 1.0, sum, product;
   if (total) {
     sum = (double)total[c];
@@ -745,16 +749,16 @@ __device__ static inline taken find_taken(const float *part, const float *total,
   return {(float)(sum / n), (float)(product * rstd * rstd / n)};
 }
 
-// Computes it from the sums (2,C) of all ranks and the number of values of a channel.
-__device__ static inline taken find_joined(const float *sums, const float *total, double rstd,
-                                           const shape &s, int c) {
+// Computes them from the sums (2,C) of all ranks and the number of values of a channel.
+__device__ static inline subtrahend subtrahend_of_ranks(const float *sums, const float *total,
+                                                        double rstd, const shape &s, int c) {
   double n = *total > 0.0f ? (double)*total : 1.0;
   return {(float)((double)sums[c] / n), (float)((double)sums[s.c + c] * rstd / n)};
 }
 
-// dx = g rstd (g' - mean(g') - xhat mean(g' xhat)); the means from `total`, or, without it, from
-// the slabs' sums. JOINED: `part` has the sums (2,C) of all ranks, `total` how many values a channel has,
-// and dz is written here. dx may be dy or x: a thread reads what it will write over.
+// dx = g rstd (g' - mean(g') - xhat mean(g' xhat)). The means come from `total` or, if it is NULL, from the
+// slabs' sums. If JOINED, `part` has the sums (2,C) of all ranks and `total` the number of values of a
+// channel, and dz is written here. dx may be dy or x: a thread reads the values that it writes over.
 template <typename T, int W, int MODE, bool JOINED>
 __global__ static void __launch_bounds__(THREADS, 2)
     bwd_apply(gradient<T> q, const double *state, const float *part, const float *total,
@@ -764,22 +768,23 @@ __global__ static void __launch_bounds__(THREADS, 2)
   int64_t valid = brim_valid_rows(state, s.rows) * s.area;
   int base = (int)blockIdx.x * s.tile * W, c = base + (int)threadIdx.x;
   if ((int)threadIdx.x < s.tile * W && c < s.c) {
-    taken off = JOINED ? find_joined(part, total, (double)q.rstd[c], s, c)
-                       : find_taken(part, total, w, valid, s, c);
-    mean_of[threadIdx.x] = off.mean;
-    slope_of[threadIdx.x] = off.slope;
+    subtrahend found = JOINED ? subtrahend_of_ranks(part, total, (double)q.rstd[c], s, c)
+                              : find_subtrahend(part, total, w, valid, s, c);
+    mean_of[threadIdx.x] = found.mean;
+    slope_of[threadIdx.x] = found.slope;
   }
   place at = find_place<W>(s);
-  channel_values<W> k = load_channels<T, W>(q, s, at, shared);  // waits for all
-  if (!at.on) return;
+  channel_values<W> k =
+      load_channels<T, W>(q, s, at, shared);  // waits for all threads of the block
+  if (!at.active) return;
   float mean[W], slope[W];
 #pragma unroll
   for (int i = 0; i < W; i++) {
     mean[i] = mean_of[at.channel - base + i];
     slope[i] = slope_of[at.channel - base + i];
   }
-  int64_t first = (int64_t)blockIdx.y * s.out_per;
-  int64_t end = first + s.out_per < s.pixels ? first + s.out_per : s.pixels;
+  int64_t first = (int64_t)blockIdx.y * s.out_slab_pixels;
+  int64_t end = first + s.out_slab_pixels < s.pixels ? first + s.out_slab_pixels : s.pixels;
   for (int64_t p = first + at.lane; p < end; p += U * s.lanes) {
     brim_vec<T, W> dy[U], dy2[U], x[U], y[U];
 #pragma unroll
@@ -796,7 +801,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
       if (p + u * s.lanes >= end) continue;
       float v[W], d[W];
       brim_vec_get<T, W>(x[u], v);
-      passed<T, W, MODE>(k, dy[u], dy2[u], y[u], v, q.dy2 != nullptr, d);
+      passed_gradient<T, W, MODE>(k, dy[u], dy2[u], y[u], v, q.dy2 != nullptr, d);
       if constexpr (JOINED) {
         if (q.dz)
           store_passed<T, W>(q.dz + (p + u * s.lanes) * s.c + at.channel, d,
@@ -823,7 +828,7 @@ static void launch_bwd_apply(cudaStream_t stream, const shape &s, const gradient
                                                                                total, w, s);
 }
 
-// Index of the state among the inputs; y and dy2 follow.
+// Index of the state among the inputs; y and dy2 follow it.
 static inline int state_index(const brim_op_call *c) {
   return c->op == BRIM_OP_BATCHNORM_BWD_JOINED ? 8 : 6;
 }
@@ -842,7 +847,7 @@ static gradient<T> make_gradient(const brim_op_call *c) {
   return q;
 }
 
-// BATCHNORM_BWD, and BATCHNORM_BWD_SUMS, which ends with the sums.
+// Launches BATCHNORM_BWD, or BATCHNORM_BWD_SUMS, which stops after the sums.
 template <typename T, int W, int MODE>
 static void launch_backward(const brim_cuda *device, const brim_op_call *c, cudaStream_t stream) {
   int per_sm = brim_cuda_resident(bwd_sums<T, W, MODE>, THREADS, 0, PER_SM);
@@ -867,7 +872,7 @@ static void launch_backward(const brim_cuda *device, const brim_op_call *c, cuda
     launch_bwd_apply<T, W, MODE, false>(stream, s, q, state, part, total, w);
     return;
   }
-  q.dy = q.dz;  // masked and added already
+  q.dy = q.dz;  // dz is masked and already contains dy2
   q.dy2 = NULL;
   launch_bwd_apply<T, W, MASK_NONE, false>(stream, s, q, state, part, total, w);
 }

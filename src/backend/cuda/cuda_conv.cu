@@ -1,7 +1,8 @@
-// Convolutions, NHWC. An engine of cuDNN does one: the remembered, the fastest of those measured, or the
-// first that its heuristics propose; brim's own kernels serve where cuDNN has no engine or is missing.
-// cuDNN 9 is found at run time and used through its graph API. Attribute names, types and element
-// counts are those of cudnn_graph.h; headers of another 9.x do, as the numbers are part of its ABI.
+// Convolutions, NHWC. One engine of cuDNN computes a convolution: the remembered one, the fastest of those
+// measured, or the first that cuDNN's heuristics propose. brim's own kernels compute it if cuDNN has no
+// engine or is missing. cuDNN 9 is found at run time and used through its graph API. Attribute names, types
+// and element counts are those of cudnn_graph.h; headers of any 9.x will do, as the numbers are part of its
+// ABI.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@
 #include <cudnn_graph.h>
 #endif
 
-// One convolution, whichever of its three products is asked for.
+// A convolution, and which of its three products is asked for.
 struct conv_shape {
   brim_op op;                         // CONV, CONV_BWD_DATA, CONV_BWD_WEIGHT
   brim_dtype type;                    // T
@@ -24,15 +25,16 @@ struct conv_shape {
   bool accumulate;  // CONV_BWD_WEIGHT: adds to dw
 };
 
-// A problem put to cuDNN: the operation graph. Undefined in a build without cuDNN's headers.
+// An operation graph of cuDNN for one product. Undefined in a build without cuDNN's headers.
 struct dnn_problem;
 
 // One engine with its settings, ready to run.
 struct dnn_plan {
-  void *config, *plan, *pack;            // cudnnBackendDescriptor_t
-  void *pointer[4];                      // the three tensors and the workspace that pack stands for
-  size_t workspace;                      // bytes
-  char text[BRIM_CUDA_ALGO_CHARS - 16];  // engine and knobs: "12 2:7 13:1"; "" = does not fit
+  void *config, *plan, *pack;  // cudnnBackendDescriptor_t
+  void *pointer[4];            // the three tensors and the workspace that `pack` refers to
+  size_t workspace;            // bytes
+  char text[BRIM_CUDA_ALGO_CHARS -
+            16];  // engine and knobs: "12 2:7 13:1"; "" = too long to be named
 };
 
 //---------------------------------- cuDNN ----------------------------------
@@ -52,7 +54,7 @@ typedef cudnnBackendDescriptor_t dnn_desc;
 struct brim_cuda_dnn {
   void *library;  // NULL: not found
   cudnnHandle_t handle;
-  cudaStream_t stream;  // that the handle works on
+  cudaStream_t stream;  // the stream that the handle works on
   bool stream_set;
   decltype(&cudnnGetVersion) version;
   decltype(&cudnnGetErrorString) error_string;
@@ -105,7 +107,7 @@ static bool load(brim_cuda_dnn *n) {
   return n->version() / 10000 == CUDNN_MAJOR;
 }
 
-// True if cuDNN can be used. The first call looks for it and logs when it is missing.
+// True if cuDNN can be used. The first call looks for it, and logs if it is missing.
 static bool dnn_ready(brim_cuda *d) {
   if (d->dnn) return d->dnn->handle != NULL;
   brim_cuda_dnn *n = (brim_cuda_dnn *)brim_cuda_host->alloc(sizeof *n, 0);
@@ -139,7 +141,7 @@ void brim_cuda_dnn_close(brim_cuda *d) {
 
 static brim_status dnn_fail(const brim_cuda_dnn *n, cudnnStatus_t error, const char *what) {
   int kind = (int)error / 1000;
-  // asked in any case: cuDNN may have left an error with the runtime
+  // Check the runtime in any case: cuDNN may have left an error there.
   brim_status failed =
       brim_cuda_library_failed(error == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED);
   brim_status status = error == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ? BRIM_ENOMEM
@@ -166,7 +168,7 @@ static cudnnDataType_t data_type(brim_dtype type) {
                             : CUDNN_DATA_FLOAT;
 }
 
-// (A, H, W, C) in memory; cuDNN takes sizes and strides in the order A, C, H, W.
+// Describes a tensor that is (A, H, W, C) in memory; cuDNN takes sizes and strides in the order A, C, H, W.
 static cudnnStatus_t make_tensor(const brim_cuda_dnn *n, brim_dtype type, int64_t id,
                                  const int64_t dim[4], dnn_desc *out) {
   cudnnDataType_t kind = data_type(type);
@@ -202,7 +204,7 @@ static cudnnStatus_t make_convolution(const brim_cuda_dnn *n, const conv_shape *
   return e;
 }
 
-// Which attributes an operation has; tensors in the order x, w, y.
+// Attributes of an operation; tensors in the order x, w, y.
 struct operation_names {
   cudnnBackendDescriptorType_t type;
   cudnnBackendAttributeName_t alpha, beta, convolution, tensor[3];
@@ -264,7 +266,8 @@ static void dnn_problem_close(brim_cuda *d, dnn_problem *p) {
   brim_cuda_host->free(p);
 }
 
-// `out_type` is the type of the written tensor; `add` adds to it. BRIM_EUNSUPPORTED when cuDNN refuses.
+// `out_type` is the type of the written tensor; with `add` the result is added to it. BRIM_EUNSUPPORTED
+// when cuDNN refuses.
 static brim_status dnn_problem_open(brim_cuda *d, const conv_shape *c, brim_dtype out_type,
                                     bool add, dnn_problem **out) {
   const brim_cuda_dnn *n = d->dnn;
@@ -316,7 +319,7 @@ static cudnnStatus_t finish(const brim_cuda_dnn *n, dnn_plan *plan) {
   return e;
 }
 
-// " type:value" of every knob behind what stands in text.
+// Appends " type:value" for every knob to text.
 static cudnnStatus_t append_knobs(const brim_cuda_dnn *n, dnn_desc config, char *text,
                                   size_t size) {
   dnn_desc knobs[CUDNN_KNOB_TYPE_COUNTS] = {NULL};
@@ -340,7 +343,7 @@ static cudnnStatus_t append_knobs(const brim_cuda_dnn *n, dnn_desc config, char 
     if (e) break;
     int length = snprintf(text + used, size - used, " %d:%lld", (int)type, (long long)value);
     if (length < 0 || used + (size_t)length >= size) {
-      text[0] = 0;  // cannot be named, can be run
+      text[0] = 0;  // the plan can be run but has no name
       break;
     }
     used += (size_t)length;
@@ -365,7 +368,7 @@ static bool allowed(const brim_cuda *d, const dnn_problem *p,
         break;
       case CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION:
         return false;
-      // Fast transforms lose digits: a ResNet-50 in f32 was 1.2e-4 away from double with them.
+      // Fast transforms lose digits: with them a ResNet-50 in f32 was 1.2e-4 away from double.
       case CUDNN_NUMERICAL_NOTE_FFT:
       case CUDNN_NUMERICAL_NOTE_WINOGRAD:
       case CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_4x4:
@@ -380,7 +383,7 @@ static bool allowed(const brim_cuda *d, const dnn_problem *p,
   return true;
 }
 
-// True if the engine behind a configuration may be used; also makes its text.
+// True if the engine behind a configuration may be used. Also makes its text.
 static bool inspect(const brim_cuda *d, const dnn_problem *p, dnn_plan *plan) {
   const brim_cuda_dnn *n = d->dnn;
   cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
@@ -406,7 +409,7 @@ static bool inspect(const brim_cuda *d, const dnn_problem *p, dnn_plan *plan) {
   return good;
 }
 
-// Configurations that one mode of the heuristics proposes, best first. The caller owns the
+// Lists the configurations that one mode of the heuristics proposes, best first. The caller owns the
 // descriptors.
 static int64_t propose(const brim_cuda_dnn *n, const dnn_problem *p, cudnnBackendHeurMode_t mode,
                        dnn_desc configs[MAX_CONFIGS]) {
@@ -432,14 +435,14 @@ static int64_t propose(const brim_cuda_dnn *n, const dnn_problem *p, cudnnBacken
   return e ? 0 : got < count ? got : count;
 }
 
-static bool known(const dnn_plan *plans, int count, const char *text) {
+static bool plan_known(const dnn_plan *plans, int count, const char *text) {
   for (int i = 0; i < count; i++) {
     if (text[0] && strcmp(plans[i].text, text) == 0) return true;
   }
   return false;
 }
 
-// Up to `max` plans in the order of cuDNN's heuristics that are allowed (numerics, determinism) and
+// Makes up to `max` plans in the order of cuDNN's heuristics. They are allowed (numerics, determinism) and
 // need at most `budget` bytes. Returns their number.
 static int dnn_plans(brim_cuda *d, dnn_problem *p, size_t budget, dnn_plan *plans, int max) {
   static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
@@ -455,8 +458,8 @@ static int dnn_plans(brim_cuda *d, dnn_problem *p, size_t budget, dnn_plan *plan
       memset(&plan, 0, sizeof plan);
       plan.config = configs[i];
       configs[i] = NULL;
-      bool good = inspect(d, p, &plan) && !known(plans, found, plan.text) && !finish(n, &plan) &&
-                  plan.workspace <= budget;
+      bool good = inspect(d, p, &plan) && !plan_known(plans, found, plan.text) &&
+                  !finish(n, &plan) && plan.workspace <= budget;
       if (good) {
         plans[found++] = plan;
       } else {
@@ -465,7 +468,7 @@ static int dnn_plans(brim_cuda *d, dnn_problem *p, size_t budget, dnn_plan *plan
     }
     for (auto &c : configs) drop(n, &c);
   }
-  cudaGetLastError();  // left by a plan that could not be made
+  cudaGetLastError();  // clears the error of a plan that could not be made
   return found;
 }
 
@@ -504,14 +507,14 @@ static cudnnStatus_t make_config(const brim_cuda_dnn *n, const dnn_problem *p, c
   return e;
 }
 
-// The plan of a text that came from dnn_plan.text. BRIM_EUNSUPPORTED if cuDNN no longer has it.
+// Makes the plan of a text that came from dnn_plan.text. BRIM_EUNSUPPORTED if cuDNN no longer has it.
 static brim_status dnn_plan_named(brim_cuda *d, dnn_problem *p, const char *text, size_t budget,
                                   dnn_plan *plan) {
   const brim_cuda_dnn *n = d->dnn;
   dnn_desc engine = NULL, knobs[MAX_KNOBS] = {NULL};
   memset(plan, 0, sizeof *plan);
   cudnnStatus_t e = make_config(n, p, text, &engine, knobs, &plan->config);
-  // A text from elsewhere is held to the same rules as cuDNN's own proposals.
+  // A text from a cache file or a checkpoint must obey the same rules as cuDNN's own proposals.
   if (!e && !inspect(d, p, plan)) e = CUDNN_STATUS_NOT_SUPPORTED;
   if (!e) e = finish(n, plan);
   if (!e && plan->workspace > budget) e = CUDNN_STATUS_NOT_SUPPORTED;
@@ -549,7 +552,8 @@ static cudnnStatus_t pack(const brim_cuda_dnn *n, dnn_plan *plan, void *const te
   return e;
 }
 
-// The tensors in the order x, w, y (or their gradients). Neither allocates device memory nor waits.
+// Runs a plan. The tensors are in the order x, w, y (or their gradients). Does not allocate device memory
+// and does not wait.
 static brim_status dnn_run(brim_cuda *d, dnn_plan *plan, void *const tensors[3], void *workspace,
                            cudaStream_t stream) {
   brim_cuda_dnn *n = d->dnn;
@@ -591,23 +595,23 @@ static brim_status dnn_run(brim_cuda *, dnn_plan *, void *const *, void *, cudaS
 
 //---------------------------------- brim's own kernels ----------------------------------
 
-// A tiled matrix product whose operands are gathered from the images. Right for every shape and type,
-// deterministic, and far from cuDNN's speed. FLOPs 2 N P Q M R S C each.
+// A tiled matrix product whose operands are gathered from the images. It computes every shape and type,
+// is deterministic, and far slower than cuDNN. FLOPs: 2 N P Q M R S C for each product.
 
 // D (rows, cols) = A (rows, depth) B (depth, cols), all indices flattened:
 //   CONV             rows (N,P,Q)  cols M        depth (R,S,C)   A = x,  B = w
 //   CONV_BWD_DATA    rows (N,H,W)  cols C        depth (R,S,M)   A = dy, B = w
 //   CONV_BWD_WEIGHT  rows M        cols (R,S,C)  depth (N,P,Q)   A = dy, B = x
-enum { TILE = 64, DEPTH = 16, THREADS = 256, EACH = 4 };
+enum { TILE = 64, DEPTH = 16, THREADS = 256, THREAD_SIDE = 4 };
 enum { FORWARD, DATA, WEIGHT };
 
 struct geometry {
   int h, w, c, m, r, s, p, q, stride, pad;
   int64_t rows, cols, depth;
-  int64_t chunk;  // part of the depth that one block of blockIdx.z computes
+  int64_t chunk;  // length of the depth that one block of blockIdx.z computes
 };
 
-// x under the window of an output pixel; 0 outside the image.
+// The value of x in the window of an output pixel; 0 outside the image.
 template <typename T>
 __device__ static float image(const geometry &g, const T *x, int64_t pixel, int64_t k) {
   int c = (int)(k % g.c), rs = (int)(k / g.c), s = rs % g.s, r = rs / g.s;
@@ -620,7 +624,7 @@ __device__ static float image(const geometry &g, const T *x, int64_t pixel, int6
   return brim_load(x, ((n * g.h + h) * g.w + w) * g.c + c);
 }
 
-// dy of the output pixel that saw this input pixel at (r, s); 0 when there is none.
+// dy of the output pixel whose window has this input pixel at (r, s); 0 if there is none.
 template <typename T>
 __device__ static float gradient(const geometry &g, const T *dy, int64_t pixel, int64_t k) {
   int m = (int)(k % g.m), rs = (int)(k / g.m), s = rs % g.s, r = rs / g.s;
@@ -650,12 +654,13 @@ __device__ static float fetch_b(const geometry &g, const T *b, int64_t k, int64_
   return image(g, b, k, col);
 }
 
-// Place of a block's product: its first row and column, and the depth from here up to `end`.
+// Position of a block's product: its first row and column, and the range [k0, end) of the depth.
 struct corner {
   int64_t row0, col0, k0, end;
 };
 
-// Neighbouring threads read neighbouring addresses: along the depth, or across it.
+// Loads a tile of each operand. Neighbouring threads read neighbouring addresses, along the depth or across
+// it.
 template <typename T, int KIND>
 __device__ static void load_tiles(const geometry &g, const T *a, const T *b, const corner &to,
                                   float (*ta)[TILE + 1], float (*tb)[TILE + 1]) {
@@ -670,7 +675,7 @@ __device__ static void load_tiles(const geometry &g, const T *a, const T *b, con
   }
 }
 
-// `out` is T for images and f32 for weights, of which each block of z writes its own part.
+// `out` is T for images and f32 for weights. For weights each block of z writes its own part.
 template <typename T, typename O, int KIND>
 __global__ static void __launch_bounds__(THREADS)
     multiply(geometry g, const T *a, const T *b, O *out, bool accumulate) {
@@ -679,20 +684,20 @@ __global__ static void __launch_bounds__(THREADS)
   int64_t begin = (int64_t)blockIdx.z * g.chunk;
   int64_t end = begin + g.chunk < g.depth ? begin + g.chunk : g.depth;
   int ty = (int)threadIdx.x / 16, tx = (int)threadIdx.x % 16;
-  float sum[EACH][EACH] = {};
+  float sum[THREAD_SIDE][THREAD_SIDE] = {};
   for (int64_t k0 = begin; k0 < end; k0 += DEPTH) {
     load_tiles<T, KIND>(g, a, b, {row0, col0, k0, end}, ta, tb);
     __syncthreads();
     for (int k = 0; k < DEPTH; k++) {
-      for (int i = 0; i < EACH; i++) {
-        for (int j = 0; j < EACH; j++) sum[i][j] += ta[k][ty + 16 * i] * tb[k][tx + 16 * j];
+      for (int i = 0; i < THREAD_SIDE; i++) {
+        for (int j = 0; j < THREAD_SIDE; j++) sum[i][j] += ta[k][ty + 16 * i] * tb[k][tx + 16 * j];
       }
     }
     __syncthreads();
   }
   out += (int64_t)blockIdx.z * g.rows * g.cols;
-  for (int i = 0; i < EACH; i++) {
-    for (int j = 0; j < EACH; j++) {
+  for (int i = 0; i < THREAD_SIDE; i++) {
+    for (int j = 0; j < THREAD_SIDE; j++) {
       int64_t row = row0 + ty + 16 * i, col = col0 + tx + 16 * j;
       if (row >= g.rows || col >= g.cols) continue;
       int64_t at = row * g.cols + col;
@@ -712,7 +717,7 @@ __global__ static void sum_parts(float *dw, const T *src, int64_t count, int64_t
   }
 }
 
-// dw (count) = sum of `parts` rows of src (parts, count):type, in order; plus dw when `accumulate`.
+// dw (count) = sum of `parts` rows of src (parts, count), added in order; dw is added if `accumulate`.
 static brim_status conv_sum(float *dw, const void *src, brim_dtype type, int64_t count,
                             int64_t parts, bool accumulate, cudaStream_t stream) {
   BRIM_CUDA_DISPATCH(type, (sum_parts<T><<<brim_cuda_blocks(count, 256), 256, 0, stream>>>(
@@ -733,9 +738,9 @@ static geometry geometry_of(const conv_shape *c) {
   return g;
 }
 
-// A weight gradient has few tiles and a deep sum: enough parts to fill a large GPU, as many as the
-// workspace holds, none too short. A function of the shape and the workspace alone, as the order of
-// the sum depends on it.
+// Splits the sum of a weight gradient, which has few tiles and a long sum. Takes enough parts to fill a
+// large GPU, but no more than the workspace holds and none too short. The result depends on the shape and
+// the workspace alone, as the order of the sum depends on it. Returns the number of parts.
 static int64_t split(geometry *g, size_t bytes) {
   int64_t tiles = (g->rows + TILE - 1) / TILE * ((g->cols + TILE - 1) / TILE);
   int64_t room = (int64_t)(bytes / sizeof(float)) / (g->rows * g->cols);
@@ -747,8 +752,8 @@ static int64_t split(geometry *g, size_t bytes) {
   return (g->depth + g->chunk - 1) / g->chunk;
 }
 
-// Products in f32, always in the same order. The tensors in the order x, w, y (or their gradients);
-// the workspace holds `bytes`, which decide how far a weight gradient is split up.
+// Computes in f32, always in the same order. The tensors are in the order x, w, y (or their gradients).
+// `bytes` is the size of the workspace; it limits the parts of a weight gradient.
 static brim_status conv_direct(const conv_shape *c, void *const tensors[3], void *workspace,
                                size_t bytes, cudaStream_t stream) {
   geometry g = geometry_of(c);
@@ -780,7 +785,7 @@ static brim_status conv_direct(const conv_shape *c, void *const tensors[3], void
 
 //---------------------------------- ways of a result ----------------------------------
 
-// How the result gets where it belongs. ADD and ROUND are for weight gradients.
+// How a result gets into the output. ADD and ROUND are for weight gradients.
 enum conv_way {
   WAY_OWN,    // brim's own kernels
   WAY_INTO,   // cuDNN writes (or adds) straight into the output
@@ -790,7 +795,7 @@ enum conv_way {
 };
 static const char *const way_names[WAY_COUNT] = {"own", "into", "add", "round"};
 
-enum { ALIGN = 256, PRECISE = 12, ROUNDED = 8 };  // plans that are timed at most
+enum { ALIGN = 256, PRECISE = 12, ROUNDED = 8 };  // alignment; most plans that are timed
 // A weight gradient rounded to T must be this much faster to be worth its lost digits.
 static const float round_price = 1.15f;
 
@@ -799,15 +804,16 @@ struct conv_state {
   conv_way way;
   dnn_problem *problem;
   dnn_plan plan;
-  size_t room;    // at the start of the workspace: dw on its way
-  size_t budget;  // behind it: cuDNN's
+  size_t
+      room;  // bytes at the start of the workspace, for a dw that is added or converted afterwards
+  size_t budget;  // bytes after `room`, for cuDNN
 };
 
 static size_t round_up(size_t bytes) { return (bytes + ALIGN - 1) / ALIGN * ALIGN; }
 
 //---------------------------------- shapes ----------------------------------
 
-// The tensors in the order x, w, y, whatever the op.
+// Lists the tensors of any op in the order x, w, y.
 static void tensors_of(const brim_op_call *c, const brim_tensor *t[3]) {
   bool forward = c->op == BRIM_OP_CONV, weight = c->op == BRIM_OP_CONV_BWD_WEIGHT;
   t[0] = forward ? &c->in[0] : weight ? &c->in[1] : &c->out[0];
@@ -841,10 +847,10 @@ static conv_shape conv_of(const brim_op_call *call) {
 static size_t type_bytes(brim_dtype type) { return type == BRIM_F32 ? 4 : 2; }
 static int64_t weight_count(const conv_shape *c) { return c->m * c->r * c->s * c->c; }
 
-// The workspace is a function of the shape and the options alone, so that a plan made without
-// timing equals what is allocated. Engines that work on another layout want copies of both images
-// and of the weights; in f32 without tensor cores there are no others worth having (cuDNN 9.19,
-// H200). Tensor-core engines want little: weights split over k parts want sums in f32.
+// Sizes the workspace. The size depends on the shape and the options alone, so that a plan made without
+// timing equals what is allocated. Engines that work on another layout copy both images and the weights;
+// in f32 without tensor cores no other engines are worth having (cuDNN 9.19, H200). Tensor-core engines need
+// little: sums in f32 if they split the weights' sum over k.
 static void size_workspace(const brim_cuda *d, conv_state *s) {
   const conv_shape *c = &s->conv;
   const size_t mib = (size_t)1 << 20;
@@ -856,7 +862,7 @@ static void size_workspace(const brim_cuda *d, conv_state *s) {
   s->budget = round_up(s->budget + weights + mib);
   size_t cap = d->conv_workspace_cap;
   if (cap && s->budget > cap) s->budget = cap / ALIGN * ALIGN;
-  // The detour of dw: in f32 to be added, in its own type to be widened.
+  // Room for a dw that does not go straight into the output: f32 to be added, or T to be widened.
   bool narrow = c->type != BRIM_F32 && !c->accumulate;
   bool detour = c->op == BRIM_OP_CONV_BWD_WEIGHT && (c->accumulate || narrow);
   s->room = !detour ? 0 : narrow ? round_up((size_t)weight_count(c) * 2) : weights;
@@ -881,7 +887,7 @@ static void key_of(const brim_cuda *d, const conv_state *s, char key[BRIM_CUDA_A
 
 //---------------------------------- one way ----------------------------------
 
-static bool possible(const conv_shape *c, int way) {
+static bool way_possible(const conv_shape *c, int way) {
   if (way == WAY_INTO) return true;
   if (c->op != BRIM_OP_CONV_BWD_WEIGHT) return false;
   return way == WAY_ADD ? c->accumulate : way == WAY_ROUND && c->type != BRIM_F32;
@@ -906,7 +912,7 @@ static brim_status run_way(brim_cuda *d, const conv_state *s, int way, dnn_plan 
                   1, c->accumulate, stream);
 }
 
-// "into 12 2:7", as the table has it.
+// Writes the choice as the table stores it: "into 12 2:7".
 static void name_choice(const conv_state *s, char value[BRIM_CUDA_ALGO_CHARS]) {
   const char *gap = s->plan.text[0] ? " " : "";
   snprintf(value, BRIM_CUDA_ALGO_CHARS, "%s%s%s", way_names[s->way], gap, s->plan.text);
@@ -914,7 +920,7 @@ static void name_choice(const conv_state *s, char value[BRIM_CUDA_ALGO_CHARS]) {
 
 static bool nameable(const conv_state *s) { return s->way == WAY_OWN || s->plan.text[0]; }
 
-// The other direction. False when the value is not understood or cuDNN no longer takes it.
+// Takes a choice from the table. False if the value is not understood or cuDNN no longer has the engine.
 static bool take_choice(brim_cuda *d, conv_state *s, const char *value) {
   if (strcmp(value, way_names[WAY_OWN]) == 0) {
     s->way = WAY_OWN;
@@ -923,7 +929,7 @@ static bool take_choice(brim_cuda *d, conv_state *s, const char *value) {
   for (int way = WAY_INTO; way < WAY_COUNT; way++) {
     size_t length = strlen(way_names[way]);
     if (strncmp(value, way_names[way], length) != 0 || value[length] != ' ') continue;
-    if (!possible(&s->conv, way) || open_way(d, &s->conv, way, &s->problem)) return false;
+    if (!way_possible(&s->conv, way) || open_way(d, &s->conv, way, &s->problem)) return false;
     if (!dnn_plan_named(d, s->problem, value + length + 1, s->budget, &s->plan)) {
       s->way = (conv_way)way;
       return true;
@@ -934,10 +940,10 @@ static bool take_choice(brim_cuda *d, conv_state *s, const char *value) {
   return false;
 }
 
-// The first plan of the heuristics that is allowed and fits; else brim's own kernels.
+// Takes the first plan of the heuristics that is allowed and fits; else brim's own kernels.
 static void take_first(brim_cuda *d, conv_state *s) {
   for (int way = WAY_INTO; way < WAY_COUNT; way++) {
-    if (!possible(&s->conv, way) || open_way(d, &s->conv, way, &s->problem)) continue;
+    if (!way_possible(&s->conv, way) || open_way(d, &s->conv, way, &s->problem)) continue;
     if (dnn_plans(d, s->problem, s->budget, &s->plan, 1)) {
       s->way = (conv_way)way;
       return;
@@ -950,7 +956,7 @@ static void take_first(brim_cuda *d, conv_state *s) {
 
 //---------------------------------- measuring ----------------------------------
 
-// Everything that is timed for one convolution: precise ways first, then rounded ones.
+// All plans that are timed for one convolution: those with precise ways first, then rounded ones.
 struct conv_race {
   brim_cuda *device;
   const conv_state *state;
@@ -958,15 +964,15 @@ struct conv_race {
   dnn_plan plan[PRECISE + ROUNDED];
   int way[PRECISE + ROUNDED];
   int precise, count;
-  int first;         // first of the group being timed
-  bool starved;      // no memory to time with
-  void *tensors[3];  // temporaries
+  int first;         // index of the first plan of the group being timed
+  bool starved;      // there was no memory to time with
+  void *tensors[3];  // temporary tensors
   void *workspace;
 };
 
 static void gather(conv_race *r, int way, int max) {
   const conv_state *s = r->state;
-  if (max < 1 || !possible(&s->conv, way)) return;
+  if (max < 1 || !way_possible(&s->conv, way)) return;
   if (open_way(r->device, &s->conv, way, &r->problem[way])) return;
   int found = dnn_plans(r->device, r->problem[way], s->budget, &r->plan[r->count], max);
   for (int i = 0; i < found; i++) r->way[r->count++] = way;
@@ -978,7 +984,7 @@ static brim_status race_run(void *ctx, int candidate, cudaStream_t stream) {
   return run_way(r->device, r->state, r->way[i], &r->plan[i], r->tensors, r->workspace, stream);
 }
 
-// Temporaries of the sizes of the call, filled with a small number. NULL when there is no memory.
+// Allocates temporary tensors of the sizes of the call, filled with a small number. NULL without memory.
 static char *race_memory(conv_race *r, size_t workspace_bytes) {
   const conv_shape *c = &r->state->conv;
   size_t x = round_up((size_t)(c->n * c->h * c->w * c->c) * type_bytes(c->type));
@@ -995,7 +1001,7 @@ static char *race_memory(conv_race *r, size_t workspace_bytes) {
   return memory;
 }
 
-// Index of the winner; -1 when nothing could be timed.
+// Times the plans. Returns the index of the fastest; -1 if none could be timed.
 static int race(conv_race *r, size_t workspace_bytes, float *ms) {
   char *memory = race_memory(r, workspace_bytes);
   r->starved = !memory;
@@ -1016,7 +1022,7 @@ static int race(conv_race *r, size_t workspace_bytes, float *ms) {
   return best;
 }
 
-// False when there is nothing to choose from or, *starved, no memory to choose with.
+// False if no plan could be timed; *starved = for lack of memory.
 static bool take_fastest(brim_cuda *d, conv_state *s, size_t workspace_bytes, const char *key,
                          bool *starved) {
   conv_race *r = (conv_race *)brim_cuda_host->alloc(sizeof *r, 0);
@@ -1092,7 +1098,7 @@ static brim_status conv_validate(void *impl, const brim_op_call *c) {
   return brim_cuda_float_type(&c->in[0], "a convolution");
 }
 
-// While planning, the size of the workspace is all that is needed: no engine is looked for.
+// Planning needs only the size of the workspace and looks for no engine.
 static brim_status conv_prepare(void *impl, brim_op_call *call) {
   brim_cuda_enter(impl);
   brim_cuda *d = (brim_cuda *)impl;
