@@ -1,5 +1,5 @@
 // The CUDA backend's table: devices, streams, events, buffers, copies. Also the functions that the host
-// lends the plug-in, and failures of the runtime and of launches in brim's words.
+// lends the plug-in, and messages for failures of the runtime and of launches.
 #include <dlfcn.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -27,23 +27,24 @@ static brim_status tell(brim_status status, cudaError_t error, const char *what)
 
 brim_status brim_cuda_check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return BRIM_OK;
-  // The runtime keeps the last error: it must not be blamed on the next call, and a process that
-  // ran out of device memory continues with less.
+  // Clear the runtime's last error. The next call must not report it, and a process that ran out of device
+  // memory continues with less.
   cudaGetLastError();
   return tell(error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE, error, what);
 }
 
 brim_status brim_cuda_library_failed(bool says_memory) {
   size_t left = 0, total = 0;
-  cudaError_t last = cudaGetLastError();  // asked in any case: the next launch must not find it
+  cudaError_t last =
+      cudaGetLastError();  // clear it in any case, so that the next launch does not report it
   if (says_memory || last == cudaErrorMemoryAllocation) return BRIM_EOOM;
-  bool asked = cudaMemGetInfo(&left, &total) == cudaSuccess;  // not after an error that stays
+  bool asked = cudaMemGetInfo(&left, &total) == cudaSuccess;  // fails after an error that stays
   size_t little = total / 64 > ((size_t)512 << 20) ? total / 64 : (size_t)512 << 20;
   return asked && left < little ? BRIM_EOOM : BRIM_EDEVICE;
 }
 
 brim_status brim_cuda_launch_failed(cudaError_t error, const char *what) {
-  // what more memory would not fix
+  // These errors have nothing to do with a lack of memory.
   bool ours =
       error == cudaErrorInvalidValue || error == cudaErrorInvalidConfiguration ||
       error == cudaErrorInvalidDeviceFunction || error == cudaErrorLaunchOutOfResources ||
@@ -60,8 +61,8 @@ brim_status brim_cuda_float_type(const brim_tensor *t, const char *what) {
 
 //---------------------------------- devices ----------------------------------
 
-// "13.1.0" of the first library that opens, for libraries that say major * 10000 + minor * 100 +
-// patch. It stays open: an open device needs it too.
+// Version "13.1.0" of the first library that opens. The library must say major * 10000 + minor * 100 +
+// patch. It stays open, as an open device needs it too.
 static bool library_version(const char *const *names, const char *symbol, char *text, size_t size) {
   void *library = NULL;
   for (int i = 0; names[i] && !library; i++) library = dlopen(names[i], RTLD_NOW);
@@ -73,7 +74,7 @@ static bool library_version(const char *const *names, const char *symbol, char *
   return true;
 }
 
-// Names what decides the bits of a result besides the GPU itself.
+// Lists the libraries that, besides the GPU itself, decide the bits of a result.
 static void name_libraries(char *text, size_t size) {
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
@@ -105,7 +106,7 @@ static brim_status device_info(int index, brim_device_info *info) {
   name_libraries(info->library, sizeof info->library);
   info->kind = BRIM_DEVICE_GPU;
   info->total_bytes = prop.totalGlobalMem;
-  info->free_bytes = prop.totalGlobalMem;  // fresh figures come from device_memory
+  info->free_bytes = prop.totalGlobalMem;  // device_memory reads the actual number
   info->compute_major = prop.major;
   info->compute_minor = prop.minor;
   info->sm_count = prop.multiProcessorCount;
@@ -115,11 +116,11 @@ static brim_status device_info(int index, brim_device_info *info) {
   return BRIM_OK;
 }
 
-// Only asked about: every kernel is built for the same GPUs.
+// Never runs: check_kernels asks about it, and every kernel is built for the same GPUs.
 __global__ static void probe() {}
 
-// Fails if this binary has no kernels for the current device; otherwise a launch would fail without
-// a reason.
+// Fails with the reason if this binary has no kernels for the current device. A launch would fail without
+// one.
 static brim_status check_kernels(int index) {
   cudaFuncAttributes attributes;
   cudaError_t error = cudaFuncGetAttributes(&attributes, probe);
@@ -149,8 +150,7 @@ static void device_close(void *impl) {
   brim_cuda_blas_close(d);
   brim_cuda_algo_close(d);
   brim_cuda_host->free(d);
-  // A kernel that crashed leaves the context dead for the next open of the GPU, which makes it
-  // again.
+  // A kernel that crashed leaves a dead context; the reset lets the next open of the GPU make a new one.
   if (cudaDeviceSynchronize() != cudaSuccess) cudaDeviceReset();
   cudaGetLastError();
 }
@@ -172,7 +172,7 @@ static brim_status device_open(int index, const brim_device_options *options, vo
     status = BRIM_CUDA(cudaDeviceGetAttribute(&d->sm_count, cudaDevAttrMultiProcessorCount, index));
   }
   if (!status) status = brim_cuda_blas_open(d);
-  brim_device_info info = {};  // names the cache's file
+  brim_device_info info = {};  // name and libraries for the path of the cache file
   if (!status && options->cache_folder[0]) status = device_info(index, &info);
   if (!status) status = brim_cuda_algo_open(d, options->cache_folder, &info);
   if (status) {
@@ -277,7 +277,7 @@ static brim_status event_wait(void *impl, void *stream, void *event) {
 
 //---------------------------------- graphs ----------------------------------
 
-// Thread-local: other threads (the loader, the monitor) may continue allocating meanwhile.
+// Captures this thread only: other threads (the loader, the monitor) may continue allocating meanwhile.
 static brim_status capture_begin(void *impl, void *stream) {
   brim_cuda_enter(impl);
   return BRIM_CUDA(cudaStreamBeginCapture((cudaStream_t)stream, cudaStreamCaptureModeThreadLocal));
@@ -288,12 +288,12 @@ static brim_status capture_end(void *impl, void *stream, void **graph) {
   *graph = NULL;
   cudaGraph_t recorded = NULL;
   cudaGraphExec_t exec = NULL;
-  // Ends the capture even where something in it was not allowed: the stream works again after it.
+  // Ends the capture even if something in it was not allowed, so that the stream works again.
   brim_status status = BRIM_CUDA(cudaStreamEndCapture((cudaStream_t)stream, &recorded));
   if (!status) status = BRIM_CUDA(cudaGraphInstantiate(&exec, recorded, 0));
   if (recorded) cudaGraphDestroy(recorded);
   if (status) return status;
-  // Saves time in the first launch, which does it otherwise; without memory for it that would fail.
+  // Without the upload the first launch uploads, which takes time and fails if memory is short.
   cudaError_t error = cudaGraphUpload(exec, (cudaStream_t)stream);
   if (error != cudaSuccess) cudaGetLastError();
   if (error == cudaErrorMemoryAllocation) {
@@ -329,7 +329,7 @@ static const brim_op_family *const families[] = {
     &brim_cuda_knn_ops,    &brim_cuda_optim_ops,
 };
 
-// Members in the order of brim_backend: nvcc's C++17 has no designated initializers.
+// Members are in the order of brim_backend, as nvcc's C++17 has no designated initializers.
 const brim_backend brim_cuda_backend = {
     BRIM_BACKEND_ABI,
     "cuda",

@@ -1,11 +1,11 @@
 // Elementwise ops: activations, dropout, add, cast, input scaling. All are bound by memory: each
 // value is read once and written once (2 n s bytes, 3 n s for add and act_bwd), at 1 to 30 FLOPs a
-// value; dropout makes about 25 integer instructions a value, which just stays under the memory's
-// time in 16 bits. Together they take below 5 % of any model's step: what can be is fused
-// elsewhere.
+// value. Dropout makes about 25 integer instructions a value, which in 16 bits take just less time than
+// the memory traffic. Together the ops take below 5 % of any model's step, as most such work is fused into
+// other kernels.
 //
-// A thread takes eight values at once and two such groups; what is left over at the end, and
-// tensors that do not start on 16 bytes, go value by value through the same functions.
+// A thread takes two groups of eight values. The rest at the end, and tensors that do not start on
+// 16 bytes, go value by value through the same functions.
 #include <type_traits>
 
 #include "backend/cuda/cuda_vec.cuh"
@@ -52,7 +52,7 @@ __device__ static inline float load_value(const T *p, int64_t i) {
   return brim_load(p, i);
 }
 
-// y[i] = f(i, a[i]) with f.group for eight values from a multiple of eight on. y may be a.
+// y[i] = f(i, a[i]). f.group maps eight values, the first at a multiple of eight. y may be a.
 template <typename A, typename Y, typename F>
 __global__ static void map_one(const A *a, Y *y, int64_t n, int64_t vectored, F f) {
   f.start();
@@ -105,7 +105,7 @@ __global__ static void map_two(const T *a, const T *b, T *y, int64_t n, int64_t 
 
 static unsigned blocks_of(int64_t n) { return (unsigned)brim_cuda_div_up(n, BLOCK_VALUES); }
 
-// Values that go in groups: all whole ones, or none when a tensor does not start on 16 bytes.
+// Number of values that go in groups: all whole groups, or 0 if a tensor does not start on 16 bytes.
 static int64_t vectored_of(int64_t n, const void *a, const void *b, const void *y) {
   bool aligned = brim_cuda_aligned(a) && brim_cuda_aligned(b) && brim_cuda_aligned(y);
   return aligned ? n / GROUP * GROUP : 0;
@@ -133,7 +133,7 @@ template <brim_act ACT>
 __device__ static inline float act_value(float x) {
   switch (ACT) {
     case BRIM_ACT_RELU:
-      return x < 0.0f ? 0.0f : x;  // a NaN stays
+      return x < 0.0f ? 0.0f : x;  // a NaN stays a NaN
     case BRIM_ACT_GELU:
       return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
     case BRIM_ACT_TANH:
@@ -159,8 +159,8 @@ __device__ static inline float act_slope(float s) {
   }
 }
 
-// For values stored as T. In bf16 the hardware's tanh is accurate enough, as in
-// cuda_linear_skinny.cu: within 2^-10.9, an eighth of the rounding error. tanhf's 20 instructions a
+// The activation of a value stored as T. In bf16 the hardware's tanh is accurate enough, as in
+// cuda_linear.cu: within 2^-10.9, an eighth of the rounding error. tanhf's 20 instructions a
 // value would take longer than the memory traffic.
 template <brim_act ACT, typename T>
 __device__ static inline float act_stored(float x) {
@@ -234,15 +234,15 @@ static brim_status act_bwd_run(void *impl, void *stream, const brim_op_call *c) 
 
 //---------------------------------- dropout ----------------------------------
 
-// One Philox block gives four elements, so eight that start on one need two, and three otherwise;
-// how they lie is the same for all threads, as it depends on the row offset alone. Backward is the
-// same op on the gradient.
+// One Philox block gives four elements. Eight elements need two blocks if the first starts a block, else
+// three. Their position in the blocks is the same for all threads, as it depends on the row offset alone.
+// Backward is the same op on the gradient.
 struct dropout_map {
   const double *state;
   int64_t cols;
-  float p, over;  // over = 1 / (1 - p)
+  float p, keep_scale;  // over = 1 / (1 - p)
   uint32_t layer;
-  uint64_t key, high, first;  // set by start
+  uint64_t key, high, first;  // set by start()
 
   __device__ void start() {
     key = brim_rng_key((uint64_t)state[BRIM_STATE_SEED], BRIM_RNG_DROPOUT);
@@ -250,7 +250,7 @@ struct dropout_map {
     first = (uint64_t)state[BRIM_STATE_ROW_OFFSET] * (uint64_t)cols;
   }
   __device__ float keep(uint32_t bits, float x) const {
-    return brim_rng_uniform(bits) < p ? 0.0f : x * over;
+    return brim_rng_uniform(bits) < p ? 0.0f : x * keep_scale;
   }
   __device__ float one(int64_t i, float x) const {
     uint64_t e = first + (uint64_t)i;
@@ -293,7 +293,7 @@ static brim_status dropout_run(void *impl, void *stream, const brim_op_call *c) 
   f.state = (const double *)c->in[1].data;
   f.cols = n / c->in[0].dim[0];
   f.p = c->attr.p;
-  f.over = 1.0f / (1.0f - c->attr.p);
+  f.keep_scale = 1.0f / (1.0f - c->attr.p);
   f.layer = c->attr.layer;
   BRIM_CUDA_DISPATCH(c->in[0].dtype, (launch_one<T, T>(c, stream, n, f)));
   return brim_cuda_launched("dropout");
@@ -349,14 +349,14 @@ struct channel_scale {
   float scale[4], shift[4];
 };
 
-// Selected, not indexed: an array indexed at run time lives in local memory.
+// Selects the values, as an array indexed at run time would be in local memory.
 __device__ static inline float scaled(const channel_scale &k, int ch, float x) {
   float scale = ch == 0 ? k.scale[0] : ch == 1 ? k.scale[1] : ch == 2 ? k.scale[2] : k.scale[3];
   float shift = ch == 0 ? k.shift[0] : ch == 1 ? k.shift[1] : ch == 2 ? k.shift[2] : k.shift[3];
   return x * scale + shift;
 }
 
-// Maps as many values out as in; `channels` is 1 if all have the same scale.
+// Maps values one to one; `channels` is 1 if all channels have the same scale and shift.
 struct input_map {
   channel_scale k;
   int channels;
@@ -372,7 +372,7 @@ struct input_map {
   }
 };
 
-// Pixels of `channels` values become pixels of `c`; a thread writes one vector of W.
+// Turns pixels of `channels` values into pixels of `c` values; a thread writes one vector of W.
 template <typename S, typename D, int W>
 __global__ static void input_padded(const S *__restrict__ x, D *y, int64_t count, int channels,
                                     int vectors, channel_scale k) {

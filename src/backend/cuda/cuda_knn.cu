@@ -1,13 +1,13 @@
 // Rows of length 1, and the vote of each row's nearest neighbours. A block takes a row of M
-// similarities: a radix search from the highest byte of (value, index) down finds where the k largest
-// begin, two to four readings of the row for values that differ, and a last reading lets them vote.
-// Bytes count: 10,000 rows of 50,000 are 2 GB, read about five times mostly out of L2: some 3 ms of
-// an evaluation whose features take hundreds. Votes are integers: the order of atomics changes
-// nothing.
+// similarities. A radix search from the highest byte of (value, index) down finds the smallest of the k
+// largest; it reads the row two to four times if the values differ. A last reading lets the k largest
+// vote. Memory traffic counts: 10,000 rows of 50,000 are 2 GB, read about five times mostly out of L2, some
+// 3 ms of an evaluation whose features take hundreds. Votes are integers, so the order of atomics does not
+// matter.
 #include "backend/cuda/cuda_vec.cuh"
 
-// Loads a kernel early. Call it for kernels that only an evaluation uses: by then memory may be
-// short. A kernel whose first load failed is not loaded again in the same process.
+// Loads a kernel early. Call it for kernels that only an evaluation uses, as memory may be short by then.
+// After a failed first load a process cannot load the kernel again.
 static brim_status load_kernel(const void *kernel) {
   cudaFuncAttributes attributes;
   cudaError_t error = cudaFuncGetAttributes(&attributes, kernel);
@@ -17,19 +17,19 @@ static brim_status load_kernel(const void *kernel) {
 enum {
   WARPS = 8,
   THREADS = 256,
-  TILE = 4096
-};  // classes whose votes lie in shared memory at a time
+  TILE = 4096  // classes whose votes are in shared memory at a time
+};
 
 //---------------------------------- unit ----------------------------------
 
-// A warp a row.
+// A warp normalizes a row.
 template <typename T>
 __global__ static void unit_kernel(const T *__restrict__ x, float *__restrict__ y, int64_t n,
                                    int d) {
   int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y;
   if (row >= n) return;
   int lane = (int)threadIdx.x;
-  double squares = 0.0;  // those of large and of small values are no floats
+  double squares = 0.0;  // in double: squares of large and of small values are no floats
   for (int i = lane; i < d; i += 32) {
     double v = brim_load(x, row * d + i);
     squares = fma(v, v, squares);
@@ -74,14 +74,15 @@ struct knn {
   const float *s;
   const int32_t *labels, *truth;
   const double *state;
-  int32_t *guess;  // or NULL
+  int32_t *guess;  // may be NULL
   float *rows;     // (3, n): 0, correct, bad
   int64_t n;
   int bank, neighbours, classes;
   float temperature;
 };
 
-// Larger values have larger keys, the earlier of equals the larger one; 0 is a NaN's, and -0 is 0.
+// Larger values have larger keys. Of equal values the earlier has the larger key. A NaN has key 0, and -0
+// the key of 0.
 __device__ static inline unsigned long long key_of(float v, int index) {
   if (isnan(v)) return 0;
   unsigned bits = __float_as_uint(v == 0.0f ? 0.0f : v);
@@ -89,7 +90,7 @@ __device__ static inline unsigned long long key_of(float v, int index) {
   return (unsigned long long)bits << 32 | (unsigned)(~index);
 }
 
-// The smallest key that belongs to the `want` largest, and the largest value; 0 when all are NaN.
+// Returns the smallest key of the `want` largest, or 0 if all are NaN. *top is the largest value.
 __device__ static unsigned long long smallest_key(const float *s, int bank, int want,
                                                   unsigned *histogram, float *top) {
   __shared__ unsigned long long prefix, mask;
@@ -121,10 +122,11 @@ __device__ static unsigned long long smallest_key(const float *s, int bank, int 
       need -= above;
       prefix |= (unsigned long long)bin << shift;
       mask |= 255ull << shift;
-      found = (int)histogram[bin] == need;  // all of this bin belong: it begins at prefix
+      found = (int)histogram[bin] ==
+              need;  // the whole bin belongs to the largest, so it begins at prefix
     }
     __syncthreads();
-    if (found) break;  // the same in all threads
+    if (found) break;  // all threads read the same
   }
   tops[t] = best;
   __syncthreads();
@@ -134,7 +136,7 @@ __device__ static unsigned long long smallest_key(const float *s, int bank, int 
   }
   *top = tops[0];
   if (need <= 0) return 0;
-  return prefix > 0 ? prefix : 1;  // the lowest bin begins at 0, which is a NaN's key
+  return prefix > 0 ? prefix : 1;  // the lowest bin begins at 0, which is the key of a NaN
 }
 
 __global__ static void __launch_bounds__(THREADS) knn_kernel(knn k) {
@@ -143,7 +145,7 @@ __global__ static void __launch_bounds__(THREADS) knn_kernel(knn k) {
   int64_t row = blockIdx.x;
   int t = (int)threadIdx.x;
   const float *s = k.s + row * k.bank;
-  bool padding = row >= brim_valid_rows(k.state, k.n);  // the same in all threads
+  bool padding = row >= brim_valid_rows(k.state, k.n);  // all threads have the same
   float top = 0.0f;
   unsigned long long least = padding ? 0 : smallest_key(s, k.bank, k.neighbours, histogram, &top);
   int best = 0;

@@ -1,7 +1,7 @@
-// Linear layers: cuBLASLt, or the own kernels for skinny products. Row-major (N, K) is column-major
-// (K, N), so every product is asked for transposed. FLOPs 2 N K M each.
-// Which algorithm: the fastest of those timed once per shape where the device measures, else the
-// heuristic's first, or the own kernel where skinny_wins says so.
+// Linear layers: cuBLASLt, or brim's own kernels for skinny products. Row-major (N, K) is column-major
+// (K, N), so every product is asked for transposed. FLOPs: 2 N K M for each product.
+// A device that measures takes the fastest of the algorithms, timed once per shape. Other devices take the
+// heuristic's first, or brim's own kernel if skinny_wins says so.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>
@@ -64,9 +64,9 @@ void brim_cuda_blas_close(brim_cuda *d) {
 
 //---------------------------------- sums of partial results ----------------------------------
 
-// Partial results of slabs of rows, and columns of dy where a library has made the product.
+// Sums of the partial results of slabs of rows, and column sums of dy where cuBLASLt has made the product.
 
-enum { SUM_LANES = 32 };  // slabs are added by 32 threads an output
+enum { SUM_LANES = 32 };  // threads that add the slabs of one output
 
 __global__ static void __launch_bounds__(32 * SUM_LANES)
     sum_slabs_kernel(const float *part, int slabs, int64_t stride, int64_t count, float *out,
@@ -99,11 +99,12 @@ static brim_status sum_slabs(cudaStream_t stream, const float *part, int slabs, 
 
 // part (slabs, m): thread (x, y) adds every eighth row of its slab in column x of the tile.
 template <typename T>
-__global__ static void column_sums(const T *dy, float *part, int64_t rows, int64_t m, int64_t per) {
+__global__ static void column_sums(const T *dy, float *part, int64_t rows, int64_t m,
+                                   int64_t slab_rows) {
   __shared__ float lane[8][33];
   int64_t col = (int64_t)blockIdx.x * 32 + threadIdx.x;
-  int64_t first = (int64_t)blockIdx.y * per;
-  int64_t last = first + per < rows ? first + per : rows;
+  int64_t first = (int64_t)blockIdx.y * slab_rows;
+  int64_t last = first + slab_rows < rows ? first + slab_rows : rows;
   float sum = 0.0f;
   if (col < m) {
 #pragma unroll 4
@@ -119,7 +120,7 @@ __global__ static void column_sums(const T *dy, float *part, int64_t rows, int64
   part[(int64_t)blockIdx.y * m + col] = total;
 }
 
-// At least 64 rows a slab, at most 256 slabs (and fewer when there are many columns).
+// Number of slabs: at least 64 rows a slab, at most 256 slabs (fewer if there are many columns).
 static int64_t column_slabs(int64_t rows, int64_t m) {
   int64_t most = 1024 / ((m + 31) / 32), slabs = (rows + 63) / 64;
   most = most < 8 ? 8 : most > 256 ? 256 : most;
@@ -130,30 +131,30 @@ static size_t column_sums_workspace(int64_t rows, int64_t m) {
   return (size_t)(column_slabs(rows, m) * m) * sizeof(float);
 }
 
-// Column sums of dy (rows, m) by way of slabs of rows.
+// Sums the columns of dy (rows, m): first slabs of rows, then the slabs.
 static brim_status run_column_sums(cudaStream_t stream, const brim_tensor *dy, float *db,
                                    void *workspace, bool accumulate) {
   int64_t rows = linear_rows(dy), m = linear_last(dy), slabs = column_slabs(rows, m);
-  int64_t per = (rows + slabs - 1) / slabs;
+  int64_t slab_rows = (rows + slabs - 1) / slabs;
   dim3 threads(32, 8), grid((unsigned)((m + 31) / 32), (unsigned)slabs);
   BRIM_CUDA_DISPATCH(dy->dtype, (column_sums<T><<<grid, threads, 0, stream>>>(
-                                    (const T *)dy->data, (float *)workspace, rows, m, per)));
+                                    (const T *)dy->data, (float *)workspace, rows, m, slab_rows)));
   BRIM_TRY(brim_cuda_launched("column_sums"));
   return sum_slabs(stream, (const float *)workspace, (int)slabs, m, m, db, accumulate);
 }
 
 //---------------------------------- few outputs ----------------------------------
 
-// Gradients of a hidden layer with tanh whose successor has few outputs (a policy's, a value's), 16-bit:
-// dx = (dy w) (1 - s s). With M outputs that is 2 M FLOPs a value beside 4 bytes, so ordinary
-// multiply-adds do, and threads move 16 bytes at a time. 2,621,440 rows of 128 values with 5 outputs:
-// 1.37 GB, 0.32 ms at a copy's 4.2 TB/s, and 0.13 ms of an H200's instructions.
+// Gradient of a hidden layer with tanh whose next layer has few outputs (those of a policy or a value),
+// 16-bit: dx = (dy w) (1 - s s). With M outputs that is 2 M FLOPs a value for 4 bytes, so ordinary
+// multiply-adds are enough, and threads move 16 bytes at a time. 2,621,440 rows of 128 values with 5
+// outputs: 1.37 GB, 0.32 ms at a copy's 4.2 TB/s, and 0.13 ms of an H200's instructions.
 
 enum {
   FEW_THREADS = 256,
-  FEW_BLOCKS = 2,   // on an SM, by registers
+  FEW_BLOCKS = 2,   // blocks that an SM holds, limited by registers
   FEW_COLUMNS = 8,  // columns of a thread
-  FEW_OUTPUTS = 8,  // at most
+  FEW_OUTPUTS = 8,  // most outputs
   FEW_MAX_WIDTH = 256,
   FEW_MIN_ROWS = 4096
 };
@@ -167,10 +168,10 @@ struct few_args {
   int m, n;
 };
 
-// Rows a thread has in flight.
+// Rows that a thread works on at a time.
 __host__ __device__ static constexpr int few_rows(int m) { return m <= 6 ? 4 : 2; }
 
-// Eight columns of a row, of which `top` are the gradients behind it.
+// dx of eight columns of a row. `top` is the row of dy.
 template <typename T, int M>
 __device__ static inline uint4 few_value(const float w[M][FEW_COLUMNS], const float top[M],
                                          uint4 slopes) {
@@ -195,7 +196,7 @@ template <typename T, int M>
 __global__ static void __launch_bounds__(FEW_THREADS, FEW_BLOCKS) few_kernel(few_args a) {
   constexpr int ROWS = few_rows(M);
   int lanes = a.n / FEW_COLUMNS, col = (int)threadIdx.x % lanes * FEW_COLUMNS;
-  int each = (int)blockDim.x / lanes;
+  int rows_at_once = (int)blockDim.x / lanes;
   float w[M][FEW_COLUMNS];
 #pragma unroll
   for (int j = 0; j < M; j++) {
@@ -204,23 +205,23 @@ __global__ static void __launch_bounds__(FEW_THREADS, FEW_BLOCKS) few_kernel(few
       w[j][e] = j < a.m ? brim_load((const T *)a.w, (int64_t)j * a.n + col + e) : 0.0f;
     }
   }
-  int64_t first = (int64_t)blockIdx.x * each * ROWS + (int)threadIdx.x / lanes;
-  for (; first < a.rows; first += (int64_t)gridDim.x * each * ROWS) {
+  int64_t first = (int64_t)blockIdx.x * rows_at_once * ROWS + (int)threadIdx.x / lanes;
+  for (; first < a.rows; first += (int64_t)gridDim.x * rows_at_once * ROWS) {
     uint4 slopes[ROWS];
     float top[ROWS][M];
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-      int64_t row = first + i * each;
-      bool there = row < a.rows;
-      slopes[i] = there ? *(const uint4 *)(a.s + row * a.n + col) : make_uint4(0, 0, 0, 0);
+      int64_t row = first + i * rows_at_once;
+      bool inside_rows = row < a.rows;
+      slopes[i] = inside_rows ? *(const uint4 *)(a.s + row * a.n + col) : make_uint4(0, 0, 0, 0);
 #pragma unroll
       for (int j = 0; j < M; j++) {
-        top[i][j] = there && j < a.m ? brim_load((const T *)a.dy, row * a.m + j) : 0.0f;
+        top[i][j] = inside_rows && j < a.m ? brim_load((const T *)a.dy, row * a.m + j) : 0.0f;
       }
     }
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-      int64_t row = first + i * each;
+      int64_t row = first + i * rows_at_once;
       if (row < a.rows) *(uint4 *)(a.dx + row * a.n + col) = few_value<T, M>(w, top[i], slopes[i]);
     }
   }
@@ -228,11 +229,11 @@ __global__ static void __launch_bounds__(FEW_THREADS, FEW_BLOCKS) few_kernel(few
 
 template <typename T, int M>
 static brim_status few_launch(const brim_cuda *d, cudaStream_t stream, const few_args &a) {
-  int lanes = a.n / FEW_COLUMNS, each = FEW_THREADS / lanes;
-  int64_t part = (int64_t)each * few_rows(M), blocks = (a.rows + part - 1) / part;
+  int lanes = a.n / FEW_COLUMNS, rows_at_once = FEW_THREADS / lanes;
+  int64_t part = (int64_t)rows_at_once * few_rows(M), blocks = (a.rows + part - 1) / part;
   int64_t most = (int64_t)d->sm_count * FEW_BLOCKS;
   if (blocks > most) blocks = most;
-  few_kernel<T, M><<<(unsigned)blocks, (unsigned)(lanes * each), 0, stream>>>(a);
+  few_kernel<T, M><<<(unsigned)blocks, (unsigned)(lanes * rows_at_once), 0, stream>>>(a);
   return brim_cuda_launched("gradient of few outputs");
 }
 
@@ -269,17 +270,16 @@ static brim_status few_run(const brim_cuda *d, cudaStream_t stream, const brim_o
 
 //---------------------------------- skinny products ----------------------------------
 
-// Linear layers with very many rows and few columns, 16-bit, on tensor cores: cuBLASLt's tiles are
-// mostly padding there. All three ops read their operands once and are bound by memory: rows
-// (K + M) 2 bytes (+ rows K 2 for act'). Transformer 3/16 at batch 4096 (704512 rows): 16 -> 48
-// 90 MB, 16 -> 64 and 64 -> 16 113 MB, 16 -> 16 45 MB; at 4 TB/s 23, 28 and 11 us, each of the
-// three ops alike.
+// Linear layers with very many rows and few columns, 16-bit, on tensor cores; cuBLASLt's tiles would be
+// mostly padding. All three ops read their operands once and are bound by memory: rows (K + M) 2 bytes
+// (+ rows K 2 for act'). Transformer 3/16 at batch 4096 has 704512 rows. 16 -> 48 is 90 MB, 16 -> 64 and
+// 64 -> 16 are 113 MB each, 16 -> 16 is 45 MB: 23, 28 and 11 us at 4 TB/s, for each of the three ops.
 
 enum {
-  ROW_WARPS = 8,     // y = x w': warps a block, each with 32 rows at a time
-  WEIGHT_WARPS = 4,  // dw = dy' x: warps a block, each with slabs of its own
-  SLAB = 32,         // rows a warp stages at a time there
-  TILE = 64          // largest piece of dw in one block
+  ROW_WARPS = 8,     // y = x w': warps in a block, each with 32 rows at a time
+  WEIGHT_WARPS = 4,  // dw = dy' x: warps in a block, each with its own slabs
+  SLAB = 32,         // rows that a warp of the weight gradient stages at a time
+  TILE = 64          // most rows and columns of the piece of dw that a block computes
 };
 
 //---------------------------------- rows: y and dx ----------------------------------
@@ -287,28 +287,28 @@ enum {
 struct row_args {
   const uint16_t *x;     // (rows, k)
   const uint16_t *w;     // weight of output j and input i at j * w_out + i * w_in
-  const uint16_t *bias;  // (n) or NULL
-  const uint16_t *s;     // (rows, n) for act', or NULL
+  const uint16_t *bias;  // (n); may be NULL
+  const uint16_t *s;     // (rows, n) for act'; may be NULL
   uint16_t *y;           // (rows, n)
   int64_t rows;
   int k, n, w_out, w_in;
   brim_act act;
 };
 
-// The operation on a sum before it is stored. Activations have forms of their own where it matters:
-// a run-time choice costs as much as the rest of the product.
+// The operation on a sum before it is stored. The usual activations have forms of their own, as a run-time
+// choice would cost as much as the rest of the product.
 enum row_form {
   ROW_PLAIN,       // nothing
   ROW_TANH,        // tanh
   ROW_TANH_SLOPE,  // times tanh'
-  ROW_ANY,         // act or act', whichever
-  ROW_ODD          // act, and outputs that are no multiple of four are stored one by one
+  ROW_ANY,         // any act or act', chosen at run time
+  ROW_ODD          // act; stores outputs one by one if they are no multiple of four
 };
 
-// Groups of 16 inputs of a kernel. KS 0 is one group of inputs that are no multiple of four.
+// Groups of 16 inputs. KS 0 stands for one group of inputs that are no multiple of four.
 __host__ __device__ static constexpr int row_groups(int ks) { return ks == 0 ? 1 : ks; }
 
-// The hardware's for bf16.
+// bf16 uses the hardware's tanh.
 template <typename T>
 __device__ static inline float tanh_value(float x) {
   return tanhf(x);
@@ -347,12 +347,11 @@ __device__ static inline float act_slope(brim_act act, float s) {
   }
 }
 
-// The order of k within a product is free, and so is which column of y a column of the tile is.
-// Lane 4 g + t takes inputs 4 t .. 4 t + 3 of a group of 16 where the table in cuda_mma.cuh has
-// 2 t, 2 t + 1, 2 t + 8, 2 t + 9, and outputs likewise over two tiles, so that x and y move by
-// 8 bytes a lane and whole sectors. Of tile j (0, 1) of a pair, column g is output
-// 16 pair + 4 (g / 2) + 2 j + g % 2. Weights lie in shared memory as fragments:
-// [pair][k group][tile][lane] of b0, b1.
+// Stages the weights in shared memory as fragments: [pair][k group][tile][lane] of b0, b1. The order of k
+// within a product is free, and so is the order of y's columns in a tile. Lane 4 g + t takes inputs
+// 4 t .. 4 t + 3 of a group of 16 where a fragment has 2 t, 2 t + 1, 2 t + 8, 2 t + 9. Outputs are ordered
+// likewise over two tiles. So x and y move by 8 bytes a lane and whole sectors. Column g of tile j (0, 1) of a
+// pair is output 16 pair + 4 (g / 2) + 2 j + g % 2.
 template <int KS>  // row_groups
 __device__ static inline void stage_weights(uint2 *frag, const row_args &a, int pairs) {
 #pragma unroll(KS >= 4 ? 4 : 1)
@@ -360,7 +359,7 @@ __device__ static inline void stage_weights(uint2 *frag, const row_args &a, int 
     int lane = i & 31, j = (i >> 5) & 1, s = (i >> 6) % KS, pair = (i >> 6) / KS;
     int g = lane >> 2, t = lane & 3;
     int out = pair * 16 + 4 * (g >> 1) + 2 * j + (g & 1), in = s * 16 + 4 * t;
-    if (a.w_in == 1) {  // the four lie beside each other: k is a multiple of 4
+    if (a.w_in == 1) {  // the four values lie beside each other, as k is a multiple of 4
       bool inside = out < a.n && in < a.k;
       const uint16_t *from = a.w + (int64_t)out * a.w_out + in;
       frag[i] = inside ? *(const uint2 *)from : make_uint2(0, 0);
@@ -376,15 +375,15 @@ __device__ static inline void stage_weights(uint2 *frag, const row_args &a, int 
   }
 }
 
-// For act': four values of s of the rows row, + 8, + 16, + 24. They are loaded before the products
-// of a pair of tiles, since a load takes longer than those.
+// Loads s for act': four values of each of the rows row, row + 8, row + 16 and row + 24. The load comes
+// before the products of a pair of tiles, as it takes longer than they do.
 template <int FORM>
 __device__ static inline void get_slopes(uint2 out[4], const row_args &a, int64_t row, int col) {
   bool any = FORM == ROW_TANH_SLOPE || (FORM == ROW_ANY && a.s);
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    bool there = any && row + i * 8 < a.rows && col < a.n;
-    out[i] = there ? *(const uint2 *)(a.s + (row + i * 8) * a.n + col) : make_uint2(0, 0);
+    bool inside_rows = any && row + i * 8 < a.rows && col < a.n;
+    out[i] = inside_rows ? *(const uint2 *)(a.s + (row + i * 8) * a.n + col) : make_uint2(0, 0);
   }
 }
 
@@ -414,10 +413,10 @@ __device__ static inline void put_row(const row_args &a, int64_t row, int col, c
   }
 }
 
-// Blocks an SM should hold, by registers.
+// Blocks that an SM should hold, limited by registers.
 static constexpr int row_residents(int ks) { return ks <= 2 ? 4 : ks <= 4 ? 3 : 2; }
 
-// Four inputs of a row; zeros where there are none.
+// Four inputs of a row; zeros outside of x.
 template <bool ODD>
 __device__ static inline uint2 get_four(const row_args &a, int64_t row, int col) {
   if (col >= a.k || row >= a.rows) return make_uint2(0, 0);
@@ -432,7 +431,7 @@ __device__ static inline uint2 get_four(const row_args &a, int64_t row, int col)
   }
 }
 
-// 32 rows from `base` on as A fragments of two tiles.
+// Loads 32 rows from `base` on as A fragments of two tiles.
 template <int GROUPS, bool ODD>
 __device__ static inline void get_rows(uint32_t x[2][GROUPS][4], const row_args &a, int64_t base) {
   int lane = (int)threadIdx.x & 31, g = lane >> 2, t = lane & 3;
@@ -451,12 +450,12 @@ __device__ static inline void get_rows(uint32_t x[2][GROUPS][4], const row_args 
   }
 }
 
-// A warp does 32 rows at a time, all outputs of them.
+// A warp computes all outputs of 32 rows at a time.
 template <typename T, int KS, int FORM>
 __global__ static void __launch_bounds__(32 * ROW_WARPS, row_residents(KS)) row_kernel(row_args a) {
   extern __shared__ __align__(16) uint2 frag[];
   constexpr int GROUPS = row_groups(KS);
-  constexpr bool AHEAD = KS <= 2;  // slopes a pair ahead, where there are registers for them
+  constexpr bool AHEAD = KS <= 2;  // loads the slopes of the next pair early, if registers are left
   int pairs = (a.n + 15) / 16;
   float *bias = (float *)(frag + pairs * GROUPS * 64);
   stage_weights<GROUPS>(frag, a, pairs);
@@ -507,10 +506,11 @@ static brim_status launch_rows_as(const brim_cuda *d, cudaStream_t stream, const
     BRIM_TRY(BRIM_CUDA(cudaFuncSetAttribute(
         row_kernel<T, KS, FORM>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes)));
   }
-  int threads = 32 * ROW_WARPS;  // as many rows; smaller blocks where that fills more of the device
+  int threads =
+      32 * ROW_WARPS;  // one row a thread; smaller blocks if these fill more of the device
   while (threads > 32 && (a.rows + threads - 1) / threads < d->sm_count) threads /= 2;
   int64_t blocks = (a.rows + threads - 1) / threads;
-  // as many as run at once: each stages the weights, and rows divide evenly among the SMs
+  // No more blocks than run at once: each stages the weights, and rows divide evenly among the SMs.
   int64_t most = (int64_t)d->sm_count * row_residents(KS);
   if (blocks > most) blocks = most;
   row_kernel<T, KS, FORM><<<(unsigned)blocks, (unsigned)threads, bytes, stream>>>(a);
@@ -519,7 +519,7 @@ static brim_status launch_rows_as(const brim_cuda *d, cudaStream_t stream, const
 
 template <typename T, int KS>
 static brim_status launch_rows(const brim_cuda *d, cudaStream_t stream, const row_args &a) {
-  if constexpr (KS > 0) {  // inputs and outputs of a layer are not both odd
+  if constexpr (KS > 0) {  // not both inputs and outputs of a layer may be odd
     if (a.n % 4 != 0) return launch_rows_as<T, KS, ROW_ODD>(d, stream, a);
   }
   if (a.act == BRIM_ACT_NONE) return launch_rows_as<T, KS, ROW_PLAIN>(d, stream, a);
@@ -556,15 +556,15 @@ static brim_status run_rows(const brim_cuda *d, cudaStream_t stream, const brim_
 //---------------------------------- weights: dw and db ----------------------------------
 
 struct weight_args {
-  const uint16_t *dy;  // (rows, m)
-  const uint16_t *x;   // (rows, k)
-  float *part;         // (slabs, m k + m): dw, then db
-  int64_t rows, per;   // per: rows of a block, a multiple of SLAB
+  const uint16_t *dy;       // (rows, m)
+  const uint16_t *x;        // (rows, k)
+  float *part;              // (slabs, m k + m): dw, then db
+  int64_t rows, slab_rows;  // per: rows of a block, a multiple of SLAB
   int m, k, m_tiles;
 };
 
-// SLAB rows of 16 TILES columns from column `first` on into dst, V values (8 or 4) at a time; zeros
-// where there are none. A lane keeps its column and walks down the rows.
+// Stages SLAB rows of 16 TILES columns from column `first` on into dst, V values (8 or 4) at a time, with
+// zeros outside of the matrix. A lane keeps its column and walks down the rows.
 template <int TILES, int V>
 __device__ static inline void stage_vectors(uint16_t *dst, const uint16_t *src, int rows, int first,
                                             int cols) {
@@ -611,17 +611,17 @@ __device__ static inline void stage_slab(uint16_t *dst, const uint16_t *src, int
   }
 }
 
-// A warp's sums of a piece of dw, 16 MT x 16 NT, and of the columns of dy (all columns alike).
+// A warp's sums of a piece of dw, 16 MT x 16 NT, and its column sums of dy (the same in all columns).
 template <int MT, int NT>
 struct weight_piece {
-  static constexpr int LDM = MT * 16 + 8, LDK = NT * 16 + 8;  // strides of staged rows of dy and x
+  static constexpr int LDM = MT * 16 + 8, LDK = NT * 16 + 8;  // row strides of staged dy and x
   static constexpr int STAGE = SLAB * (LDM + LDK);
   static constexpr int CELLS = MT * 16 * NT * 16, ALL = CELLS + MT * 16;
   static_assert(ALL * 4 <= 2 * STAGE * 2, "the pieces are added where the buffers were");
   float acc[MT][NT * 2][4], sum[MT][4];
 };
 
-// SLAB staged rows. Column sums of dy are one more product, with ones.
+// Adds SLAB staged rows to the sums. The column sums of dy are one more product, with ones.
 template <typename T, int MT, int NT>
 __device__ static inline void weight_slab(weight_piece<MT, NT> &p, const uint16_t *stage) {
   constexpr int LDM = weight_piece<MT, NT>::LDM, LDK = weight_piece<MT, NT>::LDK;
@@ -646,7 +646,7 @@ __device__ static inline void weight_slab(weight_piece<MT, NT> &p, const uint16_
   }
 }
 
-// The warps' pieces through shared memory, added in order, into the block's part.
+// Adds the warps' pieces in order, through shared memory, into the block's part.
 template <int MT, int NT>
 __device__ static inline void weight_publish(const weight_piece<MT, NT> &p, float *pieces,
                                              const weight_args &a, int m0, int k0) {
@@ -679,8 +679,8 @@ __device__ static inline void weight_publish(const weight_piece<MT, NT> &p, floa
   }
 }
 
-// A block sums a slab of rows for a piece of dw; every warp takes SLAB rows at a time through two
-// buffers of its own and holds all of the piece.
+// A block sums a slab of rows for a piece of dw. Every warp takes SLAB rows at a time through two
+// buffers of its own and keeps sums of the whole piece.
 template <typename T, int MT, int NT>
 __global__ static void __launch_bounds__(32 * WEIGHT_WARPS, MT *NT > 8 ? 2 : 4)
     weight_kernel(weight_args a) {
@@ -690,8 +690,8 @@ __global__ static void __launch_bounds__(32 * WEIGHT_WARPS, MT *NT > 8 ? 2 : 4)
   int warp = (int)threadIdx.x >> 5;
   int m0 = (int)blockIdx.y % a.m_tiles * TILE, k0 = (int)blockIdx.y / a.m_tiles * TILE;
   uint16_t *mine = shared + warp * 2 * piece::STAGE;
-  int64_t first = (int64_t)blockIdx.x * a.per;
-  int64_t last = first + a.per < a.rows ? first + a.per : a.rows;
+  int64_t first = (int64_t)blockIdx.x * a.slab_rows;
+  int64_t last = first + a.slab_rows < a.rows ? first + a.slab_rows : a.rows;
   int64_t row = first + warp * SLAB;
   piece p;
 #pragma unroll
@@ -718,17 +718,17 @@ __global__ static void __launch_bounds__(32 * WEIGHT_WARPS, MT *NT > 8 ? 2 : 4)
     brim_copy_wait<1>();
     __syncwarp();
     weight_slab<T, MT, NT>(p, mine + buffer * piece::STAGE);
-    __syncwarp();  // the buffer is filled again
+    __syncwarp();  // all lanes have read the buffer, which is filled again
   }
   brim_copy_wait<0>();
   __syncthreads();
   weight_publish<MT, NT>(p, (float *)shared, a, m0, k0);
 }
 
-// Blocks in x: enough to fill the device, each with a slab of rows.
+// Sizes of the grid: enough slabs to fill the device; each block in x has one slab of rows.
 struct weight_shape {
   int m_tiles, k_tiles, slabs;
-  int64_t per;
+  int64_t slab_rows;
 };
 
 static weight_shape shape_weight(const brim_cuda *d, const brim_op_call *c) {
@@ -736,15 +736,15 @@ static weight_shape shape_weight(const brim_cuda *d, const brim_op_call *c) {
   weight_shape s;
   s.m_tiles = (int)((m + TILE - 1) / TILE);
   s.k_tiles = (int)((k + TILE - 1) / TILE);
-  // 48 to 74 KiB of shared memory a block: four or two blocks fit
+  // A block needs 48 to 74 KiB of shared memory: four or two fit.
   int64_t most = (int64_t)d->sm_count * (m > 32 && k > 32 ? 2 : 4) / (s.m_tiles * s.k_tiles);
   int64_t slabs = (rows + WEIGHT_WARPS * SLAB - 1) / (WEIGHT_WARPS * SLAB);
   int64_t room = (int64_t)(d->workspace_cap / ((size_t)(m * k + m) * sizeof(float)));
   if (most > room) most = room;
   if (slabs > most) slabs = most;
   if (slabs < 1) slabs = 1;
-  s.per = ((rows + slabs - 1) / slabs + SLAB - 1) / SLAB * SLAB;
-  s.slabs = (int)((rows + s.per - 1) / s.per);
+  s.slab_rows = ((rows + slabs - 1) / slabs + SLAB - 1) / SLAB * SLAB;
+  s.slabs = (int)((rows + s.slab_rows - 1) / s.slab_rows);
   return s;
 }
 
@@ -775,7 +775,7 @@ static brim_status run_weight(const brim_cuda *d, cudaStream_t stream, const bri
   a.x = (const uint16_t *)c->in[1].data;
   a.part = (float *)c->workspace;
   a.rows = linear_rows(&c->in[0]);
-  a.per = s.per;
+  a.slab_rows = s.slab_rows;
   a.m = (int)linear_last(&c->in[0]);
   a.k = (int)linear_last(&c->in[1]);
   a.m_tiles = s.m_tiles;
@@ -798,9 +798,9 @@ static brim_status run_weight(const brim_cuda *d, cudaStream_t stream, const bri
 
 //---------------------------------- which shapes ----------------------------------
 
-// Rows below this are no slab worth having; columns move in groups of four. Few outputs (those of a
-// policy or a value) may be any number where there are many rows: cuBLASLt finds no kernel there
-// that reads whole vectors, and fuses no tanh'.
+// With fewer rows than MIN_ROWS a slab is not worth it. Columns move in groups of four. With ODD_ROWS rows
+// or more, up to ODD_OUTPUTS outputs (those of a policy or a value) need not be a multiple of four: cuBLASLt
+// has no kernel for them that reads whole vectors, and fuses no tanh'.
 enum {
   MIN_ROWS = 64,
   MAX_INNER = 128,
@@ -854,20 +854,20 @@ static brim_status skinny_run(brim_cuda *d, cudaStream_t stream, const brim_op_c
 
 enum { CANDIDATES = 8, MAX_SPLITS = 64 };
 
-// One product D = op(A) op(B) (column-major), from prepare to release. Choice `count` is the own
-// kernel.
+// State of one product D = op(A) op(B) (column-major), from prepare to release. Choices from 0 to count - 1
+// are in `found`; choice `count` is brim's own kernel.
 struct linear_state {
-  cublasLtMatmulDesc_t desc;  // NULL: the own kernel is the only choice
+  cublasLtMatmulDesc_t desc;  // NULL: brim's own kernel is the only choice
   cublasLtMatrixLayout_t a, b, d;
   cublasLtMatmulHeuristicResult_t found[CANDIDATES];
   int count, choice;
-  int splits;           // dw as that many products over slabs of rows, added afterwards
-  size_t split_offset;  // their results in the workspace
+  int splits;           // number of products over slabs of rows that dw is split into
+  size_t split_offset;  // place of their results in the workspace
 };
 
 struct product {
   bool trans_a, trans_b;
-  int64_t rows, cols, inner;  // of D, and the shared dimension
+  int64_t rows, cols, inner;  // rows and columns of D, and the shared dimension
   brim_dtype in, out;
 };
 
@@ -893,8 +893,7 @@ static bool has_bias(const brim_op_call *c) {
   return c->op == BRIM_OP_LINEAR && brim_cuda_has(&c->in[2], 2, c->in_count);
 }
 
-// True for epilogues that cuBLASLt cannot fuse (its GELU is the tanh form, its ReLU' needs a bit
-// mask).
+// True for epilogues that cuBLASLt cannot fuse: its GELU is the tanh form, its ReLU' needs a bit mask.
 static bool own_only(const brim_op_call *c) {
   if (c->op == BRIM_OP_LINEAR_BWD_WEIGHT) return false;
   if (c->attr.act == BRIM_ACT_NONE) return false;
@@ -952,7 +951,7 @@ static cublasStatus_t describe_product(brim_cuda *d, const brim_op_call *c, cons
   return e;
 }
 
-// With splits the shared dimension is cut, and D becomes a row of partial results.
+// With splits each product takes a part of the shared dimension, and D has one partial result for each.
 static cublasStatus_t describe_layouts(brim_cuda *d, const product *p, linear_state *s) {
   const brim_cuda_blas *b = &d->blas;
   int64_t inner = p->inner / s->splits;
@@ -992,14 +991,14 @@ static cublasStatus_t propose(brim_cuda *d, const brim_op_call *c, linear_state 
   const brim_cuda_blas *b = &d->blas;
   cublasLtMatmulPreference_t pref = NULL;
   uint32_t align = BRIM_ALIGN;
-  // A small product needs no large workspace, and the last layer's would stand where memory is
-  // tightest: at the beginning of the way back.
+  // A small product needs no large workspace. The workspace of the last layer would be in use when memory is
+  // shortest: at the beginning of the backward pass.
   size_t cap = 0, room = d->workspace_cap - split_bytes(c, s);
   for (int i = 0; i < c->in_count; i++) cap += 4 * brim_cuda_bytes(&c->in[i]);
   for (int i = 0; i < c->out_count; i++) cap += 4 * brim_cuda_bytes(&c->out[i]);
   if (cap < (size_t)1 << 20) cap = (size_t)1 << 20;
   if (cap > room) cap = room;
-  // a sum in place depends on which thread comes first
+  // The bits of a sum in place depend on which thread comes first.
   uint32_t schemes =
       d->nondeterministic ? CUBLASLT_REDUCTION_SCHEME_MASK : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
@@ -1022,12 +1021,12 @@ static cublasStatus_t propose(brim_cuda *d, const brim_op_call *c, linear_state 
   return e;
 }
 
-// A small dw over very many rows is too few tiles for the device: cut the rows into slabs of equal
-// size, multiples of 16 rows so that every slab is aligned.
+// A small dw over very many rows has too few tiles for the device, so the rows are cut into slabs of equal
+// size. Sizes are multiples of 16 rows so that every slab is aligned.
 static int count_splits(const brim_cuda *d, const brim_op_call *c, const product *p) {
   if (c->op != BRIM_OP_LINEAR_BWD_WEIGHT) return 1;
   int64_t tiles = ((p->rows + 127) / 128) * ((p->cols + 127) / 128);
-  // a single tile keeps one multiprocessor busy: fewer rows are worth cutting
+  // A single tile keeps one SM busy, so cutting pays with fewer rows.
   if (p->inner < (tiles == 1 ? 4096 : 16384)) return 1;
   size_t bytes = (size_t)(p->rows * p->cols) * sizeof(float);
   int splits = 1;
@@ -1058,8 +1057,9 @@ static brim_status multiply(brim_cuda *d, cudaStream_t stream, const brim_op_cal
                                     s->d, &f->algo, c->workspace, f->workspaceSize, stream);
   if (e) {
     brim_status failed = brim_cuda_library_failed(e == CUBLAS_STATUS_ALLOC_FAILED);
-    bool refused = e == CUBLAS_STATUS_INVALID_VALUE || e == CUBLAS_STATUS_NOT_SUPPORTED ||
-                   e == CUBLAS_STATUS_ARCH_MISMATCH;  // whatever memory there is
+    bool refused =
+        e == CUBLAS_STATUS_INVALID_VALUE || e == CUBLAS_STATUS_NOT_SUPPORTED ||
+        e == CUBLAS_STATUS_ARCH_MISMATCH;  // other failures may come from a lack of memory
     return brim_cuda_fail(refused ? BRIM_EDEVICE : failed, "cublasLtMatmul: status %d", (int)e);
   }
   if (s->splits == 1) return BRIM_OK;
@@ -1096,14 +1096,14 @@ static void key_of(const brim_cuda *d, const brim_op_call *c, char key[BRIM_CUDA
            (long long)p.inner, (int)bias, (int)c->attr.act, (int)c->attr.tf32, d->blas.version());
 }
 
-// "own", or the numbers that make up an algorithm of cuBLASLt.
+// Writes a choice as text: "own", or the numbers that make up an algorithm of cuBLASLt.
 static void value_of(const brim_cuda *d, const linear_state *s, int choice,
                      char value[BRIM_CUDA_ALGO_CHARS]) {
   if (choice == s->count) {
     snprintf(value, BRIM_CUDA_ALGO_CHARS, "own");
     return;
   }
-  // The structure itself has padding bytes: its members are the key.
+  // The structure itself has padding bytes, so its members are listed.
   static const cublasLtMatmulAlgoConfigAttributes_t parts[] = {
       CUBLASLT_ALGO_CONFIG_ID,
       CUBLASLT_ALGO_CONFIG_TILE_ID,
@@ -1126,7 +1126,7 @@ static void value_of(const brim_cuda *d, const linear_state *s, int choice,
   }
 }
 
-// A remembered choice counts only while it is among those proposed now.
+// Takes a remembered choice if it is among those proposed now.
 static bool recall(brim_cuda *d, const char *key, linear_state *s, bool own) {
   char stored[BRIM_CUDA_ALGO_CHARS], value[BRIM_CUDA_ALGO_CHARS];
   if (!brim_cuda_algo_find(d, key, stored)) return false;
@@ -1150,7 +1150,7 @@ static brim_status run_trial(void *ctx, int candidate, cudaStream_t stream) {
   return run_choice(t->device, stream, &t->call, candidate);
 }
 
-// Buffers of the right sizes for a trial, out of one block; NULL when there is no room.
+// Allocates buffers of the right sizes for a trial, in one block. NULL if memory is short.
 static void *fill_trial(trial *t) {
   brim_tensor *tensors[8];
   int count = 0;
@@ -1181,7 +1181,7 @@ static void *fill_trial(trial *t) {
   return NULL;
 }
 
-// False when nothing could be timed: the first choice stands. *starved: for lack of memory.
+// Times the choices. False if none could be timed: the first choice stays. *starved = for lack of memory.
 static bool measure(brim_cuda *d, const brim_op_call *call, const char *key, linear_state *s,
                     bool own, bool *starved) {
   trial t;
@@ -1204,7 +1204,8 @@ static bool measure(brim_cuda *d, const brim_op_call *call, const char *key, lin
   return timed;
 }
 
-// Remembered, measured, or what stands already; that is noted, so that a checkpoint carries it.
+// Takes the remembered choice, or the fastest, or keeps the present one. Notes the present one too, so that
+// a checkpoint keeps it.
 static void choose(brim_cuda *d, const brim_op_call *call, linear_state *s, bool own) {
   char key[BRIM_CUDA_ALGO_CHARS], value[BRIM_CUDA_ALGO_CHARS];
   key_of(d, call, key);
@@ -1215,7 +1216,7 @@ static void choose(brim_cuda *d, const brim_op_call *call, linear_state *s, bool
   brim_cuda_algo_note(d, key, value, starved);
 }
 
-// Largest workspace of any choice, so that it depends on the shape alone.
+// The largest workspace of any choice, so that the size depends on the shape alone.
 static size_t workspace_of(const brim_cuda *d, const brim_op_call *c, linear_state *s, bool own) {
   size_t most = own ? skinny_workspace(d, c) : 0, lt = 0;
   if (s->count == 0) return most;
@@ -1257,7 +1258,7 @@ static brim_status linear_prepare(void *impl, brim_op_call *call) {
   }
   s->choice = own && (wins || s->count == 0) ? s->count : 0;
   call->workspace_bytes = workspace_of(d, call, s, own);
-  // Without cuBLASLt, or if it cannot do the op, there is nothing to choose.
+  // There is a choice only if cuBLASLt is there and can do the op.
   if (!call->planning && d->blas.library && !own_only(call)) choose(d, call, s, own);
   return BRIM_OK;
 }

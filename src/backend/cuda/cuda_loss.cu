@@ -1,31 +1,31 @@
-// Losses with their gradients in one pass: a warp per row, or part of a warp where the row is short,
-// writes the row's loss and gradient. One block (of very many rows, several first) then adds the rows to
-// the metrics in a fixed order. Logits are read three times, but once from memory: 2 n s bytes, about
-// 20 FLOPs a value. With 10 to 1000 classes that is far below 1 % of a step; what counts is that it is
-// two launches.
+// Losses with their gradients in one pass: a warp, or part of a warp if the row is short, writes the loss and
+// gradient of a row. One block then adds the rows to the metrics in a fixed order; very many rows are first
+// added by several blocks. Logits are read three times, but only once from memory: 2 n s bytes, about
+// 20 FLOPs a value. With 10 to 1000 classes that is far below 1 % of a step, so the cost is that of two
+// launches.
 #include "backend/cuda/cuda_vec.cuh"
 
 enum {
-  ROW_THREADS = 256,  // threads of a block that has rows
+  ROW_THREADS = 256,  // threads of a block of the loss kernels
   SUM_THREADS = 1024,
-  MANY_ROWS = 1 << 16,  // more than this are added up by several blocks first
-  ROW_SLAB = 1 << 13    // a block's
+  MANY_ROWS = 1 << 16,  // more rows than this are first added by several blocks
+  ROW_SLAB = 1 << 13    // rows that each of these blocks adds
 };
 
-// workspace: row_loss (N), row_correct (N), row_bad (N)
+// Workspace: row_loss (N), row_correct (N), row_bad (N)
 static brim_status loss_prepare(void *impl, brim_op_call *c) {
   brim_cuda_enter(impl);
   c->workspace_bytes = (size_t)c->in[0].dim[0] * 3 * sizeof(float);
   return BRIM_OK;
 }
 
-// The factor on gradients of a loss.
+// The factor of all gradients of a loss.
 __device__ static inline float gradient_scale(const double *state) {
   return (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
 }
 
-// Over the LANES lanes of a row. All lanes of the warp take part. The order of a sum does not depend on
-// LANES: lanes without a value add 0, and those that are far apart come first.
+// Sums over the LANES lanes of a row. All lanes of the warp take part. The order of a sum does not depend on
+// LANES: lanes without a value add 0, and lanes that are far apart are added first.
 template <int LANES>
 __device__ static inline float lanes_sum(float v) {
   for (int d = LANES / 2; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);
@@ -38,7 +38,7 @@ __device__ static inline float lanes_max(float v) {
   return v;
 }
 
-// arg max, first of equals; a NaN logit makes the row bad anyway
+// The index of the largest value, the first of equals. Ignores NaN, as a NaN logit makes the row bad anyway.
 template <int LANES>
 __device__ static inline int lanes_argmax(float value, int index) {
   for (int d = LANES / 2; d > 0; d >>= 1) {
@@ -58,7 +58,7 @@ struct xent_shape {
   float smoothing;
 };
 
-// The row of a thread. Lanes behind the last row do that one once more, without writing.
+// The row of a thread. Threads behind the last row compute the last row again, without writing.
 template <int LANES>
 __device__ static inline int64_t row_of(int64_t n, bool *writes) {
   int64_t row = (int64_t)blockIdx.x * (ROW_THREADS / LANES) + threadIdx.y;
@@ -167,28 +167,28 @@ __global__ static void bce_kernel(const T *logits, const float *target, const do
   }
 }
 
-// A block adds up the ROW_SLAB rows of its own, into the first of them.
+// Each block adds up ROW_SLAB rows and stores the sum in the first of them.
 __global__ static void add_slabs(float *rows, int64_t n) {
   __shared__ float shared[32];
   int64_t first = (int64_t)blockIdx.x * ROW_SLAB;
   int64_t last = first + ROW_SLAB < n ? first + ROW_SLAB : n;
-  float *of = rows + (int64_t)blockIdx.y * n;
+  float *values = rows + (int64_t)blockIdx.y * n;
   float sum = 0;
-  for (int64_t i = first + threadIdx.x; i < last; i += blockDim.x) sum += of[i];
+  for (int64_t i = first + threadIdx.x; i < last; i += blockDim.x) sum += values[i];
   sum = brim_block_sum(sum, shared);
-  if (threadIdx.x == 0) of[first] = sum;
+  if (threadIdx.x == 0) values[first] = sum;
 }
 
-// Every `step`th row.
+// Adds every `step`th row to the metrics.
 __global__ static void add_rows(const float *rows, const double *valid, float *metrics, int64_t n,
                                 int64_t step) {
   __shared__ float shared[32];
-  const int where[3] = {BRIM_METRIC_LOSS, BRIM_METRIC_CORRECT, BRIM_METRIC_BAD};
+  const int metric_index[3] = {BRIM_METRIC_LOSS, BRIM_METRIC_CORRECT, BRIM_METRIC_BAD};
   for (int k = 0; k < 3; k++) {
     float sum = 0;
     for (int64_t i = threadIdx.x * step; i < n; i += blockDim.x * step) sum += rows[k * n + i];
     sum = brim_block_sum(sum, shared);
-    if (threadIdx.x == 0) metrics[where[k]] += sum;
+    if (threadIdx.x == 0) metrics[metric_index[k]] += sum;
   }
   if (threadIdx.x == 0) {
     metrics[BRIM_METRIC_ROWS] += (float)brim_state_count(valid, 0, n);
@@ -214,12 +214,12 @@ static brim_status finish(const brim_op_call *c, void *stream) {
                             (float *)c->out[0].data, c->in[0].dim[0]);
 }
 
-// Lanes of a row of c values.
+// Number of lanes for a row of c values.
 static int row_lanes(int64_t c) { return c <= 8 ? 8 : c <= 16 ? 16 : 32; }
 
 static unsigned row_blocks(int64_t n, int lanes) {
-  int64_t each = ROW_THREADS / lanes;
-  return (unsigned)((n + each - 1) / each);
+  int64_t rows_of_block = ROW_THREADS / lanes;
+  return (unsigned)((n + rows_of_block - 1) / rows_of_block);
 }
 
 static brim_status xent_validate(void *impl, const brim_op_call *c) {

@@ -1,4 +1,4 @@
-// The building blocks of backend_mma.cuh by the name that the CUDA backend's kernels know.
+// Includes backend_mma.cuh for the CUDA backend's kernels.
 #ifndef BRIM_BACKEND_CUDA_MMA_CUH_
 #define BRIM_BACKEND_CUDA_MMA_CUH_
 

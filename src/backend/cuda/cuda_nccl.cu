@@ -1,6 +1,6 @@
-// NCCL, found at run time: how ranks on GPUs of their own exchange device memory. Calls go into the
-// stream they are given and can be recorded in a graph. Knows nothing of ranks on one GPU, which NCCL
-// refuses, nor of how ranks find each other.
+// Exchanges of device memory by NCCL, which is found at run time, for ranks on GPUs of their own. Calls go
+// into the stream they are given and can be recorded in a graph. Ranks on one GPU, which NCCL refuses, and
+// how ranks find each other are not handled here.
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -38,14 +38,14 @@ struct library {
   brim_nccl_all_reduce all_reduce;
   brim_nccl_all_gather all_gather;
   brim_nccl_error_string error_string;
-  brim_nccl_last_error last_error;  // NULL in old ones
+  brim_nccl_last_error last_error;  // NULL in NCCL before 2.13
 };
 
 struct communicator {
   library nccl;
   brim_cuda *device;
   pthread_mutex_t lock;  // guards comm
-  brim_nccl_comm *comm;  // NULL once it was abandoned
+  brim_nccl_comm *comm;  // NULL after it was abandoned
 };
 
 //---------------------------------- the library ----------------------------------
@@ -85,11 +85,11 @@ static brim_status load(library *n) {
   return BRIM_OK;
 }
 
-static brim_status failed(const library *n, int result, const char *what) {
+static brim_status fail_nccl(const library *n, int result, const char *what) {
   brim_status status = BRIM_EDEVICE;
   if (result == BRIM_NCCL_UNHANDLED_CUDA_ERROR) status = brim_cuda_library_failed(false);
   if (result == BRIM_NCCL_SYSTEM_ERROR || result == BRIM_NCCL_REMOTE_ERROR) status = BRIM_EIO;
-  if (result == BRIM_NCCL_INVALID_USAGE) status = BRIM_EUNSUPPORTED;  // two ranks on one GPU
+  if (result == BRIM_NCCL_INVALID_USAGE) status = BRIM_EUNSUPPORTED;  // two ranks share a GPU
   const char *last = n->last_error ? n->last_error(NULL) : NULL;
   if (!last || !last[0]) {
     return brim_cuda_fail(status, "NCCL, %s: %s", what, n->error_string(result));
@@ -102,7 +102,7 @@ static brim_status unique_id(char id[BRIM_COMM_ID_BYTES]) {
   brim_nccl_id made;
   BRIM_TRY(load(&n));
   int result = n.get_unique_id(&made);
-  if (result) return failed(&n, result, "ncclGetUniqueId");
+  if (result) return fail_nccl(&n, result, "ncclGetUniqueId");
   memcpy(id, made.internal, sizeof made.internal);
   return BRIM_OK;
 }
@@ -117,11 +117,11 @@ static brim_status open_comm(void *impl, const char id[BRIM_COMM_ID_BYTES], int 
   memset(c, 0, sizeof *c);
   c->device = (brim_cuda *)impl;
   brim_status status = load(&c->nccl);
-  brim_nccl_id same;
-  memcpy(same.internal, id, sizeof same.internal);
+  brim_nccl_id nccl_id;
+  memcpy(nccl_id.internal, id, sizeof nccl_id.internal);
   if (!status) {
-    int result = c->nccl.init_rank(&c->comm, size, same, rank);
-    if (result) status = failed(&c->nccl, result, "ncclCommInitRank");
+    int result = c->nccl.init_rank(&c->comm, size, nccl_id, rank);
+    if (result) status = fail_nccl(&c->nccl, result, "ncclCommInitRank");
   }
   if (status) {
     brim_cuda_host->free(c);
@@ -142,8 +142,8 @@ static void close_comm(void *comm) {
   brim_cuda_host->free(c);
 }
 
-// A call that has the lock may itself wait for a rank that is gone. Waiting for it has an end: the
-// process is about to end anyway, and what is left is to free the stream.
+// Waits at most a second for the lock, as a call that holds it may itself wait for a rank that is gone.
+// Then aborts without the lock: the process is about to end, and only the stream has to be freed.
 static void abandon(void *comm) {
   communicator *c = (communicator *)comm;
   struct timespec until;
@@ -180,7 +180,7 @@ static int type_of(brim_dtype type) {
   }
 }
 
-// Locked on success.
+// Returns with the lock held if it succeeds.
 static brim_status begin(communicator *c) {
   brim_cuda_enter(c->device);
   pthread_mutex_lock(&c->lock);
@@ -191,7 +191,7 @@ static brim_status begin(communicator *c) {
 
 static brim_status end(communicator *c, int result, const char *what) {
   pthread_mutex_unlock(&c->lock);
-  return result ? failed(&c->nccl, result, what) : BRIM_OK;
+  return result ? fail_nccl(&c->nccl, result, what) : BRIM_OK;
 }
 
 static brim_status all_reduce(void *comm, void *stream, void *data, int64_t count,

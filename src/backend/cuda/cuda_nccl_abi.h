@@ -1,6 +1,6 @@
-// The part of NCCL's ABI that is used, written down here so that no header of NCCL is needed. Numbers
-// and layouts are NVIDIA's (nccl.h of 2.x), names are ours; cuda_nccl.cu holds them against nccl.h where
-// that is installed. Included by: cuda_nccl.cu.
+// The part of NCCL's ABI that brim uses, written down here so that no header of NCCL is needed. Numbers
+// and layouts are NVIDIA's (nccl.h of 2.x), names are brim's. Where nccl.h is installed, cuda_nccl.cu checks
+// them against it. Included by: cuda_nccl.cu.
 #ifndef BRIM_BACKEND_CUDA_NCCL_ABI_H_
 #define BRIM_BACKEND_CUDA_NCCL_ABI_H_
 
@@ -44,7 +44,7 @@ BRIM_NCCL_ASSERT(sizeof(brim_nccl_id) == 128, "ncclUniqueId");
 typedef struct ncclComm brim_nccl_comm;
 struct CUstream_st;
 
-// Results, types and operations are ints here, as C passes enums.
+// Results, types and operations are int here, as C passes enums as int.
 typedef int (*brim_nccl_get_unique_id)(brim_nccl_id *id);
 typedef int (*brim_nccl_comm_init_rank)(brim_nccl_comm **comm, int ranks, brim_nccl_id id,
                                         int rank);

@@ -1,32 +1,32 @@
-// NT-Xent of N rows of D: 2 N^2 D FLOPs forward and 4 N^2 D backward in f32, and no (N, N) matrix
-// in memory: tiles of 64 x 64 similarities live in registers and are made again for the gradient.
-// Bytes hardly count (N D values, read N / 64 times from L2). SimCLR with 512 pairs of 128 makes
+// NT-Xent of N rows of D: 2 N^2 D FLOPs forward and 4 N^2 D backward in f32. No (N, N) matrix is in
+// memory: tiles of 64 x 64 similarities live in registers and are computed again for the gradient.
+// Memory traffic hardly counts (N D values, read N / 64 times from L2). SimCLR with 512 pairs of 128 makes
 // 0.8 GFLOP, below 0.1 ms or 1 % of a step; 4096 pairs make 52 GFLOP, about 4 ms or 4 %.
 //
-// Blocks share the tiles of a row of tiles in fixed splits; what they found is merged in the order
-// of the splits, so bits repeat. Rows that are padding take no part.
+// Blocks share the tiles of a row of tiles in fixed splits. Their results are merged in the order of the
+// splits, so bits repeat. Rows that are padding take no part.
 #include "backend/cuda/cuda_vec.cuh"
 
 enum {
   TILE = 64,
-  DEPTH = 16,  // columns of z a turn
+  DEPTH = 16,  // columns of z loaded at a time
   PITCH = TILE + 4,
-  SPAN = 128,  // columns of the gradient a block
+  SPAN = 128,  // columns of the gradient in a block
   THREADS = 256,
   WARPS = THREADS / 32
 };
 
 struct layout {
   int n, half, d;
-  int rows, width;  // padded to whole tiles and turns
-  int tiles, splits, per;
-  float over;                     // 1 / temperature
+  int rows, width;  // n and d rounded up to TILE and DEPTH
+  int tiles, splits, split_tiles;
+  float inverse_temperature;      // 1 / temperature
   float *unit;                    // (rows, width) rows of length 1; padding is 0
-  float *length, *lse, *at_pair;  // (rows)
-  float *top, *sum;               // (splits, rows): maximum, sum of exp about it
+  float *length, *lse, *at_pair;  // (rows); at_pair: similarity with the other view
+  float *top, *sum;               // (splits, rows): maximum, and sum of exp(s - maximum)
   int *best;                      // (splits, rows): first arg max
   float *losses;                  // (3, half)
-  float *push;                    // (splits, rows, width): gradients of unit rows
+  float *unit_gradient;           // (splits, rows, width): gradients of unit rows
 };
 
 // Lays the workspace out; returns its size.
@@ -39,15 +39,15 @@ static size_t make_layout(const brim_cuda *device, const brim_op_call *c, layout
   l->width = (l->d + DEPTH - 1) / DEPTH * DEPTH;
   int want = (2 * device->sm_count + l->tiles - 1) / l->tiles;
   want = want < l->tiles ? want : l->tiles;
-  l->per = (l->tiles + want - 1) / want;
-  l->splits = (l->tiles + l->per - 1) / l->per;
-  l->over = 1.0f / c->attr.temperature;
+  l->split_tiles = (l->tiles + want - 1) / want;
+  l->splits = (l->tiles + l->split_tiles - 1) / l->split_tiles;
+  l->inverse_temperature = 1.0f / c->attr.temperature;
   bool gradient = brim_cuda_has(&c->out[1], 1, c->out_count);
   size_t rows = (size_t)l->rows, all = rows * (size_t)l->width, splits = (size_t)l->splits;
   float *at = (float *)c->workspace;
   size_t used = 0;
-  float **const parts[] = {&l->unit, &l->push, &l->length, &l->lse,           &l->at_pair,
-                           &l->top,  &l->sum,  &l->losses, (float **)&l->best};
+  float **const parts[] = {&l->unit, &l->unit_gradient, &l->length, &l->lse,           &l->at_pair,
+                           &l->top,  &l->sum,           &l->losses, (float **)&l->best};
   const size_t sizes[] = {
       all,           gradient ? splits * all : 0, rows,         rows, rows, splits * rows,
       splits * rows, 3 * (size_t)l->half,         splits * rows};
@@ -62,8 +62,8 @@ __device__ static inline int valid_samples(const double *state, const layout &l)
   return (int)brim_state_count(state, BRIM_STATE_SAMPLES, l.half);
 }
 
-// Row i is there and no padding.
-__device__ static inline bool counts(const layout &l, int i, int samples) {
+// True if row i exists and is no padding.
+__device__ static inline bool row_valid(const layout &l, int i, int samples) {
   return i < l.n && (i < l.half ? i : i - l.half) < samples;
 }
 
@@ -73,28 +73,28 @@ __device__ static inline int pair_of(const layout &l, int i) {
 
 __device__ static inline float warp_sum(float v) { return brim_group_sum<32>(v); }
 
-// A warp a row.
+// A warp normalizes a row.
 template <typename T>
 __global__ static void normalise(const T *__restrict__ z, const double *state, layout l) {
   int row = (int)(blockIdx.x * WARPS + threadIdx.x / 32), lane = (int)threadIdx.x % 32;
   if (row >= l.rows) return;
-  bool on = counts(l, row, valid_samples(state, l));
+  bool valid = row_valid(l, row, valid_samples(state, l));
   float squares = 0.0f;
-  for (int i = lane; on && i < l.d; i += 32) {
+  for (int i = lane; valid && i < l.d; i += 32) {
     float v = brim_load(z, (int64_t)row * l.d + i);
     squares = fmaf(v, v, squares);
   }
   float length = sqrtf(warp_sum(squares));
-  if (length < 1e-12f) length = 1e-12f;  // a row of zeros stays one; a NaN stays
+  if (length < 1e-12f) length = 1e-12f;  // a row of zeros stays 0; a NaN stays a NaN
   if (lane == 0) l.length[row] = length;
   for (int i = lane; i < l.width; i += 32) {
-    float v = on && i < l.d ? brim_load(z, (int64_t)row * l.d + i) / length : 0.0f;
+    float v = valid && i < l.d ? brim_load(z, (int64_t)row * l.d + i) / length : 0.0f;
     l.unit[(int64_t)row * l.width + i] = v;
   }
 }
 
-// s[r][c] = similarity of row 4 * ty + r of tile a with row 4 * tx + c of tile b, over the
-// temperature. The same bits whichever tile is a.
+// s[r][c] = similarity of row 4 * ty + r of tile a with row 4 * tx + c of tile b, over the temperature.
+// Exchanging the tiles gives the same bits.
 __device__ static inline void similarities(const layout &l, int a, int b, float (*rows)[PITCH],
                                            float (*cols)[PITCH], float (&s)[4][4]) {
   int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
@@ -109,7 +109,7 @@ __device__ static inline void similarities(const layout &l, int a, int b, float 
   for (int k0 = 0; k0 < l.width; k0 += DEPTH) {
     float4 va = *reinterpret_cast<const float4 *>(from_a + k0);
     float4 vb = *reinterpret_cast<const float4 *>(from_b + k0);
-    __syncthreads();  // the last turn has been read
+    __syncthreads();  // all threads have read the last columns
     rows[part][row] = va.x;
     rows[part + 1][row] = va.y;
     rows[part + 2][row] = va.z;
@@ -134,11 +134,11 @@ __device__ static inline void similarities(const layout &l, int a, int b, float 
 #pragma unroll
   for (int r = 0; r < 4; r++) {
 #pragma unroll
-    for (int c = 0; c < 4; c++) s[r][c] *= l.over;
+    for (int c = 0; c < 4; c++) s[r][c] *= l.inverse_temperature;
   }
 }
 
-// A softmax under way: maximum, sum of exp about it, where it first was.
+// A softmax so far: maximum, sum of exp(s - maximum), first index of the maximum.
 struct softmax {
   float top, sum;
   int best;
@@ -154,7 +154,7 @@ __device__ static inline softmax merge(const softmax &a, const softmax &b) {
   return m;
 }
 
-// grid (tiles, splits)
+// The grid is (tiles, splits).
 __global__ static void __launch_bounds__(THREADS) forward_tiles(const double *state, layout l) {
   __shared__ float rows[DEPTH][PITCH], cols[DEPTH][PITCH];
   int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16, a = (int)blockIdx.x;
@@ -162,19 +162,19 @@ __global__ static void __launch_bounds__(THREADS) forward_tiles(const double *st
   softmax m[4];
 #pragma unroll
   for (int r = 0; r < 4; r++) m[r] = {-INFINITY, 0.0f, INT32_MAX};
-  int first = (int)blockIdx.y * l.per;
-  int last = first + l.per < l.tiles ? first + l.per : l.tiles;
+  int first = (int)blockIdx.y * l.split_tiles;
+  int last = first + l.split_tiles < l.tiles ? first + l.split_tiles : l.tiles;
   for (int b = first; b < last; b++) {
     float s[4][4];
     similarities(l, a, b, rows, cols, s);
 #pragma unroll
     for (int r = 0; r < 4; r++) {
       int i = a * TILE + ty * 4 + r;
-      bool on = counts(l, i, samples);
+      bool valid = row_valid(l, i, samples);
 #pragma unroll
       for (int c = 0; c < 4; c++) {
         int j = b * TILE + tx * 4 + c;
-        if (!on || i == j || !counts(l, j, samples)) continue;
+        if (!valid || i == j || !row_valid(l, j, samples)) continue;
         if (j == pair_of(l, i)) l.at_pair[i] = s[r][c];
         if (s[r][c] > m[r].top) {
           m[r].sum = m[r].sum * expf(m[r].top - s[r][c]) + 1.0f;
@@ -203,7 +203,7 @@ __global__ static void __launch_bounds__(THREADS) forward_tiles(const double *st
   }
 }
 
-// Loss of one row, over the splits; notes its lse.
+// Merges the splits of a row and returns its loss. Stores its lse.
 __device__ static float row_loss(const layout &l, int row, int *best) {
   softmax m = {-INFINITY, 0.0f, INT32_MAX};
   for (int k = 0; k < l.splits; k++) {
@@ -217,36 +217,36 @@ __device__ static float row_loss(const layout &l, int row, int *best) {
   return lse - l.at_pair[row];
 }
 
-// A thread a sample.
+// Each thread finishes one sample.
 __global__ static void finish_losses(const double *state, layout l) {
   int i = (int)(blockIdx.x * THREADS + threadIdx.x);
   if (i >= l.half) return;
-  bool on = i < valid_samples(state, l);
+  bool valid = i < valid_samples(state, l);
   int best = -1, other = -1;
   float loss = 0.0f;
-  if (on) {
+  if (valid) {
     loss = row_loss(l, i, &best);
     loss = 0.5f * (loss + row_loss(l, i + l.half, &other));
   }
   bool bad = !isfinite(loss);
   l.losses[i] = bad ? 0.0f : loss;
-  l.losses[l.half + i] = on && !bad && best == i + l.half ? 1.0f : 0.0f;
+  l.losses[l.half + i] = valid && !bad && best == i + l.half ? 1.0f : 0.0f;
   l.losses[2 * l.half + i] = bad ? 1.0f : 0.0f;
 }
 
-// The weights (p_ij + p_ji - 2 [pair]) of a thread's similarities to weight[j][i].
+// Writes the weights p_ij + p_ji - 2 [j is the pair of i] of a thread's similarities to weight[j][i].
 __device__ static inline void put_weights(const layout &l, int a, int b, const float (&s)[4][4],
                                           int samples, float (*weight)[PITCH]) {
   int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
 #pragma unroll
   for (int r = 0; r < 4; r++) {
     int i = a * TILE + ty * 4 + r;
-    bool on = counts(l, i, samples);
+    bool valid = row_valid(l, i, samples);
 #pragma unroll
     for (int c = 0; c < 4; c++) {
       int j = b * TILE + tx * 4 + c;
       float w = 0.0f;
-      if (on && i != j && counts(l, j, samples)) {
+      if (valid && i != j && row_valid(l, j, samples)) {
         w = expf(s[r][c] - l.lse[i]) + expf(s[r][c] - l.lse[j]);
         if (j == pair_of(l, i)) w -= 2.0f;
       }
@@ -255,8 +255,8 @@ __device__ static inline void put_weights(const layout &l, int a, int b, const f
   }
 }
 
-// push[split][i] = sum over this split's rows j of (p_ij + p_ji - 2 [pair]) unit_j, SPAN columns of
-// it. grid (tiles, splits, spans)
+// unit_gradient[split][i] = sum over this split's rows j of (p_ij + p_ji - 2 [j is the pair of i]) unit_j, for
+// SPAN columns. The grid is (tiles, splits, spans).
 __global__ static void __launch_bounds__(THREADS) backward_tiles(const double *state, layout l) {
   __shared__ float rows[DEPTH][PITCH], cols[DEPTH][PITCH];
   __shared__ float weight[TILE][PITCH];  // [j][i]
@@ -269,14 +269,14 @@ __global__ static void __launch_bounds__(THREADS) backward_tiles(const double *s
 #pragma unroll
     for (int c = 0; c < 8; c++) sum[r][c] = 0.0f;
   }
-  int first = (int)blockIdx.y * l.per;
-  int last = first + l.per < l.tiles ? first + l.per : l.tiles;
+  int first = (int)blockIdx.y * l.split_tiles;
+  int last = first + l.split_tiles < l.tiles ? first + l.split_tiles : l.tiles;
   for (int b = first; b < last; b++) {
     float s[4][4];
     similarities(l, a, b, rows, cols, s);
     put_weights(l, a, b, s, samples, weight);
     for (int j0 = 0; j0 < TILE; j0 += DEPTH) {
-      __syncthreads();  // the weights are there, or the last turn has been read
+      __syncthreads();  // the weights are written, and the last rows of `unit` have been read
 #pragma unroll
       for (int k = 0; k < DEPTH * SPAN / 4 / THREADS; k++) {
         int e = (k * THREADS + (int)threadIdx.x) * 4, j = e / SPAN, at = e % SPAN;
@@ -302,7 +302,7 @@ __global__ static void __launch_bounds__(THREADS) backward_tiles(const double *s
         }
       }
     }
-    __syncthreads();  // the weights have been read
+    __syncthreads();  // all threads have read the weights
   }
 #pragma unroll
   for (int r = 0; r < 4; r++) {
@@ -311,32 +311,33 @@ __global__ static void __launch_bounds__(THREADS) backward_tiles(const double *s
     for (int h = 0; h < 2; h++) {
       int at = column + h * (SPAN / 2) + tx * 4;
       if (at >= l.width) continue;
-      *reinterpret_cast<float4 *>(l.push + row * l.width + at) =
+      *reinterpret_cast<float4 *>(l.unit_gradient + row * l.width + at) =
           make_float4(sum[r][h * 4], sum[r][h * 4 + 1], sum[r][h * 4 + 2], sum[r][h * 4 + 3]);
     }
   }
 }
 
-// Through the normalisation: what points along a row changes nothing. A warp a row.
+// Gradient through the normalization: the part along a row vanishes. A warp computes a row.
 template <typename T>
 __global__ static void finish_gradient(const double *state, layout l, T *dz) {
   int row = (int)(blockIdx.x * WARPS + threadIdx.x / 32), lane = (int)threadIdx.x % 32;
   if (row >= l.n) return;
-  bool on = counts(l, row, valid_samples(state, l));
-  float *push = l.push + (int64_t)row * l.width, along = 0.0f;
+  bool valid = row_valid(l, row, valid_samples(state, l));
+  float *unit_gradient = l.unit_gradient + (int64_t)row * l.width, along = 0.0f;
   const float *unit = l.unit + (int64_t)row * l.width;
-  for (int i = lane; on && i < l.d; i += 32) {
-    float g = push[i];
-    for (int k = 1; k < l.splits; k++) g += push[(int64_t)k * l.rows * l.width + i];
-    push[i] = g;
+  for (int i = lane; valid && i < l.d; i += 32) {
+    float g = unit_gradient[i];
+    for (int k = 1; k < l.splits; k++) g += unit_gradient[(int64_t)k * l.rows * l.width + i];
+    unit_gradient[i] = g;
     along = fmaf(g, unit[i], along);
   }
   along = warp_sum(along);
-  // A sample's loss is the mean of its rows'.
+  // A sample's loss is the mean of the losses of its two rows.
   float scale = (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
-  float factor = scale * 0.5f * l.over / l.length[row];
+  float factor = scale * 0.5f * l.inverse_temperature / l.length[row];
   for (int i = lane; i < l.d; i += 32) {
-    brim_store(dz, (int64_t)row * l.d + i, on ? (push[i] - along * unit[i]) * factor : 0.0f);
+    brim_store(dz, (int64_t)row * l.d + i,
+               valid ? (unit_gradient[i] - along * unit[i]) * factor : 0.0f);
   }
 }
 

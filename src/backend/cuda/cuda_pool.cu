@@ -1,18 +1,18 @@
-// Ops that move along the dimensions between rows and channels: max pooling, means over positions,
-// position tables, concatenation. All bound by memory, no more than one FLOP a value read:
-// each tensor is read or written once, but for windows of max pooling that overlap (from the
-// caches). Max pooling's share of an ImageNet step is about 2 %, that of the others below 1 %, and
-// of the signal transformer's step POS and MEAN take about 3 % each.
+// Ops along the dimensions between rows and channels: max pooling, means over positions, position tables,
+// concatenation. All are bound by memory, with no more than one FLOP a value read. Each tensor is read or
+// written once, except that overlapping windows of max pooling are read again, from the caches. Max pooling
+// takes about 2 % of an ImageNet step, the other ops below 1 %. POS and MEAN take about 3 % each of the
+// signal transformer's step.
 //
-// A thread takes one vector of channels. Indices are 32-bit inside a launch, as their division
-// costs a quarter of a 64-bit one; larger tensors are cut along the rows into several launches.
+// A thread takes one vector of channels. Indices are 32-bit inside a launch, as their division costs a
+// quarter of a 64-bit one. Larger tensors are cut along the rows into several launches.
 #include "backend/cuda/cuda_vec.cuh"
 
 enum { THREADS = 256 };
 
-static const int64_t LAUNCH_MAX = (int64_t)1 << 30;  // vectors of a launch
+static const int64_t LAUNCH_MAX = (int64_t)1 << 30;  // most vectors of a launch
 
-// Rows of a launch, each of `vectors` vectors.
+// Number of rows of a launch; a row has `vectors` vectors.
 static int64_t rows_at_once(int64_t rows, int64_t vectors) {
   int64_t most = LAUNCH_MAX / (vectors > 0 ? vectors : 1);
   most = most > 0 ? most : 1;
@@ -21,14 +21,14 @@ static int64_t rows_at_once(int64_t rows, int64_t vectors) {
 
 static unsigned blocks_of(int64_t threads) { return (unsigned)brim_cuda_div_up(threads, THREADS); }
 
-static bool whole(const brim_tensor *t, int64_t c) {
+static bool whole_vectors(const brim_tensor *t, int64_t c) {
   return c % (t->dtype == BRIM_F32 ? 4 : 8) == 0;
 }
 
-// Run `function<T, W>(c, stream)` for the type, and the width that a row of `columns` allows.
+// Runs `function<T, W>(c, stream)` for the type and the widest vector that fits `columns`.
 #define DISPATCH_WIDTH(tensor, columns, function)                                      \
   do {                                                                                 \
-    if (whole((tensor), (columns))) {                                                  \
+    if (whole_vectors((tensor), (columns))) {                                          \
       BRIM_CUDA_DISPATCH((tensor)->dtype,                                              \
                          (function<T, brim_vec_width<T>()>(c, (cudaStream_t)stream))); \
     } else {                                                                           \
@@ -71,7 +71,7 @@ struct window {
   int size, stride, pad;
 };
 
-// W places are W bytes; 8 of them (or 4) in one access
+// W places are W bytes, written in one access if W is 4 or 8.
 template <int W>
 struct place_bits {
   typedef uint8_t type;
@@ -85,7 +85,7 @@ struct place_bits<8> {
   typedef uint64_t type;
 };
 
-// Like PyTorch: the first maximum wins; a NaN is larger than all, a later NaN replaces an earlier.
+// As in PyTorch, the first maximum wins. A NaN is larger than all; a later NaN replaces an earlier one.
 template <typename T, int W>
 __global__ static void maxpool_kernel(const T *__restrict__ x, T *y, uint8_t *place, uint32_t count,
                                       window s) {
@@ -100,11 +100,11 @@ __global__ static void maxpool_kernel(const T *__restrict__ x, T *y, uint8_t *pl
   int r0 = top < 0 ? -top : 0, r1 = (int)s.h - top < s.size ? (int)s.h - top : s.size;
   int c0 = left < 0 ? -left : 0, c1 = (int)s.w - left < s.size ? (int)s.w - left : s.size;
   float best[W];
-  int where[W];
+  int best_place[W];
 #pragma unroll
   for (int k = 0; k < W; k++) {
     best[k] = -INFINITY;
-    where[k] = r0 * s.size + c0;
+    best_place[k] = r0 * s.size + c0;
   }
   for (int r = r0; r < r1; r++) {
     for (int c = c0; c < c1; c++) {
@@ -115,7 +115,7 @@ __global__ static void maxpool_kernel(const T *__restrict__ x, T *y, uint8_t *pl
       for (int k = 0; k < W; k++) {
         if (value[k] > best[k] || isnan(value[k])) {
           best[k] = value[k];
-          where[k] = r * s.size + c;
+          best_place[k] = r * s.size + c;
         }
       }
     }
@@ -123,11 +123,11 @@ __global__ static void maxpool_kernel(const T *__restrict__ x, T *y, uint8_t *pl
   brim_vec_store<T, W>(y + (int64_t)i * W, brim_vec_put<T, W>(best));
   typename place_bits<W>::type bits = 0;
 #pragma unroll
-  for (int k = 0; k < W; k++) bits |= (typename place_bits<W>::type)where[k] << (8 * k);
+  for (int k = 0; k < W; k++) bits |= (typename place_bits<W>::type)best_place[k] << (8 * k);
   reinterpret_cast<typename place_bits<W>::type *>(place)[i] = bits;
 }
 
-// Gathers: an input pixel asks every window that holds it whether it was the maximum there.
+// Each input pixel adds the gradients of the windows that hold it and have their maximum there.
 template <typename T, int W>
 __global__ static void maxpool_bwd_kernel(const T *__restrict__ dy,
                                           const uint8_t *__restrict__ place, T *dx, uint32_t count,
@@ -140,7 +140,7 @@ __global__ static void maxpool_bwd_kernel(const T *__restrict__ dy,
   at /= s.w;
   int h = (int)(at % s.h);
   uint32_t n = at / s.h;
-  // windows p with p * stride - pad <= h < p * stride - pad + size
+  // The windows p with p * stride - pad <= h < p * stride - pad + size hold row h.
   int below = h + s.pad, right = w + s.pad;
   int p0 = below < s.size ? 0 : (below - s.size) / s.stride + 1;
   int q0 = right < s.size ? 0 : (right - s.size) / s.stride + 1;
@@ -183,15 +183,15 @@ static void launch_maxpool(const brim_op_call *c, cudaStream_t stream) {
   int64_t in = (int64_t)s.h * s.w * s.vectors, out = (int64_t)s.p * s.q * s.vectors;
   int64_t rows = large->dim[0], step = rows_at_once(rows, in > out ? in : out);
   for (int64_t n = 0; n < rows; n += step) {
-    int64_t some = rows - n < step ? rows - n : step;
+    int64_t launch_rows = rows - n < step ? rows - n : step;
     if (backward) {
-      maxpool_bwd_kernel<T, W><<<blocks_of(some * in), THREADS, 0, stream>>>(
+      maxpool_bwd_kernel<T, W><<<blocks_of(launch_rows * in), THREADS, 0, stream>>>(
           (const T *)small->data + n * out * W, place + n * out * W, (T *)large->data + n * in * W,
-          (uint32_t)(some * in), s);
+          (uint32_t)(launch_rows * in), s);
     } else {
-      maxpool_kernel<T, W><<<blocks_of(some * out), THREADS, 0, stream>>>(
+      maxpool_kernel<T, W><<<blocks_of(launch_rows * out), THREADS, 0, stream>>>(
           (const T *)large->data + n * in * W, (T *)small->data + n * out * W,
-          (uint8_t *)c->out[1].data + n * out * W, (uint32_t)(some * out), s);
+          (uint8_t *)c->out[1].data + n * out * W, (uint32_t)(launch_rows * out), s);
     }
   }
 }
@@ -210,14 +210,14 @@ static brim_status maxpool_bwd_run(void *impl, void *stream, const brim_op_call 
 
 //---------------------------------- mean ----------------------------------
 
-// A warp takes one row and `across` (a power of two) vectors of its channels; 32 / across lanes
-// share the positions and add up at the end.
+// A warp takes one row and `across` (a power of two) vectors of its channels. 32 / across lanes share the
+// positions of a vector and add up at the end.
 template <typename T, int W>
 __global__ static void mean_kernel(const T *__restrict__ x, T *y, int64_t rows, int64_t length,
                                    int vectors, int across, int tiles) {
   int64_t warp = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
   int64_t n = warp / tiles;
-  if (n >= rows) return;  // a whole warp
+  if (n >= rows) return;  // true for the whole warp
   int lane = (int)threadIdx.x % 32, v = (int)(warp % tiles) * across + lane % across;
   int lanes = 32 / across;
   float sum[W];
@@ -258,14 +258,14 @@ static void launch_mean(const brim_op_call *c, cudaStream_t stream) {
 
 template <typename T, int W>
 __global__ static void mean_bwd_kernel(const T *__restrict__ dy, T *dx, uint32_t count,
-                                       uint32_t vectors, uint32_t row, float over) {
+                                       uint32_t vectors, uint32_t row, float inverse_length) {
   uint32_t i = blockIdx.x * THREADS + threadIdx.x;
   if (i >= count) return;
   float value[W];
   brim_vec_get<T, W>(brim_vec_load<T, W>(dy + ((int64_t)(i / row) * vectors + i % vectors) * W),
                      value);
 #pragma unroll
-  for (int k = 0; k < W; k++) value[k] *= over;
+  for (int k = 0; k < W; k++) value[k] *= inverse_length;
   brim_vec_store<T, W>(dx + (int64_t)i * W, brim_vec_put<T, W>(value));
 }
 
@@ -274,12 +274,12 @@ static void launch_mean_bwd(const brim_op_call *c, cudaStream_t stream) {
   const brim_tensor *dx = &c->out[0];
   int64_t rows = dx->dim[0], vectors = dx->dim[dx->rank - 1] / W;
   int64_t row = brim_cuda_count(dx) / rows / W, step = rows_at_once(rows, row);
-  float over = (float)(1.0 / (double)(row / vectors));
+  float inverse_length = (float)(1.0 / (double)(row / vectors));
   for (int64_t n = 0; n < rows; n += step) {
-    int64_t some = (rows - n < step ? rows - n : step) * row;
-    mean_bwd_kernel<T, W><<<blocks_of(some), THREADS, 0, stream>>>(
-        (const T *)c->in[0].data + n * vectors * W, (T *)dx->data + n * row * W, (uint32_t)some,
-        (uint32_t)vectors, (uint32_t)row, over);
+    int64_t launch_vectors = (rows - n < step ? rows - n : step) * row;
+    mean_bwd_kernel<T, W><<<blocks_of(launch_vectors), THREADS, 0, stream>>>(
+        (const T *)c->in[0].data + n * vectors * W, (T *)dx->data + n * row * W,
+        (uint32_t)launch_vectors, (uint32_t)vectors, (uint32_t)row, inverse_length);
   }
 }
 
@@ -316,10 +316,10 @@ static void launch_pos(const brim_op_call *c, cudaStream_t stream) {
   int64_t rows = c->in[0].dim[0], row = brim_cuda_count(&c->in[1]) / W;
   int64_t step = rows_at_once(rows, row);
   for (int64_t n = 0; n < rows; n += step) {
-    int64_t some = (rows - n < step ? rows - n : step) * row;
-    pos_kernel<T, W><<<blocks_of(some), THREADS, 0, stream>>>(
+    int64_t launch_vectors = (rows - n < step ? rows - n : step) * row;
+    pos_kernel<T, W><<<blocks_of(launch_vectors), THREADS, 0, stream>>>(
         (const T *)c->in[0].data + n * row * W, (const T *)c->in[1].data,
-        (T *)c->out[0].data + n * row * W, (uint32_t)some, (uint32_t)row);
+        (T *)c->out[0].data + n * row * W, (uint32_t)launch_vectors, (uint32_t)row);
   }
 }
 
@@ -332,29 +332,30 @@ static brim_status pos_run(void *impl, void *stream, const brim_op_call *c) {
 enum { POS_LANES = THREADS / 32 };
 
 struct column_split {
-  int64_t tiles, chunks, per;  // blocks of 32 vectors; chunks of rows, rows of a chunk
+  int64_t tiles, chunks, chunk_rows;  // blocks of 32 vectors; chunks of rows; rows of a chunk
 };
 
-// Four blocks an SM, no chunk below four rows a thread.
+// Makes at most four blocks an SM; a chunk has at least four rows a thread.
 static column_split split_columns(const brim_cuda *device, int64_t rows, int64_t vectors) {
   column_split s;
   s.tiles = brim_cuda_div_up(vectors, 32);
   int64_t most = device->sm_count * 4 / s.tiles, want = brim_cuda_div_up(rows, POS_LANES * 4);
   s.chunks = want < most ? want : most > 0 ? most : 1;
   s.chunks = s.chunks > 65535 ? 65535 : s.chunks;
-  s.per = brim_cuda_div_up(rows, s.chunks);
-  s.chunks = brim_cuda_div_up(rows, s.per);
+  s.chunk_rows = brim_cuda_div_up(rows, s.chunks);
+  s.chunks = brim_cuda_div_up(rows, s.chunk_rows);
   return s;
 }
 
-// part[chunk][column], or dp itself when there is one chunk
+// Sums to part[chunk][column], or to dp itself if there is one chunk.
 template <typename T, int W>
 __global__ static void pos_bwd_kernel(const T *__restrict__ dy, float *part, int64_t rows,
-                                      int64_t vectors, int64_t per, bool add) {
+                                      int64_t vectors, int64_t chunk_rows, bool add) {
   __shared__ float shared[W * THREADS];
   int64_t v = (int64_t)blockIdx.x * 32 + threadIdx.x;
   int lane = (int)threadIdx.y, thread = lane * 32 + (int)threadIdx.x;
-  int64_t first = blockIdx.y * per, last = first + per < rows ? first + per : rows;
+  int64_t first = blockIdx.y * chunk_rows,
+          last = first + chunk_rows < rows ? first + chunk_rows : rows;
   float sum[W];
 #pragma unroll
   for (int k = 0; k < W; k++) sum[k] = 0.0f;
@@ -393,7 +394,7 @@ __global__ static void pos_bwd_finish(const float *part, float *dp, int64_t colu
 
 static brim_status pos_bwd_prepare(void *impl, brim_op_call *c) {
   int64_t columns = brim_cuda_count(&c->out[0]);
-  int width = whole(&c->in[0], columns) ? c->in[0].dtype == BRIM_F32 ? 4 : 8 : 1;
+  int width = whole_vectors(&c->in[0], columns) ? c->in[0].dtype == BRIM_F32 ? 4 : 8 : 1;
   column_split s = split_columns((const brim_cuda *)impl, c->in[0].dim[0], columns / width);
   c->workspace_bytes = s.chunks > 1 ? (size_t)(s.chunks * columns) * sizeof(float) : 0;
   return BRIM_OK;
@@ -407,7 +408,7 @@ static void launch_pos_bwd(const brim_cuda *device, const brim_op_call *c, cudaS
   bool add = c->attr.accumulate;
   pos_bwd_kernel<T, W>
       <<<dim3((unsigned)s.tiles, (unsigned)s.chunks), dim3(32, POS_LANES), 0, stream>>>(
-          (const T *)c->in[0].data, part, rows, vectors, s.per, add && s.chunks == 1);
+          (const T *)c->in[0].data, part, rows, vectors, s.chunk_rows, add && s.chunks == 1);
   if (s.chunks == 1) return;
   pos_bwd_finish<<<blocks_of(columns), THREADS, 0, stream>>>(part, dp, columns, s.chunks, add);
 }
@@ -416,7 +417,7 @@ static brim_status pos_bwd_run(void *impl, void *stream, const brim_op_call *c) 
   brim_cuda_enter(impl);
   const brim_cuda *device = (const brim_cuda *)impl;
   cudaStream_t s = (cudaStream_t)stream;
-  if (whole(&c->in[0], brim_cuda_count(&c->out[0]))) {
+  if (whole_vectors(&c->in[0], brim_cuda_count(&c->out[0]))) {
     BRIM_CUDA_DISPATCH(c->in[0].dtype, (launch_pos_bwd<T, brim_vec_width<T>()>(device, c, s)));
   } else {
     BRIM_CUDA_DISPATCH(c->in[0].dtype, (launch_pos_bwd<T, 1>(device, c, s)));
@@ -426,7 +427,7 @@ static brim_status pos_bwd_run(void *impl, void *stream, const brim_op_call *c) 
 
 //---------------------------------- concatenation ----------------------------------
 
-// y (N, A + B) from a (N, A) and b (N, B), or back; sizes in vectors
+// Copies a (N, A) and b (N, B) to y (N, A + B), or back. Sizes are in vectors.
 template <typename T, int W, bool SPLIT>
 __global__ static void concat_kernel(T *a, T *b, T *y, uint32_t count, uint32_t left,
                                      uint32_t right) {
@@ -447,26 +448,28 @@ static void launch_concat(const brim_op_call *c, cudaStream_t stream) {
   int64_t rows = y->dim[0], left = a->dim[1] / W, right = b->dim[1] / W;
   int64_t step = rows_at_once(rows, left + right);
   for (int64_t n = 0; n < rows; n += step) {
-    int64_t some = (rows - n < step ? rows - n : step) * (left + right);
+    int64_t launch_vectors = (rows - n < step ? rows - n : step) * (left + right);
     T *pa = (T *)a->data + n * left * W, *pb = (T *)b->data + n * right * W;
     T *py = (T *)y->data + n * (left + right) * W;
     auto kernel = split ? concat_kernel<T, W, true> : concat_kernel<T, W, false>;
-    kernel<<<blocks_of(some), THREADS, 0, stream>>>(pa, pb, py, (uint32_t)some, (uint32_t)left,
-                                                    (uint32_t)right);
+    kernel<<<blocks_of(launch_vectors), THREADS, 0, stream>>>(pa, pb, py, (uint32_t)launch_vectors,
+                                                              (uint32_t)left, (uint32_t)right);
   }
 }
 
 static brim_status concat_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
-  bool both = whole(&c->in[0], c->in[0].dim[1]) && whole(&c->in[0], c->in[1].dim[1]);
-  DISPATCH_WIDTH(&c->in[0], both ? 0 : 1, launch_concat);
+  bool both_whole =
+      whole_vectors(&c->in[0], c->in[0].dim[1]) && whole_vectors(&c->in[0], c->in[1].dim[1]);
+  DISPATCH_WIDTH(&c->in[0], both_whole ? 0 : 1, launch_concat);
   return brim_cuda_launched("concat");
 }
 
 static brim_status concat_bwd_run(void *impl, void *stream, const brim_op_call *c) {
   brim_cuda_enter(impl);
-  bool both = whole(&c->in[0], c->out[0].dim[1]) && whole(&c->in[0], c->out[1].dim[1]);
-  DISPATCH_WIDTH(&c->in[0], both ? 0 : 1, launch_concat);
+  bool both_whole =
+      whole_vectors(&c->in[0], c->out[0].dim[1]) && whole_vectors(&c->in[0], c->out[1].dim[1]);
+  DISPATCH_WIDTH(&c->in[0], both_whole ? 0 : 1, launch_concat);
   return brim_cuda_launched("concat_bwd");
 }
 

@@ -1,8 +1,7 @@
-// The mpi plug-in: a communicator over MPI behind the extension "ranks.mpi". It has no backend: ranks
-// compute on the devices of the other plug-ins. Every call is a nonblocking one that is tested until
-// it is done, so that a rank can abandon it; MPI itself cannot end a call whose partner is gone. Sums
-// are added here in the order of ranks: MPI_Allreduce leaves the order, and so the bits, to the
-// implementation.
+// The mpi plug-in: a communicator over MPI as the extension "ranks.mpi". It has no backend: ranks
+// compute on the devices of the other plug-ins. Every call is nonblocking and is tested until it is done, so
+// that a rank can abandon it; MPI itself cannot end a call whose partner is gone. Sums are added here in the
+// order of ranks: MPI_Allreduce leaves the order, and so the bits, to the implementation.
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
@@ -16,10 +15,10 @@
 #include "backend/backend_comm.h"
 #include "backend/backend_comm_sum.h"
 
-// The only file-scope state. Set before anything else can be called, never changed after.
+// Set by brim_plugin_query before anything else can be called, never changed after.
 static const brim_host_api *host_api;
 
-// `format` is a message of brim's catalogue.
+// `format` is a message of brim's catalogue, which is translated.
 static brim_status brim_mpi_fail(brim_status status, const char *format, ...) {
   char text[768];
   va_list args;
@@ -29,14 +28,16 @@ static brim_status brim_mpi_fail(brim_status status, const char *format, ...) {
   return host_api->fail(status, text);
 }
 
-#define CHUNK_BYTES \
-  (4 * 1024 * 1024)           // of a sum at a time; as much again is kept for the other ranks'
-#define MOVE_BYTES (1 << 30)  // of a gather (over all ranks) or broadcast; MPI counts are ints
-#define TESTS 2000            // of a call, before its rank sleeps in between
+// Bytes of a sum at a time; another CHUNK_BYTES hold the slices of the other ranks.
+#define CHUNK_BYTES (4 * 1024 * 1024)
+// Bytes of a gather (over all ranks) or broadcast at a time; MPI counts are ints.
+#define MOVE_BYTES (1 << 30)
+// Tests of a call until its rank sleeps between them.
+#define TESTS 2000
 #define SLEEP_NS 50000
 
-// MPI is called from one thread at a time (MPI_THREAD_SERIALIZED), and there may be several communicators,
-// each with a thread of its own. No call waits, so neither does the lock.
+// MPI must be called from one thread at a time (MPI_THREAD_SERIALIZED), but several communicators have a
+// thread each. Exchanges are nonblocking calls, so they hold the lock only briefly.
 static pthread_mutex_t in_mpi = PTHREAD_MUTEX_INITIALIZER;
 
 static void enter(void) { pthread_mutex_lock(&in_mpi); }
@@ -45,12 +46,12 @@ static void leave(void) { pthread_mutex_unlock(&in_mpi); }
 typedef struct mpi_comm {
   MPI_Comm comm;
   int rank, size;
-  bool own_init;  // MPI was not initialised before
+  bool own_init;  // this communicator initialised MPI
   int yield_after;
   atomic_bool abandoned;
-  bool failed;     // a call was not completed: MPI must not be finalised
-  int *counts[2];  // (size): values to send, to receive
-  int *places[2];  // (size): where they begin
+  bool failed;     // a call did not complete: MPI must not be finalised
+  int *counts[2];  // (size): number of values to send, and to receive
+  int *places[2];  // (size): index of the first value to send, and to receive
   uint8_t *parts;  // (size, slice): one slice of every rank
 } mpi_comm;
 
@@ -68,16 +69,16 @@ static brim_status fail_abandoned(mpi_comm *c) {
 }
 
 static brim_status finish(mpi_comm *c, const char *what, MPI_Request *request, int code) {
-  for (int turn = 0; code == MPI_SUCCESS; turn++) {
+  for (int tries = 0; code == MPI_SUCCESS; tries++) {
     int done = 0;
     enter();
     code = MPI_Test(request, &done, MPI_STATUS_IGNORE);
     leave();
     if (code == MPI_SUCCESS && done) return BRIM_OK;
     if (atomic_load(&c->abandoned)) return fail_abandoned(c);
-    if (turn > TESTS) {
+    if (tries > TESTS) {
       nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
-    } else if (turn > c->yield_after) {
+    } else if (tries > c->yield_after) {
       sched_yield();
     }
   }
@@ -90,7 +91,7 @@ static MPI_Datatype type_of(brim_dtype dtype) {
   return dtype == BRIM_F32 ? MPI_FLOAT : dtype == BRIM_F64 ? MPI_DOUBLE : MPI_INT64_T;
 }
 
-// Sums at most CHUNK_BYTES: every rank gets its slice from all ranks, adds them, and sends the sum
+// Sums at most CHUNK_BYTES: every rank gets its slice from all ranks, adds up the slices, and sends the sum
 // to all.
 static brim_status reduce_chunk(mpi_comm *c, uint8_t *data, int64_t count, brim_dtype dtype) {
   const size_t size = dtype == BRIM_F32 ? 4 : 8;
@@ -123,7 +124,7 @@ static brim_status reduce_chunk(mpi_comm *c, uint8_t *data, int64_t count, brim_
   return finish(c, "MPI_Iallgatherv", &request, code);
 }
 
-// Few values: every rank adds all of them, which saves a round.
+// Sums few values: every rank adds the values of all ranks, which saves a round.
 static brim_status reduce_few(mpi_comm *c, void *data, int64_t count, brim_dtype dtype) {
   const size_t bytes = (size_t)count * (dtype == BRIM_F32 ? 4 : 8);
   MPI_Request request = MPI_REQUEST_NULL;
@@ -163,7 +164,7 @@ static brim_status mpi_all_reduce(void *impl, void *data, int64_t count, brim_dt
 }
 
 static brim_status gather_part(mpi_comm *c, uint8_t *all, size_t bytes, size_t at, size_t n) {
-  // Ranks' parts lie `bytes` apart, and a part's place is an int in units of the type.
+  // The parts of ranks lie `bytes` apart. The type has this extent, as MPI takes distances as int in types.
   MPI_Datatype part = MPI_DATATYPE_NULL, block = MPI_DATATYPE_NULL;
   enter();
   int code = MPI_Type_contiguous((int)n, MPI_BYTE, &part);
@@ -223,8 +224,8 @@ static void mpi_abandon(void *impl) {
 
 static void mpi_close(void *impl) {
   mpi_comm *c = impl;
-  // MPI_Finalize waits for every rank. Without it the launcher ends the others, as intended when a
-  // rank leaves early. The buffers of an incomplete call stay MPI's.
+  // MPI_Finalize waits for every rank. Without it the launcher ends the other ranks, as intended when a
+  // rank leaves early. MPI keeps the buffers of an incomplete call.
   if (c->failed || atomic_load(&c->abandoned)) return;
   enter();
   MPI_Comm_free(&c->comm);
@@ -246,7 +247,7 @@ static const brim_host_comm_table comm_table = {
 
 //---------------------------------- opening ----------------------------------
 
-// The number of this rank among those of its machine.
+// Finds the number of this rank on its machine, and the number of ranks there.
 static int find_local(mpi_comm *c, int *rank, int *size) {
   MPI_Comm local = MPI_COMM_NULL;
   int code = MPI_Comm_split_type(c->comm, MPI_COMM_TYPE_SHARED, c->rank, MPI_INFO_NULL, &local);
@@ -257,9 +258,9 @@ static int find_local(mpi_comm *c, int *rank, int *size) {
 }
 
 static brim_status init_mpi(mpi_comm *c) {
-  int there = 0, level = MPI_THREAD_SINGLE;
-  MPI_Initialized(&there);
-  if (there) {
+  int initialised = 0, level = MPI_THREAD_SINGLE;
+  MPI_Initialized(&initialised);
+  if (initialised) {
     MPI_Query_thread(&level);
   } else {
     c->own_init = true;
@@ -304,7 +305,7 @@ static brim_status open_ranks(brim_mpi_ranks *out) {
   c->counts[1] = c->counts[0] + ranks;
   c->places[0] = c->counts[0] + 2 * ranks;
   c->places[1] = c->counts[0] + 3 * ranks;
-  // Ranks may share a core: a waiting rank must not keep it.
+  // Ranks may share a core, so a waiting rank must not keep it.
   c->yield_after = local_size <= sysconf(_SC_NPROCESSORS_ONLN) ? TESTS / 2 : 0;
   *out = (brim_mpi_ranks){.table = &comm_table,
                           .impl = c,

@@ -1,9 +1,9 @@
-// The reference backend: one device, the host, one thread, everything synchronous, slow and plain on
-// purpose. Other backends are measured against it.
+// The reference backend: one device (the host), one thread, everything synchronous, slow and plain on
+// purpose. Tests compare other backends with it.
 //
 // Every kernel is written once for all types: it loads a chunk into doubles, computes in double, and
-// stores the chunk rounded to its type. So sums are exact to double, an f64 call is the oracle of the
-// gradients, and no type has code of its own but load and store.
+// stores the chunk rounded to its type. So sums are exact to double, f64 calls are precise enough to check
+// gradients, and only load and store depend on the type.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@
 #define REF_CHUNK 256  // values per chunk: 2 KiB of stack
 
 typedef struct ref_type {
-  // count values from index `at` of a tensor of this type
+  // Load or store `count` values from index `at` of a tensor of this type.
   void (*load)(const void *data, int64_t at, int64_t count, double *out);
   void (*store)(void *data, int64_t at, int64_t count, const double *in);
 } ref_type;
@@ -71,7 +71,7 @@ static void store_u8(void *data, int64_t at, int64_t count, const double *in) {
   for (int64_t i = 0; i < count; i++) p[i] = (uint8_t)in[i];
 }
 
-// The float types and u8; NULL members for the rest.
+// The float types and u8; the members of other types are NULL.
 static const ref_type types[BRIM_DTYPE_COUNT] = {
     [BRIM_F32] = {load_f32, store_f32},    [BRIM_F64] = {load_f64, store_f64},
     [BRIM_BF16] = {load_bf16, store_bf16}, [BRIM_F16] = {load_f16, store_f16},
@@ -85,27 +85,27 @@ static void ref_store(const brim_tensor *t, int64_t at, int64_t count, const dou
   types[t->dtype].store(t->data, at, count, in);
 }
 static int64_t ref_min(int64_t a, int64_t b) { return a < b ? a : b; }
-// Optional tensors that were left out read as NULL.
+// NULL if the optional tensor was left out.
 static const brim_tensor *ref_in(const brim_op_call *call, int i) {
   return i < call->in_count && brim_tensor_count(&call->in[i]) > 0 ? &call->in[i] : NULL;
 }
 static const brim_tensor *ref_out(const brim_op_call *call, int i) {
   return i < call->out_count && brim_tensor_count(&call->out[i]) > 0 ? &call->out[i] : NULL;
 }
-// A count of the state (BRIM_STATE_ROWS, BRIM_STATE_SAMPLES), within 0 to n.
+// Reads a count of the state (BRIM_STATE_ROWS, BRIM_STATE_SAMPLES), limited to 0 to n.
 static int64_t ref_valid(const brim_tensor *state, int which, int64_t n) {
   double count = ((const double *)state->data)[which];
   return count < 0 ? 0 : count < (double)n ? (int64_t)count : n;
 }
-// Rows of a batch that are not padding.
+// The number of rows of a batch that are not padding.
 static int64_t ref_valid_rows(const brim_tensor *state, int64_t n) {
   return ref_valid(state, BRIM_STATE_ROWS, n);
 }
 
-// (..,C): rows and columns.
+// Columns and rows of a tensor (..,C).
 static int64_t ref_columns(const brim_tensor *t) { return t->dim[t->rank - 1]; }
 static int64_t ref_rows(const brim_tensor *t) { return brim_tensor_count(t) / ref_columns(t); }
-// The factor on gradients of losses.
+// The factor of all gradients of losses.
 static double ref_loss_scale(const brim_tensor *state) {
   const double *s = (const double *)state->data;
   return s[BRIM_STATE_GRAD_SCALE] * s[BRIM_STATE_LOSS_SCALE];
@@ -129,7 +129,7 @@ static double act_value(brim_act act, double x) {
   }
 }
 
-// s: y for relu and tanh, x for gelu.
+// s is y for relu and tanh, x for gelu.
 static double act_slope(brim_act act, double s) {
   switch (act) {
     case BRIM_ACT_RELU:
@@ -145,15 +145,14 @@ static double act_slope(brim_act act, double s) {
 
 //---------------------------------- linear ----------------------------------
 
-// The three linear ops are one matrix product with sums in double and k ascending, whatever the
-// blocking; the convolutions are plain loops over one image at a time. The innermost loop of both runs
-// over neighbours in memory, so compilers vectorize it without reordering a sum.
+// The three linear ops are one matrix product. Its sums are in double with k ascending, for any blocking.
+// Convolutions are plain loops over one image at a time. The innermost loop of both runs over neighbours in
+// memory, so compilers vectorize it without reordering a sum.
 
 enum { TILE_I = 4, TILE_J = 4, BLOCK_I = 32, BLOCK_J = 64, BLOCK_K = 256 };
 _Static_assert(BLOCK_K <= REF_CHUNK && BLOCK_J <= REF_CHUNK, "a packed line is one chunk");
 
-// A matrix as it lies in memory; element (outer, k) is at outer * outer_step + k * k_step. One of
-// the two steps is 1.
+// A matrix in memory: element (outer, k) is at outer * outer_step + k * k_step. One of the two steps is 1.
 typedef struct operand {
   const brim_tensor *t;
   int64_t outer, outer_step, k_step;
@@ -163,7 +162,7 @@ typedef struct product {
   operand a, b;
   int64_t k;
   const brim_op_call *call;
-  // One line of a finished block: C(i, j .. j + count).
+  // Stores one line of a finished block: C(i, j .. j + count).
   void (*finish)(const brim_op_call *call, int64_t i, int64_t j, int64_t count, double *line);
 } product;
 
@@ -178,7 +177,7 @@ static size_t ref_linear_workspace(const brim_op_call *call) {
   return sizeof(scratch);
 }
 
-// Panels of `tile` lines: out[panel][k][line in panel], zero where the matrix ends.
+// Packs panels of `tile` lines: out[panel][k][line in panel], zeros after the end of the matrix.
 static void pack(const operand *m, int64_t outer0, int64_t outers, int64_t k0, int64_t ks, int tile,
                  double *out) {
   double line[REF_CHUNK];
@@ -322,11 +321,11 @@ static void ref_linear_bwd_weight(const brim_op_call *call) {
 
 //---------------------------------- convolution ----------------------------------
 
-// Sizes of a convolution, whichever tensors of it a call has.
+// Sizes of a convolution or of one of its gradients.
 typedef struct conv {
-  int64_t n, h, w, c;  // image
-  int64_t p, q, m;     // its other side
-  int64_t r, s;        // window
+  int64_t n, h, w, c;  // x(n, h, w, c)
+  int64_t p, q, m;     // y(n, p, q, m)
+  int64_t r, s;        // window of w
   int64_t stride, pad;
 } conv;
 
@@ -356,7 +355,7 @@ static conv conv_of(const brim_op_call *call) {
 typedef struct conv_scratch {
   double *weights;  // (M, R, S, C), or (R, S, C, M) for the forward product
   double *image;    // (H, W, C)
-  double *other;    // (P, Q, M)
+  double *output;   // (P, Q, M): y or dy
 } conv_scratch;
 
 static conv_scratch scratch_of(const brim_op_call *call, const conv *v) {
@@ -371,7 +370,8 @@ static size_t ref_conv_workspace(const brim_op_call *call) {
   return (size_t)count * sizeof(double);
 }
 
-// Calls `step` for every pair of a place of the window and a pixel under it that is not padding.
+// each_pair calls a pair_step for every position in the window of an output pixel whose input pixel is not
+// padding.
 typedef void (*pair_step)(const conv *v, const conv_scratch *s, int64_t window, int64_t pixel,
                           int64_t other);
 
@@ -394,7 +394,7 @@ static void each_pair(const conv *v, const conv_scratch *s, pair_step step) {
 static void forward_step(const conv *v, const conv_scratch *s, int64_t window, int64_t pixel,
                          int64_t other) {
   const double *x = s->image + pixel * v->c;
-  double *restrict y = s->other + other * v->m;
+  double *restrict y = s->output + other * v->m;
   for (int64_t c = 0; c < v->c; c++) {
     const double *w = s->weights + (window * v->c + c) * v->m;
     for (int64_t m = 0; m < v->m; m++) y[m] += x[c] * w[m];
@@ -415,16 +415,16 @@ static void ref_conv(const brim_op_call *call) {
   }
   for (int64_t n = 0; n < v.n; n++) {
     ref_load(&call->in[0], n * image, image, s.image);
-    memset(s.other, 0, (size_t)other * sizeof(double));
+    memset(s.output, 0, (size_t)other * sizeof(double));
     each_pair(&v, &s, forward_step);
-    ref_store(&call->out[0], n * other, other, s.other);
+    ref_store(&call->out[0], n * other, other, s.output);
   }
 }
 
 static void data_step(const conv *v, const conv_scratch *s, int64_t window, int64_t pixel,
                       int64_t other) {
   double *restrict dx = s->image + pixel * v->c;
-  const double *dy = s->other + other * v->m;
+  const double *dy = s->output + other * v->m;
   for (int64_t m = 0; m < v->m; m++) {
     const double *w = s->weights + (m * v->r * v->s + window) * v->c;
     for (int64_t c = 0; c < v->c; c++) dx[c] += dy[m] * w[c];
@@ -437,7 +437,7 @@ static void ref_conv_bwd_data(const brim_op_call *call) {
   int64_t image = v.h * v.w * v.c, other = v.p * v.q * v.m;
   ref_load(&call->in[1], 0, v.m * v.r * v.s * v.c, s.weights);
   for (int64_t n = 0; n < v.n; n++) {
-    ref_load(&call->in[0], n * other, other, s.other);
+    ref_load(&call->in[0], n * other, other, s.output);
     memset(s.image, 0, (size_t)image * sizeof(double));
     each_pair(&v, &s, data_step);
     ref_store(&call->out[0], n * image, image, s.image);
@@ -446,7 +446,7 @@ static void ref_conv_bwd_data(const brim_op_call *call) {
 
 static void weight_step(const conv *v, const conv_scratch *s, int64_t window, int64_t pixel,
                         int64_t other) {
-  const double *x = s->image + pixel * v->c, *dy = s->other + other * v->m;
+  const double *x = s->image + pixel * v->c, *dy = s->output + other * v->m;
   for (int64_t m = 0; m < v->m; m++) {
     double *restrict dw = s->weights + (m * v->r * v->s + window) * v->c;
     for (int64_t c = 0; c < v->c; c++) dw[c] += dy[m] * x[c];
@@ -463,7 +463,7 @@ static void ref_conv_bwd_weight(const brim_op_call *call) {
     memset(s.weights, 0, (size_t)weights * sizeof(double));
   }
   for (int64_t n = 0; n < v.n; n++) {
-    ref_load(&call->in[0], n * other, other, s.other);
+    ref_load(&call->in[0], n * other, other, s.output);
     ref_load(&call->in[1], n * image, image, s.image);
     each_pair(&v, &s, weight_step);
   }
@@ -544,7 +544,7 @@ static void ref_cast(const brim_op_call *call) {
   }
 }
 
-// Pixels of `channels` values become pixels of `wide` values, the last of which are 0.
+// Turns pixels of `channels` values into pixels of `wide` values, the last of which are 0.
 static void input_padded(const brim_op_call *call, int64_t wide) {
   const brim_op_attr *a = &call->attr;
   int64_t pixels = brim_tensor_count(&call->out[0]) / wide;
@@ -574,7 +574,7 @@ static void ref_input(const brim_op_call *call) {
     int64_t n = ref_min(REF_CHUNK, count - at);
     ref_load(&call->in[0], at, n, x);
     for (int64_t i = 0; i < n; i++) {
-      // Rows hold a whole number of pixels, so the channel follows from the flat index.
+      // Rows have a whole number of pixels, so the channel follows from the flat index.
       int64_t c = (at + i) % a->channels;
       x[i] = x[i] * (double)a->scale[c] + (double)a->shift[c];
     }
@@ -646,8 +646,9 @@ static void norm_bwd_row(const brim_op_call *call, int64_t row) {
         sum_h += d[i] * h[i];
       }
       if (pass == 0) continue;
-      double over = 1 / (double)c;
-      for (int64_t i = 0; i < n; i++) d[i] = rstd * (d[i] - sum * over - h[i] * sum_h * over);
+      double inverse_count = 1 / (double)c;
+      for (int64_t i = 0; i < n; i++)
+        d[i] = rstd * (d[i] - sum * inverse_count - h[i] * sum_h * inverse_count);
       ref_store(&call->out[0], row * c + at, n, d);
     }
   }
@@ -679,7 +680,7 @@ static void bwd_params(const brim_op_call *call, int64_t at, int64_t n) {
 
 static void ref_layernorm_bwd(const brim_op_call *call) {
   int64_t rows = ref_rows(&call->in[1]), c = ref_columns(&call->in[1]);
-  // Parameters first: dx may lie where dy is.
+  // Parameters first: dx may be written over dy.
   for (int64_t at = 0; at < c; at += REF_CHUNK) bwd_params(call, at, ref_min(REF_CHUNK, c - at));
   for (int64_t row = 0; row < rows; row++) norm_bwd_row(call, row);
 }
@@ -703,12 +704,12 @@ static void ref_grad_norm(const brim_op_call *call) {
 
 //---------------------------------- batch norm ----------------------------------
 
-// With its sum, its ReLU and its gradient, a chunk of channels at a time, whole or in parts of several
+// Batch norm with add, ReLU and gradient, a chunk of channels at a time, whole or in parts of several
 // ranks. Statistics are over the rows that are not padding; all rows are normalized by them. They are
-// rounded to the type they are kept in before they are used, so that applying them later gives the
+// rounded to the type they are stored in before they are used, so that applying them later gives the
 // same bits.
 
-// A chunk of channels with what normalises them.
+// A chunk of channels: what to normalize them with.
 typedef struct chunk {
   int64_t at, n;
   double gain[REF_CHUNK], bias[REF_CHUNK], mean[REF_CHUNK], rstd[REF_CHUNK];
@@ -740,17 +741,17 @@ static void apply(const brim_op_call *call, const chunk *k, const brim_tensor *z
   }
 }
 
-// Mean and sum of squared deviations from it over `rows` rows, in two passes.
+// The mean, and the sum of squared deviations from it, over `rows` rows, in two passes.
 static void moments(const brim_tensor *x, int64_t rows, chunk *k, double *squares) {
   int64_t c = x->dim[3];
-  double v[REF_CHUNK], over = 1 / (double)(rows > 0 ? rows : 1);
+  double v[REF_CHUNK], inverse_count = 1 / (double)(rows > 0 ? rows : 1);
   memset(k->mean, 0, sizeof(k->mean));
   memset(squares, 0, REF_CHUNK * sizeof(double));
   for (int64_t row = 0; row < rows; row++) {
     ref_load(x, row * c + k->at, k->n, v);
     for (int64_t i = 0; i < k->n; i++) k->mean[i] += v[i];
   }
-  for (int64_t i = 0; i < k->n; i++) k->mean[i] *= over;
+  for (int64_t i = 0; i < k->n; i++) k->mean[i] *= inverse_count;
   for (int64_t row = 0; row < rows; row++) {
     ref_load(x, row * c + k->at, k->n, v);
     for (int64_t i = 0; i < k->n; i++) {
@@ -759,7 +760,8 @@ static void moments(const brim_tensor *x, int64_t rows, chunk *k, double *square
   }
 }
 
-// `other` are the batch's other moments: one bad sample must not stay in either.
+// Moves running statistics towards `value`. `other` are the batch's other moments: one bad sample must not
+// stay in the mean or the variance.
 static void move_towards(const brim_tensor *running, const chunk *k, double momentum,
                          const double *value, const double *other) {
   double old[REF_CHUNK];
@@ -775,18 +777,19 @@ static int64_t valid_pixels(const brim_tensor *x, const brim_tensor *state) {
   return ref_valid_rows(state, x->dim[0]) * x->dim[1] * x->dim[2];
 }
 
-// Turns the mean and squared distances of `count` values into outputs: mean and rstd go to outputs
-// 0 and 1 from `first` on, rmean and rvar, if given, to 3 and 4. The chunk gets mean and rstd as
+// Makes the outputs of `count` values from their mean and squared distances. mean and rstd go to outputs
+// `first` and `first` + 1; rmean and rvar, if given, to outputs 3 and 4. The chunk gets mean and rstd as
 // they were stored.
 static void finish(const brim_op_call *call, int first, double count, const double *squares,
                    chunk *k) {
   const brim_tensor *mean = &call->out[first], *rstd = &call->out[first + 1];
   const brim_tensor *running_mean = ref_out(call, 3);
-  double unbiased = count > 1 ? count / (count - 1) : 1, over = 1 / (count > 0 ? count : 1);
+  double unbiased = count > 1 ? count / (count - 1) : 1,
+         inverse_count = 1 / (count > 0 ? count : 1);
   double variance[REF_CHUNK];
   for (int64_t i = 0; i < k->n; i++) {
-    k->rstd[i] = 1 / sqrt(squares[i] * over + (double)call->attr.eps);
-    variance[i] = squares[i] * over * unbiased;
+    k->rstd[i] = 1 / sqrt(squares[i] * inverse_count + (double)call->attr.eps);
+    variance[i] = squares[i] * inverse_count * unbiased;
   }
   if (running_mean && count > 0) {
     move_towards(running_mean, k, (double)call->attr.momentum, k->mean, variance);
@@ -842,7 +845,7 @@ static void ref_batchnorm_part(const brim_op_call *call) {
   }
 }
 
-// One part joins those before it (Chan, Golub, LeVeque).
+// Joins one part with the parts before it (Chan, Golub, LeVeque).
 static void join(const brim_tensor *parts, int64_t part, chunk *k, double *counts,
                  double *squares) {
   int64_t c = parts->dim[2], from = part * 3 * c + k->at;
@@ -877,7 +880,7 @@ static void ref_batchnorm_join(const brim_op_call *call) {
 
 //---------------------------------- gradient ----------------------------------
 
-// One row of a chunk: d = the gradient that passed the activation, h = norm(x).
+// One row of a chunk: d = the gradient that passes the activation, h = norm(x).
 static void bwd_row(const brim_op_call *call, const chunk *k, int64_t row, double *d, double *h) {
   int optional = call->op == BRIM_OP_BATCHNORM_BWD_JOINED ? 9 : 7;
   const brim_tensor *y = ref_in(call, optional), *second = ref_in(call, optional + 1);
@@ -906,7 +909,7 @@ static void store_sums(const brim_op_call *call, int out, const chunk *k, const 
   ref_store(&call->out[out], k->at, k->n, v);
 }
 
-// Sums of what passed, and of its products with norm(x), over the valid rows.
+// Sums over the valid rows: of the gradient d that passes, and of d * norm(x).
 typedef struct bwd_sums {
   double d[REF_CHUNK], dh[REF_CHUNK];
 } bwd_sums;
@@ -925,13 +928,13 @@ static void add_rows(const brim_op_call *call, const chunk *k, int64_t valid, bw
   store_sums(call, 2, k, sums->d);
 }
 
-// dx = g rstd (d - mean(d) - h mean(d h)) with means over `count` values
+// dx = g rstd (d - mean(d) - h mean(d h)), with means over `count` values.
 static void bwd_rows(const brim_op_call *call, const chunk *k, int64_t valid, const bwd_sums *sums,
                      double count) {
   const brim_tensor *dx = &call->out[0];
   const brim_tensor *dz = ref_out(call, call->op == BRIM_OP_BATCHNORM_BWD ? 3 : 1);
   static const double zeros[REF_CHUNK];
-  double d[REF_CHUNK], h[REF_CHUNK], over = 1 / (count > 0 ? count : 1);
+  double d[REF_CHUNK], h[REF_CHUNK], inverse_count = 1 / (count > 0 ? count : 1);
   int64_t c = dx->dim[3], rows = ref_rows(dx);
   for (int64_t row = 0; row < rows; row++) {
     if (row >= valid) {
@@ -942,7 +945,8 @@ static void bwd_rows(const brim_op_call *call, const chunk *k, int64_t valid, co
     bwd_row(call, k, row, d, h);
     if (dz) ref_store(dz, row * c + k->at, k->n, d);
     for (int64_t i = 0; i < k->n; i++) {
-      d[i] = k->gain[i] * k->rstd[i] * (d[i] - sums->d[i] * over - h[i] * sums->dh[i] * over);
+      d[i] = k->gain[i] * k->rstd[i] *
+             (d[i] - sums->d[i] * inverse_count - h[i] * sums->dh[i] * inverse_count);
     }
     ref_store(dx, row * c + k->at, k->n, d);
   }
@@ -993,7 +997,7 @@ static void ref_batchnorm_bwd_joined(const brim_op_call *call) {
 
 //---------------------------------- pooling, positions, concatenation ----------------------------------
 
-// The window of output (p, q) over one chunk of channels.
+// Finds the maximum of the window of output (p, q), for one chunk of channels.
 static void pool_window(const brim_op_call *call, int64_t image, int64_t p, int64_t q, int64_t at) {
   const brim_tensor *x = &call->in[0], *y = &call->out[0];
   int64_t window = call->attr.window, stride = call->attr.stride, pad = call->attr.pad;
@@ -1031,14 +1035,14 @@ static void ref_maxpool(const brim_op_call *call) {
   }
 }
 
-// The gradient of pixel (h, w): every window that has it at some place (r, s) and took it.
+// Sums the gradient of pixel (h, w) over the windows whose maximum it was.
 static void pool_pixel(const brim_op_call *call, int64_t image, int64_t h, int64_t w, int64_t at) {
   const brim_tensor *dy = &call->in[0], *dx = &call->out[0];
   int64_t window = call->attr.window, stride = call->attr.stride, pad = call->attr.pad;
   int64_t c = dx->dim[3], n = ref_min(REF_CHUNK, c - at);
   double sum[REF_CHUNK] = {0}, d[REF_CHUNK], place[REF_CHUNK];
   for (int64_t r = 0; r < window; r++) {
-    int64_t above = h + pad - r;  // = p * stride
+    int64_t above = h + pad - r;  // p * stride
     if (above < 0 || above % stride != 0 || above / stride >= dy->dim[1]) continue;
     for (int64_t s = 0; s < window; s++) {
       int64_t left = w + pad - s;
@@ -1130,7 +1134,7 @@ static void ref_pos_bwd(const brim_op_call *call) {
 
 //---------------------------------- side by side ----------------------------------
 
-// A part of `columns` columns, from `from` at column `first` on to the same of `to`.
+// Copies `columns` columns, from column first_from of `from` to column first_to of `to`.
 static void copy_columns(const brim_tensor *from, int64_t first_from, const brim_tensor *to,
                          int64_t first_to, int64_t columns) {
   int64_t rows = to->dim[0];
@@ -1158,8 +1162,8 @@ static void ref_concat_bwd(const brim_op_call *call) {
 
 //---------------------------------- attention ----------------------------------
 
-// One head of one sequence at a time. The score matrix is never kept: its rows are recomputed where
-// they are needed. Queries, keys and values of the head lie in the workspace as doubles.
+// Computes one head of one sequence at a time. The score matrix is never kept: its rows are computed again
+// where they are needed. The workspace holds queries, keys and values of the head as doubles.
 
 typedef struct head {
   int64_t n, l, c, a, d;  // sequences, tokens, channels, heads, channels of a head
@@ -1174,7 +1178,7 @@ static head head_of(const brim_op_call *call) {
   return h;
 }
 
-// Blocks of (L, D) in the workspace, then one row of scores.
+// Blocks of (L, D) in the workspace; one row of scores follows them.
 enum { Q, K, V, Y, DY, DQ, DK, DV, BLOCKS };
 
 static size_t ref_attention_workspace(const brim_op_call *call) {
@@ -1186,7 +1190,8 @@ static double *block(const brim_op_call *call, const head *h, int index) {
   return (double *)call->workspace + index * h->l * h->d;
 }
 
-// A head's columns of sequence n: `third` is 0, 1, 2 of qkv, or 0 of a tensor of C columns.
+// Index of the first column of a head in a row of sequence n. `third` is 0, 1 or 2 for q, k or v of qkv, and
+// 0 for a tensor of C columns.
 static int64_t column(const brim_tensor *t, const head *h, int64_t n, int64_t row, int64_t a,
                       int third) {
   return (n * h->l + row) * t->dim[2] + third * h->c + a * h->d;
@@ -1212,7 +1217,7 @@ static double dot(const double *a, const double *b, int64_t count) {
   return sum;
 }
 
-// Row i of the scaled scores.
+// Computes row i of the scaled scores.
 static void score_row(const head *h, const double *q, const double *k, int64_t i, double *s) {
   for (int64_t j = 0; j < h->l; j++) s[j] = dot(q + i * h->d, k + j * h->d, h->d) * h->scale;
 }
@@ -1246,7 +1251,7 @@ static void ref_attention(const brim_op_call *call) {
   }
 }
 
-// One query's share: ds = p (dp - dy . y), then dq, dk, dv.
+// Adds one query's part: ds = p (dp - dy . y), then dq, dk, dv.
 static void backward_row(const brim_op_call *call, const head *h, int64_t i, double lse) {
   const double *q = block(call, h, Q), *k = block(call, h, K), *v = block(call, h, V);
   const double *y = block(call, h, Y) + i * h->d, *dy = block(call, h, DY) + i * h->d;
@@ -1289,8 +1294,8 @@ static void ref_attention_bwd(const brim_op_call *call) {
 //---------------------------------- losses ----------------------------------
 
 // Softmax cross-entropy, squared error and binary cross-entropy, each with its gradient. Padding rows
-// (at and after state[ROWS]) count nowhere and get a gradient of exactly 0. So does a row whose label is
-// no class, which is counted as bad.
+// (at and after state[ROWS]) are not counted and get a gradient of exactly 0. A row whose label is no class
+// is counted as bad, and gets a gradient of 0 too.
 
 static void ref_add_metrics(const brim_tensor *metrics, const double *sums) {
   double m[BRIM_METRIC_COUNT];
@@ -1321,7 +1326,7 @@ typedef struct softmax_row {
   double max, log_sum;  // log of the sum of exp(logit - max)
   double mean;          // mean of the logits, for smoothing
   double at_label;
-  int64_t best;  // first of equals
+  int64_t best;  // column of the largest logit, the first of equals
 } softmax_row;
 
 static softmax_row softmax(const brim_tensor *logits, int64_t row, int64_t label) {
@@ -1442,15 +1447,15 @@ static void ref_bce(const brim_op_call *call) {
 //---------------------------------- NT-Xent ----------------------------------
 
 // Chen et al. 2020: for every row the softmax cross-entropy of its cosine similarities with all other
-// rows, the other view of its sample being the label; with the gradient. Padding rows are left out.
+// rows, with the gradient. The label is the other view of the row's sample. Padding rows are left out.
 
 typedef struct views {
-  int64_t half, d, samples;  // rows i and i + half are one sample
-  double over;               // 1 / temperature
-  double *unit;              // (N, D) rows of length 1
-  double *length;            // (N) of the rows before
-  double *lse;               // (N) log of the sum of exp of the similarities
-  double *push;              // (D) gradient of one unit row
+  int64_t half, d, samples;    // rows i and i + half are two views of one sample
+  double inverse_temperature;  // 1 / temperature
+  double *unit;                // (N, D) rows of length 1
+  double *length;              // (N) lengths of the rows of z
+  double *lse;                 // (N) log of the sum of exp of the similarities
+  double *unit_gradient;       // (D) gradient of one unit row
 } views;
 
 static size_t ref_ntxent_workspace(const brim_op_call *call) {
@@ -1464,14 +1469,14 @@ static views views_of(const brim_op_call *call) {
   return (views){.half = n / 2,
                  .d = d,
                  .samples = ref_valid(&call->in[1], BRIM_STATE_SAMPLES, n / 2),
-                 .over = 1 / (double)call->attr.temperature,
+                 .inverse_temperature = 1 / (double)call->attr.temperature,
                  .unit = base,
                  .length = base + n * d,
                  .lse = base + n * d + n,
-                 .push = base + n * d + 2 * n};
+                 .unit_gradient = base + n * d + 2 * n};
 }
 
-// The k-th row that is not padding, of 2 * samples.
+// The k-th of the 2 * samples rows that are not padding.
 static int64_t row_of(const views *v, int64_t k) {
   return k < v->samples ? k : v->half + k - v->samples;
 }
@@ -1484,7 +1489,7 @@ static double similarity(const views *v, int64_t i, int64_t j) {
   const double *a = v->unit + i * v->d, *b = v->unit + j * v->d;
   double sum = 0;
   for (int64_t c = 0; c < v->d; c++) sum += a[c] * b[c];
-  return sum * v->over;
+  return sum * v->inverse_temperature;
 }
 
 static void normalise(const brim_op_call *call, const views *v) {
@@ -1493,14 +1498,14 @@ static void normalise(const brim_op_call *call, const views *v) {
     double *u = v->unit + row * v->d, squares = 0;
     ref_load(&call->in[0], row * v->d, v->d, u);
     for (int64_t c = 0; c < v->d; c++) squares += u[c] * u[c];
-    // A row of zeros stays one, and not a number stays that.
+    // A row of zeros stays 0, and a NaN stays a NaN.
     double length = sqrt(squares);
     v->length[row] = length < 1e-12 ? 1e-12 : length;
     for (int64_t c = 0; c < v->d; c++) u[c] /= v->length[row];
   }
 }
 
-// Loss of one row; notes its lse and its arg max.
+// Returns the loss of one row. Stores its lse; *best is its arg max.
 static double row_loss(const views *v, int64_t i, int64_t *best) {
   double max = -INFINITY, sum = 0, at_pair = 0;
   int64_t pair = pair_of(v, i);
@@ -1523,11 +1528,12 @@ static double row_loss(const views *v, int64_t i, int64_t *best) {
   return v->lse[i] - at_pair;
 }
 
-// Row i is pulled by its own softmax and by those of all others, and the length takes no part.
+// Row i gets gradients from its own softmax and from those of all other rows. The part along the row
+// vanishes, as rows are divided by their length.
 static void row_gradient(const brim_op_call *call, const views *v, int64_t i, double scale) {
   int64_t pair = pair_of(v, i);
   const double *u = v->unit + i * v->d;
-  double *g = v->push, along = 0;
+  double *g = v->unit_gradient, along = 0;
   memset(g, 0, (size_t)v->d * sizeof(double));
   for (int64_t k = 0; k < 2 * v->samples; k++) {
     int64_t j = row_of(v, k);
@@ -1537,7 +1543,8 @@ static void row_gradient(const brim_op_call *call, const views *v, int64_t i, do
     for (int64_t c = 0; c < v->d; c++) g[c] += weight * v->unit[j * v->d + c];
   }
   for (int64_t c = 0; c < v->d; c++) along += g[c] * u[c];
-  double factor = scale * 0.5 * v->over / v->length[i];  // a sample's loss is the mean of two
+  double factor = scale * 0.5 * v->inverse_temperature /
+                  v->length[i];  // a sample's loss is the mean of two rows' losses
   for (int64_t c = 0; c < v->d; c++) g[c] = (g[c] - along * u[c]) * factor;
   ref_store(&call->out[1], i * v->d, v->d, g);
 }
@@ -1593,7 +1600,7 @@ static size_t neighbour_bytes(const brim_op_call *call) {
   return (size_t)call->in[0].dim[1] * (sizeof(neighbour) + sizeof(double));
 }
 
-// Neighbours and similarities of a row, then a sum for each class.
+// Workspace: neighbours and similarities of a row, then a sum for each class.
 static size_t ref_knn_workspace(const brim_op_call *call) {
   return neighbour_bytes(call) + (size_t)call->attr.classes * sizeof(int64_t);
 }
@@ -1604,24 +1611,25 @@ static int nearer(const void *a, const void *b) {
   return x->index < y->index ? -1 : 1;
 }
 
-// The class with most, or -1 when there is no vote.
-static int32_t vote(const brim_op_call *call, int64_t row, neighbour *near, double *s,
+// The class with the largest vote, or -1 if the row has no neighbours.
+static int32_t vote(const brim_op_call *call, int64_t row, neighbour *neighbours, double *s,
                     int64_t *votes) {
   const brim_op_attr *a = &call->attr;
   const int32_t *labels = call->in[1].data;
   int64_t m = call->in[0].dim[1], count = 0;
   ref_load(&call->in[0], row * m, m, s);
   for (int64_t i = 0; i < m; i++) {
-    if (!isnan(s[i])) near[count++] = (neighbour){s[i], i};
+    if (!isnan(s[i])) neighbours[count++] = (neighbour){s[i], i};
   }
   if (count == 0) return -1;
-  qsort(near, (size_t)count, sizeof *near, nearer);
+  qsort(neighbours, (size_t)count, sizeof *neighbours, nearer);
   memset(votes, 0, (size_t)a->classes * sizeof *votes);
   for (int64_t i = 0; i < ref_min(count, a->neighbours); i++) {
-    int32_t label = labels[near[i].index];
+    int32_t label = labels[neighbours[i].index];
     if (label < 0 || label >= a->classes) continue;
-    double weight =
-        near[i].s == near[0].s ? 1 : exp((near[i].s - near[0].s) / (double)a->temperature);
+    double weight = neighbours[i].s == neighbours[0].s
+                        ? 1
+                        : exp((neighbours[i].s - neighbours[0].s) / (double)a->temperature);
     votes[label] += (int64_t)(weight * 0x1p40 + 0.5);
   }
   int32_t best = 0;
@@ -1634,14 +1642,14 @@ static int32_t vote(const brim_op_call *call, int64_t row, neighbour *near, doub
 static void ref_knn(const brim_op_call *call) {
   int64_t n = call->in[0].dim[0], m = call->in[0].dim[1];
   int64_t valid = ref_valid_rows(&call->in[3], n);
-  neighbour *near = call->workspace;
-  double *s = (double *)(near + m);
+  neighbour *neighbours = call->workspace;
+  double *s = (double *)(neighbours + m);
   int64_t *votes = (int64_t *)(s + m);
   const int32_t *truth = call->in[2].data;
   int32_t *guess = ref_out(call, 1) ? call->out[1].data : NULL;
   double sums[BRIM_METRIC_COUNT] = {0};
   for (int64_t i = 0; i < n; i++) {
-    int32_t label = i < valid ? vote(call, i, near, s, votes) : -1;
+    int32_t label = i < valid ? vote(call, i, neighbours, s, votes) : -1;
     if (guess) guess[i] = label;
     if (i >= valid) continue;
     bool known = truth[i] >= 0 && truth[i] < call->attr.classes;
@@ -1659,14 +1667,14 @@ static void ref_knn(const brim_op_call *call) {
 
 // One step over all parameters: unscale, clip by the global norm, update, cast. The rules are
 // PyTorch's (SGD with momentum and Nesterov, Adam, AdamW). A step with gradients that are not finite
-// changes nothing. AVERAGE follows the weights likewise; STEP_END notes the norm and moves the loss
-// scale.
+// changes nothing. AVERAGE averages other values by the same rule. STEP_END records the norm and changes the
+// loss scale.
 
 typedef struct rule {
   const brim_op_attr *attr;
   double lr, scale;
   double correction1, correction2;  // Adam's 1 - beta^step
-  double rate;                      // decay of the average
+  double rate;                      // how far the average moves towards the new values: 1 - decay
 } rule;
 
 static void step_sgd(const rule *r, int64_t n, double *p, double *m, const double *grad) {
@@ -1674,7 +1682,7 @@ static void step_sgd(const rule *r, int64_t n, double *p, double *m, const doubl
   for (int64_t i = 0; i < n; i++) {
     double g = grad[i] * r->scale + decay * p[i];
     if (mu != 0) {
-      m[i] = mu * m[i] + g;  // the first step has m = 0, hence g
+      m[i] = mu * m[i] + g;  // m is 0 in the first step, so m becomes g
       g = r->attr->nesterov ? g + mu * m[i] : m[i];
     }
     p[i] -= r->lr * g;
@@ -1801,7 +1809,7 @@ static brim_status device_info(int index, brim_device_info *info) {
   return BRIM_OK;
 }
 
-// ref has no state: the address only tells an open device from none.
+// ref has no state: the address only shows that the device is open.
 static const char the_device;
 
 static brim_status device_open(int index, const brim_device_options *options, void **impl) {
@@ -1853,7 +1861,7 @@ static brim_status fill(void *impl, void *stream, void *dst, int byte, size_t by
 
 //---------------------------------- ops ----------------------------------
 
-// A kernel; workspace NULL = it needs none.
+// A kernel and its need for workspace; NULL = none.
 typedef struct kernel {
   void (*run)(const brim_op_call *call);
   size_t (*workspace)(const brim_op_call *call);
@@ -1903,7 +1911,7 @@ static const kernel kernels[BRIM_OP_COUNT] = {
     [BRIM_OP_STEP_END] = {ref_step_end, NULL},
 };
 
-// ref has every float type, so it can do whatever passes brim_op_check.
+// ref has every float type, so it can run every call that passes brim_op_check.
 static brim_status validate(void *impl, const brim_op_call *call) {
   (void)impl;
   return brim_op_check(call);
