@@ -46,8 +46,8 @@ typedef struct brim_tensor {
   int64_t dim[BRIM_MAX_RANK];
 } brim_tensor;
 
-int64_t brim_tensor_count(
-    const brim_tensor *t);  // elements; 0 for rank 0, which marks a tensor that is left out
+// Number of elements; 0 for rank 0, which marks a tensor that is left out.
+int64_t brim_tensor_count(const brim_tensor *t);
 size_t brim_tensor_bytes(const brim_tensor *t);
 brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64_t *dim);
 
@@ -81,7 +81,7 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     padding get dx = dz = 0. dx may be written over dy or x; if over x, dz may be
 //                     written over dy.
 // Batch norm over the rows of several ranks: parts of all ranks are joined, then BATCHNORM_APPLY makes y
-// of mean and rstd. With one rank the results equal those of BATCHNORM up to rounding.
+// from mean and rstd. With one rank the results equal those of BATCHNORM up to rounding.
 // BATCHNORM_PART    x:T state -> part(3,C)                        over the valid rows, per channel: the
 //                     number of values, their mean, the sum of squared deviations from it; all 0
 //                     without a valid row
@@ -95,9 +95,9 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     sums are over all ranks. dx = g rstd (passed - sums[0] / total - norm(x) sums[1] /
 //                     total). dx and dz may be written over the same inputs as in BATCHNORM_BWD
 // MAXPOOL           x(N,H,W,C):T -> y(N,P,Q,C):T place(N,P,Q,C):u8   attr.window, stride, pad;
-//                     place = r * window + s of the first maximum (a NaN wins), as PyTorch
+//                     place = r * window + s of the first maximum (a NaN wins), as in PyTorch
 // MAXPOOL_BWD       dy(N,P,Q,C):T place:u8 -> dx(N,H,W,C):T
-// MEAN              x(N,..,C):T -> y(N,C):T                       over all dimensions between
+// MEAN              x(N,..,C):T -> y(N,C):T                       over all dimensions between N and C
 // MEAN_BWD          dy(N,C):T -> dx(N,..,C):T
 // POS               x(N,L,C):T p(L,C):T -> y(N,L,C):T             y = x + p; y may be x
 // POS_BWD           dy(N,L,C):T -> dp(L,C)                        acc
@@ -122,14 +122,14 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 // MSE               pred(N,C):T target(N,C):f32 state -> metrics [dpred(N,C):T]
 //                     squared error, mean over rows and columns
 // BCE               logits(N,C):T target(N,C):f32 state -> metrics [dlogits(N,C):T]
-//                     binary cross-entropy of the sigmoid, mean over rows and columns. CORRECT grows by
-//                     a row's share of columns whose logit is above 0 exactly if the target is above
-//                     0.5
+//                     binary cross-entropy of the sigmoid, mean over rows and columns. A row adds to
+//                     CORRECT the share of its columns for which logit > 0 and target > 0.5 are both
+//                     true or both false
 // NTXENT            z(N,D):T state -> metrics [dz(N,D):T]
 //                     rows i and i + N / 2 are two views of a sample: softmax cross-entropy of the
 //                     cosine similarities over attr.temperature with all other rows; the label is the
-//                     other view. Rows i and i + N / 2 with i >= state.samples are padding and are not
-//                     compared with. A sample's loss is the mean of its two rows' losses; the sample
+//                     other view. Rows i and i + N / 2 with i >= state.samples are padding and in
+//                     no row's softmax. A sample's loss is the mean of its two rows' losses; the sample
 //                     counts as correct when row i's arg max is its other view
 // UNIT              x(N,D):T -> y(N,D)       rows divided by their length; a row of zeros stays 0
 // KNN               s(N,M) labels(M):i32 truth(N):i32 state -> metrics [guess(N):i32]
@@ -137,8 +137,8 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     row vote for their labels with exp(s / attr.temperature); the first of equals
 //                     wins, a NaN is no neighbour. The guess is the class below attr.classes with the
 //                     largest vote (the first of equals); -1 for padding and for rows without
-//                     neighbours. Votes are integers, in units of 2^-40 of the largest, so their sum
-//                     does not depend on the order. Rows without neighbours, or whose truth is no class,
+//                     neighbours. Weights are rounded to multiples of 2^-40 of the largest and summed
+//                     as integers, so the order does not matter. Rows without neighbours, or whose truth is no class,
 //                     count as BAD; LOSS stays
 // GRAD_NORM         grads(P) -> norm(2)      [sum of squares, count of non-finite values]; the
 //                     sum leaves non-finite values out
@@ -155,8 +155,9 @@ brim_tensor brim_tensor_make(void *data, brim_dtype dtype, int rank, const int64
 //                     ring gets [sum of squares without the loss scale, count of non-finite values,
 //                     loss scale, 0]. A step without non-finite values adds one to state.updates.
 //                     With attr.dynamic_scale a step with non-finite values halves the loss scale (not
-//                     below 1) and zeroes good_steps; any other step adds one to good_steps. When these
-//                     reach attr.growth_interval, the scale doubles (not above 2^24) and they become 0
+//                     below 1) and zeroes good_steps; any other step adds one to good_steps. When
+//                     good_steps reaches attr.growth_interval, the scale doubles (not above 2^24) and
+//                     good_steps is zeroed
 //
 // Exchanges between the K ranks of one training (backend_exchange.h). The device runs these ops itself;
 // backends have no rows for them.
@@ -229,7 +230,7 @@ typedef enum brim_op {
   BRIM_OP_MAP(X) BRIM_OP_EXCHANGE_MAP(X)
 #undef X
       BRIM_OP_COUNT,
-  BRIM_OP_BACKEND_COUNT = BRIM_OP_ALL_REDUCE  // the ops before have rows in backends
+  BRIM_OP_BACKEND_COUNT = BRIM_OP_ALL_REDUCE  // backends have rows for the ops before
 } brim_op;
 
 const char *brim_op_name(brim_op op);
@@ -259,8 +260,8 @@ enum {
   BRIM_STATE_CLIP,        // maximal gradient norm; 0 = off
   BRIM_STATE_SEED,        // exact below 2^53
   BRIM_STATE_ROW_OFFSET,  // row of the effective batch at which this micro-batch starts
-  BRIM_STATE_SAMPLES,     // valid samples: ROWS, or half of it where rows are two views of each
-  BRIM_STATE_HOST = 8,    // host values above, device values below
+  BRIM_STATE_SAMPLES,     // valid samples: ROWS, or ROWS / 2 if a sample has two rows (views)
+  BRIM_STATE_HOST = 8,    // the host writes the values before this one, the device the others
   BRIM_STATE_LOSS_SCALE = BRIM_STATE_HOST,  // 1 unless the precision is fp16; a power of two
   BRIM_STATE_GOOD_STEPS,                    // good steps since the scale last changed
   BRIM_STATE_UPDATES,                       // steps made so far, without the skipped ones
@@ -299,7 +300,7 @@ typedef struct brim_op_attr {
   float scale[4], shift[4];
   brim_optimizer_kind optimizer;
   bool nesterov;
-  float momentum, beta1, beta2, weight_decay;  // eps above
+  float momentum, beta1, beta2, weight_decay;  // eps stands above
   float average_rate;                          // OPTIMIZER with an average, AVERAGE
   bool later;                                  // ALL_REDUCE
 } brim_op_attr;
@@ -322,7 +323,7 @@ typedef struct brim_op_call {
   void *workspace;         // device memory, aligned to BRIM_WORKSPACE_ALIGN, shared between ops
 } brim_op_call;
 
-// FLOPs and fewest bytes of a call (a multiply-add is 2 FLOPs); 0 for an unknown op.
+// FLOPs and least memory traffic in bytes of a call (a multiply-add is 2 FLOPs); 0 for an unknown op.
 void brim_op_cost(const brim_op_call *call, double *flops, double *bytes);
 // Checks the shape and type rules common to all backends. brim_device_supports and brim_op_prepare call it
 // before a backend's validate, so plug-ins do not check them.
@@ -512,9 +513,8 @@ typedef struct brim_device {
   brim_device_info info;
   uint64_t free_at_open;  // device memory that was free before the device was opened
   bool recording;         // between capture begin and end: work that is enqueued does not run now
-  struct brim_exchange
-      *exchange;         // state of the exchange with other ranks; NULL = the device is no rank
-  brim_op_watch *watch;  // borrowed; NULL = nothing is measured
+  struct brim_exchange *exchange;  // state of exchanges with other ranks; NULL = no rank
+  brim_op_watch *watch;            // borrowed; NULL = nothing is measured
 } brim_device;
 
 // spec: "auto" (cuda, then cpu, then ref: the first with a device), "ref", "cpu", "cuda", "cuda:1".

@@ -49,8 +49,8 @@ typedef struct brim_comm_stats {
   uint64_t calls;
   uint64_t bytes;   // bytes summed, gathered (of all ranks) or broadcast
   int64_t busy_ns;  // time spent exchanging, on any thread
-  int64_t
-      waited_ns;  // time callers waited for requests, posted or not: exchange time that no computing hides
+  // Time that callers waited for requests, posted or not: exchange time that no computing hides.
+  int64_t waited_ns;
 } brim_comm_stats;
 void brim_comm_read_stats(brim_comm *comm, brim_comm_stats *out);
 

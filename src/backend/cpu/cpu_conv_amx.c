@@ -24,8 +24,8 @@ enum { WEIGHT_BAND_BYTES = 9 << 18, MAX_STEPS = 64 };
 typedef struct weight_plan {
   brim_cpu_conv v;  // must be first: run_conv reads its op to tell the plans apart
   int64_t blocks;   // blocks of 32 images
-  int64_t band_blocks,
-      band_rows;     // size of a band: all rows of several blocks, or some rows of one block
+  // Size of a band: all rows of several blocks, or some rows of one block.
+  int64_t band_blocks, band_rows;
   int64_t src_rows;  // most rows of x in a band
   size_t x_offset;
 } weight_plan;
@@ -240,8 +240,8 @@ typedef struct amx_plan {
   int64_t src_h, src_w, src_c, dst_h, dst_w, dst_c;
   int64_t taps;
   int64_t nb;  // output channels whose weights are packed at a time
-  int64_t blocks, bands,
-      splits;  // units of work: blocks of images, bands of pixel rows, splits of the panels
+  // Units of work: blocks of images, bands of pixel rows, splits of the panels.
+  int64_t blocks, bands, splits;
   size_t thread_offset, thread_bytes;
   // row_of: source row of (destination row, r); col_of: source column of (destination column, s); -1 = none.
   // col_used: 1 if any tap reads the source column.

@@ -32,8 +32,8 @@ int brim_cpu_team_start(int threads, int *started);
 // inside a body would need all threads at once, and beside other programs one of them may not be running.
 typedef void (*brim_cpu_body)(void *arg, int rank, int size);
 void brim_cpu_team_run(int threads, brim_cpu_body body, void *arg);
-void brim_cpu_team_set_default(
-    int threads);  // number of threads that oneDNN takes on the calling thread
+// Sets the number of threads that oneDNN takes on the calling thread.
+void brim_cpu_team_set_default(int threads);
 
 // Waking and joining a team takes about 10 us, and milliseconds beside other programs, so work of less
 // than about 50 us stays on one thread. The choice may change bits, so it depends on shapes alone.
@@ -142,9 +142,8 @@ extern const brim_cpu_gemm_provider brim_cpu_gemm_portable;
 extern const brim_cpu_conv_table brim_cpu_conv_onednn;
 extern const brim_cpu_conv_table brim_cpu_conv_own;
 extern const brim_cpu_conv_table brim_cpu_conv_portable;
-extern const brim_cpu_conv_table
-    brim_cpu_conv_amx;                       // bf16, channels in multiples of 32: see cpu_conv.c
-extern const int brim_cpu_amx_least_images;  // fewest images per block of 32, on average
+extern const brim_cpu_conv_table brim_cpu_conv_amx;  // bf16, channels in 32s: see cpu_conv.c
+extern const int brim_cpu_amx_least_images;          // fewest images per block of 32, on average
 
 // The most usual end of a product, done by the kernel itself on whole tiles: adds bias, applies relu or
 // relu's derivative (s > 0), and stores into C.
@@ -177,8 +176,7 @@ typedef struct brim_cpu_kernel {
 
 #define BRIM_CPU_MAX_TILE 192
 
-extern const brim_cpu_kernel
-    brim_cpu_kernel_neon_f32;  // pack is NULL where the kernels are not compiled
+extern const brim_cpu_kernel brim_cpu_kernel_neon_f32;  // pack is NULL where not compiled
 extern const brim_cpu_kernel brim_cpu_kernel_neon_bf16;
 extern const brim_cpu_kernel brim_cpu_kernel_portable_f32;
 extern const brim_cpu_kernel brim_cpu_kernel_portable_bf16;  // widens to f32 when packing

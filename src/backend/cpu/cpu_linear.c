@@ -303,9 +303,8 @@ void brim_cpu_column_sum_run(int threads, brim_cpu_column_sum sum) {
 
 typedef struct linear_state {
   const brim_cpu_gemm_provider *provider;
-  const brim_cpu_conv_table
-      *tiles;   // computes instead of the provider; both NULL: the narrow loops
-  void *inner;  // state of the provider or of `tiles`
+  const brim_cpu_conv_table *tiles;  // replaces the provider; both NULL: narrow loops
+  void *inner;                       // state of the provider or of `tiles`
   brim_cpu_gemm g;
 } linear_state;
 

@@ -172,8 +172,8 @@ static brim_status device_info(int index, brim_device_info *info) {
   read_machine(&machine);
   *info = (brim_device_info){.kind = BRIM_DEVICE_CPU, .host_memory = true};
   info->threads = machine.threads;
-  char quota[48] =
-      "";  // keeps figures measured under a quota apart, as figures are stored by device name
+  // The name tells a quota, too: figures are stored by device name, and a quota changes them.
+  char quota[48] = "";
   if (brim_cpu_quota(brim_cpu_root()) > 0) {
     brim_cpu_describe(brim_cpu_root(), quota, sizeof quota);
   }

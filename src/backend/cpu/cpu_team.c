@@ -176,9 +176,8 @@ static void *worker_main(void *arg) {
 
 static void lock_team(team *t) {
   const pid_t pid = getpid();
-  if (t->pid &&
-      t->pid !=
-          pid) {  // forked: only the forking thread is left, and a region may have been running
+  // A forked process has one thread left, and a region may have been running.
+  if (t->pid && t->pid != pid) {
     memset(t, 0, sizeof *t);
     pthread_mutex_init(&t->busy, NULL);
   }

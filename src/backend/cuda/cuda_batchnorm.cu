@@ -774,8 +774,7 @@ __global__ static void __launch_bounds__(THREADS, 2)
     slope_of[threadIdx.x] = found.slope;
   }
   place at = find_place<W>(s);
-  channel_values<W> k =
-      load_channels<T, W>(q, s, at, shared);  // waits for all threads of the block
+  channel_values<W> k = load_channels<T, W>(q, s, at, shared);  // waits for all threads
   if (!at.active) return;
   float mean[W], slope[W];
 #pragma unroll

@@ -33,8 +33,8 @@ struct dnn_plan {
   void *config, *plan, *pack;  // cudnnBackendDescriptor_t
   void *pointer[4];            // the three tensors and the workspace that `pack` refers to
   size_t workspace;            // bytes
-  char text[BRIM_CUDA_ALGO_CHARS -
-            16];  // engine and knobs: "12 2:7 13:1"; "" = too long to be named
+  // Engine and knobs: "12 2:7 13:1"; "" = too long to be named.
+  char text[BRIM_CUDA_ALGO_CHARS - 16];
 };
 
 //---------------------------------- cuDNN ----------------------------------
@@ -804,8 +804,8 @@ struct conv_state {
   conv_way way;
   dnn_problem *problem;
   dnn_plan plan;
-  size_t
-      room;  // bytes at the start of the workspace, for a dw that is added or converted afterwards
+  // Bytes at the start of the workspace, for a dw that is added or converted afterwards.
+  size_t room;
   size_t budget;  // bytes after `room`, for cuDNN
 };
 

@@ -122,8 +122,8 @@ __device__ static unsigned long long smallest_key(const float *s, int bank, int 
       need -= above;
       prefix |= (unsigned long long)bin << shift;
       mask |= 255ull << shift;
-      found = (int)histogram[bin] ==
-              need;  // the whole bin belongs to the largest, so it begins at prefix
+      // The whole bin belongs to the largest, so it begins at prefix.
+      found = (int)histogram[bin] == need;
     }
     __syncthreads();
     if (found) break;  // all threads read the same

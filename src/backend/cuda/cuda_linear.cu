@@ -506,8 +506,8 @@ static brim_status launch_rows_as(const brim_cuda *d, cudaStream_t stream, const
     BRIM_TRY(BRIM_CUDA(cudaFuncSetAttribute(
         row_kernel<T, KS, FORM>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes)));
   }
-  int threads =
-      32 * ROW_WARPS;  // one row a thread; smaller blocks if these fill more of the device
+  // One row a thread; smaller blocks if these fill more of the device.
+  int threads = 32 * ROW_WARPS;
   while (threads > 32 && (a.rows + threads - 1) / threads < d->sm_count) threads /= 2;
   int64_t blocks = (a.rows + threads - 1) / threads;
   // No more blocks than run at once: each stages the weights, and rows divide evenly among the SMs.

@@ -1543,8 +1543,8 @@ static void row_gradient(const brim_op_call *call, const views *v, int64_t i, do
     for (int64_t c = 0; c < v->d; c++) g[c] += weight * v->unit[j * v->d + c];
   }
   for (int64_t c = 0; c < v->d; c++) along += g[c] * u[c];
-  double factor = scale * 0.5 * v->inverse_temperature /
-                  v->length[i];  // a sample's loss is the mean of two rows' losses
+  // A sample's loss is the mean of the losses of two rows.
+  double factor = scale * 0.5 * v->inverse_temperature / v->length[i];
   for (int64_t c = 0; c < v->d; c++) g[c] = (g[c] - along * u[c]) * factor;
   ref_store(&call->out[1], i * v->d, v->d, g);
 }
