@@ -1,6 +1,6 @@
-// The AMX instructions of cpu_amx.h, x86 only. Call these functions only if brim_cpu_amx_permitted.
-// Sums are assembly because the order of loads and products matters, and because compilers do not
-// allocate tile registers.
+// The AMX instructions of cpu_amx.h, x86 only. Call these functions only if brim_cpu_amx_permitted()
+// is true. Sums are assembly because the order of loads and products matters, and because compilers do
+// not allocate tile registers.
 #include <immintrin.h>
 #include <string.h>
 #include <sys/syscall.h>

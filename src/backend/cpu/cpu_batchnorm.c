@@ -527,8 +527,8 @@ static void zero_elements(void *data, brim_dtype type, int64_t lo, int64_t hi) {
   if (hi > lo) memset((char *)data + (size_t)lo * size, 0, (size_t)(hi - lo) * size);
 }
 
-// Writes dx and dz of elements [i, i + n), which start at column c of the span. Both may be dy, dy2, x or y:
-// these have been read, or lie in the same place.
+// Writes dx and dz of elements [i, i + n), which start at column c of the span. Each may be written over
+// dy, dy2, x or y, which have been read or lie in the same place.
 BRIM_CPU_INLINE void dx_block(const bn_arg *a, brim_dtype type, int64_t i, int64_t c, int64_t n) {
   float d[BRIM_CPU_BLOCK], out[BRIM_CPU_BLOCK];
   const float *mean = bn_table_of(a, T_MEAN) + c, *factor = bn_table_of(a, T_FACTOR) + c;

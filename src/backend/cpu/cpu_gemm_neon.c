@@ -1,5 +1,5 @@
 // f32 kernels for 64-bit Arm: an 8 x 12 tile in 24 of the 32 vector registers, fed by five loads
-// per step of k. On other machines the row is empty, and brim_cpu_gemm_own does not choose it.
+// per step of k. On other machines brim_cpu_kernel_neon_f32 is empty and never chosen.
 #include "backend/cpu/cpu_int.h"
 
 #if defined(__aarch64__)

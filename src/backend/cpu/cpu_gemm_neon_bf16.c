@@ -1,6 +1,6 @@
 // bf16 kernels for 64-bit Arm with BFMMLA (2x4 by 4x2 products into f32): an 8 x 12 tile in 24
-// registers of 2 x 2 sums. Compiled with +bf16, chosen only where the CPU has it. On other machines the
-// row is empty.
+// registers of 2 x 2 sums. Compiled with +bf16, chosen only where the CPU has it. On other machines
+// brim_cpu_kernel_neon_bf16 is empty and never chosen.
 #include "backend/cpu/cpu_int.h"
 
 #if defined(__aarch64__) && defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC)

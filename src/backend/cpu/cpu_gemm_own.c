@@ -1,5 +1,5 @@
-// Our own matrix product: pack blocks of A and B into panels, multiply panel by panel with a kernel of
-// brim_cpu_kernel, finish each tile while it is in L1 (bias, activation, its derivative, rounding to
+// brim's own matrix product: packs blocks of A and B into panels, multiplies panel by panel with a kernel
+// of brim_cpu_kernel, finishes each tile while it is in L1 (bias, activation, its derivative, rounding to
 // bf16). The sum over k is split only by the kernel's kc, so results do not depend on the number of
 // threads. The kernels in plain C serve every machine: 4 x 16 floats, which any compiler puts into
 // vectors; bf16 is widened to f32 while packing, so it works everywhere at the speed of f32.

@@ -36,7 +36,8 @@ void brim_cpu_team_run(int threads, brim_cpu_body body, void *arg);
 void brim_cpu_team_set_default(int threads);
 
 // Waking and joining a team takes about 10 us, and milliseconds beside other programs, so work of less
-// than about 50 us stays on one thread. The choice may change bits, so it depends on shapes alone.
+// than about 50 us stays on one thread. The limits are the least work for a team. The choice may change
+// bits, so it depends on shapes alone.
 enum {
   BRIM_CPU_TEAM_ELEMENTS = 65536,    // elements of an op that reads and writes each
   BRIM_CPU_TEAM_EXPS = 16384,        // elements of an op that computes an exponential of each
@@ -46,7 +47,7 @@ static inline int brim_cpu_team_for(int threads, double work, double least) {
   return work < least ? 1 : threads;
 }
 
-// Thread rank's share [lo, hi) of count items, in whole grains.
+// The share [*lo, *hi) of `count` items of thread `rank`, cut at multiples of `grain`.
 static inline void brim_cpu_split(int64_t count, int64_t grain, int rank, int size, int64_t *lo,
                                   int64_t *hi) {
   int64_t blocks = (count + grain - 1) / grain;
@@ -164,8 +165,8 @@ typedef struct brim_cpu_kernel {
   // dst <- rows x k elements of src; k_contiguous: (r, i) at src[r * ld + i], else src[i * ld + r].
   void (*pack)(void *dst, int width, const void *src, int64_t ld, int rows, int k,
                bool k_contiguous);
-  // Packs elements that lie apart: at[] + offset bytes is row r's k elements when k_contiguous,
-  // else the `rows` elements of step i.
+  // Packs elements that lie apart. If k_contiguous, at[r] + offset (bytes) has the k elements of row r, else
+  // at[i] + offset has the `rows` elements of step i.
   void (*gather)(void *dst, int width, const void *const *at, size_t offset, int rows, int k,
                  bool k_contiguous);
   // tile(mr, nr) = the sum over groups (at least 1). May read up to BRIM_CPU_ALIGN bytes past a panel.

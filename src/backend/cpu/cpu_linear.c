@@ -152,8 +152,8 @@ static void rows_body(void *arg, int rank, int size) {
                             .b_ld = s->n_pad,
                             .c = y,
                             .c_ld = s->n_pad};
-    // The input of the derivative is loaded into the room of A, which the product no longer needs.
     brim_cpu_small_run(&small);
+    // The input of the derivative is loaded into the room of A, which the product no longer needs.
     float *spare = s->k_pad >= s->n_pad ? a : NULL;
     if (run->g->op == BRIM_OP_LINEAR_BWD_DATA && run->g->act != BRIM_ACT_NONE && !spare) {
       // Works row by row if A's room is too small.

@@ -86,7 +86,7 @@ typedef struct update_arg {
   float beta1, beta2, eps;
   float step_size, inv_root_bias2;  // Adam: lr / (1 - beta1^t), 1 / sqrt(1 - beta2^t)
   float shrink;                     // AdamW: 1 - lr * decay
-  float rate;                       // how far the average moves towards the new values: 1 - decay
+  float rate;  // how far the average moves: 1 - decay, or more in the first steps
 } update_arg;
 
 BRIM_CPU_INLINE void sgd_block(const update_arg *a, const float *restrict g, float *restrict p,

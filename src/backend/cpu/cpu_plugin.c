@@ -98,7 +98,7 @@ const brim_cpu_kernel *brim_cpu_kernel_for(const brim_cpu_machine *machine, brim
   return neon ? &brim_cpu_kernel_neon_f32 : &brim_cpu_kernel_portable_f32;
 }
 
-// Selects the kernels of machines without vector features; it runs everywhere, so tests reach them.
+// Selects the kernels of machines without vector features. It works on any machine, so tests reach them.
 brim_cpu_machine brim_cpu_machine_plain(const brim_cpu_machine *machine) {
   brim_cpu_machine plain = *machine;
   plain.neon = plain.neon_bf16 = plain.amx = false;

@@ -785,7 +785,7 @@ static brim_status conv_direct(const conv_shape *c, void *const tensors[3], void
 
 //---------------------------------- ways of a result ----------------------------------
 
-// How a result gets into the output. ADD and ROUND are for weight gradients.
+// Ways of a result into the output. ADD and ROUND are for weight gradients.
 enum conv_way {
   WAY_OWN,    // brim's own kernels
   WAY_INTO,   // cuDNN writes (or adds) straight into the output

@@ -240,7 +240,7 @@ static brim_status act_bwd_run(void *impl, void *stream, const brim_op_call *c) 
 struct dropout_map {
   const double *state;
   int64_t cols;
-  float p, keep_scale;  // over = 1 / (1 - p)
+  float p, keep_scale;  // keep_scale = 1 / (1 - p)
   uint32_t layer;
   uint64_t key, high, first;  // set by start()
 

@@ -1674,7 +1674,7 @@ typedef struct rule {
   const brim_op_attr *attr;
   double lr, scale;
   double correction1, correction2;  // Adam's 1 - beta^step
-  double rate;                      // how far the average moves towards the new values: 1 - decay
+  double rate;  // how far the average moves: 1 - decay, or more in the first steps
 } rule;
 
 static void step_sgd(const rule *r, int64_t n, double *p, double *m, const double *grad) {
