@@ -288,8 +288,8 @@ void brim_cuda_algo_store(brim_cuda *d, const char *key, const char *value) {
   remember(d, key, value, true, false);
 }
 
-void brim_cuda_algo_note(brim_cuda *d, const char *key, const char *value, bool provisional) {
-  remember(d, key, value, false, provisional);
+void brim_cuda_algo_note(brim_cuda *d, const char *key, const char *value, bool for_now) {
+  remember(d, key, value, false, for_now);
 }
 
 bool brim_cuda_algo_warn_once(brim_cuda *d, const char *key) {

@@ -202,7 +202,7 @@ struct moments {
   float eps, momentum;
 };
 
-// Sums over slabs: of the differences d between a slab's mean and that of slab 0, and of squares about it.
+// Sums over all values of slabs: of x - m and of (x - m)^2, m being the mean of slab 0.
 struct slab_sums {
   double sum, squares;
 };

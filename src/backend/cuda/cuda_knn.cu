@@ -29,7 +29,7 @@ __global__ static void unit_kernel(const T *__restrict__ x, float *__restrict__ 
   int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.y;
   if (row >= n) return;
   int lane = (int)threadIdx.x;
-  double squares = 0.0;  // in double: squares of large and of small values are no floats
+  double squares = 0.0;  // in double: squares of large and small values overflow or vanish in float
   for (int i = lane; i < d; i += 32) {
     double v = brim_load(x, row * d + i);
     squares = fma(v, v, squares);
@@ -122,7 +122,7 @@ __device__ static unsigned long long smallest_key(const float *s, int bank, int 
       need -= above;
       prefix |= (unsigned long long)bin << shift;
       mask |= 255ull << shift;
-      // The whole bin belongs to the largest, so it begins at prefix.
+      // If all keys of the bin are among the largest, the smallest of these is at least prefix.
       found = (int)histogram[bin] == need;
     }
     __syncthreads();
@@ -136,7 +136,7 @@ __device__ static unsigned long long smallest_key(const float *s, int bank, int 
   }
   *top = tops[0];
   if (need <= 0) return 0;
-  return prefix > 0 ? prefix : 1;  // the lowest bin begins at 0, which is the key of a NaN
+  return prefix > 0 ? prefix : 1;  // prefix 0 would include NaN, whose key is 0
 }
 
 __global__ static void __launch_bounds__(THREADS) knn_kernel(knn k) {

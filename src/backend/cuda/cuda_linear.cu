@@ -302,7 +302,7 @@ enum row_form {
   ROW_TANH,        // tanh
   ROW_TANH_SLOPE,  // times tanh'
   ROW_ANY,         // any act or act', chosen at run time
-  ROW_ODD          // act; stores outputs one by one if they are no multiple of four
+  ROW_ODD          // act, for outputs that are no multiple of four and are stored one by one
 };
 
 // Groups of 16 inputs. KS 0 stands for one group of inputs that are no multiple of four.
@@ -559,7 +559,7 @@ struct weight_args {
   const uint16_t *dy;       // (rows, m)
   const uint16_t *x;        // (rows, k)
   float *part;              // (slabs, m k + m): dw, then db
-  int64_t rows, slab_rows;  // per: rows of a block, a multiple of SLAB
+  int64_t rows, slab_rows;  // slab_rows: rows of a block's slab, a multiple of SLAB
   int m, k, m_tiles;
 };
 

@@ -58,7 +58,7 @@ struct xent_shape {
   float smoothing;
 };
 
-// The row of a thread. Threads behind the last row compute the last row again, without writing.
+// The row of a thread. Threads past the last row compute the last row again, without writing.
 template <int LANES>
 __device__ static inline int64_t row_of(int64_t n, bool *writes) {
   int64_t row = (int64_t)blockIdx.x * (ROW_THREADS / LANES) + threadIdx.y;

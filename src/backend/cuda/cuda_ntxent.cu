@@ -234,7 +234,7 @@ __global__ static void finish_losses(const double *state, layout l) {
   l.losses[2 * l.half + i] = bad ? 1.0f : 0.0f;
 }
 
-// Writes the weights p_ij + p_ji - 2 [j is the pair of i] of a thread's similarities to weight[j][i].
+// Writes the weights of a thread's similarities to weight[j][i]: p_ij + p_ji, less 2 if i and j are a pair.
 __device__ static inline void put_weights(const layout &l, int a, int b, const float (&s)[4][4],
                                           int samples, float (*weight)[PITCH]) {
   int tx = (int)threadIdx.x % 16, ty = (int)threadIdx.x / 16;
@@ -255,8 +255,8 @@ __device__ static inline void put_weights(const layout &l, int a, int b, const f
   }
 }
 
-// unit_gradient[split][i] = sum over this split's rows j of (p_ij + p_ji - 2 [j is the pair of i]) unit_j, for
-// SPAN columns. The grid is (tiles, splits, spans).
+// unit_gradient[split][i] = sum over this split's rows j of weight[j][i] unit_j, for SPAN columns. The grid
+// is (tiles, splits, spans).
 __global__ static void __launch_bounds__(THREADS) backward_tiles(const double *state, layout l) {
   __shared__ float rows[DEPTH][PITCH], cols[DEPTH][PITCH];
   __shared__ float weight[TILE][PITCH];  // [j][i]
