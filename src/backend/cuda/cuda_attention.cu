@@ -486,7 +486,7 @@ __device__ static inline void attention_bwd_queries(float dq[DP / 8][4], attenti
       ds[i][2] = brim_exp2_fast(fmaf(p[i][2], scale2, -s1.x)) * (ds[i][2] - s1.y);
       ds[i][3] = brim_exp2_fast(fmaf(p[i][3], scale2, -s1.x)) * (ds[i][3] - s1.y);
     }
-    if (key + 16 > keys) {  // clears what keys that do not exist would add: their 2^-lse may be anything
+    if (key + 16 > keys) {  // keys that do not exist add nothing
 #pragma unroll
       for (int i = 0; i < 2; i++) {
         int col = key + i * 8 + t * 2;
