@@ -1,5 +1,5 @@
-// A plan: the memory and work of a step, known before it runs. The rows have everything that brim allocates. Memory of
-// libraries and drivers is `overhead`, measured and printed separately.
+// A plan: the memory and work of a step, known before it runs. Its rows list everything that brim allocates. Memory
+// of libraries and drivers is `overhead`, measured and printed separately.
 #ifndef BRIM_PLAN_H_
 #define BRIM_PLAN_H_
 
@@ -32,11 +32,12 @@ typedef struct brim_plan {
   double bytes_per_step;  // least bytes that a step moves through device memory
   double samples_per_step;
   uint64_t parameter_count;
-  int32_t segments;       // blocks of the model whose activations can be recomputed
-  int32_t recomputed;     // blocks that are recomputed (training.checkpointing)
-  int32_t gradient_sums;  // with ranks: gradient exchanges per step, beside the backward pass
+  int32_t segments;    // blocks of the model whose activations can be recomputed
+  int32_t recomputed;  // blocks that the backward pass recomputes (training.checkpointing)
+  // with ranks: gradient exchanges per step, which overlap the backward pass
+  int32_t gradient_sums;
   int32_t exchanges;      // with ranks: exchanges that a step waits for (batch norm, embeddings)
-  double exchange_bytes;  // that one rank sends in those
+  double exchange_bytes;  // bytes that one rank sends in `exchanges`
 } brim_plan;
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-// Plug-ins: shared objects that export brim_plugin_query. brim's own cpu and cuda backends are plug-ins, and users' sources
-// too. A plug-in links nothing of brim; brim_host_api gives it what it needs.
+// Plug-ins: shared objects that export brim_plugin_query. brim's cpu and cuda backends are plug-ins, and so are the
+// data sources of users. A plug-in does not link brim: brim_host_api gives it the functions it needs.
 #ifndef BRIM_PLUGIN_H_
 #define BRIM_PLUGIN_H_
 
@@ -29,7 +29,7 @@ typedef struct brim_host_api {
   const char *(*translate)(const char *english);
 } brim_host_api;
 
-// A named table for a room: "data.source/spiral" -> brim_source_table.
+// A named table that a room of brim looks up: "data.source/spiral" -> brim_source_table.
 typedef struct brim_extension {
   const char *name;
   const void *table;
@@ -41,13 +41,13 @@ typedef struct brim_plugin {
   uint32_t abi;      // BRIM_PLUGIN_ABI the plug-in was built with
   const char *name;  // "cpu"
   const char *version;
-  const struct brim_backend *backend;  // or NULL
+  const struct brim_backend *backend;  // NULL = the plug-in has no backend
   const brim_extension *extensions;
   size_t extension_count;
 } brim_plugin;
 
-// Exported as "brim_plugin_query". Returns BRIM_EABI for an abi that it does not support, or another status with a detail if
-// the machine lacks what it needs, which is no error for the host.
+// The function exported as "brim_plugin_query". Returns BRIM_EABI for an abi that the plug-in does not support. Any
+// other failure, with a detail, means that the machine lacks something: the host goes on without the plug-in.
 typedef brim_status (*brim_plugin_query_fn)(uint32_t abi, const brim_host_api *host,
                                             const brim_plugin **out);
 BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host,

@@ -22,16 +22,17 @@ typedef enum brim_sample_type {
 } brim_sample_type;
 
 typedef struct brim_source_info {
-  uint64_t count;         // samples
-  brim_sample_type type;  // of the input
+  uint64_t count;         // number of samples
+  brim_sample_type type;  // type of the input
   int32_t rank;
-  int64_t dim[BRIM_SOURCE_MAX_RANK];  // of one input, without the batch; images are H, W, C
-  int64_t classes;                    // > 0: target is one int32 label in [0, classes)
-  int64_t target_dim;                 // classes == 0: target is target_dim floats; 0 = no target
-  float mean[4], std[4];              // suggested normalisation per channel of raw / 255 (U8)
-  int32_t channels;                   // entries used in mean and std; 0 = no suggestion
-  // 1 = images of different sizes: dim[0] and dim[1] are the largest height and width, and samples are read by `size` and
-  // `decode`, never by `read`.
+  // dimensions of one input, without the batch; images: height, width, channels
+  int64_t dim[BRIM_SOURCE_MAX_RANK];
+  int64_t classes;        // > 0: target is one int32 label in [0, classes)
+  int64_t target_dim;     // classes == 0: target is target_dim floats; 0 = no target
+  float mean[4], std[4];  // suggested normalisation per channel of raw / 255 (U8)
+  int32_t channels;       // entries used in mean and std; 0 = no suggestion
+  // 1 = images of different sizes: dim[0] and dim[1] are the largest height and width, and samples are read by
+  // `size` and `decode`, never by `read`.
   int32_t varies;
   // 1 = reading a sample costs much more than copying its bytes (decoding, unpacking), so a cache in RAM pays.
   int32_t costly;
@@ -43,7 +44,7 @@ typedef struct brim_source_image {
   int32_t scale;          // 1, 2, 4 or 8
   void *pixels;           // result
   size_t capacity;        // bytes of room in `pixels`
-  int64_t height, width;  // of the result
+  int64_t height, width;  // size of the decoded image
 } brim_source_image;
 
 typedef struct brim_source_how {
@@ -63,7 +64,8 @@ typedef struct brim_source_table {
   // Optional: address of the packed inputs of all samples if they are in memory, else NULL.
   const void *(*base)(void *state);
   void (*close)(void *state);
-  // Both or none; required if info.varies. Thread-safe. `size` returns the stored size of an image without decoding it.
+  // Set both functions or neither; info.varies requires them. Thread-safe. `size` returns the stored size of an
+  // image without decoding it.
   brim_status (*size)(void *state, uint64_t index, int64_t *height, int64_t *width);
   brim_status (*decode)(void *state, uint64_t index, brim_source_image *image, void *target);
   // Optional: the name of a sample for messages ("train/cat/0001.jpg", "images[17]").

@@ -1,4 +1,4 @@
-// Which brim this is.
+// The version of the linked library.
 #ifndef BRIM_VERSION_H_
 #define BRIM_VERSION_H_
 
@@ -8,7 +8,7 @@
 extern "C" {
 #endif
 
-// "major.minor.patch" of the library that is linked.
+// Returns "major.minor.patch".
 BRIM_API const char *brim_version(void);
 
 #ifdef __cplusplus

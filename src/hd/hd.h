@@ -1,6 +1,6 @@
-// BRIM_HD: one body for the C compiler and for nvcc. Header-only, includes nothing of brim.
-// Code here is compiled with -ffp-contract=off / -fmad=false: where a fused multiply-add is needed
-// it says brim_fma, so host and device round alike.
+// BRIM_HD: one function body for the C compiler and for nvcc. Header-only, includes nothing of brim. Such code is
+// compiled with -ffp-contract=off / -fmad=false, so that host and device round alike. It calls brim_fma where it
+// needs a fused multiply-add.
 #ifndef BRIM_HD_H_
 #define BRIM_HD_H_
 

@@ -4,12 +4,12 @@
 
 #include "hd/hd_philox.h"
 
-// The stream of draws of a sample. The number of a stage is its place in the pipeline as written, so that leaving out
-// another stage does not change its draws.
+// The random stream of a sample. A stage's number is its place in the pipeline as written, so leaving out one stage
+// does not change the draws of the others.
 typedef struct brim_augment {
   uint64_t key;    // brim_rng_key(seed, BRIM_RNG_AUGMENT)
   uint64_t epoch;  // below 2^32
-  uint64_t index;  // sample
+  uint64_t index;  // sample number
   uint32_t view;   // below 2^8; 0 unless a sample is seen several times
 } brim_augment;
 
@@ -26,7 +26,7 @@ typedef struct brim_augment_point {
   int64_t y, x;
 } brim_augment_point;
 
-// A point of a grid of `rows` x `cols` (each >= 1), all equally likely.
+// Draws a point of a grid of `rows` x `cols` (each >= 1), all equally likely.
 BRIM_HD brim_augment_point brim_augment_place(const brim_augment *a, uint32_t stage, uint32_t n,
                                               int64_t rows, int64_t cols) {
   brim_philox4 r = brim_augment_draw(a, stage, n);

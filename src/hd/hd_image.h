@@ -38,7 +38,7 @@ typedef struct brim_image_stage {
   int32_t random;   // WINDOW: random place, else the middle
   int32_t in_height, in_width, out_height, out_width;
   int32_t padding, pad;  // WINDOW; pad: brim_image_pad
-  int32_t size, count;   // CUTOUT; RESIZE: size > 0 = to that shorter side, then the middle
+  int32_t size, count;   // CUTOUT; RESIZE: size > 0 = new shorter side, cut to the middle
   int32_t taps;          // BLUR, odd
   int32_t nearest;       // RESIZE, RESIZED_WINDOW: 0 = bilinear (antialiased when it shrinks)
   float p;               // probability that the stage applies
@@ -48,15 +48,15 @@ typedef struct brim_image_stage {
   float brightness, contrast, saturation, hue;  // JITTER
 } brim_image_stage;
 
-// A pipeline over the samples of one source. in/out: height, width, channels of packed images. Without stages it copies
-// sample_bytes.
+// A pipeline over the samples of one source. Members in[] and out[]: height, width, channels of packed images.
+// Without stages it copies sample_bytes.
 typedef struct brim_augment_program {
   uint64_t key;  // brim_rng_key(seed, BRIM_RNG_AUGMENT)
   int32_t in_height, in_width, out_height, out_width, channels;
   int32_t in_float, out_float;  // samples are f32, not bytes
   int32_t views;                // >= 1: outputs per sample, each with its own draws
   int32_t stage_count;
-  uint64_t sample_bytes, out_bytes;  // of a sample; of a view
+  uint64_t sample_bytes, out_bytes;  // bytes of a sample, and of a view
   brim_image_stage stages[BRIM_IMAGE_MAX_STAGES];
 } brim_augment_program;
 
@@ -84,8 +84,8 @@ typedef enum brim_image_jitter {
 
 //---------------------------------- arithmetic ----------------------------------
 
-// exp and log with the same bits on host and device, since a region one pixel off is another image. Within 2e-7 of the true
-// value (relative; log: absolute).
+// exp and log with the same bits on host and device: a region that is one pixel off would be another image. Errors
+// are below 2e-7 (relative for exp, absolute for log).
 
 BRIM_HD float brim_image_exp(float x) {
   if (x < -80.0f) return 0.0f;
@@ -105,7 +105,7 @@ BRIM_HD float brim_image_exp(float x) {
   return p;
 }
 
-// For x in 1e-6 .. 1e6.
+// Natural logarithm of x in 1e-6 .. 1e6.
 BRIM_HD float brim_image_log(float x) {
   float k = 0.0f;
   for (; x > 1.41421356f; k += 1.0f) x = x * 0.5f;
@@ -147,7 +147,8 @@ BRIM_HD void brim_image_draw_window(const brim_image_stage *s, const brim_augmen
   if (cols >= 1) d->x = (int32_t)(at.x - s->padding);
 }
 
-// Resizes the whole image; with `size` > 0 to that shorter side, and keeps the middle (resize(256) | center_crop(224)).
+// Resizes the whole image. With `size` > 0 it resizes the shorter side to `size` and keeps the middle, as
+// resize(256) | center_crop(224) does.
 BRIM_HD void brim_image_draw_resize(const brim_image_stage *s, int32_t height, int32_t width,
                                     brim_image_drawn *d) {
   d->y = d->x = 0;
@@ -164,8 +165,8 @@ BRIM_HD void brim_image_draw_resize(const brim_image_stage *s, int32_t height, i
   d->left = (d->full_width - s->out_width) / 2;
 }
 
-// Draws a share of the area and an aspect ratio, up to ten times as in torchvision, else the largest central part of an
-// allowed ratio.
+// Draws a share of the area and an aspect ratio, at most ten times, as torchvision does. If no draw fits, takes the
+// largest central part with an allowed ratio.
 BRIM_HD void brim_image_draw_resized(const brim_image_stage *s, const brim_augment *a,
                                      int32_t height, int32_t width, brim_image_drawn *d) {
   float area = (float)height * (float)width;
@@ -200,7 +201,7 @@ BRIM_HD void brim_image_draw_resized(const brim_image_stage *s, const brim_augme
   d->x = (width - d->width) / 2;
 }
 
-// Draw 0 decides whether it applies, draw 1 has the four factors, draw 2 the order (one of 24).
+// Draw 0 decides whether the stage applies, draw 1 has the four factors, draw 2 the order (one of 24).
 BRIM_HD void brim_image_draw_jitter(const brim_image_stage *s, const brim_augment *a,
                                     brim_image_drawn *d) {
   brim_philox4 r = brim_augment_draw(a, s->number, 1);
@@ -228,7 +229,7 @@ BRIM_HD void brim_image_draw_jitter(const brim_image_stage *s, const brim_augmen
   }
 }
 
-// All draws of a stage, for an input image of height x width.
+// Makes all draws of a stage, for an input image of height x width.
 BRIM_HD void brim_image_draw(const brim_image_stage *s, const brim_augment *a, int32_t height,
                              int32_t width, brim_image_drawn *d) {
   d->on = 1;
@@ -285,8 +286,8 @@ BRIM_HD int32_t brim_image_inside(int32_t i, int32_t n, int32_t pad) {
   return i < n ? i : period - i;
 }
 
-// One axis of a resampling from `length` pixels of the region to `full` of the result. The bilinear filter is a triangle as
-// wide as the step if it shrinks (as PIL and torchvision with antialias), else of width 1.
+// Resampling along one axis, from `length` pixels of the region to `full` pixels of the result. The bilinear filter
+// is a triangle: as wide as the step when shrinking (antialiased, as in PIL and torchvision), else of width 1.
 typedef struct brim_image_axis {
   int32_t length, full;
   float step;           // length / full
@@ -303,7 +304,7 @@ BRIM_HD brim_image_axis brim_image_axis_of(int32_t length, int32_t full) {
   return x;
 }
 
-// The most taps of a result.
+// The most input pixels that one result uses.
 BRIM_HD int32_t brim_image_axis_taps(const brim_image_axis *x) {
   int32_t taps = 2 * (int32_t)x->reach + 3;
   return taps < x->length ? taps : x->length;
@@ -333,8 +334,8 @@ BRIM_HD int32_t brim_image_axis_nearest(const brim_image_axis *x, int32_t i) {
   return (int32_t)((2 * (int64_t)i + 1) * x->length / (2 * (int64_t)x->full));
 }
 
-// The weight of tap k (0 .. taps - 1) of a blur; divide by the sum of weights. Outside the image is mirrored:
-// brim_image_inside(..., BRIM_IMAGE_PAD_REFLECT).
+// The weight of tap k (0 .. taps - 1) of a blur; divide by the sum of weights. Pixels outside the image are
+// mirrored by brim_image_inside(..., BRIM_IMAGE_PAD_REFLECT).
 BRIM_HD float brim_image_blur_weight(int32_t k, int32_t taps, float sigma) {
   float x = (float)(k - taps / 2) / sigma;
   return brim_image_exp(-0.5f * x * x);
@@ -361,8 +362,8 @@ BRIM_HD float brim_image_blend(float v, float other, float factor, float high) {
   return brim_image_clamp(factor * v + (1.0f - factor) * other, high);
 }
 
-// Rotates the hue by `shift` turns (-0.5 .. 0.5); value and chroma of HSV stay. Works on any scale, since results lie between
-// the smallest and the largest channel.
+// Rotates the hue by `shift` turns (-0.5 .. 0.5) and keeps value and chroma of HSV. Works on any scale, since
+// results lie between the smallest and the largest channel.
 BRIM_HD float brim_image_hue_part(float turned, float n, float most, float chroma) {
   float k = turned + n;
   k = k >= 6.0f ? k - 6.0f : k;
@@ -392,8 +393,8 @@ BRIM_HD brim_image_rgb brim_image_hue(brim_image_rgb p, float shift) {
   return out;
 }
 
-// Applies one part of color_jitter to a pixel. `mean`: for BRIM_IMAGE_CONTRAST the mean gray of the image at this point,
-// which the caller computes (of one channel: its mean).
+// Applies one part of color_jitter to a pixel. `mean` matters for BRIM_IMAGE_CONTRAST: the mean gray of the image
+// at this point of the pipeline, which the caller computes. For one channel it is the mean of that channel.
 BRIM_HD brim_image_rgb brim_image_jitter_rgb(brim_image_rgb p, int32_t part, float factor,
                                              float mean, float high) {
   if (part == BRIM_IMAGE_HUE) return brim_image_hue(p, factor);
@@ -406,14 +407,14 @@ BRIM_HD brim_image_rgb brim_image_jitter_rgb(brim_image_rgb p, int32_t part, flo
   return p;
 }
 
-// The same for one channel, where saturation and hue change nothing.
+// brim_image_jitter_rgb for images of one channel, where saturation and hue change nothing.
 BRIM_HD float brim_image_jitter_one(float v, int32_t part, float factor, float mean, float high) {
   if (part == BRIM_IMAGE_BRIGHTNESS) return brim_image_blend(v, 0.0f, factor, high);
   if (part == BRIM_IMAGE_CONTRAST) return brim_image_blend(v, mean, factor, high);
   return v;
 }
 
-// Rounds to a byte, at the end of a pipeline over bytes.
+// Rounds to a byte; the last step of a pipeline over bytes.
 BRIM_HD uint8_t brim_image_byte(float v) {
   return (uint8_t)(int32_t)(brim_image_clamp(v, 255.0f) + 0.5f);
 }

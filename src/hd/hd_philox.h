@@ -9,12 +9,12 @@ typedef struct brim_philox4 {
   uint32_t v[4];
 } brim_philox4;
 
-// Purposes keep streams apart: the high word of the key.
+// The purpose of a stream, which brim_rng_key mixes into the key: streams of different purposes are independent.
 enum {
   BRIM_RNG_INIT = 1,       // weight initialisation: counter = (param index, element)
   BRIM_RNG_SHUFFLE = 2,    // sample order: (epoch, round)
-  BRIM_RNG_DROPOUT = 3,    // (layer, step, element)
-  BRIM_RNG_AUGMENT = 4,    // (epoch, sample index)
+  BRIM_RNG_DROPOUT = 3,    // dropout masks: (layer, step, element)
+  BRIM_RNG_AUGMENT = 4,    // augmentation draws: (epoch, sample index)
   BRIM_RNG_SYNTHETIC = 5,  // synthetic data: (sample index, element)
   BRIM_RNG_STATS = 6,      // bootstrap
   BRIM_RNG_TEST = 7,
@@ -64,7 +64,7 @@ BRIM_HD uint64_t brim_rng_key(uint64_t seed, uint32_t purpose) {
 // [0, 1) with 24 bits, the same on every machine.
 BRIM_HD float brim_rng_uniform(uint32_t bits) { return (float)(bits >> 8) * (1.0f / 16777216.0f); }
 
-// Unbiased enough integer in [0, n): multiply-high of 64 bits (bias below 2^-32 for n < 2^32).
+// Nearly unbiased integer in [0, n): multiply-high of 64 bits (bias below 2^-32 for n < 2^32).
 BRIM_HD uint64_t brim_rng_below(uint32_t hi, uint32_t lo, uint64_t n) {
   uint64_t x = ((uint64_t)hi << 32) | lo;
   uint64_t a = (x >> 32) * n, b = (x & 0xffffffffu) * n;

@@ -1,8 +1,8 @@
-// A permutation of [0, n) as a function of (seed, epoch, i): sample order without an index array,
-// the same on host and device, for any number of workers, from any position.
-// A balanced Feistel network over the next power of 4, repeated until the value is below n (fewer than 4 steps on average).
-// Integers only. A Feistel network is a bijection for any round function, and following the cycles of a bijection until
-// they return to a subset is a bijection of the subset.
+// A permutation of [0, n) as a function of (seed, epoch, i). It gives the sample order without an index array, the
+// same on host and device, for any number of workers and from any position. Integers only. A balanced Feistel
+// network works over the next power of 4 and repeats until the value is below n (fewer than 4 times on average).
+// The result is a permutation: a Feistel network is a bijection for any round function, and so is following its
+// cycles until they return to [0, n).
 #ifndef BRIM_HD_SHUFFLE_H_
 #define BRIM_HD_SHUFFLE_H_
 
@@ -12,12 +12,12 @@ enum { BRIM_SHUFFLE_ROUNDS = 8 };  // even; a small n needs this many to reach m
 
 typedef struct brim_shuffle {
   uint64_t n;
-  uint64_t mask;  // of one half
-  uint32_t half;  // bits of one half, 1..32
+  uint64_t mask;  // selects one half of a value
+  uint32_t half;  // bits of each half, 1..32
   uint64_t key[BRIM_SHUFFLE_ROUNDS];
 } brim_shuffle;
 
-// n >= 1. Round keys come from Philox, so that nearby seeds and epochs give unrelated orders.
+// n >= 1. Philox makes the round keys, so nearby seeds and epochs give unrelated orders.
 BRIM_HD brim_shuffle brim_shuffle_make(uint64_t seed, uint64_t epoch, uint64_t n) {
   brim_shuffle s;
   s.n = n;
@@ -47,7 +47,7 @@ BRIM_HD uint64_t brim_shuffle_network(const brim_shuffle *s, uint64_t x) {
   return (left << s->half) | right;
 }
 
-// The image of position i (below n).
+// The number at position i (below n) of the permutation.
 BRIM_HD uint64_t brim_shuffle_at(const brim_shuffle *s, uint64_t i) {
   uint64_t x = i;
   do {

@@ -19,15 +19,15 @@ struct brim_session {
   char device_text[192];
 };
 
-// The real path of the shared object or program that contains this code; false if unknown.
+// Finds the real path of the shared object or program that contains this code. Returns false if it is unknown.
 static bool own_path(char out[PATH_MAX]) {
   static const char anchor = 0;
   Dl_info info;
   return dladdr(&anchor, &info) && info.dli_fname && realpath(info.dli_fname, out);
 }
 
-// Loads the plug-ins installed with this library: from $BRIM_PLUGIN_PATH, else from brim/ beside libbrim.so, else
-// (linked into a program) from the program's standard places.
+// Loads the plug-ins installed with this library: from $BRIM_PLUGIN_PATH, else from brim/ beside libbrim.so. If
+// libbrim is linked into a program, it uses the program's standard places instead of brim/.
 static brim_status load_installed(brim_registry *registry) {
   char own[PATH_MAX], program[PATH_MAX];
   if (getenv("BRIM_PLUGIN_PATH") || !own_path(own) || !realpath("/proc/self/exe", program) ||
@@ -50,8 +50,8 @@ static bool is_listed(const char *const *plugins, const char *path) {
   return false;
 }
 
-// Loads a plug-in that the config names only if the caller lists it: a plug-in is code, and a config may come from
-// anywhere.
+// Loads the plug-ins that the caller lists. A plug-in that only the config names is not loaded: a plug-in is code,
+// and a config may come from anywhere.
 static brim_status load_plugins(brim_session *s, const char *const *plugins) {
   BRIM_TRY(brim_registry_create(&s->registry));
   BRIM_TRY(load_installed(s->registry));

@@ -8,21 +8,22 @@
 //   result      steps, epochs (done), interrupted
 //   error       status ("BRIM_EIO"), class (of brim_failure; may be missing), message
 //
-// or, with BRIM_CHANNEL_ENV in the environment of the training, one of these:
+// With BRIM_CHANNEL_ENV in the environment of the training there are also these events:
 //
 //   progress    step, epoch, epochs, with the other members of the event of --json
 //   checkpoint  step                               a checkpoint of this step is on the disk
 //   findings    findings [...]                     the list of record_job.h, each time that it changes
 //
-// Members that a reader does not know are for people. Lines that are no records come from libraries
-// or launchers. Metrics do not pass here: they are rows of log.jsonl, which outlives both processes
-// and is the buffer between them. Writers: src/cli. Reader: src/lab/exec.
+// Other members are for people. Lines that are no records come from libraries or launchers. Metrics do not pass
+// here: they are rows of log.jsonl, which both processes can read after a crash. Writers: src/cli. Reader:
+// src/lab/exec.
 #ifndef BRIM_RECORD_CHANNEL_H_
 #define BRIM_RECORD_CHANNEL_H_
 
 #include "record/record.h"
 
-// A variable, because srun and mpirun pass the environment and standard output on, but no other descriptor.
+// An environment variable, because srun and mpirun pass on the environment and standard output, but no other
+// descriptor.
 #define BRIM_CHANNEL_ENV "BRIM_CHANNEL"
 
 #define BRIM_CHANNEL_MAP(X)   \
@@ -55,7 +56,7 @@ typedef struct brim_channel_record {
   const json_t *findings;  // FINDINGS: an array
 } brim_channel_record;
 
-// False: the event is no record.
+// Returns false if the event is no record.
 bool brim_channel_read(const json_t *event, brim_channel_record *out);
 
 #endif  // BRIM_RECORD_CHANNEL_H_

@@ -1,4 +1,4 @@
-// Reads arguments of a component.
+// Reads the arguments of a component.
 #include "record/record_component.h"
 
 #include <string.h>

@@ -1,5 +1,6 @@
-// Values and components: parsed config expressions such as mlp(depth=3), from which rooms build things. config parses them;
-// engine, data and workloads read them. They are immutable and owned by the arena of their maker.
+// Values and components: parsed config expressions such as mlp(depth=3), from which rooms build things. config
+// parses them; engine, data and workloads read them. They are immutable and live in the arena of the code that made
+// them.
 #ifndef BRIM_RECORD_COMPONENT_H_
 #define BRIM_RECORD_COMPONENT_H_
 
@@ -43,7 +44,7 @@ struct brim_component {
   const char *name;
   const brim_argument *args;
   size_t arg_count;
-  const char *file;  // place in the source; NULL if made by code
+  const char *file;  // the source file; NULL if code made the component
   int line, col;
 };
 
@@ -54,10 +55,10 @@ typedef struct brim_pipeline {
   bool tail;
 } brim_pipeline;
 
-// The argument by name; NULL = absent.
+// Finds an argument by its name; NULL = absent.
 const brim_value *brim_component_arg(const brim_component *c, const char *name);
-// Typed reads, with a fallback if the argument is absent or of another kind (which config has refused before). An INT is also
-// a FLOAT.
+// Typed reads return `fallback` if the argument is absent or of another kind (config refuses wrong kinds earlier).
+// An INT can also be read as a FLOAT.
 int64_t brim_component_int(const brim_component *c, const char *name, int64_t fallback);
 double brim_component_float(const brim_component *c, const char *name, double fallback);
 bool brim_component_bool(const brim_component *c, const char *name, bool fallback);

@@ -1,4 +1,4 @@
-// Curves out of log.jsonl, line by line: neither a long log nor a damaged one needs more memory.
+// Reads curves from log.jsonl line by line, so that a long or damaged log needs no more memory.
 #include "record/record_curves.h"
 
 #include <errno.h>
@@ -6,15 +6,15 @@
 #include <string.h>
 #include <unistd.h>
 
-// Bytes of a line that is read; brim's own have some 2,000.
+// MAX_LINE: bytes of the longest line that is read; brim's own lines have about 2,000.
 enum { MAX_LINE = 1 << 20, CHUNK = 1 << 16 };
-// Beyond these a number is damage, not a value that can be drawn.
+// Larger numbers are damage, not values that can be drawn.
 static const double most = 1e100;
 static const int64_t most_steps = (int64_t)1 << 53;
 
 //---------------------------------- thinning out ----------------------------------
 
-// Part of a curve: its lowest and its highest point, in the order of their steps.
+// A stretch of a curve: its lowest and its highest point, in the order of their steps.
 typedef struct stretch {
   brim_curve_point first, second;
 } stretch;
@@ -24,7 +24,7 @@ typedef struct thinned {
   char column[BRIM_METRIC_NAME], baseline_column[BRIM_METRIC_NAME];  // "" = none
   stretch list[BRIM_CURVE_STRETCHES];
   size_t count;
-  int64_t per, held;  // points of a stretch; of the last one so far
+  int64_t per, held;  // points per stretch; points in the last stretch so far
   brim_curve_point first, last, marked;
   bool any, has_marked;
   double highest, baseline;
@@ -49,7 +49,7 @@ static void halve(thinned *t) {
   t->held = t->per;
 }
 
-// Forgets what was logged from `step` on.
+// Forgets all points logged from `step` on.
 static void take_back(thinned *t, int64_t step) {
   if (t->first.step >= step) {
     t->count = 0;
@@ -84,7 +84,7 @@ static void add(thinned *t, int64_t step, double value, int64_t marked) {
   t->held = 1;
 }
 
-// Puts a point where its step belongs, unless it is there.
+// Inserts a point at its step, unless the curve has a point of this step.
 static void insert(brim_curve *c, brim_curve_point p) {
   size_t at = 0;
   while (at < c->count && c->points[at].step < p.step) at++;
@@ -145,7 +145,7 @@ static void take(reader *r, const json_t *line) {
 
 static brim_status end_line(reader *r) {
   brim_status status = brim_str_status(&r->line);
-  // Most lines are about a few steps: only those of epochs are parsed.
+  // Most lines report a few steps. Only lines about epochs are parsed.
   if (!status && !r->too_long && r->line.len > 0 && strstr(r->line.data, "\"epoch\"")) {
     json_t *line = NULL;
     status = brim_json_parse(r->line.data, r->line.len, "log.jsonl", &line);
@@ -199,7 +199,7 @@ static brim_status read_file(reader *r, const char *path) {
 
 //---------------------------------- a run ----------------------------------
 
-// log.jsonl, then log.1.jsonl, ..., each newer than the one before.
+// Reads log.jsonl, then log.1.jsonl, ..., each newer than the file before.
 static brim_status read_folder(reader *r, const char *folder) {
   for (int number = 0;; number++) {
     char name[32] = "log.jsonl";
@@ -213,7 +213,7 @@ static brim_status read_folder(reader *r, const char *folder) {
   }
 }
 
-// A row that lines about an evaluation show, and not as the spread of another.
+// True for a row that evaluation lines show by itself, not as the spread of another row.
 static bool is_shown(const brim_metric *row) {
   const unsigned lines =
       BRIM_METRIC_AT(BRIM_METRIC_LINE_EVAL) | BRIM_METRIC_AT(BRIM_METRIC_LINE_SUMMARY);

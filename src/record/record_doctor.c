@@ -1,4 +1,4 @@
-// The report of the doctor: growing, and as JSON.
+// The report of the doctor: adding lines, and writing it as JSON.
 #include "record/record_doctor.h"
 
 #include <stdio.h>
@@ -63,7 +63,7 @@ static json_t *text_or_null(const char *text) {
   char plain[2048];
   if (!text[0]) return json_null();
   if (brim_utf8_valid(text, strlen(text))) return json_string(text);
-  brim_text_plain(text, plain, sizeof plain);  // names of files and commands may be any bytes
+  brim_text_plain(text, plain, sizeof plain);  // names of files and commands may contain any bytes
   return json_string(plain);
 }
 

@@ -1,15 +1,5 @@
-// What `brim doctor` found: one line per check and thing that was checked. Terminal text and JSON are
-// views of it. Filled by src/doctor; shown by ui_doctor.c and the command.
-//
-// As JSON, "brim.doctor/1":
-//   {"schema": "brim.doctor/1", "version": "0.1.0",
-//    "counts": {"good": 20, "warn": 2, "bad": 0, "unknown": 3},
-//    "checks": [{"key": "host.cpu_quota", "group": "host", "subject": null, "state": "warn",
-//                "value": "2.0 of 16 cores", "reason": null, "why": "...", "fix": "..." or null}],
-//    "ceilings": {"device": "NVIDIA H200", "gemm_fp32_flops": number or null, ...} or null}
-// `key`, `group` and `state` are stable; the texts are for people, in the language of the messages.
-// `value` is null where the state is unknown, and `reason` says what could not be seen. `subject` says
-// which of several things a line is about: "GPU 0".
+// The findings of `brim doctor`: one line per check and checked thing. Terminal text and JSON are views of it.
+// src/doctor fills it; ui_doctor.c and the command show it.
 #ifndef BRIM_RECORD_DOCTOR_H_
 #define BRIM_RECORD_DOCTOR_H_
 
@@ -53,12 +43,12 @@ typedef enum brim_doctor_group {
 const char *brim_doctor_group_name(brim_doctor_group group);
 
 typedef struct brim_doctor_line {
-  const char *key;  // "host.cpu_quota"; of the table of checks
+  const char *key;  // key in the table of checks: "host.cpu_quota"
   brim_doctor_group group;
   brim_doctor_state state;
   const char *label;  // a message: "CPU quota"
-  char subject[64];   // "GPU 0"; "" = there is only one
-  char value[512];    // what was seen; UNKNOWN: what could not be, and why
+  char subject[64];   // "GPU 0"; "" = the machine has only one such thing
+  char value[512];    // the reading; if UNKNOWN, what could not be read, and why
   char why[512];      // why it matters
   char fix[2048];     // commands or lines to paste, one a line; "" = nothing to fix
 } brim_doctor_line;
@@ -67,16 +57,16 @@ typedef struct brim_doctor_report {
   brim_doctor_line *lines;
   size_t count, cap;
   size_t counts[BRIM_DOCTOR_STATE_COUNT];
-  bool measured;  // the ceilings below are of `device`
+  bool measured;  // whether the ceilings below were measured on `device`
   char device[128];
   brim_machine_ceilings ceilings;
-  brim_status status;        // BRIM_ENOMEM sticks: a line found no room
-  brim_doctor_line no_room;  // such lines
+  brim_status status;        // BRIM_ENOMEM stays set once a line could not be added
+  brim_doctor_line no_room;  // spare line that is handed out when memory is exhausted
 } brim_doctor_report;
 
 void brim_doctor_report_init(brim_doctor_report *report);
 void brim_doctor_report_deinit(brim_doctor_report *report);
-// A line with empty texts, to be filled in by the caller; never NULL (a spare one without memory).
+// Adds a line with empty texts for the caller to fill in. Never NULL: without memory it returns the spare line.
 brim_doctor_line *brim_doctor_report_add(brim_doctor_report *report, brim_doctor_group group,
                                          const char *key, brim_doctor_state state);
 brim_status brim_doctor_report_json(const brim_doctor_report *report, json_t **out);

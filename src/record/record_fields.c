@@ -1,4 +1,4 @@
-// Structs to JSON and back by tables of fields (record_fields.h), and small readers of JSON values.
+// Converts structs to JSON and back by tables of fields (record_fields.h); also small readers of JSON values.
 
 #include "record/record_fields.h"
 
@@ -8,7 +8,7 @@
 #include "record/record_int.h"
 
 //------------------------------------------- readers -------------------------------------------
-// Helpers of the room: texts into fields, whole numbers, the schema.
+// Helpers of the room: copying text into fields, parsing whole numbers, checking the schema.
 
 void brim_record_copy(char *out, size_t size, const char *text) {
   size_t n = strlen(text);
@@ -46,7 +46,7 @@ brim_status brim_record_check_schema(const json_t *root, const char *name, int l
   return BRIM_OK;
 }
 
-// A fixed-size field may end in half a character, which JSON refuses.
+// Replaces what JSON refuses: a fixed-size field may end in the middle of a character.
 json_t *brim_record_text(const char *text) {
   json_t *value = json_string(text);
   if (value || brim_utf8_valid(text, strlen(text))) return value;
@@ -170,7 +170,7 @@ static void write_int(const brim_field *f, char *at, int64_t value) {
   }
 }
 
-// False if the name is not known.
+// Returns false if the name is not known.
 static bool write_name(const brim_field *f, char *at, const char *name) {
   for (int i = 0; i < f->names; i++) {
     if (strcmp(f->name(i), name) != 0) continue;

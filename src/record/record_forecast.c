@@ -1,4 +1,4 @@
-// Sums of a forecast (record_forecast.h).
+// Counts and sums of a forecast (record_forecast.h).
 #include "record/record_forecast.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@ bool brim_forecast_runs(const brim_forecast_need *need) {
          (need->failure == BRIM_FAILURE_OOM_PLANNED && need->adapts);
 }
 
-// What fits comes before what adapts; then the faster.
+// A need that fits beats one that fits only with less memory; then the faster one wins.
 static bool is_better(const brim_forecast_need *a, const brim_forecast_need *b) {
   const bool fits = a->failure == BRIM_FAILURE_NONE;
   if (fits != (b->failure == BRIM_FAILURE_NONE)) return fits;

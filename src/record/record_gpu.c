@@ -1,10 +1,10 @@
-// The makers' figures of some GPUs, to compare cards and to tell how many threads one keeps at once.
+// The makers' figures of some GPUs: to compare cards, and to say how many environments a card needs.
 #include <math.h>
 #include <string.h>
 
 #include "record/record.h"
 
-// The first match counts: laptop cards come before their desktop namesakes.
+// The first match counts, so laptop cards come before desktop cards of the same name.
 static const brim_gpu_facts cards[] = {
     {"H200", "H200", 16896, 132, 2048, 141, 141, 4800, 4800, 67, 494, "1,024-4,096", 1830},
     {"H100", "H100", 16896, 132, 2048, 80, 80, 3350, 3350, 67, 494, "1,024-4,096", 1830},
@@ -25,7 +25,7 @@ const brim_gpu_facts *brim_gpu_facts_find(const char *device) {
 
 //---------------------------------- memory ----------------------------------
 
-// In MiB, as nvidia-smi reports it.
+// Memory in MiB, as nvidia-smi reports it.
 static const struct {
   const char *name;
   double mib;
@@ -43,7 +43,7 @@ static const struct {
 };
 enum { MEMORIES = sizeof memories / sizeof *memories };
 
-// Lower-case letters and digits only.
+// Keeps letters and digits only, in lower case.
 static void plain_name(const char *name, char out[48]) {
   size_t n = 0;
   for (; *name && n < 47; name++) {

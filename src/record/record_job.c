@@ -1,4 +1,4 @@
-// What a running job publishes (record_job.h): JSON, and the folder of these files.
+// The state that running jobs publish (record_job.h): JSON, and the folder of the files.
 
 #include "record/record_job.h"
 
@@ -99,20 +99,21 @@ brim_status brim_job_from_json(const json_t *json, brim_job *out) {
 }
 
 //-------------------------------------------- folder --------------------------------------------
-// The folder in which running jobs publish: written by jobs, read by `brim top`. Writes are small and
-// never synced: after a crash of the machine no job is left.
+// The folder in which running jobs publish: jobs write it, `brim top` reads it. Writes are small and not synced,
+// because no job survives a crash of the machine.
 
 enum {
   JOB_BYTES = 64 << 10,
   ELSEWHERE_S = 60,
-  MOST_JOBS = 1024,      // of all folders
-  MOST_OF_FOLDER = 256,  // read at a time, the newest
-  MOST_LISTED = 32768    // names of a folder that are looked at
+  MOST_JOBS = 1024,      // jobs read from all folders
+  MOST_OF_FOLDER = 256,  // newest files read per folder
+  MOST_LISTED = 32768    // names looked at per folder
 };
 
 //---------------------------------- processes ----------------------------------
 
-// Field 22 of /proc/PID/stat; -1 = no such process, or unknown. The name in field 2 may hold anything.
+// Reads the start time of a process, field 22 of /proc/PID/stat; -1 = no such process, or unknown. Field 2, the
+// name, may contain anything.
 static int64_t start_of(int64_t pid) {
   char path[64], text[1024];
   snprintf(path, sizeof path, "/proc/%lld/stat", (long long)pid);
@@ -156,7 +157,7 @@ brim_status brim_job_folder(char *out, size_t size) {
   return brim_fail(BRIM_EUNSUPPORTED, "the name of the folder for running jobs is too long");
 }
 
-// A folder in /tmp that another user made, or could write to, is not written to.
+// Refuses a folder in /tmp that another user made or could write to.
 static brim_status check_folder(const char *folder) {
   struct stat info;
   if (mkdir(folder, 0700) && errno != EEXIST) {
@@ -221,16 +222,16 @@ void brim_job_withdraw(const char *folder, const brim_job *job) {
 
 typedef struct reader {
   double now_s;
-  int64_t here;  // the pid namespace
+  int64_t here;  // pid namespace of this process
   char host[64];
   brim_job_fn fn;
   void *ctx;
-  size_t found, more;  // jobs that run; files that were not read
+  size_t found, more;  // running jobs; files that were not read
 } reader;
 
-// Whether the job runs; *remains: it is certain that it does not.
+// True if the job runs. *remains: the file is certainly left over from a job that ended.
 static bool runs(const reader *r, const brim_job *job, bool *remains) {
-  // hosts that share a folder may have equal namespaces
+  // hosts that share a folder may have equal namespace numbers
   bool here = r->here >= 0 && job->pid_namespace == r->here && strcmp(job->host, r->host) == 0;
   *remains = false;
   if (!here) return fabs(job->updated_s - r->now_s) < ELSEWHERE_S;
@@ -239,7 +240,8 @@ static bool runs(const reader *r, const brim_job *job, bool *remains) {
   return same;
 }
 
-// A job of a file; false: it is none. Other users' files are not trusted: no links, pipes or large ones.
+// Reads the job of a file; false if it holds none. Files of other users are not trusted: links, pipes and large
+// files are refused.
 static bool read_job(int folder, const char *name, brim_job *job) {
   struct stat info;
   json_t *json = NULL;
@@ -258,14 +260,14 @@ static bool read_job(int folder, const char *name, brim_job *job) {
 
 typedef struct job_file {
   char name[64];
-  double when_s;  // it was written
+  double when_s;  // time of the last write
 } job_file;
 
 static int by_name(const void *a, const void *b) {
   return strcmp(((const job_file *)a)->name, ((const job_file *)b)->name);
 }
 
-// "job-<pid>-<number>.json", or what is written before it is renamed to that.
+// Parses "job-<pid>-<number>.json", or the temporary name that the file has until it is renamed.
 static bool parse_name(const char *name, int64_t *pid, bool *temporary) {
   long long process = 0, number = 0;
   int used = 0;
@@ -277,12 +279,14 @@ static bool parse_name(const char *name, int64_t *pid, bool *temporary) {
   return process > 0 && (*temporary || name[used] == '\0');
 }
 
-// Remains by their name alone: no process here has the pid, and no container has written for a minute.
+// True for a leftover that its name alone proves: no process here has the pid, and no container has written for a
+// minute.
 static bool is_left(const reader *r, int64_t pid, double when_s) {
   return r->now_s - when_s > ELSEWHERE_S && brim_fs_writer_gone(pid);
 }
 
-// Into the newest ones; the one that has to go, or that finds no room, is a remainder or one more.
+// Adds a file to the newest ones. A file that finds no room, or that has to make room, is removed if it is a
+// leftover, else counted in `more`.
 static void keep_newest(reader *r, job_file *list, size_t *count, const job_file *item, int folder,
                         bool own) {
   size_t oldest = 0;
@@ -307,7 +311,7 @@ static void keep_newest(reader *r, job_file *list, size_t *count, const job_file
   }
 }
 
-// The newest files of jobs, in the order of their names.
+// Lists the newest files of jobs, ordered by name.
 static size_t list_folder(reader *r, DIR *dir, bool own, job_file *list) {
   size_t count = 0;
   int listed = 0;
@@ -327,7 +331,7 @@ static size_t list_folder(reader *r, DIR *dir, bool own, job_file *list) {
     }
   }
   qsort(list, count, sizeof *list, by_name);
-  // a file that is renamed meanwhile may be listed twice
+  // a file that is renamed during the listing may appear twice
   size_t kept = 0;
   for (size_t i = 0; i < count; i++) {
     if (kept == 0 || by_name(&list[kept - 1], &list[i]) != 0) list[kept++] = list[i];
@@ -366,7 +370,7 @@ static brim_status read_folder(reader *r, const char *path) {
   return status;
 }
 
-// Folders below `parent` whose names begin with `prefix`, and `below` within them.
+// Reads the folders in `parent` whose names begin with `prefix`; `below` is the path within each.
 static brim_status read_all_users(reader *r, const char *parent, const char *prefix,
                                   const char *below) {
   DIR *dir = opendir(parent);
@@ -388,7 +392,7 @@ static brim_status read_all(reader *r) {
   snprintf(other, sizeof other, "/run/user/%lld/brim", user);
   snprintf(temporary, sizeof temporary, "/tmp/brim-%lld", user);
   if (brim_job_folder(own, sizeof own)) brim_status_clear();
-  // A job may have been started without XDG_RUNTIME_DIR, or with it.
+  // A job may have been started with or without XDG_RUNTIME_DIR, so both folders are read.
   bool covered = user == 0 && (strcmp(own, temporary) == 0 || strcmp(own, other) == 0);
   if (own[0] && !covered) BRIM_TRY(read_folder(r, own));
   if (user == 0) {

@@ -1,5 +1,5 @@
-// Knobs as rows: a workload declares names, labels and roles of its knobs. Tables, reports and advice read the rows; tuning
-// finds a knob by its role, never by name.
+// Knobs as rows: a workload declares names, labels and roles of its knobs. Tables, reports and advice read the
+// rows; tuning finds a knob by its role, never by its name.
 #ifndef BRIM_RECORD_KNOB_H_
 #define BRIM_RECORD_KNOB_H_
 
@@ -11,9 +11,9 @@ typedef enum brim_knob_role {
   BRIM_ROLE_NONE,
   BRIM_ROLE_BATCH,         // samples of a micro-batch
   BRIM_ROLE_ACCUMULATION,  // micro-batches of a step
-  BRIM_ROLE_WORKERS,       // threads that load
-  BRIM_ROLE_PREFETCH,      // batches that each of them prepares ahead
-  BRIM_ROLE_PRECISION,     // of matrix products, in the words of brim_machine_flops
+  BRIM_ROLE_WORKERS,       // threads that load data
+  BRIM_ROLE_PREFETCH,      // batches that each loader thread prepares ahead
+  BRIM_ROLE_PRECISION,     // precision of matrix products, named as in brim_machine_flops
   BRIM_ROLE_PINNED,        // "true": batches are in page-locked memory
   BRIM_ROLE_GRAPH,         // "true": a step is recorded and launched whole
   BRIM_ROLE_RECOMPUTE,     // activations are recomputed in the backward pass
@@ -21,9 +21,9 @@ typedef enum brim_knob_role {
   BRIM_ROLES
 } brim_knob_role;
 
-// Messages of the checklist after a sweep. NULL = no line.
+// Messages for the checklist after a sweep. NULL = no line.
 typedef struct brim_knob_check {
-  const char *recommended;  // with %s for the value
+  const char *recommended;  // a value is recommended: %s
   const char *none;         // several values were tried, none is recommended
   const char *one;          // only one value was tried: how to try more
   const char *ended;        // the sweep ended before the second value

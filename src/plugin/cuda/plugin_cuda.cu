@@ -1,5 +1,5 @@
-// The door of libbrim_cuda.so: the backend of src/backend/cuda and the extension tables of the other
-// rooms' kernels, one list. Tables only; nothing is computed here.
+// The entry of libbrim_cuda.so. It lists the backend of src/backend/cuda and the extension tables of the other
+// rooms' kernels, and computes nothing.
 #include "backend/cuda/cuda.h"
 #include "data/transform/data_cuda.h"
 #include "env/quadruped/quadruped_physics.h"
