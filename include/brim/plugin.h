@@ -47,7 +47,7 @@ typedef struct brim_plugin {
 } brim_plugin;
 
 // The function exported as "brim_plugin_query". Returns BRIM_EABI for an abi that the plug-in does not support. Any
-// other failure, with a detail, means that the machine lacks something: the host goes on without the plug-in.
+// other failure, with a detail, means that the machine lacks something: the host then works without the plug-in.
 typedef brim_status (*brim_plugin_query_fn)(uint32_t abi, const brim_host_api *host,
                                             const brim_plugin **out);
 BRIM_API brim_status brim_plugin_query(uint32_t abi, const brim_host_api *host,

@@ -38,8 +38,8 @@ typedef struct brim_source_info {
   int32_t costly;
 } brim_source_info;
 
-// A request to decode an image of info.dim[2] channels, packed (height, width, channels), at 1/scale of its size (rounded
-// up). A format that cannot scale cheaply may return a larger image, up to full size.
+// A request to decode an image of info.dim[2] channels, packed (height, width, channels), at 1/scale of its size
+// (rounded up). A format that cannot scale cheaply may return a larger image, up to full size.
 typedef struct brim_source_image {
   int32_t scale;          // 1, 2, 4 or 8
   void *pixels;           // result

@@ -1,6 +1,6 @@
-// Image augmentation for host and device alike: a pipeline as plain values, the draws for one sample, and the arithmetic of
-// each stage. From the first stage that mixes pixels to the last, values are floats on the scale of the samples (0..255 for
-// bytes), rounded once at the end, so that worker and kernel differ by less than 1/255.
+// Image augmentation for host and device alike: a pipeline as plain values, the draws for one sample, and the
+// arithmetic of each stage. From the first stage that mixes pixels to the last, values are floats on the scale of
+// the samples (0..255 for bytes). They are rounded once at the end, so worker and kernel differ by less than 1/255.
 #ifndef BRIM_HD_IMAGE_H_
 #define BRIM_HD_IMAGE_H_
 
@@ -60,10 +60,10 @@ typedef struct brim_augment_program {
   brim_image_stage stages[BRIM_IMAGE_MAX_STAGES];
 } brim_augment_program;
 
-// The drawn parameters of a stage for one view of a sample, whose image is height x width at this stage. WINDOW, RESIZE and
-// RESIZED_WINDOW use the region (y, x, height, width) of the image; a WINDOW's may lie partly outside. RESIZE and
-// RESIZED_WINDOW resample the region to full_height x full_width and cut the window of the output size at (top, left).
-// Stages with a probability also draw whether they apply.
+// The drawn parameters of a stage for one view of a sample, whose image is height x width at this stage. WINDOW,
+// RESIZE and RESIZED_WINDOW use the region (y, x, height, width) of the image; a WINDOW's may lie partly outside.
+// RESIZE and RESIZED_WINDOW resample the region to full_height x full_width and cut the window of the output size
+// at (top, left). Stages with a probability also draw whether they apply.
 typedef struct brim_image_drawn {
   int32_t on;
   int32_t y, x, height, width;
@@ -276,8 +276,8 @@ BRIM_HD brim_image_square brim_image_draw_square(const brim_image_stage *s, cons
 
 //---------------------------------- where pixels come from ----------------------------------
 
-// Maps any index i into 0 .. n - 1 for a line that repeats its border pixel or is mirrored (d c b | a b c d | c b a). Not for
-// BRIM_IMAGE_PAD_CONSTANT.
+// Maps any index i into 0 .. n - 1 for a line that repeats its border pixel or is mirrored (d c b | a b c d | c b
+// a). Not for BRIM_IMAGE_PAD_CONSTANT.
 BRIM_HD int32_t brim_image_inside(int32_t i, int32_t n, int32_t pad) {
   if (i >= 0 && i < n) return i;
   if (pad == BRIM_IMAGE_PAD_EDGE || n == 1) return i < 0 ? 0 : n - 1;
@@ -356,8 +356,8 @@ BRIM_HD float brim_image_gray(float r, float g, float b) {
   return 0.2989f * r + 0.587f * g + 0.114f * b;
 }
 
-// Blends: factor * v + (1 - factor) * other, clamped to 0 .. high (255 for bytes, 1 for floats). `other` is 0 for brightness,
-// the mean gray of the image at this point for contrast, and the pixel's own gray for saturation.
+// Blends: factor * v + (1 - factor) * other, clamped to 0 .. high (255 for bytes, 1 for floats). `other` is 0 for
+// brightness, the mean gray of the image at this point for contrast, and the pixel's own gray for saturation.
 BRIM_HD float brim_image_blend(float v, float other, float factor, float high) {
   return brim_image_clamp(factor * v + (1.0f - factor) * other, high);
 }

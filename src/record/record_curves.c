@@ -213,7 +213,7 @@ static brim_status read_folder(reader *r, const char *folder) {
   }
 }
 
-// True for a row that evaluation lines show by itself, not as the spread of another row.
+// True for a row with a place of its own in evaluation lines, not one shown as the spread of another row.
 static bool is_shown(const brim_metric *row) {
   const unsigned lines =
       BRIM_METRIC_AT(BRIM_METRIC_LINE_EVAL) | BRIM_METRIC_AT(BRIM_METRIC_LINE_SUMMARY);
@@ -227,7 +227,7 @@ static void choose(reader *r, const brim_metric_set *set, brim_metric_stage stag
     thinned *t = &r->list[r->count];
     memset(t, 0, sizeof *t);
     if (!is_shown(row) || !brim_metric_name(row, stage, BRIM_METRIC_COLUMN, t->column)) continue;
-    // What the baseline comes to is known of evaluations alone.
+    // Only evaluations have a baseline.
     if (stage != BRIM_METRIC_EVAL ||
         !brim_metric_name(row, BRIM_METRIC_BASELINE, BRIM_METRIC_COLUMN, t->baseline_column)) {
       t->baseline_column[0] = '\0';

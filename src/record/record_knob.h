@@ -24,19 +24,19 @@ typedef enum brim_knob_role {
 // Messages for the checklist after a sweep. NULL = no line.
 typedef struct brim_knob_check {
   const char *recommended;  // a value is recommended: %s
-  const char *none;         // several values were tried, none is recommended
-  const char *one;          // only one value was tried: how to try more
+  const char *none;         // several values were tried and none is recommended
+  const char *one;          // only one value was tried: says how to try more
   const char *ended;        // the sweep ended before the second value
 } brim_knob_check;
 
 typedef struct brim_knob_row {
-  const char *name;     // in settings and records: "batch_size"
+  const char *name;     // name in settings and records: "batch_size"
   const char *label;    // a message: "Batch size"
   const char *heading;  // a message, for a column: "Batch"
   const char *narrow;   // a message, for a narrow column: "Work"
   brim_knob_role role;
   bool always;    // show it even if all settings have the same value
-  bool overhead;  // device memory beyond the plan depends on it
+  bool overhead;  // the knob changes device memory that the plan does not count
   const brim_knob_check *check;
 } brim_knob_row;
 
@@ -45,11 +45,12 @@ typedef struct brim_knob_set {
   const brim_knob_row *rows;
   size_t count;
   const char
-      *less_memory;  // a message: what to change to need less memory; NULL = nothing is known
-  bool iterates;     // its step is called an iteration, since an environment has steps too
+      // a message that says what to change to need less memory; NULL = nothing is known
+      *less_memory;
+  bool iterates;  // its step is called an iteration, since an environment has steps too
 } brim_knob_set;
 
-// NULL if there is none, or if `set` is NULL.
+// Both return NULL if the set has no such knob, or if `set` is NULL.
 const brim_knob_row *brim_knob_find(const brim_knob_set *set, const char *name);
 const brim_knob_row *brim_knob_find_as(const brim_knob_set *set, brim_knob_role role);
 

@@ -1,4 +1,4 @@
-// The experiments of a store as reports and comparisons read them (record_lab.h).
+// Reads, groups and compares the experiments of a store (record_lab.h).
 
 #include "record/record_lab.h"
 
@@ -13,7 +13,7 @@
 #include "record/record_lab_int.h"
 
 //------------------------------------------- settings -------------------------------------------
-// The settings of an experiment as flat names and values, out of its config and its label.
+// Turns the config and the label of an experiment into flat names and values.
 
 static brim_status no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory while reading experiments");
@@ -34,7 +34,7 @@ static void put_slot(brim_lab_texts *t, uint32_t number) {
   t->slots[at] = number + 1;
 }
 
-// Room for one more, with at most half of the slots in use.
+// Makes room for one more text and keeps at most half of the slots in use.
 static bool grow(brim_lab_texts *t) {
   if (t->count == t->capacity) {
     size_t capacity = t->capacity ? t->capacity * 2 : 256;
@@ -54,7 +54,7 @@ static bool grow(brim_lab_texts *t) {
   return true;
 }
 
-// The number of a text; it is copied into the arena when it is new. BRIM_LAB_NONE: out of memory.
+// Returns the number of a text; a new text is copied into the arena. BRIM_LAB_NONE: out of memory.
 static uint32_t brim_lab_text(brim_lab_texts *t, brim_arena *arena, const char *text,
                               size_t length) {
   if (t->count >= UINT32_MAX - 1 || !grow(t)) return BRIM_LAB_NONE;
@@ -108,8 +108,8 @@ static size_t name_length(const char *text) {
   return n;
 }
 
-// Bytes up to `stop` outside brackets and quotes, or to the end; of a label, `stop` is a space in front
-// of the next name.
+// Returns the number of bytes up to `stop` outside brackets and quotes, or to the end. In a label, where `stop` is
+// a space, it ends only at a space in front of the next "name=".
 static size_t value_length(const char *text, char stop) {
   int depth = 0;
   char quote = 0;
@@ -133,13 +133,13 @@ static size_t value_length(const char *text, char stop) {
   return i;
 }
 
-// The text of "adamw(lr=0.1, eps=1e-8)" between its brackets, or NULL when it is something else.
+// Returns the text between the brackets of "adamw(lr=0.1, eps=1e-8)", or NULL if `text` has another form.
 static const char *arguments_of(const char *text, size_t *name, size_t *length) {
   *name = name_length(text);
   const size_t n = strlen(text);
   if (*name == 0 || text[*name] != '(' || n < *name + 2 || text[n - 1] != ')') return NULL;
   *length = n - *name - 2;
-  // "a(b=1) | c(d=2)" ends with a bracket too, but not with the first one's.
+  // the last bracket of "a(b=1) | c(d=2)" does not close the first one
   if (value_length(text + *name, '|') != n - *name) return NULL;
   return text + *name + 1;
 }
@@ -151,7 +151,7 @@ static brim_status add_text(flat *f, const char *name, const char *text) {
   if (!arguments || length >= sizeof inner) return add(f, name, text, strlen(text));
   memcpy(inner, arguments, length);
   inner[length] = '\0';
-  for (const char *p = inner; *p;) {  // all of them have a name, or none is taken apart
+  for (const char *p = inner; *p;) {  // split the arguments only if each has a name
     const size_t n = name_length(p);
     if (n == 0 || n >= MAX_NAME || p[n] != '=') return add(f, name, text, strlen(text));
     p += value_length(p, ',');
@@ -206,7 +206,7 @@ static brim_status add_object(flat *f, const char *prefix, const json_t *object,
   return BRIM_OK;
 }
 
-// A quoted scalar without its quotes; other texts as they are.
+// Adds a setting without the quotes of a quoted scalar.
 static brim_status add_scalar(flat *f, const char *name, char *text) {
   const size_t n = strlen(text);
   json_t *value = NULL;
@@ -232,7 +232,8 @@ bool brim_lab_config_next(const char **text, brim_lab_config_line *out) {
     const char *name = out->mark ? at + 2 : at;
     const size_t n = name_length(name);
     const char *behind = name + n;
-    const size_t gap = out->mark ? 1 : 2;  // " ", or ": "
+    // the length of " " after a mark, or of ": " after a key
+    const size_t gap = out->mark ? 1 : 2;
     const bool good = n > 0 && n < sizeof out->name && (size_t)(behind - at) + gap <= length &&
                       (out->mark ? behind[0] == ' ' : behind[0] == ':' && behind[1] == ' ');
     const char *line = at;
@@ -287,7 +288,7 @@ static brim_status add_lines(flat *f, const char *text) {
   return status;
 }
 
-// "lr=0.1 model=mlp(depth=3, width=2) seed=0"
+// Adds the settings of a label such as "lr=0.1 model=mlp(depth=3, width=2) seed=0".
 static brim_status add_label(flat *f, const char *label) {
   f->axis = true;
   for (const char *p = label; *p;) {
@@ -305,9 +306,9 @@ static brim_status add_label(flat *f, const char *label) {
   return BRIM_OK;
 }
 
-// The settings of an experiment, flat: a config is an object, or lines "key: value" of YAML.
-// {"a": {"b": 1}} is a.b=1, and "adamw(lr=0.1)" of optimizer is
-// optimizer=adamw and optimizer.lr=0.1. BRIM_ENOMEM alone.
+// Flattens the settings of an experiment. The config is a JSON object, or lines "key: value" of YAML. {"a": {"b":
+// 1}} becomes a.b=1; "adamw(lr=0.1)" as optimizer becomes optimizer=adamw and optimizer.lr=0.1. Fails only with
+// BRIM_ENOMEM.
 static brim_status brim_lab_flatten(brim_lab_reader *reader, const json_t *config,
                                     const char *label, brim_lab_raw *out) {
   flat *f = brim_calloc(1, sizeof *f);
@@ -329,17 +330,17 @@ static brim_status brim_lab_flatten(brim_lab_reader *reader, const json_t *confi
 }
 
 //------------------------------------------- reading -------------------------------------------
-// Experiments out of lines of JSON. Memory is bounded by the number of experiments: of curves a
-// number of points is kept that falls as they become more.
+// Reads experiments from lines of JSON. The memory of curves is bounded: the more experiments, the fewer points a
+// curve keeps.
 
 enum { MOST_POINTS = 512 };
-// Beyond these a number is damage, not a value that can be drawn.
+// Larger numbers are damage, not values that can be drawn.
 static const double most_value = 1e100;
 static const int64_t most_step = (int64_t)1 << 53;
 
 //---------------------------------- curves ----------------------------------
 
-// Keeps the lowest and the highest of points from..end-1, in their order.
+// Appends the lowest and the highest of points from..end-1, in their order, and returns the new number kept.
 static size_t keep_extremes(brim_curve_point *points, size_t from, size_t end, size_t kept) {
   size_t low = from, high = from;
   for (size_t i = from; i < end; i++) {
@@ -357,7 +358,7 @@ size_t brim_lab_thin(brim_curve_point *points, size_t count, size_t most) {
   if (count <= most) return count;
   const brim_curve_point last = points[count - 1];
   const size_t stretches = (most - 2) / 2, inner = count - 2;
-  size_t kept = 1;  // never beyond the stretch that is read
+  size_t kept = 1;  // points written so far; it never passes the points being read
   for (size_t i = 0; i < stretches; i++) {
     const size_t from = 1 + inner * i / stretches, end = 1 + inner * (i + 1) / stretches;
     if (end > from) kept = keep_extremes(points, from, end, kept);
@@ -366,7 +367,7 @@ size_t brim_lab_thin(brim_curve_point *points, size_t count, size_t most) {
   return kept;
 }
 
-// When there are too many points of all curves, every curve gets fewer.
+// While all curves together have too many points, halves the points per curve.
 static void thin_all(brim_lab_reader *r) {
   brim_lab_set *set = &r->set;
   while (r->points > BRIM_LAB_POINTS && set->most_points > BRIM_LAB_LEAST_POINTS) {
@@ -386,7 +387,7 @@ static void thin_all(brim_lab_reader *r) {
   }
 }
 
-// *out BRIM_LAB_METRICS: there is no room for another.
+// Finds or adds a metric. *out is BRIM_LAB_METRICS if there is no room for another.
 static brim_status metric_of(brim_lab_reader *r, const char *key, const char *workload,
                              size_t *out) {
   brim_lab_set *set = &r->set;
@@ -440,7 +441,8 @@ static brim_status add_curve(brim_lab_reader *r, brim_lab_exp *e, size_t metric,
   for (size_t i = 0; i < most; i++) {
     brim_curve_point p;
     if (!point_of(json_array_get(rows, i), &p)) continue;
-    if (count > 0 && p.step <= points[count - 1].step) continue;  // the store gives them in order
+    // the store gives points in order of steps
+    if (count > 0 && p.step <= points[count - 1].step) continue;
     points[count++] = p;
   }
   if (count == 0) {
@@ -465,7 +467,8 @@ static brim_status add_curves(brim_lab_reader *r, brim_lab_exp *e, const char *w
   if (!json_is_object(metrics)) return BRIM_OK;
   size_t metric = 0;
   if (e->metric_key[0])
-    BRIM_TRY(metric_of(r, e->metric_key, workload, &metric));  // room for it first
+    // make sure that the deciding metric gets a place
+    BRIM_TRY(metric_of(r, e->metric_key, workload, &metric));
   e->curves = brim_calloc(json_object_size(metrics) + 1, sizeof *e->curves);
   if (!e->curves) return no_memory();
   json_object_foreach((json_t *)metrics, key, rows) {
@@ -485,7 +488,7 @@ static const char *text_of(brim_lab_reader *r, const json_t *object, const char 
   const char *text = json_string_value(json_object_get(object, key));
   size_t length = text ? strlen(text) : 0;
   if (length == 0) return "";
-  // Of what is too long the end says most.
+  // The end of a long text says most, so keep that.
   if (length > BRIM_LAB_TEXT) {
     text += length - BRIM_LAB_TEXT;
     while ((*text & 0xc0) == 0x80) text++;
@@ -531,7 +534,7 @@ static brim_status read_attempts(brim_lab_reader *r, const json_t *list, brim_la
   return BRIM_OK;
 }
 
-// Lines of earlier versions have no time of the attempts: from the first one's start to the end then.
+// Lines of earlier versions have no time of the attempts; then it is the time from first start to end.
 static void read_times(const json_t *o, brim_lab_exp *e) {
   bool over = e->ended > e->started;
   e->ran_ms = integer_of(o, "ran_ms", e->started > 0 && over ? e->ended - e->started : 0);
@@ -626,7 +629,7 @@ brim_status brim_lab_reader_add(brim_lab_reader *r, const json_t *value, const c
   const char *id = json_string_value(json_object_get(value, "id"));
   const size_t ids = r->ids.count;
   if (brim_lab_text(&r->ids, r->arena, id, strlen(id)) == BRIM_LAB_NONE) return no_memory();
-  if (r->ids.count == ids) return BRIM_OK;  // it came already
+  if (r->ids.count == ids) return BRIM_OK;  // the experiment came in an earlier line
   BRIM_TRY(reserve(r));
   brim_lab_exp *e = &r->set.exps[r->set.count];
   brim_lab_raw *raw = &r->raws[r->set.count];
@@ -700,29 +703,29 @@ void brim_lab_reader_destroy(brim_lab_reader *r) {
 }
 
 //--------------------------------------------- keys ---------------------------------------------
-// Which settings tell experiments apart, and which experiments repeat each other. Settings that follow
-// from others (optimizer.lr from training.learning_rate) are left out.
+// Finds the settings that tell experiments apart. Settings that follow from others (optimizer.lr from
+// training.learning_rate) are left out.
 
 //---------------------------------- a table of values ----------------------------------
 
-// What is known of a name over all experiments.
+// The values of one setting over all experiments.
 typedef struct column {
-  size_t count;    // experiments that have it
-  uint32_t first;  // the first value
+  size_t count;    // experiments that have the setting
+  uint32_t first;  // value of the first experiment that has it
   bool differs, axis, ignored, over, chosen;
 } column;
 
 typedef struct finder {
   brim_lab_reader *reader;
-  column *columns;   // (names)
-  uint32_t *row;     // (names) values of one experiment
-  uint32_t *usual;   // (names) the default's value; BRIM_LAB_NONE = unknown
-  uint32_t preset;   // the name of this setting; BRIM_LAB_NONE = no experiment has it
-  uint32_t *chosen;  // names
+  column *columns;   // one per name
+  uint32_t *row;     // value of each name in one experiment
+  uint32_t *usual;   // default value of each name; BRIM_LAB_NONE = unknown
+  uint32_t preset;   // number of the name "preset"; BRIM_LAB_NONE = no experiment has it
+  uint32_t *chosen;  // names of the chosen settings
   size_t chosen_count;
-  uint32_t *order;  // names: axes as they come in labels, then the others
+  uint32_t *order;  // all names: axes in the order of labels, then the others
   size_t order_count;
-  uint64_t *hashes;  // (experiments) of the chosen values
+  uint64_t *hashes;  // for each experiment, a hash of its chosen values
 } finder;
 
 static bool is_listed(const char *const *list, const char *name) {
@@ -743,7 +746,8 @@ static uint32_t given_value(const finder *f, size_t exp, uint32_t name) {
   return BRIM_LAB_NONE;
 }
 
-// What a preset gives is not stored: with one, only a repetition is known to be at its default.
+// The values that a preset gives are not stored. So if an experiment has a preset, only repetitions (the seed) are
+// known to be at their defaults.
 static uint32_t usual_value(const finder *f, uint32_t name, bool preset) {
   return preset && !f->columns[name].over ? BRIM_LAB_NONE : f->usual[name];
 }
@@ -752,7 +756,7 @@ static bool has_preset(const finder *f, size_t exp) {
   return f->preset != BRIM_LAB_NONE && given_value(f, exp, f->preset) != BRIM_LAB_NONE;
 }
 
-// A value of the config stands above that of the label, which may spell it differently.
+// Fills f->row. A value of the config wins over one of the label, which may be spelled differently.
 static void read_row(const finder *f, size_t exp) {
   const brim_lab_raw *raw = &f->reader->raws[exp];
   const bool preset = has_preset(f, exp);
@@ -761,7 +765,7 @@ static void read_row(const finder *f, size_t exp) {
   for (size_t i = raw->count; i-- > 0;) f->row[raw->settings[i].name] = raw->settings[i].value;
 }
 
-// A number of the experiments that equals `usual`, as they spell it; else `usual`.
+// Finds the experiments' own spelling of the number `usual`. Returns `usual` if no experiment has it.
 static uint32_t spelling_of(const finder *f, uint32_t name, uint32_t usual) {
   const brim_lab_reader *r = f->reader;
   double number, other;
@@ -841,7 +845,7 @@ static uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 29);
 }
 
-// A table by hash: each entry is an experiment + 1 that was the first with its hash.
+// A hash table of experiments: each slot has 1 + the first experiment with its hash; 0 = free.
 typedef struct firsts {
   size_t *slots;
   size_t count;
@@ -854,7 +858,7 @@ static bool firsts_init(firsts *t, size_t experiments) {
   return t->slots;
 }
 
-// The first experiment with this hash.
+// Returns the first experiment with the same hash.
 static size_t first_of(firsts *t, const uint64_t *hashes, size_t exp) {
   size_t at = (size_t)(hashes[exp] >> 7) & (t->count - 1);
   while (t->slots[at] && hashes[t->slots[at] - 1] != hashes[exp]) at = (at + 1) & (t->count - 1);
@@ -867,7 +871,7 @@ static uint32_t value_of(const finder *f, size_t exp, uint32_t name) {
   return value != BRIM_LAB_NONE ? value : usual_value(f, name, has_preset(f, exp));
 }
 
-// Do experiments with equal values of the chosen settings have equal values of this one?
+// *out: experiments with equal values of the chosen settings also have equal values of this one.
 static brim_status follows(const finder *f, uint32_t name, bool *out) {
   firsts t;
   if (!firsts_init(&t, f->reader->set.count)) return no_memory();
@@ -952,7 +956,7 @@ static brim_status put_common(finder *f) {
   return BRIM_OK;
 }
 
-// Fills keys, common settings and groups of the set.
+// Fills keys and common settings of the set.
 static brim_status brim_lab_find_keys(brim_lab_reader *r) {
   const size_t names = r->names.count + 1;
   finder f = {.reader = r,
@@ -981,7 +985,7 @@ static brim_status brim_lab_find_keys(brim_lab_reader *r) {
 }
 
 //-------------------------------------------- groups --------------------------------------------
-// Experiments that repeat each other as groups with mean and deviation, and the finished set.
+// Groups experiments that repeat each other, with mean and deviation, and completes the set.
 
 //---------------------------------- statistics ----------------------------------
 
@@ -1061,14 +1065,15 @@ const char *brim_lab_value(const brim_lab_set *set, const brim_lab_exp *exp, con
 
 //---------------------------------- groups ----------------------------------
 
-// Orders experiments of one group behind each other, as they were submitted.
+// An experiment as qsort sees it. Sorting puts the experiments of a group next to each other, in order of
+// submission.
 typedef struct member {
   const brim_lab_set *set;
   size_t exp;
 } member;
 
 static int compare_texts(const char *a, const char *b) {
-  // Texts are kept once: the same text is the same pointer.
+  // Each text is stored once, so equal texts have equal pointers.
   if (a == b) return 0;
   if (!a || !b) return a ? 1 : -1;
   return strcmp(a, b);
@@ -1118,7 +1123,7 @@ static void put_stats(const brim_lab_set *set, brim_lab_group *g, double *values
     brim_lab_stats *stats = result == BRIM_LAB_BEST ? &g->best : &g->last;
     g->done = n;
     brim_lab_stats_of(values, n, stats);
-    // The interval of a share ends where shares end: Student's t knows no bounds.
+    // Student's t knows no bounds, so clamp the interval of a share to 0..1.
     const brim_sweep_metric *display = brim_lab_display(set, g->metric_key);
     if (n > 1 && display && display->format == BRIM_METRIC_PERCENT) {
       if (stats->least >= 0) stats->low = fmax(stats->low, 0);
@@ -1127,7 +1132,7 @@ static void put_stats(const brim_lab_set *set, brim_lab_group *g, double *values
   }
 }
 
-// `members` are ordered by group.
+// `members` are sorted by group.
 static brim_status put_groups(brim_lab_reader *r, const member *members, double *values) {
   brim_lab_set *set = &r->set;
   size_t *list = brim_arena_calloc(r->arena, set->count + 1, sizeof *list);
@@ -1169,7 +1174,7 @@ static brim_status brim_lab_find_groups(brim_lab_reader *r) {
 typedef struct ranked {
   brim_lab_metric metric;
   size_t was;
-  size_t decides;  // experiments whose metric it is
+  size_t decides;  // experiments that have it as metric_key
 } ranked;
 
 static int by_rank(const void *a, const void *b) {
@@ -1211,8 +1216,8 @@ brim_status brim_lab_reader_finish(brim_lab_reader *r, const brim_lab_set **out)
 }
 
 //------------------------------------------ comparison ------------------------------------------
-// Two sets of experiments side by side, or the groups of one: which settings have a partner, how far
-// their results are apart, and whether that is more than repetitions differ.
+// Compares two sets of experiments, or the groups of one set: which settings have a partner, how far their results
+// are apart, and whether that is more than repetitions differ.
 
 static brim_status compare_no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory while comparing experiments");
@@ -1235,14 +1240,14 @@ static brim_lab_verdict decide(double low, double high, brim_metric_better bette
   return (low > 0) == (better == BRIM_BETTER_HIGHER) ? BRIM_LAB_BETTER : BRIM_LAB_WORSE;
 }
 
-// Student's t of degrees of freedom that need not be whole: between two whole ones by 1 / df.
+// Student's t for fractional degrees of freedom: interpolated in 1 / df between the whole numbers around.
 static double t_between(double df) {
   const double below = fmax(1, floor(df)), above = below + 1;
   const double share = (1 / fmax(1, df) - 1 / above) / (1 / below - 1 / above);
   return brim_stats_t95(above) + share * (brim_stats_t95(below) - brim_stats_t95(above));
 }
 
-// Welch: the two sides may spread differently.
+// Half the 95 % interval by Welch's test, since the two sides may spread differently.
 static double half_width(const brim_lab_stats *a, const brim_lab_stats *b) {
   const double va = a->stddev * a->stddev / (double)a->n;
   const double vb = b->stddev * b->stddev / (double)b->n;
@@ -1273,7 +1278,7 @@ static void measure(brim_lab_match *m, brim_lab_result result, brim_metric_bette
   m->verdict = brim_lab_differ(&m->a_stats, &m->b_stats, better, &m->difference);
 }
 
-// Half the 95 % interval of the mean difference by the repetitions; NaN where a point has too few.
+// Half the 95 % interval of the mean difference, from the spread of repetitions; NaN if a match has too few.
 static double half_width_within(const brim_lab_comparison *c) {
   double sum = 0, freedom = 0, points = 0;
   for (size_t i = 0; i < c->count; i++) {
@@ -1291,8 +1296,8 @@ static double half_width_within(const brim_lab_comparison *c) {
   return t_between(sum * sum / freedom) * sqrt(sum) / points;
 }
 
-// Over the points: each is one difference, whatever the number of repetitions behind it. A few
-// differences agree by chance too, so the interval is never narrower than the repetitions allow.
+// Computes the overall difference. Each match is one difference, whatever the number of repetitions behind it. A
+// few differences may agree by chance, so the interval is never narrower than the repetitions allow.
 static brim_status measure_all(brim_lab_comparison *c, brim_metric_better better) {
   double *list = brim_calloc(c->count + 1, sizeof *list);
   if (!list) return compare_no_memory();
@@ -1316,7 +1321,7 @@ static brim_status measure_all(brim_lab_comparison *c, brim_metric_better better
 
 //---------------------------------- partners ----------------------------------
 
-// The settings that partners have in common.
+// The settings in which partners must agree.
 typedef struct keys {
   const char *names[2 * BRIM_LAB_KEYS];
   size_t count;
@@ -1337,7 +1342,7 @@ static const char *compare_value_of(const brim_lab_set *set, const brim_lab_grou
   return brim_lab_value(set, &set->exps[g->members[0]], key);
 }
 
-// The metric and the values of all keys as one text, each behind its length.
+// Writes the metric and the values of all keys as one text, each after its length.
 static brim_status signature(const keys *k, const brim_lab_set *set, const brim_lab_group *g,
                              brim_str *out) {
   brim_str_clear(out);
@@ -1350,7 +1355,7 @@ static brim_status signature(const keys *k, const brim_lab_set *set, const brim_
   return brim_str_status(out);
 }
 
-// Groups by their signatures: texts numbered as they come, and the first group of each number.
+// Groups by signature: `texts` numbers the signatures, `groups` has the first group of each number.
 typedef struct group_index {
   brim_arena *arena;
   brim_lab_texts texts;
@@ -1358,7 +1363,7 @@ typedef struct group_index {
   brim_str text;
 } group_index;
 
-// `count`: groups that are added or looked for.
+// `count`: number of groups that will be added or looked up.
 static brim_status index_open(group_index *x, size_t count) {
   *x = (group_index){0};
   brim_str_init(&x->text);
@@ -1383,7 +1388,7 @@ static brim_status index_add(group_index *x, const keys *k, const brim_lab_set *
   return BRIM_OK;
 }
 
-// The partner of a group; *out NULL = it has none.
+// Finds the partner of a group; *out NULL = it has none.
 static brim_status index_find(group_index *x, const keys *k, const brim_lab_set *set,
                               const brim_lab_group *g, const brim_lab_group **out) {
   BRIM_TRY(signature(k, set, g, &x->text));
@@ -1399,7 +1404,7 @@ typedef struct matching {
   const brim_lab_set *a, *b;
   brim_lab_result result;
   keys keys;
-  group_index index;  // of A's groups
+  group_index index;  // the groups of set A
   brim_lab_comparison *out;
   brim_metric_better better;
 } matching;
@@ -1453,7 +1458,7 @@ static const brim_lab_key *find_key(const brim_lab_set *set, const char *name) {
   for (size_t i = 0; i < set->key_count; i++) {
     const char *full = set->keys[i].name;
     if (strcmp(full, name) == 0) return &set->keys[i];
-    // "batch_size" is data.batch_size
+    // "batch_size" also finds data.batch_size
     const size_t length = strlen(full);
     if (length > n && full[length - n - 1] == '.' && strcmp(full + length - n, name) == 0) {
       found = &set->keys[i];
@@ -1485,10 +1490,11 @@ brim_status brim_lab_compare_by(const brim_lab_set *set, const char *name, brim_
   add_keys(&m.keys, set, key->name);
   const char *base = compare_value_of(set, &set->groups[0], key->name), *other = NULL;
   brim_status status = open_matching(&m);
-  for (int b = 0; b < 2; b++) {  // first those with the first value, then the others
+  for (int b = 0; b < 2; b++) {  // first the groups with the first value, then the others
     for (size_t i = 0; i < set->group_count && !status; i++) {
       const brim_lab_group *g = &set->groups[i];
-      const bool is_base = compare_value_of(set, g, key->name) == base;  // texts are kept once
+      // equal texts have one address
+      const bool is_base = compare_value_of(set, g, key->name) == base;
       if (is_base && !b) status = index_add(&m.index, &m.keys, set, g);
       if (is_base || !b) continue;
       const char *value = compare_value_of(set, g, key->name);

@@ -39,7 +39,7 @@ static const char *given(const brim_metric_names *n, brim_metric_file file) {
   return NULL;
 }
 
-// The prefix of the key if a row has no name of its own.
+// The prefix before the key in a row without a name of its own.
 static const char *prefix_of(brim_metric_stage stage, brim_metric_file file) {
   static const char *const prefixes[BRIM_METRIC_STAGES] = {[BRIM_METRIC_STEPS] = "",
                                                            [BRIM_METRIC_TRAIN] = "train_",
@@ -80,7 +80,8 @@ void brim_metric_format_value(const brim_metric *row, double value, char out[32]
   }
 }
 
-// Keeps the width of values in the progress line: four decimals from 0.01 to 9.9999, and percentages with one.
+// Formats a value for a line. In the progress line a STEADY value keeps its width: four decimals from 0.01 to
+// 9.9999, one decimal for percentages.
 static void format_at(const brim_metric *row, brim_metric_place place, double value, char out[32]) {
   bool steady = place == BRIM_METRIC_LINE_PROGRESS && !isnan(value);
   if (steady && row->format == BRIM_METRIC_STEADY && value >= 0.01 && value < 1000) {
@@ -104,7 +105,8 @@ const char *brim_metric_label(const brim_metric *row, brim_metric_place place) {
   return label && label[0] ? brim_tr(label) : "";
 }
 
-// True if a line shows this value. Unknown values are shown only if they must be finite, and not in the progress line.
+// True if a line shows this value. A line shows an unknown value only if the metric must be finite, and never in
+// the progress line.
 static bool shown(const brim_metric *row, brim_metric_place place, double value) {
   if (!(row->lines & BRIM_METRIC_AT(place))) return false;
   if (row->flags & BRIM_METRIC_POSITIVE) return value > 0;
@@ -136,7 +138,7 @@ static void add_row(part_text *p, const brim_metric *row, brim_metric_place plac
   add(p, brim_tr(row->unit));
 }
 
-// Appends " (zero policy 301)"; only the row that decides has the label.
+// Appends " (zero policy 301)"; only the metric that decides shows the label.
 static void add_baseline(part_text *p, const brim_metric_set *set, const brim_metric *row,
                          brim_metric_place place, double value) {
   char number[32];

@@ -1,5 +1,6 @@
-// Metrics as rows: a workload declares what it measures. Log columns, TensorBoard tags, terminal lines, JSON events,
-// checkpoint.best and reports come from the rows. Arrays of values have the order of the rows; NaN = unknown.
+// Metrics as rows: a workload declares what it measures. Log columns, TensorBoard tags, terminal lines, JSON
+// events, checkpoint.best and reports come from the rows. Arrays of values have the order of the rows; NaN =
+// unknown.
 #ifndef BRIM_RECORD_METRIC_H_
 #define BRIM_RECORD_METRIC_H_
 
@@ -45,7 +46,7 @@ typedef enum brim_metric_better {
 
 typedef enum brim_metric_format {
   BRIM_METRIC_NUMBER,   // `digits` significant digits (0 = 4)
-  BRIM_METRIC_STEADY,   // the same, with a steady width in the progress line
+  BRIM_METRIC_STEADY,   // like NUMBER, with a steady width in the progress line
   BRIM_METRIC_PERCENT,  // 0..1 as a percentage with `digits` decimals (0 = 2)
   BRIM_METRIC_WHOLE,
   BRIM_METRIC_LARGE  // "12,345" / "1.23 M"
@@ -66,9 +67,9 @@ enum {
   BRIM_METRIC_NO_CSV = 8,    // only in log.jsonl and TensorBoard
 };
 
-// Names in files. NULL = made of the key, by stage: KEY, train_KEY, eval_KEY, baseline_KEY, probe_KEY; in events KEY, KEY,
-// eval_KEY, baseline_KEY, probe_KEY; as a figure of `brim eval` KEY, baseline_KEY and probe_KEY. "" = left out. A name of an
-// event with a point nests: "return.mean" is {"return": {"mean"}}.
+// Names in files. NULL = made from the key, by stage. Columns, tags: KEY, train_KEY, eval_KEY, baseline_KEY,
+// probe_KEY; events: KEY, KEY, eval_KEY, baseline_KEY, probe_KEY; figures of `brim eval`: KEY, baseline_KEY,
+// probe_KEY. "" = left out. A point in the name of an event nests: "return.mean" is {"return": {"mean"}}.
 typedef struct brim_metric_names {
   const char *column;  // log.csv and log.jsonl
   const char *tag;     // TensorBoard
@@ -79,8 +80,8 @@ typedef struct brim_metric_names {
 typedef struct brim_metric {
   const char *key;
   const char *label;                     // a message: "acc"
-  const char *train_label, *eval_label;  // in training and evaluation; NULL = label
-  const char *table_label;               // in the table of `brim eval`; NULL = label
+  const char *train_label, *eval_label;  // labels in training and evaluation; NULL = label
+  const char *table_label;               // label in the table of `brim eval`; NULL = label
   const char *unit;                      // a message after the value; NULL = none
   const char *about;                     // a message that explains it in the summary; NULL = none
   brim_metric_better better;
@@ -91,7 +92,7 @@ typedef struct brim_metric {
   unsigned stages;  // BRIM_METRIC_AT(stage): stages that have a value
   unsigned lines;   // BRIM_METRIC_AT(place): lines that show it
   unsigned beside;  // BRIM_METRIC_AT(place): lines with the baseline's value in brackets
-  // for checkpoint.best: 1 decides, 2 decides if the first is unknown, ...; 0 = never
+  // order of precedence for checkpoint.best: 1 decides, 2 if the first is unknown, ...; 0 = never
   int rank;
   const char *best;  // name in checkpoints ("brim.best_accuracy"); NULL = key
   brim_metric_names names[BRIM_METRIC_STAGES];
@@ -102,7 +103,7 @@ typedef struct brim_metric_set {
   const brim_metric *rows;
   size_t count;                // at most BRIM_METRIC_MAX
   const char *baseline_label;  // a message: "zero policy"; NULL = no baseline
-  const char *baseline_short;  // for the progress line
+  const char *baseline_short;  // baseline_label for the progress line
   const char *subject;         // a message: the row above the baseline in the table of `brim eval`
   const char *summary;  // a message after the summary, with %lld evaluated units; NULL = none
 } brim_metric_set;
@@ -124,15 +125,16 @@ bool brim_metric_name(const brim_metric *row, brim_metric_stage stage, brim_metr
 // "91.20 %", "0.3123", "NaN".
 void brim_metric_format_value(const brim_metric *row, double value, char out[32]);
 const char *brim_metric_label(const brim_metric *row, brim_metric_place place);  // translated
-// The values of a line, with spread and baseline in one part: "return 812 +- 40 (zero policy 301)", ", falls 12.0 %". Each
-// part begins with its separator. `baseline` may be NULL. Returns the number of parts.
+// Writes the values of a line as parts; spread and baseline join their value's part: "return 812 +- 40 (zero policy
+// 301)", ", falls 12.0 %". Each part begins with its separator. `baseline` may be NULL. Returns the number of
+// parts.
 size_t brim_metric_parts(const brim_metric_set *set, brim_metric_place place, const double *values,
                          const double *baseline, char out[][BRIM_METRIC_TEXT], size_t most);
 // Appends all parts of a line.
 void brim_metric_line(const brim_metric_set *set, brim_metric_place place, const double *values,
                       const double *baseline, brim_str *out);
-// The row by which evaluations (or epochs of training) are compared: the best rank among known `values`; -1 = none. `any`: also
-// rows without a value.
+// Returns the row by which evaluations (or epochs of training) are compared: the best rank among known `values`; -1
+// = none. `any` also allows rows without a value.
 int brim_metric_deciding(const brim_metric_set *set, brim_metric_stage stage, const double *values,
                          bool any);
 const char *brim_metric_best_name(const brim_metric *row);

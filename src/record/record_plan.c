@@ -1,4 +1,4 @@
-// Rows of a plan. What a plan means is in include/brim/plan.h.
+// Adds rows to a plan. include/brim/plan.h says what a plan means.
 #include "record/record_plan.h"
 
 #include <string.h>

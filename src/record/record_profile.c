@@ -30,7 +30,7 @@ const char *brim_gap_key(brim_gap_cause cause) {
 
 //---------------------------------- fields ----------------------------------
 
-// A section of the profile itself; NULL = the top.
+// Fields that stand in one JSON object of the profile; key NULL = the profile itself.
 typedef struct section {
   const char *key;
   const brim_field *fields;
@@ -209,7 +209,7 @@ static int by_total(const void *a, const void *b) {
 void brim_profile_finish(brim_profile *profile) {
   for (int l = 0; l < BRIM_PROFILE_LIST_COUNT; l++) {
     brim_profile_rows *rows = &profile->lists[l];
-    bool beside = l == BRIM_PROFILE_TRANSFORMS;  // the step, in workers
+    bool beside = l == BRIM_PROFILE_TRANSFORMS;  // transforms run in workers, beside the step
     double sum = 0, total = 0;
     for (size_t i = 0; i < rows->count; i++) {
       sum += known(rows->items[i].ms);
@@ -237,7 +237,7 @@ size_t brim_profile_alive(const brim_profile *profile, int point, size_t *out, s
   for (size_t i = 0; i < m->block_count; i++) {
     if (point < m->blocks[i].first || point > m->blocks[i].last) continue;
     count++;
-    // keep the largest `most` so far, sorted
+    // keep the largest `most` blocks so far, sorted
     size_t at = count < most ? count : most;
     if (at == 0) continue;
     if (count > most && m->blocks[out[most - 1]].bytes >= m->blocks[i].bytes) continue;
@@ -429,7 +429,7 @@ static brim_status read_gaps(const char *name, const json_t *root, brim_profile 
     const json_t *item = json_array_get(causes, i);
     brim_profile_gap of;
     if (brim_field_get(&gap_fields[0], json_object_get(item, "cause"), &of))
-      continue;  // a later brim
+      continue;  // a cause that only a later brim knows
     const brim_field number = {.kind = BRIM_FIELD_NUMBER, .size = sizeof(double)};
     const json_t *ms = json_object_get(item, "ms"), *n = json_object_get(item, "count");
     const char *want = ms ? brim_field_get(&number, ms, &out->cause_ms[of.cause]) : NULL;
@@ -490,7 +490,7 @@ brim_status brim_profile_from_json(const json_t *value, const char *name, brim_p
 }
 
 //-------------------------------------------- memory --------------------------------------------
-// The memory part of a profile as a file of its own.
+// Writes the memory part of a profile to a file of its own.
 
 static brim_status put_text(json_t *object, const char *key, const char *text) {
   return brim_json_put(object, key, text[0] ? json_string(text) : json_null());
@@ -500,7 +500,7 @@ static brim_status put_number(json_t *object, const char *key, double value) {
   return brim_json_put(object, key, brim_json_number(value));
 }
 
-// Adds a new object to a list; *out is the list's.
+// Adds a new object to a list; the list owns *out.
 static brim_status push_object(json_t *list, json_t **out) {
   *out = json_object();
   return brim_json_push(list, *out);

@@ -1,4 +1,5 @@
-// Results: names, figures computed from them, JSON, scaling, .jsonl files, and the public reader. record.h has the format.
+// Results: names, figures computed from them, JSON, scaling, .jsonl files, and the public reader. record.h
+// specifies the format.
 
 #include "record/record.h"
 
@@ -144,8 +145,8 @@ bool brim_result_one_sample(const brim_result *result) {
   return brim_result_ran(result) && isnan(result->samples_per_s_low) && isnan(result->total_ms.mad);
 }
 
-// A smaller share of others is a machine's usual background. If more than SPARE of the CPU was idle, others took nothing
-// from the setting.
+// Other programs' share of the CPU up to OTHERS_SHARE is usual background. If more than SPARE of the CPU was idle,
+// other programs did not slow the setting.
 #define OTHERS_SHARE 0.10
 #define SPARE 0.25
 
@@ -188,7 +189,7 @@ bool brim_recommendation_keeps(const brim_recommendation *r) {
 }
 
 //---------------------------------------- lists in JSON ----------------------------------------
-// Lists of a result to JSON and back: findings, transforms, visits.
+// Writes and reads the lists of a result: findings, transforms, visits.
 
 static brim_status put_number(json_t *object, const char *key, double number) {
   return isnan(number) ? BRIM_OK : brim_json_put(object, key, brim_json_number(number));
@@ -303,7 +304,8 @@ static brim_status read_findings(const json_t *root, const char *name, int line,
   size_t index;
   json_t *item;
   json_array_foreach(list, index, item) {
-    if (index == BRIM_RESULT_MAX_FINDINGS) break;  // the dearest stand first
+    // no room for more; the most expensive findings come first
+    if (index == BRIM_RESULT_MAX_FINDINGS) break;
     BRIM_TRY(brim_record_read_finding(item, name, line, &out->findings[index]));
     out->finding_count = index + 1;
   }
@@ -390,8 +392,8 @@ static brim_status read_visits(const json_t *root, const char *name, int line, b
 }
 
 //--------------------------------------------- JSON ---------------------------------------------
-// One table of fields gives start values, JSON and reading. Phases, knobs, plan rows and lists do not fit a row:
-// each has a function each way. record.h specifies the format.
+// One table of fields gives start values, writing and reading. Phases, knobs, plan rows and lists do not fit a row
+// and have functions of their own. record.h specifies the format.
 
 #define FIELD(section_, key_, kind_, member)                      \
   {                                                               \
@@ -507,7 +509,7 @@ void brim_result_init(brim_result *result) {
 
 //---------------------------------- to JSON ----------------------------------
 
-// The section's object, made if needed.
+// Finds the section's object, or makes it.
 static brim_status section_of(json_t *root, const char *name, json_t **out) {
   *out = json_object_get(root, name);
   if (*out) return BRIM_OK;
@@ -693,7 +695,7 @@ static brim_status json_read_text(const reader *r, const char *section, const ch
   return BRIM_OK;
 }
 
-// One row of an object. Keys that are missing stay unknown.
+// Reads one row of an object. A missing key stays unknown.
 static brim_status read_field(const reader *r, const char *section, const brim_field *f,
                               const json_t *object, void *out) {
   const json_t *value = json_object_get(object, f->key);
@@ -876,7 +878,7 @@ brim_status brim_result_from_json(const json_t *value, const char *name, int lin
 }
 
 //------------------------------------------- scaling -------------------------------------------
-// Records of scaling: a result, and the figures of each device.
+// Scaling records: a result plus the figures of each device.
 
 static void init_forecast(brim_scaling_forecast *f) {
   f->samples_per_s = f->efficiency = f->step_ms = f->exchange_ms = f->waited_ms = NAN;
@@ -1051,7 +1053,7 @@ brim_status brim_scaling_to_json(const brim_scaling *scaling, json_t **out) {
 }
 
 //-------------------------------------------- files --------------------------------------------
-// .jsonl files of results: written whole or not at all, read with file and line in every error.
+// .jsonl files of results are written whole or not at all; read errors name file and line.
 
 static bool is_blank(const char *text, size_t size) {
   size_t blank = 0;
@@ -1075,7 +1077,7 @@ static brim_status one_line(const char *text, size_t size, const char *path, int
   return status;
 }
 
-// Is the text after the last newline half a value?
+// True if the text is an incomplete or damaged JSON value.
 static bool is_torn(const char *text, size_t size) {
   json_t *value = NULL;
   if (is_blank(text, size)) return false;
@@ -1204,7 +1206,7 @@ size_t brim_records_count(const brim_records *records) {
   return records ? json_array_size(records->list) : 0;
 }
 
-// NULL if a part of the path is missing.
+// Returns NULL if a part of the path is missing.
 static json_t *find(const brim_records *records, size_t index, const char *path) {
   json_t *at = records ? json_array_get(records->list, index) : NULL;
   while (at && path && *path) {

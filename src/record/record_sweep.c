@@ -1,4 +1,4 @@
-// A sweep at one moment (record_sweep.h): rows by id, counts, messages, JSON.
+// The view of a sweep (record_sweep.h): rows by id, counts, messages, JSON.
 
 #include "record/record_sweep.h"
 
@@ -10,7 +10,7 @@
 #include "record/record_int.h"
 
 enum { BRIM_SWEEP_ROW_TEXTS = 12 };
-// Offsets of the texts; the id is the first.
+// Offsets of a row's texts; the first is the id.
 extern const size_t brim_sweep_row_texts[BRIM_SWEEP_ROW_TEXTS];
 
 //--------------------------------------------- rows ---------------------------------------------
@@ -95,15 +95,15 @@ void brim_sweep_view_deinit(brim_sweep_view *view) {
 
 //---------------------------------- rows ----------------------------------
 
-// FNV-1a: ids are hashes already, but they come from outside.
+// FNV-1a. Ids are hashes already, but other programs write them too.
 static size_t hash_of(const char *id) {
   uint64_t hash = 14695981039346656037u;
   for (; *id; id++) hash = (hash ^ (unsigned char)*id) * 1099511628211u;
   return (size_t)(hash ^ hash >> 32);
 }
 
-// The slot of an id, or the empty one it would take. Slots have the row's place + 1; 0 = empty. There
-// is always an empty one.
+// Returns the slot of an id, or the empty slot that it would take. A slot has the row's index + 1; 0 = empty. At
+// least one slot is always empty.
 static size_t slot_of(const brim_sweep_view *view, const char *id) {
   size_t at = hash_of(id) & (view->slot_count - 1);
   while (view->slots[at] && strcmp(view->rows[view->slots[at] - 1].id, id) != 0) {
@@ -129,7 +129,7 @@ static brim_status grow(brim_sweep_view *view) {
   return BRIM_OK;
 }
 
-// A copy whose texts lie in one block.
+// Copies a row; all texts of the copy lie in one block.
 static brim_status copy_row(const brim_sweep_row *row, brim_sweep_row *out) {
   size_t size = 0, used = 0;
   *out = *row;
@@ -236,8 +236,7 @@ bool brim_sweep_metric_of(const brim_metric_set *set, const char *key, brim_swee
 }
 
 //--------------------------------------------- JSON ---------------------------------------------
-// A sweep's view to JSON and back, by tables of fields: a row gives the key, the kind and the place in
-// the struct. The format is specified in record_sweep.h.
+// A sweep's view to JSON and back, by tables of fields. record_sweep.h specifies the format.
 
 //---------------------------------- names ----------------------------------
 
@@ -425,7 +424,7 @@ static brim_status get_counts(const json_t *root, brim_sweep_view *out) {
   return BRIM_OK;
 }
 
-// What a list has beyond the room is left out; of messages the oldest.
+// Entries that do not fit a list are left out; of messages the oldest.
 static brim_status get_lists(const json_t *root, brim_sweep_view *out) {
   const json_t *list;
   BRIM_TRY(brim_fields_list(SWEEP, root, "metrics", &list));

@@ -1,19 +1,5 @@
-// What a sweep looks like at one moment: its experiments, its GPUs, what they achieve. The sweep fills
-// it from its store, `status` gets it over the socket, ui draws it. It holds no handle and no clock.
-//
-// brim.sweep/1, one JSON object:
-//   schema "brim.sweep/1" | title | store | pid (null = no sweep runs) | now_s, started_s (since 1970)
-//   stopping (bool) | notice | counts {queued, leased, running, done, failed, cancelled, paused}
-//   done_per_h | steps_per_s | eta_s
-//   metrics  [{key, label, better ("higher", "lower", "neither"), format, digits}]
-//   gpus     [{name, model, id, state, why, running, slots, memory_used, memory_total (bytes),
-//             gpu_percent, power_w, temperature_c, steps_per_s}]
-//   messages [{seq, when_s, level ("info", "warn", "error"), exp, text}]
-//   rows     [{id, label, group, point, tags, grid, devices, host, metric_key, message, waiting, owed, state, want,
-//             failure, idx, priority, gpus, attempt, tries_left, step, steps, epoch, epochs, metric,
-//             best, steps_per_s, eta_s, created_s, started_s, ended_s, ran_s, since_s}]
-// Unknown is null, never 0; a row leaves out what is unknown or empty. Reading: unknown keys are
-// skipped, missing keys stay unknown, a value of the wrong kind is BRIM_EPARSE with its key.
+// The state of a sweep at one moment: its experiments, its GPUs, its throughput. The sweep fills it from its store,
+// `status` gets it over the socket, ui draws it. It holds no handle and no clock.
 #ifndef BRIM_RECORD_SWEEP_H_
 #define BRIM_RECORD_SWEEP_H_
 
@@ -21,7 +7,7 @@
 
 #define BRIM_SWEEP_SCHEMA "brim.sweep/1"
 
-// In the order and by the names of the store (lab_store.h), which a test compares.
+// The order and names of the store (lab_store.h); a test compares them.
 #define BRIM_SWEEP_STATE_MAP(X) \
   X(QUEUED, "queued")           \
   X(LEASED, "leased")           \
@@ -40,10 +26,10 @@ typedef enum brim_sweep_state {
 
 const char *brim_sweep_state_name(brim_sweep_state state);
 bool brim_sweep_state_of(const char *name, brim_sweep_state *out);
-// Whether nothing more happens to it without a user: done, failed, cancelled.
+// True if the experiment changes no more without a user: done, failed, cancelled.
 bool brim_sweep_state_ended(brim_sweep_state state);
 
-// What the user asked of an experiment that is under way, and that has not happened yet.
+// A request of the user that a running experiment has not followed yet.
 typedef enum brim_sweep_want {
   BRIM_SWEEP_WANT_RUN,
   BRIM_SWEEP_WANT_PAUSE,
@@ -51,21 +37,20 @@ typedef enum brim_sweep_want {
   BRIM_SWEEP_WANT_COUNT
 } brim_sweep_want;
 
-// One experiment. Set it up with brim_sweep_row_init: texts "", counts 0, steps and epochs -1, values
-// NaN.
+// One experiment. brim_sweep_row_init sets texts "", counts 0, steps and epochs -1, values NaN.
 typedef struct brim_sweep_row {
-  const char *id;          // 32 hex digits
-  const char *label;       // "lr=0.1 batch_size=64 seed=2"
-  const char *group;       // the same for all seeds of a point; "" = it has no seeds
-  const char *point;       // the label without the seed
-  const char *tags;        // "a,b"
-  const char *grid;        // the name of the grid it was submitted with first; "" = unknown
-  const char *devices;     // where it runs or ran: "GPU 0", "GPU 0+1", "cpu"
-  const char *host;        // "" = this machine
-  const char *metric_key;  // of brim_sweep_view.metrics
-  const char *message;     // why it failed
-  const char *waiting;     // why it waits, in the user's language: "needs 2 GPUs, 1 is free"
-  const char *owed;        // files that its worker still has to send: "weights,best"
+  const char *id;       // 32 hex digits
+  const char *label;    // "lr=0.1 batch_size=64 seed=2"
+  const char *group;    // label without the seed if there are several seeds; "" = it has no seeds
+  const char *point;    // the label without the seed
+  const char *tags;     // "a,b"
+  const char *grid;     // name of the first grid it was submitted with; "" = unknown
+  const char *devices;  // devices of the running or last attempt: "GPU 0", "GPU 0+1", "cpu"
+  const char *host;     // host of that attempt; "" = this machine
+  const char *metric_key;  // key of one of brim_sweep_view.metrics
+  const char *message;     // reason of the failure
+  const char *waiting;     // reason of the wait, in the user's language: "needs 2 GPUs, 1 is free"
+  const char *owed;        // files that its worker still has to upload: "weights,best"
   brim_sweep_state state;
   brim_sweep_want want;
   brim_failure failure;
@@ -73,9 +58,9 @@ typedef struct brim_sweep_row {
   int64_t step, steps, epoch, epochs;
   double metric, best;  // the last value, and the best so far
   double steps_per_s, eta_s;
-  double created_s, started_s, ended_s;  // since 1970
-  double ran_s;                          // of attempts that ended, together; NaN = none began
-  double since_s;                        // when the running attempt began, since 1970
+  double created_s, started_s, ended_s;  // seconds since 1970
+  double ran_s;                          // seconds of all attempts that ended; NaN = none began
+  double since_s;                        // start of the running attempt, seconds since 1970
 } brim_sweep_row;
 
 void brim_sweep_row_init(brim_sweep_row *row);
@@ -111,8 +96,8 @@ typedef struct brim_sweep_gpu {
   char model[96];  // "NVIDIA H200"
   char id[64];     // UUID
   brim_sweep_gpu_state state;
-  char why[256];           // why it takes no experiment, in the user's language
-  int64_t running, slots;  // slots 0: as many as pay
+  char why[256];           // reason why it takes no experiment, in the user's language
+  int64_t running, slots;  // slots 0: the sweep finds the best number
   double memory_used, memory_total;
   double gpu_percent, power_w, temperature_c, steps_per_s;
 } brim_sweep_gpu;
@@ -130,19 +115,19 @@ typedef struct brim_sweep_message {
   int64_t seq;  // counts from 1, never repeats
   double when_s;
   brim_sweep_level level;
-  char exp[33];    // the experiment it is about; "" = the sweep
+  char exp[33];    // experiment that the message is about; "" = the sweep
   char text[400];  // one line in the user's language
 } brim_sweep_message;
 
 enum { BRIM_SWEEP_METRICS = 8, BRIM_SWEEP_GPUS = 64, BRIM_SWEEP_MESSAGES = 64 };
 
-// Plain data but for the rows, which it owns.
+// Plain data, except that it owns its rows.
 typedef struct brim_sweep_view {
   char title[128];  // name of the grid
-  char store[512];  // without a password
+  char store[512];  // store address without its password
   char notice
       [512];  // about the whole sweep, in the user's language: "the first 3 experiments failed ..."
-  int64_t pid;  // of the sweep; 0 = none runs
+  int64_t pid;  // process of the sweep; 0 = no sweep runs
   bool stopping;
   double now_s, started_s;
   int64_t counts[BRIM_SWEEP_STATE_COUNT];
@@ -153,40 +138,39 @@ typedef struct brim_sweep_view {
   size_t gpu_count;
   brim_sweep_message messages[BRIM_SWEEP_MESSAGES];  // the oldest first
   size_t message_count;
-  brim_sweep_row *rows;  // as they were put
+  brim_sweep_row *rows;  // in the order of the first put
   size_t row_count;
-  // Of record_sweep.c: places in `rows` by id.
+  // Used by record_sweep.c: row indices by id.
   size_t row_cap, slot_count;
   uint32_t *slots;
 } brim_sweep_view;
 
 void brim_sweep_view_init(brim_sweep_view *view);
 void brim_sweep_view_deinit(brim_sweep_view *view);
-// Forgets the rows alone.
+// Removes all rows and keeps the rest.
 void brim_sweep_view_clear_rows(brim_sweep_view *view);
 
 // Adds a row, or replaces the one of the same id. Texts are copied.
 brim_status brim_sweep_view_put(brim_sweep_view *view, const brim_sweep_row *row);
-// NULL when there is none. Valid until the next put.
+// Returns NULL if there is no such row. Valid until the next put.
 const brim_sweep_row *brim_sweep_view_find(const brim_sweep_view *view, const char *id);
-// counts from the states of all rows.
+// Fills counts from the states of all rows.
 void brim_sweep_view_count(brim_sweep_view *view);
 int64_t brim_sweep_view_total(const brim_sweep_view *view);
-// A message; the oldest goes where there are BRIM_SWEEP_MESSAGES. `exp` may be NULL. What is too long
-// is cut.
+// Adds a message; the oldest is dropped when there are BRIM_SWEEP_MESSAGES. `exp` may be NULL. A long text is cut.
 void brim_sweep_view_say(brim_sweep_view *view, brim_sweep_level level, double when_s,
                          const char *exp, const char *text);
-// By its key; NULL when it is not declared.
+// Finds a metric by its key; NULL = not declared.
 const brim_sweep_metric *brim_sweep_view_metric(const brim_sweep_view *view, const char *key);
-// `key` as a metric of the view, by its name in logs, in TensorBoard or in events of `set`'s
-// workload. False: no row has it.
+// Makes a metric of the view from the row of `set` whose name in logs, TensorBoard or events is `key`. False if no
+// row has that name.
 bool brim_sweep_metric_of(const brim_metric_set *set, const char *key, brim_sweep_metric *out);
 
-// Without `rows` the object has none, for callers that send them one by one.
+// With `rows` false the object has no rows, for callers that send them one by one.
 brim_status brim_sweep_view_to_json(const brim_sweep_view *view, bool rows, json_t **out);
 brim_status brim_sweep_row_to_json(const brim_sweep_row *row, json_t **out);
-// `out` is initialised; what the object has replaces it, rows are put. After a failure it holds what
-// was read until then.
+// `out` must be initialised. Values of the object replace those of `out`; rows are put. After a failure `out` has
+// the values read before it.
 brim_status brim_sweep_view_from_json(const json_t *json, brim_sweep_view *out);
 brim_status brim_sweep_view_put_json(brim_sweep_view *view, const json_t *row);
 

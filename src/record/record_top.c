@@ -1,4 +1,4 @@
-// A view of a machine (record_top.h): its members as tables, its lists, what follows from readings, JSON.
+// The view of a machine (record_top.h): tables of members, lists, derived values, JSON.
 
 #include "record/record_top.h"
 
@@ -14,7 +14,7 @@ extern const brim_fields brim_top_host_fields, brim_top_gpu_fields, brim_top_pro
     brim_top_event_fields, brim_top_view_fields;
 
 //------------------------------------------- members -------------------------------------------
-// The members of a machine's view as tables, by which it is initialised, written and read.
+// Tables of the members of a machine's view, used to initialise, write and read it.
 
 #define CHARS(type, member) BRIM_FIELD_(type, #member, CHARS, member)
 #define NUMBER(type, member) BRIM_FIELD_(type, #member, NUMBER, member)
@@ -198,7 +198,7 @@ static void brim_top_event_init(brim_top_event *event) {
 
 //---------------------------------- names ----------------------------------
 
-// in JSON
+// The name in JSON.
 static const char *brim_top_throttle_name(brim_top_throttle reason) {
   static const char *const names[] = {
 #define X(id, name) name,
@@ -224,7 +224,7 @@ const char *brim_top_throttle_words(brim_top_throttle reason) {
   return words_of[reason];
 }
 
-// in JSON
+// The name in JSON.
 static const char *brim_top_target_name(brim_top_target target) {
   static const char *const names[] = {"utilisation", "memory", "power"};
   return names[target];
@@ -254,7 +254,7 @@ void brim_top_view_deinit(brim_top_view *view) {
   brim_top_view_init(view);
 }
 
-// `items` with room for `count` of `size` bytes; NULL when there is no memory.
+// Returns `items` with room for `count` of `size` bytes; NULL = out of memory.
 static void *grow(void *items, size_t *cap, size_t count, size_t size) {
   if (items && count <= *cap) return items;
   size_t more = *cap ? *cap * 2 : 8;
@@ -362,9 +362,9 @@ static brim_top_flag flag_of(double value, bool met) {
   return isfinite(value) ? (met ? BRIM_TOP_YES : BRIM_TOP_NO) : BRIM_TOP_UNKNOWN;
 }
 
-// A collective that waits for a peer spins: a kernel always runs, and the card draws little more than
-// idle. A fifth of the limit separates that from light work on every card in record_gpu.c; where GPM
-// tells that tensor pipes or memory work, it does not hang.
+// True if a GPU looks hung. A collective that waits for a peer spins: a kernel always runs, but the card draws
+// little more than idle power. A fifth of the power limit separates that from light work on every card in
+// record_gpu.c. If GPM reports work of tensor pipes or memory, the GPU is not hung.
 static bool looks_hung(const brim_top_gpu *gpu) {
   bool works = gpu->tensor_percent >= 1 || gpu->dram_percent >= 1;
   return gpu->gpu_percent >= 99 && brim_top_power_percent(gpu) < 20 && !works;
@@ -397,7 +397,7 @@ void brim_top_view_derive(brim_top_view *view, const brim_top_view *previous) {
 }
 
 //--------------------------------------------- JSON ---------------------------------------------
-// A view of a machine to JSON and back, by the tables of record_top.c. The format is specified in record_top.h.
+// Converts a view to JSON and back. record_top.h specifies the format.
 
 #define TOP BRIM_TOP_WHAT
 
@@ -435,7 +435,7 @@ static brim_status put_gpus(const brim_top_view *view, json_t *root) {
   return BRIM_OK;
 }
 
-// To a tenth of a percent: a line of a recording has one for each core.
+// Rounds to a tenth of a percent, because each line of a recording has a number per core.
 static brim_status put_cores(const brim_top_host *host, json_t *out) {
   BRIM_TRY(brim_json_put(out, "core_percent", json_array()));
   json_t *list = json_object_get(out, "core_percent");
@@ -483,7 +483,7 @@ brim_status brim_top_view_to_json(const brim_top_view *view, json_t **out) {
 
 //---------------------------------- from JSON ----------------------------------
 
-// A name that this brim does not know is another reason.
+// A throttle name that this brim does not know counts as BRIM_TOP_THROTTLE_OTHER.
 static brim_status get_throttle(const json_t *from, brim_top_gpu *gpu) {
   const json_t *list;
   BRIM_TRY(brim_fields_list(TOP, from, "throttle", &list));

@@ -1,5 +1,5 @@
-// What a machine looks like at one moment: host, GPUs, processes, events, brim's jobs. The monitor
-// fills it, `brim top` draws it, records it and replays it. It holds no handle and no clock.
+// The state of a machine at one moment: host, GPUs, processes, events, brim's jobs. The monitor fills it, `brim
+// top` draws it, records it and replays it. It holds no handle and no clock.
 //
 // brim.top/1, one JSON object per line:
 //   schema "brim.top/1" | when_s (since 1970) | interval_s | driver | notes [text]
@@ -29,7 +29,7 @@ typedef enum brim_top_flag {
   BRIM_TOP_FLAG_COUNT
 } brim_top_flag;
 
-// Why a clock is below its maximum: the driver's reasons by brim's names.
+// Reasons why a clock is below its maximum: the driver's reasons under brim's names.
 #define BRIM_TOP_THROTTLE_MAP(X)          \
   X(IDLE, "idle")                         \
   X(APPLICATION, "application_clocks")    \
@@ -50,7 +50,7 @@ typedef enum brim_top_throttle {
 } brim_top_throttle;
 const char *brim_top_throttle_words(brim_top_throttle reason);  // a message
 
-// The guides' targets: utilisation above 90 %, memory above 80 %, power at least 75 % of the limit.
+// The targets of the guides: utilisation above 90 %, memory above 80 %, power at least 75 % of the limit.
 typedef enum brim_top_target {
   BRIM_TOP_TARGET_UTILISATION,
   BRIM_TOP_TARGET_MEMORY,
@@ -60,22 +60,23 @@ typedef enum brim_top_target {
 
 enum { BRIM_TOP_CORES = 512 };
 
-// A machine without its GPUs. Texts "" and counts -1 where unknown, numbers NaN.
+// A machine without its GPUs. Unknown texts are "", counts -1, numbers NaN.
 typedef struct brim_top_host {
   char name[64], cpu[128], os[128], kernel[128];
-  char container[64];  // what brim itself runs in: "docker", "podman", "wsl2"; "" = none seen
-  int64_t cores, cores_online;  // this process may use; the machine has
+  // the container in which brim runs: "docker", "podman", "wsl2"; "" = none seen
+  char container[64];
+  int64_t cores, cores_online;  // cores that this process may use, and that are online
   double cpu_percent;           // 100 = all cores that are online
-  // By the core's number, core_percent in JSON; NaN = offline, or unknown. Further cores are left out.
+  // By core number; core_percent in JSON. NaN = offline, or unknown. Cores from BRIM_TOP_CORES on are left out.
   size_t core_count;
   double core_percent[BRIM_TOP_CORES];
-  double iowait_percent;  // of the same time
+  double iowait_percent;  // share of the CPU time that cpu_percent is measured over
   double cpu_mhz, cpu_max_mhz;
   double load_1, load_5, load_15;
-  double quota_cores;              // of the control group; NaN = none, or unknown
-  double quota_throttled_percent;  // of the quota's periods in the interval
+  double quota_cores;              // quota of the control group; NaN = none, or unknown
+  double quota_throttled_percent;  // percent of the quota's periods in the interval
   double memory_total, memory_used, memory_available;
-  double memory_limit;  // of the control group; NaN = none, or unknown
+  double memory_limit;  // limit of the control group; NaN = none, or unknown
   double swap_total, swap_used, shm_total, shm_used;
   double disk_read, disk_write, network_rx, network_tx;  // bytes/s in the interval
   double uptime_s;
@@ -85,12 +86,12 @@ typedef struct brim_top_host {
 // One GPU, or a slice of one (MIG). Percentages are means over the interval where the driver gives
 // them. brim_top_gpu_init: texts "", counts -1, flags unknown, numbers NaN.
 typedef struct brim_top_gpu {
-  int64_t index;  // as nvidia-smi counts
+  int64_t index;  // index that nvidia-smi shows
   char uuid[64], name[96], bus[32];
-  brim_top_flag slice;  // of a GPU in MIG mode
+  brim_top_flag slice;  // it is a slice of a GPU in MIG mode
   brim_top_flag lost;   // the driver no longer answers for it
-  // The ladder of utilisation: a kernel ran; SMs had a warp; warps they held; tensor pipes; device
-  // memory's bandwidth. The last four are GPM's.
+  // Five views of utilisation, each stricter: time with a kernel, SMs with a warp, warps held, tensor pipes, memory
+  // bandwidth. The last four come from GPM.
   double gpu_percent, sm_percent, occupancy_percent, tensor_percent, dram_percent;
   double memory_busy_percent;  // NVML: time in which device memory was read or written
   double encoder_percent, decoder_percent, jpeg_percent, ofa_percent;
@@ -106,39 +107,39 @@ typedef struct brim_top_gpu {
   double fan_percent;
   int64_t pstate;
   bool throttle_known;
-  uint32_t throttle;  // 1 << BRIM_TOP_THROTTLE_...; {throttle} in JSON, null = unknown
-  double power_violation_percent, thermal_violation_percent;  // of the interval
+  uint32_t throttle;  // bits 1 << BRIM_TOP_THROTTLE_...; a list of names in JSON, null = unknown
+  double power_violation_percent, thermal_violation_percent;  // percent of the interval
   int64_t pcie_generation, pcie_generation_max, pcie_width, pcie_width_max;
   double pcie_rx, pcie_tx;      // bytes/s
   double nvlink_rx, nvlink_tx;  // bytes/s, all links
   int64_t pcie_replays;
-  brim_top_flag ecc;                                   // on
+  brim_top_flag ecc;                                   // on or off
   int64_t ecc_corrected, ecc_uncorrected;              // since the driver was loaded
-  int64_t ecc_corrected_total, ecc_uncorrected_total;  // of the GPU's life
+  int64_t ecc_corrected_total, ecc_uncorrected_total;  // in the GPU's life
   int64_t remapped_corrected, remapped_uncorrected;
   brim_top_flag remap_pending, remap_failed;
   int64_t retired_pages;
   int64_t xid;                // last Xid since the source was opened; -1 = none seen, or unknown
-  brim_top_flag xid_watched;  // whether Xid events can be seen at all
+  brim_top_flag xid_watched;  // Xid events can be seen
   brim_top_flag mig, persistence;
   char compute_mode[24];  // "default", "exclusive_process", "prohibited"
   int64_t numa;
-  // By brim_top_view_derive.
-  double hang_s;       // so long it has shown full utilisation at idle power; 0 = it does not
+  // Set by brim_top_view_derive.
+  double hang_s;       // seconds of full utilisation at idle power up to now; 0 = none
   brim_top_flag hang;  // hang_s is at least BRIM_TOP_HANG_S
   brim_top_flag targets[BRIM_TOP_TARGET_COUNT];
 } brim_top_gpu;
 
 enum { BRIM_TOP_HANG_S = 10 };
 
-// A process that uses a GPU, once per GPU; and those of brim's jobs that use none.
+// A process that uses a GPU, one entry per GPU; also brim's jobs that use no GPU.
 typedef struct brim_top_process {
   int64_t pid, gpu;  // gpu: brim_top_gpu.index; -1 = none
-  char uuid[64];     // of the GPU or slice; "" = none
+  char uuid[64];     // GPU or slice; "" = none
   char type[8];      // "C", "G", "C+G", "M" (through MPS)
   char user[64], container[64], command[256];
-  brim_top_flag elsewhere;  // no such process here: another container's
-  double memory;            // of the GPU
+  brim_top_flag elsewhere;  // no such process here: it runs in another container
+  double memory;            // bytes of GPU memory
   double sm_percent, memory_busy_percent, encoder_percent, decoder_percent, jpeg_percent,
       ofa_percent;
   double cpu_percent;  // 100 = one core
@@ -147,9 +148,9 @@ typedef struct brim_top_process {
 
 typedef struct brim_top_event {
   double when_s;
-  int64_t gpu;     // index; -1 = the machine
+  int64_t gpu;     // index of the GPU; -1 = the machine
   char kind[24];   // "xid", "ecc_corrected", "ecc_uncorrected", "row_remap", "lost", ...
-  int64_t code;    // of an Xid; -1 = none
+  int64_t code;    // code of an Xid; -1 = none
   char text[160];  // one line in English
 } brim_top_event;
 
@@ -163,20 +164,20 @@ typedef struct brim_top_view {
   brim_top_event *events;
   brim_job *jobs;
   size_t gpu_count, process_count, event_count, job_count;
-  // What cannot be seen here and why, in the user's language: "Xid events need ...".
+  // Readings that are unavailable here and why, in the user's language: "Xid events need ...".
   char (*notes)[160];
   size_t note_count;
-  // Of record_top.c: room in the lists.
+  // Used by record_top.c: capacities of the lists.
   size_t gpu_cap, process_cap, event_cap, job_cap, note_cap;
 } brim_top_view;
 
 void brim_top_view_init(brim_top_view *view);
 void brim_top_view_deinit(brim_top_view *view);
-// Everything unknown and empty again; keeps the memory for the next reading.
+// Makes everything unknown and empty; keeps the memory for the next reading.
 void brim_top_view_clear(brim_top_view *view);
 void brim_top_host_init(brim_top_host *host);
 void brim_top_gpu_init(brim_top_gpu *gpu);
-// One more of a list, initialised; NULL when there is no memory.
+// Each adds an initialised item to its list; NULL = out of memory.
 brim_top_gpu *brim_top_view_add_gpu(brim_top_view *view);
 brim_top_process *brim_top_view_add_process(brim_top_view *view);
 brim_top_event *brim_top_view_add_event(brim_top_view *view);
@@ -185,17 +186,18 @@ brim_status brim_top_view_note(brim_top_view *view, const char *text);
 brim_status brim_top_view_copy(const brim_top_view *view,
                                brim_top_view *out);  // `out`: initialised
 
-// By uuid, or by index where it has none; NULL when there is none.
+// Finds a GPU by uuid, or by index if `uuid` is empty; NULL = not found.
 const brim_top_gpu *brim_top_view_gpu(const brim_top_view *view, int64_t index, const char *uuid);
-double brim_top_memory_percent(const brim_top_gpu *gpu);  // used of total; NaN = unknown
-double brim_top_power_percent(const brim_top_gpu *gpu);   // of the limit
+// memory used, percent of total; NaN = unknown
+double brim_top_memory_percent(const brim_top_gpu *gpu);
+double brim_top_power_percent(const brim_top_gpu *gpu);  // power drawn, percent of the limit
 
-// Fills what follows from the readings: OFU, targets, hang flag. `previous`: the view before this
-// one; NULL = there is none. A source calls it last.
+// Computes OFU, targets and the hang flag from the readings. `previous` is the view before this one, or NULL. A
+// source calls it last.
 void brim_top_view_derive(brim_top_view *view, const brim_top_view *previous);
 
 brim_status brim_top_view_to_json(const brim_top_view *view, json_t **out);
-// `out` is initialised and is cleared first. After a failure it holds what was read until then.
+// `out` must be initialised; it is cleared first. After a failure it has the values read before it.
 brim_status brim_top_view_from_json(const json_t *json, brim_top_view *out);
 
 #endif  // BRIM_RECORD_TOP_H_

@@ -1,4 +1,4 @@
-// Trajectories: keeping them finite, and the compact JSON of record_trajectory.h.
+// Trajectories: cutting them where they stop being finite, and the compact JSON of record_trajectory.h.
 #include "record/record_trajectory.h"
 
 #include <math.h>
@@ -7,8 +7,8 @@
 #include "record/record_int.h"
 
 static const double scale = 1e-4;
-static const double most = 1e5;     // beyond it a number is no place in a scene any more
-static const double unknown = 2e5;  // of a curve
+static const double most = 1e5;     // no place in a scene has larger numbers
+static const double unknown = 2e5;  // stored for an unknown value of a curve
 
 brim_status brim_trajectory_init(brim_trajectory *t, const char *label, const brim_scene *scene,
                                  double dt, int64_t capacity) {
@@ -47,7 +47,7 @@ brim_status brim_trajectory_finish(brim_trajectory *t) {
   int64_t n = 0;
   while (n < t->frames && sound(brim_trajectory_frame(t, n), t->width)) {
     n++;
-    // A reward is of the way to the next frame, which is not trusted where the reward is none.
+    // The reward of a step also depends on the next frame. If the reward is not sound, drop that frame.
     if (n < t->frames && !sound(t->reward + n - 1, 1)) break;
   }
   if (n == 0) {
@@ -82,7 +82,7 @@ double brim_trajectory_sum(const brim_trajectory *t) {
 
 //---------------------------------- JSON ----------------------------------
 
-// Bytes to base64 as they come, three at a time.
+// Encodes bytes as base64, three at a time.
 typedef struct coder {
   brim_str *out;
   uint32_t bits;
@@ -111,8 +111,8 @@ static void put_number(coder *c, int64_t value) {
   put_byte(c, (uint32_t)left);
 }
 
-// A column as whole multiples of a unit. The differences of a frame's columns follow each other, so
-// each column remembers its last number.
+// Columns of numbers, stored as whole multiples of `unit`. Each number is stored as its difference to the same
+// column of the row before.
 typedef struct column {
   const float *values;
   int64_t rows;

@@ -1,4 +1,4 @@
-// Cells of a workload's table.
+// Fills the cells of a workload's table.
 #include "record/record_view.h"
 
 #include <stdarg.h>
