@@ -1,12 +1,12 @@
 // Collected rollouts of an environment on a GPU: a template over its header, like rl_collect_each.h. The .cu
-// file that has rl_rollout_each.cuh includes this behind it and gets the table brim_NAME_collect_cuda. Blocks
-// copy the states they work on to shared memory, whole lines at a time.
-//   look    a lane for each agent, a warp for each index: all lanes take the same branches of an observation.
-//           Numbers go through shared memory and leave it line by line; flags (env_step.h) go as bits
-//   step    a thread for each environment; states lie an odd number of words apart, so that the threads of a
-//           warp never meet in a bank
+// file that includes rl_rollout_each.cuh includes this file after it and gets the table brim_NAME_collect_cuda.
+// Blocks copy the states they work on to shared memory, whole lines at a time.
+//   look  a lane for each agent, a warp for each index: all lanes take the same branches of an observation.
+//         Numbers are collected in shared memory and written line by line; flags (env_step.h) stay bits there
+//   step  a thread for each environment; states lie an odd number of words apart, so the threads of a warp
+//         never use the same bank
 // The part before the include of rl_collect_step.h is the same for every environment: it moves states, writes
-// numbers and adds up.
+// numbers and adds them up.
 #ifndef BRIM_RL_COLLECT_EACH_CUH_
 #define BRIM_RL_COLLECT_EACH_CUH_
 
@@ -17,8 +17,8 @@
 #include "rl/rl_collect_plan.h"
 #include "rl/rl_host.cuh"
 
-// Blocks that look, on a multiprocessor: as many as it has threads for. 8: 16,384 environments in one go on
-// an H200.
+// Blocks of the `look` kernel per multiprocessor, as many as it has threads for. 8: one pass takes 16,384
+// environments on an H200.
 #if defined(__CUDA_ARCH__) && (__CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 870 || __CUDA_ARCH__ == 890)
 enum { COLLECT_LOOK_BLOCKS = 6 };
 #else
@@ -26,16 +26,17 @@ enum { COLLECT_LOOK_BLOCKS = 8 };
 #endif
 
 enum {
-  // Threads of a block that steps up to 32 environments: one warp steps, all copy. 16,384 environments are
-  // 512 such blocks, four for each of an H200's 132 multiprocessors, a warp for each scheduler.
+  // Threads of a block of the `step` kernel, which takes up to 32 environments: one warp steps, all warps copy.
+  // 16,384 environments are 512 such blocks, four for each of an H200's 132 multiprocessors, a warp per scheduler.
   COLLECT_THREADS = 128,
   COLLECT_ENVS = 32,
-  COLLECT_LOOKS = 256,  // threads of a block that looks
-  COLLECT_ROWS = 64,    // states of it, at most
-  COLLECT_TILE = 160,   // rows of an output it has in shared memory, and words of each
+  COLLECT_LOOKS = 256,  // threads of a block of the `look` kernel
+  COLLECT_ROWS = 64,    // most states of such a block
+  COLLECT_TILE = 160,   // rows of an output in shared memory
   COLLECT_WIDE = 32,
-  COLLECT_PITCH = COLLECT_WIDE + 1,  // odd: a warp writes a column without meeting a bank twice
-  COLLECT_SHARED = 46 << 10  // bytes of shared memory a block may have without asking, less a few
+  // odd, so that a warp writes a column without using a bank twice
+  COLLECT_PITCH = COLLECT_WIDE + 1,
+  COLLECT_SHARED = 46 << 10  // a little below the shared memory that every block may use
 };
 
 static_assert(sizeof(brim_collect_tally) == 8 * BRIM_COLLECT_WORDS, "a tally is words");
@@ -43,7 +44,8 @@ static_assert(sizeof(brim_collect_track) == 16, "a track is read at once");
 
 //---------------------------------- arithmetic ----------------------------------
 
-// n / d for n * d < 2^32: the high half of n * ceil(2^32 / d). d = 1 has no such number: 0.
+// A factor for collect_divide: ceil(2^32 / d), so that n / d is the high half of n * factor for n * d < 2^32.
+// For d = 1 there is no such factor: returns 0.
 static uint32_t collect_divisor(int32_t d) {
   return d == 1 ? 0u : (uint32_t)((((uint64_t)1 << 32) + (uint64_t)d - 1) / (uint64_t)d);
 }
@@ -56,14 +58,14 @@ static unsigned collect_blocks(int64_t count, int32_t each) {
   return (unsigned)((count + each - 1) / each);
 }
 
-// Environments of a block with so many bytes of shared memory each; 0 = not even one fits.
+// Returns how many environments a block can have with `bytes` bytes of shared memory each; 0 = none fits.
 static int32_t collect_fit(int32_t bytes) {
   int32_t envs = COLLECT_ENVS;
   while (envs > 0 && envs * bytes > COLLECT_SHARED) envs /= 2;
   return envs;
 }
 
-// States of a block that looks, of which each has `lanes` rows of an output.
+// Returns how many states a block of the `look` kernel takes; each state has `lanes` rows of an output.
 static int32_t collect_rows_of(const brim_collect_task *c, int32_t lanes) {
   const int32_t tile = COLLECT_TILE * COLLECT_PITCH * 4;
   const int32_t limits[] = {COLLECT_TILE / lanes, (COLLECT_SHARED - tile) / c->state_bytes};
@@ -74,15 +76,15 @@ static int32_t collect_rows_of(const brim_collect_task *c, int32_t lanes) {
   return rows < 1 ? 1 : rows;
 }
 
-// Bytes of an output's tile with so many rows.
+// Returns the bytes of a tile for `rows` rows of an output.
 static int32_t collect_tile_bytes(int32_t rows) {
   return (rows < COLLECT_TILE ? rows : COLLECT_TILE) * COLLECT_PITCH * 4;
 }
 
 //---------------------------------- states ----------------------------------
 
-// The states of `count` environments from a row on, to shared memory with a stride of its own. Not there
-// before collect_wait.
+// Starts to copy the states of `count` environments to shared memory, `stride` bytes apart. They are there after
+// collect_wait.
 __device__ static inline void collect_load(const brim_collect_task *c, char *shared, int32_t stride,
                                            int64_t row, int32_t count) {
   const int32_t words = c->stored / 4;
@@ -97,7 +99,7 @@ __device__ static inline void collect_load(const brim_collect_task *c, char *sha
   }
 }
 
-// `each` words of `count` environments, side by side in memory.
+// Starts to copy `each` words of `count` environments, which lie side by side in memory.
 __device__ static inline void collect_words(int32_t *shared, int32_t stride, const int32_t *from,
                                             int32_t each, int32_t count, uint32_t by_each) {
   for (int32_t i = (int32_t)threadIdx.x; i < each * count; i += (int32_t)blockDim.x) {
@@ -112,7 +114,7 @@ __device__ static inline void collect_wait(void) {
   __syncthreads();
 }
 
-// One state of the block to a row, by a warp. What lies behind `stored` is 0.
+// Writes one state to a row, by a warp. Bytes after `stored` become 0.
 __device__ static inline void collect_store_one(const brim_collect_task *c, const char *from,
                                                 int64_t row) {
   int32_t *to = (int32_t *)brim_collect_state(c, row);
@@ -128,7 +130,7 @@ __device__ static inline void collect_store(const brim_collect_task *c, const ch
   for (int32_t e = warp; e < count; e += warps) collect_store_one(c, shared + e * stride, row + e);
 }
 
-// The final states of a step's truncated episodes. `final` is that of this thread's environment.
+// Keeps the final states of a step's truncated episodes. `final` belongs to this thread's environment.
 __device__ static inline void collect_keep(const brim_collect_task *c, const char *shared,
                                            int32_t stride, int32_t final, int32_t first,
                                            int32_t count) {
@@ -151,7 +153,8 @@ __device__ static inline void collect_rewards(float *to, int32_t each, const flo
   }
 }
 
-// The states of rows `first` .. of a view to shared memory, 16 bytes at a time, and which of them exist.
+// Copies the states of rows `first` .. of a view to shared memory, 16 bytes at a time, and notes in `exists` which
+// rows exist.
 __device__ static inline void collect_stage(const brim_collect_task *c,
                                             const brim_collect_view &view, int64_t rows,
                                             int64_t first, int32_t count, char *shared,
@@ -173,7 +176,7 @@ __device__ static inline void collect_stage(const brim_collect_task *c,
 
 //---------------------------------- numbers ----------------------------------
 
-// Two numbers as they lie in an output of 16 bits.
+// Packs two numbers into a word of a 16-bit output.
 __device__ static inline uint32_t collect_halves(int32_t dtype, float x, float y) {
   uint32_t bits;
   if (dtype == BRIM_BF16) {
@@ -186,12 +189,12 @@ __device__ static inline uint32_t collect_halves(int32_t dtype, float x, float y
   return bits;
 }
 
-// `words` words of `count` rows of an output, from row `first` and word `from` on, out of the tile.
+// Writes `words` words of `count` rows of an output, from row `first` and word `from` on, out of the tile.
 __device__ static inline void collect_write(const brim_collect_output &o, int64_t first,
                                             int32_t count, int32_t from, int32_t words,
                                             const uint32_t *tile) {
   const bool halves = o.dtype != BRIM_F32;
-  // Rows side by side in memory, as many as a warp has lanes for.
+  // A warp writes several rows at once if its lanes suffice.
   const int32_t together = 32 / words, lane = (int32_t)threadIdx.x % 32;
   const int32_t skip = together > 1 ? lane / words : 0, word = lane - skip * words;
   const int32_t stride = (int32_t)blockDim.x / 32 * together;
@@ -202,7 +205,7 @@ __device__ static inline void collect_write(const brim_collect_output &o, int64_
       ((uint32_t *)o.data)[(first + n) * o.pitch + from + word] = bits;
     } else if (!(o.pitch & 1)) {
       ((uint32_t *)o.data)[(first + n) * (o.pitch / 2) + from + word] = bits;
-    } else {  // rows that begin between words
+    } else {  // rows that begin in the middle of a word
       uint16_t *to = (uint16_t *)o.data + (first + n) * o.pitch + 2 * (from + word);
       to[0] = (uint16_t)bits;
       if (2 * (from + word) + 1 < o.pitch) to[1] = (uint16_t)(bits >> 16);
@@ -210,10 +213,10 @@ __device__ static inline void collect_write(const brim_collect_output &o, int64_
   }
 }
 
-// Writes rows first .. first + total - 1 of an output: `width` numbers each, number(n, index) of row first +
-// n, and zeros behind them. A warp computes one or two indices for all rows of a tile, a lane for each row:
-// what depends on the index takes the same branches in all lanes. Where there are few rows, parts of a warp
-// have indices of their own. Then the tile is written line by line.
+// Writes rows first .. first + total - 1 of an output: `width` numbers each, number(n, index) of row first + n, and
+// zeros after them. A warp computes one or two indices for all rows of a tile, a lane for each row, so that all
+// lanes take the branches of an index together. With few rows, parts of a warp have indices of their own. Then the
+// tile is written line by line.
 template <class F>
 __device__ static void collect_show(const brim_collect_output &o, int64_t first, int32_t total,
                                     int32_t width, uint32_t *tile, const F &number) {
@@ -244,21 +247,22 @@ __device__ static void collect_show(const brim_collect_output &o, int64_t first,
 
 //---------------------------------- numbers that are 0 or 1 ----------------------------------
 
-// How an output is written whose first numbers are flags, 16 bytes (a piece) to a thread. Pieces of flags
-// alone are bits in shared memory until they are written; the others lie there as they are written.
+// Describes an output whose first numbers are flags (0 or 1). Threads write it in pieces of 16 bytes. Pieces that
+// contain only flags are kept as bits in shared memory until they are written; other pieces are kept as written.
 struct collect_pieces {
-  int32_t rows;     // at a time; 0 = the output is not written so
-  int32_t width;    // numbers of a row; zeros behind them
-  int32_t all;      // pieces of a row
-  int32_t flags;    // of them are flags alone, the first ones
-  int32_t rest;     // from the others of a row to those of the next; odd: few meet in a bank
-  int32_t words;    // words of bits of a row; odd
-  uint32_t by_all;  // collect_divide
+  int32_t rows;   // rows in shared memory at a time; 0 = the output is not written in pieces
+  int32_t width;  // numbers of a row; zeros after them
+  int32_t all;    // pieces of a row
+  int32_t flags;  // pieces of a row that contain only flags; they come first
+  // pieces from the non-flag pieces of one row to those of the next; odd, against bank conflicts
+  int32_t rest;
+  int32_t words;    // words of flag bits per row; odd
+  uint32_t by_all;  // factor of collect_divide for `all`
 };
 
 static int32_t collect_piece_bytes(const collect_pieces &p) { return 16 * p.rest + 4 * p.words; }
 
-// The first `flags` of an output's `width` numbers are flags; `total`: rows a block has of it.
+// Plans the pieces of an output: the first `flags` of its `width` numbers are flags, and a block has `total` rows.
 static collect_pieces collect_pieces_of(const brim_collect_output &o, int32_t flags, int32_t width,
                                         int32_t total) {
   const int32_t each = o.dtype == BRIM_F32 ? 4 : 8;
@@ -275,7 +279,7 @@ static collect_pieces collect_pieces_of(const brim_collect_output &o, int32_t fl
   return p;
 }
 
-// The lowest bits as a piece of an output: 4 numbers of 32 bits, or 8 of 16.
+// Expands the lowest bits to a piece of an output: 4 numbers of 32 bits, or 8 of 16.
 __device__ static inline uint4 collect_piece(int32_t dtype, uint32_t bits) {
   if (dtype == BRIM_F32) {
     const uint32_t one = 0x3f800000u;
@@ -284,12 +288,12 @@ __device__ static inline uint4 collect_piece(int32_t dtype, uint32_t bits) {
   }
   const uint32_t one = dtype == BRIM_BF16 ? 0x3f80u : 0x3c00u, low = bits & 255;
   const uint32_t spread =
-      low | low << 15;  // numbers 0 and 1 are bits 0 and 16, 2 and 3 are 2 and 18
+      low | low << 15;  // bits 0, 2, 4, 6 stay; bits 1, 3, 5, 7 move to 16, 18, 20, 22
   return make_uint4((spread & 0x10001u) * one, (spread >> 2 & 0x10001u) * one,
                     (spread >> 4 & 0x10001u) * one, (spread >> 6 & 0x10001u) * one);
 }
 
-// A word of an output: number `index` of row n, or in 16 bits that and the next.
+// Returns a word of an output: number `index` of row n, in 16-bit outputs also the next one.
 template <class F>
 __device__ static inline uint32_t collect_word(int32_t dtype, int32_t width, int32_t n,
                                                int32_t index, const F &number) {
@@ -298,8 +302,9 @@ __device__ static inline uint32_t collect_word(int32_t dtype, int32_t width, int
   return collect_halves(dtype, x, index + 1 < width ? number(n, index + 1) : 0.0f);
 }
 
-// As collect_show; flags(n, words) gives the flags of row first + n. A warp has 32 rows at a time, a lane
-// for each: their flags, or one piece of the others. Then pieces are written one behind the other.
+// Like collect_show, for outputs with flags: flags(n, words) gives the flags of row first + n. A warp takes 32 rows
+// at a time, a lane for each row, and computes their flags or one other piece. Then all pieces are written in
+// order.
 template <class F, class G>
 __device__ static void collect_show_flags(const brim_collect_output &o, const collect_pieces &p,
                                           int64_t first, int32_t total, uint4 *tile,
@@ -309,7 +314,7 @@ __device__ static void collect_show_flags(const brim_collect_output &o, const co
   uint32_t *bits = (uint32_t *)(tile + p.rows * p.rest);
   for (int32_t base = 0; base < total; base += p.rows) {
     const int32_t count = min(p.rows, total - base), groups = (count + 31) / 32;
-    int32_t piece = p.flags - 1, group = warp;  // that piece stands for all flags
+    int32_t piece = p.flags - 1, group = warp;  // this piece number stands for all flags
     while (group >= groups) group -= groups, piece++;
     while (piece < p.all) {
       const int32_t n = group * 32 + lane;
@@ -353,7 +358,7 @@ static brim_status collect_begin(const brim_collect_task *c, cudaStream_t stream
   return rl_cuda_check(cudaGetLastError(), "mappo.collect: begin");
 }
 
-// A block for each part: its environments in order, a thread for each word.
+// A block for each part: it adds up its environments in order, a thread for each word.
 __global__ static void collect_part_kernel(const __grid_constant__ brim_collect_task c,
                                            int32_t clear) {
   const int32_t word = (int32_t)threadIdx.x, first = (int32_t)blockIdx.x * BRIM_ROLLOUT_PART;
@@ -406,19 +411,19 @@ struct BRIM_ENV(collect_call) {
   BRIM_ENV(values) env;
   brim_collect_task c;
   brim_collect_view view;
-  int64_t rows;  // that exist
+  int64_t rows;  // number of rows that exist
   int32_t t, rule;
-  int32_t each;           // environments, or rows, of a block
+  int32_t each;           // environments or rows per block
   int32_t stride;         // bytes from one state to the next in shared memory
-  int32_t acts, gains;    // words of an environment's actions and of its rewards, behind the states
-  uint32_t by_agents;     // collect_divide
-  collect_pieces pieces;  // of the actor's view
+  int32_t acts, gains;    // words of an environment's actions and rewards, which follow the states
+  uint32_t by_agents;     // factor of collect_divide for agents
+  collect_pieces pieces;  // pieces of the actor's output
 };
 
 extern __shared__ uint4 BRIM_ENV(collect_shared)[];
 
-// Bytes from one state to the next where every thread has one: as many units as the state's alignment
-// demands, and an odd number of them.
+// Returns the bytes from one state to the next if every thread has a state: an odd number of units, where a unit is
+// the state's alignment.
 static int32_t BRIM_ENV(collect_stride)(int32_t stored) {
   const int32_t unit = alignof(BRIM_ENV(state)) > 4 ? (int32_t)alignof(BRIM_ENV(state)) : 4;
   return ((stored + unit - 1) / unit | 1) * unit;
@@ -571,7 +576,7 @@ static brim_status BRIM_ENV(collect_cuda_layout)(const brim_collect_shape *shape
   return BRIM_OK;
 }
 
-// A call with all that every kernel needs.
+// Fills a call with the values that every kernel needs.
 static brim_status BRIM_ENV(collect_prepare)(const brim_collect_shape *shape, void *block,
                                              brim_collect_layout *at, BRIM_ENV(collect_call) * p) {
   BRIM_TRY(BRIM_ENV(collect_cuda_layout)(shape, at));
@@ -583,7 +588,7 @@ static brim_status BRIM_ENV(collect_prepare)(const brim_collect_shape *shape, vo
   return rl_cuda_enter(block, "mappo.collect: the device's memory");
 }
 
-// A thread for each environment: as many of a warp's as fit.
+// Gives each environment a thread: a block takes as many environments as fit, at most a warp.
 static void BRIM_ENV(collect_spread)(BRIM_ENV(collect_call) * p) {
   p->stride = BRIM_ENV(collect_stride)(p->c.stored);
   p->acts = p->c.agents | 1;
@@ -614,8 +619,8 @@ static brim_status BRIM_ENV(collect_cuda_begin)(const brim_rollout_where *where,
   return collect_begin(&p.c, (cudaStream_t)where->stream);
 }
 
-// What a block of `look` has: rows, and bytes of shared memory for their states and behind those for
-// whichever output takes most.
+// Sets the rows of a block of the `look` kernel. Returns its bytes of shared memory: the states, and after them
+// room for the larger output.
 static size_t BRIM_ENV(collect_divide_look)(BRIM_ENV(collect_call) * p) {
   const brim_collect_view *view = &p->view;
   const int32_t lanes = view->actor.data || view->mask ? p->c.agents : 1;

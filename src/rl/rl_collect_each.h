@@ -13,7 +13,7 @@ static BRIM_ENV(values) BRIM_ENV(collect_values)(const void *env) {
   return v;
 }
 
-// 0 if the sizes exceed the header's capacities.
+// Returns 0 if the sizes exceed the header's capacities.
 static int32_t BRIM_ENV(collect_stored)(const void *env) {
   const BRIM_ENV(values) v = BRIM_ENV(collect_values)(env);
   const brim_env_sizes z = BRIM_ENV(sizes)(&v);
@@ -24,7 +24,7 @@ static int32_t BRIM_ENV(collect_stored)(const void *env) {
   return fits ? stored : 0;
 }
 
-// Tracks, sums and episodes are 0 already.
+// Writes first states. Tracks, sums and episodes must be 0 already.
 static void BRIM_ENV(collect_reset)(const brim_collect_work *w, int64_t begin, int64_t end) {
   const BRIM_ENV(values) v = BRIM_ENV(collect_values)(w->env);
   const brim_collect_task *c = &w->task;
@@ -108,7 +108,7 @@ static void BRIM_ENV(collect_show)(const brim_collect_work *w, const BRIM_ENV(va
   const brim_collect_task *c = &w->task;
   const brim_collect_view *view = w->view;
   const brim_collect_output *actor = &view->actor, *critic = &view->critic;
-  const int both = critic->data && !c->global;  // a critic that sees what the actors see
+  const int both = critic->data && !c->global;  // true if the critic sees the same as the actors
   for (int32_t a = 0; a < c->agents; a++) {
     float x[BRIM_ENV(OBS)];
     if (actor->data || both) BRIM_ENV(observe)(v, s, a, x);

@@ -8,7 +8,7 @@ BRIM_HD void BRIM_ENV(collect_start)(const brim_collect_task *c, const BRIM_ENV(
                                      int32_t env, const brim_collect_track *k,
                                      BRIM_ENV(state) * s) {
   const brim_env_track t = brim_collect_track_of(c, env, k);
-  memset((void *)s, 0, (size_t)c->stored);  // padding too: states are compared by bytes
+  memset((void *)s, 0, (size_t)c->stored);  // padding too: states are compared byte by byte
   BRIM_ENV(reset)(v, &t, s);
 }
 
@@ -35,7 +35,7 @@ BRIM_HD int32_t BRIM_ENV(collect_move)(const brim_collect_task *c, const BRIM_EN
   return t.outcome;
 }
 
-// Notes an episode that ended in s, and adds it to the sums of its environment.
+// Records an episode that ended in s, and adds it to the sums of its environment.
 BRIM_HD void BRIM_ENV(collect_note)(const brim_collect_task *c, const BRIM_ENV(values) * v,
                                     int32_t env, const brim_collect_track *k,
                                     const BRIM_ENV(state) * s, int32_t end) {
@@ -82,7 +82,7 @@ BRIM_HD int32_t BRIM_ENV(collect_choose)(const brim_collect_task *c, const BRIM_
   return brim_env_any(BRIM_ENV(mask)(v, s, agent), bits.v[0]);
 }
 
-// Number `index` of a critic's row.
+// Returns number `index` of a critic's row.
 BRIM_HD float BRIM_ENV(collect_critic)(const brim_collect_task *c, const BRIM_ENV(values) * v,
                                        const BRIM_ENV(state) * s, int32_t index) {
   if (c->global) return BRIM_ENV(global_sees)(v, s, index);

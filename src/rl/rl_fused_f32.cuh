@@ -1,5 +1,5 @@
-// A minibatch from inputs to gradients in one kernel, in f32: the phases of rl_fused_update.cuh with products
-// by FMA. A block has tiles of 32 rows; a thread has some rows and columns of every product.
+// A minibatch from inputs to gradients in one kernel, in f32: the phases of rl_fused_update.cuh, with FMA instead
+// of tensor cores. A block takes tiles of 32 rows; a thread computes some rows and columns of every product.
 #ifndef BRIM_RL_FUSED_F32_CUH_
 #define BRIM_RL_FUSED_F32_CUH_
 
@@ -15,7 +15,7 @@ struct plain_args {
   float *grads;
   int64_t grads_each;
   double *sums;
-  float *values;  // (count, outputs), where outputs alone are computed
+  float *values;  // (count, outputs), for calls that compute only outputs
 };
 
 template <int H>
@@ -43,7 +43,7 @@ __device__ static float plain_slope(float y, float d, int relu) {
   return d * __fmaf_rn(-y, y, 1.0f);
 }
 
-// y = act(x w' + bias): x (32, K), w (H, K), y (32, H). A warp has 4 rows, a lane every 32nd column.
+// y = act(x w' + bias): x (32, K), w (H, K), y (32, H). A warp computes 4 rows, a lane every 32nd column.
 template <int H, int K>
 __device__ static void plain_forward(const float *x, const float *w, const float *bias, float *y,
                                      int relu) {
@@ -71,7 +71,7 @@ __device__ static void plain_forward(const float *x, const float *w, const float
   }
 }
 
-// y = (d w) act'(y): d (32, C), w (C, H), y (32, H). The same threads have the same numbers of y as before.
+// y = (d w) act'(y): d (32, C), w (C, H), y (32, H). A thread has the same numbers of y as in plain_forward.
 template <int H, int C>
 __device__ static void plain_back(const float *d, int d_pitch, const float *w, float *y, int relu) {
   enum { EACH = H / 32 };
@@ -97,7 +97,7 @@ __device__ static void plain_back(const float *d, int d_pitch, const float *w, f
   }
 }
 
-// += d' x over the tile's rows: rows of the result 16 * ROWS, columns 16 * COLUMNS.
+// sums += d' x over the rows of the tile. The result has 16 * ROWS rows and 16 * COLUMNS columns.
 template <int ROWS, int COLUMNS>
 __device__ static void plain_rows(float (&sums)[ROWS][COLUMNS], const float *d, int d_pitch,
                                   const float *x, int x_pitch) {
@@ -130,7 +130,7 @@ __device__ static void plain_give(const float (&sums)[ROWS][COLUMNS], float *to,
   }
 }
 
-// The thread's column of d, over the tile's rows.
+// Sums the thread's column of d over the rows of the tile.
 __device__ static float plain_column(const float *d, int pitch, int columns) {
   float sum = 0.0f;
   if ((int)threadIdx.x >= columns) return sum;
@@ -161,7 +161,7 @@ __device__ static void plain_read(const plain_args &w, plain_shared<H> &s, int64
   }
 }
 
-// Outputs: a thread has a row and two columns.
+// Computes the outputs: a thread has a row and two columns.
 template <int H>
 __device__ static void plain_outputs(plain_shared<H> &s) {
   const int row = (int)threadIdx.x / 8, column = (int)threadIdx.x % 8 * 2;
@@ -213,7 +213,7 @@ __device__ static void plain_all_back(const plain_args &w, plain_shared<H> &s, p
   f.b0 += plain_column(s.a, H + 1, H);
 }
 
-// OUTPUTS: they alone, to `values`.
+// OUTPUTS: computes only outputs and writes them to `values`.
 template <int H, bool OUTPUTS>
 static __global__ void __launch_bounds__(FUSED_THREADS, 1)
     plain_kernel(const __grid_constant__ plain_args w) {

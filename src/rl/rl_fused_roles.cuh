@@ -1,9 +1,9 @@
-// An actor's minibatch in one kernel, in bf16, faster than rl_fused_update.cuh's where the network is small
-// enough: warps have roles. 4 warps are a team and take 64 rows at a time, 16 each, from inputs to the
-// gradient by the first layer: activations stay in registers, and no warp waits for another. Two teams and
-// 8 warps that add up gradients of weights work beside each other, so that tensor cores have work while
-// others compute tanh and losses. What a team leaves for the adders lies in shared memory once; teams get
-// back there a good part of a tile later, when the adders have long read it.
+// An actor's minibatch in one kernel, in bf16, for small networks, where it is faster than rl_fused_update.cuh.
+// Warps have roles. A team of 4 warps takes 64 rows at a time, 16 per warp, from inputs to the gradient by the first
+// layer: activations stay in registers, and no warp waits for another. Two teams and 8 adder warps, which add up the
+// gradients of weights, work at the same time: tensor cores have work while other warps compute tanh and losses. A
+// team leaves its results for the adders in one buffer in shared memory. It writes there again a good part of a tile
+// later, when the adders have usually read it.
 //
 //   team     x -> A, B, outputs, losses; [free 1] G, A, B and C = (G W2) act'(B) to memory; [full 1]
 //            [free 2] D = (C W1) act'(A) to memory; [full 2]
@@ -14,14 +14,14 @@
 #include "rl/rl_fused_update.cuh"
 
 enum {
-  ROLES_ROWS = 64,  // of a team's tile
+  ROLES_ROWS = 64,  // rows of a team's tile
   ROLES_TEAM = 128,
   ROLES_TEAMS = 2,
   ROLES_THREADS = ROLES_TEAM * ROLES_TEAMS + FUSED_THREADS,
-  ROLES_MEET = ROLES_TEAM + FUSED_THREADS,  // threads of a barrier
+  ROLES_MEET = ROLES_TEAM + FUSED_THREADS,  // threads of a barrier: a team and the adders
   ROLES_K = 32,
   ROLES_L = BRIM_FUSED_MAX_ACT + 1,  // floats from one row of outputs to the next
-  // barriers of team 0
+  // barriers of team 0; team 1 has the next number
   ROLES_FULL_1 = 1,
   ROLES_FULL_2 = ROLES_FULL_1 + ROLES_TEAMS,
   ROLES_FREE_1 = ROLES_FULL_2 + ROLES_TEAMS,
@@ -54,7 +54,7 @@ struct roles_shared {
   float bias[2 * H + FUSED_OUT];
   float out[ROLES_TEAMS * ROLES_ROWS * ROLES_L];
   double sums[BRIM_PPO_ACTOR_METRICS][ROLES_TEAMS * ROLES_ROWS];
-  int32_t listed[ROLES_TEAMS * ROLES_TEAM / 32][2][16];  // of each warp's rows
+  int32_t listed[ROLES_TEAMS * ROLES_TEAM / 32][2][16];  // indices of each warp's rows
 };
 
 __device__ static inline void roles_wait(int barrier) {
@@ -66,7 +66,7 @@ __device__ static inline void roles_tell(int barrier) {
 
 //---------------------------------- a team ----------------------------------
 
-// Sums of 16 rows and 16 columns as two products leave them.
+// Sums of 16 rows and 16 columns, in the register layout of two products.
 typedef float roles_sums[2][4];
 
 __device__ static inline void roles_start(roles_sums c, const float *bias) {
@@ -84,7 +84,7 @@ __device__ static inline void roles_add(roles_sums c, const uint32_t a[4], const
   brim_mma<fused_half>(c[1], a, b[2], b[3]);
 }
 
-// act(sums) as the next product reads it.
+// Computes act(sums) in the register layout that the next product reads.
 template <bool RELU>
 __device__ static inline void roles_act(uint32_t a[4], const roles_sums c) {
 #pragma unroll
@@ -95,7 +95,7 @@ __device__ static inline void roles_act(uint32_t a[4], const roles_sums c) {
   }
 }
 
-// sums times act'(y); y and the result as products read them.
+// Computes sums times act'(y); y and the result have the register layout that products read.
 template <bool RELU>
 __device__ static inline void roles_slope(uint32_t d[4], const roles_sums c, const uint32_t y[4]) {
 #pragma unroll
@@ -105,7 +105,7 @@ __device__ static inline void roles_slope(uint32_t d[4], const roles_sums c, con
   }
 }
 
-// 16 x 16 numbers, as products read them, to rows of shared memory.
+// Writes 16 x 16 numbers from the register layout of products to rows of shared memory.
 __device__ static inline void roles_put(uint16_t *to, int pitch, const uint32_t a[4]) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   const uint32_t at = (uint32_t)__cvta_generic_to_shared(brim_rows_first(to, pitch));
@@ -124,7 +124,7 @@ __device__ static inline void roles_put(uint16_t *to, int pitch, const uint32_t 
 
 //---------------------------------- rows ahead ----------------------------------
 
-// Copies the listed numbers of the 16 rows from `first` on to shared memory, without waiting.
+// Starts to copy the listed indices of the 16 rows from `first` on to shared memory.
 __device__ static inline void roles_find(const fused_update_args &w, uint32_t first, int32_t *to) {
   const int lane = (int)threadIdx.x & 31;
   const uint32_t i = first + (uint32_t)lane;
@@ -135,7 +135,7 @@ __device__ static inline void roles_find(const fused_update_args &w, uint32_t fi
   brim_copy_commit();
 }
 
-// Their inputs likewise: a lane has 16 bytes of two rows.
+// Starts to copy the inputs of these rows; a lane copies 16 bytes of two rows.
 __device__ static inline void roles_read(const fused_update_args &w, uint32_t first,
                                          const int32_t *listed, uint16_t *to, int pitch) {
   const int lane = (int)threadIdx.x & 31, piece = lane & 3;
@@ -144,7 +144,7 @@ __device__ static inline void roles_read(const fused_update_args &w, uint32_t fi
     const int row = lane / 4 + 8 * r;
     const uint32_t i = first + (uint32_t)row;
     const bool in = i < (uint32_t)w.count && piece * 8 < w.inputs;
-    // rows of a rollout are below 2^31
+    // a rollout has less than 2^31 rows
     const uint32_t from =
         w.listed ? (uint32_t)listed[row] * w.loss.agents.by + w.loss.agents.rest(i) : i;
     brim_copy16(to + row * pitch + piece * 8,
@@ -153,7 +153,7 @@ __device__ static inline void roles_read(const fused_update_args &w, uint32_t fi
   brim_copy_commit();
 }
 
-// Waits until all lanes see the copies.
+// Waits for the copies, until all lanes see them.
 __device__ static inline void roles_there() {
   brim_copy_wait<0>();
   __syncwarp();
@@ -161,7 +161,7 @@ __device__ static inline void roles_there() {
 
 //---------------------------------- layers ----------------------------------
 
-// Activations of the first layer; x: the warp's rows.
+// Computes the activations of the first layer; x: the warp's rows.
 template <int H, bool RELU>
 __device__ static inline void roles_first(const roles_shared<H> &s, const uint16_t *x,
                                           uint32_t (&a)[H / 16][4]) {
@@ -183,7 +183,7 @@ __device__ static inline void roles_first(const roles_shared<H> &s, const uint16
   }
 }
 
-// Activations of the second, and the outputs to rows of `out`.
+// Computes the activations of the second layer, and writes the outputs to rows of `out`.
 template <int H, bool RELU>
 __device__ static inline void roles_second(const roles_shared<H> &s, const uint32_t (&a)[H / 16][4],
                                            uint32_t (&b)[H / 16][4], float *out) {
@@ -210,7 +210,7 @@ __device__ static inline void roles_second(const roles_shared<H> &s, const uint3
     for (int i = 0; i < 2; i++) {
       uint32_t w[4];
       roles_act<RELU>(b[j + i], c[i]);
-      brim_load_b(w, s.w2 + 16 * (j + i), Z::HP);  // of 16 outputs the first 8 exist
+      brim_load_b(w, s.w2 + 16 * (j + i), Z::HP);  // of the 16 outputs only the first 8 exist
       brim_mma<fused_half>(sums, b[j + i], w[0], w[1]);
     }
   }
@@ -222,7 +222,7 @@ __device__ static inline void roles_second(const roles_shared<H> &s, const uint3
   __syncwarp();
 }
 
-// Gradients of the outputs, which lie in `out`, as rows of G.
+// Copies the gradients of the outputs from `out` to rows of G.
 template <int H>
 __device__ static inline void roles_gradient(const float *out, uint16_t *g) {
   const int lane = (int)threadIdx.x & 31;
@@ -237,7 +237,8 @@ __device__ static inline void roles_gradient(const float *out, uint16_t *g) {
   __syncwarp();
 }
 
-// Both layers' activations to the stage; those of the second become the gradient by its sums.
+// Writes the activations of both layers to the stage. Replaces those in `b` by the gradient by the second layer's
+// sums, and writes it there too.
 template <int H, bool RELU>
 __device__ static inline void roles_leave(const roles_shared<H> &s, roles_stage<H> &to, int row,
                                           const uint32_t (&a)[H / 16][4],
@@ -259,7 +260,7 @@ __device__ static inline void roles_leave(const roles_shared<H> &s, roles_stage<
   }
 }
 
-// The gradient by the first layer's sums to the stage; `ready` is called before anything is written there.
+// Writes the gradient by the first layer's sums to the stage; calls `ready` before the first write.
 template <int H, bool RELU, class F>
 __device__ static inline void roles_back(const roles_shared<H> &s, roles_stage<H> &to, int row,
                                          const uint32_t (&a)[H / 16][4],
@@ -295,7 +296,8 @@ __device__ static inline void roles_team_run(const fused_update_args &w, roles_s
   roles_stage<H> &stage = s.stage[team];
   float *out = s.out + (team * ROLES_ROWS + row) * ROLES_L;
   double *sums = &s.sums[0][team * ROLES_ROWS + row + (lane & 15)];
-  int32_t(*listed)[16] = s.listed[team * 4 + warp];  // of this tile and of the next
+  // indices of the rows of this tile and of the next
+  int32_t(*listed)[16] = s.listed[team * 4 + warp];
   // a minibatch has less than 2^31 rows
   const uint32_t step = gridDim.x * (uint32_t)(ROLES_ROWS * ROLES_TEAMS);
   uint32_t first = ((uint32_t)team * gridDim.x + blockIdx.x) * ROLES_ROWS + (uint32_t)row;
@@ -304,7 +306,7 @@ __device__ static inline void roles_team_run(const fused_update_args &w, roles_s
   roles_find(w, first, listed[0]);
   roles_there();
   roles_read(w, first, listed[0], stage.x[0] + row * Z::KP, Z::KP);
-  // a team has as many tiles as its first row says
+  // The first row of the team's tile decides: all warps of a team have the same number of tiles.
   for (; first - (uint32_t)row < (uint32_t)w.count; first += step, turn ^= 1) {
     const uint32_t i = first + (uint32_t)lane;
     roles_there();
@@ -323,7 +325,8 @@ __device__ static inline void roles_team_run(const fused_update_args &w, roles_s
     roles_tell(ROLES_FULL_1 + team);
     roles_back<H, RELU>(s, stage, row, a, b, [&] {
       if (used) roles_wait(ROLES_FREE_2 + team);
-      roles_there();  // the list; the adders have read what the next inputs replace
+      // wait for the list; the adders have read the inputs that the next ones replace
+      roles_there();
       roles_read(w, first + step, listed[turn ^ 1], stage.x[turn ^ 1] + row * Z::KP, Z::KP);
     });
     roles_tell(ROLES_FULL_2 + team);
@@ -364,7 +367,7 @@ __device__ static inline void roles_adders_run(const fused_update_args &w, roles
                                                 stage.x[turn], Z::KP);
     }
     roles_tell(ROLES_FREE_2 + team);
-    turn ^= team;  // both teams have had a turn
+    turn ^= team;  // changes once both teams had a turn
     team ^= 1;
   }
   fused_give_all(w, f, warp, blockIdx.x);
@@ -384,7 +387,7 @@ static __global__ void __launch_bounds__(ROLES_THREADS, 1)
   fused_load_bias<FUSED_OUT>(s.bias + 2 * H, w.bias[2], w.outputs);
   for (int i = (int)threadIdx.x; i < ROLES_TEAMS * ROLES_ROWS; i += ROLES_THREADS) {
     for (int k = 0; k < BRIM_PPO_ACTOR_METRICS; k++) s.sums[k][i] = 0;
-    // columns of the outputs' gradients that no action has
+    // clear the columns of the outputs' gradients beyond the largest number of actions
     uint16_t *g = s.stage[i / ROLES_ROWS].g + i % ROLES_ROWS * roles_sizes<H>::GP;
     *(uint4 *)(g + BRIM_FUSED_MAX_ACT) = make_uint4(0, 0, 0, 0);
   }

@@ -1,12 +1,12 @@
 // Fused rollouts of an environment (rl_fused.h), a template over its header like rl_collect_each.cuh: the .cu
-// file that has rl_collect_each.cuh includes this behind it and gets the table brim_NAME_fused_rollout_cuda.
-// One launch runs all steps. The threads of a block are teams of 4 warps; each has environments of its own,
-// whose states stay in shared memory beside the actor's weights:
+// file that includes rl_collect_each.cuh includes this file after it and gets the table
+// brim_NAME_fused_rollout_cuda. One launch runs all steps. The threads of a block form teams of 4 warps; each team
+// has environments of its own, whose states stay in shared memory beside the actor's weights:
 //   1. look, act   a warp takes 32 rows (agents) at a time: a lane writes what its agent sees, the warp
 //                  computes the actor's outputs, a lane draws its agent's action
 //   2. step        a lane for each environment; the warps that had the fewest rows do it
-// Teams wait for nothing but themselves, so that some multiply while others step. No result depends on
-// which team has an environment.
+// Teams do not wait for each other, so some multiply while others step. Results do not depend on which team has an
+// environment.
 #ifndef BRIM_RL_FUSED_ROLLOUT_CUH_
 #define BRIM_RL_FUSED_ROLLOUT_CUH_
 
@@ -17,22 +17,23 @@
 //---------------------------------- the actor ----------------------------------
 
 enum {
-  ROLLOUT_ROWS = 32,                    // of a tile: a lane for each, two products of 16
+  ROLLOUT_ROWS = 32,                    // rows of a tile: a lane for each, two products of 16 rows
   ROLLOUT_OUTPUTS = BRIM_FUSED_MAX_ACT  // columns of the last product
 };
 
-// K inputs and H units in both hidden layers; a smaller network leaves zeros. Rows are 8 numbers longer
-// than they need be: the 8 rows that ldmatrix reads at once meet no bank twice.
+// Weights for K inputs and H units in both hidden layers; a smaller network is filled up with zeros. Rows are 8
+// numbers longer than needed, so that the 8 rows that ldmatrix reads at once never share a bank.
 template <int K, int H>
 struct rollout_net {
-  enum { TILE = K + 8, WIDE = H + 8 };  // from one row to the next: of w0 and inputs, of w1 and w2
+  // numbers from one row to the next: TILE for w0 and inputs, WIDE for w1 and w2
+  enum { TILE = K + 8, WIDE = H + 8 };
   alignas(16) uint16_t w0[H * TILE], w1[H * WIDE], w2[ROLLOUT_OUTPUTS * WIDE];
   float b0[H], b1[H], b2[ROLLOUT_OUTPUTS];
 };
 
 //---------------------------------- weights ----------------------------------
 
-// `from` is (rows, columns); by all threads of the block.
+// Copies a matrix `from` (rows, columns) and fills up with zeros; all threads of the block call it.
 template <int PITCH>
 __device__ static inline void rollout_fill(uint16_t *to, int32_t all, const void *from,
                                            int32_t rows, int32_t columns) {
@@ -50,7 +51,7 @@ __device__ static inline void rollout_biases(float *to, int32_t all, const void 
   }
 }
 
-// `act`: outputs that are read, the first ones.
+// `act`: number of outputs that are used; they come first.
 template <int K, int H>
 __device__ static void rollout_weights(rollout_net<K, H> *net, const brim_fused_net &from,
                                        int32_t act) {
@@ -70,7 +71,7 @@ __device__ static inline float rollout_act(float x) {
   return brim_tanh_fast(x);
 }
 
-// Sums of 32 rows and 16 columns: [16 rows][8 columns][as a product leaves them].
+// Sums of 32 rows and 16 columns: [16 rows][8 columns][register layout of a product].
 typedef float rollout_sums[2][2][4];
 
 __device__ static inline void rollout_begin(rollout_sums c, const float *bias) {
@@ -98,7 +99,7 @@ __device__ static inline void rollout_product(rollout_sums c, const uint32_t (&a
   }
 }
 
-// The input of the next product.
+// Applies the activation and packs the input of the next product.
 template <bool TANH>
 __device__ static inline void rollout_pack(uint32_t (&a)[2][4], const rollout_sums c) {
 #pragma unroll
@@ -111,7 +112,7 @@ __device__ static inline void rollout_pack(uint32_t (&a)[2][4], const rollout_su
   }
 }
 
-// The first layer's activations of a tile. Inputs are read once where registers have room for them.
+// Computes the first layer's activations of a tile. Inputs are read once if registers have room for them.
 template <int K, int H, bool TANH>
 __device__ static inline void rollout_first(const rollout_net<K, H> *net, const uint16_t *tile,
                                             uint32_t (&h)[H / 16][2][4]) {
@@ -138,8 +139,8 @@ __device__ static inline void rollout_first(const rollout_net<K, H> *net, const 
   }
 }
 
-// Outputs of the 32 rows of `tile` to `strip`, from one row to the next `stride` numbers; it may lie where
-// the tile does. The second layer's activations go into the last product 16 columns at a time.
+// Writes the outputs of the 32 rows of `tile` to `strip`, rows `stride` numbers apart; `strip` may overlap the
+// tile. The second layer's activations go into the last product 16 columns at a time.
 template <int K, int H, bool TANH>
 __device__ static inline void rollout_outputs(const rollout_net<K, H> *net, const uint16_t *tile,
                                               float *strip, int32_t stride) {
@@ -176,7 +177,7 @@ __device__ static inline void rollout_outputs(const rollout_net<K, H> *net, cons
 }
 
 enum {
-  // 16 warps of 128 registers: 64 of them are the first layer's activations.
+  // 16 warps leave 128 registers per thread; 64 of them hold the first layer's activations.
   ROLLOUT_WARPS = 16,
   ROLLOUT_TEAM = 4,  // warps
   ROLLOUT_TEAMS = ROLLOUT_WARPS / ROLLOUT_TEAM,
@@ -202,10 +203,10 @@ __device__ static inline void rollout_wait(const rollout_team &m) {
 
 static int32_t rollout_min(int32_t a, int32_t b) { return a < b ? a : b; }
 
-// The current device; processors 0: it has no such products.
+// The current device. processors 0: it lacks these products (compute capability below 8).
 struct rollout_device {
   int processors;
-  size_t shared;  // bytes that a block can have
+  size_t shared;  // bytes of shared memory that a block can have
 };
 
 static rollout_device rollout_device_of(void) {
@@ -232,18 +233,18 @@ struct BRIM_ENV(rollout_call) {
   brim_collect_task c;
   brim_fused_net actor;
   uint16_t *actor_seen;
-  uint32_t *critic_seen;  // two numbers each
+  uint32_t *critic_seen;  // two numbers per word
   uint8_t *allowed;
   float *logp;
   int64_t *bad;
-  uint64_t key;          // of actions
-  int32_t critic_words;  // of a row
-  int32_t flags;         // of an observation: its first numbers
-  int32_t each;          // environments that a team has at once, at most
-  int32_t room;          // bytes of shared memory for them
-  int32_t stride;        // bytes from one state to the next there
-  int32_t acts, gains;   // words of an environment's actions and of its rewards
-  uint32_t by_agents, by_rewards, by_pieces, by_words;  // collect_divide
+  uint64_t key;          // key of the actions' random numbers
+  int32_t critic_words;  // words per row
+  int32_t flags;         // number of flags, which are the first numbers of an observation
+  int32_t each;          // most environments that a team has at once
+  int32_t room;          // bytes of shared memory per team for them
+  int32_t stride;        // bytes from one state to the next in shared memory
+  int32_t acts, gains;   // words per environment for actions and for rewards
+  uint32_t by_agents, by_rewards, by_pieces, by_words;  // factors of collect_divide
 };
 
 extern __shared__ uint4 BRIM_ENV(rollout_shared)[];
@@ -255,8 +256,8 @@ __device__ static inline BRIM_ENV(state) *
 
 //---------------------------------- what networks read ----------------------------------
 
-// Writes the critic's view of environments from, from + 1, ... of a team to a slot; by threads 0 .. threads -
-// 1.
+// Writes what critics see of part.y environments of a team, from part.x on, to a slot; thread.x of thread.y
+// threads.
 __device__ static void BRIM_ENV(rollout_critic)(const BRIM_ENV(rollout_call) & p,
                                                 const rollout_team &m, int32_t slot, int2 part,
                                                 int2 thread) {
@@ -272,14 +273,15 @@ __device__ static void BRIM_ENV(rollout_critic)(const BRIM_ENV(rollout_call) & p
   }
 }
 
-// Writes the observation of one agent as K numbers of a tile's row. Flags begin as bits in the row's padding.
+// Writes the observation of one agent as K numbers of a tile's row. Flags are first written as bits into the
+// padding of the row.
 template <int K>
 __device__ static inline void BRIM_ENV(rollout_sees)(const BRIM_ENV(rollout_call) & p,
                                                      const BRIM_ENV(state) * s, int32_t agent,
                                                      uint16_t *row) {
   uint32_t *bits = (uint32_t *)(row + K);
   if (p.flags) BRIM_ENV(flags)(&p.env, s, agent, bits);
-  const int32_t whole = p.flags / 8;  // pieces of flags alone
+  const int32_t whole = p.flags / 8;  // pieces that contain only flags
   for (int32_t i = 0; i < whole; i++) {
     ((uint4 *)row)[i] = collect_piece(BRIM_BF16, bits[i / 4] >> 8 * (i & 3));
   }
@@ -294,7 +296,7 @@ __device__ static inline void BRIM_ENV(rollout_sees)(const BRIM_ENV(rollout_call
   }
 }
 
-// Rows of a tile to where rows `at`, at + 1, ... of the rollout lie, 16 bytes to a lane.
+// Copies rows of a tile to rows `at`, at + 1, ... of the rollout, 16 bytes per lane.
 template <int K>
 __device__ static inline void BRIM_ENV(rollout_keep)(const BRIM_ENV(rollout_call) & p,
                                                      const uint16_t *tile, int64_t at,
@@ -309,7 +311,7 @@ __device__ static inline void BRIM_ENV(rollout_keep)(const BRIM_ENV(rollout_call
 
 //---------------------------------- actions ----------------------------------
 
-// The action of row n of a team, which is row `at` of the rollout, from its outputs. 1: the row is bad.
+// Draws and stores the action of row n of a team, which is row `at` of the rollout. Returns 1 if the row is bad.
 __device__ static inline int BRIM_ENV(rollout_draw)(const BRIM_ENV(rollout_call) & p,
                                                     const rollout_team &m, int32_t n, int64_t at,
                                                     uint64_t when, const float *outputs) {
@@ -329,7 +331,7 @@ __device__ static inline int BRIM_ENV(rollout_draw)(const BRIM_ENV(rollout_call)
   return c.action < 0;
 }
 
-// 32 rows of a team from row `base` on, or those that there are: seen, and acted on.
+// Handles up to 32 rows of a team from row `base` on: writes what they see, computes outputs, draws actions.
 template <int K, int H, bool TANH>
 __device__ static inline void BRIM_ENV(rollout_tile)(const BRIM_ENV(rollout_call) & p,
                                                      const rollout_team &m, int32_t t, int32_t base,
@@ -352,13 +354,13 @@ __device__ static inline void BRIM_ENV(rollout_tile)(const BRIM_ENV(rollout_call
     bad = BRIM_ENV(rollout_draw)(p, m, n, at + lane, when, strip + lane * ROLLOUT_STRIP);
   }
   const uint32_t lost = __ballot_sync(~0u, bad);
-  __syncwarp();  // the strip is free from here on
+  __syncwarp();  // no lane reads the strip from here on
   if (lost && lane == 0) atomicAdd((unsigned long long *)p.bad, (unsigned long long)__popc(lost));
 }
 
 //---------------------------------- steps ----------------------------------
 
-// A step of environments part.x + lane of a team, by a warp; part.y: as many as there are.
+// Steps environments part.x + lane of a team, by a warp; part.y: number of environments.
 __device__ static inline void BRIM_ENV(rollout_step)(const BRIM_ENV(rollout_call) & p,
                                                      const rollout_team &m, int32_t t, int2 part) {
   const brim_collect_task *c = &p.c;
@@ -376,7 +378,7 @@ __device__ static inline void BRIM_ENV(rollout_step)(const BRIM_ENV(rollout_call
     c->final[(int64_t)t * c->envs + env] = final;
   }
   __syncwarp();
-  // what critics see of states that end truncated episodes, while they are there
+  // write what critics see of final states, before the next episodes replace them
   for (uint32_t left = __ballot_sync(~0u, final >= 0); left; left &= left - 1) {
     const int32_t from = __ffs((int)left) - 1, slot = c->steps + 1 + __shfl_sync(~0u, final, from);
     BRIM_ENV(rollout_critic)(p, m, slot, make_int2(part.x + from, 1), make_int2(lane, 32));
@@ -386,7 +388,7 @@ __device__ static inline void BRIM_ENV(rollout_step)(const BRIM_ENV(rollout_call
   if (lane < part.y) m.tracks[e] = k;
 }
 
-// Rewards of step t, side by side.
+// Copies the rewards of step t from shared memory.
 __device__ static inline void BRIM_ENV(rollout_gains)(const BRIM_ENV(rollout_call) & p,
                                                       const rollout_team &m, int32_t t) {
   const int32_t rewards = p.c.rewards;
@@ -423,11 +425,11 @@ __device__ static inline void BRIM_ENV(rollout_save)(const BRIM_ENV(rollout_call
   }
 }
 
-// All steps of the environments that a team has in shared memory.
+// Runs all steps of the environments that a team has in shared memory.
 template <int K, int H, bool TANH>
 __device__ static inline void BRIM_ENV(rollout_run)(const BRIM_ENV(rollout_call) & p,
                                                     const rollout_team &m, uint16_t *tile) {
-  // the warps with the fewest tiles step
+  // the highest ranks have the fewest tiles, so they step
   const int32_t mine = 32 * (ROLLOUT_TEAM - 1 - m.rank);
   const uint64_t now = p.c.clock->now;
   BRIM_ENV(rollout_load)(p, m);
@@ -462,7 +464,7 @@ __global__ void __launch_bounds__(ROLLOUT_THREADS, 1)
   __syncthreads();
   rollout_team m;
   m.barrier = 1 + team;
-  // another warp in each team, so that the processor's four parts get as many tiles
+  // ranks are rotated from team to team, so that the four parts of the processor get equal numbers of tiles
   m.rank = (warp + team) % ROLLOUT_TEAM;
   m.thread = (int32_t)threadIdx.x % ROLLOUT_TEAM_THREADS;
   m.tracks = (brim_collect_track *)((char *)(tiles + ROLLOUT_WARPS * TILE) + team * p.room);
@@ -480,7 +482,7 @@ __global__ void __launch_bounds__(ROLLOUT_THREADS, 1)
 
 //---------------------------------- the table ----------------------------------
 
-// One of the kernels, and what it needs besides environments.
+// One of the kernels, with the shared memory that it needs besides environments.
 struct BRIM_ENV(rollout_form) {
   void (*kernel)(BRIM_ENV(rollout_call));
   size_t fixed;  // bytes of shared memory
@@ -504,12 +506,12 @@ static BRIM_ENV(rollout_form) BRIM_ENV(rollout_choose)(const brim_fused_net *net
                            : BRIM_ENV(rollout_form_of)<64, 128>(tanh);
 }
 
-// Bytes of shared memory for one environment.
+// Returns the bytes of shared memory for one environment.
 static size_t BRIM_ENV(rollout_one)(const BRIM_ENV(rollout_call) * p) {
   return sizeof(brim_collect_track) + (size_t)(p->stride + 4 * (p->acts + p->gains));
 }
 
-// Checks shape and actor, and counts the environments that fit in `most` bytes of shared memory.
+// Fills p for a shape and an actor, and counts the environments that fit in `most` bytes of shared memory.
 static void BRIM_ENV(rollout_fit)(const brim_collect_shape *shape, const brim_fused_net *actor,
                                   size_t most, BRIM_ENV(rollout_call) * p) {
   const brim_env_sizes z = brim_collect_sizes(shape);
@@ -547,7 +549,7 @@ static brim_status BRIM_ENV(rollout_start)(BRIM_ENV(rollout_call) * p, int32_t b
                                            cudaStream_t stream) {
   const BRIM_ENV(rollout_form) f = BRIM_ENV(rollout_choose)(&p->actor);
   blocks = rollout_min(blocks, p->c.envs);
-  // no more than a team has: the L1 cache gets what is left
+  // take no more than a team has: the L1 cache gets the rest
   p->each = rollout_min(p->each, (int32_t)collect_blocks(p->c.envs, blocks * ROLLOUT_TEAMS));
   p->room = (int32_t)(((size_t)p->each * BRIM_ENV(rollout_one)(p) + 15) / 16 * 16);
   const int32_t bytes = (int32_t)f.fixed + ROLLOUT_TEAMS * p->room;

@@ -1,6 +1,7 @@
-// A minibatch from inputs to gradients in one kernel, in bf16. A block stays on its multiprocessor and takes
-// tiles of M rows. Weights lie in shared memory; of a tile nothing leaves the chip but, with REST, what the
-// caller asked for. Gradients of weights are sums in registers over all tiles of the block, written once.
+// A minibatch from inputs to gradients in one kernel, in bf16. A block stays on its multiprocessor and takes tiles
+// of M rows. Weights lie in shared memory. Intermediate results stay on the chip, except that with REST the kernel
+// writes those the caller asked for. Gradients of weights are summed in registers over all tiles of the block and
+// written once.
 //
 //   forward   A = act(x W0'), B = act(A W1'), outputs = B W2'; losses; G = gradient of the outputs
 //   back      W2 += G' B; B = (G W2) act'(B); W1 += B' A; A = (B W1) act'(A); W0 += A' x
@@ -14,21 +15,21 @@
 
 //---------------------------------- losses ----------------------------------
 
-// Losses of the rows of a tile: outputs in shared memory become their gradients there. A thread has a row,
-// the same one of every tile. The arithmetic is rl_ppo_row.h's.
+// Losses of the rows of a tile: the outputs in shared memory are replaced by their gradients. A thread has a row,
+// the same one in every tile. rl_ppo_row.h has the arithmetic.
 
 enum {
-  FUSED_METRICS = BRIM_PPO_METRIC_COUNT - BRIM_PPO_ACTOR_METRICS,  // of a network, at most
+  FUSED_METRICS = BRIM_PPO_METRIC_COUNT - BRIM_PPO_ACTOR_METRICS,  // most metrics of a network
   FUSED_L = BRIM_FUSED_MAX_OUTPUTS + 1  // floats from one row of outputs to the next
 };
 static_assert((int)FUSED_METRICS >= (int)BRIM_PPO_ACTOR_METRICS, "sums of either network fit");
 
-// Which of several rows of a number a row of the minibatch is, without a division.
+// Splits row i of a minibatch into a listed number and a rest (the agent), without a division.
 struct fused_divide {
   uint32_t by, factor;
   int32_t shift;
 
-  // Exact below 2^31.
+  // exact for i below 2^31
   static fused_divide of(int32_t agents) {
     fused_divide d;
     d.by = (uint32_t)agents;
@@ -52,19 +53,19 @@ struct fused_loss {
   const brim_ppo_moments *moments;
   const double *state;
   float clip, value_clip, value_coef, entropy, huber;
-  fused_divide agents;  // rows of each number, 1 for a critic
+  fused_divide agents;  // divides rows by the agents per number (1 for a critic)
   int32_t act, rewards, critic;
 };
 
-// Inputs of a row's loss besides the outputs, read long before the outputs are computed.
+// Inputs of a row's loss besides the outputs. They are read long before the outputs are computed.
 struct fused_case {
-  uint32_t mask;  // actions are at most 8
+  uint32_t mask;  // there are at most 8 actions
   int64_t from;
   int32_t action;
   float logp, adv;
 };
 
-// `listed` is what w.rows has of row i's number.
+// `listed`: the entry of w.rows for row i.
 __device__ static fused_case fused_case_of(const fused_loss &w, uint32_t i, int32_t listed) {
   fused_case c = {};
   c.from = (int64_t)listed * w.agents.by + w.agents.rest(i);
@@ -81,7 +82,7 @@ __device__ static fused_case fused_case_of(const fused_loss &w, uint32_t i, int3
   return c;
 }
 
-// Numbers that all rows share.
+// Values that all rows share.
 struct fused_scales {
   float gradient, shift, by;
   brim_ppo_scale norm;
@@ -98,7 +99,7 @@ struct fused_scales {
   }
 };
 
-// brim_ppo_policy with the special function unit's exp2 and log2: to 2^-20 or so.
+// brim_ppo_policy with exp2 and log2 of the special function unit, accurate to about 2^-20.
 template <int ACT>
 __device__ static brim_ppo_policy_loss fused_policy_fast(float *x, const brim_ppo_policy_input *c) {
   const float log2e = 1.44269504f;
@@ -144,7 +145,7 @@ __device__ static brim_ppo_policy_loss fused_policy_fast(float *x, const brim_pp
   return f;
 }
 
-// x: outputs of a row, which become their gradient; columns past the actions get 0. Sums of losses of a row
+// Replaces the outputs x of a row by their gradient; columns after the actions get 0. The sums of a row's losses
 // lie SUMS doubles apart.
 template <bool FAST, int SUMS, int ACT = BRIM_FUSED_MAX_ACT>
 __device__ static void fused_policy(const fused_loss &w, const fused_scales &s, const fused_case &c,
@@ -169,7 +170,7 @@ __device__ static void fused_policy(const fused_loss &w, const fused_scales &s, 
   for (int a = 0; a < ACT; a++) x[a] = a < w.act ? v[a] : 0.0f;
 }
 
-// Row i of an actor's minibatch; `x` has no more columns than actions may be.
+// Takes row i of an actor's minibatch; `x` has BRIM_FUSED_MAX_ACT columns.
 template <int SUMS>
 __device__ static void fused_take_policy(const fused_loss &w, const fused_scales &s,
                                          const fused_case &c, int64_t i, float *x, double *sums) {
@@ -205,8 +206,8 @@ __device__ static void fused_value(const fused_loss &w, const fused_scales &s, c
   for (int32_t k = w.rewards; k < BRIM_FUSED_MAX_OUTPUTS; k++) x[k] = 0.0f;
 }
 
-// Row i of the minibatch; rows past the valid ones have no gradient. FAST: exp and log of the special
-// function unit.
+// Takes row i of the minibatch; rows after the valid ones get gradient 0. FAST: exp and log of the special function
+// unit.
 template <bool FAST, int SUMS>
 __device__ static void fused_take_loss(const fused_loss &w, const fused_scales &s,
                                        const fused_case &c, int64_t i, float *x, double *sums) {
@@ -224,10 +225,9 @@ __device__ static void fused_take_loss(const fused_loss &w, const fused_scales &
 
 //---------------------------------- tiles ----------------------------------
 
-// Products of tiles in shared memory on tensor cores, for kernels that keep a network on the chip: bf16
-// numbers with f32 sums. A tile of activations has M rows of H numbers; 8 warps divide it into pieces of 32
-// rows and some columns. Rows in shared memory lie 8 numbers more apart than they are long, so that ldmatrix
-// meets no bank twice.
+// Products of tiles in shared memory on tensor cores, for kernels that keep a network on the chip: bf16 numbers
+// with f32 sums. A tile of activations has M rows of H numbers; 8 warps divide it into pieces of 32 rows and some
+// columns. Rows in shared memory have 8 numbers of padding, so that ldmatrix uses no bank twice.
 
 typedef __nv_bfloat16 fused_half;
 
@@ -238,7 +238,7 @@ enum {
   FUSED_GAP = 8
 };
 
-// Where a warp's piece of a tile of M x H begins, and how many columns it has.
+// The first row and column of a warp's piece of a tile of M x H, and its number of columns N.
 template <int M, int H>
 struct fused_piece {
   enum { DOWN = M / 32, ACROSS = FUSED_WARPS / DOWN, N = H / ACROSS, TILES = N / 8 };
@@ -262,7 +262,7 @@ struct fused_sums {
     }
   }
 
-  // A row of numbers as the start of every row; `bias` begins at the piece's first column.
+  // Sets every row to `bias`, which begins at the first column of the piece.
   __device__ void start(const float *bias) {
     const int t = (int)threadIdx.x & 3;
 #pragma unroll
@@ -285,7 +285,7 @@ struct fused_sums {
   }
 };
 
-// += x (32 rows, K numbers) times w' (columns, K), or with BACK times w (K, columns).
+// sums += x (32 rows, K numbers) times w' (columns, K), or with BACK times w (K, columns).
 template <int K, bool BACK, int TILES>
 __device__ static void fused_times(fused_sums<TILES> &sums, const uint16_t *x, int x_pitch,
                                    const uint16_t *w, int w_pitch) {
@@ -307,11 +307,11 @@ __device__ static void fused_times(fused_sums<TILES> &sums, const uint16_t *x, i
   }
 }
 
-// One where every product is counted: its two halves are 1.
+// A pair of bf16 ones. Multiplying by it adds up columns.
 __device__ static uint32_t fused_ones() { return 0x3f803f80u; }
 
-// += d' x over M rows: d (M, 32 columns from d on), x (M, 8 * TILES columns from x on). `column` += d' 1: the
-// sums of d's columns, where the warp is asked for them.
+// sums += d' x over M rows: d (M, 32 columns from d on), x (M, 8 * TILES columns from x on). If `wanted`, also adds
+// the sums of the columns of d to `column`.
 template <int M, int TILES>
 __device__ static void fused_times_rows(fused_sums<TILES> &sums, float (&column)[2][4], bool wanted,
                                         const uint16_t *d, int d_pitch, const uint16_t *x,
@@ -333,7 +333,7 @@ __device__ static void fused_times_rows(fused_sums<TILES> &sums, float (&column)
   }
 }
 
-// Sums of 32 columns of d over M rows alone.
+// Adds the sums of 32 columns of d over M rows to `column`.
 template <int M>
 __device__ static void fused_add_columns(float (&column)[2][4], const uint16_t *d, int d_pitch) {
 #pragma unroll
@@ -346,7 +346,7 @@ __device__ static void fused_add_columns(float (&column)[2][4], const uint16_t *
   }
 }
 
-// += d' x of 16 columns of d: x has 16 * PIECES; `column` as above.
+// sums += d' x for 16 columns of d: x has 16 * PIECES columns; `column` as in fused_times_rows.
 template <int M, int PIECES>
 __device__ static void fused_times_few(float (&sums)[2 * PIECES][4], float (&column)[4],
                                        bool wanted, const uint16_t *d, int d_pitch,
@@ -368,14 +368,14 @@ __device__ static void fused_times_few(float (&sums)[2 * PIECES][4], float (&col
 
 //---------------------------------- activations ----------------------------------
 
-// A NaN stays, so that its row's loss is none.
+// Keeps a NaN, so that the loss of its row is not finite and counts as bad.
 __device__ static float fused_relu(float x) {
   float y;
   asm("max.NaN.f32 %0, %1, 0f00000000;" : "=f"(y) : "f"(x));
   return y;
 }
 
-// act(sums) to a tile in shared memory, from the warp's piece on.
+// Writes act(sums) to a tile in shared memory, from the warp's piece on.
 template <int TILES>
 __device__ static void fused_put(const fused_sums<TILES> &sums, int relu, uint16_t *tile,
                                  int pitch) {
@@ -400,14 +400,14 @@ __device__ static void fused_put(const fused_sums<TILES> &sums, int relu, uint16
   }
 }
 
-// Two derivatives d times act'(y) where the activation gave y.
+// Multiplies two derivatives d by act'(), computed from the activations y.
 __device__ static uint32_t fused_slope(uint32_t y, float d0, float d1, int relu) {
   const float2 v = brim_unpack<fused_half>(y);
   if (relu) return brim_pack<fused_half>(v.x > 0.0f ? d0 : 0.0f, v.y > 0.0f ? d1 : 0.0f);
   return brim_pack<fused_half>(d0 * __fmaf_rn(-v.x, v.x, 1.0f), d1 * __fmaf_rn(-v.y, v.y, 1.0f));
 }
 
-// Activations in the tile become the derivatives by what they were made of.
+// Replaces the activations in the tile by the derivatives by their sums.
 template <int TILES>
 __device__ static void fused_put_slope(const fused_sums<TILES> &sums, int relu, uint16_t *tile,
                                        int pitch) {
@@ -427,8 +427,8 @@ __device__ static void fused_put_slope(const fused_sums<TILES> &sums, int relu, 
 
 //---------------------------------- memory ----------------------------------
 
-// A matrix (rows, columns) of memory into shared memory of ROWS x COLUMNS, zeros around it. All threads; a
-// caller waits with brim_copy_wait. Rows are aligned where their length is.
+// Starts to copy a matrix (rows, columns) into shared memory of ROWS x COLUMNS, with zeros around it. All threads
+// call it, then brim_copy_wait. Rows are aligned to 16 bytes if their length is a multiple of that.
 template <int ROWS, int COLUMNS>
 __device__ static void fused_load(uint16_t *to, const uint16_t *from, int rows, int columns) {
   enum { PIECES = COLUMNS / 8 };
@@ -463,13 +463,13 @@ struct fused_update_args {
   int32_t inputs, hidden, outputs, relu, listed;
   int64_t count;  // rows of the minibatch
   fused_loss loss;
-  // Of each team of each block: gradients in the order of the layers, weights before biases; sums of losses.
+  // For each team of each block: gradients in the order of the layers, weights before biases; then sums of losses.
   float *grads;
   int64_t grads_each;
   double *sums;
 };
 
-// Places of weights and biases in the gradients of a team.
+// Offsets of weights and biases in the gradients of a team.
 struct fused_places {
   int64_t weight[BRIM_FUSED_LAYERS], bias[BRIM_FUSED_LAYERS], all;
 };
@@ -490,11 +490,11 @@ __host__ __device__ static inline fused_places fused_places_of(int32_t inputs, i
   return p;
 }
 
-// H: hidden numbers, K: inputs, both with padding; K 0: REST.
+// H: hidden units, K: inputs, both padded; K = 0 means REST.
 template <int H, int K>
 struct fused_sizes {
   enum {
-    // REST keeps no sums of large gradients in registers: the threads of a block are two teams with tiles and
+    // REST keeps no sums of large gradients in registers: the threads of a block form two teams with tiles and
     // barriers of their own, so that one multiplies while the other computes losses
     TEAMS = K ? 1 : 2,
     M = K         ? 128
@@ -504,10 +504,10 @@ struct fused_sizes {
     HP = H + FUSED_GAP,  // pitches
     KP = K + FUSED_GAP,
     GP = FUSED_OUT + FUSED_GAP,
-    LAST = H / 16 > FUSED_WARPS ? 2 : 1,  // pieces of 16 columns of W2 that a warp has
-    LAST_WARPS = H / (16 * LAST),         // that have some
-    FIRST_WARPS = H / 16,                 // of W0: 16 rows each
-    BIAS_WARPS = H / 32                   // REST: 32 columns each
+    LAST = H / 16 > FUSED_WARPS ? 2 : 1,  // pieces of 16 columns of W2 per warp
+    LAST_WARPS = H / (16 * LAST),         // warps that have pieces of W2
+    FIRST_WARPS = H / 16,                 // warps that have 16 rows of W0
+    BIAS_WARPS = H / 32                   // warps that sum 32 columns of biases (REST)
   };
 };
 
@@ -535,11 +535,11 @@ struct fused_shared {
   fused_tiles<H, K> tiles[fused_sizes<H, K>::TEAMS];
 };
 
-// Places of a thread and a warp in a team.
+// The index of a thread and of a warp in its team.
 __device__ static int fused_thread() { return (int)threadIdx.x % FUSED_THREADS; }
 __device__ static int fused_warp() { return fused_thread() / 32; }
 
-// All threads of the team.
+// Waits for all threads of the team.
 template <int TEAMS>
 __device__ static void fused_meet() {
   if constexpr (TEAMS == 1) {
@@ -553,22 +553,22 @@ __device__ static void fused_meet() {
 
 //---------------------------------- inputs ----------------------------------
 
-// The listed number of row i of the minibatch.
+// Returns the list entry of row i of the minibatch.
 __device__ static int32_t fused_listed(const fused_update_args &w, int64_t i, bool wanted) {
   return wanted && i < w.count ? w.loss.rows[w.loss.agents.number((uint32_t)i)] : 0;
 }
 
-// Rows that a thread brings, 16 bytes of each.
+// Copies rows of inputs; a thread copies 16 bytes of each of its rows.
 template <int H, int K>
 struct fused_reader {
   typedef fused_sizes<H, K> Z;
   enum { PIECES = K / 8, STEP = FUSED_THREADS / PIECES, ROWS = Z::M / STEP };
-  int32_t listed[ROWS];  // what the list has of them: nothing waits for it before the next tile
+  int32_t listed[ROWS];  // list entries of the thread's rows; the next tile needs them first
   int row, piece;
 
   __device__ fused_reader() : row((int)threadIdx.x / PIECES), piece((int)threadIdx.x % PIECES) {}
 
-  // Which rows they are in memory: looked up a tile ahead.
+  // Looks up the list entries of a tile's rows, a tile ahead.
   __device__ void find(const fused_update_args &w, int64_t first) {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -577,7 +577,7 @@ struct fused_reader {
     }
   }
 
-  // Those that were looked up.
+  // Starts to copy the rows that `find` looked up.
   __device__ void read(const fused_update_args &w, int64_t first, uint16_t *x) const {
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -592,7 +592,7 @@ struct fused_reader {
   }
 };
 
-// REST: numbers of z that a thread has of a tile, one tile ahead.
+// REST: the thread's numbers of z, read one tile ahead.
 template <int H>
 struct fused_ahead {
   typedef fused_sizes<H, 0> Z;
@@ -610,7 +610,7 @@ struct fused_ahead {
     }
   }
 
-  // act(z) to the tile and to h.
+  // Writes act(z) to the tile and to h.
   __device__ void put(const fused_update_args &w, int64_t first, uint16_t *tile) const {
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
@@ -631,7 +631,7 @@ struct fused_ahead {
   }
 };
 
-// A tile of shared memory to rows of memory.
+// Writes a tile of shared memory to rows of memory.
 template <int H>
 __device__ static void fused_write(const fused_update_args &w, int64_t first, const uint16_t *tile,
                                    uint16_t *to) {
@@ -647,7 +647,7 @@ __device__ static void fused_write(const fused_update_args &w, int64_t first, co
 
 //---------------------------------- gradients ----------------------------------
 
-// Sums in registers, of all tiles of the block.
+// Gradients of weights, summed in registers over all tiles of the block.
 template <int H, int K>
 struct fused_grads {
   typedef fused_sizes<H, K> Z;
@@ -672,7 +672,7 @@ struct fused_grads {
   }
 };
 
-// Two neighbouring numbers of a row of a matrix (rows, columns) in memory.
+// Writes two neighbouring numbers of a row to a matrix (rows, columns) in memory.
 __device__ static void fused_give(float *to, int rows, int columns, int row, int column, float x,
                                   float y) {
   if (row >= rows) return;
@@ -687,7 +687,7 @@ __device__ static void fused_give_tile(float *to, int rows, int columns, int row
   fused_give(to, rows, columns, row + g + 8, column + 2 * t, v[2], v[3]);
 }
 
-// Sums of columns: every lane of a row has the same.
+// Writes sums of columns; all lanes of a row have the same numbers.
 __device__ static void fused_give_bias(float *to, int count, int row, const float v[4]) {
   const int g = ((int)threadIdx.x & 31) >> 2;
   if ((threadIdx.x & 3) != 0) return;
@@ -737,7 +737,7 @@ __device__ static void fused_give_all(const fused_update_args &w, const fused_gr
 
 //---------------------------------- a tile ----------------------------------
 
-// Outputs of the warp's 16 rows of a tile of activations, which w and bias make.
+// Computes the outputs of the warp's 16 rows from a tile of activations, w and bias.
 template <int H>
 __device__ static void fused_outputs(const uint16_t *tile, const uint16_t *w, const float *bias,
                                      float *out, int warp) {
@@ -781,7 +781,7 @@ __device__ static void fused_losses(const fused_update_args &w, fused_tiles<H, K
   for (int n = 0; n < FUSED_OUT / 2; n++) to[n] = brim_pack<fused_half>(x[2 * n], x[2 * n + 1]);
 }
 
-// From the outputs' gradients back to the inputs. Ends with all threads of the team done.
+// Computes back from the outputs' gradients to the inputs. When it returns, all threads of the team are done.
 template <int H, int K>
 __device__ static void fused_back(const fused_update_args &w, const fused_weights<H, K> &v,
                                   fused_tiles<H, K> &s, fused_grads<H, K> &f, int turn,
@@ -823,7 +823,7 @@ __device__ static void fused_back(const fused_update_args &w, const fused_weight
   fused_meet<Z::TEAMS>();
 }
 
-// Weights by all threads of the block, sums of its tiles by each team.
+// Loads the weights with all threads of the block and clears the sums of each team's tiles.
 template <int H, int K>
 __device__ static void fused_begin(const fused_update_args &w, fused_weights<H, K> &v,
                                    fused_tiles<H, K> &s) {
@@ -841,7 +841,7 @@ __device__ static void fused_begin(const fused_update_args &w, fused_weights<H, 
   __syncthreads();
 }
 
-// Sums over rows of the tile, in their order.
+// Sums the rows of the tile in their order and writes the sums.
 template <int H, int K>
 __device__ static void fused_give_sums(const fused_update_args &w, const fused_tiles<H, K> &s,
                                        int64_t part) {
@@ -852,7 +852,7 @@ __device__ static void fused_give_sums(const fused_update_args &w, const fused_t
   w.sums[part * FUSED_METRICS + k] = sum;
 }
 
-// The input of a tile: inputs, or with REST the output of the caller's first layer.
+// The input of a tile: the inputs, or with REST the output of the caller's first layer.
 template <int H, int K>
 struct fused_source {
   fused_reader<H, K ? K : 8> reader;
@@ -869,7 +869,7 @@ struct fused_source {
     }
   }
 
-  // Activations of the first layer to s.a, while the next tile is on its way.
+  // Writes the activations of the first layer to s.a, while the next tile is being copied.
   __device__ void layer(const fused_update_args &w, const fused_weights<H, K> &v,
                         fused_tiles<H, K> &s, int64_t first, int64_t step, int turn) {
     typedef fused_sizes<H, K> Z;
@@ -941,7 +941,7 @@ static __global__ void __launch_bounds__(fused_sizes<H, K>::BLOCK, 1)
 //---------------------------------- outputs alone ----------------------------------
 
 struct fused_values_args {
-  fused_update_args net;  // weights, biases and inputs of it
+  fused_update_args net;  // weights, biases and inputs of the network
   uint16_t *outputs;      // (count, net.outputs)
 };
 

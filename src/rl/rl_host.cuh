@@ -1,5 +1,6 @@
-// For the entries of all CUDA tables of rl and the environments: failures through the host, and the device of
-// a block of memory. Each .cu file has its own copy; its set_host function sets rl_cuda_host.
+// Helpers for the entries of all CUDA tables of rl and the environments: reporting failures through the host, and
+// selecting the device of a block of memory. Each .cu file has its own copy; its set_host function sets
+// rl_cuda_host.
 #ifndef BRIM_RL_HOST_CUH_
 #define BRIM_RL_HOST_CUH_
 
@@ -32,18 +33,18 @@ static inline brim_status rl_cuda_fail(brim_status status, const char *fmt, ...)
 static inline brim_status rl_cuda_check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return BRIM_OK;
   cudaGetLastError();
-  // Memory that a launch takes on its own (spills): smaller batches may help.
+  // A launch may need memory of its own (spills): smaller batches may help.
   brim_status status = error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE;
   return rl_cuda_fail(status, "%s: %s", what, cudaGetErrorString(error));
 }
 
-// A thread may hold several devices; memory of one says which is meant. `what` begins the message of a
+// Makes the device of `memory` current, since a thread may use several devices. `what` begins the message of a
 // failure.
 static inline brim_status rl_cuda_enter(const void *memory, const char *what) {
   cudaPointerAttributes at;
   BRIM_TRY(rl_cuda_check(cudaPointerGetAttributes(&at, memory), what));
   BRIM_TRY(rl_cuda_check(cudaSetDevice(at.device), "cudaSetDevice"));
-  cudaGetLastError();  // what other calls left behind is not ours
+  cudaGetLastError();  // clear errors that other calls left behind
   return BRIM_OK;
 }
 

@@ -5,7 +5,7 @@
 #include "base/base_thread.h"
 #include "rl/rl_rollout_plan.h"
 
-// The caller's threads, or some for this call.
+// Returns the caller's threads, or makes some for this call.
 static inline brim_status brim_rl_pool(const brim_rollout_where *where, brim_pool **out) {
   *out = where->pool;
   return *out ? BRIM_OK : brim_pool_create(where->threads, out);
@@ -15,7 +15,7 @@ static inline void brim_rl_pool_done(const brim_rollout_where *where, brim_pool 
   if (pool != where->pool) brim_pool_destroy(pool);
 }
 
-// theta + scale * the perturbations of a direction, packed as rollouts read it.
+// Computes theta + scale * the perturbations of a direction, packed as rollouts read it.
 void brim_rollout_build_policy(const brim_rollout_shape *shape, const float *theta,
                                int64_t iteration, int32_t dir, float scale, float *packed);
 

@@ -1,4 +1,4 @@
-// PPO on the CPU (brim_ppo_table). Threads share chunks; their number changes no bit.
+// PPO on the CPU (brim_ppo_table). Threads share chunks; the number of threads changes no bit of the results.
 #include "rl/rl_ppo.h"
 
 #include <math.h>
@@ -14,7 +14,7 @@ static brim_status refuse(const char *problem) {
   return problem ? brim_fail(BRIM_EINVAL, "%s", brim_tr(problem)) : BRIM_OK;
 }
 
-// Less work than this, in exponentials (about 100 us), stays on one thread.
+// Work below this number of exponentials (about 100 us) stays on one thread.
 enum { INLINE_WORK = 16384 };
 
 static brim_status over(const brim_rollout_where *where, int64_t count, int64_t work,
@@ -53,7 +53,7 @@ static brim_status scratch(const brim_ppo_shape *shape, size_t *bytes) {
 
 //---------------------------------- sums ----------------------------------
 
-// The sum of the lanes of number `k` of `stride`, in their order.
+// Sums number `k` of all lanes, `stride` numbers apart, as a tree in a fixed order.
 static double tree(double *lanes, int count, int stride, int k) {
   for (int width = count / 2; width > 0; width /= 2) {
     for (int i = 0; i < width; i++) lanes[i * stride + k] += lanes[(i + width) * stride + k];
@@ -137,7 +137,7 @@ typedef struct adv_work {
   brim_ppo_scale scale;
   int64_t columns, chunks;
   float decay;                // gamma * lambda
-  double adv_mean, ret_mean;  // of the second pass
+  double adv_mean, ret_mean;  // means that the second pass subtracts
   double *parts;              // (number, chunk)
 } adv_work;
 
@@ -147,7 +147,7 @@ static float value_at(const adv_work *a, int64_t state, int64_t column) {
   return brim_ppo_value_of(a->scale, load(&a->w->values, row * a->w->values.dim[1] + reward));
 }
 
-// All steps of one (env, reward), from the last to the first.
+// Computes all steps of one (env, reward), from the last to the first.
 static void go_back(const adv_work *a, int64_t column, double *sums) {
   const brim_ppo_shape *s = a->shape;
   const int64_t env = column / s->rewards;

@@ -1,6 +1,6 @@
-// PPO on a GPU: the extension BRIM_PPO_EXTENSION. One thread for each row of an actor, value of a critic or
-// (env, reward) pair. Rows of a few numbers go through shared memory, so that whole lines are read and
-// written. Sums have the order of rl_ppo_row.h.
+// PPO on a GPU: the extension BRIM_PPO_EXTENSION. Each row of an actor, value of a critic or (env, reward) pair has
+// a thread. Rows of a few numbers go through shared memory, so that memory is read and written in whole lines. Sums
+// have the order of rl_ppo_row.h.
 #include "rl/rl_ppo.h"
 
 #include <cuda_bf16.h>
@@ -22,10 +22,10 @@ __device__ static void ppo_store(float *p, float x) { *p = x; }
 __device__ static void ppo_store(__nv_bfloat16 *p, float x) { *p = __float2bfloat16_rn(x); }
 __device__ static void ppo_store(__half *p, float x) { *p = __float2half_rn(x); }
 
-// Rows of a block of threads in shared memory. An odd stride keeps threads off each other's banks.
+// Rows of a block of threads in shared memory. An odd stride avoids bank conflicts.
 struct ppo_tile {
   int32_t width, stride;
-  bool whole;  // the tensor is aligned for accesses of 16 bytes
+  bool whole;  // the tensor is aligned for 16-byte accesses
 };
 
 static ppo_tile ppo_tile_of(const brim_tensor *t, const void *second) {
@@ -38,7 +38,7 @@ static ppo_tile ppo_tile_of(const brim_tensor *t, const void *second) {
 
 static size_t ppo_tile_bytes(ppo_tile t) { return (size_t)(LANES * t.stride) * sizeof(float); }
 
-// `count` numbers from the first of a tile on.
+// Loads `count` numbers, beginning with the first row of a tile.
 template <class T>
 __device__ static void ppo_fetch(const T *from, int32_t count, ppo_tile tile, float *room) {
   const int32_t each = 16 / (int32_t)sizeof(T), vectors = tile.whole ? count / each : 0;
@@ -104,8 +104,8 @@ __device__ static void ppo_put(T *to, int32_t count, ppo_tile tile, const float 
   }
 }
 
-// A thread's row as the arithmetic takes it: in registers for few actions (the mask hides those
-// past the last), else where it lies.
+// A thread's row for the arithmetic: in registers for few actions (the mask hides those past the last), else in
+// shared memory.
 template <int ACT>
 struct ppo_row {
   float x[ACT];
@@ -134,7 +134,7 @@ struct ppo_row<0> {
 
 //---------------------------------- sums ----------------------------------
 
-// The threads' sums, in thread 0. THREADS of them: 128 or 256; room for half as many sets.
+// Sums over the threads; thread 0 gets the result. THREADS is 128 or 256; `room` holds half as many sets.
 template <int THREADS, int COUNT>
 __device__ static void ppo_tree(double (&sum)[COUNT], double (*room)[COUNT]) {
   const int lane = (int)threadIdx.x;
@@ -159,7 +159,7 @@ __device__ static void ppo_tree(double (&sum)[COUNT], double (*room)[COUNT]) {
   }
 }
 
-// The sum of parts, in thread 0 of MERGE.
+// Sums the parts; thread 0 gets the result.
 __device__ static double ppo_merge(const double *parts, int64_t count, double (*room)[1]) {
   double sum[1] = {0};
   for (int64_t i = threadIdx.x; i < count; i += MERGE) sum[0] += parts[i];
@@ -221,28 +221,28 @@ static __global__ void ppo_rows_kernel(brim_ppo_rows w) {
 template <class T>
 struct ppo_back_args {
   const T *values;
-  int64_t width;  // of the values' rows
+  int64_t width;  // numbers per row of `values`
   const float *reward;
   const int8_t *end;
   const int32_t *final;
   float gamma, decay;
   const brim_ppo_norm *norm;
   float *adv, *ret, *old;
-  double *parts;  // (number, chunk), and behind them the sums of the first pass
+  double *parts;  // (number, chunk), followed by the sums of the first pass
   int64_t columns;
   int32_t steps, envs, rewards, finals;
 };
 
 enum {
   PPO_AHEAD = 8
-};  // steps whose numbers are read at once: the recursion waits for none of them
+};  // steps whose numbers are read at once, so that the recursion does not wait for them
 
 template <class T>
 struct ppo_ahead {
   float reward[PPO_AHEAD], value[PPO_AHEAD];
   int32_t end[PPO_AHEAD];
 
-  // Steps t, t - 1, ... down to 0.
+  // Reads steps t, t - 1, ... down to 0.
   __device__ void read(const ppo_back_args<T> &w, int32_t t, int64_t env, int64_t column,
                        int64_t at) {
 #pragma unroll
@@ -311,7 +311,7 @@ static __global__ void __launch_bounds__(LANES) ppo_back_kernel(ppo_back_args<T>
   for (int k = 0; k < BRIM_PPO_SUMS; k++) w.parts[k * (int64_t)gridDim.x + blockIdx.x] = sums[k];
 }
 
-// One block. The sums go behind the parts.
+// One block. It writes the sums after the parts.
 static __global__ void __launch_bounds__(MERGE) ppo_sums_kernel(double *parts, int64_t chunks) {
   __shared__ double room[MERGE / 2][1];
   for (int k = 0; k < BRIM_PPO_SUMS; k++) {
@@ -385,7 +385,7 @@ __device__ static float ppo_gradient_scale(const double *state) {
   return (float)(state[BRIM_STATE_GRAD_SCALE] * state[BRIM_STATE_LOSS_SCALE]);
 }
 
-// The places of row i of the actor in the minibatch and in the rollout.
+// The place of row i of the actor: its number and agent in the minibatch, its row in the rollout.
 struct ppo_spot {
   uint32_t number, agent;
   int32_t from;
@@ -400,7 +400,7 @@ __device__ static ppo_spot ppo_spot_of(const ppo_loss_args<T> &w, int64_t i) {
   return s;
 }
 
-// Inputs of a row's loss besides the outputs, read before waiting for the outputs.
+// Returns the inputs of a row's loss besides the outputs; read before the outputs arrive.
 template <class T>
 __device__ static brim_ppo_policy_input ppo_case_of(const ppo_loss_args<T> &w, int64_t i,
                                                     ppo_spot s) {
@@ -425,14 +425,14 @@ __device__ static void ppo_actor_chunk(const ppo_loss_args<T> &w, float *room, d
   const int64_t first = (int64_t)blockIdx.x * BRIM_PPO_CHUNK + threadIdx.x;
   ppo_spot spot = {};
   if (first < valid) spot = ppo_spot_of(w, first);
-  int32_t rows = 0, bad = 0, clipped = 0;  // exact in either type; integers are cheaper to add
+  int32_t rows = 0, bad = 0, clipped = 0;  // integers: exact, and cheaper to add
   for (int32_t k = 0; k < BRIM_PPO_CHUNK / LANES; k++) {
     const int64_t tile = (int64_t)blockIdx.x * BRIM_PPO_CHUNK + k * LANES, i = tile + threadIdx.x;
     if (tile >= w.actor_rows) break;
     const int32_t here = (int32_t)(w.actor_rows - tile < LANES ? w.actor_rows - tile : LANES);
     brim_ppo_policy_input c = {};
     if (i < valid) c = ppo_case_of(w, i, spot);
-    if (i + LANES < valid) spot = ppo_spot_of(w, i + LANES);  // of the next tile, ahead of time
+    if (i + LANES < valid) spot = ppo_spot_of(w, i + LANES);  // for the next tile, ahead of time
     ppo_fetch(w.actor.output + tile * w.tile.width, here * w.tile.width, w.tile, room);
     __syncthreads();
     if (i < valid) {
@@ -513,7 +513,7 @@ static __global__ void __launch_bounds__(LANES) ppo_loss_kernel(ppo_loss_args<T>
   }
 }
 
-// A block for each metric.
+// Each block sums one metric.
 static __global__ void __launch_bounds__(MERGE)
     ppo_metrics_kernel(const double *sums, brim_ppo_parts parts, double *metrics) {
   __shared__ double room[MERGE / 2][1];

@@ -1,28 +1,28 @@
-// The parts of multi-agent PPO between two networks and a rollout: actions drawn from an actor's outputs,
-// advantages from a critic's, the rows of a minibatch, losses with their gradients. One table for the CPU and
-// one for CUDA (the extension BRIM_PPO_EXTENSION). They know neither the networks nor the environment.
-// Callers: the workload `mappo`.
+// The parts of multi-agent PPO between two networks and a rollout: drawing actions from an actor's outputs,
+// advantages from a critic's, the rows of a minibatch, losses with their gradients. There is one table for the CPU
+// and one for CUDA (the extension BRIM_PPO_EXTENSION). They know neither the networks nor the environment. Caller:
+// the workload `mappo`.
 //
-// Order. Index order is [step][env][agent] everywhere. Row r = step * envs + env is a row of the critic;
-// the actor's rows of it are r * agents + agent. Number i of a minibatch is row rows[i], the critic's row
-// i and the actor's rows i * agents + agent of the networks' tensors.
+// Order: [step][env][agent] everywhere. Row r = step * envs + env is a row of the critic and stands for the rows r
+// * agents + agent of the actor. Number i of a minibatch is row rows[i] of the rollout. In the tensors of the
+// networks it is row i of the critic and rows i * agents + agent of the actor.
 //
-// Memory. All pointers are the caller's memory on the device (host memory for the CPU's table); `scratch`
-// says how much more a call needs. CUDA enqueues on where->stream without waiting or allocating. Calls can be
+// Memory: all pointers are the caller's memory on the device (host memory for the CPU's table); `scratch` returns
+// the size of the scratch memory. CUDA enqueues on where->stream without waiting or allocating. Calls can be
 // recorded: numbers that change between iterations (clock, statistics, valid rows) are read on the device.
 //
-// Bits. Sums are taken in double and in an order that depends on the sizes alone. exp and log are brim's
-// own (hd/hd_exp.h). The CPU, with any number of threads, and CUDA give the same bits.
+// Bits: the CPU, with any number of threads, and CUDA give the same bits. Sums are taken in double and in an order
+// that depends only on the sizes. exp and log are brim's own (hd/hd_exp.h).
 //
-// Value normalisation. The critic's outputs are normalised: value = output * std + mean. brim_ppo_norm
-// has mean and std; both come from a debiased exponential average of the returns' moments over
-// iterations. An iteration goes in this order:
+// Value normalisation: the critic's outputs are normalised, value = output * std + mean. brim_ppo_norm has mean and
+// std; both come from a debiased exponential average of the returns' moments over iterations. The order of an
+// iteration is:
 //   1. `advantages` reads the critic's outputs with the statistics of the last iteration. Advantages,
 //      returns and old values are in units of the reward.
-//   2. It updates the statistics with the new returns.
+//   2. It then updates the statistics with the new returns.
 //   3. `losses` of all epochs normalises returns (the targets) and old values with the new statistics.
-//      So clipping compares three numbers of one scale.
-// Without norm (NULL) outputs are values.
+//      So clipping compares three numbers on one scale.
+// Without norm (NULL) the outputs are the values.
 #ifndef BRIM_RL_PPO_H_
 #define BRIM_RL_PPO_H_
 
@@ -46,26 +46,27 @@ enum {
 };
 
 typedef struct brim_ppo_shape {
-  int32_t steps;    // T of a rollout
-  int32_t envs;     // E
-  int32_t agents;   // A
+  int32_t steps;    // T, steps of a rollout
+  int32_t envs;     // E, environments
+  int32_t agents;   // A, agents
   int32_t act;      // choices of an agent, at most BRIM_PPO_MAX_WIDTH
-  int32_t rewards;  // R of a step: 1 (the team's) or `agents`
-  int32_t finals;   // F, states of truncated episodes that each environment keeps
-  int64_t batch;    // rows of a micro-batch of the critic, at most; 0 = no losses are taken
+  int32_t rewards;  // R, rewards of a step: 1 (the team's) or `agents`
+  int32_t finals;   // F, final states of truncated episodes that each environment keeps
+  int64_t batch;    // most rows of the critic in a micro-batch; 0 = `losses` is not called
 } brim_ppo_shape;
 
-// Statistics of returns. All zero: none yet, outputs are values. Checkpoints keep them.
+// Statistics of returns. All zero = no returns yet, the outputs are the values. Checkpoints keep them.
 typedef struct brim_ppo_norm {
-  double mean_sum, square_sum;  // exponential averages of mean and mean square, from 0 on
-  double weight;                // the same average of 1, the divisor of both
-  float mean, std, inverse;     // in use; inverse = 1 / std
+  double mean_sum, square_sum;  // exponential averages of mean and mean square, starting from 0
+  double weight;                // exponential average of 1, the divisor of both
+  float mean, std, inverse;     // the statistics in use; inverse = 1 / std
   float reserved;
 } brim_ppo_norm;
 
 // Moments of the advantages and returns of a rollout, in units of the reward.
 typedef struct brim_ppo_moments {
-  double adv_mean, adv_std, ret_mean, ret_std;  // of the finite ones; std over all of them
+  // of the finite numbers; std divides by their count
+  double adv_mean, adv_std, ret_mean, ret_std;
   double explained;    // 1 - var(return - old value) / var(return); NaN if returns do not vary
   int64_t count;       // finite advantages
   int64_t bad;         // advantages that are not finite
@@ -73,17 +74,18 @@ typedef struct brim_ppo_moments {
                        // not vary
 } brim_ppo_moments;
 
-// Sums since the caller cleared them, as doubles. Bad rows count in ROWS, VALUES and BAD*, in no other.
+// Sums since the caller cleared them, as doubles. Bad rows count only in ROWS, VALUES and BAD*.
 enum {
   BRIM_PPO_ROWS,         // rows of the actor
-  BRIM_PPO_BAD,          // of them: no allowed action, or a loss that is not finite
+  BRIM_PPO_BAD,          // bad rows of the actor: no allowed action, or a loss that is not finite
   BRIM_PPO_POLICY_LOSS,  // -min(ratio adv, clip(ratio) adv)
   BRIM_PPO_ENTROPY,
   BRIM_PPO_KL,       // ratio - 1 - log ratio, an estimate of the divergence from the old policy
   BRIM_PPO_CLIPPED,  // rows whose ratio is out of 1 +- clip
-  BRIM_PPO_ACTOR_METRICS,  // those above are the actor's, those below the critic's
+  // metrics before this one belong to the actor, those from here on to the critic
+  BRIM_PPO_ACTOR_METRICS,
   BRIM_PPO_VALUES = BRIM_PPO_ACTOR_METRICS,  // values: rows of the critic times rewards
-  BRIM_PPO_BAD_VALUES,                       // of them: the loss is not finite
+  BRIM_PPO_BAD_VALUES,                       // bad values: the loss is not finite
   BRIM_PPO_VALUE_LOSS,                       // clipped squared error or Huber, without value_coef
   BRIM_PPO_VALUE_CLIPPED,                    // values that moved by more than value_clip
   BRIM_PPO_ERROR,                            // normalised target - value, and its square
@@ -95,8 +97,8 @@ enum {
 
 //---------------------------------- calls ----------------------------------
 
-// Draws an action for each row of outputs: action a has the probability softmax(outputs)[a] over the
-// allowed ones. Draws are keyed by (seed, stream, *clock + t, first + row): equal for any chunking.
+// Draws an action for each row of outputs: action a has the probability softmax(outputs)[a] over the allowed
+// actions. A draw depends on (seed, stream, *clock + t, first + row), so chunking changes nothing.
 typedef struct brim_ppo_sample {
   brim_tensor outputs;  // (rows or more, act to BRIM_PPO_MAX_WIDTH): f32, bf16, f16
   int64_t rows;
@@ -105,33 +107,34 @@ typedef struct brim_ppo_sample {
   const uint64_t *clock;
   int32_t t;
   uint64_t seed, stream;  // stream 0: training; others: held out
-  int32_t best;           // 1: the first of the most probable actions instead
+  int32_t best;           // 1: takes the most probable action instead, the first of equals
   int32_t *action;        // (rows)
-  float *logp;            // (rows) its log probability; NULL = not wanted
-  // Counts rows without an allowed action or with an output that is not finite. They get action 0 and log
+  float *logp;            // (rows) log probability of the action; NULL = not wanted
+  // Counts rows without an allowed action or with an output that is not finite. Such rows get action 0 and log
   // probability 0.
   int64_t *bad;
 } brim_ppo_sample;
 
 // Generalised advantage estimation, backwards over the steps of each environment:
 //   delta = (reward + gamma * next) - value;  adv = delta + gamma * lambda * adv of the next step
-// in f32, each operation rounded. Terminated or diverged: next is 0. Truncated: next is the value of the
-// final state; 0 where there is none (final -1). At both the recursion starts again. At the last
-// step next is the value of state T. Return = adv + value.
+// in f32, each operation rounded. `next` is the value of the next state. If the episode terminated or diverged,
+// it is 0; if it was truncated, the value of the final state, or 0 without one (final -1). In these cases the
+// recursion starts again. At the last step `next` is the value of state T. Return = adv + value.
 typedef struct brim_ppo_advantages {
   brim_tensor values;    // ((steps + 1 + finals) * envs or more, rewards or more): f32, bf16, f16
   const float *reward;   // (steps, envs, rewards)
   const int8_t *end;     // (steps, envs): brim_env_end
-  const int32_t *final;  // (steps, envs): which final state; -1 = none
+  const int32_t *final;  // (steps, envs): index of the final state; -1 = none
   float gamma, lambda;
-  float beta;              // of the averages: share that stays at each iteration, 0 to below 1
-  brim_ppo_norm *norm;     // read, then updated; unchanged if returns are not finite; NULL = off
-  float *adv, *ret, *old;  // (steps, envs, rewards), out
+  float beta;  // share of the averages that stays at each iteration, 0 to below 1
+  // read, then updated; unchanged if returns are not finite; NULL = no normalisation
+  brim_ppo_norm *norm;
+  float *adv, *ret, *old;  // (steps, envs, rewards), results
   brim_ppo_moments *moments;
   void *scratch;
 } brim_ppo_advantages;
 
-// Numbers first to first + count - 1 of the order of an epoch: a permutation of 0 to total - 1, keyed by
+// Writes numbers first to first + count - 1 of an epoch's order: a permutation of 0 to total - 1 that depends on
 // (seed, *clock, epoch).
 typedef struct brim_ppo_rows {
   uint64_t seed;
@@ -142,10 +145,10 @@ typedef struct brim_ppo_rows {
   int32_t *rows;  // (count)
 } brim_ppo_rows;
 
-// The tensors of a network (brim_net_external_loss). Both networks have one type.
+// The tensors of a network (brim_net_external_loss). Actor and critic have the same type.
 typedef struct brim_ppo_net {
   brim_tensor output;    // (rows, width): f32, bf16, f16
-  brim_tensor gradient;  // the same shape and type; written whole
+  brim_tensor gradient;  // same shape and type as `output`; overwritten completely
   const double *state;   // BRIM_STATE_*: ROWS, GRAD_SCALE and LOSS_SCALE are read
 } brim_ppo_net;
 
@@ -153,20 +156,20 @@ typedef struct brim_ppo_net {
 //   -min(ratio adv, clip(ratio, 1 - clip, 1 + clip) adv) - entropy * H,  ratio = exp(logp - old logp)
 // A row of the critic, a mean over rewards with error e = value - target, all normalised:
 //   value_coef * max(l(e), l(clip(value, old - value_clip, old + value_clip) - target))
-// with l(e) = e^2 / 2 or, of |e| > huber, huber * (|e| - huber / 2).
-// Gradients are those of the sum over valid rows, times the network's GRAD_SCALE and LOSS_SCALE. Padding,
-// masked actions, columns past act or rewards, and rows without an allowed action have gradient 0. Of a
-// row whose loss is no number the gradient is NaN, so that the step is skipped and counted.
+// with l(e) = e^2 / 2, or huber * (|e| - huber / 2) if |e| > huber.
+// Gradients are those of the sum over valid rows, times the network's GRAD_SCALE and LOSS_SCALE. Padding, masked
+// actions, columns past act or rewards, and rows without an allowed action have gradient 0. If the loss of a row is
+// not a number, its gradient is NaN, so that the step is skipped and counted.
 typedef struct brim_ppo_losses {
-  const int32_t *rows;           // (batch): rows of the rollout
-  brim_ppo_net actor;            // (batch * agents, act to BRIM_PPO_MAX_WIDTH)
-  brim_ppo_net critic;           // (batch, rewards or more)
-  const uint64_t *mask;          // (batch, agents), in the order of `rows`; NULL = all are allowed
-  const int32_t *action;         // (steps, envs, agents), like all that follow of the rollout
-  const float *logp;             // (steps, envs, agents)
-  const float *adv, *ret, *old;  // (steps, envs, rewards)
-  const brim_ppo_norm *norm;     // NULL = off
-  const brim_ppo_moments *moments;  // normalises advantages; NULL = as they are
+  const int32_t *rows;    // (batch): rows of the rollout
+  brim_ppo_net actor;     // (batch * agents, act to BRIM_PPO_MAX_WIDTH)
+  brim_ppo_net critic;    // (batch, rewards or more)
+  const uint64_t *mask;   // (batch, agents), in the order of `rows`; NULL = all actions are allowed
+  const int32_t *action;  // (steps, envs, agents); action to old belong to the rollout
+  const float *logp;      // (steps, envs, agents)
+  const float *adv, *ret, *old;     // (steps, envs, rewards)
+  const brim_ppo_norm *norm;        // NULL = off
+  const brim_ppo_moments *moments;  // normalises advantages; NULL = they are used as they are
   float clip;
   float value_clip;  // 0 = off
   float value_coef, entropy;
@@ -177,7 +180,7 @@ typedef struct brim_ppo_losses {
 
 typedef struct brim_ppo_table {
   uint32_t abi;  // BRIM_PPO_ABI
-  // Bytes that `advantages` and `losses` need, aligned to 256. BRIM_EINVAL for a bad shape.
+  // Returns the bytes that `advantages` and `losses` need, aligned to 256. BRIM_EINVAL for a bad shape.
   brim_status (*scratch)(const brim_ppo_shape *shape, size_t *bytes);
   brim_status (*sample)(const brim_rollout_where *where, const brim_ppo_shape *shape,
                         const brim_ppo_sample *work);
@@ -188,9 +191,9 @@ typedef struct brim_ppo_table {
                         const brim_ppo_losses *work);
 } brim_ppo_table;
 
-// The CPU's.
+// The table of the CPU.
 const brim_ppo_table *brim_ppo_cpu(void);
-// The one in the CUDA plug-in, BRIM_PPO_EXTENSION. Its host is set before anything in it is called.
+// The table in the CUDA plug-in (BRIM_PPO_EXTENSION). Set its host before any other call.
 extern const brim_ppo_table brim_ppo_cuda;
 void brim_ppo_cuda_set_host(const brim_host_api *host);
 

@@ -1,6 +1,6 @@
-// Rollouts and the ARS update on the CPU (brim_rollout_table). Threads share the parts of the environments;
-// the environment's own loop runs a part (brim_env_row.run). Sums are doubles in one order, so that the
-// number of threads changes no bit.
+// Rollouts and the ARS update on the CPU (brim_rollout_table). Threads share the parts of the environments; the
+// environment's own loop runs a part (brim_env_row.run). Sums are doubles in one order, so the number of threads
+// changes no bit of the results.
 #include "rl/rl_rollout.h"
 
 #include <math.h>
@@ -66,7 +66,7 @@ typedef struct run_work {
   brim_env_run_fn fn;
   const float *theta, *normal;
   float *policies;    // a packed policy for each thread
-  size_t policy;      // floats of one
+  size_t policy;      // floats of one packed policy
   int32_t obs;        // numbers of an observation
   const void *parts;  // brim_rollout_found[dirs][2][parts]
 } run_work;
@@ -278,7 +278,7 @@ static int by_best(const void *a, const void *b) {
   return x->dir < y->dir ? -1 : x->dir > y->dir;
 }
 
-// Directions with two finite returns, best first.
+// Lists the directions with two finite returns, best first.
 static int32_t rank(const brim_rollout_shape *shape, const float (*returns)[2], candidate *out) {
   int32_t n = 0;
   for (int32_t d = 0; d < shape->num_dirs; d++) {
@@ -317,7 +317,7 @@ typedef struct step_work {
   int32_t used;
   double scale;
   float *theta;
-  double *change;  // of each number of theta
+  double *change;  // change of each number of theta
 } step_work;
 
 static void step_quads(void *ctx, int64_t begin, int64_t end, int thread) {

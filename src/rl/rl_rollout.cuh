@@ -1,11 +1,11 @@
-// The table of an environment's rollouts on a GPU (brim_rollout_table) around its kernel: a template over
-// a class E with
-//   values                                        the environment's struct
-//   hidden(shape, bytes)                          the largest hidden layer, up to the shape's, whose
-//                                                 policy fits into so much shared memory of a block
-//   launch(task, evaluate, blocks, stream)           one block for each part
-// The kernels of the update come first; every sum has one order, so that the same returns give the same bits.
-// Each environment's .cu has its own copy of all of it.
+// The table of an environment's rollouts on a GPU (brim_rollout_table) around its kernel: a template over a class
+// E with
+//   values                                      the environment's struct
+//   hidden(shape, bytes)                        the largest hidden layer, up to the shape's, whose policy
+//                                               fits into `bytes` bytes of a block's shared memory
+//   launch(task, evaluate, blocks, stream)      launches one block for each part
+// The kernels of the update come first. Every sum has a fixed order, so the same returns give the same bits. Each
+// environment's .cu has its own copy of this file.
 #ifndef BRIM_RL_ROLLOUT_CUH_
 #define BRIM_RL_ROLLOUT_CUH_
 
@@ -54,7 +54,7 @@ static ars_block ars_block_of(const brim_rollout_shape *shape, void *memory) {
   return b;
 }
 
-// After the block was filled with zeros.
+// Runs after the block was filled with zeros.
 static __global__ void ars_init_kernel(ars_block b, uint64_t key) {
   const int32_t p = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
   if (p < b.net.obs) b.normal[b.net.obs + p] = 1.0f;
@@ -64,8 +64,8 @@ static __global__ void ars_init_kernel(ars_block b, uint64_t key) {
   b.theta[p] = four[p % 4] * brim_rollout_init_scale(b.net, p);
 }
 
-// The parts of a (direction, sign), in their order; one thread for each number, and
-// the last thread for the tally.
+// Adds the parts of a (direction, sign) in their order: one thread for each number, and the last thread for the
+// tally.
 static __global__ void ars_gather_kernel(ars_block b, int32_t first_dir, int32_t parts,
                                          int32_t half, float shift) {
   const int32_t obs = b.net.obs;
@@ -84,7 +84,7 @@ static __global__ void ars_gather_kernel(ars_block b, int32_t first_dir, int32_t
     stats[j] = sum;
     stats[obs + j] = square;
   }
-  // The last thread: with fewer numbers than threads it has none of them.
+  // The last thread adds the tally, since it often has no numbers.
   if (threadIdx.x != blockDim.x - 1) return;
   brim_rollout_tally t = {};
   t.envs = half;
@@ -113,7 +113,7 @@ __device__ static float ars_best(const float *returns, int32_t dir) {
   return plus > minus ? plus : minus;
 }
 
-// A direction's rank is the number of better ones; of equal ones the first is better.
+// The rank of a direction is the number of better ones; among equal ones the first is better.
 static __global__ void ars_rank_kernel(ars_block b, int32_t dirs) {
   const int32_t d = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
   if (d >= dirs || !ars_usable(b.returns, d)) return;
@@ -127,7 +127,7 @@ static __global__ void ars_rank_kernel(ars_block b, int32_t dirs) {
   b.kept[rank] = d;
 }
 
-// The sum of the threads' values in every one of them.
+// Sums x over the threads; every thread gets the result.
 __device__ static double ars_sum(double x, double *room) {
   __syncthreads();
   room[threadIdx.x] = x;
@@ -139,7 +139,8 @@ __device__ static double ars_sum(double x, double *room) {
   return room[0];
 }
 
-// One block: how many directions, their deviation, and their weights in theta's step.
+// One block: finds the number of directions used, the deviation of their returns, and their weights in theta's
+// step.
 static __global__ void ars_select_kernel(ars_block b, int32_t dirs, int32_t top) {
   __shared__ double room[ARS_THREADS];
   double usable = 0, sum = 0, square = 0;
@@ -169,7 +170,7 @@ static __global__ void ars_select_kernel(ars_block b, int32_t dirs, int32_t top)
   *b.update = u;
 }
 
-// A block for four numbers of theta, its threads over the directions that were kept.
+// A block for four numbers of theta; its threads share the directions that were kept.
 static __global__ void __launch_bounds__(ARS_THREADS)
     ars_step_kernel(ars_block b, int32_t params, uint64_t key, int64_t iteration, float step_size) {
   __shared__ double room[ARS_THREADS];
@@ -217,15 +218,15 @@ __device__ static double ars_warp_sum(double x) {
   return x;
 }
 
-// A warp for each number of an observation. Up to 32 numbers they are one block, which also writes the
-// count, when all have read it; else ars_count_kernel does.
+// A warp for each number of an observation. Up to 32 numbers are one block, which also writes the count once all
+// warps have read it; for more numbers ars_count_kernel writes it.
 enum { ARS_FILTER_WARPS = 32 };
 
 static __global__ void __launch_bounds__(32 * ARS_FILTER_WARPS)
     ars_filter_kernel(ars_block b, int32_t dirs) {
   const int32_t obs = b.net.obs;
   const int j = (int)(blockIdx.x * ARS_FILTER_WARPS + threadIdx.x / 32);
-  if (j >= obs) return;  // of several blocks: one has a warp for each number
+  if (j >= obs) return;  // only with several blocks: a single block has a warp for each number
   double steps = 0, sum = 0, square = 0;
   for (int32_t d = (int32_t)threadIdx.x % 32; d < 2 * dirs; d += 32) {
     const brim_rollout_found *found = brim_rollout_found_at(b.found, obs, d);
@@ -267,24 +268,24 @@ template <class V>
 struct rl_task {
   V env;
   int32_t hidden, steps, filter, once, zero;
-  int32_t envs;   // of a (direction, sign), or of an evaluation
-  int32_t parts;  // of them
+  int32_t envs;   // environments of a (direction, sign), or of an evaluation
+  int32_t parts;  // parts of these environments
   int32_t first_dir;
   int64_t iteration;
   float noise;
   uint64_t delta_key, start_key, event_key;
   const float *theta, *normal;
-  void *part;                      // brim_rollout_found, of a rollout
-  brim_rollout_episode *episodes;  // of an evaluation
-  float *figures;                  // of its episodes
+  void *part;                      // brim_rollout_found of each part of a rollout
+  brim_rollout_episode *episodes;  // episodes of an evaluation
+  float *figures;                  // figures of these episodes
 };
 
-// theta +- noise * delta, as rollouts read it.
+// Builds theta +- noise * delta, packed as rollouts read it.
 template <class V>
 __device__ static void rl_build_policy(const rl_task<V> &t, brim_rollout_net net, int32_t dir,
                                        float noise, float *policy) {
   const int32_t params = brim_rollout_params(net);
-  // Rows have gaps, and what is read with them has to be a number.
+  // Rollouts also read the gaps between rows, so fill them with a number.
   for (int32_t i = (int32_t)threadIdx.x; i < brim_rollout_packed(net); i += (int32_t)blockDim.x) {
     policy[i] = 0.0f;
   }
@@ -299,14 +300,14 @@ __device__ static void rl_build_policy(const rl_task<V> &t, brim_rollout_net net
   }
 }
 
-// A launch with so much dynamic shared memory, where that is more than a block has without asking.
+// Allows a kernel `bytes` of dynamic shared memory, if that is more than the default limit.
 template <class K>
 static brim_status rl_cuda_allow(K kernel, size_t bytes) {
   cudaFuncAttributes has;
   BRIM_TRY(rl_cuda_check(cudaFuncGetAttributes(&has, kernel), "ars.rollout: shared memory"));
-  // What a block may have without asking is of static and dynamic memory together.
+  // The default limit holds for static and dynamic memory together.
   if (has.sharedSizeBytes + bytes <= (size_t)48 << 10) return BRIM_OK;
-  // Large policies: as many blocks side by side as registers allow.
+  // Prefer shared memory to L1 cache, so that more blocks with large policies fit.
   BRIM_TRY(
       rl_cuda_check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                          cudaSharedmemCarveoutMaxShared),
@@ -326,14 +327,13 @@ static inline brim_status rl_cuda_refuse(const brim_rollout_shape *shape) {
 
 template <class E>
 struct rl_cuda_table {
-  // A block's policy lies in shared memory, of which GPUs have 48 to 227 KiB for one block. Asked of the
-  // device this thread works with.
+  // A block's policy lies in shared memory; GPUs have 48 to 227 KiB of it for one block. Asks the current device.
   static brim_status refuse_large(const brim_rollout_shape *shape) {
     int device, most;
     if (cudaGetDevice(&device) != cudaSuccess ||
         cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
             cudaSuccess) {
-      cudaGetLastError();  // no GPU: nothing runs here, and that is reported elsewhere
+      cudaGetLastError();  // no GPU: nothing can run here, and other code reports that
       return BRIM_OK;
     }
     const int32_t hidden = E::hidden(shape, (size_t)most);
@@ -480,7 +480,7 @@ struct rl_cuda_table {
   }
 };
 
-// The table `name` of the kernels E, and the function to be called before anything in it.
+// Defines the table `name` of the kernels E, and the function `set_host`, to be called before the table is used.
 #define BRIM_ROLLOUT_CUDA_TABLE(name, set_host, E)                                        \
   extern "C" {                                                                            \
   extern const brim_rollout_table name;                                                   \

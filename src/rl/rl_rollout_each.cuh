@@ -1,8 +1,8 @@
-// Rollouts of an environment on a GPU, a template over its header like rl_rollout_each.h, without include
-// guard: a .cu includes the environment's header, defines BRIM_ENV(x) and includes this. It gets the table
-// brim_NAME_cuda and brim_NAME_cuda_set_host. A block is a part (rl_rollout_plan.h): up to 32 environments of
-// one (direction, sign), a thread each. It makes its policy in shared memory, holds all states in registers
-// for the whole rollout and writes what it found once.
+// Rollouts of an environment on a GPU, a template over its header like rl_rollout_each.h, without include guard: a
+// .cu includes the environment's header, defines BRIM_ENV(x) and includes this file. It gets the table
+// brim_NAME_cuda and brim_NAME_cuda_set_host. A block runs a part (rl_rollout_plan.h): up to 32 environments of one
+// (direction, sign), a thread each. It builds its policy in shared memory, holds all states in registers for the
+// whole rollout and writes its results once.
 #include "rl/rl_rollout.cuh"
 #include "rl/rl_rollout_step.h"
 
@@ -14,7 +14,7 @@ typedef rl_task<BRIM_ENV(values)> BRIM_ENV(task);
 
 extern __shared__ double BRIM_ENV(shared)[];
 
-// One thread for each number, over the block's environments in their order.
+// Adds up the block's environments in their order, one thread for each number.
 __device__ static void BRIM_ENV(add_up)(const BRIM_ENV(task) & t, const brim_env_track *tracks,
                                         const double *sums, int32_t count, int32_t obs) {
   brim_rollout_found *out = brim_rollout_found_at(t.part, obs, (int64_t)blockIdx.x);
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(BRIM_ROLLOUT_PART)
   const brim_env_sizes z = BRIM_ENV(sizes)(&t.env);
   const brim_rollout_net net = brim_rollout_net_of(z, t.hidden);
   const int32_t lane = (int32_t)threadIdx.x;
-  double *sums = BRIM_ENV(shared);  // (2 obs, 32), where statistics are kept
+  double *sums = BRIM_ENV(shared);  // (2 obs, 32), if statistics are kept
   const bool seen = !EVALUATE && t.filter;
   float *normal = (float *)(sums + (seen ? 2 * z.obs * BRIM_ROLLOUT_PART : 0));
   float *policy = normal + BRIM_ENV(NORMAL);
@@ -108,7 +108,8 @@ static brim_status BRIM_ENV(launch)(const BRIM_ENV(task) * t, int64_t blocks, cu
 struct BRIM_ENV(kernels) {
   typedef BRIM_ENV(values) values;
   static int32_t hidden(const brim_rollout_shape *shape, size_t most) {
-    const size_t fixed = BRIM_ROLLOUT_PART * sizeof(brim_env_track);  // the kernel's own
+    // static shared memory of the kernel
+    const size_t fixed = BRIM_ROLLOUT_PART * sizeof(brim_env_track);
     return brim_rollout_block_hidden(brim_rollout_policy_of(shape), BRIM_ENV(NORMAL), shape->filter,
                                      most > fixed ? most - fixed : 0);
   }

@@ -1,7 +1,7 @@
-// Rollouts of ARS as the CPU's code and the kernels share them: the layout of the block of memory, packed
-// policies and their outputs, the arithmetic of the update, and the work that a CPU loop gets. A part is up
-// to BRIM_ROLLOUT_PART environments of one (direction, sign). One loop runs it as a whole, and the results
-// are merged in the order of the parts. Parts do not depend on dir_chunk, threads or device.
+// The parts of ARS rollouts that the CPU's code and the kernels share: the layout of the block of memory, packed
+// policies and their outputs, the arithmetic of the update, and the input of a CPU loop. A part is up to
+// BRIM_ROLLOUT_PART environments of one (direction, sign). One loop runs a part, and the results are merged in the
+// order of the parts. The division into parts does not depend on dir_chunk, threads or device.
 #ifndef BRIM_RL_ROLLOUT_PLAN_H_
 #define BRIM_RL_ROLLOUT_PLAN_H_
 
@@ -14,7 +14,7 @@
 enum {
   BRIM_ROLLOUT_PART = 32,  // environments
   BRIM_ROLLOUT_MAX_HIDDEN = 1024,
-  BRIM_ROLLOUT_MAX_PACKED = 1 << 24  // floats of a policy as rollouts read it
+  BRIM_ROLLOUT_MAX_PACKED = 1 << 24  // most floats of a packed policy
 };
 
 // The result of a part, or of all parts of a (direction, sign). In memory the statistics of the observations
@@ -29,7 +29,7 @@ BRIM_HD size_t brim_rollout_found_bytes(int32_t obs) {
   return sizeof(brim_rollout_found) + 2 * (size_t)obs * sizeof(double);
 }
 
-// Result i of an array of them.
+// Returns result i of an array of results.
 BRIM_HD brim_rollout_found *brim_rollout_found_at(const void *first, int32_t obs, int64_t i) {
   return (brim_rollout_found *)(void *)((char *)(uintptr_t)first +
                                         (size_t)i * brim_rollout_found_bytes(obs));
@@ -41,9 +41,9 @@ BRIM_HD double *brim_rollout_found_stats(const brim_rollout_found *found) {
 
 // Byte offsets inside layout.scratch.
 typedef struct brim_rollout_scratch {
-  size_t found;   // brim_rollout_found[num_dirs][2], until the update
+  size_t found;   // brim_rollout_found[num_dirs][2], kept until the update
   size_t kept;    // int32_t[num_dirs]: directions by rank
-  size_t weight;  // double[num_dirs]: (r+ - r-) by rank
+  size_t weight;  // double[num_dirs]: r+ - r- by rank
   size_t norms;   // double[(params + 3) / 4][2]: squares of theta's change and of theta
   size_t part;    // brim_rollout_found[dir_chunk][2][parts]
   size_t bytes;
@@ -70,30 +70,30 @@ BRIM_HD int32_t brim_rollout_params(brim_rollout_net n) {
   return n.hidden ? n.hidden * (n.obs + 1 + n.act) + n.act : n.obs * n.act;
 }
 
-// Floats of a row of a packed policy, in groups of four that rollouts read at once. Linear: the weights of an
-// action and a gap, so that 32 rows start in different memory banks of a GPU. MLP: the weights of a hidden
-// unit, its bias, its weights to the actions.
+// Returns the floats of a row of a packed policy, a multiple of four, which rollouts read at once. Linear: the
+// weights of an action and a gap, so that 32 rows start in different memory banks of a GPU. MLP: the weights of a
+// hidden unit, its bias, its weights to the actions.
 BRIM_HD int32_t brim_rollout_linear_row(int32_t obs) { return (obs + 3) / 4 * 4 + 4; }
 BRIM_HD int32_t brim_rollout_hidden_out(int32_t obs) { return (obs + 1 + 3) / 4 * 4; }
 BRIM_HD int32_t brim_rollout_hidden_row(int32_t obs, int32_t act) {
   return brim_rollout_hidden_out(obs) + (act + 3) / 4 * 4;
 }
 
-// Floats of a packed policy.
+// Returns the floats of a packed policy.
 BRIM_HD int32_t brim_rollout_packed(brim_rollout_net n) {
   return n.hidden ? n.hidden * brim_rollout_hidden_row(n.obs, n.act) + n.act
                   : n.act * brim_rollout_linear_row(n.obs);
 }
 
-// Shared memory of a GPU's block that rolls out a policy (rl_rollout_each.cuh), in bytes: sums of
-// observations if statistics are kept, `normal` floats of normalization, the packed policy.
+// Returns the bytes of shared memory of a block that rolls out a policy (rl_rollout_each.cuh): sums of observations
+// if statistics are kept, `normal` floats of normalization, the packed policy.
 static inline size_t brim_rollout_block_bytes(brim_rollout_net n, int32_t normal, int32_t filter) {
   const size_t sums = filter ? 2 * (size_t)n.obs * BRIM_ROLLOUT_PART * sizeof(double) : 0;
   return sums + ((size_t)normal + (size_t)(brim_rollout_packed(n) + 3) / 4 * 4) * sizeof(float);
 }
 
-// The most hidden units, up to the policy's own, whose block fits in `most` bytes; 0 for a linear policy that
-// fits. -1: a linear policy, or one hidden unit, does not fit.
+// Returns the most hidden units, up to the policy's own, whose block fits in `most` bytes; 0 for a linear policy
+// that fits; -1 if a linear policy, or one hidden unit, does not fit.
 static inline int32_t brim_rollout_block_hidden(brim_rollout_net n, int32_t normal, int32_t filter,
                                                 size_t most) {
   const int32_t least = n.hidden > 0;
@@ -103,7 +103,7 @@ static inline int32_t brim_rollout_block_hidden(brim_rollout_net n, int32_t norm
   return n.hidden;
 }
 
-// The place of theta[p] in a packed policy.
+// Returns the place of theta[p] in a packed policy.
 BRIM_HD int32_t brim_rollout_pack(brim_rollout_net n, int32_t p) {
   if (!n.hidden) return p / n.obs * brim_rollout_linear_row(n.obs) + p % n.obs;
   const int32_t row = brim_rollout_hidden_row(n.obs, n.act);
@@ -125,8 +125,8 @@ static inline brim_rollout_net brim_rollout_policy_of(const brim_rollout_shape *
   return brim_rollout_net_of(brim_rollout_sizes_of(s), s->hidden);
 }
 
-// Names what is wrong with an environment's sizes, or with a policy of `hidden` units for them; NULL =
-// nothing. Beyond these limits memory sizes overflow their types.
+// Names what is wrong with an environment's sizes, or with a policy of `hidden` units for them; NULL = nothing.
+// Larger values would overflow the types of memory sizes.
 static inline const char *brim_rollout_sizes_problem(brim_env_sizes z, int32_t hidden) {
   if (z.kind != BRIM_ENV_CONTINUOUS && z.kind != BRIM_ENV_DISCRETE) {
     return BRIM_N_("the environment's kind has to be continuous (0) or discrete (1)");
@@ -153,7 +153,7 @@ static inline const char *brim_rollout_sizes_problem(brim_env_sizes z, int32_t h
   if (z.rewards != 0 && z.rewards != 1 && z.rewards != z.agents) {
     return BRIM_N_("a step has to have one reward, or one for each agent");
   }
-  // brim_rollout_packed, which is never less than brim_rollout_params
+  // computes brim_rollout_packed in 64 bits; it is never less than brim_rollout_params
   const int64_t packed = hidden ? (int64_t)hidden * brim_rollout_hidden_row(z.obs, z.act) + z.act
                                 : (int64_t)z.act * brim_rollout_linear_row(z.obs);
   if (packed > BRIM_ROLLOUT_MAX_PACKED) {
@@ -229,7 +229,7 @@ static inline void brim_rollout_layout_of(const brim_rollout_shape *s, brim_roll
 
 //---------------------------------- a policy ----------------------------------
 
-// Perturbations 4 * quad to 4 * quad + 3 of a direction.
+// Draws perturbations 4 * quad to 4 * quad + 3 of a direction.
 BRIM_HD void brim_rollout_delta(uint64_t key, int64_t iteration, int32_t dir, int32_t quad,
                                 float out[4]) {
   brim_philox4 r =
@@ -241,7 +241,7 @@ BRIM_HD void brim_rollout_delta(uint64_t key, int64_t iteration, int32_t dir, in
   out[3] = b.b;
 }
 
-// Accurate to 3e-7: Eigen's rational function.
+// Hyperbolic tangent, accurate to 3e-7: Eigen's rational function.
 BRIM_HD float brim_rollout_tanh(float x) {
   x = x < -7.9f ? -7.9f : x;
   x = x > 7.9f ? 7.9f : x;
@@ -258,7 +258,7 @@ BRIM_HD float brim_rollout_tanh(float x) {
   return x * p / q;
 }
 
-// The outputs of a packed policy for normalized observations.
+// Computes the outputs of a packed policy for normalized observations.
 BRIM_HD void brim_rollout_outputs(brim_rollout_net n, const float *policy, const float *x,
                                   float *y) {
   if (!n.hidden) {
@@ -280,8 +280,8 @@ BRIM_HD void brim_rollout_outputs(brim_rollout_net n, const float *policy, const
   }
 }
 
-// Discrete: the allowed action with the largest output, the first of equals. -1 if an output is not a number
-// or nothing is allowed.
+// Chooses a discrete action: the allowed action with the largest output, the first of equals. -1 if an output is
+// not a number or nothing is allowed.
 BRIM_HD int32_t brim_rollout_choose(const float *y, int32_t act, uint64_t mask) {
   int32_t best = -1;
   for (int32_t a = 0; a < act; a++) {
@@ -291,7 +291,7 @@ BRIM_HD int32_t brim_rollout_choose(const float *y, int32_t act, uint64_t mask) 
   return best;
 }
 
-// Continuous: the action, from -1 to 1. NaN stays NaN.
+// Makes a continuous action, from -1 to 1, from an output. NaN stays NaN.
 BRIM_HD float brim_rollout_clamp(float y, int32_t hidden) {
   if (hidden) y = brim_rollout_tanh(y);
   y = y < -1.0f ? -1.0f : y;
@@ -300,13 +300,13 @@ BRIM_HD float brim_rollout_clamp(float y, int32_t hidden) {
 
 //---------------------------------- the update ----------------------------------
 
-// The mean return of the environments of a (direction, sign).
+// Returns the mean return of the environments of a (direction, sign).
 BRIM_HD float brim_rollout_return(double reward, int64_t steps, float shift, int32_t envs) {
   return (float)((reward - (double)shift * (double)steps) / envs);
 }
 
-// True if the deviation of returns is more than rounding: returns are floats, and equal ones differ by
-// rounding.
+// True if the deviation of returns is more than rounding; even equal returns may differ by rounding, since they are
+// floats.
 BRIM_HD int brim_rollout_sigma_usable(double sigma, double mean) {
   double least = 1e-6 * (mean < 0 ? -mean : mean);
   return sigma > (least > 1e-6 ? least : 1e-6);
@@ -320,7 +320,7 @@ typedef struct brim_rollout_seen {
   double shift;        // the mean that policies used
 } brim_rollout_seen;
 
-// Merges them into the mean and the sum of squared deviations (Chan et al.).
+// Merges the statistics into the mean and the sum of squared deviations (Chan et al.).
 BRIM_HD void brim_rollout_filter_merge(brim_rollout_seen s, double *mean, double *m2) {
   double n = s.had + s.count;
   double new_mean = s.shift + s.sum / s.count, new_m2 = s.square - s.sum * s.sum / s.count;
@@ -330,14 +330,14 @@ BRIM_HD void brim_rollout_filter_merge(brim_rollout_seen s, double *mean, double
   *m2 = *m2 + new_m2 + apart * apart * (s.had * s.count / n);
 }
 
-// 0 for a number that never changed: it carries no information.
+// Returns 1 / std, and 0 for a number that never changed: it carries no information.
 BRIM_HD float brim_rollout_inverse_std(double count, double m2) {
   double std = count > 1 ? sqrt(m2 / (count - 1)) : 0;
   return std < 1e-7 ? 0.0f : (float)(1.0 / (std + 1e-8));
 }
 
-// Standard deviation of the initial MLP weight theta[p]. The second layer starts small, so that the first
-// policy hardly acts.
+// Returns the standard deviation of the initial MLP weight theta[p]. The second layer starts small, so that the
+// first policy hardly acts.
 BRIM_HD float brim_rollout_init_scale(brim_rollout_net n, int32_t p) {
   if (p < n.obs * n.hidden) return 1.0f / sqrtf((float)n.obs);
   p -= (n.obs + 1) * n.hidden;
@@ -349,28 +349,28 @@ BRIM_HD float brim_rollout_init_scale(brim_rollout_net n, int32_t p) {
 
 typedef struct brim_rollout_frames {
   int64_t capacity, states;
-  float *frames, *reward;  // for each state: sizes.frame numbers; 1 number
-  float *now;              // the reward of the present step; NULL = the trace is full
+  float *frames, *reward;  // for each state, sizes.frame numbers and one reward
+  float *now;              // reward of the current step; NULL = the trace is full
 } brim_rollout_frames;
 
 // A part: some environments that run the same policy.
 typedef struct brim_rollout_work {
   const void *env;  // the environment's values
   int32_t hidden;
-  int32_t steps;                   // of a rollout, or of the longest episode of an evaluation
+  int32_t steps;                   // steps of a rollout, or of the longest episode of an evaluation
   int32_t filter;                  // gather statistics of observations
   int32_t once;                    // in a rollout: no second episode
-  const float *policy;             // brim_rollout_packed floats; NULL = all outputs 0
+  const float *policy;             // brim_rollout_packed floats; NULL = all outputs are 0
   const float *normal;             // mean and 1/std, obs each
-  brim_env_ids ids;                // of the first environment; the others follow
+  brim_env_ids ids;                // ids of the first environment; the others follow
   int32_t envs;                    // 1 to BRIM_ROLLOUT_PART
   brim_rollout_found *found;       // results of a rollout, with statistics; NULL in an evaluation
-  brim_rollout_episode *episodes;  // (envs), of an evaluation; NULL in a rollout
+  brim_rollout_episode *episodes;  // (envs), results of an evaluation; NULL in a rollout
   float *figures;                  // (envs, sizes.figures), with episodes
-  brim_rollout_frames *trace;      // of environment 0, or NULL
+  brim_rollout_frames *trace;      // trace of environment 0, or NULL
 } brim_rollout_work;
 
-// The place of the next frame of a trace, and of the reward of its step; NULL = the trace is full.
+// Returns the place of the next frame of a trace and sets t->now to its reward; NULL = the trace is full.
 static inline float *brim_rollout_frame(brim_rollout_frames *t, int32_t frame) {
   t->now = NULL;
   if (t->states == t->capacity) return NULL;

@@ -5,17 +5,17 @@
 #include "env/env_step.h"
 #include "rl/rl_rollout_plan.h"
 
-// What the environments of a part have in common.
+// The values that all environments of a part share.
 typedef struct BRIM_ENV(scene) {
   const BRIM_ENV(values) * values;
-  const float *policy;  // packed; NULL = all outputs 0
+  const float *policy;  // packed; NULL = all outputs are 0
   const float *normal;  // mean and 1/std
   int32_t hidden;
   int32_t length;  // steps after which an episode is cut off
 } BRIM_ENV(scene);
 
-// Statistics of what an agent sees go to stats + i * stride for the sum of number i, behind all of them
-// the sums of squares; NULL = none are kept.
+// Makes one step. If `stats` is not NULL, adds what the agents observe: the sum of number i to stats[i * stride],
+// and the sums of squares after all these sums.
 BRIM_HD brim_env_outcome BRIM_ENV(advance)(const BRIM_ENV(scene) * c, const brim_env_track *t,
                                            BRIM_ENV(state) * s, double *stats, int32_t stride) {
   const brim_env_sizes z = BRIM_ENV(sizes)(c->values);
@@ -52,7 +52,7 @@ BRIM_HD brim_env_outcome BRIM_ENV(advance)(const BRIM_ENV(scene) * c, const brim
       }
     }
   }
-  if (lost) {  // a policy that is no number acts in no way
+  if (lost) {  // without a valid action the episode ends as diverged
     const brim_env_outcome none = {0.0f, BRIM_ENV_DIVERGED};
     return none;
   }
