@@ -5,7 +5,7 @@
 
 #include "base/base.h"
 
-// Each environment lies in a folder of its own above src/rl, whose loops it is compiled with.
+// Each environment has a folder of its own and includes the loops of src/rl.
 extern const brim_env_row brim_quadruped_row, brim_cartpole_row, brim_uav_row;
 
 static const brim_env_row *const rows[] = {&brim_quadruped_row, &brim_cartpole_row, &brim_uav_row};
@@ -37,7 +37,7 @@ int32_t brim_env_rule_find(const brim_env_row *row, const char *name) {
 
 //---------------------------------- rows of plug-ins ----------------------------------
 
-// The first required member that is missing; NULL = none.
+// Returns the first required member that is missing; NULL = none.
 static const char *missing_member(const brim_env_row *row) {
   const struct {
     bool has;
@@ -77,7 +77,7 @@ static brim_status check_arg(const brim_env_row *row, size_t index, const char *
     return brim_fail(BRIM_EABI, "environment %s: argument %s has the unknown type %d", name,
                      arg->name, (int)arg->type);
   }
-  // each type has four bytes
+  // every type has four bytes
   if (arg->offset > BRIM_ENV_VALUES - sizeof(int32_t)) {
     return brim_fail(BRIM_EABI,
                      "environment %s: argument %s has offset %zu, outside the %d bytes of values",
@@ -108,7 +108,7 @@ brim_status brim_env_check_row(const brim_env_row *row, const char *name) {
   }
   for (size_t i = 0; i < row->arg_count; i++) BRIM_TRY(check_arg(row, i, name));
   for (int32_t i = 0; row->rules && row->rules[i]; i++) {
-    // a name that an earlier baseline has
+    // true if no earlier baseline has this name
     if (brim_env_rule_find(row, row->rules[i]) == i + 1) continue;
     return brim_fail(BRIM_EABI, "environment %s: its row has two baselines named %s", name,
                      row->rules[i]);

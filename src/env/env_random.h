@@ -1,5 +1,5 @@
-// Random numbers of rollouts: whose they are, and normals made of operations that every machine
-// rounds alike (no libm, no contraction), so that a perturbation has the same bits on CPU and CUDA.
+// Random numbers of rollouts: the keys and counters of each environment, and normals. The normals use operations
+// that every machine rounds alike (no libm, no contraction), so a perturbation has the same bits on CPU and CUDA.
 #ifndef BRIM_ENV_RANDOM_H_
 #define BRIM_ENV_RANDOM_H_
 
@@ -7,16 +7,16 @@
 
 #include "hd/hd_philox.h"
 
-// Limits that keep counters apart (brim_env_draw).
+// Limits that keep the counters of brim_env_draw apart.
 enum {
   BRIM_ENV_MAX_ENVS = 1 << 24,
   BRIM_ENV_MAX_DIRS = 1 << 20,
   BRIM_ENV_MAX_STEPS =
-      1 << 20  // of an episode; also episodes of a rollout and events of an episode
+      1 << 20  // steps of an episode; also episodes of a rollout and events of an episode
 };
 
-// Whose random numbers are drawn: of its start, and of what happens to it later (a push, a gust). Both
-// signs of a direction have the same.
+// The environment whose random numbers are drawn: start_key for its start, event_key for later events (a push, a
+// gust). Both signs of a direction have the same ids, so the same numbers.
 typedef struct brim_env_ids {
   uint64_t start_key, event_key;
   uint32_t iteration;  // 0 in an evaluation: its stream is part of the keys
@@ -39,7 +39,7 @@ BRIM_HD brim_env_ids brim_env_held_out(uint64_t seed, uint64_t stream, int32_t e
   return brim_env_training(apart, 0, 0, env);
 }
 
-// Draw `n` of an episode: four independent words.
+// Makes draw `n` of an episode: four independent words.
 BRIM_HD brim_philox4 brim_env_draw(uint64_t key, const brim_env_ids *w, int32_t episode,
                                    int32_t n) {
   uint64_t hi = (uint64_t)w->iteration << 32 | (uint32_t)episode;
@@ -47,12 +47,12 @@ BRIM_HD brim_philox4 brim_env_draw(uint64_t key, const brim_env_ids *w, int32_t 
   return brim_philox(key, hi, lo);
 }
 
-// [-1, 1)
+// Uniform in [-1, 1).
 BRIM_HD float brim_env_signed(uint32_t bits) {
   return (float)((int32_t)(bits >> 8) - (1 << 23)) * (1.0f / 8388608.0f);
 }
 
-// Natural logarithm of a positive normal number, to 1e-7 relative: the polynomial of Cephes' logf.
+// Natural logarithm of a positive normal number, with relative error 1e-7: the polynomial of Cephes' logf.
 BRIM_HD float brim_env_log(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
@@ -81,9 +81,9 @@ typedef struct brim_env_pair {
   float a, b;
 } brim_env_pair;
 
-// Cosine and sine of a uniform angle.
+// Cosine and sine of a uniform random angle.
 BRIM_HD brim_env_pair brim_env_turn(uint32_t bits) {
-  // A quarter of the turn by its two high bits, the angle within +-pi/4 by the others.
+  // the two high bits choose the quarter of the turn, the others the angle within +-pi/4
   float x =
       (float)((int32_t)(bits & 0x3fffffffu) - (1 << 29)) * (1.5707963267948966f / 1073741824.0f);
   float z = x * x;

@@ -1,6 +1,6 @@
-// The header of an environment: what it defines, and what it uses, the track of an episode and random
-// choices. The loops over environments (src/rl/*_each.h for the CPU, *_each.cuh for a GPU) are templates over
-// such a header. The header of an environment NAME defines these, where BRIM_ENV(x) is brim_NAME_##x:
+// The contract of an environment's header, and what such a header may use: the track of an episode and random
+// choices. The loops over environments (src/rl/*_each.h for the CPU, *_each.cuh for a GPU) are templates over the
+// header. The header of an environment NAME defines the following, where BRIM_ENV(x) is brim_NAME_##x:
 //
 //   enum { BRIM_ENV(OBS), BRIM_ENV(ACT), BRIM_ENV(AGENTS), BRIM_ENV(FIGURES) }   capacities; AGENTS and
 //                                    ACT at least 1, discrete ACT at most 64
@@ -43,15 +43,15 @@
 #include "env/env.h"
 #include "env/env_random.h"
 
-// How far an environment is in its rollout. It draws by brim_env_draw(t->ids.event_key, &t->ids, t->episode,
-// n), with n made of t->step, below BRIM_ENV_MAX_STEPS.
+// The progress of an environment in its rollout. Its header draws by brim_env_draw(t->ids.event_key, &t->ids,
+// t->episode, n), where t->step is a part of n; it is below BRIM_ENV_MAX_STEPS.
 typedef struct brim_env_track {
   brim_env_ids ids;
-  int32_t episode;  // of the rollout
-  int32_t step;     // of the episode
+  int32_t episode;  // number of the episode in the rollout
+  int32_t step;     // step of the episode
   int32_t steps, terminated, truncated, diverged;
-  int32_t outcome;  // of the last episode: brim_env_end
-  double reward;    // all steps
+  int32_t outcome;  // end of the last episode: brim_env_end
+  double reward;    // sum over all steps
 } brim_env_track;
 
 // The result of a step.
@@ -88,7 +88,7 @@ BRIM_HD int brim_env_after(brim_env_track *t, brim_env_outcome o, int32_t length
   return o.end != BRIM_ENV_RUNNING;
 }
 
-// Discrete: a random allowed action, all equally likely; 0 if none is allowed.
+// Returns a random allowed action, all equally likely; 0 if none is allowed. For discrete actions.
 BRIM_HD int32_t brim_env_any(uint64_t mask, uint32_t bits) {
   int32_t count = 0;
   for (uint64_t left = mask; left; left &= left - 1) count++;

@@ -1,4 +1,4 @@
-// The row of the cart-pole, with its loops.
+// The row of the cart-pole, with the CPU's loops over it.
 #include "env/cartpole/cartpole.h"
 
 #include <math.h>
@@ -22,7 +22,7 @@ static brim_env_sizes sizes(const void *values) {
 }
 
 static void defaults(int32_t stage, void *values) {
-  (void)stage;  // there is only one
+  (void)stage;  // the cart-pole has no stages
   const brim_cartpole_values v = {.reset = 0.05f};
   memcpy(values, &v, sizeof v);
 }
@@ -56,7 +56,7 @@ static double seconds(const void *values) {
   return BRIM_CARTPOLE_STEP;
 }
 
-// Counted in cartpole.h: two series, the accelerations, four sums.
+// Operations counted in cartpole.h: two series, the accelerations, four sums.
 static double flops(const void *values) {
   (void)values;
   return 65;
@@ -69,7 +69,7 @@ static void describe(const void *values, char *out, size_t size) {
 
 //---------------------------------- replay ----------------------------------
 
-enum { X, ANGLE };  // of a frame
+enum { X, ANGLE };  // numbers of a frame
 
 static const double degrees = 180 / 3.14159265358979323846;
 

@@ -1,8 +1,8 @@
 // CartPole-v1 of Gymnasium: a pole on a cart that is pushed to the left or to the right. Barto, Sutton and
-// Anderson, "Neuronlike adaptive elements that can solve difficult learning control problems", 1983;
-// constants, Euler's integration and bounds are Gymnasium's. States are stepped in double precision and
-// observed in single precision. Operations are those that every machine rounds alike (no libm within the
-// bounds), so that CPU and CUDA give the same bits.
+// Anderson, "Neuronlike adaptive elements that can solve difficult learning control problems", 1983; constants,
+// Euler's integration and bounds are Gymnasium's. Steps are computed in double precision, observations are single
+// precision. Every machine rounds the operations used here alike (no libm within the bounds), so CPU and CUDA give
+// the same bits.
 #ifndef BRIM_CARTPOLE_H_
 #define BRIM_CARTPOLE_H_
 
@@ -23,12 +23,13 @@ extern const brim_env_row brim_cartpole_row;
 #define BRIM_CARTPOLE_HALF 0.5     // m, half the pole's length
 #define BRIM_CARTPOLE_FORCE 10.0   // N
 #define BRIM_CARTPOLE_STEP 0.02    // s
-#define BRIM_CARTPOLE_FAR 2.4      // m from the middle at which an episode is terminated
-#define BRIM_CARTPOLE_TILT (12.0 * 2.0 * 3.141592653589793 / 360.0)  // rad from upright, likewise
+#define BRIM_CARTPOLE_FAR 2.4      // m from the middle; beyond it an episode is terminated
+// rad from upright; beyond it an episode is terminated
+#define BRIM_CARTPOLE_TILT (12.0 * 2.0 * 3.141592653589793 / 360.0)
 #define BRIM_CARTPOLE_LENGTH 500  // steps after which an episode is truncated
 
 enum {
-  brim_cartpole_OBS = 4,  // x, its speed, the pole's angle, its speed
+  brim_cartpole_OBS = 4,  // x, its speed, the pole's angle, its angular speed
   brim_cartpole_ACT = 2,  // push to the left, to the right
   brim_cartpole_AGENTS = 1,
   brim_cartpole_FRAME = 2,  // x, angle
@@ -36,7 +37,7 @@ enum {
 };
 
 typedef struct brim_cartpole_values {
-  float reset;  // every number of a first state is uniform within this of 0
+  float reset;  // every number of a first state is uniform in -reset .. reset
 } brim_cartpole_values;
 
 typedef struct brim_cartpole_state {
@@ -61,7 +62,7 @@ BRIM_HD brim_env_sizes brim_cartpole_sizes(const brim_cartpole_values *v) {
   return z;
 }
 
-// [-1, 1), of 53 bits.
+// Uniform in [-1, 1), with 53 bits.
 BRIM_HD double brim_cartpole_signed(uint32_t high, uint32_t low) {
   const uint64_t bits = ((uint64_t)high << 32 | low) >> 11;
   return (double)bits * (1.0 / 4503599627370496.0) - 1.0;
@@ -113,8 +114,8 @@ BRIM_HD uint64_t brim_cartpole_mask(const brim_cartpole_values *v, const brim_ca
   return 3;
 }
 
-// Taylor's series, within a rounding or two up to an eighth of a turn. Beyond it, which no episode reaches,
-// the library's.
+// Sine and cosine by Taylor's series, accurate to a rounding or two up to an eighth of a turn. Beyond that, which
+// no episode reaches, it calls the library.
 BRIM_HD void brim_cartpole_sincos(double a, double *sine, double *cosine) {
   if (!(a >= -0.7853981633974483 && a <= 0.7853981633974483)) {
     *sine = sin(a);
@@ -141,7 +142,7 @@ BRIM_HD void brim_cartpole_sincos(double a, double *sine, double *cosine) {
   *cosine = 1.0 + z * c;
 }
 
-// The dynamics alone: one step of Euler with a push to the left (0) or to the right (1).
+// Dynamics: one Euler step with a push to the left (0) or to the right (1).
 BRIM_HD void brim_cartpole_move(brim_cartpole_state *s, int32_t right) {
   const double total = BRIM_CARTPOLE_CART + BRIM_CARTPOLE_POLE;
   const double moment = BRIM_CARTPOLE_POLE * BRIM_CARTPOLE_HALF;
@@ -166,7 +167,7 @@ BRIM_HD brim_env_outcome brim_cartpole_step(const brim_cartpole_values *v, const
   (void)t;
   brim_cartpole_move(s, action[0]);
   brim_env_outcome o;
-  o.reward = 1.0f;  // for the last step too
+  o.reward = 1.0f;  // the last step of an episode has it too
   const int within = s->x >= -BRIM_CARTPOLE_FAR && s->x <= BRIM_CARTPOLE_FAR &&
                      s->angle >= -BRIM_CARTPOLE_TILT && s->angle <= BRIM_CARTPOLE_TILT;
   o.end = within ? BRIM_ENV_RUNNING : BRIM_ENV_TERMINATED;
@@ -181,7 +182,7 @@ BRIM_HD float brim_cartpole_share(const brim_cartpole_values *v, const brim_cart
   return 1.0f;
 }
 
-// It has no baselines of its own.
+// The cart-pole has no baselines of its own.
 BRIM_HD int32_t brim_cartpole_rule(const brim_cartpole_values *v, const brim_cartpole_state *s,
                                    int32_t agent, int32_t rule, uint32_t bits) {
   (void)v;
@@ -216,7 +217,7 @@ BRIM_HD void brim_cartpole_figures(const brim_cartpole_values *v, const brim_car
   (void)out;
 }
 
-// There are no figures.
+// The cart-pole has no figures.
 BRIM_HD void brim_cartpole_count(const brim_cartpole_values *v, int32_t steps,
                                  const brim_rollout_episode *episode, const float *raw,
                                  double (*sums)[2]) {

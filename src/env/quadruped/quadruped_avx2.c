@@ -1,4 +1,4 @@
-// Rollouts of the quadruped for CPUs with AVX2 and FMA: quadruped_run.h with these.
+// Rollouts of the quadruped for CPUs with AVX2 and FMA: compiles quadruped_run.h with these instructions.
 #define BRIM_QUADRUPED_TASK
 #include "env/quadruped/quadruped_episode.h"
 #include "env/quadruped/quadruped_int.h"

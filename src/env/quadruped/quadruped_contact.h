@@ -1,47 +1,45 @@
-// Contacts with the floor and joint limits of the quadruped, a template (quadruped_state.h). A
-// row's residual is J (a + damp_b v) + k, with k = stiff_k * imp * distance (- gravity for a
-// contact: accelerations are without it until the end). A contact is a pyramid of four rows n +- y,
-// n +- z (friction 1); of those that push only sums are needed, which make a 3x3 matrix in the base
-// frame.
+// Contacts with the floor and joint limits of the quadruped, a template (quadruped_state.h). A row is one
+// constraint. Its residual is J (a + damp_b v) + k, with k = stiff_k * imp * distance; a contact subtracts gravity
+// from k, because accelerations exclude gravity until the end. A contact is a pyramid of four rows n +- y, n +- z
+// (friction 1). Only sums over the rows that push are needed; they form a 3x3 matrix in the base frame.
 #ifdef Q_LEGS
 
-// The six points of a leg: ends of the aux, hip and ankle links (point / 2), at the spots centre,
-// hip, knee, foot ((point + 1) / 2).
+// A leg has six points: point p is an end of link p / 2 (aux, hip, ankle), at spot (p + 1) / 2 (centre, hip, knee,
+// foot).
 #define QUAD_POINTS 6
-// Bits of a leg's rows: four of each point, then the limits.
+// Bits of a leg's rows: four for each point, then these two for the limits.
 #define QUAD_ROW_LIMIT1 (1 << 24)
 #define QUAD_ROW_LIMIT2 (1 << 25)
 
-// The place of a point of a leg, before its depth is known.
+// The position of a point of a leg, before its depth is known.
 typedef struct {
   q_real c[3], axis[3];    // centre of the capsule's end; the link's direction
-  q_real hip[2], knee[2];  // the joints: both in the plane z = 0
-  q_real dist;             // of the surface from the floor
+  q_real hip[2], knee[2];  // positions of the joints, both in the plane z = 0
+  q_real dist;             // distance of the surface from the floor
 } Q(place);
 
 typedef struct {
-  q_real p[3], y[3], z[3];  // where it pushes, and the tangents; the normal is the base's n
-  q_real d, k;              // weight of a row; constant of the normal's residual
+  q_real p[3], y[3], z[3];  // point where it pushes, and the tangents; the normal is the base's n
+  q_real d, k;              // weight of a row; constant k of the normal's residual
 } Q(point);
 
-// The system: base 6x6, packed by rows (i (i + 1) / 2 + j), and its right-hand side.
+// The linear system: base 6x6, packed by rows (i (i + 1) / 2 + j), and its right-hand side.
 typedef struct {
   q_real h[21], r[6];
 } Q(system);
 
-// A leg's part of it: columns against the base, its own 2x2, right-hand side.
+// A leg's part of the system: columns against the base, its own 2x2, right-hand side.
 typedef struct {
   q_real g1[6], g2[6], k11, k12, k22, r1, r2;
 } Q(block);
 
-// Spot 0 to 3 of leg i, and the direction of link 0 to 2. One body for all of them, with numbers in
-// the place of branches: code and registers of six bodies are dearer than a few products with 0 or
-// 1.
+// Computes spot 0 to 3 of leg i and the direction of link 0 to 2. One function body serves all six points, with
+// numbers in place of branches: six bodies would need more code and registers than a few products with 0 or 1.
 Q_FN void Q(place_of)(const Q(base) * b, const Q(leg) * g, int i, int spot, int link,
                       Q(place) * at) {
   const q_real len = Q_C(QUAD_LINK), *n = b->n;
   q_real ca = g->ca, sa = g->sa, cb = g->cb, sb = g->sb, ck = Q_LEG_COS(i), sk = Q_LEG_SIN(i);
-  (void)i;  // where a lane holds one leg
+  (void)i;  // unused if each lane holds one leg
   at->hip[0] = len * ck;
   at->hip[1] = len * sk;
   at->knee[0] = Q_FMA(len, ca, at->hip[0]);
@@ -59,7 +57,7 @@ Q_FN void Q(place_of)(const Q(base) * b, const Q(leg) * g, int i, int spot, int 
   at->dist = (b->z - Q_C(QUAD_RADIUS)) + up;
 }
 
-// Distances of the four spots of a leg.
+// Computes the distances of the four spots of a leg from the floor.
 Q_FN void Q(distances)(const Q(base) * b, const Q(leg) * g, int i, q_real dist[4]) {
   Q(place) at;
   for (int k = 0; k < 4; k++) {
@@ -77,15 +75,16 @@ Q_FN q_real Q(impedance)(q_real depth) {
   return Q_FMA(Q_C(QUAD_SOLIMP_MAX - QUAD_SOLIMP_MIN), y, Q_C(QUAD_SOLIMP_MIN));
 }
 
-// weight: the constraint's inverse weight, times 4 for a row of a pyramid.
+// Computes the weight d and the constant k of a row. `weight`: the constraint's inverse weight, times 4 for a row
+// of a pyramid.
 Q_FN void Q(soften)(const Q(world) * w, q_real gap, q_real weight, q_real *d, q_real *k) {
   q_real imp = Q(impedance)(Q_ABS(gap));
   *d = imp * Q_RCP((Q_C(1.0) - imp) * weight);
   *k = Q_C(w->stiff_k) * imp * gap;
 }
 
-// The tangent y is the capsule's axis without its part along n. An axis that stands upright has no
-// such direction: there it is the world's x.
+// Makes a contact point. The tangent y is the capsule's axis without its part along n. An upright axis has no such
+// part; then y is the world's x.
 Q_FN void Q(point_of)(const Q(world) * w, const Q(base) * b, const q_real *c, const q_real *axis,
                       q_real dist, q_real radius, q_real weight, Q(point) * pt) {
   const q_real *n = b->n;
@@ -100,7 +99,7 @@ Q_FN void Q(point_of)(const Q(world) * w, const Q(base) * b, const q_real *c, co
   q_mask flat = t2 > Q_C(1e-28);
   q_real len = Q_RSQRT(Q_SELECT(flat, t2, Q_C(1.0)));
   for (int i = 0; i < 3; i++) t[i] = t[i] * len;
-  // Once more: of a steep axis little is left, and its rounding must not lean out of the floor.
+  // Repeat it: little is left of a steep axis, and its rounding must not tilt y out of the floor.
   along = Q_FMA(t[0], n[0], Q_FMA(t[1], n[1], t[2] * n[2]));
   for (int i = 0; i < 3; i++) pt->y[i] = Q_FNMA(n[i], along, t[i]);
   if (Q_ANY(t2 <= Q_C(1e-28))) {
@@ -128,7 +127,7 @@ Q_FN void Q(sym_times)(const q_real w[6], const q_real t[3], q_real out[3]) {
   out[2] = Q_FMA(w[3], t[0], Q_FMA(w[4], t[1], w[5] * t[2]));
 }
 
-// How the joints of a leg move the point: t1 of the hip, t2 of the ankle.
+// Computes the point's motion per joint: t1 for the hip, t2 for the ankle.
 Q_FN void Q(point_arms)(const Q(place) * at, const Q(leg) * g, const Q(point) * pt, q_real t1[3],
                         q_real t2[3]) {
   t1[0] = at->hip[1] - pt->p[1];
@@ -140,8 +139,8 @@ Q_FN void Q(point_arms)(const Q(place) * at, const Q(leg) * g, const Q(point) * 
   t2[2] = -Q_FMA(g->sa, y, g->ca * x);
 }
 
-// How the point of link 0 (base), 1 (hip) or 2 (ankle) moves when the base does x and the joints
-// xl.
+// Computes the motion e of a point of link 0 (base), 1 (hip) or 2 (ankle) when the base moves by x and the joints
+// by xl.
 Q_FN void Q(point_moves)(const Q(point) * pt, const q_real x[6], const q_real xl[2],
                          const q_real t1[3], const q_real t2[3], int link, q_real e[3]) {
   Q(cross)(x + 3, pt->p, e);
@@ -152,8 +151,8 @@ Q_FN void Q(point_moves)(const Q(point) * pt, const q_real x[6], const q_real xl
   }
 }
 
-// Which of the four rows push, as bits from `bit` on, given how the point moves: its acceleration
-// plus damp_b times its velocity.
+// Returns the rows of the four that push, as bits from `bit` on. e: the point's acceleration plus damp_b times its
+// velocity.
 Q_FN q_bits Q(point_rows)(const Q(base) * b, const Q(point) * pt, const q_real e[3], int bit) {
   q_real en = Q_FMA(b->n[0], e[0], Q_FMA(b->n[1], e[1], Q_FMA(b->n[2], e[2], pt->k)));
   q_real ey = Q_FMA(pt->y[0], e[0], Q_FMA(pt->y[1], e[1], pt->y[2] * e[2]));
@@ -163,8 +162,8 @@ Q_FN q_bits Q(point_rows)(const Q(base) * b, const Q(point) * pt, const q_real e
          Q_BIT(en + ez < zero, bit * 4) | Q_BIT(en - ez < zero, bit * 8);
 }
 
-// The matrix (packed xx, yx, yy, zx, zy, zz) of the rows that push, and their force where the point
-// has the velocity v, times damp_b.
+// Computes the matrix w (packed xx, yx, yy, zx, zy, zz) of the rows that push, and their force f. v: the point's
+// velocity times damp_b.
 Q_FN void Q(point_weight)(const Q(base) * b, const Q(point) * pt, q_bits rows, int bit,
                           const q_real v[3], q_real w[6], q_real f[3]) {
   const q_real zero = Q_C(0.0), *n = b->n, *y = pt->y;
@@ -180,7 +179,7 @@ Q_FN void Q(point_weight)(const Q(base) * b, const Q(point) * pt, q_bits rows, i
     my[i] = more * y[i];
     f[i] = -pt->k * Q_FMA(wz, n[i], m[i]);
   }
-  // y y' + z z' = 1 - n n', so that wz stands on the diagonal
+  // y y' + z z' = 1 - n n' lets wz stand on the diagonal
   w[0] = Q_FMA(n[0], m[0], Q_FMA(g[0], n[0], Q_FMA(my[0], y[0], wz)));
   w[1] = Q_FMA(n[1], m[0], Q_FMA(g[1], n[0], my[1] * y[0]));
   w[2] = Q_FMA(n[1], m[1], Q_FMA(g[1], n[1], Q_FMA(my[1], y[1], wz)));
@@ -192,7 +191,7 @@ Q_FN void Q(point_weight)(const Q(base) * b, const Q(point) * pt, q_bits rows, i
   for (int i = 0; i < 3; i++) f[i] = f[i] - back[i];
 }
 
-// J' W J and J' f of the base's six.
+// Adds J' W J and J' f for the six numbers of the base.
 Q_FN void Q(point_base)(const q_real p[3], const q_real w[6], const q_real f[3], Q(system) * sys) {
   const q_real col[3][3] = {{w[0], w[1], w[3]}, {w[1], w[2], w[4]}, {w[3], w[4], w[5]}};
   q_real pw[3][3], al[3][3], pf[3];  // pw[j]: p x column j; al: its transpose, by rows
@@ -224,7 +223,7 @@ Q_FN q_real Q(dot)(const q_real a[3], const q_real b[3], q_real c) {
   return Q_FMA(a[0], b[0], Q_FMA(a[1], b[1], Q_FMA(a[2], b[2], c)));
 }
 
-// The same for the leg's joints. `ankle`: the point is on the ankle link.
+// Adds J' W J and J' f for the joints of the leg. `ankle`: the point is on the ankle link.
 Q_FN void Q(point_leg)(const q_real p[3], const q_real w[6], const q_real f[3], const q_real t1[3],
                        const q_real t2[3], int ankle, Q(block) * k) {
   q_real q[3], pq[3];

@@ -1,6 +1,5 @@
-// Episodes of the quadruped, one environment at a time and plain floats: starts, pushes, what counts
-// as which end. docs/quadruped.md has the words. The arithmetic of steps, for vectors of environments
-// or a leg to a lane, is quadruped_task.h.
+// Episodes of the quadruped, one environment at a time in plain floats: starts, pushes, ends. docs/quadruped.md
+// explains the terms. quadruped_task.h has the arithmetic of steps, for vectors of environments or a leg per lane.
 #ifndef BRIM_QUADRUPED_EPISODE_H_
 #define BRIM_QUADRUPED_EPISODE_H_
 
@@ -9,18 +8,18 @@
 
 // Rewards; docs/quadruped.md has them as formulas.
 #define BRIM_STAND_HEIGHT 0.55f
-#define BRIM_STAND_HIGH_COST 4.0f      // a square metre off that height
-#define BRIM_STAND_TILT_COST 1.0f      // of 1 - cosine
-#define BRIM_STAND_SPEED_COST 0.02f    // of (m/s)^2
-#define BRIM_STAND_TURN_COST 0.005f    // of (rad/s)^2
-#define BRIM_STAND_CONTROL_COST 0.05f  // of the sum of squares of actions
+#define BRIM_STAND_HIGH_COST 4.0f      // per m^2 of distance from that height
+#define BRIM_STAND_TILT_COST 1.0f      // times 1 - cosine of the tilt
+#define BRIM_STAND_SPEED_COST 0.02f    // per (m/s)^2
+#define BRIM_STAND_TURN_COST 0.005f    // per (rad/s)^2
+#define BRIM_STAND_CONTROL_COST 0.05f  // times the sum of squares of actions
 #define BRIM_WALK_CONTROL_COST 0.1f
-#define BRIM_FALL_COST 50.0f   // once, when an episode is terminated
-#define BRIM_HEALTHY_LOW 0.2f  // metres of the torso's centre
+#define BRIM_FALL_COST 50.0f   // paid once, when an episode is terminated
+#define BRIM_HEALTHY_LOW 0.2f  // lowest height of the torso's centre, metres
 #define BRIM_HEALTHY_HIGH 1.0f
 #define BRIM_STAND_UPRIGHT 0.3f  // least cosine between the torso's axis and up
 
-// Rows of its policies (rl_rollout_plan.h), as constants.
+// Row lengths of the quadruped's packed policies (rl_rollout_plan.h), as constants.
 enum {
   BRIM_QUADRUPED_LINEAR_ROW = 36,
   BRIM_QUADRUPED_HIDDEN_BIAS = BRIM_QUADRUPED_OBS,
@@ -36,31 +35,31 @@ BRIM_HD brim_rollout_net brim_quadruped_net(int32_t hidden) {
   return n;
 }
 
-// How far an environment is.
+// The progress of an environment in its rollout.
 typedef struct brim_quadruped_track {
   brim_env_ids ids;
-  int32_t step;       // of the episode
-  int32_t episode;    // of the rollout
+  int32_t step;       // step of the episode
+  int32_t episode;    // number of the episode in the rollout
   int32_t push;       // pushes of the episode so far
-  int32_t next_push;  // the step before which the next one comes; -1 = never
+  int32_t next_push;  // step before which the next push comes; -1 = never
   int32_t steps, terminated, truncated, diverged;
-  int32_t outcome;  // of an evaluation's episode: brim_env_end
+  int32_t outcome;  // end of an evaluation's episode: brim_env_end
   float start_x;
-  double reward;  // all steps
+  double reward;  // sum over all steps
 } brim_quadruped_track;
 
 typedef struct brim_quadruped_base {
   float pos[3], quat[4], vel[3], omega[3];
 } brim_quadruped_base;
 
-// Draws of a start: 0 and 1 the torso's place, 2 and 3 its velocity, 4 + leg the joints of a leg.
+// Draws a start: draws 0 and 1 give the torso's place, 2 and 3 its velocity, 4 + leg the joints of a leg.
 BRIM_HD void brim_quadruped_start(const brim_quadruped *e, const brim_quadruped_track *t,
                                   brim_quadruped_base *out) {
   const float far = e->reset_pos, fast = e->reset_vel;
   brim_philox4 r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 0);
   out->pos[0] = far * brim_env_signed(r.v[0]);
   out->pos[1] = far * brim_env_signed(r.v[1]);
-  // Upwards alone: the feet stand on the floor already.
+  // only upwards, since the feet already stand on the floor
   out->pos[2] = BRIM_STAND_HEIGHT + far * brim_rng_uniform(r.v[2]);
   out->quat[0] = 1.0f + far * brim_env_signed(r.v[3]);
   r = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 1);
@@ -91,7 +90,7 @@ BRIM_HD void brim_quadruped_start_leg(const brim_quadruped *e, const brim_quadru
   qd[1] = e->reset_vel * v.b;
 }
 
-// Steps from a push, or the start, to push n: 1 to 2 * push_every - 1, all equally likely.
+// Returns the step of push n: 1 to 2 * push_every - 1 steps after the last push or the start, all equally likely.
 BRIM_HD int32_t brim_quadruped_push_in(const brim_quadruped *e, const brim_quadruped_track *t) {
   if (!(e->push_speed > 0.0f)) return -1;
   brim_philox4 r = brim_env_draw(t->ids.event_key, &t->ids, t->episode, t->push);
@@ -116,12 +115,12 @@ BRIM_HD void brim_quadruped_begin(const brim_quadruped *e, brim_quadruped_track 
   t->next_push = brim_quadruped_push_in(e, t);
 }
 
-// After a step. True: the episode is over.
+// Counts a step. Returns true if the episode is over.
 BRIM_HD int brim_quadruped_after(brim_quadruped_track *t, float reward, int fell, int diverged,
                                  int32_t length) {
   t->steps++;
   t->step++;
-  // The reward of a state that is no number is that of a fall and nothing else.
+  // a diverged state costs as much as a fall and earns nothing
   t->reward += diverged ? -(double)BRIM_FALL_COST : (double)reward;
   if (diverged) {
     t->diverged++;

@@ -1,5 +1,5 @@
-// The quadruped in single precision, one environment at a time.
-// brim_quad_f32_state, _substep, ...: see quadruped_state.h.
+// The quadruped in single precision, one environment at a time. quadruped_state.h explains the functions that it
+// defines: brim_quad_f32_state, _substep, ...
 #ifndef BRIM_QUADRUPED_F32_H_
 #define BRIM_QUADRUPED_F32_H_
 

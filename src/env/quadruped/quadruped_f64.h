@@ -1,5 +1,5 @@
-// The quadruped in double precision, one environment at a time: the reference of the other forms.
-// brim_quad_f64_state, _substep, ...: see quadruped_state.h.
+// The quadruped in double precision, one environment at a time: the reference for the other forms.
+// quadruped_state.h explains the functions that it defines: brim_quad_f64_state, _substep, ...
 #ifndef BRIM_QUADRUPED_F64_H_
 #define BRIM_QUADRUPED_F64_H_
 

@@ -1,4 +1,4 @@
-// The quadruped's loops over environments, one for each kind of vectors.
+// The quadruped's loops over environments, one for each kind of vector instructions.
 #ifndef BRIM_QUADRUPED_INT_H_
 #define BRIM_QUADRUPED_INT_H_
 

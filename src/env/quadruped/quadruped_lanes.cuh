@@ -1,13 +1,13 @@
-// The quadruped on a GPU: four lanes of a warp are one environment, one leg each; what concerns the
-// torso every one of the four computes alike. All 32 lanes of a warp must call together.
-// brim_quad_lane_state, _substep, ...: see quadruped_state.h. threadIdx.x & 3 is the leg.
+// The quadruped on a GPU: four lanes of a warp share an environment, with one leg each; all four compute the
+// torso. All 32 lanes of a warp must call each function together. quadruped_state.h explains the functions that it
+// defines: brim_quad_lane_state, _substep, ... The leg is threadIdx.x & 3.
 #ifndef BRIM_QUADRUPED_LANES_CUH_
 #define BRIM_QUADRUPED_LANES_CUH_
 
 #include "env/quadruped/quadruped.h"
 #include "env/quadruped/quadruped_model.h"
 
-// A sum of four in an order that is the same in all of them, so that they stay in step bit for bit.
+// Sums over four lanes, in an order that gives the same bits in all of them.
 __device__ __forceinline__ float brim_quad_lane_sum(float x) {
   x += __shfl_xor_sync(0xffffffffu, x, 1);
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
@@ -18,7 +18,7 @@ __device__ __forceinline__ int brim_quad_lane_union(int x) {
   return x | __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// The hardware's estimate and one step of Newton: within one unit in the last place.
+// The hardware's estimate with one Newton step: accurate to one unit in the last place.
 __device__ __forceinline__ float brim_quad_lane_rcp(float x) {
   float r;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
@@ -60,7 +60,7 @@ __device__ __forceinline__ float brim_quad_lane_rsqrt(float x) {
 #define Q_UNION(bits) brim_quad_lane_union(bits)
 #include "env/quadruped/quadruped_sincos.h"
 #include "env/quadruped/quadruped_step.h"
-#ifdef BRIM_QUADRUPED_TASK  // for files that run the environment, not the physics alone
+#ifdef BRIM_QUADRUPED_TASK  // only for files that run the environment, not the physics alone
 #include "env/quadruped/quadruped_task.h"
 #endif
 #include "env/quadruped/quadruped_undef.h"

@@ -1,4 +1,4 @@
-// One or more steps of given states, four lanes each: the extension "quadruped.step".
+// Steps states that the caller gives, four lanes per state: the extension "quadruped.step".
 #include <cuda_runtime.h>
 
 #include "env/quadruped/quadruped_lanes.cuh"
@@ -13,7 +13,7 @@ enum { LANES = 4, THREADS = 128 };
 __global__ static void __launch_bounds__(THREADS)
     physics_kernel(brim_quadruped env, brim_physics_state *states, int64_t count, int32_t steps) {
   const int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / LANES;
-  // Lanes past the last state run a copy of it: a warp steps as a whole.
+  // lanes after the last state run a copy of it, because a warp steps as a whole
   brim_physics_state *s = &states[at < count ? at : count - 1];
   const brim_quad_lane_world world = brim_quad_lane_world_make(env.timestep, env.margin, env.rk4);
   brim_quad_lane_state state;
@@ -23,7 +23,7 @@ __global__ static void __launch_bounds__(THREADS)
   brim_quad_lane_load_ctrl(ctrl, 0, s->act);
 #pragma unroll 1
   for (int32_t k = 0; k < steps; k++) brim_quad_lane_step(&world, &state, ctrl, &info);
-  __syncthreads();  // the copies have read what is written now
+  __syncthreads();  // all copies must be read before they are written
   if (at >= count || steps < 1) return;
   brim_quad_lane_store(&state, 0, s->qpos, s->qvel);
   const int leg = (int)(threadIdx.x & 3);

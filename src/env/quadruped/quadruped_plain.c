@@ -1,4 +1,5 @@
-// Rollouts of the quadruped for the vectors every CPU of this kind has: quadruped_run.h with these.
+// Rollouts of the quadruped for the vectors that every CPU of this architecture has: compiles quadruped_run.h with
+// them.
 #define BRIM_QUADRUPED_TASK
 #include "env/quadruped/quadruped_episode.h"
 #include "env/quadruped/quadruped_int.h"

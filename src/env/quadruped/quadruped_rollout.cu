@@ -1,8 +1,8 @@
-// Rollouts of the quadruped on a GPU: the extension "ars.rollout/quadruped". A block is a part
-// (rl_rollout_plan.h): up to 32 environments of one (direction, sign), four lanes each, one leg to a lane. It
-// makes its policy in shared memory, holds all states in registers for the whole rollout and writes what it
-// found once. Physics and task are the headers' (quadruped_step.h, quadruped_task.h); this says only how a
-// block does it. The table around the kernel is rl_rollout.cuh.
+// Rollouts of the quadruped on a GPU: the extension "ars.rollout/quadruped". A block runs a part
+// (rl_rollout_plan.h): up to 32 environments of one (direction, sign), four lanes each, one leg per lane. It builds
+// its policy in shared memory, holds all states in registers for the whole rollout and writes its results once. The
+// headers have physics and task (quadruped_step.h, quadruped_task.h); this file has the work of a block.
+// rl_rollout.cuh has the table around the kernel.
 #include "rl/rl_rollout.cuh"
 #define BRIM_QUADRUPED_TASK
 #include "env/quadruped/quadruped_block.h"
@@ -10,8 +10,8 @@
 
 //---------------------------------- kernel ----------------------------------
 
-// Blocks of a multiprocessor that registers are shared out for: 3 leave 168 to a thread, which keeps
-// the physics nearly without spills.
+// Blocks that share the registers of a multiprocessor: 3 leave 168 registers to a thread, with which the physics
+// nearly fits without spills.
 #ifndef BRIM_ROLLOUT_BLOCKS
 #define BRIM_ROLLOUT_BLOCKS 3
 #endif
@@ -27,8 +27,8 @@ typedef rl_task<brim_quadruped> rollout_task;
 
 extern __shared__ float4 rollout_shared[];
 
-// Statistics of what the lanes of an environment saw, a quarter of the numbers to each. In shared
-// memory: they are touched once in a step, and registers are for the physics.
+// Adds what an environment observed to its statistics; each of its lanes adds a quarter of the numbers. The sums
+// are in shared memory: they are touched once per step, and the physics needs the registers.
 __device__ static void look(const brim_quad_lane_seen &seen, double *sums) {
   const int leg = (int)(threadIdx.x & 3);
   double *mine = sums + threadIdx.x;
@@ -46,7 +46,7 @@ __device__ static void look(const brim_quad_lane_seen &seen, double *sums) {
   }
 }
 
-// One thread for each number, over the block's environments in their order.
+// Adds up the block's environments in their order, one thread for each number.
 __device__ static void add_up(const rollout_task &t, const brim_quadruped_track *tracks,
                               const double *sums, int32_t count) {
   brim_rollout_found *out = brim_rollout_found_at(t.part, BRIM_QUADRUPED_OBS, (int64_t)blockIdx.x);
@@ -64,7 +64,7 @@ __device__ static void add_up(const rollout_task &t, const brim_quadruped_track 
     }
     *out = f;
   }
-  // Small parts have fewer threads than there are numbers.
+  // a small part has fewer threads than there are numbers
   for (int n = j; n < BRIM_QUADRUPED_OBS; n += (int)blockDim.x) {
     double sum = 0, square = 0;
     for (int32_t e = 0; t.filter && e < count; e++) {
@@ -87,8 +87,8 @@ __device__ static void note_episode(const rollout_task &t, const brim_quadruped_
   t.figures[env] = track.outcome == BRIM_ENV_DIVERGED ? nanf("") : x - track.start_x;
 }
 
-// What the block shares before its first step: the statistics that observations are normalised by, and
-// sums that are zero.
+// Fills the block's shared memory before its first step: the statistics that normalise observations, and sums of
+// zero.
 template <bool EVALUATE>
 __device__ static inline void fill_shared(const rollout_task &t, float *normal, double *sums) {
   for (int i = (int)threadIdx.x; i < 2 * BRIM_QUADRUPED_OBS; i += (int)blockDim.x) {
@@ -105,7 +105,7 @@ __device__ static inline brim_env_ids ids_of(const rollout_task &t, int32_t dir,
   ids.event_key = t.event_key;
   ids.iteration = (uint32_t)t.iteration;
   ids.dir = (uint32_t)dir;
-  // Lanes past the last environment run a copy of it: a warp steps as a whole.
+  // lanes after the last environment run a copy of it, because a warp steps as a whole
   ids.env = (uint32_t)(env < t.envs ? env : t.envs - 1);
   return ids;
 }
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
   scene.normal = normal;
   brim_quadruped_track track = brim_quadruped_track_of(ids_of(t, dir, env));
   brim_quad_lane_state state;
-  bool over = true;  // a new episode begins
+  bool over = true;  // true: a new episode begins
 
   for (int32_t step = 0; step < t.steps; step++) {
     if (over) brim_quad_lane_begin(&scene, &state, &track, 0);
@@ -152,8 +152,7 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
       brim_quad_lane_step(&scene.world, &state, ctrl, NULL);
     }
     const brim_quad_lane_outcome o = brim_quad_lane_measure(&scene, &state, ctrl, from);
-    // With `once`, an environment that is through steps on from a second start, and nothing of it
-    // counts.
+    // With `once`, an environment that has finished its episode steps on from a second start, but nothing counts.
     over = (EVALUATE || !t.once || track.episode == 0) &&
            brim_quadruped_after(&track, o.reward, o.fell > 0.0f, o.diverged > 0.0f, t.steps);
     if (EVALUATE && over && track.episode == 0 && env < t.envs && threadIdx.x % LANES == 0) {

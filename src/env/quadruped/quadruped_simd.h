@@ -1,6 +1,6 @@
-// The quadruped in single precision, QUAD_LANES environments at a time, one in each element of a
-// vector. An environment's numbers do not depend on its neighbours'.
-// brim_quad_simd_state, _substep, ...: see quadruped_state.h.
+// The quadruped in single precision, QUAD_LANES environments at a time, one in each element of a vector. An
+// environment's numbers do not depend on its neighbours. quadruped_state.h explains the functions that it defines:
+// brim_quad_simd_state, _substep, ...
 #ifndef BRIM_QUADRUPED_SIMD_H_
 #define BRIM_QUADRUPED_SIMD_H_
 
@@ -38,7 +38,7 @@
 #define Q_UNION(bits) (bits)
 #include "env/quadruped/quadruped_sincos.h"
 #include "env/quadruped/quadruped_step.h"
-#ifdef BRIM_QUADRUPED_TASK  // for files that run the environment, not the physics alone
+#ifdef BRIM_QUADRUPED_TASK  // only for files that run the environment, not the physics alone
 #include "env/quadruped/quadruped_run.h"
 #endif
 #include "env/quadruped/quadruped_undef.h"

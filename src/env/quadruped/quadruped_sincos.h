@@ -1,5 +1,5 @@
-// Sine and cosine in single precision out of multiplications and additions alone, so that scalars,
-// vectors and the GPU get the same bits. A template: of q_real, Q_FMA and Q_C of a form.
+// Sine and cosine in single precision, by multiplications and additions alone, so that scalars, vectors and the GPU
+// get the same bits. A template: uses q_real, Q_FMA and Q_C of a form.
 #ifdef Q_LEGS
 
 // x = n pi + r with |r| <= pi / 2, pi in two parts; errors of 1e-7 up to |x| = 1e4.

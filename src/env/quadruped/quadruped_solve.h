@@ -1,10 +1,9 @@
-// The quadruped's linear systems and the Newton iteration over active sets, a template
-// (quadruped_state.h). A contact or a limit concerns the base and one leg: mass matrix plus
-// constraints is a base block 6x6, and per leg a block 2x2 and its columns. Legs are eliminated,
-// the base is solved, legs follow.
+// The quadruped's linear systems and the Newton iteration over active sets, a template (quadruped_state.h). A
+// contact or a limit involves the base and one leg. So mass matrix plus constraints is a 6x6 block of the base, and
+// for each leg a 2x2 block and its columns. Legs are eliminated, then the base is solved, then the legs.
 #ifdef Q_LEGS
 
-// A loop over points stays one: see Q(place_of).
+// Keeps a loop over points from being unrolled: see Q(place_of).
 #ifdef __CUDACC__
 #define Q_ROLLED _Pragma("unroll 1")
 #else
@@ -19,7 +18,7 @@ Q_FN void Q(block_of)(const Q(mass) * g, q_real damp, Q(block) * k) {
   k->k22 = Q_C(QUAD_M22) + damp;
 }
 
-// x += m x', lower half
+// x += m x', for the lower half of a symmetric matrix
 Q_FN void Q(rank_one)(q_real h[21], const q_real a[6], const q_real b[6]) {
   q_real *row = h;
 #ifdef __CUDACC__
@@ -34,8 +33,8 @@ Q_FN void Q(rank_one)(q_real h[21], const q_real a[6], const q_real b[6]) {
   }
 }
 
-// Takes the leg out of the system; the block then holds what Q(block_back) needs: 1 / k11, 1 / k22
-// after elimination, and the ratio k12 / k11. `coupled`: k12 may differ from 0.
+// Eliminates the leg from the system. The block then holds what Q(block_back) needs: 1 / k11, 1 / k22 after
+// elimination, and the ratio k12 / k11. `coupled`: k12 may differ from 0.
 Q_FN void Q(block_condense)(Q(block) * k, int coupled, Q(system) * sys) {
   q_real i1 = Q_RCP(k->k11), y[6];
   if (coupled) {
@@ -71,7 +70,7 @@ Q_FN void Q(block_back)(const Q(block) * k, int coupled, const q_real x[6], q_re
   if (coupled) out[0] = Q_FNMA(k->k12, out[1], out[0]);
 }
 
-// The leg's composite inertia, all but its mass.
+// Adds the leg's composite inertia, except its mass.
 Q_FN void Q(system_leg)(const Q(mass) * g, Q(system) * sys) {
   q_real *h = sys->h;
   h[7] = h[7] - g->mc[2];
@@ -93,7 +92,7 @@ Q_FN void Q(system_zero)(Q(system) * sys) {
   for (int i = 0; i < 6; i++) sys->r[i] = Q_C(0.0);
 }
 
-// Legs of all lanes together, then what is the torso's own.
+// Sums the legs over all lanes, then adds the torso's own inertia.
 Q_FN void Q(system_sum)(Q(system) * sys) {
   q_real *h = sys->h;
   for (int i = 0; i < 21; i++) h[i] = Q_SUM(h[i]);
@@ -107,7 +106,7 @@ Q_FN void Q(system_sum)(Q(system) * sys) {
   h[20] = h[20] + Q_C(QUAD_BASE_SPIN);
 }
 
-// Column j of L D L': l is the column divided by the pivot; below it the rest is reduced.
+// Steps of L D L' for column j: Q_REDUCE subtracts it from the rest, Q_KEEP stores it divided by the pivot.
 #define Q_AT(i, j) h[(i) * ((i) + 1) / 2 + (j)]
 #define Q_REDUCE(i, k, j) Q_AT(i, k) = Q_FNMA(l##i, Q_AT(k, j), Q_AT(i, k))
 #define Q_KEEP(i, j) Q_AT(i, j) = l##i, r[i] = Q_FNMA(l##i, r[j], r[i])
@@ -154,7 +153,7 @@ Q_FN void Q(system_solve)(Q(system) * sys) {
 #undef Q_REDUCE
 #undef Q_KEEP
 
-// A joint's limits, as seen from the nearer one: side 1 at the lower, -1 at the upper end.
+// Returns the gap to the nearer limit of a joint; *side is 1 for the lower limit, -1 for the upper.
 Q_FN q_real Q(limit_gap)(q_real q, double low, double high, q_real *side) {
   q_real a = q - Q_C(low), b = Q_C(high) - q;
   *side = Q_SELECT(a < b, Q_C(1.0), Q_C(-1.0));
@@ -181,7 +180,7 @@ Q_FN q_real Q(link_weight)(int link) {
   return Q_C(4 * (link == 0 ? QUAD_WEIGHT_AUX : link == 1 ? QUAD_WEIGHT_HIP : QUAD_WEIGHT_ANKLE));
 }
 
-// A leg's rows that push, into its block and the system.
+// Adds the rows of a leg that push to its block and to the system.
 Q_FN void Q(leg_push)(const Q(world) * w, const Q(state) * s, const Q(base) * b, const Q(leg) * g,
                       int i, q_bits rows, Q(block) * k, Q(system) * sys) {
   q_real side;
@@ -217,8 +216,8 @@ Q_FN void Q(leg_push)(const Q(world) * w, const Q(state) * s, const Q(base) * b,
   }
 }
 
-// Which rows push at x (base) and xl (joints), accelerations plus damp_b times velocities, among
-// those of the points that touch.
+// Returns the rows that push at x (base) and xl (joints), which are accelerations plus damp_b times velocities.
+// Only rows in `all` count.
 Q_FN q_bits Q(leg_rows)(const Q(world) * w, const Q(state) * s, const Q(base) * b, const Q(leg) * g,
                         int i, q_bits all, const q_real x[6], const q_real xl[2]) {
   q_real side;
@@ -256,7 +255,7 @@ Q_FN void Q(torso_point)(const Q(world) * w, const Q(base) * b, Q(point) * pt) {
   Q(point_of)(w, b, centre, ey, dist, Q_C(QUAD_TORSO_RADIUS), Q_C(4 * QUAD_WEIGHT_TORSO), pt);
 }
 
-// Every row a leg could have in this state; the torso's four with none of them.
+// Returns the rows that could push in this state: exceeded limits, and the points that touch. *touch: these points.
 Q_FN q_bits Q(leg_all)(const Q(world) * w, const Q(state) * s, const Q(base) * b, const Q(leg) * g,
                        int i, q_bits *touch) {
   q_real side, dist[4], margin = Q_C(w->margin);

@@ -1,14 +1,14 @@
-// Steps of the environment around the physics: observation, policy, reward, ends; written once over
-// the forms of quadruped_step.h, which is included first (a vector of environments with all legs, or
-// one leg of an environment to a lane). No include guard: once for each form, and empty without.
+// Steps of the environment around the physics: observation, policy, reward, ends. A template over the forms of
+// quadruped_step.h, which is included first (a vector of environments with all legs, or one leg of an environment
+// per lane). It has no include guard: it is included once for each form, and is empty without a form.
 #ifdef Q_LEGS
 
-// Legs of this lane, and numbers that lie with a leg's lane.
+// Access to the numbers of a leg by its lane, and sums over legs.
 #if Q_LEGS == 1
 #define QT_OF_LEG(x, leg) __shfl_sync(0xffffffffu, (x)[0], leg, 4)
 #define QT_SUM(x) Q_SUM((x)[0])
 #define QT_SPLAT(x) (x)
-// Four weights at once: the lanes of one leg read the same.
+// Loads four weights at once: the lanes of one leg read the same address.
 #define QT_FOUR(name, from)                        \
   const float4 name##_4 = *(const float4 *)(from); \
   const float name[4] = {name##_4.x, name##_4.y, name##_4.z, name##_4.w}
@@ -19,20 +19,20 @@
 #define QT_FOUR(name, from) const float *name = (from)
 #endif
 
-// Shared by the environments of a part.
+// The values that all environments of a part share.
 typedef struct Q(task) {
   const brim_quadruped *env;
   Q(world) world;
   int32_t hidden;
-  const float *policy;  // packed; NULL = all actions 0
+  const float *policy;  // packed; NULL = all actions are 0
   const float *normal;
 } Q(task);
 
 typedef struct Q(seen) {
-  q_real apart[BRIM_QUADRUPED_OBS];  // from the mean policies use
+  q_real apart[BRIM_QUADRUPED_OBS];  // observation minus the mean that policies use
 } Q(seen);
 
-// qpos then qvel, less the mean.
+// Observes qpos, then qvel, minus the mean.
 Q_FN void Q(observe)(const Q(task) * c, const Q(state) * s, Q(seen) * out) {
   q_real hip[Q_LEGS], ankle[Q_LEGS], hip_v[Q_LEGS], ankle_v[Q_LEGS];
   for (int i = 0; i < Q_LEGS; i++) {
@@ -59,12 +59,12 @@ Q_FN void Q(observe)(const Q(task) * c, const Q(state) * s, Q(seen) * out) {
 }
 
 Q_FN q_real Q(clamp)(q_real x) {
-  // Comparisons, not minima: what is no number stays so.
+  // Compare instead of taking minima, so that NaN stays NaN.
   x = Q_SELECT(x < -1.0f, QT_SPLAT(-1.0f), x);
   return Q_SELECT(x > 1.0f, QT_SPLAT(1.0f), x);
 }
 
-// To 3e-7; Eigen's rational function.
+// Hyperbolic tangent, accurate to 3e-7: Eigen's rational function.
 Q_FN q_real Q(tanh)(q_real x) {
   x = Q_SELECT(x < -7.9f, QT_SPLAT(-7.9f), x);
   x = Q_SELECT(x > 7.9f, QT_SPLAT(7.9f), x);
@@ -81,7 +81,7 @@ Q_FN q_real Q(tanh)(q_real x) {
   return x * p / q;
 }
 
-// Weights of all observations (and what stands behind them in the row) times x, on top of `sum`.
+// Returns `sum` plus the weights of a row times all observations x.
 Q_FN q_real Q(weigh)(const float *row, const q_real *x, q_real sum) {
   for (int j = 0; j < BRIM_QUADRUPED_OBS - 1; j += 4) {
     QT_FOUR(w, row + j);
@@ -92,7 +92,7 @@ Q_FN q_real Q(weigh)(const float *row, const q_real *x, q_real sum) {
 
 Q_FN void Q(act_linear)(const Q(task) * c, const q_real *x, q_real ctrl[Q_LEGS][2]) {
   for (int i = 0; i < Q_LEGS; i++) {
-    // Actuators begin with those of the last leg.
+    // actuators begin with those of the last leg
     int action = 2 * ((Q_LEG(i) + 1) & 3);
     for (int k = 0; k < 2; k++) {
       q_real y = Q(weigh)(c->policy + (action + k) * BRIM_QUADRUPED_LINEAR_ROW, x, QT_SPLAT(0.0f));
@@ -102,7 +102,7 @@ Q_FN void Q(act_linear)(const Q(task) * c, const q_real *x, q_real ctrl[Q_LEGS][
 }
 
 Q_FN void Q(act_hidden)(const Q(task) * c, const q_real *x, q_real ctrl[Q_LEGS][2]) {
-  // A quarter of the units for each leg; their sums are added as the legs' lanes do.
+  // A quarter of the units for each leg; the sums are added in the order that lanes use.
   q_real part[Q_LEGS][BRIM_QUADRUPED_ACT];
   for (int i = 0; i < Q_LEGS; i++) {
     for (int a = 0; a < BRIM_QUADRUPED_ACT; a++) part[i][a] = QT_SPLAT(0.0f);
@@ -154,13 +154,13 @@ Q_FN void Q(act)(const Q(task) * c, const Q(seen) * seen, q_real ctrl[Q_LEGS][2]
 
 typedef struct Q(outcome) {
   q_real reward;
-  q_real fell, diverged;  // above 0: yes
+  q_real fell, diverged;  // above 0 means true
 } Q(outcome);
 
-// Reward and end of the state after a step; `from` is x before it.
+// Computes reward and end after a step; `from` is x before the step.
 Q_FN Q(outcome)
     Q(measure)(const Q(task) * c, const Q(state) * s, q_real ctrl[Q_LEGS][2], q_real from) {
-  // Squares of how far a state is from diverging: velocities weigh more than places.
+  // Square of the distance from zero, in units of PLACE: velocities have a smaller limit, so they weigh more.
   const float faster = (float)(QUAD_DIVERGED_PLACE / QUAD_DIVERGED_SPEED *
                                (QUAD_DIVERGED_PLACE / QUAD_DIVERGED_SPEED));
   q_real control[Q_LEGS], moving[Q_LEGS], all[Q_LEGS];
@@ -194,7 +194,7 @@ Q_FN Q(outcome)
   return out;
 }
 
-// A new episode of an environment (element `lane` of a vector form).
+// Begins a new episode of an environment (element `lane` of a vector form).
 Q_FN void Q(begin)(const Q(task) * c, Q(state) * s, brim_quadruped_track *t, int lane) {
   brim_quadruped_base b;
   brim_quadruped_begin(c->env, t);
@@ -217,7 +217,7 @@ Q_FN void Q(begin)(const Q(task) * c, Q(state) * s, brim_quadruped_track *t, int
   t->start_x = b.pos[0];
 }
 
-// The push that is due before this step, if one is.
+// Applies the push that is due before this step, if there is one, and returns it.
 Q_FN brim_env_pair Q(push)(const Q(task) * c, Q(state) * s, brim_quadruped_track *t, int lane) {
   brim_env_pair v = {0.0f, 0.0f};
   if (t->step != t->next_push) return v;

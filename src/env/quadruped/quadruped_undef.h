@@ -1,4 +1,4 @@
-// Takes back the macros of a form of the quadruped, so that the next one can be included.
+// Undefines the macros of a form of the quadruped, so that the next form can be included.
 #undef Q
 #undef Q_FN
 #undef q_scalar

@@ -1,4 +1,4 @@
-// The row of the grid world, with its loops.
+// The row of the grid world, with the CPU's loops over it.
 #include "env/uav/uav.h"
 
 #include <math.h>
@@ -12,7 +12,7 @@
 
 _Static_assert(sizeof(brim_uav_values) <= BRIM_ENV_VALUES, "settings fit");
 
-// The settings in the bytes of a brim_env_values.
+// Reads the settings from the bytes of a brim_env_values.
 static brim_uav_values settings_of(const void *values) {
   brim_uav_values v;
   memcpy(&v, values, sizeof v);
@@ -24,9 +24,9 @@ static brim_env_sizes sizes(const void *values) {
   return brim_uav_sizes(&v);
 }
 
-// Rules and task are given.
+// Sets all but rules and task, which the caller has set.
 static void defaults(int32_t stage, void *values) {
-  (void)stage;  // there is one
+  (void)stage;  // the grid world has one stage
   brim_uav_values v = settings_of(values);
   const bool peer = brim_grid_is_peer(&v);
   if (v.task == BRIM_UAV_AUTO) v.task = peer ? BRIM_UAV_GOALS : BRIM_UAV_COVERAGE;
@@ -67,7 +67,7 @@ static const char *problem(const void *values) {
   return NULL;
 }
 
-// Problems of several settings together, with their numbers.
+// Reports problems of several settings together, with their numbers.
 static brim_status check(const void *values, const char *where) {
   const brim_uav_values v = settings_of(values);
   const bool sized = v.size >= 2 && v.size <= BRIM_UAV_MAX_SIZE;
@@ -94,7 +94,7 @@ static brim_status check(const void *values, const char *where) {
   return BRIM_OK;
 }
 
-// True if a map has no bit after its last cell.
+// True if a map has no bits after its last cell.
 static bool map_ends(const brim_uav_values *v, const uint32_t *map) {
   const int32_t cells = brim_grid_cells(v);
   return cells % 32 == 0 || map[cells / 32] >> cells % 32 == 0;
@@ -118,7 +118,7 @@ static bool places_valid(const brim_uav_values *v, const brim_uav_state *s) {
   return true;
 }
 
-// Rules brim: each UAV is on a free cell of its own, and the map of UAVs has exactly these cells.
+// For rules brim: true if each UAV is on a free cell of its own, and the map of UAVs has exactly these cells.
 static bool cells_valid(const brim_uav_values *v, const brim_uav_state *s) {
   const uint32_t *obstacles = s->rest + brim_grid_obstacles_at(v);
   const uint32_t *occupied = s->rest + brim_grid_occupied_at(v);
@@ -217,7 +217,8 @@ static void put_percent(brim_scene_line *line, const char *label, const char *ke
   snprintf(line->text, sizeof line->text, "%.1f %%", percent);
 }
 
-// As evaluations have it: an episode that covered all cells early stays complete until its last step.
+// Mean coverage as evaluations compute it: an episode that covered all cells early counts as complete for the rest
+// of its steps.
 static double mean_coverage(const brim_scene_episode *e) {
   const int64_t length = (int64_t)e->scene->numbers[LENGTH].value;
   int64_t steps = e->states - 1;

@@ -4,6 +4,6 @@
 
 #define BRIM_ENV(name) brim_uav_##name
 #include "rl/rl_rollout_each.cuh"
-// behind it
+// needs rl_rollout_each.cuh before it
 #include "rl/rl_collect_each.cuh"
 #include "rl/rl_fused_rollout.cuh"

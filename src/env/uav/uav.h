@@ -1,6 +1,6 @@
 // UAVs in a grid world with obstacles: together they cover all free cells, or each flies to goals of its own.
-// docs/uav.md has rules and rewards. All arithmetic is of integers, so CPU and CUDA give the same bits.
-// rules=peer is the environment that others measure, for comparison.
+// docs/uav.md has rules and rewards. All arithmetic is on integers, so CPU and CUDA give the same bits. rules=peer
+// is an environment of another project, for comparison of measurements.
 #ifndef BRIM_UAV_H_
 #define BRIM_UAV_H_
 
@@ -16,69 +16,71 @@ extern const brim_env_row brim_uav_row;
 #endif
 
 //---------------------------------- the state ----------------------------------
-// Cells are counted row by row: cell y * size + x is bit cell % 32 of word cell / 32 of a map. y grows to the
-// south. Names of the contract begin with brim_uav_, the others with brim_grid_: templates add names of the
-// first kind.
+// A map has a bit for each cell, row by row: cell y * size + x is bit cell % 32 of word cell / 32. y grows to the
+// south. Names of the contract begin with brim_uav_, all others with brim_grid_, because templates add names that
+// begin with brim_uav_.
 
 enum {
   BRIM_UAV_MAX_SIZE = 64,
   BRIM_UAV_MAX_CELLS = BRIM_UAV_MAX_SIZE * BRIM_UAV_MAX_SIZE,
   BRIM_UAV_MAX_CROP = 15,
   BRIM_UAV_MAX_UAVS = 32,        // a word has a bit for each
-  BRIM_UAV_MAX_STEPS = 1 << 15,  // of an episode: (step, UAV) is a counter of draws
+  BRIM_UAV_MAX_STEPS = 1 << 15,  // most steps of an episode: (step, UAV) is a counter of draws
   brim_uav_AGENTS = BRIM_UAV_MAX_UAVS,
   brim_uav_ACT = 5,  // stay, north, east, south, west
   brim_uav_OBS = 3 * BRIM_UAV_MAX_CROP * BRIM_UAV_MAX_CROP + 9 + BRIM_UAV_MAX_UAVS,
-  brim_uav_FIGURES = 5  // covered cells, their sum over steps, collisions, overlap, goals reached
+  // figures: covered cells, their sum over steps, collisions, overlap, goals reached
+  brim_uav_FIGURES = 5
 };
 
 typedef enum brim_grid_rules {
   BRIM_UAV_BRIM,  // UAVs block each other; moves into obstacles are masked
-  BRIM_UAV_PEER   // an environment that others measure: UAVs share cells and pay for it, no mask
+  BRIM_UAV_PEER   // another project's environment: UAVs share cells and pay for it, no mask
 } brim_grid_rules;
 
 typedef enum brim_grid_task {
-  BRIM_UAV_AUTO,      // by the rules; defaults() resolves it
+  BRIM_UAV_AUTO,      // chosen by the rules; defaults() resolves it
   BRIM_UAV_COVERAGE,  // visit every free cell
-  BRIM_UAV_GOALS      // each UAV to a goal of its own, then to the next one
+  BRIM_UAV_GOALS      // each UAV flies to a goal of its own, then to the next one
 } brim_grid_task;
 
 typedef struct brim_uav_values {
   int32_t rules, task;
-  int32_t size;  // cells of a side
+  int32_t size;  // cells per side
   int32_t num_uavs, num_obstacles;
   int32_t episode_steps;
-  int32_t crop;  // cells of a side of a UAV's view; odd
+  int32_t crop;  // cells per side of a UAV's view; odd
   int32_t team;  // 0: each UAV has a reward of its own
 } brim_uav_values;
 
 // Rewards, in hundredths.
 enum {
-  BRIM_UAV_NEW_CELL = 100,    // coverage: into a cell where no UAV was before
-  BRIM_UAV_ALL_CELLS = 1000,  // coverage: to each UAV when every free cell is covered
+  BRIM_UAV_NEW_CELL = 100,    // coverage: a move into a cell where no UAV was before
+  BRIM_UAV_ALL_CELLS = 1000,  // coverage: for each UAV, when every free cell is covered
   BRIM_UAV_STEP = -1,
-  BRIM_UAV_STOPPED = -20,  // its move failed
-  BRIM_UAV_NEARER = 10,    // goals: for every cell closer to the goal; farther costs as much
+  BRIM_UAV_STOPPED = -20,  // another UAV stopped the move
+  BRIM_UAV_NEARER = 10,    // goals: per cell closer to the goal; farther costs as much
   BRIM_UAV_ARRIVED = 500,
-  BRIM_UAV_PEER_HIT = -50,      // peer: into an obstacle, or over the edge
-  BRIM_UAV_PEER_SHARED = -100,  // peer: in a cell with another UAV
+  BRIM_UAV_PEER_HIT = -50,      // peer: a move into an obstacle, or over the edge
+  BRIM_UAV_PEER_SHARED = -100,  // peer: in one cell with another UAV
 };
 
-// The result of a UAV's last move.
+// Results of a UAV's last move.
 enum { BRIM_UAV_WAS_BLOCKED = 1, BRIM_UAV_WAS_STOPPED = 2, BRIM_UAV_FOUND = 4 };
 
-// With num_uavs = A and W words to a map, `rest` has
+// With num_uavs = A and W words per map, `rest` has
 //   A words of places: x | y << 8 | goal x << 16 | goal y << 24
 //   A words of the last step: reward in hundredths (16 bits) | heading << 16 | result of the move << 20
 //   W words of obstacles
 //   W words of covered cells (coverage)
 //   W words of cells with a UAV (rules brim)
 typedef struct brim_uav_state {
-  int32_t time;        // steps of the episode
-  int32_t found;       // coverage: covered cells; goals: goals reached
-  int32_t sum;         // of `found` after each step (coverage)
-  int32_t collisions;  // brim: moves another UAV stopped; peer: UAVs in a shared cell, each step
-  int32_t overlap;     // coverage: moves into a cell that was covered
+  int32_t time;   // steps of the episode
+  int32_t found;  // coverage: covered cells; goals: goals reached
+  int32_t sum;    // sum of `found` after each step (coverage)
+  // brim: moves that another UAV stopped; peer: UAVs in a shared cell, each step
+  int32_t collisions;
+  int32_t overlap;  // coverage: moves into a cell that was already covered
   uint32_t rest[2 * BRIM_UAV_MAX_UAVS + 3 * (BRIM_UAV_MAX_CELLS / 32)];
 } brim_uav_state;
 
@@ -90,7 +92,7 @@ BRIM_HD int brim_grid_is_peer(const brim_uav_values *v) { return v->rules == BRI
 BRIM_HD int brim_grid_has_goals(const brim_uav_values *v) { return v->task == BRIM_UAV_GOALS; }
 BRIM_HD int32_t brim_grid_cells(const brim_uav_values *v) { return v->size * v->size; }
 BRIM_HD int32_t brim_grid_words(const brim_uav_values *v) { return (v->size * v->size + 31) / 32; }
-// Rules brim: every map has the same number.
+// For rules brim: every map has the same number of free cells.
 BRIM_HD int32_t brim_grid_free_cells(const brim_uav_values *v) {
   return brim_grid_cells(v) - v->num_obstacles;
 }
@@ -114,7 +116,7 @@ BRIM_HD int32_t brim_grid_goal_y(uint32_t place) { return (int32_t)(place >> 24)
 BRIM_HD uint32_t brim_grid_place(int32_t x, int32_t y, int32_t goal_x, int32_t goal_y) {
   return (uint32_t)x | (uint32_t)y << 8 | (uint32_t)goal_x << 16 | (uint32_t)goal_y << 24;
 }
-// The distance from a UAV to its goal, over both axes.
+// Returns the distance from a UAV to its goal, summed over both axes.
 BRIM_HD int32_t brim_grid_way(uint32_t place) {
   const int32_t dx = brim_grid_goal_x(place) - brim_grid_x(place);
   const int32_t dy = brim_grid_goal_y(place) - brim_grid_y(place);
@@ -128,11 +130,11 @@ BRIM_HD int32_t brim_grid_reward(uint32_t last) {
   const int32_t low = (int32_t)(last & 0xffff);
   return low < 0x8000 ? low : low - 0x10000;
 }
-// The last move that succeeded, 1 to 4; 0 = none yet.
+// Returns the last move that succeeded, 1 to 4; 0 = none yet.
 BRIM_HD int32_t brim_grid_heading(uint32_t last) { return (int32_t)(last >> 16 & 7); }
 BRIM_HD int32_t brim_grid_what(uint32_t last) { return (int32_t)(last >> 20); }
 
-// The cell that an action leads to: north, east, south, west; peer: +x, -x, +y, -y.
+// The step of an action: north, east, south, west; peer: +x, -x, +y, -y.
 BRIM_HD int32_t brim_grid_dx(int peer, int32_t a) {
   return peer ? (a == 1) - (a == 2) : (a == 2) - (a == 4);
 }
@@ -156,7 +158,7 @@ BRIM_HD int brim_grid_inside(int32_t size, int32_t x, int32_t y) {
   return x >= 0 && x < size && y >= 0 && y < size;
 }
 
-// An obstacle, or outside.
+// True for an obstacle and for cells outside of the grid.
 BRIM_HD int brim_grid_blocked(const uint32_t *obstacles, int32_t size, int32_t x, int32_t y) {
   return !brim_grid_inside(size, x, y) || brim_grid_bit(obstacles, y * size + x);
 }
@@ -167,7 +169,7 @@ BRIM_HD int32_t brim_grid_ones(uint32_t bits) {
   return (int32_t)((((bits + (bits >> 4)) & 0x0f0f0f0fu) * 0x01010101u) >> 24);
 }
 
-// The place of the lowest set bit of a number that is not 0.
+// Returns the place of the lowest set bit of a number that is not 0.
 BRIM_HD int32_t brim_grid_lowest(uint64_t bits) {
 #ifdef __CUDA_ARCH__
   return __ffsll((long long)bits) - 1;
@@ -180,7 +182,7 @@ BRIM_HD uint64_t brim_grid_low_bits(int32_t count) {
   return count >= 64 ? ~(uint64_t)0 : ((uint64_t)1 << count) - 1;
 }
 
-// Row y of a map: bit x is cell (x, y). Reads only words with cells of the row.
+// Returns row y of a map: bit x is cell (x, y). Reads only words with cells of the row.
 BRIM_HD uint64_t brim_grid_row_bits(const uint32_t *map, int32_t size, int32_t y) {
   const int32_t start = y * size, word = start >> 5, skip = start & 31;
   uint64_t bits = (uint64_t)map[word] >> skip;
@@ -189,13 +191,14 @@ BRIM_HD uint64_t brim_grid_row_bits(const uint32_t *map, int32_t size, int32_t y
   return bits & brim_grid_low_bits(size);
 }
 
-// Of columns x to x + count - 1, those inside of the grid: `first` to first + inside - 1, and their bits.
+// The columns of a window that lie inside of the grid: `first` to first + inside - 1. `skip`: columns of the window
+// before them; `all`: their bits in the window.
 typedef struct brim_grid_columns {
   int32_t first, inside, skip;
   uint32_t all;
 } brim_grid_columns;
 
-// For 0 < count < 32.
+// Clips columns x to x + count - 1, for 0 < count < 32.
 BRIM_HD brim_grid_columns brim_grid_clip(int32_t size, int32_t x, int32_t count) {
   const int32_t end = x + count < size ? x + count : size;
   brim_grid_columns c;
@@ -206,7 +209,7 @@ BRIM_HD brim_grid_columns brim_grid_clip(int32_t size, int32_t x, int32_t count)
   return c;
 }
 
-// Cells of row y in those columns; cells outside are 0. Reads only words with cells of the row.
+// Returns the cells of row y in those columns; cells outside are 0. Reads only words with cells of the row.
 BRIM_HD uint32_t brim_grid_piece(const uint32_t *map, int32_t size, brim_grid_columns c,
                                  int32_t y) {
   const int32_t start = y * size + c.first, word = start >> 5, shift = start & 31;
@@ -215,7 +218,7 @@ BRIM_HD uint32_t brim_grid_piece(const uint32_t *map, int32_t size, brim_grid_co
   return bits << c.skip & c.all;
 }
 
-// `count` cells of a row from column x on; cells outside of the grid are 0.
+// Returns `count` cells of a row from column x on; cells outside of the grid are 0.
 BRIM_HD uint32_t brim_grid_span(uint64_t row, int32_t x, int32_t count) {
   const uint64_t moved = x < 0 ? row << -x : row >> x;
   return (uint32_t)(moved & brim_grid_low_bits(count));
@@ -242,30 +245,30 @@ BRIM_HD brim_env_sizes brim_uav_sizes(const brim_uav_values *v) {
 }
 
 //---------------------------------- a new episode ----------------------------------
-// New episodes of the grid world: obstacles that keep all free cells connected, UAVs on free cells of their
-// own, goals. All are drawn from the key of starts.
+// A new episode of the grid world: obstacles that keep all free cells connected, UAVs on free cells of their own,
+// goals. All are drawn from the key of starts.
 
-// Counters of the draws of a start.
+// Counters for the draws of a start.
 enum {
   BRIM_UAV_DRAW_OBSTACLES = 0,
   BRIM_UAV_DRAW_UAVS = 2 * BRIM_UAV_MAX_CELLS,
   BRIM_UAV_DRAW_GOALS = BRIM_UAV_DRAW_UAVS + 2 * BRIM_UAV_MAX_UAVS,
-  BRIM_UAV_TRIES = 8  // four for each draw
+  BRIM_UAV_TRIES = 8  // random places tried for a UAV; a draw gives four
 };
 
 BRIM_HD int32_t brim_grid_below(uint32_t bits, int32_t count) {
   return (int32_t)brim_mulhi32(bits, (uint32_t)count);
 }
 
-// Free cells of row y; none outside of the grid.
+// Returns the free cells of row y; none outside of the grid.
 BRIM_HD uint64_t brim_grid_free_row(const uint32_t *obstacles, int32_t size, int32_t y) {
   if (y < 0 || y >= size) return 0;
   return brim_grid_low_bits(size) & ~brim_grid_row_bits(obstacles, size, y);
 }
 
-// The free cells of a row that may become obstacles. The free neighbours of such a cell form one arc in the
-// ring of eight, so they, and with them all free cells, stay connected. Some cells fail although a longer way
-// around exists.
+// Returns the free cells of a row that may become obstacles. The free neighbours of such a cell form one arc in the
+// ring of eight around it, so they stay connected, and with them all free cells. The test also rejects some cells
+// that a longer way around would allow.
 BRIM_HD uint64_t brim_grid_may_block_row(const uint32_t *obstacles, int32_t size, int32_t y) {
   const uint64_t above = brim_grid_free_row(obstacles, size, y - 1);
   const uint64_t here = brim_grid_free_row(obstacles, size, y);
@@ -286,15 +289,16 @@ BRIM_HD int brim_grid_may_block(const uint32_t *obstacles, int32_t size, int32_t
   return (int)(brim_grid_may_block_row(obstacles, size, y) >> (cell - y * size) & 1);
 }
 
-// The next cell after `cell`, cyclically, that may become an obstacle; `cell` itself is tried last. -1: none
-// may. `rows` has a bit for each row that may have such cells; rows without are removed.
+// Returns the next cell after `cell`, cyclically, that may become an obstacle; `cell` itself is tried last. -1: no
+// cell may. `rows` has a bit for each row that may have such cells; a row without such cells loses its bit.
 BRIM_HD int32_t brim_grid_next_to_block(const uint32_t *obstacles, int32_t size, int32_t cell,
                                         uint64_t *rows) {
   const int32_t y = cell / size;
-  const uint64_t up_to = brim_grid_low_bits(cell - y * size + 1);  // `cell` and those before it
+  // `cell` and the cells before it
+  const uint64_t up_to = brim_grid_low_bits(cell - y * size + 1);
   const uint64_t own = *rows >> y & 1 ? brim_grid_may_block_row(obstacles, size, y) : 0;
   if (own & ~up_to) return y * size + brim_grid_lowest(own & ~up_to);
-  for (int part = 0; part < 2; part++) {  // the rows behind, then those before
+  for (int part = 0; part < 2; part++) {  // first the rows from `cell` on, then those before
     uint64_t left = part == 0 ? *rows & ~brim_grid_low_bits(y + 1) : *rows & brim_grid_low_bits(y);
     for (; left; left &= left - 1) {
       const int32_t row = brim_grid_lowest(left);
@@ -308,8 +312,8 @@ BRIM_HD int32_t brim_grid_next_to_block(const uint32_t *obstacles, int32_t size,
   return -1;
 }
 
-// A free cell farthest from the first free one. The other cells stay connected without it: no shortest way to
-// them uses it.
+// Returns a free cell farthest from the first free cell. Without it the other cells stay connected, since no
+// shortest way to them uses it.
 BRIM_HD int32_t brim_grid_farthest(const uint32_t *obstacles, int32_t size) {
   uint64_t unseen[BRIM_UAV_MAX_SIZE], layer[BRIM_UAV_MAX_SIZE];
   int32_t found = -1, far = -1;
@@ -318,7 +322,7 @@ BRIM_HD int32_t brim_grid_farthest(const uint32_t *obstacles, int32_t size) {
     layer[y] = 0;
     if (found < 0 && unseen[y]) found = y * size + brim_grid_lowest(unseen[y]);
   }
-  uint64_t rows = (uint64_t)1 << found / size;  // that have cells of the layer
+  uint64_t rows = (uint64_t)1 << found / size;  // rows that have cells of the layer
   layer[found / size] = (uint64_t)1 << found % size;
   unseen[found / size] &= ~layer[found / size];
   while (found >= 0) {
@@ -329,7 +333,7 @@ BRIM_HD int32_t brim_grid_farthest(const uint32_t *obstacles, int32_t size) {
       const int32_t y = brim_grid_lowest(left);
       const uint64_t here = layer[y], below = y + 1 < size ? layer[y + 1] : 0;
       const uint64_t next = (above | below | here << 1 | here >> 1) & unseen[y];
-      // the row before the next one, before it is replaced; where rows are left out they are empty
+      // keep the row before it is replaced; rows that are left out are empty
       above = here;
       layer[y] = next;
       unseen[y] &= ~next;
@@ -344,7 +348,7 @@ BRIM_HD int32_t brim_grid_farthest(const uint32_t *obstacles, int32_t size) {
 BRIM_HD void brim_grid_put_obstacles(const brim_uav_values *v, const brim_env_track *t,
                                      uint32_t *map) {
   const int32_t cells = brim_grid_cells(v);
-  uint64_t rows = brim_grid_low_bits(v->size);  // that may have a cell to block
+  uint64_t rows = brim_grid_low_bits(v->size);  // rows that may have a cell to block
   for (int32_t i = 0; i < v->num_obstacles; i++) {
     int32_t cell = 0, found = 0;
     brim_philox4 r = {{0, 0, 0, 0}};
@@ -362,7 +366,7 @@ BRIM_HD void brim_grid_put_obstacles(const brim_uav_values *v, const brim_env_tr
   }
 }
 
-// UAVs on free cells, no two on one.
+// Puts the UAVs on free cells, no two on the same.
 BRIM_HD void brim_grid_put_uavs(const brim_uav_values *v, const brim_env_track *t,
                                 brim_uav_state *s) {
   const uint32_t *obstacles = s->rest + brim_grid_obstacles_at(v);
@@ -386,7 +390,7 @@ BRIM_HD void brim_grid_put_uavs(const brim_uav_values *v, const brim_env_track *
   }
 }
 
-// Rules brim: a free cell other than the UAV's own.
+// For rules brim: draws a free cell other than the UAV's own.
 BRIM_HD uint32_t brim_grid_new_goal(const brim_uav_values *v, const uint32_t *obstacles,
                                     uint32_t place, brim_philox4 r) {
   const int32_t cells = brim_grid_cells(v), x = brim_grid_x(place), y = brim_grid_y(place);
@@ -402,14 +406,14 @@ BRIM_HD uint32_t brim_grid_new_goal(const brim_uav_values *v, const uint32_t *ob
   return brim_grid_place(x, y, cell % v->size, cell / v->size);
 }
 
-// Rules peer: any cell.
+// For rules peer: draws any cell.
 BRIM_HD uint32_t brim_grid_peer_goal(const brim_uav_values *v, uint32_t place, brim_philox4 r) {
   return brim_grid_place(brim_grid_x(place), brim_grid_y(place), brim_grid_below(r.v[2], v->size),
                          brim_grid_below(r.v[3], v->size));
 }
 
-// Every cell is an obstacle with the same probability. The environment draws the map, not the episode, so it
-// stays. UAVs and goals are anywhere, also on obstacles.
+// For rules peer: every cell is an obstacle with the same probability. The map is drawn for the environment, not
+// for the episode, so it stays the same. UAVs and goals may be anywhere, also on obstacles.
 BRIM_HD void brim_grid_peer_reset(const brim_uav_values *v, const brim_env_track *t,
                                   brim_uav_state *s) {
   const int32_t cells = brim_grid_cells(v);
@@ -450,7 +454,7 @@ BRIM_HD void brim_uav_reset(const brim_uav_values *v, const brim_env_track *t, b
     }
     return;
   }
-  // the cells they start on are covered
+  // the cells where UAVs start are covered
   const uint32_t *occupied = s->rest + brim_grid_occupied_at(v);
   uint32_t *covered = s->rest + brim_grid_covered_at(v);
   for (int32_t i = 0; i < brim_grid_words(v); i++) covered[i] = occupied[i];
@@ -460,22 +464,22 @@ BRIM_HD void brim_uav_reset(const brim_uav_values *v, const brim_env_track *t, b
 //---------------------------------- a step ----------------------------------
 // One step of the grid world. All UAVs move at once. Rules brim:
 //   1. A move into an obstacle or over the edge is blocked: the UAV stays.
-//   2. If two or more want one cell, the one with the lowest number may continue; the others are stopped.
-//   3. Two that want each other's cells are stopped.
+//   2. If several UAVs want one cell, the one with the lowest number may continue; the others are stopped.
+//   3. Two UAVs that want each other's cells are stopped.
 //   4. A move into the cell of a UAV that stays, for whatever reason, is stopped; so on along a chain.
-// So UAVs that follow each other move together, also around a ring of three or more. The order of evaluation
-// does not matter: the loser by rule 2 stays even if the winner is stopped later, since then the cell's UAV
-// has stayed.
+// So UAVs that follow each other move together, also around a ring of three or more. The order of evaluation does
+// not matter. The UAV that loses by rule 2 stays even if the winner is stopped later, since the winner is only
+// stopped if the UAV in the cell stays.
 
-// The moves that UAVs want, and which of them fail; bit i is UAV i.
+// The moves that UAVs want, and those that fail; bit i is UAV i.
 typedef struct brim_grid_moves {
   int32_t from[BRIM_UAV_MAX_UAVS], to[BRIM_UAV_MAX_UAVS];  // cells
   uint32_t moving;
-  uint32_t blocked;  // by an obstacle or the edge
-  uint32_t stopped;  // by another UAV
+  uint32_t blocked;  // moves blocked by an obstacle or the edge
+  uint32_t stopped;  // moves stopped by another UAV
 } brim_grid_moves;
 
-// Rule 1.
+// Applies rule 1.
 BRIM_HD void brim_grid_want(const brim_uav_values *v, const brim_uav_state *s,
                             const brim_uav_action *action, brim_grid_moves *m) {
   const uint32_t *obstacles = s->rest + brim_grid_obstacles_at(v);
@@ -494,13 +498,13 @@ BRIM_HD void brim_grid_want(const brim_uav_values *v, const brim_uav_state *s,
   }
 }
 
-// Rules 2 to 4.
+// Applies rules 2 to 4.
 BRIM_HD void brim_grid_resolve(const brim_uav_values *v, const brim_uav_state *s,
                                brim_grid_moves *m) {
   const uint32_t *occupied = s->rest + brim_grid_occupied_at(v);
   const uint32_t wanted = m->moving;
   uint32_t lost = 0, follows = 0;
-  int32_t ahead[BRIM_UAV_MAX_UAVS];  // the UAV in the target cell
+  int32_t ahead[BRIM_UAV_MAX_UAVS];  // the UAV that is in the target cell
   for (int32_t i = 0; i < v->num_uavs; i++) {
     if (!(wanted >> i & 1)) continue;
     ahead[i] = 0;
@@ -510,7 +514,8 @@ BRIM_HD void brim_grid_resolve(const brim_uav_values *v, const brim_uav_state *s
     if (!brim_grid_bit(occupied, m->to[i])) continue;
     while (m->from[ahead[i]] != m->to[i]) ahead[i]++;
     follows |= (uint32_t)1 << i;
-    if (m->to[ahead[i]] == m->from[i]) lost |= (uint32_t)1 << i;  // and the other one in its turn
+    if (m->to[ahead[i]] == m->from[i])
+      lost |= (uint32_t)1 << i;  // rule 3; stops both, each in its turn
   }
   uint32_t moving = wanted & ~lost;
   for (int changed = 1; changed;) {
@@ -525,7 +530,7 @@ BRIM_HD void brim_grid_resolve(const brim_uav_values *v, const brim_uav_state *s
   m->stopped = wanted & ~moving;
 }
 
-// Coverage: the reward of a UAV for the cell it is in now.
+// Coverage: returns the reward of a UAV for the cell it is in now.
 BRIM_HD int32_t brim_grid_cover(const brim_uav_values *v, brim_uav_state *s, int32_t cell,
                                 int32_t *what) {
   uint32_t *covered = s->rest + brim_grid_covered_at(v);
@@ -539,8 +544,8 @@ BRIM_HD int32_t brim_grid_cover(const brim_uav_values *v, brim_uav_state *s, int
   return BRIM_UAV_NEW_CELL;
 }
 
-// Goals: the reward for the way that is left, and the next goal at the end of it. `i` has the UAV's new
-// place.
+// Goals: returns the reward for the change of the distance, and draws the next goal when the UAV is at its goal.
+// `i` already has its new place.
 BRIM_HD int32_t brim_grid_approach(const brim_uav_values *v, const brim_env_track *t,
                                    brim_uav_state *s, int32_t i, int32_t before, int32_t *what) {
   const int32_t left = brim_grid_way(s->rest[i]), nearer = BRIM_UAV_NEARER * (before - left);
@@ -555,7 +560,7 @@ BRIM_HD int32_t brim_grid_approach(const brim_uav_values *v, const brim_env_trac
   return nearer + BRIM_UAV_ARRIVED;
 }
 
-// The mean over UAVs, of integers: one rounding.
+// Returns the mean over UAVs; the sum is an integer, so only one rounding occurs.
 BRIM_HD float brim_grid_mean(const brim_uav_values *v, int32_t hundredths) {
   return (float)hundredths / (float)(100 * v->num_uavs);
 }
@@ -578,7 +583,7 @@ BRIM_HD brim_env_outcome brim_grid_own_step(const brim_uav_values *v, const brim
     int32_t reward = BRIM_UAV_STEP + (what ? BRIM_UAV_STOPPED : 0);
     if (moves) {
       const int32_t before = brim_grid_way(s->rest[i]);
-      // coordinates are bytes and stay within 0..63: adding the move to the word carries nothing
+      // Coordinates are bytes and stay within 0..63, so adding the move to the word carries nothing.
       s->rest[i] +=
           (uint32_t)brim_grid_dx(0, action[i]) + ((uint32_t)brim_grid_dy(0, action[i]) << 8);
       brim_grid_set(occupied, m.to[i]);
@@ -607,7 +612,8 @@ BRIM_HD brim_env_outcome brim_grid_own_step(const brim_uav_values *v, const brim
   return o;
 }
 
-// Peer: UAVs do not see each other when they move. A UAV that starts on an obstacle and stays hits it.
+// A step under rules peer: UAVs do not see each other when they move. A UAV that starts on an obstacle and stays
+// hits it.
 BRIM_HD brim_env_outcome brim_grid_peer_step(const brim_uav_values *v, const brim_env_track *t,
                                              brim_uav_state *s, const brim_uav_action *action) {
   const uint32_t *obstacles = s->rest + brim_grid_obstacles_at(v);
@@ -655,22 +661,22 @@ BRIM_HD brim_env_outcome brim_uav_step(const brim_uav_values *v, const brim_env_
                               : brim_grid_own_step(v, t, s, action);
 }
 
-// An agent's own reward of the last step.
+// Returns an agent's own reward of the last step.
 BRIM_HD float brim_uav_share(const brim_uav_values *v, const brim_uav_state *s, int32_t agent) {
   return (float)brim_grid_reward(s->rest[v->num_uavs + agent]) / 100.0f;
 }
 
 //---------------------------------- views ----------------------------------
-// The views of agents, a critic and a replay. Under rules brim all numbers are binary fractions
-// with at most 8 significant bits, which float16 and bfloat16 hold exactly. An agent: crop x crop cells
-// around it, row by row from the north-west, in three planes (an obstacle or outside; covered, or with the
-// task goals the agent's goal; another UAV); x and y / 64; time / 256 as a share of the episode; the last
-// move that led anywhere (north, east, south, west); goals: the way to it, x and y / 64; which agent it is, 1
-// of num_uavs.
-// A critic: x and y / 64 of all UAVs; goals: of all goals; time; coverage: covered cells as a share of the
-// free ones / 256; blocks of 4 x 4 cells, row by row: how many of 16 are covered (coverage), are obstacles,
-// have a UAV.
-// Rules peer: an agent sees obstacles alone, column by column, the way to its goal and its place, / size; a
+// The views of agents, a critic and a replay. Under rules brim all numbers are binary fractions with at most 8
+// significant bits, which float16 and bfloat16 hold exactly.
+// An agent sees crop x crop cells around it, row by row from the north-west, in three planes: an obstacle or
+// outside; covered, or with the task goals the agent's goal; another UAV. Then come: x and y / 64; time / 256 as a
+// share of the episode; the last move that succeeded (north, east, south, west); goals: the way to it, x and y / 64;
+// the agent's number, as 1 of num_uavs.
+// A critic sees x and y / 64 of all UAVs; goals: of all goals; time; coverage: covered cells as a share of the free
+// cells / 256; for blocks of 4 x 4 cells, row by row: how many of 16 are covered (coverage), are obstacles, have a
+// UAV.
+// Under rules peer an agent sees only obstacles, column by column, the way to its goal and its place, / size; a
 // critic sees all places, then all goals, / size.
 
 BRIM_HD uint64_t brim_uav_mask(const brim_uav_values *v, const brim_uav_state *s, int32_t agent) {
@@ -686,7 +692,7 @@ BRIM_HD uint64_t brim_uav_mask(const brim_uav_values *v, const brim_uav_state *s
   return mask;
 }
 
-// part / whole in 256ths, rounded down.
+// Returns part / whole in 256ths, rounded down.
 BRIM_HD float brim_grid_fraction(int32_t part, int32_t whole) {
   const int32_t k = part < whole ? part * 256 / whole : 256;
   return (float)k * (1.0f / 256.0f);
@@ -694,7 +700,7 @@ BRIM_HD float brim_grid_fraction(int32_t part, int32_t whole) {
 
 BRIM_HD float brim_grid_64th(int32_t k) { return (float)k * (1.0f / 64.0f); }
 
-// Number `index` of what comes behind the planes.
+// Returns number `index` of those after the planes.
 BRIM_HD float brim_grid_sees_itself(const brim_uav_values *v, const brim_uav_state *s,
                                     int32_t agent, int32_t index) {
   const uint32_t place = s->rest[agent];
@@ -752,9 +758,9 @@ BRIM_HD float brim_uav_sees(const brim_uav_values *v, const brim_uav_state *s, i
   return seen ? 1.0f : 0.0f;
 }
 
-// Rules brim: rows of what an agent sees, bit `column` of each; `row` counts from the north.
+// For rules brim: a row of an agent's view in three planes, with bit i for column i; rows count from the north.
 typedef struct brim_grid_strip {
-  uint32_t blocked, covered, others;  // of a task without covered cells: 0
+  uint32_t blocked, covered, others;  // covered: 0 in a task without covered cells
 } brim_grid_strip;
 
 BRIM_HD brim_grid_strip brim_grid_look(const brim_uav_values *v, const brim_uav_state *s,
@@ -805,13 +811,13 @@ BRIM_HD void brim_uav_observe(const brim_uav_values *v, const brim_uav_state *s,
   }
 }
 
-// Words that are filled from their lowest bit on.
+// Writes bits into words, from the lowest bit on.
 typedef struct brim_grid_words_of {
   uint32_t *to, word;
   int32_t used;
 } brim_grid_words_of;
 
-// `count` bits more, 1 to 31; those above them are 0.
+// Appends `count` bits, 1 to 31; higher bits must be 0.
 BRIM_HD void brim_grid_append(brim_grid_words_of *w, uint32_t bits, int32_t count) {
   w->word |= bits << w->used;
   w->used += count;
@@ -821,7 +827,7 @@ BRIM_HD void brim_grid_append(brim_grid_words_of *w, uint32_t bits, int32_t coun
   w->word = bits >> (count - w->used);
 }
 
-// A row of plane `which` under rules brim: bits of the columns that exist.
+// For rules brim: returns a row of plane `which`, with the bits of the columns that exist.
 BRIM_HD uint32_t brim_grid_plane_row(const brim_uav_values *v, const brim_uav_state *s,
                                      int32_t agent, int32_t which, brim_grid_columns c, int32_t y) {
   const uint32_t place = s->rest[agent];
@@ -838,8 +844,9 @@ BRIM_HD uint32_t brim_grid_plane_row(const brim_uav_values *v, const brim_uav_st
   return which == 2 && brim_grid_y(place) == y ? bits & ~((uint32_t)1 << v->crop / 2) : bits;
 }
 
-// Peer, a window of at most 32 cells: its flags in one word. Of row j, bit i becomes bit i * crop + j, since
-// an agent sees columns: copies of the row crop - 1 apart have each of its bits but the last at its place.
+// For rules peer and a window of at most 32 cells: returns its flags in one word. An agent sees columns, so bit i
+// of row j becomes bit i * crop + j. A product makes copies of the row, crop - 1 apart; in these copies every bit
+// but the last is at its place.
 BRIM_HD uint32_t brim_grid_peer_window(const brim_uav_values *v, const uint32_t *obstacles,
                                        brim_grid_columns columns, int32_t y) {
   const int32_t crop = v->crop, last = crop - 1;
@@ -894,7 +901,7 @@ BRIM_HD int32_t brim_uav_flags(const brim_uav_values *v, const brim_uav_state *s
 
 //---------------------------------- the critic ----------------------------------
 
-// Set cells of the block of 4 x 4 whose north-west corner is (x, y).
+// Counts the set cells of the block of 4 x 4 whose north-west corner is (x, y).
 BRIM_HD int32_t brim_grid_block(const uint32_t *map, int32_t size, int32_t x, int32_t y) {
   const int32_t rows = size - y < 4 ? size - y : 4, columns = size - x < 4 ? size - x : 4;
   uint32_t all = 0;
@@ -925,7 +932,7 @@ BRIM_HD float brim_uav_global_sees(const brim_uav_values *v, const brim_uav_stat
   const int32_t side = (v->size + 3) / 4, plane = side * side;
   const int32_t which = (index >= plane) + (index >= 2 * plane), within = index - which * plane;
   const int32_t row = within / side;
-  const int32_t order = which + goals;  // covered, obstacles, UAVs
+  const int32_t order = which + goals;  // 0 = covered, 1 = obstacles, 2 = UAVs
   const int32_t at = order == 0   ? brim_grid_covered_at(v)
                      : order == 1 ? brim_grid_obstacles_at(v)
                                   : brim_grid_occupied_at(v);
@@ -940,14 +947,14 @@ BRIM_HD void brim_uav_global(const brim_uav_values *v, const brim_uav_state *s, 
 
 //---------------------------------- a replay ----------------------------------
 
-// In this order, with A UAVs; the scene in uav.c names the parts:
+// Writes a frame in this order, with A UAVs; the scene in uav.c names the parts:
 //   covered cells or goals reached; coverage: percent of the free cells; collisions so far
 //   x and y of each UAV
-//   what became of each in the last step, bits: 1 blocked, 2 stopped by another UAV (peer: in a shared cell),
+//   result of each UAV's last step, bits: 1 blocked, 2 stopped by another UAV (peer: in a shared cell),
 //   4 a new cell or a goal reached
 //   goals: x and y of each goal
 //   obstacles, 16 cells to a number: cell 16 i + k is bit k of number i
-//   coverage: covered cells, likewise
+//   coverage: covered cells, in the same form
 BRIM_HD void brim_uav_frame(const brim_uav_values *v, const brim_uav_state *s, float *out) {
   enum { MOST = 99999 };  // a replay takes no larger numbers
   const int goals = brim_grid_has_goals(v);
@@ -980,7 +987,7 @@ BRIM_HD void brim_uav_figures(const brim_uav_values *v, const brim_uav_state *s,
   out[4] = goals ? (float)s->found : 0.0f;
 }
 
-// Rows of metrics.
+// Indices of the metric rows.
 enum {
   BRIM_UAV_COVERED_END,
   BRIM_UAV_COVERED_MEAN,
@@ -1001,7 +1008,7 @@ BRIM_HD void brim_uav_count(const brim_uav_values *v, int32_t steps,
     return;
   }
   const double free_cells = brim_grid_free_cells(v);
-  // an episode that covered everything early stays at that until the end
+  // an episode that covered everything early counts as covered in its remaining steps
   const int32_t left = episode->outcome == BRIM_ENV_TERMINATED ? steps - episode->length : 0;
   sums[BRIM_UAV_COVERED_END][0] += (double)raw[0] / free_cells;
   sums[BRIM_UAV_COVERED_END][1] += 1;
@@ -1012,14 +1019,14 @@ BRIM_HD void brim_uav_count(const brim_uav_values *v, int32_t steps,
 }
 
 //---------------------------------- the baseline ----------------------------------
-// The grid world's baseline `greedy`: each UAV decides by what it observes itself. Coverage: it goes to the
-// nearest uncovered cell in view, along a shortest way through free cells in view, around other UAVs. Ties go
-// to the first of north, east, south, west. With no such cell in reach it keeps its heading until something
-// blocks it, then takes a random move.
-// Goals: it moves towards the goal, along the longer axis if both are free. One move in four is random, and
-// every move if none brings it nearer.
+// The grid world's baseline `greedy`: each UAV decides by its own observation.
+// Coverage: it goes to the nearest uncovered cell in view, along a shortest way through free cells in view, around
+// other UAVs. Ties go to the first of north, east, south, west. If it can reach no such cell, it keeps its heading
+// until something blocks it, then makes a random move.
+// Goals: it moves towards the goal, along the longer axis if both are free. One move in four is random, and every
+// move is random if none brings it nearer.
 
-// Moves into a free cell; under rules brim also without a UAV.
+// Returns the moves into a free cell; under rules brim the cell must also have no UAV.
 BRIM_HD uint32_t brim_grid_open_moves(const brim_uav_values *v, const brim_uav_state *s,
                                       int32_t agent) {
   const int peer = brim_grid_is_peer(v);
@@ -1034,8 +1041,8 @@ BRIM_HD uint32_t brim_grid_open_moves(const brim_uav_values *v, const brim_uav_s
   return open;
 }
 
-// The first move of a shortest way to an uncovered cell in view; 0 = there is none. Grows the set of cells
-// that are at most k moves from one until a neighbour of the UAV is in it.
+// Returns the first move of a shortest way to an uncovered cell in view; 0 = there is none. Grows the set of cells
+// that are at most k moves from such a cell until a neighbour of the UAV is in it.
 BRIM_HD int32_t brim_grid_nearest(const brim_uav_values *v, const brim_uav_state *s,
                                   int32_t agent) {
   uint32_t open[BRIM_UAV_MAX_CROP], near[BRIM_UAV_MAX_CROP];
@@ -1083,11 +1090,11 @@ BRIM_HD int32_t brim_grid_towards(const brim_uav_values *v, const brim_uav_state
 
 BRIM_HD int32_t brim_uav_rule(const brim_uav_values *v, const brim_uav_state *s, int32_t agent,
                               int32_t rule, uint32_t bits) {
-  (void)rule;  // there is one
+  (void)rule;  // the only rule is greedy
   const uint32_t open = brim_grid_open_moves(v, s, agent);
   int32_t move;
   if (brim_grid_has_goals(v)) {
-    // otherwise it could go back and forth forever in a corner of obstacles
+    // random moves, or a UAV could go back and forth forever in a corner of obstacles
     move = bits & 3 ? brim_grid_towards(v, s, agent, open) : 0;
   } else {
     const int32_t heading = brim_grid_heading(s->rest[v->num_uavs + agent]);
