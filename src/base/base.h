@@ -1,4 +1,4 @@
-// Umbrella over the base room.
+// Includes all headers of the base room.
 #ifndef BRIM_BASE_H_
 #define BRIM_BASE_H_
 

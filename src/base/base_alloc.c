@@ -15,7 +15,7 @@
 
 #include "base/base_status.h"
 
-// Poison memory for AddressSanitizer.
+// Marks memory that must not be touched, for AddressSanitizer.
 #if defined(__SANITIZE_ADDRESS__)
 #define BRIM_ASAN 1
 #elif defined(__has_feature)
@@ -48,13 +48,13 @@ typedef struct block_header {
 _Static_assert(sizeof(block_header) <= BRIM_ALIGN, "the header must fit in front of a block");
 _Static_assert(sizeof(block_header) % 16 == 0, "a small block lies behind its header");
 
-// Process-wide, as the heap is.
+// Process-wide counters, like the heap itself.
 static atomic_uint_fast64_t live_bytes[BRIM_MEM_TAG_COUNT];
 static atomic_uint_fast64_t live_blocks[BRIM_MEM_TAG_COUNT];
 static atomic_uint_fast64_t total_bytes;
 static atomic_uint_fast64_t peak_bytes;
 static atomic_uint_fast64_t call_count;
-static atomic_uint_fast64_t fail_countdown;  // 0 = off, 1 = the next one fails
+static atomic_uint_fast64_t fail_countdown;  // 0 = off, 1 = the next allocation fails
 static atomic_int fail_sticky;
 static atomic_uint_fast64_t fail_count;
 
@@ -248,7 +248,7 @@ static bool push_chunk(brim_arena *arena, size_t at_least) {
   return true;
 }
 
-// Offset of the next aligned place in c; SIZE_MAX if it does not fit.
+// Returns the offset of the next aligned place in c; SIZE_MAX if `size` bytes do not fit.
 static size_t fit(chunk *c, size_t size, size_t align) {
   uintptr_t at = (uintptr_t)chunk_data(c) + c->used;
   size_t offset = c->used + (size_t)(-at & (align - 1));
@@ -320,14 +320,14 @@ void brim_arena_release(brim_arena *arena, brim_arena_mark mark) {
 }
 
 //---------------------------------- copies past the caches ----------------------------------
-// x86 reads every line that it is about to write, unless non-temporal stores write it whole; and its prefetching stops at
-// the end of a page, so the start of the next page is prefetched here. Elsewhere memcpy is as fast: a Neoverse V1
-// notices that lines are written whole, and stnp was no faster.
+// Non-temporal stores write whole lines without reading them first, which other stores on x86 do. Prefetching stops
+// at the end of a page, so the start of the next page is prefetched here. Other CPUs get memcpy, which is as fast:
+// a Neoverse V1 notices that lines are written whole, and stnp was no faster.
 
 #if defined(__x86_64__)
-enum { LINE = 64, PAGE = 4096, AHEAD = 4 };  // AHEAD: lines of the next page
+enum { LINE = 64, PAGE = 4096, AHEAD = 4 };  // AHEAD: lines prefetched from the next page
 
-// `to` is at the start of a line.
+// Copies a line; `to` must be at the start of a line.
 static inline void copy_line(unsigned char *to, const unsigned char *from) {
   __m128i *out = (__m128i *)(void *)to;
   const __m128i *in = (const __m128i *)(const void *)from;
@@ -362,7 +362,7 @@ void brim_copy_stream(void *to, const void *from, size_t n) {
     n -= part;
   }
   memcpy(out, in, n);
-  _mm_sfence();  // non-temporal stores may pass the release of a lock
+  _mm_sfence();  // without it these stores may become visible only after the release of a lock
 }
 
 #else

@@ -1,4 +1,4 @@
-// Child processes. A child is reaped only after the last signal to its group, since until then no other group can have its
+// Child processes. A child is reaped only after the last signal to its group: until then no other group can get its
 // number.
 
 #include "base/base_child.h"
@@ -23,20 +23,20 @@
 #include "base/base_str.h"
 #include "base/base_thread.h"
 
-// Descriptors of a child about to start: its ends of the streams.
+// The child's ends of its streams, while it starts.
 typedef struct brim_child_ends {
   int in, out, err;  // -1 = inherit
 } brim_child_ends;
 
-// One stream's unfinished line.
+// The unfinished line of one stream.
 typedef struct brim_child_splitter {
   char *data;  // (max + 1)
   size_t size, max;
-  bool returns, skip_newline;  // after '\r'
+  bool returns, skip_newline;  // a return ends a line; skip a newline right after it
 } brim_child_splitter;
 
 //---------------------------------- lines ----------------------------------
-// Splits a child's output into lines. A line longer than the limit comes in pieces, so that memory is bounded.
+// Splits a child's output into lines. A line above the limit comes in pieces, so memory is bounded.
 
 enum { DEFAULT_LINE = 64 * 1024 };
 
@@ -66,12 +66,12 @@ static size_t line_length(const brim_child_splitter *s, const char *data, size_t
   return back ? (size_t)(back - data) : n;
 }
 
-// Calls on_line for every line that ends in the data, and keeps the rest.
+// Calls on_line for every line that ends in `data`, and keeps the rest.
 static brim_status brim_child_splitter_add(brim_child_splitter *s, const brim_child_options *o,
                                            brim_child_stream stream, const char *data,
                                            size_t size) {
   while (size) {
-    if (s->skip_newline) {  // "\r\n" is one end
+    if (s->skip_newline) {  // "\r\n" is one line end
       s->skip_newline = false;
       if (*data == '\n') {
         data++, size--;
@@ -101,9 +101,9 @@ static brim_status brim_child_splitter_end(brim_child_splitter *s, const brim_ch
 }
 
 //---------------------------------- starting a program ----------------------------------
-// This process may have threads and a CUDA context. vfork copies no page tables and runs no fork handlers; until execve the
-// child makes only system calls, on memory that was prepared before. (posix_spawn has no death signal.) The reason of a
-// failure comes through a pipe that a successful execve closes.
+// This process may have threads and a CUDA context. vfork copies no page tables and runs no fork handlers. Until
+// execve the child only makes system calls, on memory prepared before. (posix_spawn has no death signal.) The child
+// reports a failure through a pipe that a successful execve closes.
 
 enum { FIRST_PASSED = 3, OUT_OF_THE_WAY = 16, MAX_SIGNAL = 64 };
 enum { BAD_FOLDER = 1, BAD_PROGRAM = 2, BAD_STREAM = 3, NO_PROCESS = 4 };
@@ -123,7 +123,7 @@ typedef struct launch {
   pid_t parent;
 } launch;
 
-// In the child: only system calls from here to execve, since the memory is the parent's.
+// Runs in the child, so it only makes system calls: the memory is the parent's.
 static _Noreturn void give_up(const launch *l, int stage, int why) {
   const failure f = {.stage = stage, .why = why};
   while (write(l->report, &f, sizeof f) < 0 && errno == EINTR) {
@@ -138,7 +138,8 @@ static void default_signals(void) {
   }
 }
 
-// Closes descriptors on kernels before 5.11. A directory entry: inode, offset (8 bytes each), length (2), type (1), name.
+// Closes all descriptors, for kernels before 5.11. It parses directory entries: inode, offset (8 bytes each),
+// length (2), type (1), name.
 static void close_listed(void) {
   char block[2048];
   int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -167,7 +168,7 @@ static void close_others(void) {
   close_listed();
 }
 
-// Moves every descriptor above the range of targets first, then to its target.
+// Moves every descriptor above the range of targets, then to its target, so that no target overwrites a source.
 static void place_descriptors(launch *l) {
   const brim_child_options *o = l->options;
   int from[3 + BRIM_CHILD_PASS] = {l->ends.in, l->ends.out, l->ends.err};
@@ -193,7 +194,7 @@ static _Noreturn void child_main(launch l) {
   sigset_t none;
   if (o->die_with_parent) {
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != l.parent) _exit(127);  // it ended before it could matter
+    if (getppid() != l.parent) _exit(127);  // the parent ended before the death signal was set
   }
   (void)setpgid(0, 0);
   default_signals();
@@ -214,14 +215,14 @@ static const char *name_end(const char *text) {
   return end ? end : text + strlen(text);
 }
 
-// The index of the variable of "NAME=value" or "NAME"; `count` if it is not there.
+// Returns the index of the variable of "NAME=value" or "NAME"; `count` if the list has none.
 static size_t find_name(char **env, size_t count, const char *text) {
   size_t n = (size_t)(name_end(text) - text), i = 0;
   while (i < count && (strncmp(env[i], text, n) != 0 || env[i][n] != '=')) i++;
   return i;
 }
 
-// The environment of the child; strings are borrowed.
+// Builds the environment of the child; strings are borrowed.
 static char **make_env(const brim_child_options *o) {
   char **base = o->env ? (char **)(uintptr_t)o->env : environ;
   size_t count = 0, changes = 0;
@@ -244,7 +245,8 @@ static char **make_env(const brim_child_options *o) {
   return env;
 }
 
-// The paths to try: one per folder of PATH for a name without a slash. One block: pointers, then paths.
+// Builds the list of paths to try: one per folder of PATH for a name without a slash. One block has pointers, then
+// paths.
 static char **make_programs(const char *name, char **env) {
   size_t count = 0, folders = 1;
   while (env[count]) count++;
@@ -277,7 +279,7 @@ static __attribute__((noinline)) pid_t start_process(const launch *l) {
 static pid_t start_unsignalled(const launch *l) {
   sigset_t all, before;
   sigfillset(&all);
-  // block signals: a handler in the child would change this process's memory
+  // Block signals, since a handler in the child would change this process's memory.
   pthread_sigmask(SIG_SETMASK, &all, &before);
   pid_t pid = start_process(l);
   int why = errno;
@@ -343,18 +345,18 @@ enum {
   NO_PIDFD_POLL_MS = 10,
   MOST_POLL_MS = 1000000,
   SAMPLE_MS = 100,
-  WAIT_ON_STACK = 16,  // children
+  WAIT_ON_STACK = 16,  // children that brim_child_wait_any handles without allocating
   BASELINE_SLACK = 4 << 20,
 };
 static const int64_t MS = 1000000;
 
-// Linux sends the death signal when the *thread* that started the child ends. So a thread starts the child and waits until it
-// is closed.
+// Linux sends the death signal when the *thread* that started the child ends. So this thread starts the child and
+// lives until the child is closed.
 typedef struct keeper {
   brim_thread *thread;
   pthread_mutex_t lock;
   pthread_cond_t changed;
-  bool started, released;  // under the lock
+  bool started, released;  // guarded by the lock
   brim_status status;
   char *detail;
 } keeper;
@@ -364,14 +366,14 @@ struct brim_child {
   brim_child_ends ends;
   char *name;
   pid_t pid;
-  int input;                            // -1: none
+  int input;                            // write end of the child's stdin; -1 = none
   int output[BRIM_CHILD_STREAM_COUNT];  // read ends; -1 = none, or ended
-  int pidfd;                            // readable when it has ended; -1 on kernels without
+  int pidfd;  // readable when the child has ended; -1 if the kernel has none
   brim_child_splitter lines[BRIM_CHILD_STREAM_COUNT];
   bool ended, reaped, stopping;
-  int64_t kill_at_ns;  // 0: not due
+  int64_t kill_at_ns;  // 0 = no SIGKILL is due
   brim_time start, sampled_at;
-  int64_t baseline_bytes, sampled_bytes;  // -1: unknown
+  int64_t baseline_bytes, sampled_bytes;  // -1 = unknown
   keeper *keeper;
   brim_child_result result;
 };
@@ -385,7 +387,7 @@ static brim_status no_pipe(void) {
   return brim_fail(BRIM_ELIMIT, "cannot create a pipe: %s", brim_errno_text(errno));
 }
 
-// Opens a stream. This process's end is non-blocking, the child's is not.
+// Opens a stream. This process's end is non-blocking, the child's end is not.
 static brim_status open_stream(brim_child_use use, bool input, int *ours, int *theirs) {
   int ends[2];
   *ours = *theirs = -1;
@@ -489,14 +491,14 @@ brim_status brim_child_start(const brim_child_options *options, brim_child **out
   close_fd(&c->ends.out);
   close_fd(&c->ends.err);
   if (status) {
-    c->reaped = true;  // there is no process
+    c->reaped = true;  // there is no process to reap
     brim_child_close(c);
     return status;
   }
   struct rusage own;
   if (getrusage(RUSAGE_SELF, &own) == 0) c->baseline_bytes = (int64_t)own.ru_maxrss * 1024;
   c->pidfd = (int)syscall(SYS_pidfd_open, c->pid, 0);
-  // the caller's lists need not outlive this call
+  // the caller's lists may be freed after this call
   c->options.argv = c->options.env = c->options.env_change = NULL;
   c->options.cwd = NULL;
   c->options.pass_fds = NULL;
@@ -528,7 +530,8 @@ static brim_status drain(brim_child *c, brim_child_stream stream, size_t limit) 
   return BRIM_OK;
 }
 
-// Reads the rest after the child's end: at most what the pipe holds; more comes from processes that it left behind.
+// Reads the output that is left when the child has ended: at most one pipe's content. Processes that the child left
+// behind may write more.
 static brim_status drain_last(brim_child *c) {
   for (int i = 0; i < BRIM_CHILD_STREAM_COUNT; i++) {
     if (c->output[i] >= 0) {
@@ -586,11 +589,12 @@ static brim_status reap(brim_child *c) {
 }
 
 static void send_group(const brim_child *c, int number) {
-  if (kill(-c->pid, number) != 0) (void)kill(c->pid, number);  // it may have left its group
+  if (kill(-c->pid, number) != 0) (void)kill(c->pid, number);  // the child may have left its group
 }
 
 static brim_status finish(brim_child *c) {
-  if (c->stopping) (void)kill(-c->pid, SIGKILL);  // those that outlived the leader
+  // kill processes of the group that outlived the child
+  if (c->stopping) (void)kill(-c->pid, SIGKILL);
   brim_status status = drain_last(c), last = reap(c);
   close_fd(&c->input);
   close_fd(&c->pidfd);
@@ -657,7 +661,7 @@ void brim_child_wait_any(brim_child *const *children, size_t count, int64_t time
   if (!running) return;
   if (count > WAIT_ON_STACK) {
     fds = brim_alloc(count * BRIM_CHILD_FDS * sizeof *fds);
-    if (!fds) {  // out of memory: poll some of them, often
+    if (!fds) {  // out of memory: poll the first children, and often
       fds = few;
       count = WAIT_ON_STACK;
       limit = least(limit, NO_PIDFD_POLL_MS);

@@ -1,4 +1,5 @@
-// Monotonic nanoseconds for durations, wall seconds for dates; two types, so that they are not mixed.
+// Monotonic nanoseconds for durations, wall-clock seconds for dates. They are two types, so they cannot be mixed
+// up.
 #ifndef BRIM_BASE_CLOCK_H_
 #define BRIM_BASE_CLOCK_H_
 
@@ -20,7 +21,7 @@ static inline int64_t brim_clock_ms(void) { return brim_clock_now().ns / 1000000
 double brim_clock_wall_s(void);     // seconds since 1970
 const char *brim_clock_name(void);  // "CLOCK_MONOTONIC", for records
 void brim_clock_sleep_ns(int64_t ns);
-void brim_clock_iso8601(double wall_s, char out[32]);  // "2026-11-15T01:02:03Z"
+void brim_clock_iso8601(double wall_s, char out[32]);  // writes "2026-11-15T01:02:03Z"
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,5 @@
-// Shared libraries at run time. If a required symbol is missing, the next name is tried; the detail tells why each failed.
+// Opens shared libraries at run time. If a required symbol is missing, the next name is tried; the detail says why
+// each name failed.
 #include "base/base_dl.h"
 
 #include <dlfcn.h>
@@ -13,7 +14,7 @@ struct brim_dl {
   bool keep;
 };
 
-// NULL, or the name of the first required symbol that is missing.
+// Returns the name of the first required symbol that is missing, or NULL.
 static const char *load_symbols(void *handle, const brim_dl_symbol *symbols, size_t count) {
   for (size_t i = 0; i < count; i++) {
     *symbols[i].address = dlsym(handle, symbols[i].name);

@@ -18,8 +18,8 @@ typedef struct brim_dl_symbol {
   bool required;
 } brim_dl_symbol;
 
-// Tries each name of a NULL-terminated list in order. BRIM_ENOENT with every reason in the detail. `keep`: brim_dl_close does
-// not unload the library; GPU libraries need that.
+// Tries each name of a NULL-terminated list in order. BRIM_ENOENT if none works, with every reason in the detail.
+// `keep`: brim_dl_close does not unload the library, as GPU libraries require.
 brim_status brim_dl_open(const char *const *names, const brim_dl_symbol *symbols, size_t count,
                          bool keep, brim_dl **out);
 void brim_dl_close(brim_dl *dl);

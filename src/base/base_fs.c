@@ -27,7 +27,7 @@ static brim_status out_of_memory(const char *path) {
   return brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
 }
 
-// Reads to the end of fd. stat's size is only a guess: it is 0 in /proc, and files grow.
+// Reads to the end of fd. `guess` is stat's size, which may be wrong: it is 0 in /proc, and files grow.
 static brim_status read_all(int fd, const char *path, size_t guess, size_t max_bytes, char **out,
                             size_t *out_size) {
   size_t cap = guess + 1, len = 0;
@@ -133,7 +133,7 @@ brim_status brim_fs_append_line(const char *path, const char *line) {
     n = writev(fd, parts, 2);
   } while (n < 0 && errno == EINTR);
   int err = n < 0 ? errno : (size_t)n != length + 1 ? ENOSPC : 0;
-  // remove half a line, or it would become part of the next one
+  // Remove half a line, or the next line would be appended to it.
   if (n > 0 && err && regular) (void)!ftruncate(fd, before.st_size);
   if (close(fd) != 0 && !err) err = errno;
   if (err) return brim_fail(BRIM_EIO, "cannot write %s: %s", path, brim_errno_text(err));
@@ -166,7 +166,7 @@ brim_status brim_fs_size(const char *path, uint64_t *out) {
   return BRIM_OK;
 }
 
-// Creates one folder unless it exists. Keeps mkdir's errno.
+// Creates a folder unless it exists. Keeps mkdir's errno.
 static brim_status make_folder(const char *path) {
   if (mkdir(path, 0777) == 0) return BRIM_OK;
   int err = errno;
@@ -312,8 +312,8 @@ char *brim_fs_exe_dir(void) {
 }
 
 //---------------------------------- atomic writing ----------------------------------
-// The target appears whole or stays as it was. The temporary file is beside the target, since rename works only within a
-// file system. Every way out but commit removes it.
+// Atomic writing: the target appears whole or stays as it was. The temporary file is beside the target, since
+// rename works only within a file system. It is removed unless it is committed.
 
 enum { BUFFER_SIZE = 16 * 1024, COPY_SIZE = 256 * 1024, TEMP_TRIES = 1000 };
 
@@ -322,19 +322,19 @@ struct brim_fs_writer {
   char *temp;
   int fd;
   brim_status status;  // the first failure sticks: a file with a hole is never committed
-  brim_xxh64 *sum;     // of what is written; NULL = none
+  brim_xxh64 *sum;     // checksum of the written bytes; NULL = none
   size_t used;
   char buffer[BUFFER_SIZE];
 };
 
-// The nth name of a temporary file; `size` is temp_size of the path.
+// The size of the buffer for the name of a temporary file.
 static size_t temp_size(const char *path) { return strlen(path) + 48; }
 
 static void name_temp(char *temp, size_t size, const char *path, int n) {
   snprintf(temp, size, "%s" BRIM_FS_TEMP_MARK "%ld.%d", path, (long)getpid(), n);
 }
 
-// O_EXCL, so that no other writer of the same target gets this name.
+// Opens with O_EXCL, so that no other writer of the same target gets this name.
 static brim_status open_temp(brim_fs_writer *w, mode_t mode) {
   int err = EEXIST;
   for (int n = 0; n < TEMP_TRIES && err == EEXIST; n++) {
@@ -346,8 +346,8 @@ static brim_status open_temp(brim_fs_writer *w, mode_t mode) {
   return brim_fail(brim_errno_status(err), "cannot write %s: %s", w->path, brim_errno_text(err));
 }
 
-// Best effort: copies owner and permissions. Those of another user's file, or of one behind a link, may only restrict the
-// new file, never open it.
+// Best effort: copies owner and permissions. Permissions of another user's file, or of a file behind a link, may
+// only restrict the new file, never open it to more users.
 static void keep_permissions(brim_fs_writer *w, const struct stat *target) {
   struct stat name, made;
   mode_t mode = target->st_mode & 0777;
@@ -367,7 +367,7 @@ brim_status brim_fs_writer_open(const char *path, brim_fs_writer **out) {
   *out = NULL;
   struct stat st;
   bool there = stat(path, &st) == 0;
-  // a rename would replace a device or a pipe itself
+  // a rename would replace a device or a pipe
   if (there && !S_ISREG(st.st_mode)) {
     return brim_fail(BRIM_EINVAL, "cannot write %s: it exists and is not a regular file", path);
   }
@@ -445,7 +445,7 @@ brim_status brim_fs_writer_patch(brim_fs_writer *w, size_t offset, const void *d
   return BRIM_OK;
 }
 
-// Syncs the folder, so that the rename survives a power cut. Not every file system can.
+// Syncs the folder, so that the rename survives a power cut. Some file systems cannot do that.
 static void sync_folder(const char *path) {
   char *dir = brim_fs_dirname(path);
   if (!dir) return;
@@ -509,7 +509,7 @@ brim_status brim_fs_check_target(const char *path) {
   if (brim_fs_is_dir(path))
     return brim_fail(BRIM_EINVAL, "%s is a folder; name a file in it", path);
   brim_fs_writer *w = NULL;
-  // try it: permissions do not tell, since a pseudo file system refuses even root
+  // Try to write: permissions are not enough, since a pseudo file system refuses even root.
   brim_status status = brim_fs_refused(brim_fs_writer_open(path, &w));
   brim_fs_writer_abort(w);
   return status;
@@ -582,7 +582,7 @@ brim_status brim_fs_copy(const char *from, const char *to) {
 
 static const char mark[] = BRIM_FS_TEMP_MARK;
 
-// Parses digits at *at; -1 if there are none or too many.
+// Parses at most 10 digits at *at; -1 if there are none.
 static int64_t take_number(const char **at) {
   int64_t value = 0;
   int digits = 0;
@@ -605,7 +605,7 @@ int64_t brim_fs_temp_writer(const char *name, size_t *target) {
 
 bool brim_fs_writer_gone(int64_t pid) { return kill((pid_t)pid, 0) != 0 && errno == ESRCH; }
 
-// Removes those of one target, or of all (NULL).
+// Removes temporary files of dead processes: those of the target `only`, or of all targets (NULL).
 static void remove_in(const char *folder, const char *only) {
   char **names = NULL;
   size_t count = 0;
@@ -650,7 +650,7 @@ struct brim_fs_lockfile {
   char path[];
 };
 
-// True if the path still names the open file; a holder that unlocks removes the name.
+// True if the path still names the open file. A holder that unlocks removes the name.
 static bool same_file(int fd, const char *path) {
   struct stat open_file, named;
   return fstat(fd, &open_file) == 0 && lstat(path, &named) == 0 &&
@@ -685,21 +685,21 @@ bool brim_fs_is_lock(const char *text, size_t size) {
          (left == sizeof now - 1 && memcmp(rest, now, left) == 0);
 }
 
-// False for another program's file, which must not be changed or removed.
+// True for a lock file. A file of another program must not be changed or removed.
 static bool is_lock(int fd) {
   char text[64];
   ssize_t n = pread(fd, text, sizeof text, 0);
   return n >= 0 && (size_t)n < sizeof text && brim_fs_is_lock(text, (size_t)n);
 }
 
-// Best effort: the lock does not need it.
+// Writes the PID as a best effort: the lock does not need it.
 static void write_pid(int fd) {
   char text[32];
   int n = snprintf(text, sizeof text, "%ld brim\n", (long)getpid());
   if (ftruncate(fd, 0) == 0 && n > 0) (void)!pwrite(fd, text, (size_t)n, 0);
 }
 
-// Tries once. BRIM_OK with *out -1 if the file was removed meanwhile.
+// Tries once. Returns BRIM_OK with *out -1 if the file was removed meanwhile.
 static brim_status try_lock(const char *path, int *out) {
   *out = -1;
   int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);

@@ -24,11 +24,11 @@ typedef struct parser {
   const char *name;
   const char *text, *at, *end;
   int depth;
-  size_t most, left;  // values
+  size_t most, left;  // limit on the number of values, and the number left
   brim_str token;     // the string or number being read
 } parser;
 
-// Line and column (in bytes, from 1) of a place.
+// Computes line and column (in bytes, from 1) of a position.
 static void locate(const parser *p, const char *at, int *line, int *col) {
   *line = 1;
   const char *start = p->text;
@@ -56,7 +56,7 @@ static void skip_space(parser *p) {
   while (p->at < p->end && memchr(" \t\r\n", *p->at, 4)) p->at++;
 }
 
-// The error that `wanted` is missing here.
+// Fails with the error that `wanted` is missing here.
 static brim_status unexpected(const parser *p, const char *wanted) {
   wanted = brim_tr(wanted);
   if (p->at >= p->end) PARSE_FAIL(p, p->at, "expected %s, but the text ends here", wanted);
@@ -65,7 +65,7 @@ static brim_status unexpected(const parser *p, const char *wanted) {
   PARSE_FAIL(p, p->at, "expected %s, found byte 0x%02x", wanted, c);
 }
 
-// Four hex digits after \u.
+// Reads the four hex digits after \u.
 static brim_status read_hex4(parser *p, uint32_t *out) {
   *out = 0;
   for (int i = 0; i < 4; i++, p->at++) {
@@ -390,7 +390,7 @@ static void write_real(brim_str *s, double value) {
   char text[32];
   brim_format_f64(value, text);
   brim_str_append(s, text);
-  if (!strpbrk(text, ".e")) brim_str_append(s, ".0");  // stays a real when read back
+  if (!strpbrk(text, ".e")) brim_str_append(s, ".0");  // keep it a real when read back
 }
 
 static void new_line(brim_str *s, int indent, int depth) {
@@ -478,7 +478,7 @@ brim_status brim_json_dump(const json_t *value, int indent, char **out) {
 }
 
 brim_status brim_json_put(json_t *object, const char *key, json_t *value) {
-  // jansson fails for lack of memory, and for keys that are not UTF-8; object NULL means out of memory before
+  // jansson fails when memory runs out, and for keys that are not UTF-8. object NULL: memory ran out before.
   if (!value || !object) {
     json_decref(value);
     return brim_fail(BRIM_ENOMEM, "out of memory for the JSON value of %s", key);

@@ -1,5 +1,5 @@
-// The machine, as Linux tells it: processors, quotas and memory of control groups, cores for the workers of a team.
-// Nothing here calls the rest of base or allocates, so that the cpu plug-in can compile the file in.
+// The machine as Linux describes it: processors, quotas and memory of control groups, cores for the workers of a
+// team. This file calls nothing else of base and does not allocate, so that the cpu plug-in can compile it too.
 #include "base/base_machine.h"
 
 #include <fcntl.h>
@@ -47,7 +47,7 @@ bool brim_machine_find_line(const char *text, const char *key, char *out, size_t
 
 //---------------------------------- processor ----------------------------------
 
-// Arm cores have a number, no name: implementer << 12 | part.
+// Arm cores have a number instead of a name: implementer << 12 | part.
 static const struct {
   unsigned long id;
   const char *name;
@@ -99,14 +99,14 @@ const char *brim_cpu_root(void) {
   return root ? root : "";
 }
 
-// The smaller of two quotas; 0 = none.
+// Returns the smaller of two quotas; 0 = none.
 static double smaller(double a, double b) { return a > 0 && (b <= 0 || a < b) ? a : b; }
 
 static double ratio(double quota, double period) {
   return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-// "50000 100000", or "max 100000".
+// Reads a quota such as "50000 100000", or "max 100000".
 static double read_v2(const char *root, const char *group) {
   char path[PATH_BYTES], text[128];
   snprintf(path, sizeof path, "/sys/fs/cgroup%s/cpu.max", group);
@@ -130,14 +130,14 @@ static double read_v1(const char *root, const char *mount, const char *group) {
 // Reads a value of one control group into `out`. `mount` NULL = version 2.
 typedef void (*group_fn)(const char *root, const char *mount, const char *group, void *out);
 
-// Visits the group and all above it. In a container the path may be the host's, of which only the root is visible, so the
-// root is always visited.
+// Visits the group and all groups above it. In a container the path may be the host's, of which only the root is
+// visible; so the root is always visited.
 static void read_tree(const char *root, const char *mount, char *group, group_fn fn, void *out) {
   for (;;) {
     fn(root, mount, strcmp(group, "/") ? group : "", out);
     char *slash = strrchr(group, '/');
     if (!slash || !group[1]) return;
-    slash[slash == group] = '\0';  // the parent; "/" is the last
+    slash[slash == group] = '\0';  // cut to the parent; "/" is the last
   }
 }
 
@@ -198,7 +198,7 @@ double brim_cpu_quota(const char *root) {
   return quota;
 }
 
-// The number after `key` at the start of a line; NaN if there is none.
+// Returns the number after `key` at the start of a line; NaN if no line has the key.
 static double number_of(const char *text, const char *key) {
   size_t n = strlen(key);
   for (const char *p = text; p && *p; p = strchr(p, '\n'), p += p != NULL) {
@@ -207,7 +207,7 @@ static double number_of(const char *text, const char *key) {
   return NAN;
 }
 
-// Keeps the group that throttled its threads the longest.
+// Keeps the statistics of the group that was throttled longest.
 static void read_stat(const char *root, const char *mount, const char *group, void *out) {
   brim_cpu_stat *best = (brim_cpu_stat *)out;
   char path[PATH_BYTES], text[1024];
@@ -233,7 +233,7 @@ int brim_cpu_cores(void) {
     int n = CPU_COUNT(&set);
     if (n > 0) return n;
   }
-  long n = sysconf(_SC_NPROCESSORS_ONLN);  // more cores than a cpu_set_t holds
+  long n = sysconf(_SC_NPROCESSORS_ONLN);  // the machine has more cores than a cpu_set_t holds
   return n > 0 ? (int)n : 1;
 }
 
@@ -260,7 +260,8 @@ static uint64_t kib_line(const char *text, const char *key) {
                                                                 : 0;
 }
 
-// The number in a file; 0 if it is missing, for "max", and for the huge number by which version 1 means no limit.
+// Returns the number in a file; 0 if the file is missing, for "max", and for the huge number that means no limit in
+// version 1.
 static uint64_t read_bytes(const char *root, const char *path) {
   char text[64];
   if (!brim_machine_read_text(root, path, text, sizeof text)) return 0;
@@ -268,7 +269,7 @@ static uint64_t read_bytes(const char *root, const char *path) {
   return value < UINT64_C(4000000000000000000) ? value : 0;
 }
 
-// Version 2: the tightest limit of the group and those above it. `out` is a brim_machine_memory.
+// Version 2: finds the smallest limit of the group and the groups above it. `out` is a brim_machine_memory.
 static void read_memory_limit(const char *root, const char *mount, const char *group, void *out) {
   brim_machine_memory *memory = (brim_machine_memory *)out;
   char path[PATH_BYTES], stat[TEXT_BYTES], value[64];
@@ -294,7 +295,7 @@ void brim_machine_read_memory(const char *root, brim_machine_memory *out) {
     out->total = kib_line(text, "MemTotal");
     out->available = kib_line(text, "MemAvailable");
   } else if (!root[0]) {
-    // the process may be at its limit of open files
+    // /proc was not readable: the process may be at its limit of open files
     struct sysinfo info;
     if (sysinfo(&info) == 0) {
       out->total = (uint64_t)info.totalram * info.mem_unit;
@@ -324,9 +325,9 @@ void brim_machine_free_memory(const char *root, uint64_t *free_bytes, uint64_t *
 
 //---------------------------------- cores for workers ----------------------------------
 
-enum { LOOK_EVERY = 256 };  // calls between two reads of the mask, which is a system call
+enum { LOOK_EVERY = 256 };  // calls between two reads of the mask, each a system call
 
-// True if the user places OpenMP's threads: then brim places none.
+// True if the user places OpenMP's threads; brim then leaves them alone.
 static bool user_places(void) {
   static const char *const names[] = {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -356,7 +357,7 @@ void brim_cores_place(brim_cores *p, const pid_t *workers, int count) {
   if (cpu == p->cpu && count == p->count && --p->left > 0) return;
   cpu_set_t mask;
   if (cpu < 0 || cpu >= CPU_SETSIZE || sched_getaffinity(0, sizeof mask, &mask)) {
-    p->off = true;  // more cores than a cpu_set_t holds
+    p->off = true;  // the machine has more cores than a cpu_set_t holds
     return;
   }
   p->left = LOOK_EVERY;

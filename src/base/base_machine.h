@@ -1,5 +1,5 @@
-// The machine, as Linux tells it: processor, memory, what this process may use of them, and cores for workers. `root` is
-// put in front of /proc and /sys ("" = the real ones; tests give a folder).
+// The machine as Linux describes it: processor, memory, the share of both that this process may use, and cores for
+// workers. `root` is put in front of /proc and /sys ("" = the real folders; tests give a folder).
 #ifndef BRIM_BASE_MACHINE_H_
 #define BRIM_BASE_MACHINE_H_
 
@@ -13,23 +13,24 @@
 extern "C" {
 #endif
 
-// "Neoverse-V1", "Intel(R) Xeon(R) Platinum 8488C"; "" = unknown.
+// Writes "Neoverse-V1", "Intel(R) Xeon(R) Platinum 8488C"; "" = unknown.
 void brim_machine_cpu_name(const char *root, char *out, size_t size);
-// True if the kernel lists this CPU flag ("avx512f"), which means that programs may use it. x86 only; false elsewhere.
+// True if the kernel lists this CPU flag ("avx512f"), so that programs may use it. Only for x86; false elsewhere.
 bool brim_machine_cpu_flag(const char *root, const char *flag);
 
 typedef struct brim_machine_memory {
-  uint64_t total, available;  // of the machine; 0 = unknown
-  uint64_t limit;             // smallest of the cgroup and those above it; 0 = none
-  uint64_t used;              // by that group, without page cache that can be dropped
+  uint64_t total, available;  // memory of the machine; 0 = unknown
+  uint64_t limit;             // smallest limit of the cgroup and the groups above it; 0 = none
+  // memory used by the group with that limit, without page cache that can be dropped
+  uint64_t used;
 } brim_machine_memory;
 void brim_machine_read_memory(const char *root, brim_machine_memory *out);
-// Free and total memory of the machine, or of the cgroup if that is less.
+// Returns free and total memory of the machine, or of the cgroup if that is less.
 void brim_machine_free_memory(const char *root, uint64_t *free_bytes, uint64_t *total_bytes);
 
-// Reads the beginning of root + path, NUL-terminated. False if it cannot be read or is empty.
+// Reads the beginning of root + path, NUL-terminated. Returns false if it cannot be read or is empty.
 bool brim_machine_read_text(const char *root, const char *path, char *out, size_t size);
-// The text after "key" and any of " \t:=" on the first line that begins with the key, without quotes.
+// Finds the first line that begins with the key and copies its text after "key" and any of " \t:=", without quotes.
 bool brim_machine_find_line(const char *text, const char *key, char *out, size_t size);
 
 //---------------------------------- CPU quota ----------------------------------
@@ -37,29 +38,29 @@ bool brim_machine_find_line(const char *text, const char *key, char *out, size_t
 // The smallest CPU quota of the process's cgroup and those above it: 0.5 is half of one CPU's time, 0 = none. Reads
 // cpu.max (version 2) and cpu.cfs_quota_us (version 1).
 double brim_cpu_quota(const char *root);
-// cpu.stat of the group up the tree that was throttled longest: seconds in which its threads were ready but might not
-// run, summed over the CPUs, and CPU seconds used. NaN = unknown; version 1 has no used_s.
+// cpu.stat of the cgroup, or of the group above it, that was throttled longest: seconds in which its threads were
+// ready but not allowed to run, summed over the CPUs, and CPU seconds used. NaN = unknown; version 1 has no used_s.
 typedef struct brim_cpu_stat {
   double throttled_s, used_s;
 } brim_cpu_stat;
 brim_cpu_stat brim_cpu_read_stat(const char *root);
-// The `root` to use: BRIM_MACHINE_ROOT (for tests), else "".
+// Returns the `root` to use: BRIM_MACHINE_ROOT (for tests), else "".
 const char *brim_cpu_root(void);
 
-int brim_cpu_cores(void);  // in the affinity mask, without the quota
-// Usable cores: the affinity mask, capped by the quota rounded up; at least 1.
+int brim_cpu_cores(void);  // cores in the affinity mask, regardless of the quota
+// Returns the usable cores: the affinity mask, capped by the quota rounded up; at least 1.
 int brim_cpu_threads(const char *root);
-// "2 cores", or "2 cores, quota 0.5" if the quota is smaller.
+// Writes "2 cores", or "2 cores, quota 0.5" if the quota is smaller.
 void brim_cpu_describe(const char *root, char *out, size_t size);
 
 //---------------------------------- cores for workers ----------------------------------
-// Keeps the workers of a team off the core of the thread that calls them, and off each other's: the scheduler often
-// leaves two threads that wake each other on one core while another idles. The caller is never pinned, since threads and
-// programs that it starts would inherit that. Each worker gets its own share of the other cores of the caller's mask.
-// Within a share the scheduler chooses, so that processes side by side spread.
+// Keeps the workers of a team off the core of the thread that calls them, and off each other's cores. The scheduler
+// often leaves two threads that wake each other on one core while another core idles. The caller is never pinned,
+// since threads and programs that it starts would inherit that. Each worker gets its own share of the other cores
+// of the caller's mask. Within a share the scheduler chooses, so that processes side by side spread.
 
 typedef struct brim_cores {
-  int cpu;    // the caller's core when the workers were placed; -1 = never
+  int cpu;    // the caller's core when the workers were placed; -1 = not placed
   int count;  // workers placed
   int left;   // calls until the mask is read again
   bool off;   // the user places threads, or the machine has too many cores
@@ -67,29 +68,30 @@ typedef struct brim_cores {
 } brim_cores;
 
 void brim_cores_init(brim_cores *p);
-// Call it before each parallel region, from the thread that starts it; cheap while that thread stays on its core. Places
-// the workers again if the caller's core, its mask or their number has changed. With more workers than other cores, all
-// get the whole mask. workers[]: thread ids; 0 = not started.
+// Call it before each parallel region, from the thread that starts it; cheap while that thread stays on its core.
+// It places the workers again if the caller's core, its mask or the number of workers has changed. With more
+// workers than other cores, all workers get the whole mask. workers[]: thread ids; 0 = not started.
 void brim_cores_place(brim_cores *p, const pid_t *workers, int count);
-// The cores of worker `index` of `count`, for a caller on `cpu`.
+// Computes the cores of worker `index` of `count`, for a caller on `cpu`.
 void brim_cores_share(const cpu_set_t *mask, int cpu, int index, int count, cpu_set_t *out);
 
 //---------------------------------- hidden CPU features ----------------------------------
-// BRIM_CPU_MASK=bf16,amx hides CPU features from brim's own kernels and, by the plug-in, from oneDNN's, so that one
-// machine runs the code of lesser ones.
+// BRIM_CPU_MASK=bf16,amx hides CPU features from brim's own kernels and, by the plug-in, from oneDNN. So one
+// machine can run the code of lesser machines.
 
-// Hiding a feature hides those that need it: without avx512 there is no amx.
+// Hiding a feature also hides the features that need it: without avx512 there is no amx.
 enum {
   BRIM_CPU_MASK_BF16 = 1,    // Arm BF16, AVX512_BF16 and with it AMX-BF16
   BRIM_CPU_MASK_AMX = 2,     // AMX tiles
-  BRIM_CPU_MASK_AVX512 = 4,  // and bf16, amx
-  BRIM_CPU_MASK_AVX2 = 8,    // and avx512, bf16, amx
-  BRIM_CPU_MASK_NEON = 16,   // brim's NEON kernels, and bf16
+  BRIM_CPU_MASK_AVX512 = 4,  // also hides bf16 and amx
+  BRIM_CPU_MASK_AVX2 = 8,    // also hides avx512, bf16 and amx
+  BRIM_CPU_MASK_NEON = 16,   // brim's NEON kernels; also hides bf16
 };
 
-// Parses names separated by commas or spaces; NULL and "" hide nothing. False if a name is unknown; *mask has the others.
+// Parses names separated by commas or spaces; NULL and "" hide nothing. Returns false if a name is unknown; *mask
+// then has the other names.
 bool brim_cpu_mask_parse(const char *text, unsigned *mask);
-// The features hidden by BRIM_CPU_MASK. Ignores unknown names, which opening the cpu device refuses.
+// Returns the features that BRIM_CPU_MASK hides. Ignores unknown names; opening the cpu device refuses them.
 unsigned brim_cpu_mask(void);
 
 #ifdef __cplusplus

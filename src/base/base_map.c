@@ -1,5 +1,5 @@
-// Mapped files, and the guard that turns SIGBUS on a lost page into a status. The guard is a jump buffer on the stack of the
-// reading thread, so a read without a fault needs no lock and no system call.
+// Mapped files, and the guard that turns SIGBUS on a lost page into a status. The guard is a jump buffer on the
+// stack of the reading thread, so a read without a fault needs no lock and no system call.
 #include "base/base_map.h"
 
 #include <errno.h>
@@ -25,11 +25,11 @@ typedef struct map_guard {
   const uint8_t *volatile fault;
 } map_guard;
 
-// The active guard of this thread. initial-exec, because reading it must not allocate in a signal handler.
+// The active guard of this thread. Its TLS model is initial-exec, because a signal handler must not allocate.
 static _Thread_local map_guard *volatile active __attribute__((tls_model("initial-exec")));
 static _Thread_local volatile sig_atomic_t chaining __attribute__((tls_model("initial-exec")));
 
-// The handler that was installed before: one of the two. Process-wide, as handlers are.
+// The handler that was installed before brim's; one of the two is set. Process-wide, like signal handlers.
 typedef void (*plain_handler)(int);
 typedef void (*info_handler)(int, siginfo_t *, void *);
 static pthread_mutex_t install_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -40,14 +40,14 @@ static _Atomic(info_handler) before_info;
 static void chain(int number, siginfo_t *info, void *context) {
   info_handler with_info = atomic_load(&before_info);
   plain_handler plain = atomic_load(&before_plain);
-  bool again = chaining;  // the handler before calls this one again
+  bool again = chaining;  // the previous handler has called this one
   if (!again && with_info) {
     chaining = 1;
     with_info(number, info, context);
     chaining = 0;
     return;
   }
-  bool sent = info->si_code <= 0;  // by kill, not by a fault
+  bool sent = info->si_code <= 0;  // sent by kill, not caused by a fault
   if (!again && plain == SIG_IGN && sent) return;
   if (!again && plain != SIG_DFL && plain != SIG_IGN) {
     chaining = 1;
@@ -59,7 +59,7 @@ static void chain(int number, siginfo_t *info, void *context) {
   memset(&none, 0, sizeof none);
   none.sa_handler = SIG_DFL;
   sigaction(number, &none, NULL);
-  if (sent) raise(number);  // a fault happens again
+  if (sent) raise(number);  // a fault happens again without this
 }
 
 static void on_bus(int number, siginfo_t *info, void *context) {
@@ -68,7 +68,7 @@ static void on_bus(int number, siginfo_t *info, void *context) {
   if (guard && info->si_code > 0 && at >= guard->begin && at < guard->end) {
     guard->fault = at;
     active = NULL;
-    // restore the mask, which sigsetjmp did not save, since that costs a system call
+    // Restore the mask: sigsetjmp does not save it, because that costs a system call.
     pthread_sigmask(SIG_SETMASK, &((const ucontext_t *)context)->uc_sigmask, NULL);
     siglongjmp(guard->env, 1);
   }
@@ -77,14 +77,14 @@ static void on_bus(int number, siginfo_t *info, void *context) {
   errno = err;
 }
 
-// Called for every map, since others (a test runner) may have installed their own handler.
+// Called for every map, since other code (a test runner) may have installed its own handler meanwhile.
 static brim_status install(void) {
   struct sigaction now, ours;
   brim_status status = BRIM_OK;
   memset(&ours, 0, sizeof ours);
   ours.sa_sigaction = on_bus;
   ours.sa_flags =
-      SA_SIGINFO | SA_NODEFER | SA_ONSTACK;  // NODEFER: the handler before may fault too
+      SA_SIGINFO | SA_NODEFER | SA_ONSTACK;  // NODEFER: the previous handler may fault too
   sigemptyset(&ours.sa_mask);
   pthread_mutex_lock(&install_lock);
   if (sigaction(SIGBUS, NULL, &now)) {

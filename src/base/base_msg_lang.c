@@ -1,4 +1,5 @@
-// The languages and built-in catalogues. Apart from base_msg.c, so that a program that sets no language links none.
+// The languages and built-in catalogues. They are apart from base_msg.c, so that a program that sets no language
+// does not link the catalogues.
 #include <ctype.h>
 #include <string.h>
 #include <strings.h>
@@ -14,7 +15,7 @@ static const brim_msg_catalogue catalogues[] = {
     {"ko", korean, (int)(sizeof korean / sizeof korean[0])},
 };
 
-// Names, NULL-terminated; the first is the language of the sources.
+// Returns the names of the languages, NULL-terminated; the first is the language of the sources.
 static const char *const *languages(void) {
   static const char *const names[] = {"en", "ko", NULL};
   return names;
@@ -34,7 +35,8 @@ bool brim_msg_set_language(const char *name) {
   return true;
 }
 
-// "ko", "ko_KR", "ko_KR.UTF-8", "ko.utf8@x" are Korean; "kok_IN" and "ko_KR.eucKR" are not.
+// True if a locale asks for a language: "ko", "ko_KR", "ko_KR.UTF-8", "ko.utf8@x" ask for Korean; "kok_IN" and
+// "ko_KR.eucKR" do not.
 static bool asks_for(const char *locale, const char *language) {
   size_t n = strlen(language);
   if (strncasecmp(locale, language, n) != 0 || (locale[n] && !strchr("_.@", locale[n]))) {

@@ -61,10 +61,10 @@ static const brim_option *match_short(const brim_option *const *tables, char let
       if (o->short_name == letter) return o;
     }
   }
-  return find_option(tables, &letter, 1);  // a name or an alias of one letter
+  return find_option(tables, &letter, 1);  // a name or an alias may be one letter
 }
 
-// The name nearest to a mistyped one, or NULL.
+// Returns the name nearest to a mistyped one, or NULL.
 static const char *suggest(const brim_option *const *tables, const char *word) {
   const char *best = NULL;
   int best_distance = INT_MAX;
@@ -196,7 +196,7 @@ static brim_status add_value(walk *w, brim_option_value *item, const char *value
   return BRIM_OK;
 }
 
-// Takes one occurrence. `attached`: the text after '=' or after a short name, or NULL.
+// Takes one occurrence of an option. `attached`: the text after '=' or after a short name, or NULL.
 static brim_status take_option(walk *w, match m, const char *attached) {
   const brim_option *o = m.option;
   brim_option_value *item = &w->out->items[w->out->count];
@@ -242,7 +242,7 @@ static brim_status take_long(walk *w, const char *word) {
   return take_option(w, m, equals ? equals + 1 : NULL);
 }
 
-// -x, -x VALUE, -xVALUE, -x=VALUE. Flags are not bundled: "-abc" would hide a mistyped "--abc".
+// Takes -x, -x VALUE, -xVALUE or -x=VALUE. Flags are not bundled: "-abc" would hide a mistyped "--abc".
 static brim_status take_short(walk *w, const char *arg) {
   size_t n = strcspn(arg + 1, "=");
   match m = {.option = match_short(w->tables, arg[1])};
@@ -329,7 +329,8 @@ double brim_option_float(const brim_option_parse *parse, const char *name, doubl
 }
 
 //---------------------------------- help ----------------------------------
-// One heading per group, rows in table order, wrapped to the width. Widths are terminal columns, so translated help lines up.
+// Help has one heading per group, rows in table order, wrapped to the width. Widths are terminal columns, so
+// translated help lines up.
 
 enum { HELP_COLUMN = 30, MIN_WIDTH = 40, NARROW_COLUMN = 8, NARROW_WIDTH = 60 };
 
@@ -337,7 +338,7 @@ static const char *group_of(const brim_option *o) {
   return o->group ? o->group : BRIM_N_("Options");
 }
 
-// The default for help; only a sentence is translated.
+// Returns the default as help shows it; only a sentence is translated.
 static const char *default_of(const brim_option *o) {
   return strchr(o->default_text, ' ') ? brim_tr(o->default_text) : o->default_text;
 }
@@ -445,7 +446,7 @@ static void append_row(const brim_option *o, int width, brim_str *out) {
   brim_str_deinit(&part);
 }
 
-// True if a row before this one has the same group.
+// True if an earlier row has the same group.
 static bool group_seen(const brim_option *const *tables, const brim_option *row) {
   for (; *tables; tables++) {
     for (const brim_option *o = *tables; o->name; o++) {

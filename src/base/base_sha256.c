@@ -1,4 +1,4 @@
-// SHA-256 after FIPS 180-4, independent of the byte order. base_sha256_cpu.c has the CPU's own instructions.
+// SHA-256 by FIPS 180-4, for any byte order. base_sha256_cpu.c uses the CPU's own instructions.
 #include "base/base_sha256.h"
 
 #include <string.h>

@@ -21,14 +21,15 @@ typedef struct brim_sha256 {
 
 void brim_sha256_init(brim_sha256 *h);
 void brim_sha256_update(brim_sha256 *h, const void *data, size_t size);
-void brim_sha256_final(brim_sha256 *h, uint8_t out[BRIM_SHA256_BYTES]);  // h is spent
-// One shot, lower-case hex.
+// h must not be used afterwards
+void brim_sha256_final(brim_sha256 *h, uint8_t out[BRIM_SHA256_BYTES]);
+// Hashes data at once and writes lower-case hex.
 void brim_sha256_hex(const void *data, size_t size, char out[BRIM_SHA256_HEX]);
-// A digest as lower-case hex.
+// Writes a digest as lower-case hex.
 void brim_sha256_format(const uint8_t digest[BRIM_SHA256_BYTES], char out[BRIM_SHA256_HEX]);
 
-// Hashes whole blocks: in plain C, or with the CPU's instructions. `fast` returns false and leaves `state` alone if the
-// CPU has none. For base_sha256.c and its test.
+// Both hash whole blocks, in plain C or with the CPU's instructions. brim_sha256_fast returns false and leaves
+// `state` alone if the CPU has no such instructions. For base_sha256.c and its test.
 extern const uint32_t brim_sha256_rounds[64];
 void brim_sha256_plain(uint32_t state[8], const uint8_t *data, size_t blocks);
 bool brim_sha256_fast(uint32_t state[8], const uint8_t *data, size_t blocks);

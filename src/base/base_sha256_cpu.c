@@ -1,5 +1,5 @@
-// SHA-256 with the CPU's own instructions: four rounds at a time on Arm, two on x86. The file is compiled for a CPU that
-// has them, so only has_instructions may run on another one.
+// SHA-256 with the CPU's own instructions: four rounds at a time on Arm, two on x86. The file is compiled for CPUs
+// that have these instructions; on another CPU only has_instructions may run.
 #include "base/base_machine.h"
 #include "base/base_sha256.h"
 
@@ -50,7 +50,8 @@ static bool has_instructions(void) {
   return (b & SHA) != 0;
 }
 
-// The instructions keep a, b, e, f in one register and c, d, g, h in the other, the first highest.
+// The instructions keep a, b, e, f in one register and c, d, g, h in another, the first letter in the highest
+// place.
 static void compress(uint32_t state[8], const uint8_t *data, size_t blocks) {
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0b, 0x0405060700010203);
   __m128i abef = _mm_set_epi32((int)state[0], (int)state[1], (int)state[4], (int)state[5]);

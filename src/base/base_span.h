@@ -1,5 +1,5 @@
-// The span hook, by which lower rooms are measured: begin and end around each phase. Without a hook, the normal case, a span
-// costs one predictable branch.
+// The span hook, by which lower rooms are measured: begin and end around each phase. Without a hook, the usual
+// case, a span costs one predictable branch.
 #ifndef BRIM_BASE_SPAN_H_
 #define BRIM_BASE_SPAN_H_
 
@@ -34,21 +34,21 @@ typedef enum brim_phase {
 const char *brim_phase_key(brim_phase phase);    // "io"
 const char *brim_phase_label(brim_phase phase);  // "I/O"
 
-// Figures of a phase that a workload takes from the clock of a device.
+// Figures of a phase that a workload measures with the clock of a device.
 typedef enum brim_span_figure {
-  BRIM_SPAN_TOOK,   // time of a phase at whose end the host does not wait
+  BRIM_SPAN_TOOK,   // time of a phase that the host does not wait for
   BRIM_SPAN_BUSY,   // time in which the device computed
-  BRIM_SPAN_MOVED,  // time that work on the host would take on the device
+  BRIM_SPAN_MOVED,  // time that the host's work would take on the device
   BRIM_SPAN_FIGURES
 } brim_span_figure;
 
-// Passed down by pointer; NULL means "not measured".
+// A measurement in progress, passed down by pointer; NULL means "not measured".
 typedef struct brim_spans {
   void *ctx;
   bool exact;  // wait for the device at the end of each span, so that its time is in the span
   void (*begin)(void *ctx, brim_phase phase, const char *name);
   void (*end)(void *ctx, brim_phase phase, const char *name);
-  // May be NULL. Adds to a figure of a phase; only while `exact`.
+  // Adds to a figure of a phase; called only while `exact`. May be NULL.
   void (*add)(void *ctx, brim_phase phase, brim_span_figure figure, int64_t ns);
 } brim_spans;
 

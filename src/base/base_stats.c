@@ -1,5 +1,5 @@
-// Order statistics by sorting a copy, and a bootstrap whose draws are Philox numbers of (seed, round, index), so that the
-// interval is the same on every machine.
+// Order statistics by sorting a copy, and a bootstrap whose draws are Philox numbers of (seed, round, index), so
+// that the interval is the same on every machine.
 #include "base/base_stats.h"
 
 #include <math.h>
@@ -34,7 +34,7 @@ static brim_status sorted_copy(const double *v, size_t n, double **out) {
   return BRIM_OK;
 }
 
-// Type 7 of Hyndman and Fan; p in [0, 100].
+// Percentile by type 7 of Hyndman and Fan; p in [0, 100].
 static double percentile_sorted(const double *s, size_t n, double p) {
   double at = (double)(n - 1) * p / 100.0;
   size_t low = (size_t)at;
@@ -63,7 +63,8 @@ brim_status brim_stats_median(const double *v, size_t n, double *out) {
   return BRIM_OK;
 }
 
-// The median of one resample of the sorted sample. Counts how often each index is drawn, which needs no sorting.
+// Returns the median of one resample of the sorted sample. It counts how often each index is drawn, so it needs no
+// sorting.
 static double resample_median(const double *s, size_t n, uint64_t key, uint64_t round,
                               uint32_t *counts) {
   memset(counts, 0, n * sizeof *counts);
@@ -133,8 +134,8 @@ brim_status brim_stats_summarize(const double *v, size_t n, uint64_t seed,
     goto done;
   }
   brim_stats_summary r = {.n = n, .min = s[0], .max = s[n - 1]};
-  // Welford's running mean and squares, against overflow and cancellation; in sorted order, so that the order of the values
-  // does not matter
+  // Welford's running mean and squares avoid overflow and cancellation. They run in sorted order, so that the order
+  // of the values does not matter.
   double squares = 0;
   for (size_t i = 0; i < n; i++) {
     double delta = s[i] - r.mean;

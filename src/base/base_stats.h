@@ -19,12 +19,12 @@ typedef struct brim_stats_summary {
   double ci_low, ci_high;  // 95 % bootstrap interval of the median
 } brim_stats_summary;
 
-// All need n >= 1 and finite values, else BRIM_EINVAL. Percentiles interpolate linearly (type 7).
+// All functions need n >= 1 and finite values, else BRIM_EINVAL. Percentiles interpolate linearly (type 7).
 brim_status brim_stats_median(const double *v, size_t n, double *out);
 // Percentile bootstrap of the median: `rounds` resamples drawn by Philox from `seed`.
 brim_status brim_stats_bootstrap_median(const double *v, size_t n, double confidence, int rounds,
                                         uint64_t seed, double *low, double *high);
-// 97.5 % point of Student's t: half of a 95 % interval in standard errors. df below 1 counts as 1.
+// 97.5 % point of Student's t: half a 95 % interval, in standard errors. df below 1 counts as 1.
 double brim_stats_t95(double df);
 brim_status brim_stats_summarize(const double *v, size_t n, uint64_t seed, brim_stats_summary *out);
 

@@ -10,11 +10,11 @@
 extern "C" {
 #endif
 
-// Sets the detail and returns `status`. `fmt` is an English catalogue message (base_msg.h), which is translated here, so pass
-// the literal. Never allocates.
+// Sets the detail and returns `status`. `fmt` is an English catalogue message (base_msg.h), which this function
+// translates, so pass the literal. Never allocates.
 brim_status brim_fail(brim_status status, const char *fmt, ...) BRIM_PRINTF(2, 3);
 
-// The same after a place, "file:line:col: "; line or col 0 is left out.
+// Like brim_fail, with a place in front, "file:line:col: "; line or col 0 is left out.
 brim_status brim_fail_at(brim_status status, const char *file, int line, int col, const char *fmt,
                          ...) BRIM_PRINTF(5, 6);
 
@@ -26,7 +26,7 @@ void brim_status_set_detail(const char *text);
 
 void brim_status_clear(void);
 
-// The status for an errno value (BRIM_EIO if there is no closer one), and its text.
+// The status for an errno value (BRIM_EIO if no status is closer), and its text.
 brim_status brim_errno_status(int err);
 const char *brim_errno_text(int err);
 

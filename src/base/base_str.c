@@ -21,7 +21,7 @@
 
 //---------------------------------- strings ----------------------------------
 
-// The data of an empty string; shared, never written (cap is 0).
+// The data of every empty string; never written, because cap is 0.
 static const char empty_text[1] = "";
 
 void brim_str_init(brim_str *s) {
@@ -109,7 +109,7 @@ void brim_str_printf(brim_str *s, const char *fmt, ...) {
 }
 
 brim_status brim_str_status(const brim_str *s) {
-  // set the detail again: it may have been replaced since the failed append
+  // set the detail again: later calls may have replaced it
   if (s->status == BRIM_ENOMEM) {
     return brim_fail(BRIM_ENOMEM, "out of memory while building a text");
   }
@@ -137,7 +137,7 @@ enum { EDIT_MAX = 64 };
 
 static int min_int(int a, int b) { return a < b ? a : b; }
 
-// The unrestricted form (Lowrance and Wagner): a transposition counts 1 even with other letters between.
+// The unrestricted form (Lowrance and Wagner): a transposition counts 1 even if other letters stand between.
 int brim_edit_distance(const char *a, const char *b) {
   int n = (int)strnlen(a, EDIT_MAX), m = (int)strnlen(b, EDIT_MAX);
   int d[EDIT_MAX + 2][EDIT_MAX + 2];
@@ -184,7 +184,7 @@ const char *brim_nearest(const char *word, const char *const *names) {
 }
 
 //---------------------------------- numbers ----------------------------------
-// To text and back, independent of the locale.
+// Converts numbers to text and back, independent of the locale.
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -195,7 +195,7 @@ static int digit_value(char c) {
   return 99;
 }
 
-// Parses a whole text as an unsigned number of a base; false on overflow.
+// Parses a whole text as an unsigned number in a base; false on overflow.
 static bool parse_u64(const char *text, unsigned base, uint64_t *out) {
   uint64_t value = 0;
   if (!*text) return false;
@@ -231,7 +231,7 @@ bool brim_parse_i64(const char *text, int64_t *out) {
   return true;
 }
 
-// The length of a plain decimal number without a sign ("1", "1.", ".5", "1e-4"); 0 if there is none.
+// Returns the length of a plain decimal number without a sign ("1", "1.", ".5", "1e-4"); 0 if there is none.
 static size_t scan_decimal(const char *text) {
   const char *p = text;
   size_t digits = 0;
@@ -252,7 +252,7 @@ static size_t scan_decimal(const char *text) {
   return (size_t)(p - text);
 }
 
-// strtod in the C locale, which is a static object in glibc, so this does not allocate.
+// strtod in the C locale. This locale is a static object in glibc, so this does not allocate.
 static double to_f64(const char *text) {
   locale_t c = newlocale(LC_ALL_MASK, "C", (locale_t)0);
   if (!c) return NAN;
@@ -385,7 +385,7 @@ void brim_format_bytes(uint64_t bytes, char out[32]) {
   format_c(out, "%.1f %s", value, units[unit]);
 }
 
-// Three significant digits without an exponent and without trailing zeros; value in [0, 1000).
+// Writes three significant digits without an exponent and without trailing zeros; value in [0, 1000).
 static void format_short(double value, const char *unit, char out[32]) {
   char number[32];
   format_c(number, value < 9.995 ? "%.2f" : value < 99.95 ? "%.1f" : "%.0f", value);
@@ -397,7 +397,7 @@ static void format_short(double value, const char *unit, char out[32]) {
   format_c(out, "%.12s%s%.8s", number, *unit ? " " : "", unit);
 }
 
-// Digits in groups of three.
+// Writes the digits in groups of three.
 static void format_grouped(uint64_t value, bool negative, char out[32]) {
   char digits[24];
   int n = snprintf(digits, sizeof digits, "%" PRIu64, value), k = 0;
@@ -478,14 +478,14 @@ void brim_format_duration(double seconds, char out[32]) {
 }
 
 //---------------------------------- UTF-8 ----------------------------------
-// Validity and terminal columns. The ranges are the wide East Asian and zero-width blocks that matter on a terminal, not the
-// whole Unicode database.
+// Validity and terminal columns of UTF-8. The ranges are the wide East Asian and zero-width blocks that matter on a
+// terminal, not the whole Unicode database.
 
 typedef struct range {
   uint32_t first, last;
 } range;
 
-// The length of the sequence at p (1..4) and its code point; 0 = malformed.
+// Returns the length of the sequence at p (1..4) and its code point; 0 = malformed.
 static size_t decode(const unsigned char *p, size_t n, uint32_t *out) {
   if (n == 0) return 0;
   if (p[0] < 0x80) {

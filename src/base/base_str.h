@@ -13,8 +13,8 @@
 extern "C" {
 #endif
 
-// A growing string. The first failed append sticks and is returned by brim_str_status, so that a long run of appends is
-// checked once. data is always NUL-terminated.
+// A growing string. It keeps the first failure of an append, which brim_str_status returns, so a long run of
+// appends needs only one check. data is always NUL-terminated.
 typedef struct brim_str {
   char *data;  // never NULL after init
   size_t len;
@@ -32,26 +32,26 @@ void brim_str_repeat(brim_str *s, char c, size_t n);
 void brim_str_printf(brim_str *s, const char *fmt, ...) BRIM_PRINTF(2, 3);
 void brim_str_vprintf(brim_str *s, const char *fmt, va_list args);
 brim_status brim_str_status(const brim_str *s);
-// Takes the text, for brim_free; NULL if an append failed or memory is out. Empties s.
+// Returns the text, to be freed with brim_free, and empties s. NULL if an append failed or memory is out.
 char *brim_str_take(brim_str *s);
 
-// Parse a whole string; false on trailing characters, overflow or an empty string. Decimal; floats in YAML 1.2 core forms
-// (1e-4, .5, -.inf, .nan). Independent of the locale.
+// These parse a whole string; false on trailing characters, overflow or an empty string. Decimal; floats in YAML
+// 1.2 core forms (1e-4, .5, -.inf, .nan). Independent of the locale.
 bool brim_parse_i64(const char *text, int64_t *out);  // also 0x and 0o
 bool brim_parse_f64(const char *text, double *out);
 bool brim_parse_bool(const char *text, bool *out);  // true/false/yes/no/on/off, any case
-// "12GB", "512 MiB", "1024", "1.5G": bytes. GB = 1e9, GiB = 2^30, bare G/M/K are binary.
+// Parses bytes: "12GB", "512 MiB", "1024", "1.5G". GB = 1e9, GiB = 2^30, bare G/M/K are binary.
 bool brim_parse_bytes(const char *text, uint64_t *out);
 
-// The shortest text that reads back as the same double ("0.0001", "1e-05").
+// Writes the shortest text that reads back as the same double ("0.0001", "1e-05").
 void brim_format_f64(double value, char out[32]);
-// Prepares a value for printf, so that halves round away from zero (94.125 to 94.13), also those that binary arithmetic left
-// a little lower (100 x 0.285 is 28.499999999999996). The pages (web/) round the same way.
+// Prepares a value for printf, so that halves round away from zero (94.125 to 94.13). It also corrects halves that
+// binary arithmetic left a little lower (100 x 0.285 is 28.499999999999996). The pages (web/) round the same way.
 double brim_shown(double value);
-// The nearest double with so many significant decimal digits (1 to 17).
+// Returns the nearest double with `digits` significant decimal digits (1 to 17).
 double brim_round_digits(double value, int digits);
 void brim_format_bytes(uint64_t bytes, char out[32]);  // "1.5 GiB"
-// Three significant digits or more, "-" if unknown: "12,345", "128", "36.4", "0.52".
+// Writes at least three significant digits, "-" if unknown: "12,345", "128", "36.4", "0.52".
 void brim_format_figure(double value, char out[32]);
 void brim_format_count(double value, char out[32]);  // "12,345" / "1.23 M"
 void brim_format_duration(double seconds,
@@ -66,7 +66,7 @@ void brim_utf8_trim(char *text);
 int brim_utf8_width(const char *text);
 // Damerau-Levenshtein distance of the first 64 characters.
 int brim_edit_distance(const char *a, const char *b);
-// The nearest of names (NULL-terminated list) within a third of the length, or NULL.
+// Returns the nearest of the names (NULL-terminated list), if it is within a third of the length, or NULL.
 const char *brim_nearest(const char *word, const char *const *names);
 
 #ifdef __cplusplus

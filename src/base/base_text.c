@@ -1,10 +1,10 @@
-// Visible escapes for terminals, and CSV cells that spreadsheets do not run.
+// Escapes for terminals, which make control characters visible, and CSV cells that spreadsheets do not run.
 #include "base/base_text.h"
 
 #include <stdio.h>
 #include <string.h>
 
-// The length of the character at p (of n bytes) and its code point; 0 = invalid UTF-8.
+// Returns the length of the character at p (of n bytes) and its code point; 0 = invalid UTF-8.
 static size_t decode(const char *p, size_t n, uint32_t *code) {
   const unsigned char *u = (const unsigned char *)p;
   size_t length = u[0] < 0x80 ? 1 : u[0] >= 0xF0 ? 4 : u[0] >= 0xE0 ? 3 : 2;
@@ -23,7 +23,7 @@ static bool is_plain(uint32_t code) {
   return !direction && code != 0x2028 && code != 0x2029;
 }
 
-// The length of the sequence of `keep` at p; 0 = none.
+// Returns the length of the sequence of `keep` that begins at p; 0 = none.
 static size_t kept(const char *p, size_t n, const char *const *keep) {
   for (; keep && *keep; keep++) {
     size_t length = strlen(*keep);
@@ -42,7 +42,7 @@ static size_t take(const char *p, size_t n, char out[12]) {
     return 1;
   }
   if (is_plain(code)) return length;
-  // JSON has no \x7f, so DEL gets the long form
+  // JSON has no \x7f, so DEL gets the long form.
   snprintf(out, 12, code < 0x7F ? "\\x%02x" : "\\u%04x", (unsigned)code);
   return length;
 }
@@ -63,7 +63,7 @@ bool brim_text_is_plain(const char *text, size_t n) {
 
 void brim_text_append_plain(brim_str *out, const char *text, size_t n, const char *const *keep) {
   char escape[12];
-  size_t begin = 0;  // of the plain part not yet appended
+  size_t begin = 0;  // start of the plain part that is not yet appended
   for (size_t i = 0; i < n;) {
     unsigned char c = (unsigned char)text[i];
     size_t own = c == 0x1B ? kept(text + i, n - i, keep) : 0;

@@ -1,4 +1,4 @@
-// Threads, a pool for parallel loops, and the wish to stop.
+// Threads, a pool for parallel loops, and the user's wish to stop.
 #include "base/base_thread.h"
 
 #include <limits.h>
@@ -41,7 +41,7 @@ brim_status brim_thread_start(void (*fn)(void *ctx), void *ctx, const char *name
   thread->fn = fn;
   thread->ctx = ctx;
   snprintf(thread->name, sizeof thread->name, "%s", name ? name : "");
-  // block asynchronous signals, which the program's own threads handle, but not faults
+  // Block asynchronous signals, which the program's own threads handle, but not faults.
   sigset_t block, before;
   sigfillset(&block);
   const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGPROF};
@@ -86,23 +86,23 @@ void brim_thread_detach(brim_thread *thread) {
 }
 
 //---------------------------------- pool ----------------------------------
-// The caller takes ranges that no worker has begun, so that it does not wait for a worker that other programs keep from
-// running. Workers sleep on a futex and share no lock with the caller: pthread_cond_broadcast may wait for a waiter that
-// was preempted inside pthread_cond_wait.
+// The caller also takes ranges that no worker has begun, so it does not wait for workers that other programs keep
+// from running. Workers sleep on a futex and share no lock with the caller: pthread_cond_broadcast may wait for a
+// waiter that was preempted inside pthread_cond_wait.
 
 typedef struct pool_worker {
   brim_pool *pool;
   brim_thread *thread;
   int index;
-  atomic_bool taken;  // range `index` of the round
+  atomic_bool taken;  // a thread has taken range `index` of the round
 } pool_worker;
 
 struct brim_pool {
-  _Atomic uint32_t round;    // one more per run; workers sleep on it
+  _Atomic uint32_t round;    // increased by each run; workers sleep on it
   _Atomic uint32_t running;  // ranges that have not ended; the caller sleeps on it
   atomic_bool stop;
   int threads;
-  // of the round; read by threads that have taken a range
+  // the work of the round; only threads that have taken a range read it
   int64_t count;
   brim_range_fn fn;
   void *ctx;
@@ -119,7 +119,7 @@ static void futex_wake(_Atomic uint32_t *at) {
   syscall(SYS_futex, at, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }
 
-// Range i of n: the first count % n ranges are one longer.
+// Runs range i of the loop: the first count % threads ranges are one longer.
 static void run_range(const brim_pool *pool, int64_t count, brim_range_fn fn, void *ctx, int i) {
   int64_t base = count / pool->threads, extra = count % pool->threads;
   int64_t begin = base * i + (i < extra ? i : extra);
@@ -127,8 +127,8 @@ static void run_range(const brim_pool *pool, int64_t count, brim_range_fn fn, vo
   if (begin < end) fn(ctx, begin, end, i);
 }
 
-// Runs this range unless another thread has taken it. A late worker may take a range of the next round: a round is
-// written completely before its ranges can be taken.
+// Runs the range unless another thread has taken it. A late worker may take a range of the next round, so a round
+// is written completely before its ranges can be taken.
 static void take_range(brim_pool *pool, pool_worker *range) {
   if (atomic_exchange(&range->taken, true)) return;
   run_range(pool, pool->count, pool->fn, pool->ctx, range->index);

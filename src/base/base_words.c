@@ -11,7 +11,7 @@ enum { LONGEST = 1024, VALUES = 12, DEPTH = 4, MOST_STEPS = 1 << 14 };
 
 bool brim_words_are(const char *text) { return strchr(text, BEGIN) != NULL; }
 
-// The length of a printf conversion after its '%'.
+// Returns the length of a printf conversion after its '%'.
 static size_t conversion_length(const char *p) {
   const size_t flags = strspn(p, "-+ #0'123456789.*$hljztL");
   return p[flags] ? flags + 1 : flags;
@@ -27,7 +27,7 @@ void brim_words_add(char *out, size_t size, const char *english, ...) {
   if (used + 1 >= size) return;
   va_start(args, english);
   if (longest < LONGEST / 2) {
-    // the message with every % doubled, then its conversions, which take the arguments in order
+    // the format: the message with every % doubled, then its conversions, which take the arguments in order
     fmt[n++] = BEGIN;
     for (const char *p = english; *p; p++) {
       if (*p == '%') fmt[n++] = '%';
@@ -104,7 +104,7 @@ typedef struct part {
 
 static void read_all(reading *r, part words);
 
-// Writes the value of a conversion: the next one, or the one with its number ("2$").
+// Writes the value of a conversion: the next value, or the value with its number ("2$").
 static void put_value(reading *r, const char *conversion, const part *values, size_t count,
                       size_t *next) {
   size_t at = (*next)++;

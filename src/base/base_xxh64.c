@@ -8,7 +8,7 @@ static const uint64_t P1 = 0x9E3779B185EBCA87u, P2 = 0xC2B2AE3D27D4EB4Fu, P3 = 0
 
 static uint64_t rotate(uint64_t x, int bits) { return x << bits | x >> (64 - bits); }
 
-// Little-endian, whatever the machine; compilers make one load of it.
+// Reads a little-endian number on any machine; compilers make one load of it.
 static uint64_t read_bytes(const uint8_t *p, int count) {
   uint64_t value = 0;
   for (int i = count - 1; i >= 0; i--) value = value << 8 | p[i];
@@ -36,7 +36,7 @@ void brim_xxh64_init(brim_xxh64 *h) {
   h->lane[3] = 0 - P1;
 }
 
-// Whole blocks only. The lanes are locals so that they stay in registers.
+// Hashes whole blocks. The lanes are locals so that they stay in registers.
 static void take_blocks(brim_xxh64 *h, const uint8_t *p, size_t blocks) {
   uint64_t a = h->lane[0], b = h->lane[1], c = h->lane[2], d = h->lane[3];
   for (; blocks; blocks--, p += sizeof h->block) {

@@ -13,6 +13,6 @@ typedef struct brim_xxh64 {
 
 void brim_xxh64_init(brim_xxh64 *h);
 void brim_xxh64_update(brim_xxh64 *h, const void *data, size_t size);
-uint64_t brim_xxh64_value(const brim_xxh64 *h);  // of the bytes so far; more may follow
+uint64_t brim_xxh64_value(const brim_xxh64 *h);  // checksum of the bytes so far; more may follow
 
 #endif  // BRIM_BASE_XXH64_H_

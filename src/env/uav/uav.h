@@ -514,8 +514,8 @@ BRIM_HD void brim_grid_resolve(const brim_uav_values *v, const brim_uav_state *s
     if (!brim_grid_bit(occupied, m->to[i])) continue;
     while (m->from[ahead[i]] != m->to[i]) ahead[i]++;
     follows |= (uint32_t)1 << i;
-    if (m->to[ahead[i]] == m->from[i])
-      lost |= (uint32_t)1 << i;  // rule 3; stops both, each in its turn
+    // rule 3 stops both UAVs, each in its turn
+    if (m->to[ahead[i]] == m->from[i]) lost |= (uint32_t)1 << i;
   }
   uint32_t moving = wanted & ~lost;
   for (int changed = 1; changed;) {
