@@ -1,5 +1,6 @@
-// Status codes and failure details. A function that can fail returns a brim_status: 0 is success, negative is failure. The
-// detail is thread-local text: what failed, where, and what to do. It is valid until the next failure on the thread.
+// Status codes and failure details. A function that can fail returns a brim_status: 0 is success, negative is
+// failure. The detail is thread-local text: what failed, where, and what to do. It is valid until the next failure
+// on the thread.
 #ifndef BRIM_STATUS_H_
 #define BRIM_STATUS_H_
 

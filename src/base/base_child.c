@@ -51,7 +51,8 @@ static void brim_child_splitter_deinit(brim_child_splitter *s) {
   s->data = NULL;
 }
 
-static brim_status give(brim_child_splitter *s, const brim_child_options *o, brim_child_line line) {
+static brim_status pass_line(brim_child_splitter *s, const brim_child_options *o,
+                             brim_child_line line) {
   s->data[s->size] = '\0';
   line.text = s->data;
   line.size = s->size;
@@ -84,11 +85,11 @@ static brim_status brim_child_splitter_add(brim_child_splitter *s, const brim_ch
     memcpy(s->data + s->size, data, n);
     s->size += n;
     data += n, size -= n;
-    if (!fits) BRIM_TRY(give(s, o, (brim_child_line){.stream = stream, .more = true}));
+    if (!fits) BRIM_TRY(pass_line(s, o, (brim_child_line){.stream = stream, .more = true}));
     if (!ends) continue;
     s->skip_newline = *data == '\r';
     data++, size--;
-    BRIM_TRY(give(s, o, (brim_child_line){.stream = stream}));
+    BRIM_TRY(pass_line(s, o, (brim_child_line){.stream = stream}));
   }
   return BRIM_OK;
 }
@@ -97,7 +98,7 @@ static brim_status brim_child_splitter_add(brim_child_splitter *s, const brim_ch
 static brim_status brim_child_splitter_end(brim_child_splitter *s, const brim_child_options *o,
                                            brim_child_stream stream) {
   if (!s->size) return BRIM_OK;
-  return give(s, o, (brim_child_line){.stream = stream, .cut = true});
+  return pass_line(s, o, (brim_child_line){.stream = stream, .cut = true});
 }
 
 //---------------------------------- starting a program ----------------------------------
@@ -388,21 +389,21 @@ static brim_status no_pipe(void) {
 }
 
 // Opens a stream. This process's end is non-blocking, the child's end is not.
-static brim_status open_stream(brim_child_use use, bool input, int *ours, int *theirs) {
+static brim_status open_stream(brim_child_use use, bool input, int *own_end, int *child_end) {
   int ends[2];
-  *ours = *theirs = -1;
+  *own_end = *child_end = -1;
   if (use == BRIM_CHILD_INHERIT || use == BRIM_CHILD_MERGE) return BRIM_OK;
   if (use == BRIM_CHILD_NULL) {
-    *theirs = open("/dev/null", (input ? O_RDONLY : O_WRONLY) | O_CLOEXEC);
-    if (*theirs >= 0) return BRIM_OK;
+    *child_end = open("/dev/null", (input ? O_RDONLY : O_WRONLY) | O_CLOEXEC);
+    if (*child_end >= 0) return BRIM_OK;
     bool none_left = errno == EMFILE || errno == ENFILE;
     return brim_fail(none_left ? BRIM_ELIMIT : brim_errno_status(errno), "/dev/null: %s",
                      brim_errno_text(errno));
   }
   if (pipe2(ends, O_CLOEXEC) != 0) return no_pipe();
-  *ours = ends[input ? 1 : 0];
-  *theirs = ends[input ? 0 : 1];
-  if (fcntl(*ours, F_SETFL, O_NONBLOCK) != 0) return no_pipe();
+  *own_end = ends[input ? 1 : 0];
+  *child_end = ends[input ? 0 : 1];
+  if (fcntl(*own_end, F_SETFL, O_NONBLOCK) != 0) return no_pipe();
   return BRIM_OK;
 }
 
@@ -416,7 +417,7 @@ static brim_status open_streams(brim_child *c) {
   return c->ends.err >= 0 ? BRIM_OK : no_pipe();
 }
 
-static void keep(void *ctx) {
+static void keeper_main(void *ctx) {
   brim_child *c = ctx;
   keeper *k = c->keeper;
   brim_status status = brim_child_exec(&c->options, &c->ends, &c->pid);
@@ -450,7 +451,7 @@ static brim_status start_kept(brim_child *c) {
   if (!k) return brim_fail(BRIM_ENOMEM, "out of memory for a child process");
   pthread_mutex_init(&k->lock, NULL);
   pthread_cond_init(&k->changed, NULL);
-  BRIM_TRY(brim_thread_start(keep, c, "brim-child", &k->thread));
+  BRIM_TRY(brim_thread_start(keeper_main, c, "brim-child", &k->thread));
   pthread_mutex_lock(&k->lock);
   while (!k->started) pthread_cond_wait(&k->changed, &k->lock);
   pthread_mutex_unlock(&k->lock);

@@ -171,9 +171,9 @@ static brim_status make_folder(const char *path) {
   if (mkdir(path, 0777) == 0) return BRIM_OK;
   int err = errno;
   struct stat st;
-  bool there = stat(path, &st) == 0;
-  if (there && S_ISDIR(st.st_mode)) return BRIM_OK;
-  if (there) {
+  bool exists = stat(path, &st) == 0;
+  if (exists && S_ISDIR(st.st_mode)) return BRIM_OK;
+  if (exists) {
     return brim_fail(BRIM_EEXIST, "cannot create folder %s: %s is a file, not a folder", path,
                      path);
   }

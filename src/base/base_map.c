@@ -37,7 +37,7 @@ static _Atomic(plain_handler) before_plain;
 static _Atomic(info_handler) before_info;
 
 // Passes on a fault that no guard covers.
-static void chain(int number, siginfo_t *info, void *context) {
+static void call_previous(int number, siginfo_t *info, void *context) {
   info_handler with_info = atomic_load(&before_info);
   plain_handler plain = atomic_load(&before_plain);
   bool again = chaining;  // the previous handler has called this one
@@ -73,7 +73,7 @@ static void on_bus(int number, siginfo_t *info, void *context) {
     siglongjmp(guard->env, 1);
   }
   int err = errno;
-  chain(number, info, context);
+  call_previous(number, info, context);
   errno = err;
 }
 

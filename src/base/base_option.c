@@ -157,7 +157,7 @@ static bool is_choice(const brim_option *o, const char *word) {
 }
 
 // True if the word after an option is its value.
-static bool belongs(const brim_option *o, const char *word) {
+static bool is_value_of(const brim_option *o, const char *word) {
   int64_t whole;
   double number;
   uint64_t bytes;
@@ -202,10 +202,10 @@ static brim_status take_option(walk *w, match m, const char *attached) {
   brim_option_value *item = &w->out->items[w->out->count];
   *item = (brim_option_value){.option = o, .flag = !m.negated, .values = w->slots + w->slot_count};
   w->out->count++;
-  bool more = w->at < w->argc;
+  bool has_next = w->at < w->argc;
   if (o->kind == BRIM_OPTION_FLAG && o->choices && !m.negated) {
     if (attached && is_choice(o, attached)) return add_value(w, item, attached);
-    if (!attached && more && is_choice(o, w->argv[w->at]))
+    if (!attached && has_next && is_choice(o, w->argv[w->at]))
       return add_value(w, item, w->argv[w->at++]);
   }
   if (o->kind == BRIM_OPTION_FLAG || m.negated) {
@@ -220,7 +220,7 @@ static brim_status take_option(walk *w, match m, const char *attached) {
   }
   if (attached) return add_value(w, item, attached);
   while (w->at < w->argc &&
-         (o->optional ? belongs(o, w->argv[w->at]) : !is_option(w->argv[w->at]))) {
+         (o->optional ? is_value_of(o, w->argv[w->at]) : !is_option(w->argv[w->at]))) {
     BRIM_TRY(add_value(w, item, w->argv[w->at++]));
     if (!o->multiple) return BRIM_OK;
   }

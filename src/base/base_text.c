@@ -24,7 +24,7 @@ static bool is_plain(uint32_t code) {
 }
 
 // Returns the length of the sequence of `keep` that begins at p; 0 = none.
-static size_t kept(const char *p, size_t n, const char *const *keep) {
+static size_t kept_length(const char *p, size_t n, const char *const *keep) {
   for (; keep && *keep; keep++) {
     size_t length = strlen(*keep);
     if (length <= n && memcmp(p, *keep, length) == 0) return length;
@@ -33,7 +33,7 @@ static size_t kept(const char *p, size_t n, const char *const *keep) {
 }
 
 // Writes the escape of the character at p to `out`, empty if it is plain. Returns the character's length.
-static size_t take(const char *p, size_t n, char out[12]) {
+static size_t escape_next(const char *p, size_t n, char out[12]) {
   uint32_t code = 0;
   size_t length = decode(p, n, &code);
   out[0] = '\0';
@@ -55,7 +55,7 @@ bool brim_text_is_plain(const char *text, size_t n) {
       i++;
       continue;
     }
-    i += take(text + i, n - i, escape);
+    i += escape_next(text + i, n - i, escape);
     if (escape[0]) return false;
   }
   return true;
@@ -66,12 +66,12 @@ void brim_text_append_plain(brim_str *out, const char *text, size_t n, const cha
   size_t begin = 0;  // start of the plain part that is not yet appended
   for (size_t i = 0; i < n;) {
     unsigned char c = (unsigned char)text[i];
-    size_t own = c == 0x1B ? kept(text + i, n - i, keep) : 0;
+    size_t own = c == 0x1B ? kept_length(text + i, n - i, keep) : 0;
     if (own || (c >= 0x20 && c < 0x7F)) {
       i += own ? own : 1;
       continue;
     }
-    size_t length = take(text + i, n - i, escape);
+    size_t length = escape_next(text + i, n - i, escape);
     if (escape[0]) {
       brim_str_append_n(out, text + begin, i - begin);
       brim_str_append(out, escape);
@@ -86,7 +86,7 @@ void brim_text_plain(const char *text, char *out, size_t size) {
   char escape[12];
   size_t used = 0, n = strlen(text);
   for (size_t i = 0; i < n;) {
-    size_t length = take(text + i, n - i, escape);
+    size_t length = escape_next(text + i, n - i, escape);
     size_t bytes = escape[0] ? strlen(escape) : length;
     if (used + bytes >= size) break;
     memcpy(out + used, escape[0] ? escape : text + i, bytes);

@@ -7,8 +7,8 @@
 #include "base/base_msg.h"
 #include "base/base_str.h"
 
-// Appends a message and its values to the field `out`, which must be empty or filled by this function. A value of %s may be
-// such a field. Cuts off at a character boundary.
+// Appends a message and its values to the field `out`, which must be empty or filled by this function. A value of
+// %s may be such a field. A text that does not fit is cut at a character boundary.
 void brim_words_add(char *out, size_t size, const char *english, ...) BRIM_PRINTF(3, 4);
 
 // Adds a message without values; also a message that is a value of another message.

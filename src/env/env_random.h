@@ -35,8 +35,9 @@ BRIM_HD brim_env_ids brim_env_training(uint64_t seed, int64_t iteration, int32_t
 }
 
 BRIM_HD brim_env_ids brim_env_held_out(uint64_t seed, uint64_t stream, int32_t env) {
-  uint64_t apart = brim_rng_key(brim_rng_key(seed, BRIM_RNG_HELD_OUT) ^ stream, BRIM_RNG_HELD_OUT);
-  return brim_env_training(apart, 0, 0, env);
+  uint64_t held_out_key =
+      brim_rng_key(brim_rng_key(seed, BRIM_RNG_HELD_OUT) ^ stream, BRIM_RNG_HELD_OUT);
+  return brim_env_training(held_out_key, 0, 0, env);
 }
 
 // Makes draw `n` of an episode: four independent words.

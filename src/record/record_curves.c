@@ -24,7 +24,7 @@ typedef struct thinned {
   char column[BRIM_METRIC_NAME], baseline_column[BRIM_METRIC_NAME];  // "" = none
   stretch list[BRIM_CURVE_STRETCHES];
   size_t count;
-  int64_t per, held;  // points per stretch; points in the last stretch so far
+  int64_t stretch_points, last_points;  // points per stretch; points in the last stretch so far
   brim_curve_point first, last, marked;
   bool any, has_marked;
   double highest, baseline;
@@ -45,8 +45,8 @@ static void halve(thinned *t) {
     t->list[i] = merge(&t->list[2 * i], &t->list[2 * i + 1]);
   }
   t->count = BRIM_CURVE_STRETCHES / 2;
-  t->per *= 2;
-  t->held = t->per;
+  t->stretch_points *= 2;
+  t->last_points = t->stretch_points;
 }
 
 // Forgets all points logged from `step` on.
@@ -54,12 +54,12 @@ static void take_back(thinned *t, int64_t step) {
   if (t->first.step >= step) {
     t->count = 0;
     t->any = t->has_marked = false;
-    t->per = 1;
+    t->stretch_points = 1;
     return;
   }
   if (t->has_marked && t->marked.step >= step) t->has_marked = false;
   while (t->count > 0 && t->list[t->count - 1].first.step >= step) t->count--;
-  t->held = t->per;
+  t->last_points = t->stretch_points;
   t->last = t->first;
   if (t->count == 0) return;
   stretch *end = &t->list[t->count - 1];
@@ -70,18 +70,18 @@ static void take_back(thinned *t, int64_t step) {
 static void add(thinned *t, int64_t step, double value, int64_t marked) {
   const brim_curve_point p = {step, value};
   if (t->any && step <= t->last.step) take_back(t, step);
-  if (!t->any) t->first = p, t->any = true, t->held = t->per;
+  if (!t->any) t->first = p, t->any = true, t->last_points = t->stretch_points;
   t->last = p;
   if (step == marked) t->marked = p, t->has_marked = true;
   const stretch one = {p, p};
-  if (t->count > 0 && t->held < t->per) {
+  if (t->count > 0 && t->last_points < t->stretch_points) {
     t->list[t->count - 1] = merge(&t->list[t->count - 1], &one);
-    t->held++;
+    t->last_points++;
     return;
   }
   if (t->count == BRIM_CURVE_STRETCHES) halve(t);
   t->list[t->count++] = one;
-  t->held = 1;
+  t->last_points = 1;
 }
 
 // Inserts a point at its step, unless the curve has a point of this step.
@@ -233,7 +233,7 @@ static void choose(reader *r, const brim_metric_set *set, brim_metric_stage stag
       t->baseline_column[0] = '\0';
     }
     t->row = row;
-    t->per = 1;
+    t->stretch_points = 1;
     t->highest = -INFINITY;
     t->baseline = (double)NAN;
     r->count++;

@@ -872,7 +872,7 @@ static uint32_t value_of(const finder *f, size_t exp, uint32_t name) {
 }
 
 // *out: experiments with equal values of the chosen settings also have equal values of this one.
-static brim_status follows(const finder *f, uint32_t name, bool *out) {
+static brim_status is_derived(const finder *f, uint32_t name, bool *out) {
   firsts t;
   if (!firsts_init(&t, f->reader->set.count)) return no_memory();
   *out = true;
@@ -897,7 +897,7 @@ static brim_status choose_keys(finder *f) {
     const column *c = &f->columns[f->order[i]];
     bool derived = false;
     if (!c->differs || c->ignored) continue;
-    if (!c->axis) BRIM_TRY(follows(f, f->order[i], &derived));
+    if (!c->axis) BRIM_TRY(is_derived(f, f->order[i], &derived));
     if (derived) continue;
     if (f->chosen_count < BRIM_LAB_KEYS) {
       choose(f, f->order[i]);
@@ -1173,7 +1173,7 @@ static brim_status brim_lab_find_groups(brim_lab_reader *r) {
 
 typedef struct ranked {
   brim_lab_metric metric;
-  size_t was;
+  size_t old_index;
   size_t decides;  // experiments that have it as metric_key
 } ranked;
 
@@ -1188,7 +1188,7 @@ static int by_rank(const void *a, const void *b) {
 
 static void order_metrics(brim_lab_set *set) {
   ranked list[BRIM_LAB_METRICS];
-  size_t now[BRIM_LAB_METRICS];
+  size_t new_index[BRIM_LAB_METRICS];
   for (size_t i = 0; i < set->metric_count; i++) {
     list[i] = (ranked){set->metrics[i], i, 0};
     for (size_t k = 0; k < set->count; k++) {
@@ -1197,12 +1197,13 @@ static void order_metrics(brim_lab_set *set) {
   }
   if (set->metric_count) qsort(list, set->metric_count, sizeof *list, by_rank);
   for (size_t i = 0; i < set->metric_count; i++) {
-    now[list[i].was] = i;
+    new_index[list[i].old_index] = i;
     set->metrics[i] = list[i].metric;
   }
   for (size_t i = 0; i < set->count; i++) {
     brim_lab_exp *e = &set->exps[i];
-    for (size_t k = 0; k < e->curve_count; k++) e->curves[k].metric = now[e->curves[k].metric];
+    for (size_t k = 0; k < e->curve_count; k++)
+      e->curves[k].metric = new_index[e->curves[k].metric];
   }
 }
 
@@ -1327,9 +1328,9 @@ typedef struct keys {
   size_t count;
 } keys;
 
-static void add_keys(keys *k, const brim_lab_set *set, const char *but) {
+static void add_keys(keys *k, const brim_lab_set *set, const char *except) {
   for (size_t i = 0; i < set->key_count; i++) {
-    bool known = set->keys[i].over || (but && strcmp(set->keys[i].name, but) == 0);
+    bool known = set->keys[i].over || (except && strcmp(set->keys[i].name, except) == 0);
     for (size_t j = 0; j < k->count && !known; j++) {
       known = strcmp(k->names[j], set->keys[i].name) == 0;
     }

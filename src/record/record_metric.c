@@ -107,7 +107,7 @@ const char *brim_metric_label(const brim_metric *row, brim_metric_place place) {
 
 // True if a line shows this value. A line shows an unknown value only if the metric must be finite, and never in
 // the progress line.
-static bool shown(const brim_metric *row, brim_metric_place place, double value) {
+static bool is_shown(const brim_metric *row, brim_metric_place place, double value) {
   if (!(row->lines & BRIM_METRIC_AT(place))) return false;
   if (row->flags & BRIM_METRIC_POSITIVE) return value > 0;
   if (!isnan(value)) return true;
@@ -160,11 +160,11 @@ size_t brim_metric_parts(const brim_metric_set *set, brim_metric_place place, co
   size_t n = 0;
   for (size_t i = 0; i < set->count && n < most; i++) {
     const brim_metric *row = &set->rows[i];
-    if (row->join == BRIM_METRIC_SPREAD || !shown(row, place, values[i])) continue;
+    if (row->join == BRIM_METRIC_SPREAD || !is_shown(row, place, values[i])) continue;
     part_text p = {out[n++], 0};
     add_row(&p, row, place, values[i]);
     const brim_metric *spread = i + 1 < set->count ? &set->rows[i + 1] : NULL;
-    if (spread && spread->join == BRIM_METRIC_SPREAD && shown(spread, place, values[i + 1])) {
+    if (spread && spread->join == BRIM_METRIC_SPREAD && is_shown(spread, place, values[i + 1])) {
       char number[32];
       brim_metric_format_value(spread, values[i + 1], number);
       add(&p, " +- ");

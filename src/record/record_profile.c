@@ -186,7 +186,7 @@ brim_profile_row *brim_profile_add(brim_profile *profile, brim_profile_list list
 
 //---------------------------------- sums and order ----------------------------------
 
-static double known(double value) { return isnan(value) ? 0 : value; }
+static double known_or_zero(double value) { return isnan(value) ? 0 : value; }
 
 static int descending(double a, double b) {
   a = isnan(a) ? -1 : a;
@@ -209,20 +209,21 @@ static int by_total(const void *a, const void *b) {
 void brim_profile_finish(brim_profile *profile) {
   for (int l = 0; l < BRIM_PROFILE_LIST_COUNT; l++) {
     brim_profile_rows *rows = &profile->lists[l];
-    bool beside = l == BRIM_PROFILE_TRANSFORMS;  // transforms run in workers, beside the step
+    bool in_workers = l == BRIM_PROFILE_TRANSFORMS;  // transforms run in workers, beside the step
     double sum = 0, total = 0;
     for (size_t i = 0; i < rows->count; i++) {
-      sum += known(rows->items[i].ms);
-      total += known(rows->items[i].total_ms);
+      sum += known_or_zero(rows->items[i].ms);
+      total += known_or_zero(rows->items[i].total_ms);
     }
-    profile->sum_ms[l] = rows->count && !beside ? sum : NAN;
+    profile->sum_ms[l] = rows->count && !in_workers ? sum : NAN;
     for (size_t i = 0; i < rows->count; i++) {
       brim_profile_row *row = &rows->items[i];
-      double part = beside ? row->total_ms : row->ms, whole = beside ? total : profile->step_ms;
+      double part = in_workers ? row->total_ms : row->ms,
+             whole = in_workers ? total : profile->step_ms;
       row->share = whole > 0 ? part / whole : NAN;
     }
     if (rows->count > 1) {
-      qsort(rows->items, rows->count, sizeof *rows->items, beside ? by_total : by_ms);
+      qsort(rows->items, rows->count, sizeof *rows->items, in_workers ? by_total : by_ms);
     }
   }
 }
@@ -356,7 +357,8 @@ brim_status brim_profile_to_json(const brim_profile *profile, json_t **out) {
 
 //---------------------------------- from JSON ----------------------------------
 
-static brim_status bad(const char *name, const char *where, const char *key, const char *want) {
+static brim_status parse_error(const char *name, const char *where, const char *key,
+                               const char *want) {
   return brim_fail(BRIM_EPARSE, "%s: %s.%s should be %s", name, where, key, want);
 }
 
@@ -364,13 +366,13 @@ static brim_status read_fields(const char *name, const section *of, const json_t
                                void *to) {
   const char *where = of->key ? of->key : "profile";
   if (object && !json_is_null(object) && !json_is_object(object)) {
-    return bad(name, "profile", where, "an object");
+    return parse_error(name, "profile", where, "an object");
   }
   for (size_t i = 0; i < of->count; i++) {
     const brim_field *f = &of->fields[i];
     const json_t *value = json_object_get(object, f->key);
     const char *want = value ? brim_field_get(f, value, to) : NULL;
-    if (want) return bad(name, where, f->key, want);
+    if (want) return parse_error(name, where, f->key, want);
     brim_field_get_words(f, object, to);
   }
   return BRIM_OK;
@@ -380,7 +382,7 @@ static brim_status list_of(const char *name, const json_t *object, const char *k
                            const json_t **out) {
   *out = json_object_get(object, key);
   if (json_is_null(*out)) *out = NULL;
-  return !*out || json_is_array(*out) ? BRIM_OK : bad(name, "profile", key, "a list");
+  return !*out || json_is_array(*out) ? BRIM_OK : parse_error(name, "profile", key, "a list");
 }
 
 static brim_status read_rows(const char *name, const json_t *root, brim_profile_list list,
@@ -419,7 +421,7 @@ static brim_status read_memory(const char *name, const json_t *root, brim_profil
 static brim_status read_gaps(const char *name, const json_t *root, brim_profile *out) {
   const json_t *gaps = json_object_get(root, "gaps"), *causes, *longest;
   if (!gaps || json_is_null(gaps)) return BRIM_OK;
-  if (!json_is_object(gaps)) return bad(name, "profile", "gaps", "an object or null");
+  if (!json_is_object(gaps)) return parse_error(name, "profile", "gaps", "an object or null");
   static const brim_field whole[] = {FIELD(ALL, "ms", NUMBER, gap_ms)};
   static const section whole_section = {"gaps", whole, COUNT(whole)};
   out->has_gaps = true;
@@ -434,7 +436,7 @@ static brim_status read_gaps(const char *name, const json_t *root, brim_profile 
     const json_t *ms = json_object_get(item, "ms"), *n = json_object_get(item, "count");
     const char *want = ms ? brim_field_get(&number, ms, &out->cause_ms[of.cause]) : NULL;
     if (!want && n) want = brim_field_get(&number, n, &out->cause_count[of.cause]);
-    if (want) return bad(name, "gaps", "causes", want);
+    if (want) return parse_error(name, "gaps", "causes", want);
   }
   BRIM_TRY(list_of(name, gaps, "longest", &longest));
   for (size_t i = 0; i < json_array_size(longest) && i < BRIM_PROFILE_MAX_GAPS; i++) {
@@ -453,7 +455,7 @@ static brim_status read_sums(const char *name, const json_t *root, brim_profile 
     const char *list = json_string_value(json_object_get(item, "list"));
     for (int l = 0; list && l < BRIM_PROFILE_LIST_COUNT; l++) {
       if (strcmp(list, brim_profile_list_key((brim_profile_list)l)) != 0) continue;
-      if (!json_is_number(ms)) return bad(name, "sums", "ms", "a number");
+      if (!json_is_number(ms)) return parse_error(name, "sums", "ms", "a number");
       out->sum_ms[l] = json_number_value(ms);
     }
   }

@@ -195,20 +195,20 @@ static brim_status put_number(json_t *object, const char *key, double number) {
   return isnan(number) ? BRIM_OK : brim_json_put(object, key, brim_json_number(number));
 }
 
-static brim_status bad(const char *name, int line, const char *key, const char *want) {
+static brim_status parse_error(const char *name, int line, const char *key, const char *want) {
   return brim_fail_at(BRIM_EPARSE, name, line, 0, "%s.%s should be %s", "result", key, want);
 }
 
 // Checks that an item of a list is an object.
 static brim_status check_item(const json_t *item, const char *name, int line, const char *list) {
-  return json_is_object(item) ? BRIM_OK : bad(name, line, list, "a list of objects");
+  return json_is_object(item) ? BRIM_OK : parse_error(name, line, list, "a list of objects");
 }
 
 static brim_status read_text(const json_t *item, const char *key, const char *name, int line,
                              char *out, size_t size) {
   const json_t *value = json_object_get(item, key);
   if (!value || json_is_null(value)) return BRIM_OK;
-  if (!json_is_string(value)) return bad(name, line, key, "a string");
+  if (!json_is_string(value)) return parse_error(name, line, key, "a string");
   brim_record_copy(out, size, json_string_value(value));
   return BRIM_OK;
 }
@@ -218,7 +218,7 @@ static brim_status read_number(const json_t *item, const char *key, const char *
   const json_t *value = json_object_get(item, key);
   *out = (double)NAN;
   if (!value || json_is_null(value)) return BRIM_OK;
-  if (!json_is_number(value)) return bad(name, line, key, "a number or null");
+  if (!json_is_number(value)) return parse_error(name, line, key, "a number or null");
   *out = json_number_value(value);
   return BRIM_OK;
 }
@@ -300,7 +300,7 @@ brim_status brim_record_read_finding(const json_t *item, const char *name, int l
 static brim_status read_findings(const json_t *root, const char *name, int line, brim_result *out) {
   json_t *list = json_object_get(root, "findings");
   if (!list || json_is_null(list)) return BRIM_OK;
-  if (!json_is_array(list)) return bad(name, line, "findings", "a list");
+  if (!json_is_array(list)) return parse_error(name, line, "findings", "a list");
   size_t index;
   json_t *item;
   json_array_foreach(list, index, item) {
@@ -330,7 +330,7 @@ static brim_status put_stages(json_t *worker, const brim_result *result) {
 static brim_status read_stages(const json_t *root, const char *name, int line, brim_result *out) {
   json_t *list = json_object_get(json_object_get(root, "worker"), "stages");
   if (!list || json_is_null(list)) return BRIM_OK;
-  if (!json_is_array(list)) return bad(name, line, "worker.stages", "a list");
+  if (!json_is_array(list)) return parse_error(name, line, "worker.stages", "a list");
   size_t index;
   json_t *item;
   json_array_foreach(list, index, item) {
@@ -372,7 +372,7 @@ static brim_status put_visits(json_t *trial, const brim_result *result) {
 static brim_status read_visits(const json_t *root, const char *name, int line, brim_result *out) {
   json_t *list = json_object_get(json_object_get(root, "trial"), "visits");
   if (!list || json_is_null(list)) return BRIM_OK;
-  if (!json_is_array(list)) return bad(name, line, "trial.visits", "a list");
+  if (!json_is_array(list)) return parse_error(name, line, "trial.visits", "a list");
   size_t index;
   json_t *item;
   json_array_foreach(list, index, item) {
@@ -380,7 +380,7 @@ static brim_status read_visits(const json_t *root, const char *name, int line, b
     brim_result_visit *visit = &out->visits[index];
     BRIM_TRY(check_item(item, name, line, "trial.visits"));
     const json_t *at = json_object_get(item, "at");
-    if (!json_is_integer(at)) return bad(name, line, "trial.visits.at", "a whole number");
+    if (!json_is_integer(at)) return parse_error(name, line, "trial.visits.at", "a whole number");
     visit->at = json_integer_value(at);
     for (size_t k = 0; k < VISIT_FIELDS; k++) {
       void *member = (char *)visit + visit_fields[k].offset;

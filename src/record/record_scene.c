@@ -85,7 +85,7 @@ static const char *wrong_names(const brim_scene *scene) {
   return NULL;
 }
 
-static const char *wrong(const brim_scene *scene) {
+static const char *problem_of(const brim_scene *scene) {
   if (scene->part_count < 1 || scene->part_count > BRIM_SCENE_MAX_PARTS) {
     return "it has no parts or too many";
   }
@@ -100,7 +100,7 @@ static const char *wrong(const brim_scene *scene) {
 }
 
 brim_status brim_scene_check(const brim_scene *scene, int32_t frame, const char *name) {
-  const char *problem = wrong(scene);
+  const char *problem = problem_of(scene);
   if (problem) return brim_fail(BRIM_EABI, "environment %s: scene: %s", name, problem);
   if (brim_scene_width(scene) == frame) return BRIM_OK;
   return brim_fail(BRIM_EABI, "environment %s: its scene has %d numbers, but a frame has %d", name,

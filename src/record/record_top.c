@@ -257,10 +257,10 @@ void brim_top_view_deinit(brim_top_view *view) {
 // Returns `items` with room for `count` of `size` bytes; NULL = out of memory.
 static void *grow(void *items, size_t *cap, size_t count, size_t size) {
   if (items && count <= *cap) return items;
-  size_t more = *cap ? *cap * 2 : 8;
-  if (more < count) more = count;
-  void *grown = items ? brim_realloc(items, more * size) : brim_calloc(more, size);
-  if (grown) *cap = more;
+  size_t new_cap = *cap ? *cap * 2 : 8;
+  if (new_cap < count) new_cap = count;
+  void *grown = items ? brim_realloc(items, new_cap * size) : brim_calloc(new_cap, size);
+  if (grown) *cap = new_cap;
   return grown;
 }
 

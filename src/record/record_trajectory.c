@@ -36,7 +36,7 @@ void brim_trajectory_deinit(brim_trajectory *t) {
   memset(t, 0, sizeof *t);
 }
 
-static bool sound(const float *values, int32_t count) {
+static bool are_in_range(const float *values, int32_t count) {
   for (int32_t i = 0; i < count; i++) {
     if (!(fabs((double)values[i]) <= most)) return false;  // NaN too
   }
@@ -45,10 +45,10 @@ static bool sound(const float *values, int32_t count) {
 
 brim_status brim_trajectory_finish(brim_trajectory *t) {
   int64_t n = 0;
-  while (n < t->frames && sound(brim_trajectory_frame(t, n), t->width)) {
+  while (n < t->frames && are_in_range(brim_trajectory_frame(t, n), t->width)) {
     n++;
     // The reward of a step also depends on the next frame. If the reward is not sound, drop that frame.
-    if (n < t->frames && !sound(t->reward + n - 1, 1)) break;
+    if (n < t->frames && !are_in_range(t->reward + n - 1, 1)) break;
   }
   if (n == 0) {
     return brim_fail(BRIM_EINVAL, "the first state is not finite: there is nothing to replay");
@@ -143,15 +143,15 @@ static brim_status put_column(json_t *to, const char *key, const column *from) {
 
 static double unit_of(const brim_scene_part *part) { return part->scale > 0 ? part->scale : scale; }
 
-static brim_status put_events(json_t *to, const brim_trajectory *t, size_t which) {
-  const brim_scene_part *part = &t->scene->parts[which];
+static brim_status put_events(json_t *to, const brim_trajectory *t, size_t part_index) {
+  const brim_scene_part *part = &t->scene->parts[part_index];
   const double unit = unit_of(part);
-  const int32_t offset = brim_scene_offset(t->scene, which);
+  const int32_t offset = brim_scene_offset(t->scene, part_index);
   json_t *list = json_array();
   BRIM_TRY(brim_json_put(to, part->key, list));
   for (int64_t i = 0; i < t->frames; i++) {
     const float *frame = brim_trajectory_frame(t, i);
-    if (!brim_scene_event(t->scene, which, frame)) continue;
+    if (!brim_scene_event(t->scene, part_index, frame)) continue;
     json_t *event = json_array();
     BRIM_TRY(brim_json_push(list, event));
     BRIM_TRY(brim_json_push(event, json_integer(i)));
@@ -163,10 +163,10 @@ static brim_status put_events(json_t *to, const brim_trajectory *t, size_t which
   return BRIM_OK;
 }
 
-static brim_status put_part(json_t *to, const brim_trajectory *t, size_t which) {
-  const brim_scene_part *part = &t->scene->parts[which];
+static brim_status put_part(json_t *to, const brim_trajectory *t, size_t part_index) {
+  const brim_scene_part *part = &t->scene->parts[part_index];
   if (part->when == BRIM_SCENE_EVENTS) return BRIM_OK;
-  const column from = {t->state + brim_scene_offset(t->scene, which),
+  const column from = {t->state + brim_scene_offset(t->scene, part_index),
                        part->when == BRIM_SCENE_FIRST ? 1 : t->frames, part->columns, t->width,
                        unit_of(part)};
   return put_column(to, part->key, &from);

@@ -131,9 +131,9 @@ __device__ static inline void collect_store(const brim_collect_task *c, const ch
 }
 
 // Keeps the final states of a step's truncated episodes. `final` belongs to this thread's environment.
-__device__ static inline void collect_keep(const brim_collect_task *c, const char *shared,
-                                           int32_t stride, int32_t final, int32_t first,
-                                           int32_t count) {
+__device__ static inline void collect_keep_finals(const brim_collect_task *c, const char *shared,
+                                                  int32_t stride, int32_t final, int32_t first,
+                                                  int32_t count) {
   __shared__ int32_t finals[COLLECT_ENVS];
   if ((int32_t)threadIdx.x < count) finals[threadIdx.x] = final;
   __syncthreads();
@@ -479,7 +479,7 @@ __global__ void __launch_bounds__(COLLECT_THREADS)
     c->final[from + lane] = final;
   }
   if (__syncthreads_or(over != BRIM_ENV_RUNNING)) {
-    collect_keep(c, shared, p.stride, final, first, count);
+    collect_keep_finals(c, shared, p.stride, final, first, count);
     __syncthreads();
     if (over != BRIM_ENV_RUNNING) BRIM_ENV(collect_next)(c, &p.env, env, &k, s, over);
     __syncthreads();

@@ -154,7 +154,7 @@ __device__ static inline void roles_read(const fused_update_args &w, uint32_t fi
 }
 
 // Waits for the copies, until all lanes see them.
-__device__ static inline void roles_there() {
+__device__ static inline void roles_wait_copies() {
   brim_copy_wait<0>();
   __syncwarp();
 }
@@ -240,9 +240,9 @@ __device__ static inline void roles_gradient(const float *out, uint16_t *g) {
 // Writes the activations of both layers to the stage. Replaces those in `b` by the gradient by the second layer's
 // sums, and writes it there too.
 template <int H, bool RELU>
-__device__ static inline void roles_leave(const roles_shared<H> &s, roles_stage<H> &to, int row,
-                                          const uint32_t (&a)[H / 16][4],
-                                          uint32_t (&b)[H / 16][4]) {
+__device__ static inline void roles_stage_layers(const roles_shared<H> &s, roles_stage<H> &to,
+                                                 int row, const uint32_t (&a)[H / 16][4],
+                                                 uint32_t (&b)[H / 16][4]) {
   typedef roles_sizes<H> Z;
   uint32_t g[4];
   brim_load_a(g, to.g + row * Z::GP, Z::GP);
@@ -304,12 +304,12 @@ __device__ static inline void roles_team_run(const fused_update_args &w, roles_s
   bool used = false;
   int turn = 0;
   roles_find(w, first, listed[0]);
-  roles_there();
+  roles_wait_copies();
   roles_read(w, first, listed[0], stage.x[0] + row * Z::KP, Z::KP);
   // The first row of the team's tile decides: all warps of a team have the same number of tiles.
   for (; first - (uint32_t)row < (uint32_t)w.count; first += step, turn ^= 1) {
     const uint32_t i = first + (uint32_t)lane;
-    roles_there();
+    roles_wait_copies();
     roles_find(w, first + step, listed[turn ^ 1]);
     uint32_t a[Z::PIECES][4], b[Z::PIECES][4];
     roles_first<H, RELU>(s, stage.x[turn] + row * Z::KP, a);
@@ -321,18 +321,18 @@ __device__ static inline void roles_team_run(const fused_update_args &w, roles_s
     }
     if (used) roles_wait(ROLES_FREE_1 + team);
     roles_gradient<H>(out, stage.g + row * Z::GP);
-    roles_leave<H, RELU>(s, stage, row, a, b);
+    roles_stage_layers<H, RELU>(s, stage, row, a, b);
     roles_tell(ROLES_FULL_1 + team);
     roles_back<H, RELU>(s, stage, row, a, b, [&] {
       if (used) roles_wait(ROLES_FREE_2 + team);
       // wait for the list; the adders have read the inputs that the next ones replace
-      roles_there();
+      roles_wait_copies();
       roles_read(w, first + step, listed[turn ^ 1], stage.x[turn ^ 1] + row * Z::KP, Z::KP);
     });
     roles_tell(ROLES_FULL_2 + team);
     used = true;
   }
-  roles_there();
+  roles_wait_copies();
   if (used) {
     roles_wait(ROLES_FREE_1 + team);
     roles_wait(ROLES_FREE_2 + team);

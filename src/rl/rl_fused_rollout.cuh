@@ -430,7 +430,7 @@ template <int K, int H, bool TANH>
 __device__ static inline void BRIM_ENV(rollout_run)(const BRIM_ENV(rollout_call) & p,
                                                     const rollout_team &m, uint16_t *tile) {
   // the highest ranks have the fewest tiles, so they step
-  const int32_t mine = 32 * (ROLLOUT_TEAM - 1 - m.rank);
+  const int32_t first_env = 32 * (ROLLOUT_TEAM - 1 - m.rank);
   const uint64_t now = p.c.clock->now;
   BRIM_ENV(rollout_load)(p, m);
   rollout_wait(m);
@@ -444,8 +444,8 @@ __device__ static inline void BRIM_ENV(rollout_run)(const BRIM_ENV(rollout_call)
       BRIM_ENV(rollout_tile)<K, H, TANH>(p, m, t, base, now + (uint64_t)t, tile);
     }
     rollout_wait(m);
-    if (mine < m.count) {
-      BRIM_ENV(rollout_step)(p, m, t, make_int2(mine, min(32, m.count - mine)));
+    if (first_env < m.count) {
+      BRIM_ENV(rollout_step)(p, m, t, make_int2(first_env, min(32, m.count - first_env)));
     }
     rollout_wait(m);
   }
@@ -472,9 +472,9 @@ __global__ void __launch_bounds__(ROLLOUT_THREADS, 1)
   m.acts = (int32_t *)(m.states + p.each * p.stride);
   m.gains = (float *)(m.acts + p.each * p.acts);
   const int64_t teams = (int64_t)gridDim.x * ROLLOUT_TEAMS;
-  const int64_t which = (int64_t)blockIdx.x * ROLLOUT_TEAMS + team;
-  const int32_t end = (int32_t)(p.c.envs * (which + 1) / teams);
-  for (m.first = (int32_t)(p.c.envs * which / teams); m.first < end; m.first += p.each) {
+  const int64_t team_index = (int64_t)blockIdx.x * ROLLOUT_TEAMS + team;
+  const int32_t end = (int32_t)(p.c.envs * (team_index + 1) / teams);
+  for (m.first = (int32_t)(p.c.envs * team_index / teams); m.first < end; m.first += p.each) {
     m.count = min(p.each, end - m.first);
     BRIM_ENV(rollout_run)<K, H, TANH>(p, m, tiles + warp * TILE);
   }

@@ -123,13 +123,13 @@ __device__ static brim_ppo_policy_loss fused_policy_fast(float *x, const brim_pp
     chosen = a == c->action ? x[a] : chosen;
   }
   const float log_sum = __log2f(sum) * 0.69314718f, inverse = __fdividef(1.0f, sum);
-  const float apart = (chosen - log_sum) - c->logp, ratio = brim_exp2_fast(apart * log2e);
+  const float log_ratio = (chosen - log_sum) - c->logp, ratio = brim_exp2_fast(log_ratio * log2e);
   const float kept = fminf(fmaxf(ratio, 1.0f - c->clip), 1.0f + c->clip);
   const float plain = ratio * c->adv, held = kept * c->adv;
   brim_ppo_policy_loss f;
   f.loss = plain <= held ? -plain : -held;
   f.entropy = __fmaf_rn(-weighted, inverse, log_sum);
-  f.kl = (ratio - 1.0f) - apart;
+  f.kl = (ratio - 1.0f) - log_ratio;
   f.clipped = kept != ratio;
   f.bad =
       !finite || !brim_ppo_finite(f.loss) || !brim_ppo_finite(f.kl) || !brim_ppo_finite(f.entropy);

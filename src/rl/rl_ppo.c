@@ -17,8 +17,8 @@ static brim_status refuse(const char *problem) {
 // Work below this number of exponentials (about 100 us) stays on one thread.
 enum { INLINE_WORK = 16384 };
 
-static brim_status over(const brim_rollout_where *where, int64_t count, int64_t work,
-                        brim_range_fn fn, void *ctx) {
+static brim_status run_ranges(const brim_rollout_where *where, int64_t count, int64_t work,
+                              brim_range_fn fn, void *ctx) {
   if (work < INLINE_WORK) {
     fn(ctx, 0, count, 0);
     return BRIM_OK;
@@ -102,7 +102,7 @@ static brim_status sample(const brim_rollout_where *where, const brim_ppo_shape 
                    .act = shape->act,
                    .key = brim_ppo_action_key(work->seed, work->stream),
                    .when = *work->clock + (uint64_t)work->t};
-  BRIM_TRY(over(where, work->rows, work->rows * (shape->act + 4), sample_range, &s));
+  BRIM_TRY(run_ranges(where, work->rows, work->rows * (shape->act + 4), sample_range, &s));
   *work->bad += (int64_t)atomic_load(&s.bad);
   return BRIM_OK;
 }
@@ -126,7 +126,7 @@ static brim_status rows(const brim_rollout_where *where, const brim_ppo_rows *wo
   BRIM_TRY(refuse(brim_ppo_rows_problem(work)));
   rows_work r = {.w = work,
                  .order = brim_ppo_order(work->seed, *work->clock, work->epoch, work->total)};
-  return over(where, work->count, 2 * work->count, rows_range, &r);
+  return run_ranges(where, work->count, 2 * work->count, rows_range, &r);
 }
 
 //---------------------------------- advantages ----------------------------------
@@ -229,10 +229,10 @@ static brim_status advantages(const brim_rollout_where *where, const brim_ppo_sh
                 .decay = work->gamma * work->lambda,
                 .parts = work->scratch};
   double sums[BRIM_PPO_SUMS], devs[BRIM_PPO_DEVS];
-  BRIM_TRY(over(where, a.chunks, columns * shape->steps, first_pass, &a));
+  BRIM_TRY(run_ranges(where, a.chunks, columns * shape->steps, first_pass, &a));
   for (int k = 0; k < BRIM_PPO_SUMS; k++) sums[k] = merge(a.parts + k * a.chunks, a.chunks);
   brim_ppo_means(sums, columns * shape->steps, &a.adv_mean, &a.ret_mean);
-  BRIM_TRY(over(where, a.chunks, columns * shape->steps, second_pass, &a));
+  BRIM_TRY(run_ranges(where, a.chunks, columns * shape->steps, second_pass, &a));
   for (int k = 0; k < BRIM_PPO_DEVS; k++) devs[k] = merge(a.parts + k * a.chunks, a.chunks);
   brim_ppo_finish(sums, devs, columns * shape->steps, work->moments);
   brim_ppo_norm_take(work->norm, sums, work->moments, work->beta);
@@ -352,8 +352,8 @@ static brim_status losses(const brim_rollout_where *where, const brim_ppo_shape 
                  .shift = work->moments ? work->moments->shift : 0.0f,
                  .adv_scale = work->moments ? work->moments->scale : 1.0f,
                  .batch = batch};
-  BRIM_TRY(over(where, l.parts.actor + l.parts.critic, batch * shape->agents * (2 * shape->act + 4),
-                loss_chunks, &l));
+  BRIM_TRY(run_ranges(where, l.parts.actor + l.parts.critic,
+                      batch * shape->agents * (2 * shape->act + 4), loss_chunks, &l));
   const double *parts = work->scratch;
   for (int32_t k = 0; k < BRIM_PPO_METRIC_COUNT; k++) {
     const int64_t count = k < BRIM_PPO_ACTOR_METRICS ? l.parts.actor : l.parts.critic;

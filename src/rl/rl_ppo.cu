@@ -115,7 +115,7 @@ struct ppo_row {
   }
   __device__ float *numbers() { return x; }
   __device__ static int32_t count(int32_t) { return ACT; }
-  __device__ void back(float *at, int32_t act) const {
+  __device__ void write_back(float *at, int32_t act) const {
 #pragma unroll
     for (int a = 0; a < ACT; a++) {
       if (a < act) at[a] = x[a];
@@ -129,7 +129,7 @@ struct ppo_row<0> {
   __device__ ppo_row(float *at, int32_t) : x(at) {}
   __device__ float *numbers() { return x; }
   __device__ static int32_t count(int32_t act) { return act; }
-  __device__ void back(float *, int32_t) const {}
+  __device__ void write_back(float *, int32_t) const {}
 };
 
 //---------------------------------- sums ----------------------------------
@@ -420,7 +420,7 @@ __device__ static void ppo_actor_chunk(const ppo_loss_args<T> &w, float *room, d
   const int64_t valid = (int64_t)w.actor.state[BRIM_STATE_ROWS];
   const float scale = ppo_gradient_scale(w.actor.state);
   const float shift = w.moments ? w.moments->shift : 0.0f;
-  const float by = w.moments ? w.moments->scale : 1.0f;
+  const float adv_scale = w.moments ? w.moments->scale : 1.0f;
   float *mine = room + (int32_t)threadIdx.x * w.tile.stride;
   const int64_t first = (int64_t)blockIdx.x * BRIM_PPO_CHUNK + threadIdx.x;
   ppo_spot spot = {};
@@ -436,11 +436,11 @@ __device__ static void ppo_actor_chunk(const ppo_loss_args<T> &w, float *room, d
     ppo_fetch(w.actor.output + tile * w.tile.width, here * w.tile.width, w.tile, room);
     __syncthreads();
     if (i < valid) {
-      c.adv = (c.adv - shift) * by;
+      c.adv = (c.adv - shift) * adv_scale;
       c.scale = scale;
       ppo_row<ACT> row(mine, w.act);
       const brim_ppo_policy_loss f = brim_ppo_policy(row.numbers(), ppo_row<ACT>::count(w.act), &c);
-      row.back(mine, w.act);
+      row.write_back(mine, w.act);
       rows += 1;
       bad += f.bad;
       clipped += f.clipped;

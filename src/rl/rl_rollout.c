@@ -335,9 +335,9 @@ static void step_quads(void *ctx, int64_t begin, int64_t end, int thread) {
     }
     for (int j = 0; j < 4 && 4 * quad + j < params; j++) {
       float *theta = &w->theta[4 * quad + j];
-      float was = *theta;
-      *theta = (float)((double)was + w->scale * sum[j]);
-      w->change[4 * quad + j] = (double)*theta - (double)was;
+      float before = *theta;
+      *theta = (float)((double)before + w->scale * sum[j]);
+      w->change[4 * quad + j] = (double)*theta - (double)before;
     }
   }
 }

@@ -117,12 +117,12 @@ __device__ static float ars_best(const float *returns, int32_t dir) {
 static __global__ void ars_rank_kernel(ars_block b, int32_t dirs) {
   const int32_t d = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x);
   if (d >= dirs || !ars_usable(b.returns, d)) return;
-  const float mine = ars_best(b.returns, d);
+  const float best = ars_best(b.returns, d);
   int32_t rank = 0;
   for (int32_t o = 0; o < dirs; o++) {
     if (!ars_usable(b.returns, o)) continue;
     float other = ars_best(b.returns, o);
-    rank += other > mine || (other == mine && o < d);
+    rank += other > best || (other == best && o < d);
   }
   b.kept[rank] = d;
 }
@@ -187,11 +187,11 @@ static __global__ void __launch_bounds__(ARS_THREADS)
   const double scale = u.skipped ? 0 : (double)step_size / (u.used * u.sigma);
   double change = 0, square = 0;
   for (int j = 0; j < 4 && 4 * quad + j < params; j++) {
-    float was = b.theta[4 * quad + j];
-    float is = u.skipped ? was : (float)((double)was + scale * sum[j]);
-    b.theta[4 * quad + j] = is;
-    change += ((double)is - (double)was) * ((double)is - (double)was);
-    square += (double)is * (double)is;
+    float before = b.theta[4 * quad + j];
+    float after = u.skipped ? before : (float)((double)before + scale * sum[j]);
+    b.theta[4 * quad + j] = after;
+    change += ((double)after - (double)before) * ((double)after - (double)before);
+    square += (double)after * (double)after;
   }
   b.norms[2 * quad] = change;
   b.norms[2 * quad + 1] = square;
@@ -214,7 +214,8 @@ static __global__ void ars_norm_kernel(ars_block b, int32_t quads) {
 //---------------------------------- filter ----------------------------------
 
 __device__ static double ars_warp_sum(double x) {
-  for (int far = 16; far > 0; far /= 2) x += __shfl_xor_sync(0xffffffffu, x, far);
+  for (int distance = 16; distance > 0; distance /= 2)
+    x += __shfl_xor_sync(0xffffffffu, x, distance);
   return x;
 }
 

@@ -324,10 +324,10 @@ typedef struct brim_rollout_seen {
 BRIM_HD void brim_rollout_filter_merge(brim_rollout_seen s, double *mean, double *m2) {
   double n = s.had + s.count;
   double new_mean = s.shift + s.sum / s.count, new_m2 = s.square - s.sum * s.sum / s.count;
-  double apart = new_mean - *mean;
+  double difference = new_mean - *mean;
   if (new_m2 < 0) new_m2 = 0;
-  *mean = *mean + apart * (s.count / n);
-  *m2 = *m2 + new_m2 + apart * apart * (s.had * s.count / n);
+  *mean = *mean + difference * (s.count / n);
+  *m2 = *m2 + new_m2 + difference * difference * (s.had * s.count / n);
 }
 
 // Returns 1 / std, and 0 for a number that never changed: it carries no information.

@@ -10,14 +10,14 @@
 #include "rl/rl_collect_each.h"
 #include "rl/rl_rollout_each.h"
 
-static brim_cartpole_values of(const void *values) {
+static brim_cartpole_values settings_of(const void *values) {
   brim_cartpole_values v;
   memcpy(&v, values, sizeof v);
   return v;
 }
 
 static brim_env_sizes sizes(const void *values) {
-  const brim_cartpole_values v = of(values);
+  const brim_cartpole_values v = settings_of(values);
   return brim_cartpole_sizes(&v);
 }
 
@@ -28,7 +28,7 @@ static void defaults(int32_t stage, void *values) {
 }
 
 static const char *problem(const void *values) {
-  const float reset = of(values).reset;
+  const float reset = settings_of(values).reset;
   if (reset >= 0.0f && reset <= 1.0f) return NULL;
   return BRIM_N_("reset has to be from 0 to 1");
 }
@@ -142,7 +142,7 @@ static size_t facts(const void *values, brim_scene_line *out) {
            BRIM_CARTPOLE_STEP, BRIM_CARTPOLE_FORCE);
   out[1].label = BRIM_N_("Start");
   snprintf(out[1].text, sizeof out[1].text, brim_tr("positions and velocities within %g of 0"),
-           (double)of(values).reset);
+           (double)settings_of(values).reset);
   return 2;
 }
 

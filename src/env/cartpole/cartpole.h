@@ -72,11 +72,11 @@ BRIM_HD void brim_cartpole_reset(const brim_cartpole_values *v, const brim_env_t
                                  brim_cartpole_state *s) {
   const brim_philox4 a = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 0);
   const brim_philox4 b = brim_env_draw(t->ids.start_key, &t->ids, t->episode, 1);
-  const double far = (double)v->reset;
-  s->x = far * brim_cartpole_signed(a.v[0], a.v[1]);
-  s->speed = far * brim_cartpole_signed(a.v[2], a.v[3]);
-  s->angle = far * brim_cartpole_signed(b.v[0], b.v[1]);
-  s->turn = far * brim_cartpole_signed(b.v[2], b.v[3]);
+  const double range = (double)v->reset;
+  s->x = range * brim_cartpole_signed(a.v[0], a.v[1]);
+  s->speed = range * brim_cartpole_signed(a.v[2], a.v[3]);
+  s->angle = range * brim_cartpole_signed(b.v[0], b.v[1]);
+  s->turn = range * brim_cartpole_signed(b.v[2], b.v[3]);
 }
 
 BRIM_HD int32_t brim_cartpole_stored(const brim_cartpole_values *v) {

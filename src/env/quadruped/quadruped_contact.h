@@ -171,12 +171,12 @@ Q_FN void Q(point_weight)(const Q(base) * b, const Q(point) * pt, q_bits rows, i
   q_real a2 = Q_SELECT(Q_HAS(rows, bit * 2), pt->d, zero);
   q_real a3 = Q_SELECT(Q_HAS(rows, bit * 4), pt->d, zero);
   q_real a4 = Q_SELECT(Q_HAS(rows, bit * 8), pt->d, zero);
-  q_real wy = a1 + a2, wz = a3 + a4, wp = a1 - a2, wq = a3 - a4, more = wy - wz;
+  q_real wy = a1 + a2, wz = a3 + a4, wp = a1 - a2, wq = a3 - a4, excess = wy - wz;
   q_real g[3], m[3], my[3];
   for (int i = 0; i < 3; i++) {
     g[i] = Q_FMA(wp, y[i], wq * pt->z[i]);
     m[i] = Q_FMA(wy, n[i], g[i]);
-    my[i] = more * y[i];
+    my[i] = excess * y[i];
     f[i] = -pt->k * Q_FMA(wz, n[i], m[i]);
   }
   // y y' + z z' = 1 - n n' lets wz stand on the diagonal
@@ -186,9 +186,9 @@ Q_FN void Q(point_weight)(const Q(base) * b, const Q(point) * pt, q_bits rows, i
   w[3] = Q_FMA(n[2], m[0], Q_FMA(g[2], n[0], my[2] * y[0]));
   w[4] = Q_FMA(n[2], m[1], Q_FMA(g[2], n[1], my[2] * y[1]));
   w[5] = Q_FMA(n[2], m[2], Q_FMA(g[2], n[2], Q_FMA(my[2], y[2], wz)));
-  q_real back[3];
-  Q(sym_times)(w, v, back);
-  for (int i = 0; i < 3; i++) f[i] = f[i] - back[i];
+  q_real damping[3];
+  Q(sym_times)(w, v, damping);
+  for (int i = 0; i < 3; i++) f[i] = f[i] - damping[i];
 }
 
 // Adds J' W J and J' f for the six numbers of the base.

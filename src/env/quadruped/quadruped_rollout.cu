@@ -29,9 +29,9 @@ extern __shared__ float4 rollout_shared[];
 
 // Adds what an environment observed to its statistics; each of its lanes adds a quarter of the numbers. The sums
 // are in shared memory: they are touched once per step, and the physics needs the registers.
-__device__ static void look(const brim_quad_lane_seen &seen, double *sums) {
+__device__ static void add_stats(const brim_quad_lane_seen &seen, double *sums) {
   const int leg = (int)(threadIdx.x & 3);
-  double *mine = sums + threadIdx.x;
+  double *lane_sums = sums + threadIdx.x;
 #pragma unroll
   for (int i = 0; i < LANE_STATS; i++) {
     float x = seen.apart[LANES * i];
@@ -40,7 +40,7 @@ __device__ static void look(const brim_quad_lane_seen &seen, double *sums) {
       if (LANES * i + k < BRIM_QUADRUPED_OBS && leg == k) x = seen.apart[LANES * i + k];
     }
     const double d = (double)x;
-    double *sum = mine + 2 * i * blockDim.x, *square = sum + blockDim.x;
+    double *sum = lane_sums + 2 * i * blockDim.x, *square = sum + blockDim.x;
     *sum += d;
     *square = fma(d, d, *square);
   }
@@ -143,7 +143,7 @@ __global__ void __launch_bounds__(THREADS, BRIM_ROLLOUT_BLOCKS)
     {
       brim_quad_lane_seen seen;
       brim_quad_lane_observe(&scene, &state, &seen);
-      if (!EVALUATE && t.filter && !(t.once && track.episode > 0)) look(seen, sums);
+      if (!EVALUATE && t.filter && !(t.once && track.episode > 0)) add_stats(seen, sums);
       brim_quad_lane_act(&scene, &seen, ctrl);
     }
     const float from = state.pos[0];

@@ -126,12 +126,12 @@ Q_FN void Q(act_hidden)(const Q(task) * c, const q_real *x, q_real ctrl[Q_LEGS][
   for (int i = 0; i < Q_LEGS; i++) {
     for (int k = 0; k < 2; k++) {
 #if Q_LEGS == 1
-      q_real mine = y[k];
-      for (int a = 1; a < 4; a++) mine = ((Q_LEG(i) + 1) & 3) == a ? y[2 * a + k] : mine;
+      q_real output = y[k];
+      for (int a = 1; a < 4; a++) output = ((Q_LEG(i) + 1) & 3) == a ? y[2 * a + k] : output;
 #else
-      q_real mine = y[2 * ((i + 1) & 3) + k];
+      q_real output = y[2 * ((i + 1) & 3) + k];
 #endif
-      ctrl[i][k] = Q(clamp)(Q(tanh)(mine) * c->env->action_scale);
+      ctrl[i][k] = Q(clamp)(Q(tanh)(output) * c->env->action_scale);
     }
   }
 }
@@ -161,20 +161,21 @@ typedef struct Q(outcome) {
 Q_FN Q(outcome)
     Q(measure)(const Q(task) * c, const Q(state) * s, q_real ctrl[Q_LEGS][2], q_real from) {
   // Square of the distance from zero, in units of PLACE: velocities have a smaller limit, so they weigh more.
-  const float faster = (float)(QUAD_DIVERGED_PLACE / QUAD_DIVERGED_SPEED *
-                               (QUAD_DIVERGED_PLACE / QUAD_DIVERGED_SPEED));
+  const float speed_weight = (float)(QUAD_DIVERGED_PLACE / QUAD_DIVERGED_SPEED *
+                                     (QUAD_DIVERGED_PLACE / QUAD_DIVERGED_SPEED));
   q_real control[Q_LEGS], moving[Q_LEGS], all[Q_LEGS];
   for (int i = 0; i < Q_LEGS; i++) {
     control[i] = ctrl[i][0] * ctrl[i][0] + ctrl[i][1] * ctrl[i][1];
     moving[i] = s->qd[i][0] * s->qd[i][0] + s->qd[i][1] * s->qd[i][1];
-    all[i] = control[i] + moving[i] * faster + s->q[i][0] * s->q[i][0] + s->q[i][1] * s->q[i][1];
+    all[i] =
+        control[i] + moving[i] * speed_weight + s->q[i][0] * s->q[i][0] + s->q[i][1] * s->q[i][1];
   }
   q_real effort = QT_SUM(control), size = QT_SUM(all);
   q_real slow = s->vel[0] * s->vel[0] + s->vel[1] * s->vel[1] + s->vel[2] * s->vel[2];
   q_real turn = s->omega[0] * s->omega[0] + s->omega[1] * s->omega[1] + s->omega[2] * s->omega[2];
   for (int i = 0; i < 3; i++) size = size + s->pos[i] * s->pos[i];
   for (int i = 0; i < 4; i++) size = size + s->quat[i] * s->quat[i];
-  size = size + (slow + turn) * faster;
+  size = size + (slow + turn) * speed_weight;
   q_real up = 1.0f - 2.0f * (s->quat[1] * s->quat[1] + s->quat[2] * s->quat[2]);
   q_real z = s->pos[2], one = QT_SPLAT(1.0f), none = QT_SPLAT(0.0f);
   Q(outcome) out;

@@ -100,7 +100,7 @@ static bool map_ends(const brim_uav_values *v, const uint32_t *map) {
   return cells % 32 == 0 || map[cells / 32] >> cells % 32 == 0;
 }
 
-static int32_t ones(const brim_uav_values *v, const uint32_t *map) {
+static int32_t count_cells(const brim_uav_values *v, const uint32_t *map) {
   int32_t sum = 0;
   for (int32_t i = 0; i < brim_grid_words(v); i++) sum += brim_grid_ones(map[i]);
   return sum;
@@ -129,7 +129,7 @@ static bool cells_valid(const brim_uav_values *v, const brim_uav_state *s) {
     brim_grid_set(map, cell);
   }
   return memcmp(map, occupied, (size_t)brim_grid_words(v) * sizeof *map) == 0 &&
-         ones(v, obstacles) == v->num_obstacles;
+         count_cells(v, obstacles) == v->num_obstacles;
 }
 
 static bool covered_valid(const brim_uav_values *v, const brim_uav_state *s) {
@@ -138,7 +138,7 @@ static bool covered_valid(const brim_uav_values *v, const brim_uav_state *s) {
   for (int32_t i = 0; i < brim_grid_words(v); i++) {
     if (covered[i] & obstacles[i]) return false;
   }
-  return map_ends(v, covered) && ones(v, covered) == s->found;
+  return map_ends(v, covered) && count_cells(v, covered) == s->found;
 }
 
 static bool valid(const void *values, const void *state) {
@@ -191,7 +191,7 @@ static double last_of(const brim_scene_episode *e, int column) {
 
 static long long steps_of(const brim_scene_episode *e) { return (long long)e->states - 1; }
 
-static void covered(const brim_scene_episode *e, char *out, size_t size) {
+static void describe_coverage(const brim_scene_episode *e, char *out, size_t size) {
   if (e->end == BRIM_SCENE_ENDED) {
     snprintf(out, size, brim_tr("covered all cells in %lld steps"), steps_of(e));
   } else {
@@ -199,7 +199,7 @@ static void covered(const brim_scene_episode *e, char *out, size_t size) {
   }
 }
 
-static void reached(const brim_scene_episode *e, char *out, size_t size) {
+static void describe_goals(const brim_scene_episode *e, char *out, size_t size) {
   snprintf(out, size, brim_tr("%.0f goals in %lld steps"), last_of(e, FOUND), steps_of(e));
 }
 
@@ -299,7 +299,7 @@ static void scene(const void *values, brim_scene *out) {
       "Rings mark UAVs that could not move. Space plays, comma and full stop move "
       "one step, [ and ] change the speed.");
   out->rate = 10;
-  out->outcome = goals ? reached : covered;
+  out->outcome = goals ? describe_goals : describe_coverage;
   out->figures = goals ? goal_figures : coverage_figures;
 }
 

@@ -58,7 +58,7 @@ enum {
   BRIM_UAV_NEW_CELL = 100,    // coverage: a move into a cell where no UAV was before
   BRIM_UAV_ALL_CELLS = 1000,  // coverage: for each UAV, when every free cell is covered
   BRIM_UAV_STEP = -1,
-  BRIM_UAV_STOPPED = -20,  // another UAV stopped the move
+  BRIM_UAV_STOPPED = -20,  // the move failed
   BRIM_UAV_NEARER = 10,    // goals: per cell closer to the goal; farther costs as much
   BRIM_UAV_ARRIVED = 500,
   BRIM_UAV_PEER_HIT = -50,      // peer: a move into an obstacle, or over the edge
