@@ -36,7 +36,7 @@ typedef struct brim_plan {
   int32_t recomputed;  // blocks that the backward pass recomputes (training.checkpointing)
   // with ranks: gradient exchanges per step, which overlap the backward pass
   int32_t gradient_sums;
-  int32_t exchanges;      // with ranks: exchanges that a step waits for (batch norm, embeddings)
+  int32_t exchanges;  // with ranks: other exchanges that a step waits for (batch norm, embeddings)
   double exchange_bytes;  // bytes that one rank sends in `exchanges`
 } brim_plan;
 

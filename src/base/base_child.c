@@ -270,7 +270,7 @@ static char **make_programs(const char *name, char **env) {
   return programs;
 }
 
-// Not inlined, so that no variable of a caller lives across vfork.
+// The function is not inlined, so that no variable of a caller lives across vfork.
 static __attribute__((noinline)) pid_t start_process(const launch *l) {
   pid_t pid = vfork();
   if (pid == 0) child_main(*l);
@@ -342,7 +342,7 @@ static brim_status brim_child_exec(const brim_child_options *options, const brim
 
 enum {
   BLOCK = 16 * 1024,
-  BLOCKS_PER_POLL = 16,  // then other children get a turn
+  BLOCKS_PER_POLL = 16,  // blocks read before other children get a turn
   NO_PIDFD_POLL_MS = 10,
   MOST_POLL_MS = 1000000,
   SAMPLE_MS = 100,

@@ -214,7 +214,7 @@ typedef struct brim_result {
   char throttle[96];  // why the clock was held down: "power cap, heat"; "" = it was not
   // Throughput of the loader alone and of the device alone; NaN = not measured.
   double data_samples_per_s, compute_samples_per_s;
-  brim_machine_ceilings ceilings;  // of the machine, independent of the job
+  brim_machine_ceilings ceilings;  // ceilings of the machine, independent of the job
   // Per step of a separate traced run: time in which the device did anything, summed times, number of kernels.
   double gpu_busy_ms, gpu_kernel_ms, gpu_copy_ms, kernels;
   int warmup_steps, steps, repeats;
@@ -244,7 +244,7 @@ typedef struct brim_gpu_facts {
   const char *envs;
   double tensor_mhz;  // the clock behind tf32_tflops; a card may run faster
 } brim_gpu_facts;
-// NULL if the card is not in the table.
+// Returns NULL if the card is not in the table.
 const brim_gpu_facts *brim_gpu_facts_find(const char *device);
 
 // Finds the memory of a card by a name such as "rtx3060-12gb"; capitals, spaces and dashes do not matter. False if
@@ -440,7 +440,7 @@ typedef struct brim_advice {
 // The progress of a run, for the display.
 typedef struct brim_progress {
   const char *title;  // "epoch 2/10", "setting 3/12: batch_size=256"
-  // of a training, where `title` is for programs; 0 = `title` is for people
+  // epochs of a training, where `title` is for programs; 0 = `title` is for people
   int64_t epoch, epochs;
   int64_t done, total;      // steps; total 0 = unknown; done -1 = not counted
   double elapsed_s, eta_s;  // NaN = unknown

@@ -57,7 +57,7 @@ typedef struct brim_doctor_report {
   brim_doctor_line *lines;
   size_t count, cap;
   size_t counts[BRIM_DOCTOR_STATE_COUNT];
-  bool measured;  // whether the ceilings below were measured on `device`
+  bool measured;  // the ceilings below were measured on `device`
   char device[128];
   brim_machine_ceilings ceilings;
   brim_status status;        // BRIM_ENOMEM stays set once a line could not be added

@@ -87,7 +87,7 @@ typedef struct flat {
 } flat;
 
 static brim_status add(flat *f, const char *name, const char *value, size_t length) {
-  if (f->count == MAX_SETTINGS) return BRIM_OK;  // no config of brim has so many
+  if (f->count == MAX_SETTINGS) return BRIM_OK;  // brim's configs have fewer settings
   brim_lab_reader *r = f->reader;
   brim_lab_setting *s = &f->list[f->count];
   s->name = brim_lab_text(&r->names, r->arena, name, strlen(name));

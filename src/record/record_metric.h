@@ -52,7 +52,7 @@ typedef enum brim_metric_format {
   BRIM_METRIC_LARGE  // "12,345" / "1.23 M"
 } brim_metric_format;
 
-// How a value joins the one before it in a line.
+// The way in which a value follows the value before it in a line.
 typedef enum brim_metric_join {
   BRIM_METRIC_APART,   // "  acc 91.20 %"
   BRIM_METRIC_COMMA,   // ", falls 12.0 %"

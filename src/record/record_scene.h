@@ -23,7 +23,7 @@ enum {
   BRIM_SCENE_TEXT = 192
 };
 
-// How an episode ended: at the step limit, as the environment defines, or in a state that is not finite.
+// The end of an episode: at the step limit, as the environment defines, or in a state that is not finite.
 typedef enum brim_scene_end {
   BRIM_SCENE_LASTED,
   BRIM_SCENE_ENDED,

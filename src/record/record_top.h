@@ -100,8 +100,8 @@ typedef struct brim_top_gpu {
   double memory_total, memory_used, memory_reserved, bar1_total, bar1_used;
   double confidential_used;  // protected memory (dmon: ccpm)
   double power_w, power_limit_w, power_limit_default_w, power_limit_max_w;
-  double energy_j;        // since the source was opened
-  double energy_total_j;  // since the driver was loaded
+  double energy_j;        // J since the source was opened
+  double energy_total_j;  // J since the driver was loaded
   double clock_mhz, clock_max_mhz, memory_clock_mhz, memory_clock_max_mhz, video_clock_mhz;
   double temperature_c, memory_temperature_c, slowdown_c, shutdown_c;
   double fan_percent;
@@ -114,7 +114,7 @@ typedef struct brim_top_gpu {
   double nvlink_rx, nvlink_tx;  // bytes/s, all links
   int64_t pcie_replays;
   brim_top_flag ecc;                                   // on or off
-  int64_t ecc_corrected, ecc_uncorrected;              // since the driver was loaded
+  int64_t ecc_corrected, ecc_uncorrected;              // counted since the driver was loaded
   int64_t ecc_corrected_total, ecc_uncorrected_total;  // in the GPU's life
   int64_t remapped_corrected, remapped_uncorrected;
   brim_top_flag remap_pending, remap_failed;

@@ -1,7 +1,8 @@
 // A minibatch from inputs to gradients in one kernel, in bf16. A block stays on its multiprocessor and takes tiles
-// of M rows. Weights lie in shared memory. Intermediate results stay on the chip, except that with REST the kernel
-// writes those the caller asked for. Gradients of weights are summed in registers over all tiles of the block and
-// written once.
+// of M rows. Weights lie in shared memory. Gradients of weights are summed in registers over all tiles of the block
+// and written once. Intermediate results stay on the chip. The form REST is for networks whose first layer is the
+// caller's: it reads that layer's output z, and writes the hidden activations and gradients from which the caller
+// computes the gradients of the two large weight matrices.
 //
 //   forward   A = act(x W0'), B = act(A W1'), outputs = B W2'; losses; G = gradient of the outputs
 //   back      W2 += G' B; B = (G W2) act'(B); W1 += B' A; A = (B W1) act'(A); W0 += A' x

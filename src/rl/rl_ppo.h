@@ -42,7 +42,7 @@ extern "C" {
 
 enum {
   BRIM_PPO_MAX_WIDTH = BRIM_ENV_MAX_CHOICES,  // columns of the actor's outputs
-  BRIM_PPO_MAX_EPOCHS = 1 << 16               // of an iteration
+  BRIM_PPO_MAX_EPOCHS = 1 << 16               // most epochs of an iteration
 };
 
 typedef struct brim_ppo_shape {
@@ -65,7 +65,7 @@ typedef struct brim_ppo_norm {
 
 // Moments of the advantages and returns of a rollout, in units of the reward.
 typedef struct brim_ppo_moments {
-  // of the finite numbers; std divides by their count
+  // mean and standard deviation of the finite numbers; std divides by their count
   double adv_mean, adv_std, ret_mean, ret_std;
   double explained;    // 1 - var(return - old value) / var(return); NaN if returns do not vary
   int64_t count;       // finite advantages
