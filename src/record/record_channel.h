@@ -46,8 +46,8 @@ typedef enum brim_channel_kind {
 // One record. Unknown numbers are -1. Pointers point into the JSON value.
 typedef struct brim_channel_record {
   brim_channel_kind kind;
-  int64_t step;           // totals of the whole run
-  int64_t steps, epochs;  // of the whole run
+  int64_t step;           // START: step at which it begins; RESULT: step at which it ended
+  int64_t steps, epochs;  // totals of the whole run
   int64_t epoch;
   bool interrupted;        // RESULT
   brim_status status;      // ERROR
