@@ -46,7 +46,8 @@ brim_status brim_record_check_schema(const json_t *root, const char *name, int l
   return BRIM_OK;
 }
 
-// Replaces what JSON refuses: a fixed-size field may end in the middle of a character.
+// Makes a JSON text. A fixed-size field may end in the middle of a character, which JSON refuses; then all bytes
+// that are not ASCII become '?'.
 json_t *brim_record_text(const char *text) {
   json_t *value = json_string(text);
   if (value || brim_utf8_valid(text, strlen(text))) return value;

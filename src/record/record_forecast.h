@@ -19,7 +19,7 @@ typedef struct brim_forecast_device {
 typedef struct brim_forecast_need {
   double bytes;          // planned bytes, plus the overhead if it is known
   brim_failure failure;  // OOM_PLANNED: it does not fit; others: it cannot run on this device
-  bool adapts;           // if OOM_PLANNED: it runs with smaller micro-batches
+  bool adapts;           // if OOM_PLANNED: training takes less memory than planned, and runs
   const char *message;   // the text of the failure
   double run_s;          // seconds of a whole run
   bool measured;         // run_s comes from measured steps, not from a finished run

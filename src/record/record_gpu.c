@@ -1,4 +1,4 @@
-// The makers' figures of some GPUs: to compare cards, and to say how many environments a card needs.
+// The makers' figures of some GPUs: to compare cards, and to say how many threads a card runs at once.
 #include <math.h>
 #include <string.h>
 

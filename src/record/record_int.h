@@ -9,7 +9,7 @@ enum { BRIM_RECORD_MAX_BYTES = 1 << 30 };
 
 // Copies a text into a field and cuts it between two characters if it is too long.
 void brim_record_copy(char *out, size_t size, const char *text);
-// Makes a JSON text; bytes that JSON refuses (half a character at the end of a field) are dropped.
+// Makes a JSON text. In a text that is not valid UTF-8 all bytes that are not ASCII become '?'.
 json_t *brim_record_text(const char *text);
 bool brim_record_parse_u64(const char *text, uint64_t *out);
 // Finds a status by its name. A status that this brim does not know becomes BRIM_OK (unknown).

@@ -39,14 +39,14 @@ typedef enum brim_sweep_want {
 
 // One experiment. brim_sweep_row_init sets texts "", counts 0, steps and epochs -1, values NaN.
 typedef struct brim_sweep_row {
-  const char *id;       // 32 hex digits
-  const char *label;    // "lr=0.1 batch_size=64 seed=2"
-  const char *group;    // label without the seed if there are several seeds; "" = it has no seeds
-  const char *point;    // the label without the seed
-  const char *tags;     // "a,b"
-  const char *grid;     // name of the first grid it was submitted with; "" = unknown
-  const char *devices;  // devices of the running or last attempt: "GPU 0", "GPU 0+1", "cpu"
-  const char *host;     // host of that attempt; "" = this machine
+  const char *id;          // 32 hex digits
+  const char *label;       // "lr=0.1 batch_size=64 seed=2"
+  const char *group;       // the same text for all seeds of a point; "" = it has no seeds
+  const char *point;       // the label without the seed
+  const char *tags;        // "a,b"
+  const char *grid;        // name of the first grid it was submitted with; "" = unknown
+  const char *devices;     // devices of the running or last attempt: "GPU 0", "GPU 0+1", "cpu"
+  const char *host;        // host of that attempt; "" = this machine
   const char *metric_key;  // key of one of brim_sweep_view.metrics
   const char *message;     // reason of the failure
   const char *waiting;     // reason of the wait, in the user's language: "needs 2 GPUs, 1 is free"
@@ -97,7 +97,7 @@ typedef struct brim_sweep_gpu {
   char id[64];     // UUID
   brim_sweep_gpu_state state;
   char why[256];           // reason why it takes no experiment, in the user's language
-  int64_t running, slots;  // slots 0: the sweep finds the best number
+  int64_t running, slots;  // slots 0: as many experiments as pay off
   double memory_used, memory_total;
   double gpu_percent, power_w, temperature_c, steps_per_s;
 } brim_sweep_gpu;

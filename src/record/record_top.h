@@ -90,8 +90,8 @@ typedef struct brim_top_gpu {
   char uuid[64], name[96], bus[32];
   brim_top_flag slice;  // it is a slice of a GPU in MIG mode
   brim_top_flag lost;   // the driver no longer answers for it
-  // Five views of utilisation, each stricter: time with a kernel, SMs with a warp, warps held, tensor pipes, memory
-  // bandwidth. The last four come from GPM.
+  // Utilisation from coarse to fine: time with a kernel, SMs with a warp, warps held, tensor pipes, memory bandwidth.
+  // The last four come from GPM.
   double gpu_percent, sm_percent, occupancy_percent, tensor_percent, dram_percent;
   double memory_busy_percent;  // NVML: time in which device memory was read or written
   double encoder_percent, decoder_percent, jpeg_percent, ofa_percent;
