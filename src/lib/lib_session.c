@@ -50,8 +50,8 @@ static bool is_listed(const char *const *plugins, const char *path) {
   return false;
 }
 
-// Loads the plug-ins that the caller lists. A plug-in that only the config names is not loaded: a plug-in is code,
-// and a config may come from anywhere.
+// Loads the installed plug-ins and those that the caller lists. Fails if the config names another one: a plug-in is
+// code, and a config may come from anywhere.
 static brim_status load_plugins(brim_session *s, const char *const *plugins) {
   BRIM_TRY(brim_registry_create(&s->registry));
   BRIM_TRY(load_installed(s->registry));

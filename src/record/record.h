@@ -258,7 +258,7 @@ void brim_result_init(brim_result *result);    // unknowns NaN
 void brim_result_deinit(brim_result *result);  // drops the references
 // True if the device has memory of its own (not the host's).
 bool brim_result_has_gpu(const brim_result *result);
-// Planned bytes in the memory where the device works; for a CPU the host's. Tables and the recommendation use it.
+// Planned bytes in device memory; for a CPU plus those in host memory. Tables and the recommendation use it.
 double brim_result_memory(const brim_result *result);
 const brim_result_knob *brim_result_knob_find(const brim_result *result, const char *name);
 // The number of a knob; `fallback` if it has none.
