@@ -1,5 +1,5 @@
-// Inside the hdf5 source: a dataset whose layout is known and reading its rows without libhdf5; the
-// files that call the library; the helper program.
+// Inside the hdf5 source: datasets whose rows are read without libhdf5, the calls of the library, and
+// the helper program.
 #ifndef BRIM_DATA_HDF5_H_
 #define BRIM_DATA_HDF5_H_
 
@@ -36,7 +36,7 @@ typedef enum brim_hdf5_kind {
 
 typedef struct brim_hdf5_type {
   brim_hdf5_kind kind;
-  bool swap;  // the other byte order than this machine's
+  bool swap;  // the byte order differs from this machine's
 } brim_hdf5_type;
 
 const char *brim_hdf5_kind_name(brim_hdf5_kind kind);  // "f32"
@@ -97,41 +97,41 @@ typedef struct brim_hdf5_array {
   brim_hdf5_filter filters[BRIM_HDF5_MAX_FILTERS];  // in the order of writing
   int filter_count;
   uint8_t fill[8];   // one element as in the file
-  const char *slow;  // LIBRARY: why
+  const char *slow;  // LIBRARY: why only the library can read it
 
   // Derived by brim_hdf5_array_shape.
   size_t element_bytes;
   uint64_t row_elements, row_bytes, total_bytes;
   uint64_t grid[BRIM_HDF5_MAX_RANK];  // chunks along each dimension
   uint64_t chunk_count, chunk_bytes;
-  bool whole;  // a chunk holds whole rows
+  bool whole;  // chunks hold whole rows
 
-  // Place of a row in the sample: element (i1, i2, ...) goes to base + i1 * step[1] + i2 * step[2] ...
-  bool bytes;  // samples of U8, else of F32
+  // Element (i1, i2, ...) of a row goes to place base + i1 * step[1] + i2 * step[2] ... of the sample.
+  bool bytes;  // the sample is U8, else F32
   uint64_t base, step[BRIM_HDF5_MAX_RANK];
-  bool packed;  // the steps are those of a packed row
+  bool packed;  // the row stays in one piece
 
   brim_hdf5_cache *cache;  // PACKED
-  // LIBRARY: rows of a chunk, handles of libhdf5 (-1 = none), and the reader: children, or this
-  // process with room for one row if the file is only bytes in memory.
-  uint64_t block;
-  bool outside;  // the data lie in other files, which the user allowed
-  int64_t dataset, memory_type;
-  brim_hdf5_reader *reader;
-  uint8_t *row;  // planned
+  // The rest is for LIBRARY.
+  uint64_t block;                // rows of a chunk
+  bool outside;                  // the data lie in other files, which the user allowed
+  int64_t dataset, memory_type;  // handles of libhdf5; -1 = none
+  brim_hdf5_reader *reader;      // child processes; NULL if the file is bytes in memory
+  uint8_t *row;                  // without reader: room for one row; planned
 } brim_hdf5_array;
 
 // Derives sizes from type, rank, dim and chunk; refuses impossible ones.
 brim_status brim_hdf5_array_shape(brim_hdf5_array *a);
 // Checks everything against the file's size: afterwards no row reaches beyond it.
 brim_status brim_hdf5_array_check(const brim_hdf5_array *a);
-// Rows with parts that were never written; the program that wrote the file may have been killed.
+// Counts rows with parts that were never written; the writing program may have been killed.
 uint64_t brim_hdf5_array_unwritten(const brim_hdf5_array *a);
-// Sets base and steps to a packed row at `base`.
+// Places the row in one piece at element `base` of the sample.
 void brim_hdf5_array_pack(brim_hdf5_array *a, uint64_t base);
 // Reads one row into the sample. Thread-safe.
 brim_status brim_hdf5_array_row(const brim_hdf5_array *a, uint64_t index, void *sample);
-// The same, written past the caches (brim_copy_stream), for a sample that is not read again soon.
+// Like brim_hdf5_array_row, but writes past the caches (brim_copy_stream) where it can. For samples that
+// are not read again soon.
 brim_status brim_hdf5_array_stream(const brim_hdf5_array *a, uint64_t index, void *sample);
 // True if a sample is exactly the bytes of a row in the mapped file.
 bool brim_hdf5_array_direct(const brim_hdf5_array *a);
@@ -146,29 +146,29 @@ uint64_t brim_hdf5_array_host_bytes(const brim_hdf5_array *a);
 // A thread's memory for unpacking chunks.
 typedef struct brim_hdf5_decoder brim_hdf5_decoder;
 
-// A cache of unpacked chunks: as many as fit `budget` bytes, at least two, allocated here. The array
-// must outlive the cache and must not move.
+// Creates a cache of unpacked chunks: as many as fit in `budget` bytes, at least two. The array must
+// outlive the cache and must not move.
 brim_status brim_hdf5_cache_create(const brim_hdf5_array *a, uint64_t budget,
                                    brim_hdf5_cache **out);
 uint64_t brim_hdf5_cache_misses(brim_hdf5_cache *cache);  // chunks unpacked so far
 
 //---------------------------------- children ----------------------------------
 
-// Rows that libhdf5 reads in child processes. A row that kills a child fails, naming the row, and
-// fails at once when asked for again. The array must outlive the reader and must not move.
+// A reader has libhdf5 read rows in child processes. A row that crashes its child fails with its number,
+// and fails at once when requested again. The array must outlive the reader and must not move.
 brim_status brim_hdf5_reader_create(const brim_hdf5_array *a, brim_hdf5_reader **out);
 void brim_hdf5_reader_destroy(brim_hdf5_reader *reader);
 // Starts all children now; otherwise each starts with its first row.
 brim_status brim_hdf5_reader_start(brim_hdf5_reader *reader);
 uint64_t brim_hdf5_reader_bytes(const brim_hdf5_reader *reader);
-// Row `index` < dim[0], valid until `put`. Thread-safe.
+// Reads row `index` < dim[0]. *row is valid until brim_hdf5_reader_put of the same index. Thread-safe.
 brim_status brim_hdf5_reader_get(brim_hdf5_reader *reader, uint64_t index, const uint8_t **row);
 void brim_hdf5_reader_put(brim_hdf5_reader *reader, uint64_t index);
 
 //---------------------------------- libhdf5 ----------------------------------
 
-// libhdf5 is not thread-safe: every call of it, anywhere in brim, lies between enter and leave, which
-// hold one lock and turn the library's own printing of errors off.
+// libhdf5 is not thread-safe: every call of it in brim lies between brim_hdf5_enter, which takes one
+// lock and turns the library's error messages off, and brim_hdf5_leave.
 typedef struct brim_hdf5_scope {
   int (*print)(int64_t stack, void *ctx);
   void *ctx;
@@ -178,8 +178,8 @@ void brim_hdf5_leave(const brim_hdf5_scope *scope);
 // Between enter and leave: the library's description of the last error.
 const char *brim_hdf5_reason(char *text, size_t size);
 
-// Has the helper do what the caller is about to do with libhdf5. Fails, naming the file, if the helper
-// crashes; its results do not matter.
+// Has the helper do what the caller is about to do with libhdf5. Fails with the file's name if the
+// helper crashes; otherwise its results are thrown away.
 enum { BRIM_HDF5_PROBE_ROOM = 4096 };
 struct brim_hdf5_request;
 brim_status brim_hdf5_probe(const char *path, struct brim_hdf5_request *request);
@@ -187,13 +187,13 @@ brim_status brim_hdf5_probe(const char *path, struct brim_hdf5_request *request)
 typedef struct brim_hdf5_entry {
   char *path;  // without the leading "/"
   bool numeric, integer;
-  bool text;  // strings of any or of fixed length, one a row: possible labels
+  bool text;  // strings of variable or fixed length, one a row: possible labels
   int rank;
   uint64_t dim[BRIM_HDF5_MAX_RANK];
   char type[24];  // "f32"
   char *members;  // compound: "a f32, b i64"; else NULL
-  char *trouble;  // why it cannot be opened (it may be no dataset at all); NULL = it can
-  bool link;      // the trouble is a link's; nothing is damaged
+  char *trouble;  // why it cannot be opened (it may be no dataset at all); NULL = it opens
+  bool link;      // `trouble` comes from a link; nothing is damaged
   bool outside;   // the data lie in other files, which the user allowed
 } brim_hdf5_entry;
 
@@ -223,20 +223,22 @@ void brim_hdf5_file_close_array(brim_hdf5_array *a);
 // BRIM_HDF5_MAX_CLASSES; the first one is kept as it is for messages.
 typedef struct brim_hdf5_whole {
   int32_t least, most;  // INT32_MAX and INT32_MIN without rows
-  bool wrong, wide;     // some value cannot be a class; wrong_value is unsigned
+  bool wrong;           // some value cannot be a class; the next members describe the first
+  bool wide;            // wrong_value is to be read as unsigned
   uint64_t wrong_row;
   int64_t wrong_value;
 } brim_hdf5_whole;
 // Reads every row to `out`.
 brim_status brim_hdf5_file_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry, int32_t *out,
                                   brim_hdf5_whole *whole);
-// Refuses values that cannot be classes.
+// Fails if `whole` has a value that cannot be a class.
 brim_status brim_hdf5_file_check_labels(const brim_hdf5_file *file, const brim_hdf5_entry *entry,
                                         const brim_hdf5_whole *whole);
-// Text labels, one a row (brim_data_classes). `out` may be NULL to learn the names alone.
+// Reads text labels, one a row, and adds their names to `classes`. `out` may be NULL.
 brim_status brim_hdf5_file_text_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry,
                                        brim_data_classes *classes, int32_t *out);
-// An attribute of a dataset; false if there is none. *count 0 or "" if it is of another type.
+// Reads an attribute of a dataset; false if it does not exist. An attribute of another type gives
+// *count 0, or "".
 bool brim_hdf5_file_floats(brim_hdf5_file *file, const brim_hdf5_entry *entry, const char *name,
                            float *out, size_t room, size_t *count);
 bool brim_hdf5_file_text(brim_hdf5_file *file, const brim_hdf5_entry *entry, const char *name,
@@ -277,10 +279,11 @@ int brim_hdf5_split_of(const char *path, char *plain, size_t room);
 // h5py's lzf, as registered with the HDF Group. libhdf5 learns to undo it on the first enter.
 enum { BRIM_HDF5_LZF_NUMBER = 32000 };
 
-// True if a virtual dataset of the file `path` has such a source; its name in `out`. Call this first:
-// the library opens sources as soon as it is asked for the shape of a dataset that may grow.
+// True if a virtual dataset of the file `path` takes data from a pipe or device, whose open would block;
+// `out` gets its name. Call this before asking for the shape: if the dataset may grow, the library opens
+// its source files to answer.
 bool brim_hdf5_sources_wait(const char *path, int64_t dataset, char *out, size_t room);
-// True if the dataset takes data from another file; the first one's name in `out`.
+// True if the dataset takes data from other files; `out` gets the name of the first.
 bool brim_hdf5_outside(const brim_hdf5_file *file, int64_t dataset, char *out, size_t room);
 // Opens the dataset through the library's own driver, which can open other files; if bytes stand for
 // the file, through `mapped`. The handle keeps its file open. On failure the reason is in
@@ -289,8 +292,8 @@ enum { BRIM_HDF5_REASON = 160 };
 int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const char *name,
                                   bool outside, char *why);
 
-// In the helper: opens a dataset that only the library reads (map, name, rank, dim, row_bytes and
-// outside are given), and reads one row of it.
+// For the helper: opens a dataset that only the library can read (the caller has set map, name, rank,
+// dim, row_bytes and outside), and reads one row.
 brim_status brim_hdf5_library_open(brim_hdf5_array *a);
 brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint8_t *row);
 
@@ -303,23 +306,23 @@ typedef struct brim_hdf5_out {
   int64_t driver;
 } brim_hdf5_out;
 
-// Under the library's lock: creates the file at `path`, with out->fd its descriptor. Returns its
-// handle; < 0 on failure (reason in out->err, or in the library).
+// Call under the library's lock: creates the file that out->fd has open; `path` is its name. Returns the
+// library's handle; < 0 on failure (the reason is in out->err, or in the library).
 int64_t brim_hdf5_out_create(brim_hdf5_out *out, const char *path);
-// After H5Fclose, under the lock.
+// Call after H5Fclose, under the lock.
 void brim_hdf5_out_close(brim_hdf5_out *out);
-// Without the lock: writes until done or until the system refuses.
+// Needs no lock: writes until done or until the system refuses.
 void brim_hdf5_out_write(brim_hdf5_out *out, const void *data, size_t size, uint64_t offset);
-// Under the lock: a property list whose objects carry no time stamp, so that equal data give equal
-// bytes.
+// Call under the lock: a property list for objects without time stamps, so that equal data give equal
+// files.
 int64_t brim_hdf5_out_create_plist(int64_t plist_class);
 
 //---------------------------------- the helper program ----------------------------------
 
-// libhdf5 crashes on some damaged files. So a process of its own, lib/brim/brim-hdf5, first does what
-// this process is about to do with a file. It is started by exec: a fork of a process with threads
-// and a CUDA context could do nothing safely. The request goes over as arguments "name=value", the
-// results come back in shared memory.
+// libhdf5 crashes on some damaged files. So a helper process, lib/brim/brim-hdf5, first does what this
+// process is about to do with a file. It is started by exec: a fork of a process with threads and a CUDA
+// context could do nothing safely. The request is arguments "name=value"; the results come back in
+// shared memory.
 
 enum { BRIM_HDF5_MAX_WORDS = 24 };
 
@@ -335,19 +338,17 @@ void brim_hdf5_request_text(brim_hdf5_request *r, const char *name,
                             const char *value);  // NULL: none
 void brim_hdf5_request_int(brim_hdf5_request *r, const char *name, int64_t value);
 
-// Shared memory of this size, mapped, and its descriptor.
+// Creates and maps shared memory; *fd is its descriptor.
 brim_status brim_hdf5_share(size_t size, int *fd, void **out);
 
-// A helper that has used none at all for so many times that long is stuck.
+// A helper that uses no processor time for this many times its time limit is stuck.
 enum { BRIM_HDF5_IDLE_LIMITS = 10 };
-
-// The helper's side.
 
 // Memory shared with a probing helper.
 typedef struct brim_hdf5_probe_room {
-  char at[BRIM_HDF5_PROBE_ROOM];  // the file it is at
-  char version[32];               // of the helper, once it runs
-  bool done;
+  char at[BRIM_HDF5_PROBE_ROOM];  // the file the helper works on
+  char version[32];               // version of the helper; "" until it runs
+  bool done;                      // the helper finished
 } brim_hdf5_probe_room;
 
 // Room for an error text at the end of the memory shared with a helper that reads rows.
