@@ -27,8 +27,8 @@ typedef struct brim_source {
   size_t input_bytes;     // of one sample; of the largest if info.varies
   size_t target_bytes;    // of one sample; 0 = no target
   uint64_t host_bytes;    // planned memory of the source, without the cache
-  bool binary_targets;    // targets are rows of 0 and 1: several labels a sample, each present or not
-  bool val_is_test;       // opened as val, and its samples are those of the test split
+  bool binary_targets;  // targets are rows of 0 and 1: several labels a sample, each present or not
+  bool val_is_test;     // opened as val, and its samples are those of the test split
   // Private to data_source.c: which of the table's samples are in use, and their copies in memory.
   struct brim_source_part *part;
   struct brim_source_cache *cache;

@@ -9,11 +9,11 @@
 #include <string.h>
 #include <strings.h>
 
-//---------------------------------- which datasets are meant ----------------------------------
+//---------------------------------- choosing datasets ----------------------------------
 
-// Which datasets are the inputs and the targets: given by name, or found by the names people use,
-// by rank and by length; splits by group or by name; and the file of a folder that is meant. Pure
-// functions of the list of datasets otherwise.
+// Inputs and targets are given by name, or found by usual names, by rank and by length. A split is found
+// by its group, its name or its file in a folder. The functions depend on the list of datasets alone,
+// except those that look for files.
 
 enum { MAX_LISTED = 24, MAX_PLAIN = 512 };
 
@@ -40,8 +40,8 @@ typedef struct candidates {
     char *plain;
   } * row;
   size_t count;
-  int split;  // that all of them belong to; BRIM_HDF5_NO_SPLIT: none
-  bool all;   // whatever their split
+  int split;  // the split of all rows; BRIM_HDF5_NO_SPLIT: none
+  bool all;   // the rows are all datasets, of any split
 } candidates;
 
 //---------------------------------- splits ----------------------------------
@@ -60,7 +60,8 @@ static const char *last_part(const char *path) {
   return slash ? slash + 1 : path;
 }
 
-// Finds a split's name at the start or the end of the last part: x_train, train_x, or train itself.
+// Finds a split's name at the start or the end of a dataset's name: x_train, train_x, or train itself.
+// *rest gets the n bytes without it.
 static int split_of_name(const char *name, const char **rest, size_t *n) {
   size_t all = strlen(name);
   const char *first = strchr(name, '_'), *last = strrchr(name, '_');
@@ -112,7 +113,7 @@ int brim_hdf5_split_of(const char *path, char *plain, size_t room) {
   return split;
 }
 
-//---------------------------------- what the file has ----------------------------------
+//---------------------------------- candidates ----------------------------------
 
 static void list_entries(const brim_hdf5_file *f, brim_str *out) {
   brim_str_init(out);
@@ -128,7 +129,7 @@ static void list_entries(const brim_hdf5_file *f, brim_str *out) {
   if (f->entry_count == 0) brim_str_append(out, brim_tr("no dataset"));
 }
 
-// Fails with `what`, a whole message, followed by what the file has.
+// Fails with the message `what` + `name`, followed by the list of the file's datasets.
 static brim_status fail_list(brim_status status, const brim_hdf5_file *f, const char *what,
                              const char *name) {
   brim_str list;
@@ -157,8 +158,8 @@ static brim_status fail_damaged(const brim_hdf5_file *f, const brim_hdf5_entry *
                    f->path, e->path, e->trouble);
 }
 
-// Refuses to guess while a dataset of this split cannot be opened: it may be the one. Damaged
-// datasets of other splits do not matter here.
+// Refuses to guess if a dataset of this split cannot be opened: it may be the one to choose. Damaged
+// datasets of other splits do not matter here. whole: every split counts.
 static brim_status refuse_damaged(const brim_hdf5_file *f, const char *split, bool whole) {
   char plain[MAX_PLAIN];
   int wanted = split_named(split, strlen(split));
@@ -193,7 +194,8 @@ static bool is_class_list(const brim_hdf5_entry *e) {
   return false;
 }
 
-// Takes the datasets of one split, with the split's name removed from theirs.
+// Takes the datasets of one split, without the split's name in `plain`. unmarked: takes the datasets
+// without a split instead.
 static brim_status take_split(candidates *c, int split, bool unmarked) {
   char plain[MAX_PLAIN];
   c->split = unmarked ? BRIM_HDF5_NO_SPLIT : split;
@@ -216,7 +218,7 @@ static brim_status take_all(candidates *c) {
   return BRIM_OK;
 }
 
-// Adds text datasets, which may be labels of the numbers taken; text makes no split and no inputs.
+// Adds text datasets: they may be labels of the numbers taken. Text is never an input.
 static brim_status take_text(candidates *c) {
   char plain[MAX_PLAIN];
   for (size_t i = 0; i < c->file->entry_count; i++) {
@@ -242,7 +244,7 @@ static brim_status take_numbers(candidates *c, const char *split, bool whole) {
     return take_all(c);
   if (wanted >= 0) BRIM_TRY(take_split(c, wanted, false));
   if (!c->count && wanted == BRIM_HDF5_TRAIN) BRIM_TRY(take_split(c, wanted, true));
-  // Without a val split the test set is evaluated, as everywhere.
+  // Without a val split the test set is evaluated, as with every source.
   if (!c->count && wanted == BRIM_HDF5_VAL) BRIM_TRY(take_split(c, BRIM_HDF5_TEST, false));
   if (!c->count && whole) return take_all(c);
   if (c->count) return BRIM_OK;
@@ -254,27 +256,27 @@ static brim_status take_numbers(candidates *c, const char *split, bool whole) {
                    split);
 }
 
-static brim_status gather(candidates *c, const char *split, bool whole) {
+static brim_status gather_candidates(candidates *c, const char *split, bool whole) {
   BRIM_TRY(take_numbers(c, split, whole));
   return take_text(c);
 }
 
 //---------------------------------- by name ----------------------------------
 
-// A config names the training datasets. For another split such a name means its counterpart there;
-// any other name is taken literally.
-static void to_split(const candidates *c, const char **name, char plain[MAX_PLAIN]) {
+// A config names the training datasets. For another split the name of a training dataset means its
+// counterpart in that split. Any other name is taken literally.
+static void to_counterpart(const candidates *c, const char **name, char plain[MAX_PLAIN]) {
   int own = brim_hdf5_split_of(*name, plain, MAX_PLAIN);
   if (c->split >= 0 && own == BRIM_HDF5_TRAIN && own != c->split) *name = plain;
 }
 
-static brim_status by_name(const candidates *c, const char *name, bool targets,
-                           const brim_hdf5_entry **out) {
+static brim_status find_by_name(const candidates *c, const char *name, bool targets,
+                                const brim_hdf5_entry **out) {
   const brim_hdf5_file *f = c->file;
   const brim_hdf5_entry *loose = NULL;
   char plain[MAX_PLAIN];
   while (*name == '/') name++;
-  to_split(c, &name, plain);
+  to_counterpart(c, &name, plain);
   for (size_t i = 0; i < c->count; i++) {
     if (!targets && c->row[i].entry->text) continue;
     if (strcmp(c->row[i].plain, name) == 0 || strcmp(c->row[i].entry->path, name) == 0) {
@@ -302,8 +304,8 @@ static brim_status by_name(const candidates *c, const char *name, bool targets,
   return BRIM_OK;
 }
 
-static brim_status all_by_name(const candidates *c, const json_t *names, bool targets,
-                               const brim_hdf5_entry **out, size_t *count) {
+static brim_status find_all_by_name(const candidates *c, const json_t *names, bool targets,
+                                    const brim_hdf5_entry **out, size_t *count) {
   const char *what = targets ? "targets" : "inputs";
   size_t n = json_is_array(names) ? json_array_size(names) : 1;
   *count = 0;
@@ -314,13 +316,13 @@ static brim_status all_by_name(const candidates *c, const json_t *names, bool ta
     if (!json_is_string(item))
       return brim_fail(BRIM_EINVAL, "hdf5: %s must be the name of a dataset or a list of names",
                        what);
-    BRIM_TRY(by_name(c, json_string_value(item), targets, &out[*count]));
+    BRIM_TRY(find_by_name(c, json_string_value(item), targets, &out[*count]));
     ++*count;
   }
   return BRIM_OK;
 }
 
-//---------------------------------- found ----------------------------------
+//---------------------------------- by guessing ----------------------------------
 
 static bool is_named(const char *plain, const char *const *names) {
   for (; *names; names++) {
@@ -329,8 +331,9 @@ static bool is_named(const char *plain, const char *const *names) {
   return false;
 }
 
-// The first name of the list that a dataset has; the shortest path where several have it.
-static const brim_hdf5_entry *named(const candidates *c, const char *const *names, bool text) {
+// Finds the dataset with the first name of the list that occurs; of several, the one with the shortest
+// path.
+static const brim_hdf5_entry *find_named(const candidates *c, const char *const *names, bool text) {
   for (; *names; names++) {
     const brim_hdf5_entry *best = NULL;
     size_t best_size = 0;
@@ -348,9 +351,9 @@ static const brim_hdf5_entry *named(const candidates *c, const char *const *name
 }
 
 static brim_status find_input(const candidates *c, const brim_hdf5_entry **out) {
-  const brim_hdf5_entry *best = named(c, brim_hdf5_input_names, false);
+  const brim_hdf5_entry *best = find_named(c, brim_hdf5_input_names, false);
   size_t same = 1;
-  for (size_t i = 0; i < c->count && !named(c, brim_hdf5_input_names, false); i++) {
+  for (size_t i = 0; i < c->count && !find_named(c, brim_hdf5_input_names, false); i++) {
     const brim_hdf5_entry *e = c->row[i].entry;
     if (e->text || is_named(c->row[i].plain, brim_hdf5_target_names)) continue;
     if (best && e->rank == best->rank) same++;
@@ -370,7 +373,8 @@ static brim_status find_input(const candidates *c, const brim_hdf5_entry **out) 
                    "inputs=");
 }
 
-// A dataset of the targets' names that cannot be any, beside the input, is not "no targets".
+// Fails if the input's split has a dataset with a usual target name that cannot be a target: the set is
+// then not one without targets.
 static brim_status refuse_other(const candidates *c, const brim_hdf5_choice *chosen) {
   const brim_hdf5_file *f = c->file;
   char plain[MAX_PLAIN];
@@ -391,13 +395,13 @@ static brim_status refuse_other(const candidates *c, const brim_hdf5_choice *cho
 
 static brim_status find_target(const candidates *c, const brim_hdf5_choice *chosen,
                                const brim_hdf5_entry **out) {
-  const brim_hdf5_entry *best = named(c, brim_hdf5_target_names, false);
+  const brim_hdf5_entry *best = find_named(c, brim_hdf5_target_names, false);
   size_t found = 0;
   for (size_t i = 0; i < chosen->input_count; i++) {
     if (best == chosen->inputs[i]) best = NULL;
   }
-  if (!best) best = named(c, brim_hdf5_target_names, true);
-  // the names of the classes are not the label of each sample
+  if (!best) best = find_named(c, brim_hdf5_target_names, true);
+  // A list of class names is as long as there are classes; labels are as long as the inputs.
   if (best && best->text && best->dim[0] != chosen->inputs[0]->dim[0]) best = NULL;
   *out = best;
   if (best) return BRIM_OK;
@@ -411,7 +415,7 @@ static brim_status find_target(const candidates *c, const brim_hdf5_choice *chos
     found++;
   }
   if (found == 1) return BRIM_OK;
-  if (found == 0) return refuse_other(c, chosen);  // else data without targets
+  if (found == 0) return refuse_other(c, chosen);
   return fail_list(BRIM_EINVAL, c->file,
                    brim_tr("it is not clear which dataset holds the targets; name it with "),
                    "targets=");
@@ -437,10 +441,10 @@ static brim_status check_lengths(const brim_hdf5_file *f, const brim_hdf5_choice
   return BRIM_OK;
 }
 
-static brim_status choose(const candidates *c, const json_t *inputs, const json_t *targets,
-                          brim_hdf5_choice *out) {
+static brim_status choose_datasets(const candidates *c, const json_t *inputs, const json_t *targets,
+                                   brim_hdf5_choice *out) {
   if (inputs) {
-    BRIM_TRY(all_by_name(c, inputs, false, out->inputs, &out->input_count));
+    BRIM_TRY(find_all_by_name(c, inputs, false, out->inputs, &out->input_count));
     if (!out->input_count) return brim_fail(BRIM_EINVAL, "hdf5: inputs names no dataset");
   } else {
     BRIM_TRY(find_input(c, &out->inputs[0]));
@@ -449,7 +453,7 @@ static brim_status choose(const candidates *c, const json_t *inputs, const json_
   const json_t *only = json_array_size(targets) == 1 ? json_array_get(targets, 0) : targets;
   const char *text = json_is_string(only) ? json_string_value(only) : "";
   if (targets && strcmp(text, "none") != 0) {
-    BRIM_TRY(all_by_name(c, targets, true, out->targets, &out->target_count));
+    BRIM_TRY(find_all_by_name(c, targets, true, out->targets, &out->target_count));
   } else if (!targets) {
     BRIM_TRY(find_target(c, out, &out->targets[0]));
     out->target_count = out->targets[0] ? 1 : 0;
@@ -464,8 +468,8 @@ static brim_status hdf5_find(const brim_hdf5_file *file, const char *split, bool
   candidates c = {.file = file};
   *out = (brim_hdf5_choice){0};
   brim_status status = inputs && targets ? BRIM_OK : refuse_damaged(file, split, whole);
-  if (!status) status = gather(&c, split, whole);
-  if (!status) status = choose(&c, inputs, targets, out);
+  if (!status) status = gather_candidates(&c, split, whole);
+  if (!status) status = choose_datasets(&c, inputs, targets, out);
   if (status == BRIM_ENOENT && refuse_damaged(file, split, whole)) status = BRIM_EPARSE;
   free_candidates(&c);
   return status;
@@ -520,8 +524,8 @@ static brim_status only_file(const char *folder, char **out) {
   return status;
 }
 
-// The file itself, or a folder's file for the split. *whole: the split chose the file, so all of it is
-// meant.
+// The file itself, or a folder's file for the split. *whole: the file was chosen by split, so all of it
+// belongs to the split.
 static brim_status hdf5_find_file(const char *path, const char *split, char **out, bool *whole) {
   *whole = false;
   *out = NULL;
@@ -530,7 +534,7 @@ static brim_status hdf5_find_file(const char *path, const char *split, char **ou
     return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "hdf5: out of memory");
   }
   BRIM_TRY(hdf5_split_file(path, split, out));
-  // Without a val.h5 the test set is evaluated, as everywhere.
+  // Without a val.h5 the test set is evaluated, as with every source.
   if (!*out && strcmp(split, "val") == 0) BRIM_TRY(hdf5_split_file(path, "test", out));
   *whole = *out != NULL;
   if (!*out) BRIM_TRY(only_file(path, out));
@@ -547,7 +551,7 @@ typedef struct hdf5_set {
   size_t input_count, target_count;
   int32_t *labels;            // planned
   brim_data_classes classes;  // names of text labels
-  uint64_t rows;              // in the file; info.count may be fewer
+  uint64_t rows;              // rows in the file; info.count may be less
   brim_source_info info;
   bool binary_targets;
   bool fills;  // inputs that are not finite are read as `nan`
@@ -562,20 +566,21 @@ typedef struct set_args {
   int64_t limit, classes;  // classes: 0 = regression, -1 = not given
   uint64_t cache;
   bool outside;   // data in other files may be read
-  uint64_t keep;  // datasets only libhdf5 can read come into memory up to this size
+  uint64_t keep;  // read datasets that only libhdf5 can read into memory up to this size
   bool fills;     // nan= was given
   float nan;
-  char *at;  // in the helper: the file it is at; else NULL
+  char *at;  // in the helper: room for the file it works on; else NULL
 } set_args;
 
 //---------------------------------- labels stored as numbers ----------------------------------
 
-// Datasets that only libhdf5 can read are kept in memory up to this size, and read slowly beyond it.
+// Datasets that only libhdf5 can read are kept in memory up to this size; larger ones are read slowly.
 static const uint64_t KEEP_LIMIT = (uint64_t)64 << 20;
-// Unpacked chunks kept while labels are read.
+// Bytes of the chunk cache while labels are read.
 static const uint64_t LABEL_CACHE = (uint64_t)16 << 20;
 
-// The index of the single 1 in a one-hot row; -1 if the row is not one-hot.
+// The index of the single 1 in a one-hot row; -1 if the row is not one-hot, with the offending column in
+// *wrong.
 static int64_t hot_place(const float *row, uint64_t count, uint64_t *wrong) {
   int64_t place = -1;
   for (uint64_t i = 0; i < count; i++) {
@@ -631,8 +636,8 @@ static brim_status read_rows(brim_hdf5_array *a, int64_t classes, int32_t *out) 
   return status;
 }
 
-// Reads labels from floats that are whole numbers, or from one-hot rows of `classes`; checks every
-// value.
+// Reads labels from floats that are whole numbers, or from one-hot rows of `classes` columns. Checks
+// every value.
 static brim_status read_class_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry,
                                      int64_t classes, int32_t *out) {
   bool single = entry->rank == 1 || (entry->rank == 2 && entry->dim[1] == 1);
@@ -650,8 +655,8 @@ static brim_status read_class_labels(brim_hdf5_file *file, const brim_hdf5_entry
   return status;
 }
 
-// Float targets that are all small whole numbers, and one-hot rows, stay numbers to predict.
-// Usually they were meant as labels, so a warning says how to declare them.
+// Float targets stay regression targets even if all are small whole numbers or one-hot rows. Usually
+// such targets were meant as labels, so warn how to declare them.
 static brim_status warn_labels(brim_hdf5_file *file, const brim_hdf5_entry *entry) {
   enum { MOST_CLASSES = 1000 };
   uint64_t rows = entry->dim[0];
@@ -663,7 +668,7 @@ static brim_status warn_labels(brim_hdf5_file *file, const brim_hdf5_entry *entr
     return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " labels", file->path,
                      entry->path, rows);
   }
-  // the first value that is no label ends the reading
+  // Fails at the first value that is no label.
   brim_status status = read_class_labels(file, entry, classes, labels);
   for (uint64_t i = 0; !status && i < rows; i++) max = labels[i] > max ? labels[i] : max;
   brim_free(labels);
@@ -701,7 +706,7 @@ static brim_status find_binary_targets(brim_hdf5_file *file, const brim_hdf5_ent
   bool binary = !status, zeros = false, ones = false;
   for (uint64_t i = 0; i < a.dim[0] && binary && !status; i++) {
     status = brim_hdf5_array_row(&a, i, row);
-    if (status && status != BRIM_ENOMEM) {  // one that cannot be read is named when it is its turn
+    if (status && status != BRIM_ENOMEM) {  // reading the sample later reports the row
       status = BRIM_OK;
       continue;
     }
@@ -718,16 +723,14 @@ static brim_status find_binary_targets(brim_hdf5_file *file, const brim_hdf5_ent
   return status;
 }
 
-//---------------------------------- the datasets ----------------------------------
-
 //---------------------------------- labels ----------------------------------
 
 static int64_t label_of(const void *labels, uint64_t i) { return ((const int32_t *)labels)[i]; }
 
-// Whole-number targets: the classes they need, or values to predict.
+// Whether whole-number targets are classes or values to predict, and their range.
 typedef struct label_kind {
-  bool found;   // in the training split
-  bool values;  // to predict
+  bool found;   // the dataset exists and was read
+  bool values;  // they are values to predict
   int32_t least, most;
 } label_kind;
 
@@ -743,9 +746,10 @@ static brim_status read_kind(brim_hdf5_file *file, const brim_hdf5_entry *e, int
   return brim_data_are_values(file->path, &all, &out->values);
 }
 
-// Looks at the labels of another split. If they are unusable (-1 for unlabeled rows), that split
-// fails when it is opened itself.
-static brim_status look_at(brim_hdf5_file *file, const brim_hdf5_entry *e, label_kind *out) {
+// Reads the kind of the training split's labels while another split is opened. Unusable labels are
+// ignored here: they fail when the training split itself is opened.
+static brim_status read_kind_of_split(brim_hdf5_file *file, const brim_hdf5_entry *e,
+                                      label_kind *out) {
   brim_hdf5_whole whole;
   label_kind here;
   int32_t *labels = brim_alloc(e->dim[0] * sizeof *labels);
@@ -757,9 +761,9 @@ static brim_status look_at(brim_hdf5_file *file, const brim_hdf5_entry *e, label
   return BRIM_OK;
 }
 
-// Looks at the training split in the same file, since another split may lack a class. A class that
-// training lacks is found when the two sets are compared.
-static brim_status other_splits(hdf5_set *s, const brim_hdf5_entry *labels, label_kind *out) {
+// Reads the kind of the training split's labels in the same file: the split to open may lack a class. A
+// class that training lacks is found later, when the two sets are compared.
+static brim_status read_training_kind(hdf5_set *s, const brim_hdf5_entry *labels, label_kind *out) {
   char own[512], plain[512];
   int split = brim_hdf5_split_of(labels->path, own, sizeof own);
   for (size_t i = 0; i < s->file.entry_count; i++) {
@@ -769,13 +773,13 @@ static brim_status other_splits(hdf5_set *s, const brim_hdf5_entry *labels, labe
         strcmp(own, plain) != 0)
       continue;
     if (e->dim[0] == 0 || (e->rank > 1 && e->dim[1] != 1) || e->rank > 2) continue;
-    BRIM_TRY(look_at(&s->file, e, out));
+    BRIM_TRY(read_kind_of_split(&s->file, e, out));
   }
   return BRIM_OK;
 }
 
-// Opens the training split's file, when splits are files of one folder, and chooses its datasets.
-// *found false: there is none, or it is `args`' own; otherwise the caller closes the file.
+// Opens the training split's file if splits are files of one folder, and chooses its datasets. *found
+// false: the file does not exist, or args->split is the training split. Else the caller closes it.
 static brim_status open_training(const set_args *args, brim_hdf5_file *file,
                                  brim_hdf5_choice *choice, bool *found) {
   const char *split = brim_hdf5_split_names[BRIM_HDF5_TRAIN][0];
@@ -794,14 +798,14 @@ static brim_status open_training(const set_args *args, brim_hdf5_file *file,
   return status == BRIM_ENOMEM ? status : BRIM_OK;
 }
 
-// Looks at the labels of the other splits when they are files of one folder.
-static brim_status other_files(const set_args *args, label_kind *out) {
+// Like read_training_kind, if splits are files of one folder.
+static brim_status read_training_file_kind(const set_args *args, label_kind *out) {
   brim_hdf5_file file;
   brim_hdf5_choice choice;
   bool found;
   brim_status status = open_training(args, &file, &choice, &found);
   if (!status && found && choice.target_count == 1 && choice.targets[0]->integer) {
-    status = look_at(&file, choice.targets[0], out);
+    status = read_kind_of_split(&file, choice.targets[0], out);
   }
   if (found) brim_hdf5_file_close(&file);
   return status;
@@ -811,10 +815,10 @@ static bool one_a_row(const brim_hdf5_entry *e) {
   return e->rank == 1 || (e->rank == 2 && e->dim[1] == 1);
 }
 
-// Warns of labels 1 to N: they make N + 1 classes, the first without samples.
+// Warns of labels 1 to N: they make N + 1 classes, and class 0 has no samples.
 static void warn_from_one(const hdf5_set *s, const set_args *args, const brim_hdf5_entry *e,
                           int32_t least, int64_t classes) {
-  if (strcmp(args->split, "train") != 0 || least != 1) return;  // once is enough
+  if (strcmp(args->split, "train") != 0 || least != 1) return;  // warn for one split only
   brim_log_warn("data",
                 "%s: the labels /%s start at 1, so class 0 of the %lld classes never occurs; "
                 "subtract 1 from every label to remove the unused output",
@@ -837,7 +841,8 @@ static void warn_values(const hdf5_set *s, const set_args *args, const brim_hdf5
   }
 }
 
-// *values: the targets are values to predict, and no labels were kept.
+// Reads whole-number labels, or labels of classes=. *values: the targets are values to predict, so no
+// labels were kept.
 static brim_status read_labels(hdf5_set *s, const set_args *args, const brim_hdf5_entry *e,
                                bool folder, bool *values) {
   brim_hdf5_whole whole;
@@ -868,8 +873,8 @@ static brim_status read_labels(hdf5_set *s, const set_args *args, const brim_hdf
                   "the labels; set the number with classes=",
                   s->file.path, e->path);
   if (!classes) {
-    BRIM_TRY(other_splits(s, e, &train));
-    if (folder) BRIM_TRY(other_files(args, &train));
+    BRIM_TRY(read_training_kind(s, e, &train));
+    if (folder) BRIM_TRY(read_training_file_kind(args, &train));
     *values = train.found ? train.values : own.values;
     if (*values) {
       warn_values(s, args, e, &own);
@@ -895,7 +900,7 @@ static brim_status read_labels(hdf5_set *s, const set_args *args, const brim_hdf
   return BRIM_OK;
 }
 
-// The names in the training split number the classes of all splits.
+// Reads the class names of the training split: they number the classes of every split.
 static brim_status read_training_names(hdf5_set *s, const set_args *args,
                                        const brim_hdf5_entry *own, bool folder) {
   const char *split = brim_hdf5_split_names[BRIM_HDF5_TRAIN][0];
@@ -909,7 +914,7 @@ static brim_status read_training_names(hdf5_set *s, const set_args *args,
     if (!opened) choice.target_count = 0;
     file = &other;
   } else if (hdf5_find(file, split, false, args->inputs, args->targets, &choice)) {
-    choice.target_count = 0;  // there is none
+    choice.target_count = 0;  // there is no training split
     brim_status_clear();
   }
   const brim_hdf5_entry *e = choice.target_count == 1 ? choice.targets[0] : NULL;
@@ -944,12 +949,12 @@ static brim_status read_text(hdf5_set *s, const set_args *args, const brim_hdf5_
 //---------------------------------- shapes ----------------------------------
 
 enum {
-  SIGNAL_CHANNELS = 16,  // most that a signal stored channels first is taken to have
-  SIGNAL_STRETCH = 8,    // and its length is at least so many times as large
+  SIGNAL_CHANNELS = 16,  // a signal stored channels first has at most this many channels,
+  SIGNAL_STRETCH = 8,    // and at least this many times as many steps as channels
 };
 
-// Guesses the layout from sizes: a few channels before the pixels, or before many steps of a float
-// signal.
+// Guesses from the sizes that channels come first: a few before the pixels, or before many steps of a
+// float signal.
 static bool looks_planar(const brim_hdf5_array *a) {
   uint64_t c = a->dim[1];
   if (a->rank == 3) {
@@ -960,7 +965,7 @@ static bool looks_planar(const brim_hdf5_array *a) {
 }
 
 // True if planes (C, H, W) or signals (C, L) are stored and must become pixels (H, W, C) or steps
-// (L, C). The argument decides, else the attribute, else the sizes.
+// (L, C). The argument `layout` decides, else the attribute, else the sizes.
 static bool is_planes(hdf5_set *s, const set_args *args, const brim_hdf5_array *a,
                       const brim_hdf5_entry *e) {
   const char *asked = args->layout;
@@ -972,7 +977,8 @@ static bool is_planes(hdf5_set *s, const set_args *args, const brim_hdf5_array *
   bool there = brim_hdf5_file_text(&s->file, e, "layout", layout, sizeof layout);
   if (strcasecmp(layout, first) == 0 || strcasecmp(layout, last) == 0)
     return strcasecmp(layout, first) == 0;
-  if (there && (a->rank == 3 || strcmp(layout, "N...") == 0)) return false;  // brim's own: as it is
+  if (there && (a->rank == 3 || strcmp(layout, "N...") == 0))
+    return false;  // stored as samples are
   if (there)
     brim_log_warn("data",
                   "%s: the attribute layout of %s is neither NCHW nor NHWC; brim ignores it and "
@@ -1007,10 +1013,10 @@ static sample_shape shape_of(const brim_hdf5_array *a, bool planes) {
   return shape;
 }
 
-// Places the rows of one input in a sample whose last size is `last`, from place `at` of that
+// Places the rows of one input in a sample whose last dimension has size `last`, from index `at` of that
 // dimension on.
-static void place(brim_hdf5_array *a, const sample_shape *own, bool planes, uint64_t at,
-                  uint64_t last) {
+static void place_rows(brim_hdf5_array *a, const sample_shape *own, bool planes, uint64_t at,
+                       uint64_t last) {
   uint64_t step[BRIM_SOURCE_MAX_RANK + 1] = {0}, next = last;
   bool alone = own->dim[own->rank - 1] == last;
   if (own->rank == 1 || (alone && (!planes || last == 1))) {
@@ -1039,8 +1045,8 @@ static brim_status set_shape(hdf5_set *s, const sample_shape *shape) {
   return BRIM_OK;
 }
 
-// Places the inputs: one as it is; several along the last axis if their other sizes agree, else
-// flat one after another.
+// Places the inputs in the sample. A single input keeps its shape. Several are joined along the last
+// axis if their other sizes agree, else flattened one after another.
 static brim_status set_inputs(hdf5_set *s, const set_args *args, const brim_hdf5_choice *choice) {
   sample_shape own[BRIM_HDF5_MAX_ARRAYS] = {0}, shape;
   bool planes[BRIM_HDF5_MAX_ARRAYS] = {0};
@@ -1067,7 +1073,7 @@ static brim_status set_inputs(hdf5_set *s, const set_args *args, const brim_hdf5
     brim_hdf5_array *a = &s->inputs[i];
     a->bytes = s->input_count == 1 && a->type.kind == BRIM_HDF5_U8;
     if (agree) {
-      place(a, &own[i], planes[i], at, last);
+      place_rows(a, &own[i], planes[i], at, last);
       at += own[i].dim[own[i].rank - 1];
     } else {
       brim_hdf5_array_pack(a, at);
@@ -1160,7 +1166,7 @@ static brim_status open_set(hdf5_set *s, const set_args *args, const char *path,
 
 //---------------------------------- the helper ----------------------------------
 
-// The names of inputs and targets as one JSON text.
+// Packs the names of inputs and targets into one JSON text; brim_free.
 static char *pack_names(const set_args *args) {
   char *text = NULL;
   json_t *both = json_object();
@@ -1173,7 +1179,7 @@ static char *pack_names(const set_args *args) {
   return text;
 }
 
-// In the helper: everything that the calling process needs libhdf5 for.
+// Runs in the helper: opens the set as the calling process will.
 void brim_hdf5_job_set(const brim_hdf5_job *job) {
   const char *file = brim_hdf5_job_text(job, "file"), *names = brim_hdf5_job_text(job, "names");
   set_args args = {.path = brim_hdf5_job_text(job, "path"),
@@ -1217,17 +1223,17 @@ static brim_status probe_set(const set_args *args, const char *file, bool whole)
 
 //---------------------------------- the source ----------------------------------
 
-// Default room for unpacked chunks: an eighth of the memory, between these limits. With rows in
-// random order a chunk that is not kept is unpacked again for each of its rows.
+// Default bytes for unpacked chunks: an eighth of the memory, within these limits. If rows are read in
+// random order, a chunk that is not kept is unpacked again for each of its rows.
 static const uint64_t LEAST_CACHE = (uint64_t)256 << 20, MOST_CACHE = (uint64_t)4 << 30;
 enum {
-  NAN_ROWS = 256,  // looked at for a dataset of nothing but NaN
+  NAN_ROWS = 256,  // rows checked for a dataset of nothing but NaN
 };
 
 //---------------------------------- memory ----------------------------------
 
 // Shares the budget for unpacked chunks among the datasets by their size.
-static brim_status set_caches(hdf5_set *s, uint64_t budget) {
+static brim_status create_caches(hdf5_set *s, uint64_t budget) {
   double all = 0;
   brim_hdf5_array *sets[2] = {s->inputs, s->targets};
   size_t counts[2] = {s->input_count, s->target_count};
@@ -1248,8 +1254,9 @@ static brim_status set_caches(hdf5_set *s, uint64_t budget) {
   return BRIM_OK;
 }
 
-// Prefetches the whole file if it fits in memory; otherwise turns read-ahead off for small rows.
-static void advise(const hdf5_set *s) {
+// Prefetches a file of up to a quarter of the memory and 4 GiB. Turns read-ahead off for small rows of a
+// file larger than half the memory.
+static void advise_kernel(const hdf5_set *s) {
   uint64_t left = 0, memory = 0;
   brim_machine_free_memory("", &left, &memory);
   const brim_map *map = &s->file.map;
@@ -1260,8 +1267,7 @@ static void advise(const hdf5_set *s) {
   }
 }
 
-// Refuses a dataset of floats if all values of some rows, spread over it, are NaN: it would train
-// nothing.
+// Refuses a dataset of floats if all values of a random choice of rows are NaN: it would train nothing.
 static brim_status check_nan(const hdf5_set *s, const brim_hdf5_array *a) {
   if (a->type.kind < BRIM_HDF5_F16) return BRIM_OK;
   brim_hdf5_array flat = *a;
@@ -1273,12 +1279,12 @@ static brim_status check_nan(const hdf5_set *s, const brim_hdf5_array *a) {
   bool good = false;
   uint64_t looked = 0;
   for (; looked < NAN_ROWS && looked < s->rows && !good && !status; looked++) {
-    // rows are drawn, since values may be missing at regular intervals
+    // Rows are drawn at random, because values may be missing at regular intervals.
     brim_philox4 r = brim_philox(0, 0, looked);
     uint64_t at = s->rows > NAN_ROWS ? brim_rng_below(r.v[0], r.v[1], s->rows) : looked;
     status = brim_hdf5_array_row(&flat, at, row);
     for (uint64_t i = 0; i < a->row_elements && !good && !status; i++) good = !isnan(row[i]);
-    // An unreadable row is reported when its turn comes, or skipped.
+    // An unreadable row counts as good here: reading the sample later reports or skips it.
     good = good || (status && status != BRIM_ENOMEM);
     if (status != BRIM_ENOMEM) status = BRIM_OK;
   }
@@ -1321,7 +1327,7 @@ static brim_status start_readers(const hdf5_set *s) {
   return BRIM_OK;
 }
 
-// Notes the split by the name of the file (`whole`) or of its first input.
+// Notes whether val reads the test split: by the name of the file (`whole`) or of its first input.
 static brim_status note_split(hdf5_set *s, const set_args *args, bool whole) {
   char *own = NULL, plain[512];
   if (strcmp(args->split, "val") != 0) return BRIM_OK;
@@ -1343,8 +1349,8 @@ static brim_status open_probed(hdf5_set *s, const set_args *args) {
   set_args own = *args;
   brim_status status = probe_set(&own, path, whole);
   if (status == BRIM_EPARSE) {
-    // Reading the whole dataset into memory failed, perhaps because of one row: the others may be
-    // good.
+    // The helper crashed, perhaps at one row of a dataset read into memory. Read row by row instead: the
+    // other rows may be good.
     own.keep = 0;
     status = probe_set(&own, path, whole);
   }
@@ -1353,7 +1359,7 @@ static brim_status open_probed(hdf5_set *s, const set_args *args) {
   BRIM_TRY(status);
   BRIM_TRY(note_split(s, args, whole));
   BRIM_TRY(start_readers(s));
-  BRIM_TRY(set_caches(s, args->cache));
+  BRIM_TRY(create_caches(s, args->cache));
   for (size_t i = 0; i < s->input_count; i++) warn_unwritten(s, &s->inputs[i]);
   for (size_t i = 0; i < s->target_count; i++) warn_unwritten(s, &s->targets[i]);
   for (size_t i = 0; i < s->input_count; i++) BRIM_TRY(check_nan(s, &s->inputs[i]));
@@ -1362,7 +1368,7 @@ static brim_status open_probed(hdf5_set *s, const set_args *args) {
   s->nan = args->nan;
   s->input_values = 1;
   for (int k = 0; k < s->info.rank; k++) s->input_values *= (uint64_t)s->info.dim[k];
-  advise(s);
+  advise_kernel(s);
   brim_hdf5_file_choose(&s->file);
   return BRIM_OK;
 }
@@ -1466,7 +1472,7 @@ static brim_status read_target(const hdf5_set *s, uint64_t index, void *target) 
 }
 
 // With nan=X, replaces values that are not finite by X.
-static void fill_odd(const hdf5_set *s, float *input) {
+static void replace_nonfinite(const hdf5_set *s, float *input) {
   for (uint64_t i = 0; i < s->input_values; i++) {
     if (!isfinite(input[i])) input[i] = s->nan;
   }
@@ -1478,7 +1484,7 @@ static brim_status read_sample(const hdf5_set *s, uint64_t index, void *input, v
   for (size_t i = 0; i < s->input_count; i++)
     BRIM_TRY(stream ? brim_hdf5_array_stream(&s->inputs[i], index, input)
                     : brim_hdf5_array_row(&s->inputs[i], index, input));
-  if (s->fills && s->info.type == BRIM_SAMPLE_F32) fill_odd(s, input);
+  if (s->fills && s->info.type == BRIM_SAMPLE_F32) replace_nonfinite(s, input);
   return read_target(s, index, target);
 }
 

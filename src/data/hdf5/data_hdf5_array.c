@@ -1,7 +1,7 @@
-// Rows of a dataset whose layout is known: sizes are checked once, then rows are gathered from the
-// mapped file or from unpacked chunks and converted on the way. Unpacking undoes deflate, lzf, shuffle
-// and the Fletcher checksum; packed bytes are read straight from the mapped file, under its guard, and
-// every size is checked against the result. No libhdf5 here, so that lying layouts can be fuzzed.
+// Reads rows of a dataset whose layout is known. Sizes are checked once; then rows are copied from the
+// mapped file or from unpacked chunks, and converted. Unpacking undoes deflate, lzf, shuffle and the
+// Fletcher checksum, straight from the mapped file under its guard, and checks every size. Calls libhdf5
+// only for LIBRARY rows, so that wrong layouts can be fuzzed.
 #include <inttypes.h>
 #include <pthread.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 struct brim_hdf5_decoder {
   z_stream z;
-  uint8_t *scratch;  // between deflate and shuffle; NULL where one of them is missing
+  uint8_t *scratch;  // the data between two filters that move them; NULL if at most one does
 };
 
 static void *z_alloc(void *ctx, unsigned items, unsigned size) {
@@ -61,8 +61,8 @@ static void hdf5_decoder_destroy(brim_hdf5_decoder *decoder) {
 
 //---------------------------------- the filters ----------------------------------
 
-// Shuffled data hold byte j of all elements together; puts the elements back together. A rest of
-// less than an element stays where it is.
+// Undoes shuffle, which stores byte 0 of all elements, then byte 1 of all, and so on. The last bytes, if
+// fewer than an element, are not shuffled.
 static void unshuffle(const uint8_t *restrict in, size_t n, size_t element, uint8_t *restrict out) {
   size_t count = n / element;
   const uint8_t *a = in, *b = in + count, *c = in + 2 * count, *d = in + 3 * count;
@@ -89,12 +89,12 @@ static void unshuffle(const uint8_t *restrict in, size_t n, size_t element, uint
   memcpy(out + count * element, in + count * element, n - count * element);
 }
 
-// Fletcher's sums over big-endian words of 16 bits; an odd last byte is the upper half of one.
+// Fletcher's sums over big-endian 16-bit words; an odd last byte is the upper half of a word.
 static uint32_t fletcher32(const uint8_t *p, size_t n) {
   uint32_t low = 0, high = 0;
   size_t words = n / 2;
   while (words) {
-    size_t some = words < 360 ? words : 360;  // before the sums can overflow
+    size_t some = words < 360 ? words : 360;  // so few words cannot overflow the sums
     words -= some;
     for (; some; some--, p += 2) {
       low += (uint32_t)p[0] << 8 | p[1];
@@ -180,15 +180,15 @@ static brim_status inflate_chunk(const decode_job *job, const uint8_t *in, size_
   }
 }
 
-static brim_status unpack_lzf(const decode_job *job, const uint8_t *in, size_t n, uint8_t *out,
-                              size_t size) {
+static brim_status unpack_lzf_chunk(const decode_job *job, const uint8_t *in, size_t n,
+                                    uint8_t *out, size_t size) {
   size_t got = brim_hdf5_unpack_lzf(in, n, out, size);
   if (got == size) return BRIM_OK;
   return fail_chunk(job, got == SIZE_MAX ? brim_tr("damaged packed data")
                                          : brim_tr("unpacks to fewer bytes than a chunk has"));
 }
 
-static bool packs(const brim_hdf5_filter *f) {
+static bool is_packing(const brim_hdf5_filter *f) {
   return f->id == BRIM_HDF5_DEFLATE || f->id == BRIM_HDF5_LZF;
 }
 
@@ -201,26 +201,26 @@ static brim_status check_fletcher(const decode_job *job, const uint8_t *in, size
   return fail_chunk(job, brim_tr("its checksum does not match its data"));
 }
 
-// Size of the data after undoing filter i on n bytes; 0 = impossible. Before deflate is undone
-// sizes are the packed ones; afterwards they are known: a chunk, and checksums.
+// Size of the data after undoing filter i on n bytes; 0 = impossible. Once no packing filter is left to
+// undo, the size is known: a chunk and its checksums. Before that it is only limited.
 static size_t size_after(const brim_hdf5_array *a, uint32_t mask, int i, size_t n) {
   size_t size = a->chunk_bytes;
   bool packed = false;
   for (int k = 0; k < i; k++) {
     if (mask >> k & 1) continue;
     if (a->filters[k].id == BRIM_HDF5_FLETCHER32) size += 4;
-    if (packs(&a->filters[k])) packed = true;
+    if (is_packing(&a->filters[k])) packed = true;
   }
   size_t sum = a->filters[i].id == BRIM_HDF5_FLETCHER32 ? 4 : 0;
-  if (packs(&a->filters[i])) return size;
+  if (is_packing(&a->filters[i])) return size;
   if (!packed) return n == size + sum ? size : 0;
   if (n <= sum) return 0;
-  // Incompressible data are larger packed than a chunk; only shuffle writes them to a chunk's room.
+  // Packed incompressible data are larger than a chunk. Shuffle would write them to a chunk's room.
   if (a->filters[i].id == BRIM_HDF5_SHUFFLE && n > a->chunk_bytes + BRIM_HDF5_TAIL) return 0;
   return n - sum;
 }
 
-static brim_status decode(void *ctx, const uint8_t *data, size_t map_size) {
+static brim_status decode_chunk(void *ctx, const uint8_t *data, size_t map_size) {
   const decode_job *job = ctx;
   const brim_hdf5_array *a = job->a;
   const brim_hdf5_chunk *chunk = &a->chunks[job->chunk];
@@ -242,7 +242,7 @@ static brim_status decode(void *ctx, const uint8_t *data, size_t map_size) {
       if (f->id == BRIM_HDF5_DEFLATE) {
         BRIM_TRY(inflate_chunk(job, in, n, out, size));
       } else if (f->id == BRIM_HDF5_LZF) {
-        BRIM_TRY(unpack_lzf(job, in, n, out, size));
+        BRIM_TRY(unpack_lzf_chunk(job, in, n, out, size));
       } else {
         unshuffle(in, n, f->element, out);
       }
@@ -259,31 +259,30 @@ static brim_status decode(void *ctx, const uint8_t *data, size_t map_size) {
 static brim_status hdf5_decode(const brim_hdf5_array *a, uint64_t chunk, brim_hdf5_decoder *decoder,
                                uint8_t *out) {
   decode_job job = {.a = a, .chunk = chunk, .decoder = decoder, .out = out};
-  return brim_map_guard(a->map, decode, &job);
+  return brim_map_guard(a->map, decode_chunk, &job);
 }
 
 //---------------------------------- the cache ----------------------------------
 
-// Unpacked chunks in memory that is allocated once. Chunks are dealt out to stripes, each with its
-// own lock and its own share of the slots, and a stripe gives up its chunks by the clock. Threads
-// unpack without a lock; a thread that needs a chunk that is being unpacked waits for it.
+// Unpacked chunks in memory that is allocated once. Chunk i belongs to stripe i % stripe_count; each
+// stripe has its own lock and slots, and evicts chunks by the clock algorithm. Threads unpack without a
+// lock; a thread that needs a chunk that is being unpacked waits for it.
 
 enum {
   MAX_STRIPES = 32,
-  SLOTS_PER_STRIPE = 8,  // at least, where there is more than one stripe
+  SLOTS_PER_STRIPE = 8,  // the least number of slots, if there are several stripes
   MIN_SLOTS = 2,
   MAX_DECODERS = 256,
 };
-static const uint64_t SCRATCH_LIMIT = (uint64_t)256
-                                      << 20;  // room of all decoders, if chunks are huge
+static const uint64_t SCRATCH_LIMIT = (uint64_t)256 << 20;  // most scratch bytes of all decoders
 
 #define NO_CHUNK UINT64_MAX
 
 typedef struct cache_slot {
   uint64_t chunk;
   uint32_t pins;
-  bool ready;  // unpacked; a slot with a chunk that is not is in use
-  bool used;   // since the clock's hand came by
+  bool ready;  // `chunk` is unpacked; false: it is being unpacked
+  bool used;   // since the clock's hand last passed
 } cache_slot;
 
 typedef struct cache_stripe {
@@ -297,18 +296,18 @@ struct brim_hdf5_cache {
   const brim_hdf5_array *a;
   uint8_t *data;  // slots x stride
   size_t stride;
-  cache_slot *slots;  // slot i is stripe i % stripe_count's
-  int32_t *slot_of;   // for each chunk; -1: nowhere
+  cache_slot *slots;  // slot i belongs to stripe i % stripe_count
+  int32_t *slot_of;   // the slot of each chunk; -1: none
   uint32_t slot_count, stripe_count, stripes_ready;
   pthread_mutex_t decoder_lock;
   pthread_cond_t decoder_free;
-  brim_hdf5_decoder *decoders[MAX_DECODERS];  // the free ones first
+  brim_hdf5_decoder *decoders[MAX_DECODERS];  // the first decoders_free are free
   uint32_t decoder_count, decoders_free;
   uint64_t bytes;
   cache_stripe stripes[MAX_STRIPES];
 };
 
-static void *planned(brim_hdf5_cache *c, uint64_t count, uint64_t size) {
+static void *alloc_planned(brim_hdf5_cache *c, uint64_t count, uint64_t size) {
   uint64_t bytes;
   if (__builtin_mul_overflow(count, size, &bytes) || bytes > PTRDIFF_MAX) return NULL;
   void *p = brim_alloc_tagged((size_t)bytes, BRIM_MEM_PLANNED);
@@ -318,9 +317,9 @@ static void *planned(brim_hdf5_cache *c, uint64_t count, uint64_t size) {
 
 static brim_status create_parts(brim_hdf5_cache *c) {
   const brim_hdf5_array *a = c->a;
-  c->data = planned(c, c->slot_count, c->stride);
-  c->slots = planned(c, c->slot_count, sizeof *c->slots);
-  c->slot_of = planned(c, a->chunk_count, sizeof *c->slot_of);
+  c->data = alloc_planned(c, c->slot_count, c->stride);
+  c->slots = alloc_planned(c, c->slot_count, sizeof *c->slots);
+  c->slot_of = alloc_planned(c, a->chunk_count, sizeof *c->slot_of);
   if (!c->data || !c->slots || !c->slot_of)
     return brim_fail(BRIM_ENOMEM,
                      "%s: %s: out of memory for %u unpacked chunks of %" PRIu64
@@ -367,7 +366,7 @@ brim_status brim_hdf5_cache_create(const brim_hdf5_array *a, uint64_t budget,
   uint64_t slots = budget / c->stride;
   if (slots < MIN_SLOTS) slots = MIN_SLOTS;
   if (slots > a->chunk_count) slots = a->chunk_count;
-  c->slot_count = (uint32_t)slots;  // chunk_count is far below the limit of uint32_t
+  c->slot_count = (uint32_t)slots;  // brim_hdf5_array_shape limits chunk_count to 2^26
   c->stripe_count = c->slot_count / SLOTS_PER_STRIPE;
   if (c->stripe_count > MAX_STRIPES) c->stripe_count = MAX_STRIPES;
   if (c->stripe_count < 1) c->stripe_count = 1;
@@ -415,7 +414,7 @@ static void give_decoder(brim_hdf5_cache *c, brim_hdf5_decoder *d) {
   pthread_mutex_unlock(&c->decoder_lock);
 }
 
-// The least recently used free slot of the stripe; -1 = all slots are in use.
+// Picks a slot of the stripe to reuse, by the clock algorithm; -1 = all slots are in use.
 static int32_t victim_locked(brim_hdf5_cache *c, uint32_t which) {
   cache_stripe *s = &c->stripes[which];
   for (uint32_t i = 0; i < 2 * s->slots; i++) {
@@ -438,7 +437,7 @@ static void wait_locked(cache_stripe *s) {
   s->waiting--;
 }
 
-// Unpacks into slot `at`, releasing the stripe's lock meanwhile.
+// Unpacks a chunk into slot `at`, without the stripe's lock meanwhile.
 static brim_status fill_locked(brim_hdf5_cache *c, cache_stripe *s, uint64_t chunk, int32_t at) {
   cache_slot *slot = &c->slots[at];
   if (slot->chunk != NO_CHUNK) c->slot_of[slot->chunk] = -1;
@@ -460,7 +459,7 @@ static brim_status fill_locked(brim_hdf5_cache *c, cache_stripe *s, uint64_t chu
   return status;
 }
 
-// The chunk's bytes, valid until `put` with the same chunk and slot.
+// Gets a chunk's bytes, valid until hdf5_cache_put of the same chunk and slot (*out).
 static brim_status hdf5_cache_get(brim_hdf5_cache *c, uint64_t chunk, uint32_t *out,
                                   const uint8_t **data) {
   uint32_t which = (uint32_t)(chunk % c->stripe_count);
@@ -540,7 +539,8 @@ static inline double bits_f64(uint64_t bits) {
   return f;
 }
 
-// Branch-free so that it vectorizes: a multiplication moves the exponent and handles subnormals.
+// Converts a half float without branches, so that loops vectorize: a multiplication moves the exponent
+// and handles subnormals.
 static inline float half_f32(uint16_t h) {
   uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
   float scaled = bits_f32(rest) * 0x1p112f;
@@ -550,7 +550,7 @@ static inline float half_f32(uint16_t h) {
   return bits_f32(bits | sign);
 }
 
-// One loop for each type and byte order, and one for step 1, which vectorizes.
+// One function for each type and byte order, with a separate loop for step 1, which vectorizes.
 #define CONVERT_LOOP(size, expr)          \
   if (step == 1) {                        \
     for (size_t i = 0; i < n; i++) {      \
@@ -722,7 +722,7 @@ uint64_t brim_hdf5_array_host_bytes(const brim_hdf5_array *a) {
 
 //---------------------------------- rows ----------------------------------
 
-// Converts n elements from src (NULL: the fill value) to element `at` of the sample.
+// Converts n elements of src (NULL: the fill value) into the sample, from element `at` on, `step` apart.
 static void put_run(const brim_hdf5_array *a, const uint8_t *src, size_t n, void *sample,
                     uint64_t at, size_t step) {
   if (a->bytes) {
@@ -746,8 +746,8 @@ static void put_run(const brim_hdf5_array *a, const uint8_t *src, size_t n, void
   }
 }
 
-// Copies a box of the row, `count` elements along each dimension from `start` on, out of a block of
-// `size`.
+// Copies a box of the row into the sample: `count` elements along each dimension from `start` on. The box
+// begins a block at `src` with dimensions `size`.
 static void put_box(const brim_hdf5_array *a, const uint8_t *src, const uint64_t *size,
                     const uint64_t *start, const uint64_t *count, void *sample) {
   uint64_t i[BRIM_HDF5_MAX_RANK] = {0};
@@ -766,19 +766,19 @@ static void put_box(const brim_hdf5_array *a, const uint8_t *src, const uint64_t
   }
 }
 
-// True if the sample holds exactly a row's bytes, in one piece.
-static bool is_plain(const brim_hdf5_array *a) {
+// True if the sample holds the row's bytes unconverted and in one piece.
+static bool is_plain_copy(const brim_hdf5_array *a) {
   return a->packed && (a->bytes || (a->type.kind == BRIM_HDF5_F32 && !a->type.swap));
 }
 
 bool brim_hdf5_array_direct(const brim_hdf5_array *a) {
-  return a->where == BRIM_HDF5_MAPPED && a->map->fd >= 0 && a->base == 0 && is_plain(a);
+  return a->where == BRIM_HDF5_MAPPED && a->map->fd >= 0 && a->base == 0 && is_plain_copy(a);
 }
 
-// Copies a row that lies in one piece.
+// Converts a whole row at src into the sample.
 static void put_row(const brim_hdf5_array *a, const uint8_t *src, void *sample, bool stream) {
   static const uint64_t zero[BRIM_HDF5_MAX_RANK] = {0};
-  if (stream && src && is_plain(a)) {
+  if (stream && src && is_plain_copy(a)) {
     brim_copy_stream((uint8_t *)sample + a->base * a->element_bytes, src, (size_t)a->row_bytes);
   } else if (a->packed) {
     put_run(a, src, (size_t)a->row_elements, sample, a->base, 1);
@@ -787,7 +787,7 @@ static void put_row(const brim_hdf5_array *a, const uint8_t *src, void *sample, 
   }
 }
 
-// Part `part` of a row: its box within a chunk, and the chunk's number.
+// Finds part `part` of a row: its box (*start, *count) in the row. Returns the number of its chunk.
 static uint64_t chunk_of(const brim_hdf5_array *a, uint64_t index, uint64_t part, uint64_t *start,
                          uint64_t *count) {
   uint64_t chunk = 0, per_row = 1;
@@ -863,7 +863,7 @@ static brim_status library_row(const brim_hdf5_array *a, uint64_t index, void *s
     return BRIM_OK;
   }
   brim_hdf5_scope scope;
-  brim_hdf5_enter(&scope);  // the row's room is one for all threads
+  brim_hdf5_enter(&scope);  // this lock also guards a->row, which all threads share
   brim_status status = brim_hdf5_library_row(a, index, a->row);
   if (!status) put_row(a, a->row, sample, stream);
   brim_hdf5_leave(&scope);
@@ -905,9 +905,9 @@ brim_status brim_hdf5_array_stream(const brim_hdf5_array *a, uint64_t index, voi
 }
 
 void brim_hdf5_array_prefetch(const brim_hdf5_array *a, uint64_t index) {
-  enum { LINE = 64, LINES = 8 };  // from there on the hardware knows what comes
+  enum { LINE = 64, LINES = 8 };  // the hardware prefetches the rest by itself
   if (a->where != BRIM_HDF5_MAPPED) return;
-  // Only an address is passed: prefetching a lost page does nothing.
+  // No guard is needed: prefetching a lost page does nothing.
   const uint8_t *row = a->map->data + a->offset + index * a->row_bytes;
   for (size_t i = 0; i < LINES && i * LINE < a->row_bytes; i++) __builtin_prefetch(row + i * LINE);
 }

@@ -1,7 +1,7 @@
-// libhdf5: its lock, the drivers through which it reads the mapped file and writes a new one, the list
-// of datasets, how one lies in the file, its labels and attributes, and rows that only the library can
-// read. Used while a source is opened, by the helper program, and by what writes HDF5; other rows are
-// read without it (data_hdf5_array.c).
+// All calls of libhdf5 for reading: its lock, the drivers through which it reads the mapped file and
+// writes a new one, the list of datasets, their layout, labels and attributes, and rows that only the
+// library can read. Callers: the hdf5 source while it opens, the helper program, and the code that
+// writes HDF5. Other rows are read without the library (data_hdf5_array.c).
 #include <errno.h>
 #include <hdf5.h>
 #include <inttypes.h>
@@ -19,11 +19,11 @@
 
 // Datasets of an HDF5 file whose data lie in other files: external storage, virtual datasets and
 // external links. A file can name any other file this way, /etc/passwd too, so brim follows such a
-// name only with the user's consent, and then checks that every source exists and is long enough:
-// the library reads a missing one as fill values, without an error.
+// name only with the user's consent. It then checks that every such source exists and is long enough:
+// the library reads a missing source as fill values, without an error.
 
 enum {
-  MAX_NEST = 4,            // virtual datasets of virtual datasets
+  MAX_NEST = 4,            // depth of virtual datasets of virtual datasets
   MAX_BLOCKS = 1 << 20,    // sources of one mapping with a number in its name
   MAX_MAPPINGS = 1 << 20,  // mappings of one virtual dataset
   MAX_NAME = 4096,
@@ -31,8 +31,8 @@ enum {
 
 //---------------------------------- access ----------------------------------
 
-// True for pipes and devices, on which the library's open would block. It refuses folders itself.
-static bool waits(const char *folder, const char *name) {
+// True for pipes and devices: the library's open of them would block. The library refuses folders itself.
+static bool would_block(const char *folder, const char *name) {
   struct stat st;
   char *path = brim_fs_join(folder, name);
   bool found = !path || (stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
@@ -40,14 +40,15 @@ static bool waits(const char *folder, const char *name) {
   return found;
 }
 
-// The library tries an external link's file by its own name, below each folder of HDF5_EXT_PREFIX,
-// and beside the file with the link, also where a symbolic link leads. Check each of these places.
-static bool hdf5_link_waits(const char *parent, const char *name) {
-  if (waits("", name)) return true;
+// True if opening the file of an external link would block. The library tries the file by its own name,
+// below each folder of HDF5_EXT_PREFIX, beside the file with the link, and beside that file's real path.
+static bool link_would_block(const char *parent, const char *name) {
+  if (would_block("", name)) return true;
   const char *last = name[0] == '/' ? brim_fs_basename(name) : name;
   char *folder = brim_fs_dirname(parent), *real = realpath(parent, NULL);
   char *beside = real ? brim_fs_dirname(real) : NULL;
-  bool found = !folder || waits(folder, last) || (real && (!beside || waits(beside, last)));
+  bool found =
+      !folder || would_block(folder, last) || (real && (!beside || would_block(beside, last)));
   const char *prefix = getenv("HDF5_EXT_PREFIX");
   while (prefix && *prefix && !found) {
     size_t n = strcspn(prefix, ":");
@@ -56,7 +57,7 @@ static bool hdf5_link_waits(const char *parent, const char *name) {
     if (!found && n > 0) {
       memcpy(one, prefix, n);
       one[n] = '\0';
-      found = waits(one, last);
+      found = would_block(one, last);
     }
     prefix += n + (prefix[n] == ':');
   }
@@ -66,7 +67,7 @@ static bool hdf5_link_waits(const char *parent, const char *name) {
   return found;
 }
 
-// ctx: char[MAX_NAME] for the name of the file, or NULL.
+// Refuses external links. ctx: char[MAX_NAME], gets the name of the linked file; or NULL.
 static herr_t refuse_link(const char *parent_file, const char *parent_group, const char *child_file,
                           const char *child_object, unsigned *flags, hid_t fapl, void *ctx) {
   (void)parent_file, (void)parent_group, (void)child_object, (void)flags, (void)fapl;
@@ -77,10 +78,10 @@ static herr_t refuse_link(const char *parent_file, const char *parent_group, con
 static herr_t follow_link(const char *parent_file, const char *parent_group, const char *child_file,
                           const char *child_object, unsigned *flags, hid_t fapl, void *ctx) {
   (void)parent_group, (void)child_object, (void)flags, (void)fapl, (void)ctx;
-  return hdf5_link_waits(parent_file, child_file) ? -1 : 0;
+  return link_would_block(parent_file, child_file) ? -1 : 0;
 }
 
-// Opens with default properties, except for what external links do on the way.
+// Opens with default properties, except that on_link decides about external links.
 static hid_t open_dataset(hid_t file, const char *name, H5L_elink_traverse_t on_link, void *ctx) {
   hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
   bool good = access >= 0 && H5Pset_elink_cb(access, on_link, ctx) >= 0;
@@ -89,15 +90,15 @@ static hid_t open_dataset(hid_t file, const char *name, H5L_elink_traverse_t on_
   return dataset;
 }
 
-// The property list to open datasets and links with; -1 on failure. External links fail unless
-// `outside`. External storage is looked up in the folder of the file that names it.
+// Creates the property list to open datasets and links with; -1 on failure. External links fail unless
+// `outside`.
 static int64_t hdf5_access(bool outside) {
   hid_t access = H5Pcreate(H5P_DATASET_ACCESS);
   if (access < 0) return -1;
   herr_t good = -1;
   if (outside) {
-    // The library's own driver, not ours, opens what an external link names. External storage is
-    // looked up in the folder of the file; the library's default is the current folder.
+    // The library's own driver, not ours, opens the file of an external link. External storage is
+    // looked up in the folder of the file that names it; the library's default is the current folder.
     hid_t files = H5Pcreate(H5P_FILE_ACCESS);
     if (files >= 0 && H5Pset_elink_fapl(access, files) >= 0 &&
         H5Pset_elink_cb(access, follow_link, NULL) >= 0)
@@ -113,8 +114,8 @@ static int64_t hdf5_access(bool outside) {
 
 //---------------------------------- names of sources ----------------------------------
 
-// The name of a source as stored in the file; brim_free. NULL: the library does not say, or out of
-// memory.
+// The name of a source file or source dataset as stored in the file; brim_free. NULL: the library does
+// not tell it, or out of memory.
 static char *virtual_name(hid_t created, size_t i, bool of_file) {
   ssize_t n = of_file ? H5Pget_virtual_filename(created, i, NULL, 0)
                       : H5Pget_virtual_dsetname(created, i, NULL, 0);
@@ -127,7 +128,7 @@ static char *virtual_name(hid_t created, size_t i, bool of_file) {
   return NULL;
 }
 
-static bool is_own(const char *file) { return strcmp(file, ".") == 0; }
+static bool is_same_file(const char *file) { return strcmp(file, ".") == 0; }
 
 // "%b" stands for the number of a block, "%%" for "%".
 static bool is_numbered(const char *name) {
@@ -158,7 +159,7 @@ static char *with_number(const char *name, uint64_t number) {
 //---------------------------------- pipes ----------------------------------
 
 // True if a file of this name is in one of the places where the library looks for it.
-static bool is_there(const char *parent, const char *name) {
+static bool exists_beside(const char *parent, const char *name) {
   struct stat st;
   char *folder = brim_fs_dirname(parent);
   char *beside = folder ? brim_fs_join(folder, name) : NULL;
@@ -168,13 +169,14 @@ static bool is_there(const char *parent, const char *name) {
   return found;
 }
 
-// One mapping: the library takes numbers from 0 on until a file is missing.
-static bool mapping_waits(const char *path, const char *from, char *out, size_t room) {
+// True if a source file of this mapping would block; its name is in `out`. In numbered names the library
+// counts from 0 until a file is missing.
+static bool mapping_would_block(const char *path, const char *from, char *out, size_t room) {
   bool numbered = is_numbered(from);
   for (uint64_t b = 0; b < (numbered ? MAX_BLOCKS : 1); b++) {
     char *name = with_number(from, b);
-    bool found = !name || hdf5_link_waits(path, name);
-    bool last = !name || !is_there(path, name);
+    bool found = !name || link_would_block(path, name);
+    bool last = !name || !exists_beside(path, name);
     if (found) snprintf(out, room, "%s", name ? name : from);
     brim_free(name);
     if (found || last) return found;
@@ -191,17 +193,16 @@ bool brim_hdf5_sources_wait(const char *path, int64_t dataset, char *out, size_t
     count = 0;
   for (size_t i = 0; i < count && i < MAX_MAPPINGS && !found; i++) {
     char *from = virtual_name(created, i, true);
-    if (from && !is_own(from)) found = mapping_waits(path, from, out, room);
+    if (from && !is_same_file(from)) found = mapping_would_block(path, from, out, room);
     brim_free(from);
   }
   if (created >= 0) (void)H5Pclose(created);
   return found;
 }
 
-//---------------------------------- the first one ----------------------------------
+//---------------------------------- the first source outside ----------------------------------
 
-// Number of blocks of a mapping with a number in its name, within the dataset's current size; at
-// least one.
+// Number of blocks of a mapping with numbered names, within the dataset's current size; at least one.
 static uint64_t block_count(hid_t dataset, hid_t created, size_t i) {
   hsize_t dim[H5S_MAX_RANK], start[H5S_MAX_RANK], stride[H5S_MAX_RANK], count[H5S_MAX_RANK],
       block[H5S_MAX_RANK];
@@ -229,11 +230,12 @@ static bool copy_name(const char *name, char *out, size_t room) {
 
 static bool first_outside(hid_t file, hid_t dataset, int depth, char *out, size_t room);
 
-// One mapping of a virtual dataset. If unsure, it counts as outside, so that it is not read.
+// first_outside for one mapping of a virtual dataset. A mapping of unknown source counts as outside, so
+// that it is not read.
 static bool outside_mapping(hid_t file, hid_t dataset, hid_t created, size_t i, int depth,
                             char *out, size_t room) {
   char *from = virtual_name(created, i, true), *set = virtual_name(created, i, false);
-  bool known = from && set && is_own(from), found = !known && copy_name(from, out, room);
+  bool known = from && set && is_same_file(from), found = !known && copy_name(from, out, room);
   uint64_t blocks = known && is_numbered(set) ? block_count(dataset, created, i) : 1;
   if (blocks == MAX_BLOCKS) found = copy_name(NULL, out, room);
   for (uint64_t b = 0; b < blocks && !found; b++) {
@@ -253,7 +255,8 @@ static bool outside_mapping(hid_t file, hid_t dataset, hid_t created, size_t i, 
   return found;
 }
 
-// True if the dataset, or one of the same file that it is made of, takes data from another file.
+// True if the dataset, or a dataset of this file that it is made of, takes data from another file; its
+// name is in `out`, "?" if unknown.
 static bool first_outside(hid_t file, hid_t dataset, int depth, char *out, size_t room) {
   hid_t created = H5Dget_create_plist(dataset);
   if (created < 0) return copy_name(NULL, out, room);
@@ -288,12 +291,14 @@ bool brim_hdf5_outside(const brim_hdf5_file *f, int64_t dataset, char *out, size
   return first_outside(f->file, dataset, 0, out, room);
 }
 
-//---------------------------------- all of them ----------------------------------
+//---------------------------------- checking all sources ----------------------------------
 
+// The file and dataset to read, for messages.
 typedef struct sources {
-  const char *path, *name;  // the file and dataset to read
+  const char *path, *name;
 } sources;
 
+// An open file in which sources lie.
 typedef struct place {
   char *path;
   hid_t file;  // -1 = none
@@ -307,8 +312,8 @@ static brim_status no_memory(const sources *s) {
   return brim_fail(BRIM_ENOMEM, "%s: out of memory", s->path);
 }
 
-// The path of a source: beside the file that names it, unless the name is absolute; if an absolute
-// one is gone, the library looks beside the file too. *out is brim_free's.
+// Finds a source and its size as the library does: a relative name lies in `folder`, the folder of the
+// file that names it; an absolute name that does not exist is looked for there too. brim_free *out.
 static brim_status find_source(const sources *s, const char *folder, const char *name, char **out,
                                uint64_t *bytes) {
   struct stat st;
@@ -335,7 +340,7 @@ static brim_status find_source(const sources *s, const char *folder, const char 
   return BRIM_OK;
 }
 
-// The library reads the missing end of such a file as zeros.
+// Checks that the files of external storage are long enough: the library would read zeros past an end.
 static brim_status check_external(const sources *s, const char *folder, hid_t dataset,
                                   hid_t created, bool nested) {
   int count = H5Pget_external_count(created);
@@ -354,8 +359,7 @@ static brim_status check_external(const sources *s, const char *folder, hid_t da
     uint64_t there = 0;
     if (H5Pget_external(created, (unsigned)i, MAX_NAME, name, &offset, &size) < 0)
       return fail_source(s, "?", brim_tr("the file does not name it"));
-    // Behind a virtual dataset the library looks in the current folder, whatever folder it was
-    // given.
+    // Below a virtual dataset the library looks in the current folder and ignores our setting.
     if (nested && name[0] != '/')
       return brim_fail(
           BRIM_EUNSUPPORTED,
@@ -381,10 +385,10 @@ static brim_status check_dataset(const sources *s, const place *in, hid_t datase
 // The part of a source that a mapping takes.
 typedef struct taken {
   hid_t selection;  // in the source; -1 = not known
-  uint64_t points;  // all of the source, so many values; 0 = a part, or not known
+  uint64_t points;  // values of the source, if all are taken; 0 = a part is taken, or unknown
 } taken;
 
-static taken what_is_taken(hid_t created, size_t i, bool numbered) {
+static taken find_taken(hid_t created, size_t i, bool numbered) {
   hsize_t start[H5S_MAX_RANK], stride[H5S_MAX_RANK], count[H5S_MAX_RANK], block[H5S_MAX_RANK];
   taken t = {.selection = H5Pget_virtual_srcspace(created, i)};
   if (t.selection < 0 || H5Sget_select_type(t.selection) != H5S_SEL_ALL) return t;
@@ -403,7 +407,7 @@ static taken what_is_taken(hid_t created, size_t i, bool numbered) {
   return t;
 }
 
-// Checks one source of a virtual dataset, in the file that is open.
+// Checks one source dataset of a virtual dataset; `in` is the open file it lies in.
 static brim_status check_part(const sources *s, const place *in, const char *set, const taken *t,
                               int depth) {
   hsize_t dim[H5S_MAX_RANK], first[H5S_MAX_RANK], last[H5S_MAX_RANK];
@@ -422,7 +426,7 @@ static brim_status check_part(const sources *s, const place *in, const char *set
                        " values of dataset %s, which has "
                        "%lld",
                        s->path, s->name, in->path, t->points, set, (long long)there);
-  // A selection without an end has no bounds; the library ends it with the source.
+  // An unlimited selection has no bounds: the library ends it where the source ends.
   bool part = t->selection >= 0 && H5Sget_select_type(t->selection) != H5S_SEL_ALL;
   if (!status && part && rank > 0 && H5Sget_simple_extent_ndims(t->selection) == rank &&
       H5Sget_select_bounds(t->selection, first, last) >= 0) {
@@ -446,8 +450,8 @@ static void close_place(place *o) {
   *o = (place){.file = -1};
 }
 
-// Keeps the file of the last source open: usually the next source lies in it too.
-static brim_status reach(const sources *s, const char *folder, const char *name, place *o) {
+// Opens the file of a source in *o, which keeps it open: usually the next source lies in it too.
+static brim_status open_source(const sources *s, const char *folder, const char *name, place *o) {
   char *path = NULL;
   uint64_t bytes;
   brim_status status = find_source(s, folder, name, &path, &bytes);
@@ -479,12 +483,12 @@ static brim_status check_mapping(const sources *s, const place *in, hid_t datase
   brim_status status = from && set && folder ? BRIM_OK : no_memory(s);
   bool numbered = !status && (is_numbered(from) || is_numbered(set));
   uint64_t blocks = numbered ? block_count(dataset, created, i) : 1;
-  taken t = what_is_taken(created, i, numbered);
+  taken t = find_taken(created, i, numbered);
   for (uint64_t b = 0; b < blocks && !status; b++) {
     char *one = with_number(from, b), *its = with_number(set, b);
-    bool own = is_own(from);
+    bool own = is_same_file(from);
     if (!one || !its) status = no_memory(s);
-    if (!status && !own) status = reach(s, folder, one, other);
+    if (!status && !own) status = open_source(s, folder, one, other);
     if (!status) status = check_part(s, own ? in : other, its, &t, depth);
     brim_free(one);
     brim_free(its);
@@ -534,20 +538,20 @@ static brim_status hdf5_outside_check(const char *path, const char *name, int64_
   return status;
 }
 
-// A record of where the driver would have read: a read into `buffer` is noted, not done.
+// Tells where the library reads a chunk: the driver notes a read into `buffer` instead of doing it.
 typedef struct brim_hdf5_record {
   const void *buffer;
   uint64_t address, size;
-  bool hit;
-  bool no_memory;                      // for the driver itself
-  struct brim_hdf5_driver_file *open;  // what the library has not closed yet
+  bool hit;                            // a read was noted
+  bool no_memory;                      // the driver could not allocate its file
+  struct brim_hdf5_driver_file *open;  // files that the library has not closed yet
 } brim_hdf5_record;
 
 typedef struct hdf5_number {
   bool numeric, integer;
-  bool plain;  // `type` is what it is; else only the library can convert it
+  bool plain;  // `type` describes it; else only the library can convert it
   brim_hdf5_type type;
-  const char *other;  // what to call it where it is not plain
+  const char *other;  // its name in messages if it is not plain
 } hdf5_number;
 
 typedef struct hdf5_rows {
@@ -560,23 +564,23 @@ typedef struct hdf5_rows {
 
 //---------------------------------- the library's lock and types ----------------------------------
 
-// One lock for the process, as the library has one state. Debian's build of it has a lock of its
-// own, others have none.
+// One lock for the process, as the library has one global state. Debian's build of the library has its
+// own lock; other builds have none.
 static pthread_mutex_t library_lock = PTHREAD_MUTEX_INITIALIZER;
-static bool quiet_at_exit;  // under the lock
+static bool quiet_at_exit;  // guarded by the lock
 
-// The library may never free what it keeps of a damaged file, and complains about it at exit. No
-// user could act on that message.
+// Turns messages off at exit: the library may keep objects of a damaged file open and complain about
+// them, which no user could act on.
 static void be_quiet(void) { (void)H5Eset_auto2(H5E_DEFAULT, NULL, NULL); }
 
 void brim_data_leave_hdf5_open(void) { (void)H5dont_atexit(); }
 
-// The lzf filter for libhdf5, which reads labels and some rows itself. It only unpacks. An optional
-// filter skips what it cannot pack.
+// The lzf filter for libhdf5, which reads labels and some rows itself. It only unpacks: packing fails,
+// which makes the library skip the filter if it is optional.
 static size_t undo_lzf(unsigned flags, size_t count, const unsigned values[], size_t used,
                        size_t *size, void **data) {
   if (!(flags & H5Z_FLAG_REVERSE)) return 0;
-  // the third value is the chunk's size; damaged files lie about it
+  // The third value is the chunk's size, which may be wrong in a damaged file.
   size_t room = count > 2 && values[2] ? values[2] : *size, got = SIZE_MAX;
   for (; got == SIZE_MAX && room <= 256 * (used + 1); room *= 2) {
     void *out = H5allocate_memory(room, false);
@@ -606,7 +610,7 @@ void brim_hdf5_enter(brim_hdf5_scope *scope) {
   pthread_mutex_lock(&library_lock);
   if (!quiet_at_exit) {
     quiet_at_exit = true;
-    (void)H5open();  // its own end is registered first, so that it comes after this
+    (void)H5open();  // registers the library's exit handler first, so that it runs after be_quiet
     (void)atexit(be_quiet);
     add_lzf();
   }
@@ -626,7 +630,7 @@ typedef struct reason {
   size_t size;
 } reason;
 
-// Keeps the innermost error; those that follow are its callers'.
+// Keeps the innermost error, which comes first; the errors of its callers follow.
 static herr_t first_reason(unsigned n, const H5E_error2_t *error, void *ctx) {
   const reason *r = ctx;
   (void)n;
@@ -682,7 +686,7 @@ static hdf5_number number_of(int64_t type) {
                                       "compound", "reference", "enum", "variable", "array"};
   hdf5_number n = {.other = "unknown"};
   H5T_class_t class = H5Tget_class(type);
-  if (class == H5T_ENUM) {  // what h5py makes of bool
+  if (class == H5T_ENUM) {  // h5py stores bool so
     hid_t base = H5Tget_super(type);
     if (base >= 0) n = number_of(base);
     if (base >= 0) (void)H5Tclose(base);
@@ -695,15 +699,13 @@ static hdf5_number number_of(int64_t type) {
   return n;
 }
 
-//---------------------------------- the driver, and the list of datasets ----------------------------------
-
 //---------------------------------- the driver ----------------------------------
 
-// The library reads the file through the same map as rows do later, so both see the same content.
+// The library reads the file through the map from which rows are read later: both see the same content.
 typedef struct brim_hdf5_driver_file {
   H5FD_t pub;
-  const brim_map *map;       // NULL: closed, but not by the library
-  brim_hdf5_record *record;  // the same
+  const brim_map *map;       // NULL: brim has closed the file, the library has not
+  brim_hdf5_record *record;  // likewise
   struct brim_hdf5_driver_file *next;
   haddr_t eoa;
 } driver_file;
@@ -716,7 +718,7 @@ typedef struct driver_info {
 static H5FD_t *driver_open(const char *name, unsigned flags, hid_t fapl, haddr_t maxaddr) {
   const driver_info *info = H5Pget_driver_info(fapl);
   (void)maxaddr;
-  // A virtual dataset opens other files through this driver too; those are not in the map.
+  // The library opens the source files of a virtual dataset through this driver too: refuse them.
   if (!info || (flags & H5F_ACC_RDWR) || strcmp(name, info->map->path) != 0) return NULL;
   driver_file *f = brim_calloc(1, sizeof *f);
   info->record->no_memory = !f;
@@ -760,7 +762,7 @@ static herr_t driver_read(H5FD_t *file, H5FD_mem_t type, hid_t dxpl, haddr_t add
   (void)type;
   (void)dxpl;
   if (!f->map) return -1;
-  if (f->record->buffer && out == f->record->buffer) {  // only to learn where a chunk lies
+  if (f->record->buffer && out == f->record->buffer) {  // see find_chunk
     f->record->address = address;
     f->record->size = size;
     f->record->hit = true;
@@ -798,7 +800,7 @@ static const H5FD_class_t driver_class = {
     .fl_map = H5FD_FLMAP_DICHOTOMY,
 };
 
-// *why: the library's reason, read before the next call forgets it.
+// Opens the file through the map. `why` gets the library's reason, which its next call forgets.
 static hid_t open_mapped(brim_hdf5_file *f, char *why, size_t room) {
   driver_info info = {.map = &f->map, .record = f->record};
   f->driver = H5FDregister(&driver_class);
@@ -813,13 +815,16 @@ static hid_t open_mapped(brim_hdf5_file *f, char *why, size_t room) {
 
 //---------------------------------- the list ----------------------------------
 
-enum { MAX_LINKED = 4, MAX_PATH = 4096 };  // groups behind external links in one another
+enum {
+  MAX_LINKED = 4,  // depth of groups behind external links
+  MAX_PATH = 4096
+};
 
 typedef struct visit {
   brim_hdf5_file *file;
-  size_t *room;
+  size_t *room;  // entries allocated
   brim_status status;
-  char last[256];      // the object being looked at
+  char last[256];      // the object being visited
   const char *prefix;  // where names begin: "", or "link/" behind an external link
   int depth;
 } visit;
@@ -887,8 +892,8 @@ static brim_status fill_entry(const visit *v, hid_t dataset, brim_hdf5_entry *e)
   return status;
 }
 
-// The dataset's shape may depend on other files. A virtual dataset without any of them has no rows;
-// the missing file is the trouble to report.
+// Fills the entry of a dataset with data in other files, which the user allowed. Its shape may depend on
+// those files: if it has no rows, a missing file is the trouble to report.
 static brim_status fill_allowed(const visit *v, hid_t dataset, brim_hdf5_entry *e) {
   const brim_hdf5_file *f = v->file;
   char pipe[512];
@@ -910,8 +915,8 @@ static brim_status fill_allowed(const visit *v, hid_t dataset, brim_hdf5_entry *
   return e->trouble ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", f->path);
 }
 
-// A dataset with data in other files: refused like a link that is not followed or, if allowed,
-// opened through the library's own driver.
+// Fills the entry of a dataset with data in other files. If the user allowed them, it is opened through
+// the library's own driver; else it gets a `trouble`, like a link that is not followed.
 static brim_status fill_outside(const visit *v, const char *other, brim_hdf5_entry *e) {
   const brim_hdf5_file *f = v->file;
   char why[BRIM_HDF5_REASON];
@@ -961,7 +966,7 @@ static brim_status add_trouble(visit *v, const char *name) {
   return e->trouble ? BRIM_OK : brim_fail(BRIM_ENOMEM, "%s: out of memory", v->file->path);
 }
 
-// Adds a link that is not followed: it may name just the dataset that is needed.
+// Adds a link that is not followed: it may be the dataset the user wants.
 static brim_status add_link(visit *v, hid_t group, const char *name, const H5L_info_t *info) {
   char value[1024] = {0};
   brim_str text;
@@ -976,7 +981,7 @@ static brim_status add_link(visit *v, hid_t group, const char *name, const H5L_i
   if (known && info->type == H5L_TYPE_EXTERNAL &&
       H5Lunpack_elink_val(value, info->u.val_size, NULL, &file, &object) >= 0) {
     char parent[MAX_PATH] = "";
-    bool waits = H5Fget_name(group, parent, sizeof parent) > 0 && hdf5_link_waits(parent, file);
+    bool waits = H5Fget_name(group, parent, sizeof parent) > 0 && link_would_block(parent, file);
     brim_str_printf(
         &text,
         !v->file->outside
@@ -997,7 +1002,7 @@ static brim_status add_link(visit *v, hid_t group, const char *name, const H5L_i
 
 static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, void *ctx);
 
-// The library's own visit stops at an external link.
+// Visits the group behind an external link: the library's own visit does not enter it.
 static brim_status visit_linked(visit *v, hid_t group, const char *name) {
   char prefix[MAX_PATH];
   int n = snprintf(prefix, sizeof prefix, "%s%s/", v->prefix, name);
@@ -1027,7 +1032,7 @@ static herr_t on_link(hid_t group, const char *name, const H5L_info_t *info, voi
   return v->status ? 1 : 0;
 }
 
-//---------------------------------- cut off ----------------------------------
+//---------------------------------- truncated files ----------------------------------
 
 // The file's size according to its superblock; 0 = unknown.
 static uint64_t stated_end(const brim_map *map) {
@@ -1037,12 +1042,12 @@ static uint64_t stated_end(const brim_map *map) {
     size_t n = map->size - at < sizeof b ? map->size - at : sizeof b;
     if (brim_map_copy(map, at, b, n)) return 0;
     if (memcmp(b, signature, sizeof signature) != 0) continue;
-    // The address of the end is the third one: behind base and free space, or base and extension.
+    // The end is the third address, after those of base and free space, or of base and extension.
     size_t first = b[8] == 0 ? 24 : b[8] == 1 ? 28 : 12, size = b[8] < 2 ? b[13] : b[9];
     if (b[8] > 3 || size < 2 || size > 8 || first + 3 * size > n) return 0;
     uint64_t end = 0;
     for (size_t i = size; i > 0; i--) end = end << 8 | b[first + 2 * size + i - 1];
-    return end == UINT64_MAX >> (64 - 8 * size) ? 0 : end;  // all ones: not known
+    return end == UINT64_MAX >> (64 - 8 * size) ? 0 : end;  // all bits set: unknown
   }
   return 0;
 }
@@ -1097,8 +1102,8 @@ brim_status brim_hdf5_file_open(const char *path, const void *bytes, size_t size
 
 static void close_mapped_locked(brim_hdf5_file *f) {
   if (f->file >= 0) (void)H5Fclose(f->file);
-  // The library may keep parts of a damaged file open until the process ends, with the driver. Take
-  // the map and the record away from that driver.
+  // The library may keep objects of a damaged file, and so the driver's file, open until the process
+  // ends. Take the map and the record away from such files.
   bool kept = f->record && f->record->open;
   while (f->record && f->record->open) {
     driver_file *left = f->record->open;
@@ -1141,7 +1146,6 @@ void brim_hdf5_file_close(brim_hdf5_file *f) {
 
 enum { REASON = BRIM_HDF5_REASON };
 
-// Uses the library's own driver, since the data may lie in other files.
 int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const char *name,
                                   bool outside, char *why) {
   bool other = map->fd >= 0;
@@ -1154,7 +1158,7 @@ int64_t brim_hdf5_library_dataset(const brim_map *map, int64_t mapped, const cha
   return dataset;
 }
 
-// The type of a dataset's rows in memory: its own, or floats if only the library can convert it.
+// The type of a dataset's rows in memory: its own type, or floats if only the library can convert it.
 static int64_t memory_type(int64_t type) {
   hdf5_number number = number_of(type);
   return H5Tcopy(number.plain ? type : H5T_NATIVE_FLOAT);
@@ -1200,16 +1204,16 @@ brim_status brim_hdf5_library_row(const brim_hdf5_array *a, uint64_t index, uint
 enum {
   LABEL_PIECE = 1 << 16,
   TEXT_PIECE = 1 << 12,  // rows of text read at once
-  TEXT_ROOM = 2 << 20,   // bytes for them: TEXT_PIECE names of BRIM_DATA_CLASS_BYTES fit
-  BLOCK = 64,            // rows for one child, where no chunk says how many lie together
+  TEXT_ROOM = 2 << 20,   // bytes of their text: TEXT_PIECE names of BRIM_DATA_CLASS_BYTES fit
+  BLOCK = 64,            // neighbouring rows read by one child, if there are no chunks
 };
 
 static brim_status fail_reason(const brim_hdf5_file *f, const char *name, const char *why) {
   return brim_fail(BRIM_EPARSE, "%s: /%s: %s", f->path, name, why);
 }
 
-// Call it right after the failed call: the library forgets the reason with the next one, even a
-// close.
+// Fails with the library's reason. Call it right after the failed call: the next call of the library,
+// even a close, forgets the reason.
 static brim_status fail_library(const brim_hdf5_file *f, const char *name) {
   char text[160];
   return fail_reason(f, name, brim_hdf5_reason(text, sizeof text));
@@ -1217,20 +1221,20 @@ static brim_status fail_library(const brim_hdf5_file *f, const char *name) {
 
 //---------------------------------- chunks ----------------------------------
 
-// Finds the place of the chunk at `at`. Asking the library walks the whole index each time (1.10,
-// 16,000 chunks: 0.2 to 1.6 ms), but reading a chunk finds it at once. So the library is told to
-// read, and the driver notes where.
+// Finds the place in the file of the chunk that begins at element `at`. The library's query walks the
+// whole index each time (HDF5 1.10, 16,000 chunks: 0.2 to 1.6 ms), but reading a chunk finds it at once.
+// So the library is told to read, and the driver notes where.
 static brim_status find_chunk(brim_hdf5_file *f, const char *name, hid_t dataset, const hsize_t *at,
                               uint8_t **buffer, brim_hdf5_chunk *out) {
   hsize_t size = 0;
   uint32_t mask = 0;
   *out = (brim_hdf5_chunk){0};
-  // Seemingly absent chunks are counted by find_chunks.
+  // The chunk was never written, or its entry is damaged: find_chunks tells by the number of chunks.
   if (H5Dget_chunk_storage_size(dataset, at, &size) < 0 || size == 0) return BRIM_OK;
   if (size > UINT32_MAX || size > f->map.size)
     return brim_fail(BRIM_EPARSE, "%s: /%s: a chunk of %llu bytes in a file of %zu", f->path, name,
                      (unsigned long long)size, f->map.size);
-  // A library version that reads in another way would write into this buffer.
+  // A library version that reads in another way really writes into this buffer.
   if (!*buffer || brim_alloc_size(*buffer) < size) {
     brim_free(*buffer);
     *buffer = brim_alloc((size_t)size);
@@ -1253,13 +1257,14 @@ static brim_status find_chunk(brim_hdf5_file *f, const char *name, hid_t dataset
       return status;
     }
     (void)H5Pclose(created);
-    // Before 1.14 the address leaves out the user block.
+    // Before HDF5 1.14 the address does not count the user block.
     address = slow + (H5_VERSION_GE(1, 14, 0) ? 0 : user_block);
   }
   *out = (brim_hdf5_chunk){.address = address, .bytes = (uint32_t)size, .mask = mask};
   return BRIM_OK;
 }
 
+// Fills the table of chunks. whole_edges_only: chunks that reach past the dataset are not filtered.
 static brim_status find_chunks(brim_hdf5_file *f, const char *name, hid_t dataset,
                                bool whole_edges_only, brim_hdf5_array *a) {
   hsize_t at[BRIM_HDF5_MAX_RANK];
@@ -1282,7 +1287,7 @@ static brim_status find_chunks(brim_hdf5_file *f, const char *name, hid_t datase
   }
   brim_free(buffer);
   if (status) return status;
-  // For a chunk that was never written the library only says that it cannot be read.
+  // A chunk that was never written looks like one that cannot be found, so compare the numbers.
   hsize_t stored = 0, found = 0;
   hid_t space = H5Dget_space(dataset);
   herr_t counted = space >= 0 ? H5Dget_num_chunks(dataset, space, &stored) : -1;
@@ -1295,7 +1300,8 @@ static brim_status find_chunks(brim_hdf5_file *f, const char *name, hid_t datase
                    f->path, name, (unsigned long long)found, (unsigned long long)stored);
 }
 
-// Reads the filters into the array's list; false if one is not ours to undo, named in `slow`.
+// Reads the filters into the array's list; false if brim cannot undo them all. *missing: a filter that
+// libhdf5 lacks too.
 static bool read_filters(hid_t created, int count, brim_hdf5_array *a, H5Z_filter_t *missing) {
   int seen[BRIM_HDF5_FILTER_COUNT] = {0};
   bool ours = count <= BRIM_HDF5_MAX_FILTERS;
@@ -1373,7 +1379,7 @@ static brim_status read_layout(brim_hdf5_file *f, const char *name, hid_t datase
   a->where = BRIM_HDF5_LIBRARY;
   a->block = BLOCK;
   if (a->outside) a->slow = brim_tr("its data lie in other files");
-  if (a->slow) return brim_hdf5_array_shape(a);  // or its type
+  if (a->slow) return brim_hdf5_array_shape(a);  // other files, or a type for the library only
   if (H5Dget_space_status(dataset, &space) < 0) return fail_library(f, name);
   switch (layout) {
     case H5D_CONTIGUOUS:
@@ -1430,7 +1436,8 @@ static brim_status read_whole(const brim_hdf5_file *f, const char *name, brim_hd
   return BRIM_OK;
 }
 
-// A dataset that only the library reads: all of it now, or the handles to read rows later.
+// Prepares a dataset that only the library can read: reads all of it now if it has at most `keep` bytes,
+// else creates the reader of its rows (for a file in memory: keeps the handle).
 static brim_status read_library(const brim_hdf5_file *f, const char *name, uint64_t keep,
                                 brim_hdf5_array *a) {
   char why[REASON];
@@ -1463,8 +1470,8 @@ static brim_status read_library(const brim_hdf5_file *f, const char *name, uint6
                    a->row_bytes);
 }
 
-// Opens a dataset of the list. One with data in other files needs the user's consent and is read
-// through the library's own driver.
+// Opens a dataset of the list. If its data lie in other files, the user must have allowed them, and the
+// library's own driver opens it.
 static brim_status open_entry(const brim_hdf5_file *f, const brim_hdf5_entry *e, hid_t *out) {
   char why[REASON], other[512];
   hid_t dataset = e->outside ? brim_hdf5_library_dataset(&f->map, f->file, e->path, f->outside, why)
@@ -1547,7 +1554,7 @@ void brim_hdf5_file_close_array(brim_hdf5_array *a) {
 
 //---------------------------------- labels and attributes ----------------------------------
 
-// Labels of rows [first, first + n). `wide`: negative numbers here are large unsigned ones.
+// Labels of rows [first, first + n). wide: values below 0 stand for large unsigned numbers.
 typedef struct label_piece {
   const int64_t *values;
   uint64_t first, n;
@@ -1575,7 +1582,7 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
                                  int32_t *out, brim_hdf5_whole *whole) {
   hid_t dataset;
   BRIM_TRY(open_entry(f, e, &dataset));
-  // An enum, such as h5py's bool, is read as itself: its numbers are small.
+  // An enum, such as h5py's bool, is read in its own type and widened below.
   hid_t type = H5Dget_type(dataset);
   bool narrow = type >= 0 && H5Tget_class(type) == H5T_ENUM;
   hdf5_number number = {0};
@@ -1598,7 +1605,7 @@ static brim_status labels_locked(brim_hdf5_file *f, const brim_hdf5_entry *e, in
     for (uint64_t i = n; narrow && i-- > 0;) {  // widened in place, from the end
       float value;
       brim_hdf5_convert(number.type, (const uint8_t *)piece + i * bytes, 1, &value, 1);
-      // Larger than any label; the float may not fit the integer.
+      // A float out of range becomes INT64_MAX, which no label is.
       piece[i] = fabsf(value) < (float)INT32_MAX ? (int64_t)value : INT64_MAX;
     }
     take_labels((label_piece){piece, at, n, wide}, out, whole);
@@ -1612,7 +1619,7 @@ brim_status brim_hdf5_file_labels(brim_hdf5_file *f, const brim_hdf5_entry *e, i
                                   brim_hdf5_whole *whole) {
   brim_hdf5_scope scope;
   *whole = (brim_hdf5_whole){.least = INT32_MAX, .most = INT32_MIN};
-  // A piece has room for one number of each row.
+  // `piece` has room for one number a row.
   if (!e->integer || e->rank < 1 || e->rank > 2 || (e->rank == 2 && e->dim[1] != 1))
     return brim_fail(BRIM_EINVAL, "%s: /%s: labels must be one whole number per row", f->path,
                      e->path);
@@ -1642,14 +1649,15 @@ brim_status brim_hdf5_file_check_labels(const brim_hdf5_file *f, const brim_hdf5
                    (int)BRIM_HDF5_MAX_CLASSES - 1);
 }
 
-// Room for strings of any length in one piece of rows. The library never frees single strings it
-// allocated, so a file with rows of megabytes must not take more than this.
+// Room for the variable-length strings of one piece of rows. The library gets its memory for strings
+// from here, so a file with rows of megabytes cannot take more.
 typedef struct text_room {
   uint8_t *bytes;
   size_t used;
   bool full;
 } text_room;
 
+// The library's allocator for strings.
 static void *take_text(size_t size, void *ctx) {
   text_room *room = ctx;
   if (size > TEXT_ROOM - room->used) {
@@ -1662,13 +1670,15 @@ static void *take_text(size_t size, void *ctx) {
   return out;
 }
 
+// The library's free for strings: the whole room is reused for the next piece.
 static void keep_text(void *text, void *ctx) { (void)text, (void)ctx; }
 
 // Buffers to read one piece of rows.
 typedef struct text_job {
   hdf5_rows rows;
-  size_t size;  // a row in memory: its bytes, or a pointer to them
-  bool any_length, spaces;
+  size_t size;      // bytes of a row in memory: its text, or a pointer to it
+  bool any_length;  // a row is a pointer
+  bool spaces;      // the text is padded with spaces
   uint8_t *piece;
   text_room room;
   const char *what;
@@ -1803,9 +1813,9 @@ bool brim_hdf5_file_text(brim_hdf5_file *f, const brim_hdf5_entry *e, const char
 
 //---------------------------------- the driver for writing ----------------------------------
 
-// The driver through which the library writes. Its own driver reports a full disk to the library,
-// which then can neither finish nor forget the file and crashes at exit. This driver keeps the
-// reason and lets the library continue; the file is thrown away.
+// The driver through which the library writes. If the library learns of a full disk, as from its own
+// driver, it can neither finish nor forget the file and crashes at exit. This driver keeps the error in
+// brim_hdf5_out and reports success; the caller throws the file away.
 typedef struct out_file {
   H5FD_t pub;
   brim_hdf5_out *out;
@@ -1854,7 +1864,6 @@ static haddr_t out_get_eof(const H5FD_t *file, H5FD_mem_t type) {
   return out_of_const(file)->eof;
 }
 
-// Writes until done or until the system refuses; the reason is kept.
 void brim_hdf5_out_write(brim_hdf5_out *w, const void *data, size_t size, uint64_t offset) {
   const uint8_t *p = data;
   while (size && !w->err) {

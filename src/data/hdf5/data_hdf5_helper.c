@@ -1,8 +1,8 @@
-// The helper program, lib/brim/brim-hdf5, seen from both sides. This process starts it, has it probe
-// a file, and interprets its end. The helper serves one request and may crash; it reports, writes and
-// leaves nothing. Rows of a dataset that only libhdf5 can unpack are read by several helpers, which
-// hand them over in shared memory: a damaged row ends a helper, and the next row gets a new one. Each
-// helper has a library and a lock of its own, so that several unpack at once.
+// The helper program, lib/brim/brim-hdf5, both sides of it. This process starts the helper, has it probe
+// a file, and interprets its exit. A probing helper serves one request and may crash; it logs nothing and
+// writes no file. Rows of a dataset that only libhdf5 can unpack are read by several helpers, which pass
+// them in shared memory: if a damaged row crashes a helper, the next row gets a new one. Each helper has
+// its own library and lock, so that several unpack at once.
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +30,7 @@
 //---------------------------------- starting the helper ----------------------------------
 
 enum { SECONDS = 60, MOST_SECONDS = 3600 };
-enum { NOT_RUN = 127 };  // by the system's loader, when a library is missing
+enum { NOT_RUN = 127 };  // exit code of the system's loader if a library is missing
 static const char PROGRAM[] = "brim-hdf5";
 
 // Processor time that one request may take: the environment's BRIM_HDF5_LIMIT_S, for tests, or 60 s.
@@ -59,10 +59,10 @@ void brim_hdf5_request_int(brim_hdf5_request *r, const char *name, int64_t value
 }
 
 void brim_hdf5_request_init(brim_hdf5_request *r, const char *job) {
-  *r = (brim_hdf5_request){.count = 1};  // the program comes when it starts
+  *r = (brim_hdf5_request){.count = 1};  // start_helper sets argv[0]
   brim_hdf5_request_text(r, "job", job);
   brim_hdf5_request_text(r, "version", BRIM_VERSION);
-  brim_hdf5_request_text(r, "language", brim_tr("en"));  // its catalogue says "ko", or what it is
+  brim_hdf5_request_text(r, "language", brim_tr("en"));  // "en" translates to the language's code
   brim_hdf5_request_int(r, "parent", getpid());
 }
 
@@ -75,7 +75,7 @@ brim_status brim_hdf5_share(size_t size, int *fd, void **out) {
   *out = NULL;
   *fd = memfd_create(PROGRAM, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (*fd >= 0 && ftruncate(*fd, (off_t)size) == 0) {
-    // A helper that went wild must not cut it: the next access here would be a SIGBUS.
+    // A helper with corrupted memory must not shrink it: the next access here would be a SIGBUS.
     (void)fcntl(*fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
     void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, *fd, 0);
     if (at != MAP_FAILED) {
@@ -91,18 +91,19 @@ brim_status brim_hdf5_share(size_t size, int *fd, void **out) {
 
 //---------------------------------- the program ----------------------------------
 
-// The program or shared library that holds this code: a host of libbrim.so lies anywhere.
+// The path of the program or shared library that holds this code. A program that uses libbrim.so may lie
+// anywhere, so its own path does not help.
 static bool own_path(char out[PATH_MAX]) {
   static const char anchor = 0;
   Dl_info info;
   struct link_map *map = NULL;
   bool known = dladdr1(&anchor, &info, (void **)&map, RTLD_DL_LINKMAP) && map;
-  // The program itself has no name there, and the one it was called by may be any.
+  // The main program has no name in its link map, and argv[0] may be anything.
   bool library = known && map->l_name && map->l_name[0];
   return realpath(library ? map->l_name : "/proc/self/exe", out) != NULL;
 }
 
-// bin/brim and tests/x look into ../lib/brim, lib/libbrim.so into brim.
+// Finds the helper: bin/brim and tests/x look in ../lib/brim, lib/libbrim.so looks in brim.
 static brim_status find_program(char out[PATH_MAX]) {
   static const char *const places[] = {"../lib/brim", "brim"};
   const char *named = getenv("BRIM_HDF5_HELPER");
@@ -140,18 +141,18 @@ static brim_status start_helper(brim_hdf5_request *r, const int *fds, size_t cou
   return brim_fail_context(BRIM_EUNSUPPORTED, "cannot read HDF5 files");
 }
 
-// The helper started, but ended before it could do anything.
+// Fails because the helper started but ended before it could do anything.
 static brim_status helper_failed(const char *what) {
   return brim_fail(BRIM_EIO, "%s: the program %s does not run; install brim again", what, PROGRAM);
 }
 
-// The user wants to stop, so the helper is no longer waited for. BRIM_EINTERRUPTED.
+// Fails because the user wants to stop, so nothing waits for the helper any more.
 static brim_status helper_stopped(const char *what) {
   return brim_fail(BRIM_EINTERRUPTED, "%s: interrupted while %s read it", what, PROGRAM);
 }
 
-// The status that the helper's end means for the file. An interruption is the user's, not the
-// file's.
+// The status of a file after its helper ended so. A signal from the user says nothing about the file:
+// BRIM_OK.
 static brim_status helper_status(const char *what, const brim_child_result *end) {
   if (end->lost)
     return brim_fail(
@@ -161,7 +162,7 @@ static brim_status helper_status(const char *what, const brim_child_result *end)
         "with h5ls, or set SIGCHLD to SIG_DFL",
         what);
   switch (end->signal) {
-    case 0:  // a sanitizer ends a process by an exit code
+    case 0:  // an exit code other than 0 is a crash too: sanitizers exit
       if (end->exit_code == 0) return BRIM_OK;
       if (end->exit_code == NOT_RUN) return helper_failed(what);
       break;
@@ -196,17 +197,17 @@ static brim_status status_of(const brim_hdf5_probe_room *room, const brim_child_
   return helper_status(room->at, end);
 }
 
-static brim_status run(const char *path, brim_hdf5_request *request, brim_hdf5_probe_room *room,
-                       int fd) {
+static brim_status run_probe(const char *path, brim_hdf5_request *request,
+                             brim_hdf5_probe_room *room, int fd) {
   brim_child *c = NULL;
   bool ended = false;
   snprintf(room->at, sizeof room->at, "%s", path);
   brim_status status = start_helper(request, &fd, 1, &c);
-  if (status == BRIM_ELIMIT) {  // the system has no process left: then without
+  if (status == BRIM_ELIMIT) {  // the system has no process left: skip the probe
     brim_status_clear();
     return BRIM_OK;
   }
-  if (status) return status;  // a helper that cannot be run must not go unnoticed
+  if (status) return status;
   brim_stop_wait stop = {0};
   while (!ended && !status) {
     status = brim_child_wait(c, BRIM_STOP_LOOK_MS, &ended);
@@ -215,7 +216,7 @@ static brim_status run(const char *path, brim_hdf5_request *request, brim_hdf5_p
     return helper_stopped(path);
   }
   room->at[sizeof room->at - 1] = 0;
-  // A program that ignores SIGCHLD gets no exit code, only the helper's last note.
+  // A program that ignores SIGCHLD gets no exit code; room->done still tells of success.
   if (!status || status == BRIM_ECHILD) status = status_of(room, brim_child_get_result(c));
   brim_child_close(c);
   return status;
@@ -225,12 +226,12 @@ brim_status brim_hdf5_probe(const char *path, brim_hdf5_request *request) {
   brim_hdf5_probe_room *room = NULL;
   void *shared = NULL;
   int fd = -1;
-  if (brim_hdf5_share(sizeof *room, &fd, &shared)) {  // then without
+  if (brim_hdf5_share(sizeof *room, &fd, &shared)) {  // no shared memory: skip the probe
     brim_status_clear();
     return BRIM_OK;
   }
   room = shared;
-  brim_status status = run(path, request, room, fd);
+  brim_status status = run_probe(path, request, room, fd);
   (void)munmap(shared, sizeof *room);
   (void)close(fd);
   return status;
@@ -241,13 +242,14 @@ brim_status brim_hdf5_probe(const char *path, brim_hdf5_request *request) {
 enum { SHARED_FD = 3, SOCKET_FD = 4 };
 
 // Limits processor time, not elapsed time: a disk may be slow.
-static void limit(bool on) {
+static void limit_cpu_time(bool on) {
   const struct itimerval timer = {.it_value.tv_sec = on ? limit_s() : 0};
   (void)setitimer(ITIMER_PROF, &timer, NULL);
 }
 
-static void begin(bool serves) {
-  static const int faults[] = {SIGSEGV, SIGABRT, SIGFPE, SIGILL};  // a sanitizer's handlers
+// Sets signals, core dumps and the log. A serving helper ignores the user's signals: its parent ends it.
+static void prepare_process(bool serves) {
+  static const int faults[] = {SIGSEGV, SIGABRT, SIGFPE, SIGILL};  // removes a sanitizer's handlers
   static const int wishes[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
   const struct rlimit none = {0, 0};
   for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) (void)signal(faults[i], SIG_DFL);
@@ -274,15 +276,15 @@ int64_t brim_hdf5_job_int(const brim_hdf5_job *job, const char *name) {
 
 static int probe(brim_hdf5_job *job, const brim_hdf5_job_row *row) {
   brim_hdf5_probe_room *room = job->shared;
-  // The thread that started this process waits for it, so the signal comes only when the whole
-  // program ends.
+  // SIGKILL comes when the thread that started this process ends. That thread waits for the probe, so it
+  // ends only with the whole program.
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != (pid_t)brim_hdf5_job_int(job, "parent")) return 1;
   snprintf(room->version, sizeof room->version, "%s", BRIM_VERSION);
   const char *version = brim_hdf5_job_text(job, "version");
   if (!version || strcmp(version, BRIM_VERSION) != 0) return 1;
   job->at = room->at;
-  limit(true);
+  limit_cpu_time(true);
   row->run(job);
   room->done = true;
   return 0;
@@ -290,13 +292,14 @@ static int probe(brim_hdf5_job *job, const brim_hdf5_job_row *row) {
 
 //---------------------------------- rows ----------------------------------
 
-static bool answer(brim_status status, char *text) {
+static bool send_answer(brim_status status, char *text) {
   int8_t code = (int8_t)status;
   if (status) snprintf(text, BRIM_HDF5_ROW_TEXT, "%s", brim_status_detail());
   return send(SOCKET_FD, &code, 1, MSG_NOSIGNAL) == 1;
 }
 
-// The helper opens the file again by its name, because parts of the dataset may lie beside it.
+// Checks that the path still names the file of the parent. The helper opens the file again by its path,
+// because parts of the dataset may lie in files beside it.
 static brim_status same_file(const brim_hdf5_job *job, const char *path) {
   struct stat st;
   if (stat(path, &st) == 0 && (int64_t)st.st_dev == brim_hdf5_job_int(job, "device") &&
@@ -328,20 +331,20 @@ static brim_status open_rows(const brim_hdf5_job *job, brim_hdf5_array *a) {
 void brim_hdf5_job_rows(const brim_hdf5_job *job) {
   const char *path = brim_hdf5_job_text(job, "path"), *name = brim_hdf5_job_text(job, "name");
   char *text = (char *)job->shared + job->shared_size - BRIM_HDF5_ROW_TEXT;
-  // Nothing is mapped: the library opens the file, the map only names it.
+  // Nothing is mapped: the map only names the file, which the library opens.
   const brim_map map = {.path = path, .fd = SHARED_FD};
   brim_hdf5_array a = {.map = &map, .name = (char *)(uintptr_t)name, .dataset = -1};
   a.outside = brim_hdf5_job_int(job, "outside") != 0;
   uint64_t index;
-  limit(true);
+  limit_cpu_time(true);
   brim_status status = path && name ? open_rows(job, &a) : BRIM_EINVAL;
-  limit(false);
-  if (!answer(status, text) || status) return;
+  limit_cpu_time(false);
+  if (!send_answer(status, text) || status) return;
   while (recv(SOCKET_FD, &index, sizeof index, MSG_WAITALL) == (ssize_t)sizeof index) {
-    limit(true);
+    limit_cpu_time(true);
     status = brim_hdf5_library_row(&a, index, job->shared);
-    limit(false);
-    if (!answer(status, text)) break;
+    limit_cpu_time(false);
+    if (!send_answer(status, text)) break;
   }
 }
 
@@ -361,7 +364,7 @@ int brim_hdf5_helper_main(int argc, char **argv, const brim_hdf5_job_row *rows) 
   if (job.shared == MAP_FAILED ||
       (!rows->serves && st.st_size < (off_t)sizeof(brim_hdf5_probe_room)))
     return 2;
-  begin(rows->serves);
+  prepare_process(rows->serves);
   language = brim_hdf5_job_text(&job, "language");
   if (language) (void)brim_msg_set_language(language);
   int code = 0;
@@ -370,43 +373,44 @@ int brim_hdf5_helper_main(int argc, char **argv, const brim_hdf5_job_row *rows) 
   } else {
     code = probe(&job, rows);
   }
-  _exit(code);  // past what libhdf5 would do at exit with a damaged file
+  _exit(code);  // skips libhdf5's exit handler, which may crash on a damaged file
 }
 
 //---------------------------------- rows from helpers ----------------------------------
 
 enum { MAX_CHILDREN = 4, TEXT = BRIM_HDF5_ROW_TEXT };
-static const uint64_t ROOM_LIMIT = (uint64_t)256 << 20;  // memory of all children, if rows are huge
+static const uint64_t ROOM_LIMIT = (uint64_t)256 << 20;  // most bytes of rows of all children
 
-// How a child that gave no answer ended.
+// Why a child gave no answer.
 typedef struct ending {
-  bool silent;   // it still lived, but did nothing any more
-  bool stopped;  // the same, and the user wants to stop
+  bool silent;   // it did not exit, but nothing waits for it any more: it is stuck, or `stopped`
+  bool stopped;  // the user wants to stop
   brim_child_result result;
 } ending;
 
 typedef struct child {
   pthread_mutex_t lock;
-  brim_child *process;  // NULL: none
-  int socket, memory;
-  uint8_t *shared;  // (room) the row, then TEXT: why there is none
+  brim_child *process;  // NULL: not running
+  int socket, memory;   // descriptors
+  uint8_t *shared;      // the row in `room` bytes, then TEXT bytes for an error message
 } child;
 
 struct brim_hdf5_reader {
   const brim_hdf5_array *a;
-  size_t room;
+  size_t room;  // bytes of a row, aligned
   uint64_t broken_bytes;
-  _Atomic uint8_t *broken;  // bit i: what row i did to a child once; planned
-  uint32_t count, ready;
+  _Atomic uint8_t *broken;  // bit i is set if row i crashed a child; planned
+  uint32_t count;           // of children
+  uint32_t ready;           // children with memory and lock
   child children[MAX_CHILDREN];
 };
 
 //---------------------------------- this process ----------------------------------
 
-static void end(child *c) {
+static void end_child(child *c) {
   if (!c->process) return;
   (void)close(c->socket);
-  brim_child_close(c->process);  // it may be far from asking for the next row
+  brim_child_close(c->process);  // also ends a child that still works on a row
   c->process = NULL;
 }
 
@@ -419,10 +423,10 @@ static int64_t used_ns(const child *c) {
   return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
 }
 
-// Waits until the child has written. Its own limit ends a child that computes for ever, but a child
-// stuck on a dead network drive uses no time and would never end. A slow disk or a busy machine is
-// not stuck: it makes progress from time to time.
-static bool await(const child *c, bool *stopped) {
+// Waits for the child's answer; false if the child is stuck or *stopped. A child that computes for ever
+// is ended by its own time limit. A child that waits for a dead network drive uses no processor time and
+// is stuck. With a slow disk or a busy machine it uses some time now and then.
+static bool await_answer(const child *c, bool *stopped) {
   const int64_t tick_ns = (int64_t)limit_s() * 1000000000;
   brim_stop_wait stop = {0};
   int64_t used = used_ns(c);
@@ -432,7 +436,7 @@ static bool await(const child *c, bool *stopped) {
     for (int64_t left = tick_ns; left > 0;) {
       const int64_t left_ms = left / 1000000 + 1;
       int n = poll(&end, 1, (int)(left_ms < BRIM_STOP_LOOK_MS ? left_ms : BRIM_STOP_LOOK_MS));
-      if (n > 0 || (n < 0 && errno != EINTR)) return true;  // recv says what is wrong with it
+      if (n > 0 || (n < 0 && errno != EINTR)) return true;  // recv reports an error
       *stopped = brim_stop_overdue(&stop);
       if (*stopped) return false;
       left = tick_ns - brim_time_since_ns(begin, brim_clock_now());
@@ -444,7 +448,7 @@ static bool await(const child *c, bool *stopped) {
   return false;
 }
 
-static brim_status silent(const char *what, const ending *how) {
+static brim_status fail_silent(const char *what, const ending *how) {
   if (how->stopped) return helper_stopped(what);
   return brim_fail(BRIM_EIO,
                    "%s: its reader process made no progress for %d s; is the disk or network drive "
@@ -453,13 +457,13 @@ static brim_status silent(const char *what, const ending *how) {
 }
 
 // Reads the child's answer into *status. False: the child is gone, and *how says why.
-static bool hear(const brim_hdf5_reader *r, child *c, brim_status *status, ending *how) {
+static bool read_answer(const brim_hdf5_reader *r, child *c, brim_status *status, ending *how) {
   int8_t said = 0;
   ssize_t n;
   *how = (ending){0};
-  how->silent = !await(c, &how->stopped);
+  how->silent = !await_answer(c, &how->stopped);
   if (how->silent) {
-    end(c);
+    end_child(c);
     return false;
   }
   do {
@@ -467,9 +471,9 @@ static bool hear(const brim_hdf5_reader *r, child *c, brim_status *status, endin
   } while (n < 0 && errno == EINTR);
   if (n != 1) {
     bool ended;
-    if (brim_child_wait(c->process, -1, &ended)) brim_status_clear();  // the result says it too
+    if (brim_child_wait(c->process, -1, &ended)) brim_status_clear();  // the result tells it too
     how->result = *brim_child_get_result(c->process);
-    end(c);
+    end_child(c);
     return false;
   }
   char *text = (char *)c->shared + r->room;
@@ -478,8 +482,8 @@ static bool hear(const brim_hdf5_reader *r, child *c, brim_status *status, endin
   return true;
 }
 
-static void describe(const brim_hdf5_array *a, uint64_t device, uint64_t inode,
-                     brim_hdf5_request *out) {
+static void describe_rows(const brim_hdf5_array *a, uint64_t device, uint64_t inode,
+                          brim_hdf5_request *out) {
   brim_str dims;
   brim_str_init(&dims);
   for (int d = 0; d < a->rank; d++) brim_str_printf(&dims, "%s%" PRIu64, d ? "," : "", a->dim[d]);
@@ -502,7 +506,7 @@ static brim_status launch(const brim_hdf5_array *a, child *c) {
   if (fstat(a->map->fd, &st) != 0 || socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return brim_fail(BRIM_EIO, "%s: %s: no process could be started to read it: %s", a->map->path,
                      a->name, brim_errno_text(errno));
-  describe(a, st.st_dev, st.st_ino, &request);
+  describe_rows(a, st.st_dev, st.st_ino, &request);
   const int passed[] = {c->memory, ends[1]};
   brim_status status = start_helper(&request, passed, 2, &c->process);
   brim_hdf5_request_deinit(&request);
@@ -510,37 +514,37 @@ static brim_status launch(const brim_hdf5_array *a, child *c) {
   c->socket = ends[0];
   if (!status) return BRIM_OK;
   (void)close(ends[0]);
-  // The source is open, so whatever the reason, this is a failure to read rows.
+  // The source is open, so any reason is a failure to read rows.
   if (status != BRIM_ENOMEM) status = BRIM_EIO;
   return brim_fail_context(status, "%s: %s", a->map->path, a->name);
 }
 
 // Reads the child's first answer: whether it could open the dataset.
-static brim_status greet(const brim_hdf5_reader *r, child *c) {
+static brim_status read_greeting(const brim_hdf5_reader *r, child *c) {
   const brim_hdf5_array *a = r->a;
   brim_status status = BRIM_OK;
   ending how;
-  if (!hear(r, c, &status, &how)) {
-    if (how.silent) return silent(a->map->path, &how);
+  if (!read_answer(r, c, &status, &how)) {
+    if (how.silent) return fail_silent(a->map->path, &how);
     status = helper_status(a->map->path, &how.result);
     if (!status)
       status = brim_fail(BRIM_EIO, "%s: %s: its reader process was killed", a->map->path, a->name);
   } else if (status) {
-    end(c);
+    end_child(c);
   }
   return status;
 }
 
-// Asks the child for a row. False if the child was gone; *how says how it ended.
-static bool ask(const brim_hdf5_reader *r, child *c, uint64_t index, brim_status *status,
-                ending *how) {
+// Has the child read a row, starting the child if needed. False if it gave no answer; *how says why.
+static bool request_row(const brim_hdf5_reader *r, child *c, uint64_t index, brim_status *status,
+                        ending *how) {
   if (!c->process) {
     *status = launch(r->a, c);
-    if (!*status) *status = greet(r, c);
+    if (!*status) *status = read_greeting(r, c);
     if (*status) return true;
   }
-  (void)send(c->socket, &index, sizeof index, MSG_NOSIGNAL);  // to a dead one: heard below
-  return hear(r, c, status, how);
+  (void)send(c->socket, &index, sizeof index, MSG_NOSIGNAL);  // if the child is dead, recv fails
+  return read_answer(r, c, status, how);
 }
 
 static brim_status fetch(brim_hdf5_reader *r, child *c, uint64_t index) {
@@ -553,16 +557,16 @@ static brim_status fetch(brim_hdf5_reader *r, child *c, uint64_t index) {
     return brim_fail(BRIM_EPARSE,
                      "%s: %s[%" PRIu64 "]: the HDF5 library crashed on this row before",
                      a->map->path, a->name, index);
-  if (ask(r, c, index, &status, &how)) return status;
-  // An earlier row may have corrupted that child's memory: only a fresh child's failure counts.
+  if (request_row(r, c, index, &status, &how)) return status;
+  // An earlier row may have corrupted the child's memory: try a new child before blaming this row.
   bool endless = how.silent || how.result.signal == SIGPROF;
-  if (!endless && ask(r, c, index, &status, &how)) return status;
+  if (!endless && request_row(r, c, index, &status, &how)) return status;
   snprintf(row, sizeof row, "%s: %s[%" PRIu64 "]", a->map->path, a->name, index);
-  if (how.silent) return silent(row, &how);  // the row may be good: it can be asked for again
+  if (how.silent) return fail_silent(row, &how);  // the row may be good: do not mark it
   status = helper_status(row, &how.result);
   if (!status || how.result.signal == SIGKILL)
     return brim_fail(BRIM_EIO, "%s: its reader process was killed; is memory short?", row);
-  if (how.result.lost) return status;  // the row may be good
+  if (how.result.lost) return status;  // the row may be good: do not mark it
   (void)atomic_fetch_or(&r->broken[index / 8], bit);
   return status;
 }
@@ -603,7 +607,7 @@ void brim_hdf5_reader_destroy(brim_hdf5_reader *r) {
   if (!r) return;
   for (uint32_t i = 0; i < r->ready; i++) {
     child *c = &r->children[i];
-    end(c);
+    end_child(c);
     (void)munmap(c->shared, r->room + TEXT);
     (void)close(c->memory);
     pthread_mutex_destroy(&c->lock);
@@ -612,7 +616,7 @@ void brim_hdf5_reader_destroy(brim_hdf5_reader *r) {
   brim_free(r);
 }
 
-// Starts all children at once; each takes some ms to load libhdf5.
+// Starts all children before waiting for any: each takes some ms to load libhdf5.
 brim_status brim_hdf5_reader_start(brim_hdf5_reader *r) {
   bool fresh[MAX_CHILDREN] = {false};
   brim_status status = BRIM_OK;
@@ -625,8 +629,8 @@ brim_status brim_hdf5_reader_start(brim_hdf5_reader *r) {
   }
   for (uint32_t i = 0; i < r->count; i++) {
     child *c = &r->children[i];
-    if (fresh[i] && status) end(c);
-    if (fresh[i] && !status) status = greet(r, c);
+    if (fresh[i] && status) end_child(c);
+    if (fresh[i] && !status) status = read_greeting(r, c);
     pthread_mutex_unlock(&c->lock);
   }
   return status;
@@ -637,7 +641,7 @@ uint64_t brim_hdf5_reader_bytes(const brim_hdf5_reader *r) {
 }
 
 brim_status brim_hdf5_reader_get(brim_hdf5_reader *r, uint64_t index, const uint8_t **row) {
-  // Neighbouring rows go to the same child, which has them unpacked.
+  // Rows of one chunk go to the same child, whose library has the chunk unpacked.
   child *c = &r->children[index / r->a->block % r->count];
   pthread_mutex_lock(&c->lock);
   brim_status status = fetch(r, c, index);
