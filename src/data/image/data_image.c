@@ -1,5 +1,5 @@
-// Images in memory to pixels: which format some bytes are, their size, and decoding. BMP is read
-// here, JPEG by libjpeg-turbo, PNG by libpng; WebP is data_webp.c.
+// Decodes images in memory: recognises the format, reads the size, decodes the pixels. BMP is decoded
+// here, JPEG by libjpeg-turbo, PNG by libpng; WebP is in data_webp.c.
 #include "data/image/data_image.h"
 
 #include <stdio.h>
@@ -64,8 +64,8 @@ enum {
 
 typedef struct bmp_channel {
   uint32_t mask;
-  int shift;           // to the upper 8 bits of it
-  uint8_t value[256];  // of the bits that are left
+  int shift;           // right shift that leaves the mask's upper 8 bits
+  uint8_t value[256];  // 0 to 255 for the shifted bits
 } bmp_channel;
 
 typedef struct bmp {
@@ -77,7 +77,7 @@ typedef struct bmp {
   int64_t height, width;
   bool top_down;
   unsigned bits, compression;
-  uint64_t row_bytes;  // in the file; runs: none
+  uint64_t row_bytes;  // in the file, for uncompressed pixels
   uint32_t colours;
   uint8_t palette[256][3];
   bmp_channel channel[3];
@@ -90,7 +90,7 @@ static unsigned le16(const uint8_t *p) { return p[0] | (unsigned)p[1] << 8; }
 
 bool brim_bmp_is(const uint8_t *bytes, size_t size) {
   if (size < 2 || bytes[0] != 'B' || bytes[1] != 'M') return false;
-  if (size < FILE_HEADER + 4) return true;  // cut off
+  if (size < FILE_HEADER + 4) return true;  // a truncated BMP
   uint32_t header = le32(bytes + FILE_HEADER);
   return header >= CORE_HEADER && header <= 256;
 }
@@ -113,7 +113,7 @@ static brim_status check_kind(const bmp *b) {
   bool good = (c == RGB && (n == 1 || n == 4 || n == 8 || n == 16 || n == 24 || n == 32)) ||
               (c == RLE8 && n == 8) ||
               ((c == BITFIELDS || c == ALPHA_BITFIELDS) && (n == 16 || n == 32));
-  if (good && b->header == 64 && c != RGB && c != RLE8) good = false;  // OS/2's are others
+  if (good && b->header == 64 && c != RGB && c != RLE8) good = false;  // OS/2 numbers differ
   if (good) return BRIM_OK;
   bool known = c < sizeof kinds / sizeof *kinds && kinds[c] && b->header != 64;
   if (known) {
@@ -166,7 +166,7 @@ brim_status brim_bmp_read_head(const uint8_t *bytes, size_t size, const char *na
   return BRIM_OK;
 }
 
-// The palette lies between the headers and the pixels.
+// Reads the palette, which lies between the headers and the pixels.
 static brim_status read_palette(bmp *b) {
   uint32_t most = 1u << b->bits, entry = b->header == CORE_HEADER ? 3 : 4;
   if (!b->colours) b->colours = most;
@@ -184,7 +184,7 @@ static brim_status read_palette(bmp *b) {
   return BRIM_OK;
 }
 
-// A mask's bits are contiguous; the upper 8 count.
+// Sets a channel by its mask, whose bits must be contiguous. Only the upper 8 bits count.
 static brim_status set_channel(bmp *b, int c, uint32_t mask) {
   bmp_channel *out = &b->channel[c];
   int low = mask ? __builtin_ctz(mask) : 0, bits = __builtin_popcount(mask);
@@ -270,9 +270,9 @@ static brim_status decode_row(const bmp *b, int64_t y, int channels, uint8_t *ou
   return BRIM_OK;
 }
 
-// Pairs of bytes: a count and a colour; or 0 and 0: end of row, 0 and 1: end of image, 0 and n >=
-// 3: n literal colours, padded to two bytes. Encodings that skip pixels (0 and 2, a row or an image
-// that ends early) are refused: a file of a few bytes could ask for any amount of memory.
+// Decodes RLE8, pairs of bytes: a count and a colour; 0 and 0: end of row; 0 and 1: end of image; 0 and
+// n >= 3: n literal colours follow, padded to two bytes. Encodings that skip pixels (0 and 2, or a row or
+// image that ends early) are refused: a file of a few bytes could claim any amount of memory.
 static brim_status decode_runs(const bmp *b, int channels, const brim_image_pixels *out) {
   uint64_t at = b->pixels;
   int64_t x = 0, y = 0;
@@ -334,11 +334,9 @@ brim_status brim_bmp_decode(const uint8_t *bytes, size_t size, const char *name,
 
 //---------------------------------- JPEG ----------------------------------
 
-// after jpeglib.h: the library's version decides which codes there are
-
-// A progressive file of many scans costs time at few bytes; real files have about ten.
+// A small progressive file of many scans takes much time to decode; real files have about ten scans.
 enum { MAX_SCANS = 256, ROWS_AT_ONCE = 16 };
-// Coefficients of a progressive image of BRIM_IMAGE_MAX_PIXELS and three channels fit.
+// Enough for the coefficients of a progressive image of BRIM_IMAGE_MAX_PIXELS and three channels.
 #define MAX_MEMORY (2000L << 20)
 
 static bool is_jpeg(const uint8_t *bytes, size_t size) {
@@ -349,11 +347,12 @@ static bool is_jpeg(const uint8_t *bytes, size_t size) {
 
 static unsigned be16(const uint8_t *p) { return (unsigned)p[0] << 8 | p[1]; }
 
-static bool is_frame(unsigned marker) {  // SOF0 .. SOF15; DHT, JPG and DAC lie among them
+static bool is_frame(unsigned marker) {  // SOF0 to SOF15, without DHT, JPG and DAC among them
   return marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
 }
 
-// Every 8 x 8 block takes at least one bit, unless it is coded arithmetically (SOF9 on).
+// Reads a frame header. *least_bytes: every 8 x 8 block takes at least one bit, except with arithmetic
+// coding (from SOF9 on).
 static brim_status read_frame(const uint8_t *segment, unsigned marker, const char *name,
                               brim_image_head *out, uint64_t *least_bytes) {
   uint64_t height = be16(segment + 3), width = be16(segment + 5);
@@ -368,7 +367,7 @@ static brim_status read_frame(const uint8_t *segment, unsigned marker, const cha
 brim_status brim_jpeg_find_frame(const uint8_t *bytes, size_t size, size_t *at, const char *name,
                                  brim_image_head *out, uint64_t *least_bytes) {
   for (;;) {
-    // A marker (after fill bytes), then a length that includes itself.
+    // A segment is fill bytes, a marker and a length that counts its own two bytes.
     if (*at >= size || size - *at < 4) return BRIM_EEND;
     const uint8_t *p = bytes + *at;
     if (p[0] != 0xff) {
@@ -379,7 +378,7 @@ brim_status brim_jpeg_find_frame(const uint8_t *bytes, size_t size, size_t *at, 
       ++*at;
       continue;
     }
-    if (marker == 0x01 || (marker >= 0xd0 && marker <= 0xd7)) {  // they stand alone
+    if (marker == 0x01 || (marker >= 0xd0 && marker <= 0xd7)) {  // markers without length
       *at += 2;
       continue;
     }
@@ -442,12 +441,13 @@ static brim_status status_of(int code) {
   }
 }
 
-static _Noreturn void leave(j_common_ptr common) {
+// Ends decoding with the library's error as the status.
+static _Noreturn void fail_decoding(j_common_ptr common) {
   jpeg_job *job = common->client_data;
   char text[JMSG_LENGTH_MAX];
   common->err->format_message(common, text);
   size_t left = job->jpeg.src ? job->jpeg.src->bytes_in_buffer : job->size;
-  // Past the end of the bytes the library continues with a marker of its own.
+  // Past the end of the input the library reads an end marker of its own, which is not in job->bytes.
   size_t offset = left <= job->size ? job->size - left : job->size;
   int code = common->err->msg_code;
   if (code == JWRN_JPEG_EOF) offset = job->size;
@@ -458,17 +458,18 @@ static _Noreturn void leave(j_common_ptr common) {
   longjmp(job->jump, 1);
 }
 
-// The library's warnings are damage that it paints over with gray, except for these.
+// Treats the library's warnings as errors: it fills damaged parts with gray. A few harmless warnings
+// pass.
 static void on_message(j_common_ptr common, int level) {
   if (level >= 0) return;  // traces
   const jpeg_job *job = common->client_data;
   int code = common->err->msg_code;
   if (code == JWRN_ADOBE_XFORM || code == JWRN_JFIF_MAJOR) return;
   if (code == JWRN_EXTRANEOUS_DATA && job->want->lenient) return;
-  leave(common);
+  fail_decoding(common);
 }
 
-static void on_output(j_common_ptr common) { (void)common; }
+static void ignore_message(j_common_ptr common) { (void)common; }
 
 static void on_progress(j_common_ptr common) {
   jpeg_job *job = common->client_data;
@@ -499,7 +500,7 @@ static brim_status choose_colors(jpeg_job *job) {
   }
 }
 
-// Adobe's programs store inverted ink, and only they write this marker.
+// Converts a row of CMYK. Adobe's programs, which alone write this marker, store inverted ink.
 static void convert_cmyk(const jpeg_job *job, const uint8_t *in, uint8_t *out) {
   unsigned flip = job->jpeg.saw_Adobe_marker ? 0 : 255;
   for (int64_t x = 0; x < job->out->width; x++, in += 4) {
@@ -548,7 +549,7 @@ static brim_status jpeg_decode(jpeg_job *job) {
   BRIM_TRY(brim_image_check_room(job->name, job->want, job->out));
   jpeg_start_decompress(j);
   read_rows(job);
-  jpeg_finish_decompress(j);  // up to the end marker, without which something was cut off
+  jpeg_finish_decompress(j);  // warns, and so fails, if the end marker is missing
   return BRIM_OK;
 }
 
@@ -565,7 +566,7 @@ static brim_status jpeg_decode_guarded(jpeg_job *job) {
 
 brim_status brim_jpeg_decode(const uint8_t *bytes, size_t size, const char *name,
                              const brim_image_want *want, brim_image_pixels *out) {
-  jpeg_job job;  // large; only what matters is cleared
+  jpeg_job job;  // large: only necessary members are set
   job.status = BRIM_OK;
   job.bytes = bytes;
   job.size = size;
@@ -573,12 +574,12 @@ brim_status brim_jpeg_decode(const uint8_t *bytes, size_t size, const char *name
   job.want = want;
   job.out = out;
   job.jpeg.err = jpeg_std_error(&job.errors);
-  job.errors.error_exit = leave;
+  job.errors.error_exit = fail_decoding;
   job.errors.emit_message = on_message;
-  job.errors.output_message = on_output;
+  job.errors.output_message = ignore_message;
   job.jpeg.client_data = &job;
   job.jpeg.src = NULL;
-  job.jpeg.mem = NULL;  // so that destroying is right if creating fails
+  job.jpeg.mem = NULL;  // jpeg_destroy_decompress needs it if creating fails
   brim_status status = jpeg_decode_guarded(&job);
   jpeg_destroy_decompress(&job.jpeg);
   return status;
@@ -624,7 +625,7 @@ brim_status brim_png_read_head(const uint8_t *bytes, size_t size, const char *na
   return BRIM_OK;
 }
 
-//---------------------------------- the library's doors ----------------------------------
+//---------------------------------- callbacks of libpng ----------------------------------
 
 typedef struct png_job {
   png_structp png;
@@ -644,7 +645,7 @@ static void on_error(png_structp png, png_const_charp text) {
   png_longjmp(png, 1);
 }
 
-static void on_warning(png_structp png, png_const_charp text) {
+static void ignore_warning(png_structp png, png_const_charp text) {
   (void)png;
   (void)text;
 }
@@ -671,7 +672,7 @@ static void on_free(png_structp png, png_voidp block) {
 
 //---------------------------------- pixels ----------------------------------
 
-// Convert everything to 8 bits of gray or RGB.
+// Has libpng convert everything to 8 bits of gray or RGB.
 static void set_transforms(png_job *job) {
   png_structp png = job->png;
   int color = png_get_color_type(png, job->info);
@@ -692,7 +693,7 @@ static brim_status png_decode(png_job *job) {
   png_set_crc_action(png, PNG_CRC_ERROR_QUIT, PNG_CRC_ERROR_QUIT);
   png_set_benign_errors(png, job->want->lenient);
   png_set_user_limits(png, BRIM_IMAGE_MAX_SIDE, BRIM_IMAGE_MAX_SIDE);
-  // Chunks that pixels do not need (profiles, texts) are not even parsed.
+  // Skip chunks that pixels do not need (profiles, texts) without parsing them.
   png_set_keep_unknown_chunks(png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
   png_read_info(png, job->info);
   job->out->width = png_get_image_width(png, job->info);
@@ -712,7 +713,7 @@ static brim_status png_decode(png_job *job) {
       png_read_row(png, job->out->data + (size_t)y * row_bytes, NULL);
     }
   }
-  png_read_end(png, NULL);  // the last checksums
+  png_read_end(png, NULL);  // checks the last checksums
   return BRIM_OK;
 }
 
@@ -725,7 +726,7 @@ static brim_status png_decode_guarded(png_job *job) {
 brim_status brim_png_decode(const uint8_t *bytes, size_t size, const char *name,
                             const brim_image_want *want, brim_image_pixels *out) {
   png_job job = {.bytes = bytes, .size = size, .name = name, .want = want, .out = out};
-  job.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &job, on_error, on_warning, NULL,
+  job.png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, &job, on_error, ignore_warning, NULL,
                                      on_alloc, on_free);
   if (job.png) job.info = png_create_info_struct(job.png);
   brim_status status =
@@ -825,8 +826,8 @@ brim_status brim_image_probe_file(int fd, const char *name, brim_image_head *out
     brim_status status = brim_jpeg_find_frame(piece, held, &at, name, out, &least);
     if (!status) return check_least(name, out, least, size);
     if (status != BRIM_EEND) return status;
-    if (!at && held < sizeof piece) return fail_no_frame(name, size);  // cut off inside the frame
-    offset += at;  // beyond what was held by large segments, which are not read
+    if (!at && held < sizeof piece) return fail_no_frame(name, size);  // ends inside the header
+    offset += at;  // may be past `held`: large segments are skipped unread
     at = 0;
     BRIM_TRY(read_some(fd, name, offset, piece, sizeof piece, &held));
     if (held < 4) return fail_no_frame(name, size);

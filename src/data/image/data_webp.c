@@ -1,5 +1,5 @@
-// WebP by libwebp, out of memory into the caller's buffer. The library decides what is damaged; its own
-// memory comes from malloc. A build without it has data_webp_absent.c.
+// Decodes WebP with libwebp, from memory into the caller's buffer. The library decides what is damaged,
+// and allocates with malloc. A build without the library has data_webp_absent.c.
 #include <string.h>
 
 #include <webp/decode.h>
@@ -8,8 +8,8 @@
 #include "base/base_status.h"
 #include "data/image/data_image.h"
 
-enum { RIFF_HEADER = 12 };  // "RIFF", bytes of the rest u32, "WEBP"
-// A plain area takes almost no bytes, so a file may promise many pixels, but not any number.
+enum { RIFF_HEADER = 12 };  // "RIFF", size of the rest as u32, "WEBP"
+// A plain area takes almost no bytes. A file that announces more pixels for its size is refused.
 enum { MOST_PIXELS_A_BYTE = 1 << 16 };
 
 const bool brim_webp_present = true;

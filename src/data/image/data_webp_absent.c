@@ -1,5 +1,5 @@
-// A build without libwebp: files named .webp count as images that brim cannot read; WebP files with
-// another name fail with what is missing.
+// A build without libwebp: files named .webp count as images of a kind that brim cannot read. Decoding a
+// WebP file with another name fails with a message that libwebp is missing.
 #include <string.h>
 
 #include "base/base_status.h"

@@ -1,12 +1,12 @@
-// The loader: a ring of batch buffers, handed out in order. Worker threads fill them, or the caller
-// when there are none, or the device out of a resident set. Which sample lies in which row depends on
-// (seed, epoch, position) alone, so neither the number of workers nor a seek changes the stream.
-// Nothing is allocated after create.
+// The loader: a ring of batch buffers, handed out in order. Worker threads fill them; without workers
+// the caller does, and from a resident set the device. The sample of a row depends on (seed, epoch,
+// position) alone, so neither the number of workers nor a seek changes the stream. Nothing is allocated
+// after create.
 //
 // Every batch has a ticket. Workers share one batch at a time and claim pieces of its rows, so that it
 // is ready after a fraction of the time one worker would need. They open batches in the order of
 // tickets, each in any free slot, and fill without the lock. The caller gets the slot with the next
-// ticket, which is always in work or claimable as long as the caller leaves one slot free.
+// ticket. As long as the caller leaves one slot free, that batch is being filled or can be opened.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,13 +18,13 @@
 
 //---------------------------------- resident sets ----------------------------------
 
-// A whole data set where the device can read it. A resident set is copied to device memory once:
-// several threads read into staging buffers, which are copied while the next ones fill. A mapped set
+// A whole data set that the device can read. A resident set is copied to device memory once: several
+// threads read into staging buffers, which are copied while the next buffers fill. A mapped set
 // stays in the source's mapped file, whose pages are locked so that the device reads rows over the
 // bus; only the targets are copied. A locked page cannot leave memory and keeps its content when
 // another process truncates the file, so the device never meets a missing page.
 
-// The transforms' program, or one that only gathers if there are no transforms.
+// Copies the program of the transforms; without transforms, makes a program that only gathers.
 static brim_status resident_program(const brim_source *source, const brim_transforms *transforms,
                                     brim_augment_program *out) {
   if (source->info.varies) {
@@ -47,8 +47,8 @@ static brim_status resident_program(const brim_source *source, const brim_transf
 
 enum {
   ALIGN = 256,
-  STAGES = 3,             // one being read into, one being copied, one about to be reused
-  STAGE_BYTES = 8 << 20,  // large enough that a copy's start costs nothing
+  STAGES = 3,  // staging buffers: one being read into, one being copied, one to reuse next
+  STAGE_BYTES = 8 << 20,  // so large that the start of a copy costs nothing
 };
 
 //---------------------------------- what fits on the device ----------------------------------
@@ -107,10 +107,11 @@ uint64_t brim_resident_bytes(const brim_registry *registry, const brim_device *d
 
 //---------------------------------- reading a resident set ----------------------------------
 
+// A staging buffer.
 typedef struct stage {
   uint8_t *inputs, *targets;  // pinned
   brim_event *copied;
-  bool used;
+  bool used;  // `copied` was recorded
 } stage;
 
 typedef struct upload {
@@ -120,7 +121,7 @@ typedef struct upload {
   stage stages[STAGES];
   int64_t rows;        // of a stage
   size_t input_bytes;  // of a sample; 0 = mapped set, only targets are read
-  // The piece being read.
+  // The piece being read, and its first sample.
   stage *now;
   uint64_t first;
   pthread_mutex_t lock;
@@ -241,7 +242,7 @@ static int by_index(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-// Sorts broken samples by index, whatever thread met them first. Fails if no sample is left.
+// Sorts the broken samples of all threads by index. Fails if every sample is broken.
 static brim_status sort_broken(brim_resident *set) {
   if (!set->broken_count) return BRIM_OK;
   qsort(set->broken, set->broken_count, sizeof *set->broken, by_index);
@@ -250,7 +251,7 @@ static brim_status sort_broken(brim_resident *set) {
                    (unsigned long long)set->count, set->broken[0].detail);
 }
 
-// Why a sample could not be read; NULL if it is fine.
+// The error of a sample that could not be read; NULL if the sample is good.
 static const brim_resident_broken *resident_broken_at(const brim_resident *resident,
                                                       uint64_t index) {
   const brim_resident_broken key = {.index = index};
@@ -353,7 +354,7 @@ static brim_status find_pages(const brim_source *source, brim_source_rows *rows,
   uint64_t page = page_bytes(), all;
   out->skip = (uint64_t)((uintptr_t)rows->first % page);
   out->at = rows->first - out->skip;
-  // The source has checked that the file is that long.
+  // The source has checked that all rows lie within the file.
   if (__builtin_mul_overflow(rows->stride, rows->count, &all) || all > PTRDIFF_MAX / 2) {
     return brim_fail(BRIM_ELIMIT, "the samples do not fit in memory");
   }
@@ -479,9 +480,9 @@ typedef struct brim_loader_layout {
   size_t ring_bytes;
   size_t worker_bytes, workers_bytes;  // raw sample and scratch, for one thread and for all
   size_t broken_bytes;                 // skip_broken: one bit a sample
-  // Resident set: the slots lie on the device, followed by one list of indices and by scratch.
-  // Mapped set: each slot has its own list at index_at (sample numbers, then rows of the file) and,
-  // if `staged`, the raw rows at rows_at.
+  // Resident set: the device memory holds the slots, one list of indices and scratch. Mapped set: each
+  // slot also has its own list at index_at (sample numbers, then row numbers of the file) and, if
+  // `staged`, room for untransformed rows at rows_at.
   size_t device_index_at, device_scratch_at, device_bytes;
   bool staged;
   size_t rows_at;
@@ -490,12 +491,12 @@ typedef struct brim_loader_layout {
 
 //---------------------------------- the loader ----------------------------------
 
-// The outcome of filling some rows: a piece's tally is added to its batch's.
+// The outcome of filling some rows. The tally of a piece is added to that of its batch.
 typedef struct brim_loader_tally {
   int64_t read_ns, transform_ns;
   int64_t stage_ns[BRIM_LOADER_MAX_STAGES];
   uint64_t broken;
-  int64_t broken_row;  // the first; -1 = none
+  int64_t broken_row;  // first row whose sample was broken; -1 = none
   char broken_text[256];
   brim_status status;
   int64_t failed_row;  // the first row that failed
@@ -526,7 +527,7 @@ typedef struct brim_loader_worker {
   brim_loader *loader;
   brim_thread *thread;
   uint8_t *raw;      // a sample as read
-  uint8_t *scratch;  // the transforms'; NULL when they need none
+  uint8_t *scratch;  // of the transforms; NULL if they need none
   brim_loader_tally tally;
 } brim_loader_worker;
 
@@ -560,15 +561,16 @@ struct brim_loader {
   size_t next_list;
 
   pthread_mutex_t lock;
-  pthread_cond_t work;   // workers: a slot came free, seek is over, or stop
-  pthread_cond_t ready;  // caller: a batch was filled
+  pthread_cond_t work;   // workers wait for it: a slot is free, a seek is over, or `stop` is set
+  pthread_cond_t ready;  // the caller waits for it: a batch was filled
   // Guarded by the lock:
   brim_loader_cursor cursor;  // the next batch to open
   brim_loader_slot *open;     // the batch with unclaimed rows; NULL = none
   uint64_t next_ticket, next_deliver;
   size_t filling;  // pieces in work
-  size_t held;
-  bool paused, stop;
+  size_t held;     // batches the caller has not released
+  bool paused;     // during a seek
+  bool stop;
   brim_loader_stats stats;
 };
 
@@ -576,8 +578,8 @@ static bool is_mapped(const brim_loader *l) {
   return l->options.resident && l->options.resident->locked;
 }
 
-// Appends to the current error what the user can do about a broken record.
-static void advise(void) {
+// Appends advice about broken records to the current error.
+static void append_advice(void) {
   char text[BRIM_LOADER_DETAIL];
   snprintf(text, sizeof text, "%s", brim_status_detail());
   brim_fail(BRIM_EIO,
@@ -588,12 +590,12 @@ static void advise(void) {
 enum {
   MAX_WORKERS = 1024,
   MAX_PREFETCH = 1024,
-  // Above RING_BYTES the ring holds fewer batches, down to MIN_SLOTS. Large batches keep the device
-  // busy because workers share each of them, not because many are ready.
+  // A ring larger than RING_BYTES gets fewer batches, but at least MIN_SLOTS. Few large batches keep the
+  // device busy too, because workers share each of them.
   RING_BYTES = 1 << 30,
   MIN_SLOTS = 4,
-  // The least piece worth taking the lock for: bytes if samples are only copied, rows if they are
-  // decoded or transformed.
+  // The smallest piece that is worth taking the lock: in bytes if samples are only copied, in rows if
+  // they are decoded or transformed.
   PIECE_BYTES = 1 << 16,
   PIECE_ROWS = 8,
   DEVICE_ALIGN = 256,
@@ -627,7 +629,7 @@ static brim_status check_options(const brim_source *source, const brim_loader_op
                      (unsigned long long)brim_loader_usable(o, count), o->world);
   }
   if (l->drop_last && l->share < o->batch) {
-    if (l->views > 1) {  // whatever drop_last says
+    if (l->views > 1) {
       return brim_fail(BRIM_EINVAL,
                        "%lld samples are fewer than a batch of %lld, and views need whole batches; "
                        "use a smaller batch",
@@ -656,7 +658,7 @@ static brim_status check_options(const brim_source *source, const brim_loader_op
   const brim_resident_broken *broken = o->resident ? o->resident->broken : NULL;
   if (broken && !o->skip_broken && broken->index < brim_loader_usable(o, count)) {
     brim_status_set_detail(broken->detail);
-    advise();
+    append_advice();
     return broken->status;
   }
   return BRIM_OK;
@@ -664,7 +666,7 @@ static brim_status check_options(const brim_source *source, const brim_loader_op
 
 //---------------------------------- sizes ----------------------------------
 
-// a * b rounded up to `align`.
+// *out = a * b, rounded up to a multiple of `align`; false on overflow.
 static bool block_bytes(size_t a, size_t b, size_t align, size_t *out) {
   if (__builtin_mul_overflow(a, b, out) || *out > PTRDIFF_MAX - align) return false;
   *out = (*out + align - 1) / align * align;
@@ -721,7 +723,7 @@ static bool ring_sizes(const brim_source *source, const brim_loader_options *o,
   return !__builtin_mul_overflow(total, l->slots, &l->ring_bytes) && l->ring_bytes <= PTRDIFF_MAX;
 }
 
-// Slots, lists and scratch on the device, and the lists on the host.
+// Sizes of the slots, lists and scratch on the device, and of the lists on the host.
 static bool device_sizes(const brim_source *source, const brim_loader_options *o, bool mapped,
                          size_t scratch, brim_loader_layout *l) {
   size_t batch = (size_t)o->batch, rows, inputs, targets, indices, list, total, raw = 0;
@@ -752,9 +754,9 @@ static bool device_sizes(const brim_source *source, const brim_loader_options *o
   return block_bytes(list, BRIM_LOADER_LISTS, BRIM_ALIGN, &l->ring_bytes);
 }
 
-static brim_status made_on_device(const brim_source *source, const brim_loader_options *o,
-                                  const brim_loader_maker *maker, brim_loader_layout *l,
-                                  bool *fits) {
+static brim_status make_device_layout(const brim_source *source, const brim_loader_options *o,
+                                      const brim_loader_maker *maker, brim_loader_layout *l,
+                                      bool *fits) {
   const brim_augment_table *table = maker->table;
   brim_augment_program program;
   BRIM_TRY(resident_program(source, o->transforms, &program));
@@ -762,7 +764,7 @@ static brim_status made_on_device(const brim_source *source, const brim_loader_o
   // Rows that need no transform are fetched straight into the batch.
   l->staged = maker->mapped && (program.stage_count > 0 || program.views > 1 ||
                                 program.out_bytes != program.sample_bytes);
-  // Checked first: the table may count rows without looking at the limits.
+  // Check the limits without scratch first: the table may compute scratch_bytes without checks.
   *fits = device_sizes(source, o, maker->mapped, 0, l) &&
           device_sizes(source, o, maker->mapped, table->scratch_bytes(&program, o->batch), l);
   return BRIM_OK;
@@ -784,7 +786,7 @@ static brim_status make_layout(const brim_source *source, const brim_loader_opti
   if (o->multiple > 0 && l.share >= o->multiple) l.samples = l.share - l.share % o->multiple;
   bool fits;
   if (maker->table) {
-    BRIM_TRY(made_on_device(source, o, maker, &l, &fits));
+    BRIM_TRY(make_device_layout(source, o, maker, &l, &fits));
   } else {
     fits = worker_sizes(source, o, &l) && ring_sizes(source, o, &l);
     l.piece = piece_rows(source, o, &l);
@@ -834,7 +836,7 @@ brim_status brim_resident_plan(const brim_registry *registry, const brim_device 
   uint64_t bytes = brim_resident_bytes(registry, device, &part, options->transforms);
   if (bytes == 0) return BRIM_EUNSUPPORTED;  // the detail says why
   brim_loader_options how = *options;
-  how.resident = NULL;  // there may be none yet
+  how.resident = NULL;
   BRIM_TRY(brim_plan_add(plan, BRIM_PLACE_DEVICE, BRIM_N_("resident dataset"), bytes));
   const brim_loader_maker maker = {.table =
                                        brim_registry_extension(registry, BRIM_AUGMENT_EXTENSION)};
@@ -852,7 +854,7 @@ brim_status brim_mapped_plan(const brim_registry *registry, const brim_device *d
   uint64_t targets = target_bytes(source, part.info.count);
   if (targets == 0) return brim_fail(BRIM_EUNSUPPORTED, "the targets do not fit in memory");
   brim_loader_options how = *options;
-  how.resident = NULL;  // there may be none yet
+  how.resident = NULL;
   const brim_loader_maker maker = {
       .table = brim_registry_extension(registry, BRIM_AUGMENT_EXTENSION), .mapped = true};
   BRIM_TRY(brim_plan_add(plan, BRIM_PLACE_HOST, BRIM_N_("mapped dataset (page-locked)"), locked));
@@ -862,14 +864,13 @@ brim_status brim_mapped_plan(const brim_registry *registry, const brim_device *d
 
 //---------------------------------- batches made on the device ----------------------------------
 
-// The host only chooses the samples. Everything else is enqueued on the device's main stream, so a
-// batch's memory may be written again as soon as its reader is enqueued; only the lists of samples
-// on the host wait for their copy.
+// The host only chooses the samples. Everything else is enqueued on the device's main stream. So a
+// batch may be overwritten as soon as the caller has enqueued its work on it. Only a list of samples on
+// the host is not reused before its copy has run.
 //
-// Rows of a mapped set cross the bus, which takes as long as a step or longer. They are fetched on
-// the copy stream, a batch ahead. Two events a slot keep the streams in step without the host
-// waiting: the main stream waits for the rows, the copy stream until the main stream is done with
-// the slot.
+// Rows of a mapped set cross the bus, which takes as long as a step or longer. They are fetched on the
+// copy stream, a batch ahead. Each slot has two events, so that the host need not wait: the main stream
+// waits until the rows have arrived, the copy stream until the main stream is done with the slot.
 
 static brim_status device_init(brim_loader *l) {
   const brim_loader_layout *layout = &l->layout;
@@ -902,7 +903,7 @@ static brim_status device_init(brim_loader *l) {
 
 static void device_deinit(brim_loader *l) {
   if (!l->options.resident) return;
-  // The device must be done with this memory, and with the file's pages, which may be unlocked next.
+  // Wait until the device is done with this memory and with the file's pages: the caller may unlock them.
   (void)brim_device_sync(l->device);
   for (size_t i = 0; i < l->layout.slots; i++) {
     brim_loader_slot *slot = &l->slots[i];
@@ -917,10 +918,10 @@ static void device_deinit(brim_loader *l) {
   brim_free(l->program);
 }
 
-// Waits for a list that no batch in flight or in the caller's hands points to.
+// Takes a list that no batch in use points to, and waits until its copy has run.
 static brim_status next_list(brim_loader *l, brim_loader_slot *slot, brim_loader_list **out) {
   brim_loader_list *list;
-  do {  // there are more lists than slots
+  do {  // ends: there are more lists than slots
     list = &l->lists[l->next_list++ % BRIM_LOADER_LISTS];
   } while (list->slot && list->slot != slot && list->slot->state != BRIM_LOADER_FREE &&
            list->slot->index == list->index);
@@ -930,8 +931,8 @@ static brim_status next_list(brim_loader *l, brim_loader_slot *slot, brim_loader
   return BRIM_OK;
 }
 
-// The sample for a row. A broken one is replaced by the next good one of the rank's order, as a
-// worker does (fill_position).
+// Chooses the sample of a row. A broken sample is replaced by the next good one of the rank's order, as
+// in fill_position.
 static brim_status choose_sample(const brim_loader *l, brim_loader_slot *slot, int64_t row,
                                  const brim_shuffle *order) {
   const brim_resident *set = l->options.resident;
@@ -968,7 +969,7 @@ static brim_status choose_samples(brim_loader *l, brim_loader_slot *slot, brim_l
   return BRIM_OK;
 }
 
-// A batch out of a resident set.
+// Makes a batch from a resident set.
 static brim_status device_fill(brim_loader *l, brim_loader_slot *slot) {
   const brim_resident *set = l->options.resident;
   const brim_loader_layout *layout = &l->layout;
@@ -995,7 +996,7 @@ static brim_status device_fill(brim_loader *l, brim_loader_slot *slot) {
                          l->device_memory + layout->device_scratch_at);
 }
 
-// A batch out of a mapped set, first step: enqueues the rows' transfer on the copy stream, a batch
+// First step of a batch from a mapped set: enqueues the transfer of its rows on the copy stream, a batch
 // ahead of the caller.
 static brim_status device_fetch(brim_loader *l, brim_loader_slot *slot) {
   const brim_resident *set = l->options.resident;
@@ -1058,9 +1059,9 @@ static void device_give_back(brim_loader *l, brim_loader_slot *slot) {
   if (is_mapped(l)) (void)brim_event_record(l->device, slot->given_back);
 }
 
-// Larger batches are written past the caches, which would not hold them until use
-// (brim_copy_stream), and the next sample is prefetched. On a Neoverse V1 only the prefetch counts:
-// 4 % more rows of 41 kB a second in batches of 2048.
+// Batches from this size on are written past the caches, which could not hold them until use
+// (brim_copy_stream), and the next sample is prefetched. On a Neoverse V1 only the prefetch helps: 4 %
+// more rows of 41 kB a second in batches of 2048.
 static const size_t STREAM_BYTES = (size_t)8 << 20;
 
 //---------------------------------- claims ----------------------------------
@@ -1159,7 +1160,7 @@ static void finish_locked(brim_loader *l, brim_loader_slot *slot, const brim_loa
 
 //---------------------------------- rows ----------------------------------
 
-// Reads one sample into its row of the batch, in all its views. `next`: the sample to prefetch.
+// Reads one sample into its row of the batch and makes all its views. `next`: the sample to prefetch.
 static brim_status fill_row(brim_loader_worker *w, brim_loaded *b, int64_t row, uint64_t index,
                             uint64_t next) {
   const brim_loader *l = w->loader;
@@ -1198,9 +1199,9 @@ static void note_broken(brim_loader_tally *t, int64_t row) {
   }
 }
 
-// Fills a row with the sample at its position p. If broken samples are skipped, with the next
-// readable one of the rank's order: p + 1, p + 2, ..., around the end of the epoch. The choice does
-// not depend on which worker fills the row, and a broken sample counts each time its turn comes.
+// Fills a row with the sample at its position p of the rank's order. With skip_broken a broken sample is
+// replaced by the next readable one: p + 1, p + 2, ..., around the end of the epoch. So the choice does
+// not depend on the worker. A broken sample counts each time its turn comes.
 static brim_status fill_position(brim_loader_worker *w, const loader_piece *piece, int64_t row,
                                  const brim_shuffle *order) {
   const brim_loader *l = w->loader;
@@ -1214,9 +1215,9 @@ static brim_status fill_position(brim_loader_worker *w, const loader_piece *piec
     // Out of memory and an interrupt are not the sample's fault.
     const bool innocent = status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED;
     if (!l->options.skip_broken || innocent) {
-      if (!innocent) advise();
+      if (!innocent) append_advice();
       if (l->options.once) return status;
-      return brim_fail_context(status, "epoch %lld", (long long)b->epoch + 1);  // as it is shown
+      return brim_fail_context(status, "epoch %lld", (long long)b->epoch + 1);  // shown from 1
     }
     if (k == 0) note_broken(&w->tally, row);
   }
@@ -1224,11 +1225,11 @@ static brim_status fill_position(brim_loader_worker *w, const loader_piece *piec
                    w->tally.broken_text);
 }
 
-// Zeroes the rows past the last one.
+// Zeroes the rows after the last valid one.
 static void clear_rest(const brim_loader *l, brim_loader_slot *slot) {
   size_t rows = (size_t)slot->loaded.rows, rest = (size_t)l->options.batch - rows;
   uint8_t *input = slot->loaded.input, *target = slot->loaded.target;
-  if (!rest) return;  // always so with several views
+  if (!rest) return;  // with several views batches are always full
   memset(input + rows * l->layout.output_bytes, 0, rest * l->layout.output_bytes);
   if (target) {
     memset(target + rows * l->source->target_bytes, 0, rest * l->source->target_bytes);
@@ -1236,7 +1237,8 @@ static void clear_rest(const brim_loader *l, brim_loader_slot *slot) {
   memset(slot->index + rows, 0, rest * sizeof *slot->index);
 }
 
-// Runs without the lock: the rows belong to this thread. The outcome goes to the worker's tally.
+// Fills the rows of a piece. Runs without the lock: the rows belong to this thread. The outcome goes to
+// the worker's tally.
 static void fill_piece(brim_loader_worker *w, const loader_piece *piece) {
   const brim_loader *l = w->loader;
   brim_loader_slot *slot = piece->slot;
@@ -1260,7 +1262,7 @@ static void fill_piece(brim_loader_worker *w, const loader_piece *piece) {
   if (piece->end == slot->loaded.rows) clear_rest(l, slot);
 }
 
-// The calling thread fills all rows of an open slot.
+// Fills all rows of an open slot in the calling thread.
 static void fill_locked(brim_loader *l, brim_loader_slot *slot) {
   loader_piece piece = {.slot = slot, .end = slot->loaded.rows};
   slot->claimed = slot->loaded.rows;
@@ -1449,7 +1451,7 @@ int64_t brim_loader_batches(const brim_loader *loader) {
 //---------------------------------- the caller's side ----------------------------------
 
 // True if the next batch to hand out begins at this position.
-static bool stands_at_locked(const brim_loader *l, int64_t epoch, int64_t position) {
+static bool is_next_at_locked(const brim_loader *l, int64_t epoch, int64_t position) {
   if (l->next_deliver == l->next_ticket) {
     return l->cursor.epoch == epoch && l->cursor.position == position;
   }
@@ -1469,7 +1471,7 @@ brim_status brim_loader_seek(brim_loader *loader, int64_t epoch, int64_t positio
                      (long long)epoch, (long long)position, (long long)l->layout.samples);
   }
   pthread_mutex_lock(&l->lock);
-  if (stands_at_locked(l, epoch, position)) {  // keep the batches read ahead
+  if (is_next_at_locked(l, epoch, position)) {  // keep the batches read ahead
     pthread_mutex_unlock(&l->lock);
     return BRIM_OK;
   }
@@ -1495,7 +1497,7 @@ static brim_loader_slot *ready_locked(brim_loader *l) {
   return NULL;
 }
 
-// The slot of the next ticket. Without workers it is filled here.
+// Waits for the slot of the next ticket. Without workers, fills it.
 static brim_loader_slot *wait_locked(brim_loader *l) {
   brim_loader_slot *slot = ready_locked(l);
   if (!slot && l->options.num_workers == 0) {
@@ -1556,7 +1558,7 @@ static brim_status next_filled_locked(brim_loader *l, brim_loader_slot **out) {
   return (*out)->tally.status;
 }
 
-// A sample whose row holds another one is broken. Counts each broken sample once.
+// Marks and counts broken samples, each once. A sample is broken if its row holds another sample.
 static void note_broken_locked(brim_loader *l, const brim_loader_slot *slot) {
   const brim_loaded *b = &slot->loaded;
   brim_shuffle order = brim_loader_shuffle(&l->options, l->source->info.count, b->epoch);
@@ -1569,7 +1571,8 @@ static void note_broken_locked(brim_loader *l, const brim_loader_slot *slot) {
   }
 }
 
-// Counts only batches handed out, so that the numbers do not depend on how far workers read ahead.
+// Adds a batch to the totals when it is handed out, so that they do not depend on how far workers have
+// read ahead.
 static void count_locked(brim_loader *l, const brim_loader_slot *slot) {
   brim_loader_stats *s = &l->stats;
   const brim_loader_tally *t = &slot->tally;
@@ -1615,7 +1618,7 @@ void brim_loader_release(brim_loader *loader, const brim_loaded *batch) {
       device_give_back(loader, slot);
       slot->state = BRIM_LOADER_FREE;
       loader->held--;
-      pthread_cond_broadcast(&loader->work);  // they share the batch it makes room for
+      pthread_cond_broadcast(&loader->work);  // all workers share the batch that now has room
       break;
     }
   }

@@ -6,10 +6,10 @@
 #include "hd/hd_shuffle.h"
 
 enum {
-  // Batches in the caller's hands, besides those kept ready: one in use, one being copied.
+  // Batches that the caller holds, besides those kept ready: one in use, one being copied.
   BRIM_LOADER_HELD = 2,
   BRIM_LOADER_DETAIL = 512,
-  // Lists of sample numbers on their way to the device: how far the host may run ahead of it.
+  // Lists of sample numbers being copied to the device; the host runs ahead of it by at most so many.
   BRIM_LOADER_LISTS = 8,
 };
 
@@ -27,17 +27,17 @@ struct brim_resident {
   const brim_augment_table *table;
   uint64_t count;
   size_t input_bytes, target_bytes;  // of one sample
-  void *memory;                      // the set's own device memory
-  const void *inputs;                // count x input_bytes, or where the device finds row 0
+  void *memory;                      // device memory, owned
+  const void *inputs;                // count x input_bytes; mapped set: device address of row 0
   void *targets;                     // count x target_bytes; NULL = none
   // Mapped set: the inputs stay in the file, whose pages are locked. NULL = the inputs were copied.
   const void *locked;
   uint64_t locked_bytes, stride;  // stride: bytes from a row of the file to the next
-  brim_resident_broken *broken;   // by index
+  brim_resident_broken *broken;   // sorted by index
   size_t broken_count, broken_room;
 };
 
-// The public functions with the table given, for simulated devices in tests.
+// Like the public functions, but with a given table, for simulated devices in tests.
 uint64_t brim_resident_bytes_with(const brim_augment_table *table, const brim_source *source,
                                   const brim_transforms *transforms);
 brim_status brim_resident_create_with(const brim_augment_table *table, brim_device *device,
@@ -49,15 +49,15 @@ brim_status brim_mapped_create_with(const brim_augment_table *table, brim_device
                                     brim_source *source, uint64_t limit, int threads,
                                     brim_resident **out);
 
-// Chooses between worker threads (no table) and the device.
+// What makes the batches: the device, or worker threads.
 typedef struct brim_loader_maker {
-  const brim_augment_table *table;
-  bool mapped;
+  const brim_augment_table *table;  // of the device; NULL = worker threads
+  bool mapped;                      // from a mapped set
 } brim_loader_maker;
 
 //---------------------------------- the order of an epoch ----------------------------------
 
-// Samples left after options->limit.
+// Number of samples within options->limit.
 static inline uint64_t brim_loader_usable(const brim_loader_options *o, uint64_t count) {
   return o->limit && o->limit < count ? o->limit : count;
 }

@@ -1,6 +1,6 @@
-// Tables with one row a sample, as CSV, JSON lines or HDF5 (whose datasets the library lays out; rows
-// are then written at their offsets). The file has no name until it is whole (O_TMPFILE), so that a
-// killed process leaves nothing behind. A file system without such files gets a named temporary,
+// Tables with one row a sample, as CSV, JSON lines or HDF5. For HDF5 the library lays out the datasets;
+// then rows are written at their offsets. The file has no name until it is complete (O_TMPFILE), so that
+// a killed process leaves nothing behind. A file system without nameless files gets a named temporary,
 // which the next write of the same table removes. "-" is the standard output: rows go there as they
 // come.
 #include "data/pack/data_columns.h"
@@ -32,7 +32,7 @@ struct brim_columns {
   uint64_t rows, written;
   bool replace, to_stdout;
   int fd;      // -1 = none
-  char *temp;  // its name till it is whole; NULL = it has none
+  char *temp;  // name of the temporary; NULL = the file has no name yet
   brim_str line;
   struct brim_columns_hdf5 *hdf5;
 };
@@ -48,12 +48,12 @@ static brim_status fail_errno(const brim_columns *c, int err) {
   return brim_fail(status, "cannot write %s: %s", c->path, brim_errno_text(err));
 }
 
-static brim_status fail_there(const brim_columns *c) {
+static brim_status fail_exists(const brim_columns *c) {
   return brim_fail(BRIM_EEXIST, "%s already exists; --force replaces it", c->path);
 }
 
-// Makes the temporary TARGET.tmp.PID.N; its name in *temp, brim_free. `from` NULL: creates a new
-// file, open in *fd; else links a second name to that file. Returns an errno.
+// Makes the temporary TARGET.tmp.PID.N and returns its name in *temp (brim_free). `from` NULL: creates a
+// file, open in *fd. Else gives the file `from` this second name. Returns an errno.
 static int make_temp(const brim_columns *c, const char *from, char **temp, int *fd) {
   size_t size = strlen(c->path) + 48;
   char *name = brim_alloc(size);
@@ -72,7 +72,7 @@ static int make_temp(const brim_columns *c, const char *from, char **temp, int *
   return err;
 }
 
-// Opens a file without a name; -1 if there is no such thing here, or no way to name it later.
+// Opens a file without a name; -1 if the file system has none, or without /proc, by which it is named.
 static int open_nameless(const char *folder) {
   char name[FD_NAME];
   int fd = open(folder, O_TMPFILE | O_RDWR | O_CLOEXEC, 0666);
@@ -94,7 +94,7 @@ static brim_status target_open(brim_columns *c) {
     return brim_fail(BRIM_EINVAL, "%s is a folder; name a file in it", c->path);
   if (there && !S_ISREG(st.st_mode))
     return brim_fail(BRIM_EINVAL, "cannot write %s: it exists and is not a regular file", c->path);
-  if (there && !c->replace) return fail_there(c);
+  if (there && !c->replace) return fail_exists(c);
   char *folder = brim_fs_dirname(c->path);
   if (!folder) return fail_errno(c, ENOMEM);
   brim_data_remove_stale(c->path, false);
@@ -103,7 +103,7 @@ static brim_status target_open(brim_columns *c) {
   if (c->fd < 0) {
     int err = make_temp(c, NULL, &c->temp, &c->fd);
     if (err) return fail_errno(c, err);
-    (void)flock(c->fd, LOCK_SH | LOCK_NB);  // for brim_data_remove_stale of another process
+    (void)flock(c->fd, LOCK_SH | LOCK_NB);  // keeps other processes from removing it as stale
   }
   if (there) (void)!fchmod(c->fd, st.st_mode & 07777);  // keep the permissions; best effort
   return BRIM_OK;
@@ -122,7 +122,7 @@ static brim_status write_all(const brim_columns *c, const char *data, size_t siz
 
 static brim_status target_write(brim_columns *c, const char *data, size_t size) {
   if (!c->to_stdout || !isatty(c->fd)) return write_all(c, data, size);
-  brim_str plain;  // a name may hold what a terminal would obey
+  brim_str plain;  // a name may contain control characters of the terminal
   brim_str_init(&plain);
   brim_text_append_plain(&plain, data, size, NULL);
   brim_status status = brim_str_status(&plain);
@@ -131,14 +131,14 @@ static brim_status target_write(brim_columns *c, const char *data, size_t size) 
   return status;
 }
 
-// An errno.
-static int name_it(brim_columns *c) {
+// Gives the complete file its name. Returns an errno.
+static int name_file(brim_columns *c) {
   char name[FD_NAME];
   snprintf(name, sizeof name, "/proc/self/fd/%d", c->fd);
   if (!c->temp) {
     if (linkat(AT_FDCWD, name, AT_FDCWD, c->path, AT_SYMLINK_FOLLOW) == 0) return 0;
     if (errno != EEXIST || !c->replace) return errno;
-    int err = make_temp(c, name, &c->temp, NULL);  // only a rename replaces
+    int err = make_temp(c, name, &c->temp, NULL);  // only a rename can replace a file
     if (err) return err;
   }
   int err = c->replace ? (rename(c->temp, c->path) == 0 ? 0 : errno)
@@ -149,16 +149,16 @@ static int name_it(brim_columns *c) {
   return 0;
 }
 
-static brim_status target_take(brim_columns *c) {
+static brim_status target_commit(brim_columns *c) {
   if (c->to_stdout) return BRIM_OK;
   if (fsync(c->fd) != 0 && errno != EINVAL && errno != ENOTSUP) return fail_errno(c, errno);
-  int err = name_it(c);
-  if (err == EEXIST) return fail_there(c);
+  int err = name_file(c);
+  if (err == EEXIST) return fail_exists(c);
   if (err) return fail_errno(c, err);
   char *folder = brim_fs_dirname(c->path);
   int fd = folder ? open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
   if (fd >= 0) {
-    (void)fsync(fd);  // not every file system can
+    (void)fsync(fd);  // not every file system syncs folders
     close(fd);
   }
   brim_free(folder);
@@ -223,7 +223,8 @@ static hid_t type_of(const brim_column *column) {
                                                      : H5T_IEEE_F32LE);
 }
 
-// Attributes must fit an object header of 64 KiB, so thousands of names are left out.
+// Writes names as an attribute. An attribute must fit in an object header of 64 KiB, so long lists of
+// names are left out.
 static brim_status put_names(const brim_columns *c, hid_t dataset, const char *attribute,
                              const char *const *names, size_t count) {
   size_t longest = 1;
@@ -255,8 +256,8 @@ static hid_t make_dataset(const brim_columns *c, const brim_column *column) {
   hid_t type = type_of(column);
   bool good = space >= 0 && plist >= 0 && type >= 0;
   good = good && H5Pset_layout(plist, H5D_CONTIGUOUS) >= 0;
-  good =
-      good && H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY) >= 0;  // its offset is known at once
+  good = good &&
+         H5Pset_alloc_time(plist, H5D_ALLOC_TIME_EARLY) >= 0;  // create_datasets needs the offset
   good = good && H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER) >= 0;
   if (good) {
     dataset = H5Dcreate2(c->hdf5->file, column->name, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
@@ -267,7 +268,7 @@ static hid_t make_dataset(const brim_columns *c, const brim_column *column) {
   return dataset;
 }
 
-static brim_status lay_out(brim_columns *c) {
+static brim_status create_datasets(brim_columns *c) {
   for (size_t i = 0; i < c->count; i++) {
     const brim_column *column = &c->column[i];
     hid_t dataset = make_dataset(c, column);
@@ -298,7 +299,7 @@ static brim_status hdf5_open(brim_columns *c) {
   brim_hdf5_scope scope;
   brim_hdf5_enter(&scope);
   h->file = brim_hdf5_out_create(&h->out, c->path);
-  brim_status status = h->file >= 0 ? lay_out(c) : fail_hdf5(c);
+  brim_status status = h->file >= 0 ? create_datasets(c) : fail_hdf5(c);
   brim_hdf5_leave(&scope);
   return status;
 }
@@ -339,7 +340,7 @@ static brim_status hdf5_put(brim_columns *c, const void *const *data, uint64_t r
 static brim_status hdf5_close(brim_columns *c, bool good) {
   brim_columns_hdf5 *h = c->hdf5;
   brim_status status = BRIM_OK;
-  if (!good && !h->out.err) h->out.err = ECANCELED;  // nothing more need be written
+  if (!good && !h->out.err) h->out.err = ECANCELED;  // keeps the driver from writing more
   brim_hdf5_scope scope;
   brim_hdf5_enter(&scope);
   if (h->file >= 0 && H5Fclose(h->file) < 0) status = fail_hdf5(c);
@@ -354,7 +355,7 @@ static brim_status hdf5_close(brim_columns *c, bool good) {
 
 //---------------------------------- text formats ----------------------------------
 
-enum { LINE_BYTES = 1 << 16 };  // gathered before they are written
+enum { LINE_BYTES = 1 << 16 };  // text is written in pieces of at least this size
 
 bool brim_columns_format_of(const char *path, brim_columns_format *out) {
   static const struct {
@@ -383,7 +384,7 @@ static void put_real(brim_str *out, float value) {
   brim_str_append(out, text);
 }
 
-// JSON is UTF-8: invalid bytes become \xNN, so that two names stay different.
+// JSON is UTF-8: invalid bytes are written as the text \xNN, so that two names stay different.
 static void put_json_text(brim_str *out, const char *text) {
   brim_str_append_char(out, '"');
   for (const char *p = text; *p;) {
@@ -583,8 +584,8 @@ brim_status brim_columns_commit(brim_columns *c) {
   }
   if (!status && c->format != BRIM_COLUMNS_HDF5) status = flush(c);
   if (!status && c->hdf5) status = hdf5_close(c, true);
-  if (!status) status = target_take(c);
-  brim_columns_abort(c);  // what is left of it
+  if (!status) status = target_commit(c);
+  brim_columns_abort(c);  // frees it; a named file stays
   return status;
 }
 

@@ -1,10 +1,9 @@
-// Writing data sets: what all formats share. The checks, the temporary, the counting of samples, and
-// the way from the temporary to the target's name. The formats are data_pack_hdf5.c and
-// data_pack_files.c.
+// Writes data sets: the part that all formats share. It checks the samples and the target, makes the
+// temporary, counts samples and gives the temporary the target's name. The formats are data_pack_hdf5.c
+// and data_pack_files.c.
 //
-// A folder set holds the file `.brim-dataset`: the line "brim data set", then "format NAME" and
-// "files N" (the mark itself not counted). Nothing is deleted that was not found, entry by entry, to
-// be written by brim.
+// A folder set holds the mark, a file `.brim-dataset`: the line "brim data set", then "format NAME" and
+// "files N" (without the mark). A folder is replaced only if every entry in it was written by brim.
 #include "data/pack/data_pack.h"
 
 #include <errno.h>
@@ -42,7 +41,10 @@ brim_status brim_pack_no_memory(const brim_pack *pack) {
   return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", pack->path);
 }
 
-enum { MAX_DEPTH = 128, MAX_MARK = 4096 };  // deeper than data_folder.c goes
+enum {
+  MAX_DEPTH = 128,  // of folders; more than data_folder.c reads
+  MAX_MARK = 4096   // bytes of the mark
+};
 
 //---------------------------------- folders ----------------------------------
 
@@ -70,7 +72,7 @@ static brim_status walk_tree(const char *path, int depth, brim_pack_visit_fn vis
 }
 
 typedef struct disk_sum {
-  const char *root;  // without links
+  const char *root;  // real path of the set
   brim_folder_seen seen;
   uint64_t bytes, files;
 } disk_sum;
@@ -78,8 +80,8 @@ typedef struct disk_sum {
 static bool is_within(const char *path, const char *folder);
 static brim_status add_one(void *ctx, const char *path, const struct stat *st);
 
-// Sets can contain links to folders. A link to a folder within the set is counted there; one to a
-// folder above is not part of the set.
+// Counts the folder that a link of the set leads to. A folder inside the set is skipped, as walk_tree
+// counts it anyway; so is a folder that contains the set.
 static brim_status add_linked(disk_sum *sum, const char *path, const struct stat *to) {
   bool was = false;
   char *real = realpath(path, NULL);
@@ -121,7 +123,7 @@ brim_status brim_data_disk_bytes(const char *path, uint64_t *bytes, uint64_t *fi
 
 //---------------------------------- the mark ----------------------------------
 
-// in the temporary, which is a folder
+// Writes the mark into the temporary, which is a folder.
 static brim_status mark_target(const brim_pack *pack) {
   uint64_t bytes, files;
   char text[128];
@@ -160,7 +162,7 @@ static brim_status read_mark(const char *folder, bool *found, brim_pack_format *
   return BRIM_OK;
 }
 
-//---------------------------------- what a format writes ----------------------------------
+//---------------------------------- names that a format writes ----------------------------------
 
 static bool is_one_of(const char *name, const char *const *list) {
   for (; *list; list++) {
@@ -169,7 +171,7 @@ static bool is_one_of(const char *name, const char *const *list) {
   return false;
 }
 
-// SPLIT, SPLIT/CLASS and SPLIT/CLASS/NUMBER.png.
+// True for SPLIT, SPLIT/CLASS and SPLIT/CLASS/NUMBER.png.
 static bool is_image_entry(const char *inner, bool folder, const char *end) {
   static const char *const splits[] = {"train", "val", "test", NULL};
   char split[16];
@@ -186,7 +188,7 @@ static bool is_image_entry(const char *inner, bool folder, const char *end) {
   return digits >= 8 && strcmp(name + digits, end) == 0;
 }
 
-// True if a format writes an entry of this name. `inner` is the path from the set's folder on.
+// True if a format writes an entry of this name. `inner` is its path relative to the set's folder.
 static bool is_ours(brim_pack_format format, const char *inner, bool folder) {
   static const char *const idx[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                     "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", NULL};
@@ -219,17 +221,17 @@ static bool is_ours(brim_pack_format format, const char *inner, bool folder) {
   }
 }
 
-//---------------------------------- what is there ----------------------------------
+//---------------------------------- the folder to replace ----------------------------------
 
-// Entries of the folder to replace, children before their folder; paths are relative to it.
+// Entries of the folder to replace, children before their folder.
 typedef struct old_set {
   char *root;
   dev_t dev;
   brim_pack_format format;
-  char **inner;
-  bool *folder;
+  char **inner;  // paths relative to `root`
+  bool *folder;  // for each entry: it is a folder
   size_t count, room;
-  uint64_t files;  // the mark not counted
+  uint64_t files;  // without the mark
 } old_set;
 
 static void old_free(old_set *old) {
@@ -279,7 +281,7 @@ static bool is_within(const char *path, const char *folder) {
   return strncmp(path, folder, n) == 0 && (path[n] == '\0' || path[n] == '/');
 }
 
-// Refuses if `folder` is, or contains, a place that must outlive any data set.
+// Fails if `folder` (its real path: `real`) is, or contains, a place that must never be deleted.
 static brim_status keep_place(const char *folder, const char *real, const char *place,
                               const char *what) {
   char *there = place && place[0] ? realpath(place, NULL) : NULL;
@@ -312,7 +314,8 @@ static brim_status check_place(const brim_pack *pack, const char *folder) {
   return status;
 }
 
-// Lists a folder's content if it may be deleted: it is empty, or a set of ours and nothing besides.
+// Lists a folder's content; fails unless the folder may be deleted: it is empty, or holds a set written
+// by brim and nothing else.
 static brim_status list_old(const brim_pack *pack, const char *path, old_set *old) {
   struct stat st;
   char **names;
@@ -351,7 +354,7 @@ static brim_status list_old(const brim_pack *pack, const char *path, old_set *ol
   return status;
 }
 
-// Checks that the path may be written; BRIM_EEXIST and BRIM_EINVAL name what is in the way.
+// Checks that the target may be written. The detail of BRIM_EEXIST and BRIM_EINVAL says why not.
 static brim_status check_target(const brim_pack *pack, bool folder) {
   struct stat st;
   old_set old;
@@ -378,9 +381,9 @@ static brim_status check_target(const brim_pack *pack, bool folder) {
   return BRIM_OK;
 }
 
-//---------------------------------- into place ----------------------------------
+//---------------------------------- replacing the target ----------------------------------
 
-// Removes only the entries that were listed: what came meanwhile stays, with its folders.
+// Removes the old set, now at `aside`: only listed entries. A file added meanwhile stays, in its folders.
 static void remove_listed(const old_set *old, const char *path, const char *aside) {
   int err = 0;
   int fd = open(aside, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -395,17 +398,15 @@ static void remove_listed(const old_set *old, const char *path, const char *asid
                 brim_errno_text(err), aside);
 }
 
-// Some file systems and kernels lack the two renames below.
-static bool is_lacking(int err) { return err == EINVAL || err == ENOSYS || err == ENOTSUP; }
+// True if the file system or the kernel does not support renameat2 with flags.
+static bool is_unsupported(int err) { return err == EINVAL || err == ENOSYS || err == ENOTSUP; }
 
-// Gives the temporary a name that is still free: of several processes one gets it, the others
-// EEXIST. Returns an errno.
 int brim_data_take_new(const char *temp, const char *path, bool folder) {
   if (renameat2(AT_FDCWD, temp, AT_FDCWD, path, RENAME_NOREPLACE) == 0) return 0;
-  if (!is_lacking(errno)) return errno;
+  if (!is_unsupported(errno)) return errno;
   if (!folder && link(temp, path) == 0) return unlink(temp) == 0 ? 0 : errno;
   if (!folder && errno == EEXIST) return EEXIST;
-  // Without hard links an empty file reserves the name for a moment.
+  // Without hard links, and for folders: reserve the name with an empty file or folder, then replace it.
   int fd = -1;
   int claimed =
       folder ? mkdir(path, 0777) : (fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
@@ -418,8 +419,8 @@ static bool swap_names(const char *a, const char *b) {
   return renameat2(AT_FDCWD, a, AT_FDCWD, b, RENAME_EXCHANGE) == 0;
 }
 
-// Lists what was moved aside again before deleting any of it: another process may have added
-// something meanwhile. If so, it goes back.
+// Deletes the old set, now at `aside`. Lists it again first: if another process has added a file
+// meanwhile, the old set gets its name back and this fails.
 static brim_status remove_old(brim_pack *pack, const char *aside, bool swapped) {
   old_set old = {0};
   brim_status status = list_old(pack, aside, &old);
@@ -432,17 +433,17 @@ static brim_status remove_old(brim_pack *pack, const char *aside, bool swapped) 
                       : rename(pack->path, pack->temp) == 0 && rename(aside, pack->path) == 0;
   if (!back) {
     brim_log_error("data", "%s could not take its place and is now %s", pack->path, aside);
-    pack->temp[0] = '\0';  // it is not ours to remove
+    pack->temp[0] = '\0';  // it may hold the old set: do not remove it
   }
   return status;
 }
 
-// A folder cannot be renamed over one that holds files. The two exchange names, so the target's
-// name never disappears; a process killed now leaves the old set as a temporary. On file systems
-// without exchange the old folder moves aside, under a name that nothing removes.
+// A folder cannot be renamed over a folder with files. So the two exchange names: the target's name
+// always exists, and a process killed here leaves the old set as a temporary. On file systems without
+// exchange the old folder is first renamed to TEMP.old, which nothing removes as stale.
 static brim_status replace_folder(brim_pack *pack) {
   if (swap_names(pack->temp, pack->path)) return remove_old(pack, pack->temp, true);
-  int err = is_lacking(errno) ? 0 : errno;
+  int err = is_unsupported(errno) ? 0 : errno;
   size_t size = strlen(pack->temp) + 8;
   char *aside = brim_alloc(size);
   if (!aside) return brim_pack_no_memory(pack);
@@ -461,8 +462,8 @@ static brim_status replace_folder(brim_pack *pack) {
   return status;
 }
 
-// Moves all of `names`, the mark last: a partly filled folder carries no mark. If one entry cannot
-// be moved, the others go back.
+// Moves the entries `names`, the mark last: a partly filled folder has no mark. If an entry cannot be
+// moved, the moved ones go back. Returns an errno.
 static int move_entries(int from, int to, char *const *names, size_t count) {
   int err = 0;
   size_t done = 0;
@@ -470,9 +471,8 @@ static int move_entries(int from, int to, char *const *names, size_t count) {
     const char *name = names[done % count];
     bool mark = strcmp(name, BRIM_PACK_MARK) == 0;
     if (mark != (done >= count)) continue;
-    // by now the name belongs to another process
     if (renameat2(from, name, to, name, RENAME_NOREPLACE) == 0) continue;
-    err = is_lacking(errno) ? 0 : errno;
+    err = is_unsupported(errno) ? 0 : errno;
     if (!err && renameat(from, name, to, name) != 0) err = errno;
   }
   if (!err) return 0;
@@ -484,7 +484,7 @@ static int move_entries(int from, int to, char *const *names, size_t count) {
   return err;
 }
 
-// An empty target folder stays, with its owner and permissions, and gets the entries.
+// Moves the entries into the target, an empty folder, which keeps its owner and permissions.
 static brim_status fill_folder(brim_pack *pack) {
   char **names = NULL;
   size_t count = 0;
@@ -492,7 +492,7 @@ static brim_status fill_folder(brim_pack *pack) {
   int from = open(pack->temp, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   int to = from < 0 ? -1 : open(pack->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   int err = to < 0 ? errno : move_entries(from, to, names, count);
-  if (to >= 0) (void)!fsync(to);  // not every file system can
+  if (to >= 0) (void)!fsync(to);  // not every file system syncs folders
   if (to >= 0) close(to);
   if (from >= 0) close(from);
   brim_fs_list_free(names, count);
@@ -505,9 +505,9 @@ static brim_status fill_folder(brim_pack *pack) {
   return BRIM_OK;
 }
 
-static brim_status take_over(brim_pack *pack, const struct stat *st) {
+static brim_status replace_or_fill(brim_pack *pack, const struct stat *st) {
   old_set old = {0};
-  BRIM_TRY(list_old(pack, pack->path, &old));  // again: it may have changed
+  BRIM_TRY(list_old(pack, pack->path, &old));  // it may have changed since check_target
   size_t count = old.count;
   old_free(&old);
   if (!count) return fill_folder(pack);
@@ -518,13 +518,13 @@ static brim_status take_over(brim_pack *pack, const struct stat *st) {
   return replace_folder(pack);
 }
 
-// The temporary takes the target's name. Only then is the old content removed, and of a folder only
-// what was listed. Without `replace` one of several processes gets the name, the others
-// BRIM_EEXIST.
+// Gives the temporary the target's name. Only then is the old content removed, and of a folder only
+// listed entries. Without `replace`, if several processes write the target, one gets the name and the
+// others BRIM_EEXIST.
 static brim_status take_target(brim_pack *pack, bool folder) {
   struct stat st;
   bool there = stat(pack->path, &st) == 0;
-  if (there && pack->options.replace && S_ISDIR(st.st_mode)) return take_over(pack, &st);
+  if (there && pack->options.replace && S_ISDIR(st.st_mode)) return replace_or_fill(pack, &st);
   int err = 0;
   if (pack->options.replace && !folder) {
     err = rename(pack->temp, pack->path) == 0 ? 0 : errno;
@@ -545,7 +545,7 @@ static brim_status take_target(brim_pack *pack, bool folder) {
 
 static int hold_temp(const char *temp) {
   int fd = open(temp, O_RDONLY | O_CLOEXEC);
-  // a shared lock, as libhdf5 locks a file that it reads
+  // A shared lock, because libhdf5 takes one too on a file that it reads.
   if (fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) != 0) {
     close(fd);
     return -1;
@@ -553,7 +553,7 @@ static int hold_temp(const char *temp) {
   return fd;
 }
 
-// True if no process holds it. On file systems without locks that cannot be known.
+// True if no process holds the temporary. On file systems without locks it never counts as free.
 static bool is_free(const char *path, bool folder) {
   int fd = open(path, (folder ? O_RDONLY | O_DIRECTORY : O_RDWR) | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return false;
@@ -564,13 +564,13 @@ static bool is_free(const char *path, bool folder) {
 
 typedef struct stale_set {
   size_t root;  // length of its path
-  int64_t pid;
+  int64_t pid;  // its writer
   dev_t dev;
-  bool remove;
+  bool remove;  // false: only check the entries
 } stale_set;
 
-// True for what a pack makes, or for the temporary of one of its files.
-static bool is_made(const stale_set *s, const char *inner, bool folder) {
+// True if `inner` is a name that a pack writes, or the temporary of such a file.
+static bool is_written_name(const stale_set *s, const char *inner, bool folder) {
   char name[4096];
   size_t n = strlen(inner), target;
   const char *base = brim_fs_basename(inner);
@@ -584,11 +584,11 @@ static bool is_made(const stale_set *s, const char *inner, bool folder) {
   return false;
 }
 
-static brim_status visit(void *ctx, const char *path, const struct stat *st) {
+static brim_status check_or_remove(void *ctx, const char *path, const struct stat *st) {
   const stale_set *s = ctx;
   bool folder = S_ISDIR(st->st_mode), root = strlen(path) == s->root;
   if ((!folder && !S_ISREG(st->st_mode)) || st->st_dev != s->dev ||
-      (!root && !is_made(s, path + s->root + 1, folder))) {
+      (!root && !is_written_name(s, path + s->root + 1, folder))) {
     return brim_fail(BRIM_EEXIST, "%s is not brim's", path);
   }
   if (!s->remove || (folder ? rmdir(path) : unlink(path)) == 0) return BRIM_OK;
@@ -597,13 +597,13 @@ static brim_status visit(void *ctx, const char *path, const struct stat *st) {
 
 static void remove_set(const char *path, int64_t pid, const struct stat *st) {
   stale_set s = {.root = strlen(path), .pid = pid, .dev = st->st_dev};
-  brim_status status = walk_tree(path, 0, visit, &s);
+  brim_status status = walk_tree(path, 0, check_or_remove, &s);
   s.remove = true;
-  if (!status) status = walk_tree(path, 0, visit, &s);
+  if (!status) status = walk_tree(path, 0, check_or_remove, &s);
   if (status) {
     brim_log_info("data", "cannot remove %s, which a terminated process left: %s", path,
                   brim_status_detail());
-    brim_status_clear();  // tidying up is not what was asked for
+    brim_status_clear();  // the caller's write does not depend on it
   } else {
     brim_log_info("data", "removed %s, which a terminated process left", path);
   }
@@ -619,7 +619,7 @@ void brim_data_remove_stale(const char *target_path, bool folder) {
     struct stat st;
     int64_t pid = brim_fs_temp_writer(names[i], &target);
     if (!pid || target != strlen(base) || strncmp(names[i], base, target) != 0) continue;
-    // in a container every process may have the same id
+    // In containers writers may share this process id: the lock (is_free) decides.
     if (pid != getpid() && !brim_fs_writer_gone(pid)) continue;
     char *path = brim_fs_join(dir, names[i]);
     if (path && lstat(path, &st) == 0 && (folder ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode)) &&
@@ -646,7 +646,7 @@ static void shape_text(const brim_source_info *info, char *out, size_t size) {
   }
 }
 
-// Checks formats of one fixed shape of bytes and at most so many classes.
+// Checks samples for a format of images (side, side, 3) of bytes with at most `classes` classes.
 static brim_status check_fixed(const char *name, const brim_source_info *info, int64_t side,
                                int64_t classes, bool unlabeled) {
   char shape[96];
@@ -765,7 +765,7 @@ static void pack_free(brim_pack *pack) {
 brim_status brim_pack_create(const char *path, const brim_pack_options *options, brim_pack **out) {
   *out = NULL;
   size_t n = strlen(path);
-  while (n > 1 && path[n - 1] == '/') n--;  // the temporary stands beside it, not in it
+  while (n > 1 && path[n - 1] == '/') n--;  // the temporary goes beside the target, not into it
   brim_pack *pack = brim_calloc(1, sizeof *pack);
   if (!pack) return brim_fail(BRIM_ENOMEM, "out of memory while writing %s", path);
   pack->hold = -1;
@@ -866,7 +866,7 @@ static brim_status remove_one(void *ctx, const char *path, const struct stat *st
   return brim_fail(brim_errno_status(errno), "cannot remove %s: %s", path, brim_errno_text(errno));
 }
 
-// A temporary that cannot be removed stays: the failure that led here is the one to report.
+// Removes the temporary if possible. Keeps the detail of the failure that led here.
 static void remove_temp(brim_pack *pack) {
   char detail[1024];
   snprintf(detail, sizeof detail, "%s", brim_status_detail());
@@ -891,8 +891,8 @@ static brim_status sync_one(void *ctx, const char *path, const struct stat *st) 
   return sync_path(path);
 }
 
-// Syncs every file and folder of the set before it gets its name. An fsync waits for the disk (2.5
-// ms on a virtual one, ext4), so thousands of images are synced by one call for the file system.
+// Syncs every file and folder of the set before it gets its name. An fsync waits for the disk (2.5 ms on
+// a virtual disk, ext4), so more than FEW files are synced by one syncfs of the whole file system.
 static brim_status sync_set(const brim_pack *pack) {
   enum { FEW = 64 };
   uint64_t bytes, files;
@@ -912,7 +912,7 @@ brim_status brim_pack_commit(brim_pack *pack) {
   if (!status) status = take_target(pack, folder);
   if (!status) {
     char *parent = brim_fs_dirname(pack->path);
-    if (parent && sync_path(parent)) brim_status_clear();  // not every file system can
+    if (parent && sync_path(parent)) brim_status_clear();  // not every file system syncs folders
     brim_free(parent);
     pack_free(pack);
     return BRIM_OK;

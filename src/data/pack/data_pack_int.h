@@ -1,4 +1,4 @@
-// Inside the writers: the state they share and the table each format fills in.
+// Inside the writers: the state they share, and the table of functions of each format.
 #ifndef BRIM_DATA_PACK_INT_H_
 #define BRIM_DATA_PACK_INT_H_
 
@@ -11,27 +11,27 @@ struct brim_pack {
   const struct brim_pack_writer *writer;
   brim_pack_options options;
   char *path;
-  char *temp;   // file or folder
-  int hold;     // keeps others from taking it for one that was left; -1 = none
-  void *state;  // the writer's
+  char *temp;   // path of the temporary, a file or folder
+  int hold;     // descriptor with a lock, so that no process removes `temp` as stale; -1 = none
+  void *state;  // of the writer
   // The split being written.
   char split[16];
   brim_source_info info;
   size_t input_bytes, target_bytes;
   uint64_t written;
-  bool open;  // between begin and end
-  bool sealed;
+  bool open;    // between begin and end
+  bool sealed;  // close was called
 };
 
-// begin, put and end see split, info, sizes and written (before the block) filled in. close is
-// called once, with `good` false on the way out of a failure.
+// During begin, put and end the members split, info, input_bytes and target_bytes are set, and `written`
+// counts the samples before this call. close is called once; `good` is false after a failure.
 typedef struct brim_pack_writer {
   brim_status (*open)(brim_pack *pack);
   brim_status (*begin)(brim_pack *pack);
   brim_status (*put)(brim_pack *pack, const void *inputs, const void *targets, uint64_t count);
   brim_status (*end)(brim_pack *pack);
   brim_status (*close)(brim_pack *pack, bool good);
-  uint64_t (*granule)(const brim_pack *pack);  // NULL = 1
+  uint64_t (*granule)(const brim_pack *pack);  // brim_pack_granule; NULL = 1
 } brim_pack_writer;
 
 extern const brim_pack_writer brim_pack_writer_hdf5;    // data_pack_hdf5.c
@@ -40,19 +40,19 @@ extern const brim_pack_writer brim_pack_writer_images;  // data_pack_files.c: PN
 
 brim_status brim_pack_no_memory(const brim_pack *pack);
 
-//---------------------------------- what was left ----------------------------------
+//---------------------------------- stale temporaries ----------------------------------
 
-// Temporaries of this target, of processes that are gone; what cannot be removed stays.
+// Removes temporaries of this target that ended processes left behind. Failures are only logged.
 void brim_data_remove_stale(const char *path, bool folder);
 
 //---------------------------------- the target ----------------------------------
 
-// The mark in every folder set written by brim.
+// Name of the file that marks a folder as a data set written by brim.
 #define BRIM_PACK_MARK ".brim-dataset"
 
-// Everything below a folder and the folder itself, children first; links are not followed.
+// Called for everything below a folder and for the folder itself, children first. Links are not followed.
 typedef brim_status (*brim_pack_visit_fn)(void *ctx, const char *path, const struct stat *st);
-// The temporary takes a name that nothing has yet: an errno, EEXIST where something does by now.
+// Renames a temporary to a name that must be free. Returns an errno; EEXIST if the name is taken.
 int brim_data_take_new(const char *temp, const char *path, bool folder);
 
 #endif  // BRIM_DATA_PACK_INT_H_

@@ -1,9 +1,8 @@
-// The sources `cifar10` and `cifar100`: binary files of records (data_int.h has their layout). Images
-// stay in the files and are read by pread, one record a sample, planes turned into pixels on the way:
-// no lock and no second copy beside the page cache's; data.cache is for keeping them in memory.
-// Labels are read and checked when it is opened and lie in planned memory, so that a read later fails
-// only when the file does. Arguments: path=P (over data.path), limit=N (only the first N samples),
-// split (brim_source_open's; val is the test set).
+// The sources `cifar10` and `cifar100`: binary files of records (data_int.h describes the layout). Images
+// stay in the files: a read takes one record by pread, without a lock, and turns planes into pixels.
+// data.cache keeps images in memory. Labels are read and checked when the source is opened, and kept in
+// planned memory, so a later read fails only if the file does. Arguments: path=P (instead of data.path),
+// limit=N (only the first N samples), split (as in brim_source_open; val is the test set).
 #include <inttypes.h>
 #include <string.h>
 
@@ -86,7 +85,7 @@ void brim_cifar_interleave(const uint8_t *planes, uint8_t *pixels) {
 typedef struct cifar_file {
   char *path;
   brim_data_file file;
-  uint64_t first, count;  // samples it holds
+  uint64_t first, count;  // its samples are [first, first + count)
 } cifar_file;
 
 typedef struct cifar_state {
@@ -94,7 +93,7 @@ typedef struct cifar_state {
   cifar_file files[MAX_FILES];
   size_t file_count;
   uint8_t *labels;
-  uint64_t records;  // in the files; info.count may be fewer
+  uint64_t records;  // in the files; info.count may be less
   brim_source_info info;
 } cifar_state;
 
@@ -102,8 +101,8 @@ static brim_status fail_memory(const cifar_state *s) {
   return brim_fail(BRIM_ENOMEM, "%s: out of memory", s->format->name);
 }
 
-// The folder that holds the files: the path itself, or the archive's folder in it. *out NULL:
-// neither holds the first file.
+// Finds the folder that holds the file `first`: the path itself, or the archive's folder in it. *out
+// NULL: neither holds it.
 static brim_status find_folder(const cifar_state *s, const char *path, const char *first,
                                char **out) {
   char *inner = brim_fs_join(path, s->format->folder);
@@ -125,8 +124,8 @@ static brim_status find_folder(const cifar_state *s, const char *path, const cha
   return status;
 }
 
-// A set that lacks some files of a split is incomplete; a split without any of its files does not
-// exist.
+// Fails because the split's first file is missing: with BRIM_EPARSE if another file of the split exists,
+// else with BRIM_ENOENT.
 static brim_status fail_missing(const cifar_state *s, const char *path, const char *const *names) {
   const char *folder = NULL, *first = names[0];
   for (const char *const *name = names + 1; *name && !folder; name++) {

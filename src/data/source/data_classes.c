@@ -1,6 +1,6 @@
-// Classes: whether whole numbers are classes or values to predict, classes of text labels, and the
-// names of classes where a data set has them (folders of images, text labels, HDF5's class_names,
-// CIFAR, STL-10). Names are numbered in byte order.
+// Classes: decides whether whole numbers are classes or values to predict, numbers the classes of text
+// labels in byte order, and finds the names of classes (folders of images, text labels, HDF5's
+// class_names, CIFAR, STL-10).
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,7 +17,7 @@ void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, u
                            const void *ctx, uint64_t rows, int64_t classes) {
   if (classes < 2) return;
   unsigned char *seen = (unsigned char *)brim_calloc((size_t)classes, 1);
-  if (!seen) return;  // it would be no more than a warning
+  if (!seen) return;  // only a warning is lost
   int64_t absent = classes;
   for (uint64_t i = 0; i < rows; i++) {
     unsigned char *at = &seen[label(ctx, i)];
@@ -25,7 +25,7 @@ void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, u
     *at = 1;
   }
   brim_free(seen);
-  // A few rows can miss classes by chance, but then they seldom share labels.
+  // Fewer rows than classes must miss some, but if no label is wrong they seldom share a label.
   bool few = rows < (uint64_t)classes && (uint64_t)(classes - absent) > rows / 2;
   if (absent <= classes / 2 || few) return;
   brim_log_warn("data",
@@ -35,11 +35,12 @@ void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, u
 }
 
 brim_status brim_data_are_values(const char *path, const brim_data_whole *whole, bool *out) {
-  // Below these limits ages look like a subset of few classes.
+  // FEW: more different values are no subset of few classes. SMALL: smaller numbers may always be class
+  // numbers.
   enum { FEW = 20, SMALL = 100, MOST = 1 << 24 };
   *out = whole->rows > 0 && whole->least < -1;
   if (*out || whole->rows == 0 || whole->least < 0) return BRIM_OK;
-  uint8_t *seen = brim_calloc(MOST / 8, 1);  // values above are not counted as different ones
+  uint8_t *seen = brim_calloc(MOST / 8, 1);  // values from MOST on do not count as different
   if (!seen) return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
   int64_t different = 0;
   for (uint64_t i = 0; i < whole->rows; i++) {
@@ -82,7 +83,7 @@ void brim_data_classes_deinit(brim_data_classes *c) {
   *c = (brim_data_classes){0};
 }
 
-// The place of a name in the sorted list, or the one where it belongs.
+// The index of a name in the sorted list, or the index where it belongs.
 static size_t place_of(const brim_data_classes *c, const char *text, size_t n, bool *found) {
   size_t low = 0, high = c->count;
   *found = false;
@@ -205,7 +206,7 @@ static int by_name(const void *a, const void *b) {
 
 //---------------------------------- folders ----------------------------------
 
-// True for a folder of ROOT/BASE that is a class; in ROOT itself it must hold images.
+// True if FOLDER/NAME is a class: a folder that is not hidden and, directly in ROOT, holds images.
 static brim_status is_class(const char *folder, const char *name, bool in_root, bool *out) {
   *out = false;
   if (name[0] == '.') return BRIM_OK;
@@ -232,7 +233,7 @@ static brim_status add_folders(brim_arena *arena, const char *root, const char *
     if (before && bsearch(&key, list, before, sizeof *list, by_name)) continue;
     if (*count < most) list[*count] = brim_arena_strdup(arena, key);
     if (*count < most && !list[*count]) status = names_memory();
-    ++*count;  // past `most`: there are more folders than classes
+    ++*count;  // counts on past `most`, so that folder_names sees a mismatch
   }
   brim_fs_list_free(names, found);
   brim_free(folder);
@@ -241,8 +242,8 @@ static brim_status add_folders(brim_arena *arena, const char *root, const char *
   return status;
 }
 
-// Numbers folders as the source `folder` does: by ROOT/train if it exists, else by the split's own
-// folder, and by all of them together for `all`.
+// Lists the class names as the source `folder` numbers them: those of ROOT/train if it exists, else of
+// the split's own folder; for the split `all` those of all splits.
 static brim_status folder_names(brim_arena *arena, const char *root, const char *split,
                                 int64_t classes, const char *const **out) {
   const char **list = brim_arena_calloc(arena, (size_t)classes + 1, sizeof *list);
@@ -274,7 +275,7 @@ static const char *const cifar10_names[] = {"airplane", "automobile", "bird",  "
 static const char *const stl10_names[] = {"airplane", "bird",  "car",    "cat",  "deer",
                                           "dog",      "horse", "monkey", "ship", "truck"};
 
-// One name a line.
+// Reads names from a file with one name a line. *out is set only if their number is right.
 static brim_status file_names(brim_arena *arena, const char *path, int64_t classes,
                               const char *const **out) {
   char *text = NULL;
@@ -297,7 +298,7 @@ static brim_status file_names(brim_arena *arena, const char *path, int64_t class
   return status;
 }
 
-// CIFAR-100's names lie beside its files, or in the folder its archive unpacks to.
+// Reads the names of CIFAR-100: they lie beside its files, or in the folder that its archive unpacks to.
 static brim_status cifar100_names(brim_arena *arena, const char *path, int64_t classes,
                                   const char *const **out) {
   static const char *const places[] = {"fine_label_names.txt",
@@ -329,10 +330,10 @@ static brim_status hdf5_names(brim_arena *arena, const char *path, const char *s
   return BRIM_OK;
 }
 
-//---------------------------------- all of them ----------------------------------
+//---------------------------------- every source ----------------------------------
 
-// Writes bytes that are not UTF-8 as \xNN, since files and screens take only UTF-8. The same bytes
-// always give the same name, so the names of two sets can be compared.
+// Writes bytes that are not UTF-8 as \xNN, since files and screens take only UTF-8. Equal bytes give
+// equal text, so the names of two sets can be compared.
 static const char *as_text(brim_arena *arena, const char *name) {
   brim_str text;
   brim_str_init(&text);

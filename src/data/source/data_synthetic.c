@@ -1,9 +1,8 @@
-// The source `synthetic`: samples of any shape that can be learned, made when they are read.
-// Nothing is stored: every value is a function of (seed, split, sample, element). A class is a
-// fixed pattern; a sample is (1 - noise) * pattern + noise * uniform. Without classes (classes=0,
-// targets=K) the targets are K fixed signed sums over the sample. Arguments: shape, classes,
-// targets, samples, val_samples, unlabeled_samples (of a split that has no targets), noise, dtype
-// ("u8", "f32"), seed.
+// The source `synthetic`: samples of any shape, computed when they are read, that a network can learn.
+// Every value is a function of (seed, split, sample, element). A class is a fixed pattern; a sample is
+// (1 - noise) * pattern + noise * uniform. Without classes (classes=0, targets=K) the targets are K
+// fixed signed sums over the sample. Arguments: shape, classes, targets, samples, val_samples,
+// unlabeled_samples (size of the split without targets), noise, dtype ("u8", "f32"), seed.
 #include <math.h>
 #include <string.h>
 
@@ -12,13 +11,13 @@
 
 enum { TARGET_TERMS = 16, NOISE_ONE = 256 };
 
-// Counters: the high word says what is drawn, so that no two kinds of number share one.
+// Kinds of random numbers: each has its own counters, so that no two kinds use the same numbers.
 enum { DRAW_PATTERN = 1, DRAW_LABEL = 2, DRAW_TERM = 3, DRAW_SAMPLE = 4 };
 
 typedef struct synthetic_state {
   uint64_t key;
   uint64_t split;     // 0 train, 1 val, 2 test, 3 unlabeled
-  uint64_t classes;   // patterns there are, also where the samples come without labels; 0 = one
+  uint64_t classes;   // patterns, also of samples without labels; 0 = one pattern
   uint64_t elements;  // of one sample
   uint32_t noise;     // out of NOISE_ONE
   brim_source_info info;
@@ -33,7 +32,7 @@ static uint64_t label_of(const synthetic_state *s, uint64_t index) {
   return brim_rng_below(r.v[0], r.v[1], s->classes);
 }
 
-// 16 bytes from one draw; written out by shifts so that the order does not depend on the machine.
+// Splits one draw into 16 bytes, by shifts, so that their order does not depend on the machine.
 static void to_bytes(brim_philox4 r, uint8_t out[16]) {
   for (int i = 0; i < 16; i++) out[i] = (uint8_t)(r.v[i / 4] >> (8 * (i % 4)));
 }
@@ -80,7 +79,7 @@ static void fill_targets(const synthetic_state *s, const void *input, float *out
   }
 }
 
-// The requested split and its number of samples. `unlabeled` exists if it is given any samples.
+// Sets the split and its number of samples. The split `unlabeled` exists only if unlabeled_samples > 0.
 static brim_status read_split(const json_t *args, const char *split, synthetic_state *s) {
   static const char *const splits[] = {"train", "val", "test", "unlabeled", NULL};
   static const char *const labeled[] = {"train", "val", "test", NULL};
@@ -133,7 +132,7 @@ static brim_status read_args(const json_t *args, const brim_source_how *how, syn
   return BRIM_OK;
 }
 
-static void suggest(synthetic_state *s) {
+static void set_normalisation(synthetic_state *s) {
   brim_source_info *info = &s->info;
   if (info->type != BRIM_SAMPLE_U8) return;
   // A weighted sum of two independent uniform values: its moments are known in advance.
@@ -160,7 +159,7 @@ static brim_status synthetic_open(const brim_source_how *how, void **state) {
     brim_free(s);
     return status;
   }
-  suggest(s);
+  set_normalisation(s);
   *state = s;
   return BRIM_OK;
 }

@@ -1,5 +1,5 @@
-// Looking at every sample of a source. Each thread has a share of a block and sums of its own, put
-// together at the end; sums of bytes are whole numbers and thus the same for any number of threads.
+// Surveys the samples of a source. Each thread takes a share of a block and has its own sums, which are
+// added at the end. Sums of bytes are whole numbers, so the number of threads does not change them.
 #include "data/source/data_verify.h"
 
 #include <math.h>
@@ -8,11 +8,12 @@
 
 enum { BLOCK_BYTES = 32 << 20, MAX_BLOCK = 65536, MIN_BLOCK = 64 };
 
-// Sums of one channel. Bytes: whole numbers. Floats: mean and squared deviations, merged sample by
-// sample (Chan), which keeps digits where the mean is large.
+// Sums of one channel. For floats the mean and squared deviations are merged sample by sample (Chan's
+// method), which stays exact enough if the mean is large.
 typedef struct channel_sums {
-  uint64_t sum, squares;
-  double count, mean, m2;
+  uint64_t sum, squares;  // bytes
+  double count;
+  double mean, m2;  // floats
   double min, max;
 } channel_sums;
 
@@ -63,7 +64,7 @@ static brim_status no_memory(void) {
 
 //---------------------------------- values ----------------------------------
 
-// n pixels of `channels` values; true when all values are the same.
+// Adds n pixels of `channels` values. True if all values are equal.
 static bool add_bytes(const uint8_t *p, size_t n, int channels, channel_sums *sums) {
   uint8_t low = 255, high = 0;
   for (int c = 0; c < channels; c++) {
@@ -144,8 +145,8 @@ static void keep_record(pass *s, worker *w, record_list *list, uint64_t index, c
   list->items[list->count++] = (brim_survey_broken){.index = index, .text = text};
 }
 
-// Notes values that are not finite, in the input (`odd`) or in the target (index of the first; -1 =
-// none).
+// Notes values that are not finite: `odd` counts those of the input, `value` is the index of the first
+// in the target (-1 = none).
 static void note_odd(pass *s, worker *w, uint64_t index, const odd_values *odd, int64_t value) {
   bool input = odd->nan || odd->inf, target = value >= 0;
   w->nan_values += odd->nan;
@@ -169,7 +170,7 @@ static void note_odd(pass *s, worker *w, uint64_t index, const odd_values *odd, 
 }
 
 // *odd: the first target value that is not finite; -1 = all are finite.
-static void look_at_target(pass *s, worker *w, int32_t *label, int64_t *odd) {
+static void check_target(pass *s, worker *w, int32_t *label, int64_t *odd) {
   const brim_source_info *info = &s->source->info;
   *label = -1;
   *odd = -1;
@@ -188,7 +189,7 @@ static void look_at_target(pass *s, worker *w, int32_t *label, int64_t *odd) {
   }
 }
 
-static void look_at(pass *s, worker *w, uint64_t i) {
+static void survey_sample(pass *s, worker *w, uint64_t i) {
   brim_source *source = s->source;
   const brim_source_info *info = &source->info;
   uint64_t samples = s->out->samples;
@@ -212,7 +213,7 @@ static void look_at(pass *s, worker *w, uint64_t i) {
   int32_t label;
   odd_values odd = {0};
   int64_t odd_target;
-  look_at_target(s, w, &label, &odd_target);
+  check_target(s, w, &label, &odd_target);
   bool floats = info->type == BRIM_SAMPLE_F32;
   size_t pixels = bytes / (floats ? sizeof(float) : 1) / (size_t)s->channels;
   bool same = floats ? add_floats(w->input, pixels, s->channels, w->channel, &odd)
@@ -232,13 +233,13 @@ static void look_at(pass *s, worker *w, uint64_t i) {
   m->used = 1;
 }
 
-static void look_at_range(void *ctx, int64_t begin, int64_t end, int thread) {
+static void survey_range(void *ctx, int64_t begin, int64_t end, int thread) {
   pass *s = ctx;
   worker *w = &s->workers[thread];
-  for (int64_t i = begin; i < end && !w->status; i++) look_at(s, w, s->first + (uint64_t)i);
+  for (int64_t i = begin; i < end && !w->status; i++) survey_sample(s, w, s->first + (uint64_t)i);
 }
 
-//---------------------------------- putting together ----------------------------------
+//---------------------------------- merging the workers ----------------------------------
 
 static void add_worker(brim_survey *out, channel_sums *total, worker *w, uint64_t *class_counts) {
   bool constant = w->constant && (!out->constant || w->first_constant < out->first_constant);
@@ -288,8 +289,8 @@ static int by_index(const void *a, const void *b) {
   return x < y ? -1 : x > y;
 }
 
-// Keeps the first `limit` of all threads' records; each thread kept its own first ones.
-static brim_status gather(pass *s, bool odd, brim_survey_broken **out, size_t *kept) {
+// Merges the records of all threads, which kept the first `limit` each, and keeps the first `limit`.
+static brim_status merge_records(pass *s, bool odd, brim_survey_broken **out, size_t *kept) {
   size_t count = 0;
   for (int t = 0; t < s->threads; t++) {
     count += odd ? s->workers[t].odd.count : s->workers[t].broken.count;
@@ -322,7 +323,7 @@ static void put_size(image_size size, int64_t out[2]) {
   out[1] = size.width;
 }
 
-// Broken samples have size 0, so they sort first.
+// Sets the least, median and largest image. Broken samples have size 0, so they sort first.
 static void finish_sizes(pass *s) {
   uint64_t n = s->out->samples, good = s->out->good;
   if (!s->sizes || good == 0) return;
@@ -385,13 +386,13 @@ static brim_status finish(pass *s) {
   }
   out->read_s /= s->threads;
   finish_channels(out, total, s->source->info.type == BRIM_SAMPLE_U8);
-  BRIM_TRY(gather(s, false, &out->broken, &out->broken_kept));
-  BRIM_TRY(gather(s, true, &out->odd, &out->odd_kept));
+  BRIM_TRY(merge_records(s, false, &out->broken, &out->broken_kept));
+  BRIM_TRY(merge_records(s, true, &out->odd, &out->odd_kept));
   finish_sizes(s);
   return finish_twins(s);
 }
 
-//---------------------------------- all of it ----------------------------------
+//---------------------------------- the survey ----------------------------------
 
 static brim_status prepare(pass *s) {
   const brim_source_info *info = &s->source->info;
@@ -422,14 +423,14 @@ static brim_status prepare(pass *s) {
   return BRIM_OK;
 }
 
-static brim_status go_through(pass *s) {
+static brim_status survey_blocks(pass *s) {
   const brim_survey_options *options = s->options;
   uint64_t total = s->out->samples, block = BLOCK_BYTES / s->source->input_bytes;
   if (block > MAX_BLOCK) block = MAX_BLOCK;
   if (block < MIN_BLOCK) block = MIN_BLOCK;
   for (s->first = 0; s->first < total;) {
     uint64_t n = total - s->first < block ? total - s->first : block;
-    brim_pool_run(options->pool, (int64_t)n, look_at_range, s);
+    brim_pool_run(options->pool, (int64_t)n, survey_range, s);
     s->first += n;
     for (int t = 0; t < s->threads; t++) {
       if (s->workers[t].status) return no_memory();
@@ -474,7 +475,7 @@ brim_status brim_survey_run(brim_source *source, const brim_survey_options *opti
             .channels = out->channels};
   brim_time start = brim_clock_now();
   brim_status status = prepare(&s);
-  if (!status) status = go_through(&s);
+  if (!status) status = survey_blocks(&s);
   if (!status) status = finish(&s);
   out->marks = s.marks;
   s.marks = NULL;
@@ -495,10 +496,10 @@ void brim_survey_deinit(brim_survey *survey) {
   memset(survey, 0, sizeof *survey);
 }
 
-//---------------------------------- two of them ----------------------------------
+//---------------------------------- two surveys ----------------------------------
 
-// Walks both sorted lists: first to count the twins, then, with room for them, to keep them.
-static uint64_t walk(const brim_survey *a, const brim_survey *b, brim_survey_shared *out) {
+// Walks both sorted lists. Counts the twins; if out->twins has room, stores them too.
+static uint64_t find_shared(const brim_survey *a, const brim_survey *b, brim_survey_shared *out) {
   uint64_t n = 0;
   for (uint64_t i = 0, j = 0; i < a->good && j < b->good;) {
     const mark *x = &a->marks[i], *y = &b->marks[j];
@@ -520,11 +521,11 @@ brim_status brim_survey_share(const brim_survey *a, const brim_survey *b, size_t
                               brim_survey_shared *out) {
   *out = (brim_survey_shared){0};
   if (!a->marks || !b->marks) return BRIM_OK;
-  out->count = walk(a, b, out);
+  out->count = find_shared(a, b, out);
   if (out->count == 0) return BRIM_OK;
   out->twins = brim_calloc(out->count, sizeof *out->twins);
   if (!out->twins) return no_memory();
-  walk(a, b, out);
+  find_shared(a, b, out);
   qsort(out->twins, out->count, sizeof *out->twins, by_second);
   out->kept = out->count < limit ? (size_t)out->count : limit;
   return BRIM_OK;
