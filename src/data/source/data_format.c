@@ -1,6 +1,6 @@
-// What the formats share: files and gzip read in pieces (every error names the file and the offset),
-// arguments of source components, and the mean and deviation of images. Built-in sources and plug-ins
-// get their arguments as the same JSON text.
+// Functions that the formats share: they read files and gzip in pieces (every error names the file and
+// the offset), parse the arguments of source components, and compute the mean and deviation of images.
+// Built-in sources and plug-ins get their arguments as the same JSON text.
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -73,8 +73,8 @@ struct brim_data_gz {
   z_stream z;
   const brim_data_file *file;
   size_t in_at, in_held;  // the buffer has in_held bytes of the file from in_at on
-  size_t in_pos;
-  bool ended;  // at the end of a member
+  size_t in_pos;          // offset in the file of the next byte to unpack
+  bool ended;             // at the end of a member
   uint8_t buffer[GZ_BUFFER];
 };
 
@@ -100,7 +100,7 @@ brim_status brim_data_gz_open(const brim_data_file *file, brim_data_gz **out) {
   gz->file = file;
   gz->z.zalloc = gz_alloc;
   gz->z.zfree = gz_free;
-  if (inflateInit2(&gz->z, 16 + MAX_WBITS) != Z_OK) {  // 16: gzip's wrapping, nothing else
+  if (inflateInit2(&gz->z, 16 + MAX_WBITS) != Z_OK) {  // 16: accept gzip only
     brim_free(gz);
     return brim_fail(BRIM_ENOMEM, "%s: out of memory", file->path);
   }
@@ -123,7 +123,7 @@ static brim_status gz_refill(brim_data_gz *gz) {
   return brim_data_file_read(gz->file, gz->in_at, gz->buffer, gz->in_held);
 }
 
-// Inflate once; *produced counts bytes written to out.
+// Calls inflate once. *produced: bytes written to out.
 static brim_status gz_step(brim_data_gz *gz, void *out, size_t n, size_t *produced) {
   BRIM_TRY(gz_refill(gz));
   size_t left = gz->in_at + gz->in_held - gz->in_pos;
@@ -346,7 +346,7 @@ brim_status brim_data_args_split(const char *source, const char *split, const ch
   for (size_t i = 0; known[i]; i++) brim_str_printf(&all, "%s%s", i ? ", " : "", known[i]);
   brim_status status = brim_str_status(&all);
   if (!status) {
-    // ENOENT, as for missing files: a caller that looks for all splits continues.
+    // BRIM_ENOENT, as for missing files: a caller that tries all splits then continues.
     status = brim_fail(BRIM_ENOENT, "%s has no split '%s'; it has %s", source, split, all.data);
   }
   brim_str_deinit(&all);
@@ -355,13 +355,13 @@ brim_status brim_data_args_split(const char *source, const char *split, const ch
 
 //---------------------------------- mean and deviation ----------------------------------
 
-enum { PART = 65536 };  // values summed up in 32 bits: PART * 255^2 fits
+enum { PART = 65536 };  // values summed in 32 bits: PART * 255^2 fits
 
 typedef struct channel_sums {
   uint64_t sum, squares;
 } channel_sums;
 
-// n pixels of `channels` values each, n <= PART; simple enough for the compiler to vectorise.
+// Adds n <= PART pixels of `channels` values each. Simple enough for the compiler to vectorise.
 static void add_part(const uint8_t *p, size_t n, size_t channels, channel_sums *sums) {
   for (size_t c = 0; c < channels; c++) {
     uint32_t part = 0, part2 = 0;
@@ -376,10 +376,10 @@ static void add_part(const uint8_t *p, size_t n, size_t channels, channel_sums *
 }
 
 brim_status brim_data_measure(brim_source_info *info, const brim_data_measured *m) {
-  if (info->type != BRIM_SAMPLE_U8) return BRIM_OK;  // floats come normalised, or not
+  if (info->type != BRIM_SAMPLE_U8) return BRIM_OK;  // floats are used as they are
   int64_t last = info->rank == 3 ? info->dim[2] : 1;
   size_t channels = last <= 4 ? (size_t)last : 1, pixels = m->bytes / channels;
-  // A run is what lies together: all pixels, or one plane of one sample.
+  // A run is contiguous values of the same kind: all pixels, or one plane of one sample.
   bool planes = m->planes && channels > 1;
   size_t together = planes ? 1 : channels;
   size_t run = planes ? (size_t)(info->dim[0] * info->dim[1]) : pixels;

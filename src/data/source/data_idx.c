@@ -1,15 +1,14 @@
-// IDX files. An array's header is checked against the size, from plain bytes or from gzip, in memory
-// or in a file:
+// IDX files, plain or gzip. The header of an array is checked against the file's size:
 //
 //   0  2 bytes 0 | 2 type code | 3 rank | 4 rank big-endian u32 sizes | elements, big-endian
 //
 // The source `idx` (also `mnist`): images and labels in two IDX files. Images of a plain file stay in
-// it and are read sample by sample; those of a gzip file are unpacked once into planned memory. Labels
-// are always in memory. Sizes, counts and labels are checked on opening, so that a read later fails
-// only if the file does: another process truncates it, the disk breaks. Arguments: path=P (over
-// data.path), limit=N (only the first N samples), classes=N (labels are below N; default 10 under
-// MNIST's names, else the largest + 1), labels=FILE (when it does not lie beside the images under the
-// usual name), split (brim_source_open's).
+// the file and are read sample by sample; a gzip file is unpacked once into planned memory. Class labels
+// are always in memory. Sizes, counts and labels are checked on opening, so that a later read fails only
+// if the file does: another process truncates it, or the disk breaks. Arguments: path=P (instead of
+// data.path), limit=N (only the first N samples), classes=N (labels are below N; by default 10 if the
+// files have MNIST's names, else the largest label + 1), labels=FILE (if the labels do not lie beside the
+// images under the usual name), split (as in brim_source_open).
 #include <string.h>
 #include <unistd.h>
 
@@ -36,7 +35,7 @@ static size_t type_bytes(int code) {
   }
 }
 
-// The first four bytes: type and rank, and so the length of the header.
+// Parses the first four bytes: type and rank, which give the length of the header.
 static brim_status parse_magic(const uint8_t *p, size_t size, const char *name, brim_idx *out) {
   if (size < 4) {
     return brim_fail(BRIM_EPARSE, "%s: offset %zu: an IDX file has at least 8 bytes, this has %zu",
@@ -59,7 +58,7 @@ static brim_status parse_magic(const uint8_t *p, size_t size, const char *name, 
   return BRIM_OK;
 }
 
-// Reads the sizes; *body: bytes of elements that must follow.
+// Parses the sizes. *body: bytes of the elements that must follow.
 static brim_status parse_dims(const uint8_t *p, size_t size, const char *name, brim_idx *idx,
                               uint64_t *body) {
   if (size < idx->header_bytes) {
@@ -102,8 +101,8 @@ brim_status brim_idx_parse(const void *data, size_t size, const char *name, brim
   return BRIM_OK;
 }
 
-// Limits the size that a gzip file may unpack to: deflate's own bound catches a lying header before
-// anything is allocated, the machine's memory an honest but hopeless one.
+// Limits the size that a gzip file may unpack to, before anything is allocated: by deflate's own bound
+// (a wrong header exceeds it) and by the machine's memory.
 static brim_status check_unpacked(uint64_t body, size_t packed, const char *name) {
   if (body > brim_data_gz_limit(packed)) {
     return brim_fail(BRIM_EPARSE,
@@ -160,7 +159,7 @@ brim_status brim_idx_array_open(const char *path, brim_idx_array *out) {
   if (gz) {
     status = open_gz(&file, out);
   } else if (!status) {
-    // The parser looks only at the header; the size is the whole file's.
+    // The parser reads only the header; the size is that of the whole file.
     status = brim_idx_parse(header, file.size, path, &out->header);
   }
   if (gz || status) {
@@ -190,7 +189,7 @@ brim_status brim_idx_array_keep(brim_idx_array *array) {
   return BRIM_OK;
 }
 
-// n bytes of the body from `offset` on, copied to out.
+// Reads n bytes of the body from `offset` on, from memory or from the file.
 static brim_status read_body(const brim_idx_array *array, size_t offset, void *out, size_t n) {
   if (!array->body) {
     return brim_data_file_read(&array->file, array->header.header_bytes + offset, out, n);
@@ -219,7 +218,7 @@ typedef struct idx_state {
   idx_file images, labels;
   size_t input_bytes;   // of one sample, in the file and in memory
   size_t target_bytes;  // of one sample in the file
-  int64_t least_label;  // of class labels
+  int64_t least_label;  // least class label
   brim_source_info info;
 } idx_state;
 
@@ -229,7 +228,8 @@ static brim_status fail_memory(const char *path) {
   return brim_fail(BRIM_ENOMEM, "%s: out of memory", path);
 }
 
-// The first existing dir/name[.gz]; the names looked for are appended to `tried`.
+// Finds dir/name or dir/name.gz. Appends the names looked for to `tried`. BRIM_ENOENT without a detail if
+// neither exists.
 static brim_status find_one(const char *dir, const char *name, brim_str *tried, char **out) {
   static const char *const suffix[] = {"", ".gz"};
   for (size_t i = 0; i < 2; i++) {
@@ -250,7 +250,7 @@ static brim_status find_one(const char *dir, const char *name, brim_str *tried, 
   return BRIM_ENOENT;
 }
 
-// MNIST's names, with hyphens throughout or with a dot before idx.
+// Finds a file by MNIST's names, with a hyphen or a dot before idx.
 static brim_status find_in_folder(const char *dir, bool train, const char *what, int rank,
                                   char **out) {
   brim_str tried;
@@ -269,7 +269,7 @@ static brim_status find_in_folder(const char *dir, bool train, const char *what,
   return status;
 }
 
-// Name of a sibling file: `from` replaced by `to`, once; false when `from` is not in it.
+// Replaces `from` by `to` in the name, once; false if `from` is not in it.
 static bool rename_part(brim_str *name, const char *from, const char *to) {
   const char *at = strstr(name->data, from);
   if (!at) return false;
@@ -288,7 +288,7 @@ static bool rename_part(brim_str *name, const char *from, const char *to) {
   return true;
 }
 
-// The file of the same folder with `from` replaced in its name, with or without .gz.
+// Finds the file of the same folder whose name has all `parts` (from, to) replaced, with or without .gz.
 static brim_status find_sibling(const char *path, const char *const (*parts)[2], size_t count,
                                 const char *what, char **out) {
   brim_str name, tried;
@@ -302,7 +302,7 @@ static brim_status find_sibling(const char *path, const char *const (*parts)[2],
   bool named = true;
   for (size_t i = 0; i < count; i++) {
     bool found = rename_part(&name, parts[i][0], parts[i][1]);
-    if (i == 0) named = found;  // the others are optional: not every name carries the rank
+    if (i == 0) named = found;  // the other parts are optional: not every name holds the rank
   }
   char *dir = brim_fs_dirname(path);
   brim_status status = BRIM_ENOENT;
@@ -320,8 +320,8 @@ static brim_status find_sibling(const char *path, const char *const (*parts)[2],
   return status;
 }
 
-// Images and labels of a folder: one without the other is an incomplete set; if both are missing,
-// the split does not exist.
+// Finds images and labels in a folder. If one of them is missing, the set is incomplete (BRIM_EPARSE);
+// if both are missing, the split does not exist (BRIM_ENOENT).
 static brim_status find_pair(const char *path, bool train, bool labels, idx_state *s) {
   brim_status status = find_in_folder(path, train, "images", 3, &s->images.path);
   if (!labels || (status && status != BRIM_ENOENT)) return status;
@@ -338,7 +338,7 @@ static brim_status find_pair(const char *path, bool train, bool labels, idx_stat
   return status ? status : brim_fail_context(BRIM_EPARSE, "the images of its labels are missing");
 }
 
-// Paths of images and labels. *mnist: they have MNIST's names.
+// Finds the paths of images and labels. *mnist: they have MNIST's names.
 static brim_status find_files(const brim_source_how *how, const char *labels_arg, idx_state *s,
                               bool *mnist) {
   static const char *const other_split[][2] = {{"train-", "t10k-"}};
@@ -366,10 +366,10 @@ static brim_status find_files(const brim_source_how *how, const char *labels_arg
   const char *name = brim_fs_basename(s->images.path);
   *mnist = brim_str_starts(name, "train-images") || brim_str_starts(name, "t10k-images");
   brim_status status = find_sibling(s->images.path, to_labels, 2, "labels", &s->labels.path);
-  return status == BRIM_ENOENT ? BRIM_EPARSE : status;  // the images are there
+  return status == BRIM_ENOENT ? BRIM_EPARSE : status;  // images without labels: incomplete
 }
 
-//---------------------------------- what they hold ----------------------------------
+//---------------------------------- contents of the files ----------------------------------
 
 static void unload(idx_file *f) {
   brim_idx_array_unload(&f->array);
@@ -380,14 +380,14 @@ static uint32_t read_be32(const uint8_t *p) {
   return (uint32_t)p[0] << 24 | (uint32_t)p[1] << 16 | (uint32_t)p[2] << 8 | p[3];
 }
 
-// A class label; labels of classes lie in memory.
+// A whole-number label; such labels are in memory.
 static int64_t label_of(const void *state, uint64_t i) {
   const idx_state *s = state;
   const uint8_t *p = s->labels.array.body + i * s->target_bytes;
   return s->labels.array.header.type == TYPE_U8 ? *p : (int32_t)read_be32(p);
 }
 
-// Shape of a sample from the images' header.
+// Sets type, shape and number of the samples from the header of the images.
 static brim_status describe_images(idx_state *s) {
   const brim_idx *h = &s->images.array.header;
   if (h->type != TYPE_U8 && h->type != TYPE_F32) {
@@ -406,9 +406,9 @@ static brim_status describe_images(idx_state *s) {
   return BRIM_OK;
 }
 
-// Labels: u8 or i32 of rank 1 are classes, f32 are targets of a regression. Without `classes` (-1)
-// there are as many classes as the labels need, at least `least_classes`, unless the numbers look
-// like values to predict; classes=0 makes them values.
+// Sets classes or targets from the labels: u8 or i32 of rank 1 are classes, f32 are regression targets.
+// classes -1 (not given): as many classes as the labels need, at least `least_classes`, or values to
+// predict if the numbers look like values. classes 0: values to predict.
 static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_classes) {
   const brim_idx *h = &s->labels.array.header;
   const char *path = s->labels.path;
@@ -466,7 +466,7 @@ static brim_status describe_labels(idx_state *s, int64_t classes, int64_t least_
   return BRIM_OK;
 }
 
-// Warns of labels 1 to N: they make N + 1 classes, the first without samples.
+// Warns of labels 1 to N: they make N + 1 classes, and class 0 has no samples.
 static void warn_from_one(const idx_state *s, const char *split) {
   if (!s->info.classes || s->least_label != 1 || strcmp(split, "train") != 0) return;
   brim_log_warn("data",
@@ -511,7 +511,7 @@ static brim_status open_files(const brim_source_how *how, const json_t *args, id
   BRIM_TRY(describe_images(s));
   BRIM_TRY(describe_labels(s, classes, mnist ? MNIST_CLASSES : 1));
   if (classes < 0) warn_from_one(s, how->split);
-  // files with MNIST's names have ten classes, whichever occur
+  // Files with MNIST's names have ten classes even if some never occur.
   bool named = mnist && s->info.classes == MNIST_CLASSES;
   if (classes < 0 && !named && s->info.classes > 0 && strcmp(how->split, "train") == 0) {
     brim_data_warn_absent(s->labels.path, label_of, s, s->info.count, s->info.classes);
@@ -521,7 +521,7 @@ static brim_status open_files(const brim_source_how *how, const json_t *args, id
                                   .path = s->images.path,
                                   .bytes = s->images.array.body_bytes};
   BRIM_TRY(brim_data_measure(&s->info, &all));
-  // Applied last, so that neither the classes nor the normalization depend on it.
+  // Apply the limit last: neither the classes nor the normalization may depend on it.
   if (limit && (uint64_t)limit < s->info.count) s->info.count = (uint64_t)limit;
   return BRIM_OK;
 }
@@ -543,7 +543,7 @@ static brim_status idx_open(const brim_source_how *how, void **state) {
 
 static void idx_info(void *state, brim_source_info *out) { *out = ((idx_state *)state)->info; }
 
-// Big-endian floats to the machine's own, in place.
+// Turns big-endian floats into the machine's own, in place.
 static void swap_f32(void *data, size_t bytes) {
   for (uint8_t *p = data, *end = p + bytes; p < end; p += 4) {
     uint32_t v = read_be32(p);
@@ -576,7 +576,7 @@ static brim_status idx_read(void *state, uint64_t index, void *input, void *targ
 
 static const void *idx_base(void *state) {
   const idx_state *s = state;
-  return s->info.type == BRIM_SAMPLE_U8 ? s->images.array.body : NULL;  // NULL in a file too
+  return s->info.type == BRIM_SAMPLE_U8 ? s->images.array.body : NULL;  // `body` may be NULL
 }
 
 static void idx_describe(void *state, uint64_t index, char *text, size_t size) {

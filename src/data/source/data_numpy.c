@@ -1,14 +1,14 @@
-// NumPy files: the header of a .npy file, checked against the size, and the members of a .npz file (a
-// zip archive).
+// NumPy files. The header of a .npy file is checked against the file's size; a .npz file is a zip
+// archive of .npy files.
 //
 //   0  93 "NUMPY" | 6 version 1 to 3, 0 | 8 length u16 (version 1) or u32 | a Python dict in text:
 //   {'descr': '<f8', 'fortran_order': False, 'shape': (3, 4), } | elements
 //
-// The source `numpy`: an array of inputs and one of targets, in two .npy files of a folder or in one
-// .npz file. Their names tell which is which and of which split, as in HDF5 files. Inputs stay in
+// The source `numpy`: an array of inputs and an array of targets, in two .npy files of a folder or in
+// one .npz file. Their names tell inputs from targets, and the split, as in HDF5 files. Inputs stay in
 // their file and are read sample by sample; inputs of a compressed archive, and all targets, lie in
 // planned memory. Labels are checked on opening; text labels are names of classes. Arguments: path=P
-// (over data.path), split, limit=N, inputs=NAME, targets=NAME or none (names of arrays), classes=N
+// (instead of data.path), split, limit=N, inputs=NAME, targets=NAME or none (names of arrays), classes=N
 // (0 = regression), layout=NCHW, NHWC, NCL or NLC.
 #include <inttypes.h>
 #include <math.h>
@@ -22,7 +22,7 @@
 
 //---------------------------------- arrays ----------------------------------
 
-static uint64_t le(const uint8_t *p, int bytes) {
+static uint64_t read_le(const uint8_t *p, int bytes) {
   uint64_t v = 0;
   for (int i = bytes; i-- > 0;) v = v << 8 | p[i];
   return v;
@@ -41,18 +41,18 @@ static brim_status fail_header(const reader *r) {
                    r->from + (size_t)(r->at - r->begin));
 }
 
-static void spaces(reader *r) {
+static void skip_spaces(reader *r) {
   while (r->at < r->end && (*r->at == ' ' || *r->at == '\n')) r->at++;
 }
 
-static bool skip(reader *r, char c) {
-  spaces(r);
+static bool skip_char(reader *r, char c) {
+  skip_spaces(r);
   if (r->at == r->end || *r->at != c) return false;
   r->at++;
   return true;
 }
 
-static bool word(reader *r, const char *text) {
+static bool skip_word(reader *r, const char *text) {
   size_t n = strlen(text);
   if ((size_t)(r->end - r->at) < n || memcmp(r->at, text, n) != 0) return false;
   r->at += n;
@@ -61,15 +61,15 @@ static bool word(reader *r, const char *text) {
 
 static brim_status read_quoted(reader *r, char out[32]) {
   char quote = r->at < r->end && *r->at == '"' ? '"' : '\'';
-  if (!skip(r, quote)) return fail_header(r);
+  if (!skip_char(r, quote)) return fail_header(r);
   size_t n = 0;
   while (r->at < r->end && *r->at != quote && n < 31) out[n++] = *r->at++;
   out[n] = '\0';
-  return skip(r, quote) ? BRIM_OK : fail_header(r);
+  return skip_char(r, quote) ? BRIM_OK : fail_header(r);
 }
 
 static brim_status fail_type(const reader *r, const char *descr) {
-  brim_str text;  // the bytes are not ours: only what can be shown
+  brim_str text;  // the bytes come from the file: show only printable ones
   brim_str_init(&text);
   for (const char *c = descr; *c; c++)
     brim_str_printf(&text, "%c", *c > ' ' && *c < 127 ? *c : '?');
@@ -82,11 +82,11 @@ static brim_status fail_type(const reader *r, const char *descr) {
   return status;
 }
 
-enum { TEXT_MOST = 1 << 20 };  // characters of an element; no label has so many
+enum { TEXT_MOST = 1 << 20 };  // most characters of an element; labels are shorter
 
 static brim_status read_type(reader *r, brim_npy *out) {
   char descr[32];
-  spaces(r);
+  skip_spaces(r);
   if (r->at < r->end && *r->at == '[') {
     return brim_fail(BRIM_EUNSUPPORTED,
                      "%s: a structured array, but brim reads plain numbers; save each field as an "
@@ -125,8 +125,8 @@ static brim_status read_type(reader *r, brim_npy *out) {
 }
 
 static brim_status read_shape(reader *r, brim_npy *out) {
-  if (!skip(r, '(')) return fail_header(r);
-  while (!skip(r, ')')) {
+  if (!skip_char(r, '(')) return fail_header(r);
+  while (!skip_char(r, ')')) {
     uint64_t dim = 0;
     const char *begin = r->at;
     for (; r->at < r->end && *r->at >= '0' && *r->at <= '9'; r->at++) {
@@ -141,35 +141,35 @@ static brim_status read_shape(reader *r, brim_npy *out) {
                        BRIM_NPY_MAX_RANK);
     }
     out->dim[out->rank++] = dim;
-    (void)word(r, "L");  // Python 2
-    if (!skip(r, ',') && (r->at == r->end || *r->at != ')')) return fail_header(r);
+    (void)skip_word(r, "L");  // Python 2 writes "28L"
+    if (!skip_char(r, ',') && (r->at == r->end || *r->at != ')')) return fail_header(r);
   }
   return BRIM_OK;
 }
 
 static brim_status read_dict(reader *r, brim_npy *out, bool *fortran) {
   bool descr = false, order = false, shape = false;
-  if (!skip(r, '{')) return fail_header(r);
-  while (!skip(r, '}')) {
+  if (!skip_char(r, '{')) return fail_header(r);
+  while (!skip_char(r, '}')) {
     char key[32];
-    spaces(r);
+    skip_spaces(r);
     BRIM_TRY(read_quoted(r, key));
-    if (!skip(r, ':')) return fail_header(r);
-    spaces(r);
+    if (!skip_char(r, ':')) return fail_header(r);
+    skip_spaces(r);
     if (strcmp(key, "descr") == 0 && !descr) {
       descr = true;
       BRIM_TRY(read_type(r, out));
     } else if (strcmp(key, "fortran_order") == 0 && !order) {
       order = true;
-      *fortran = word(r, "True");
-      if (!*fortran && !word(r, "False")) return fail_header(r);
+      *fortran = skip_word(r, "True");
+      if (!*fortran && !skip_word(r, "False")) return fail_header(r);
     } else if (strcmp(key, "shape") == 0 && !shape) {
       shape = true;
       BRIM_TRY(read_shape(r, out));
     } else {
       return fail_header(r);
     }
-    (void)skip(r, ',');
+    (void)skip_char(r, ',');
   }
   return descr && order && shape ? BRIM_OK : fail_header(r);
 }
@@ -189,7 +189,7 @@ brim_status brim_npy_parse(const void *data, size_t have, uint64_t size, const c
   if (have < from || p[6] < 1 || p[6] > 3) {
     return brim_fail(BRIM_EPARSE, "%s: offset 6: the header of the NumPy array is damaged", name);
   }
-  uint64_t text = le(p + 8, wide ? 4 : 2);
+  uint64_t text = read_le(p + 8, wide ? 4 : 2);
   if (from + text > size) {
     return brim_fail(BRIM_EPARSE, "%s: offset %llu: the file ends inside its header of %llu bytes",
                      name, (unsigned long long)size, (unsigned long long)(from + text));
@@ -260,7 +260,7 @@ static brim_status fail_zip(const char *path, uint64_t at) {
                    (unsigned long long)at);
 }
 
-// Finds the zip archive's central directory.
+// Finds the central directory of the zip archive: its offset and bytes.
 static brim_status find_list(const brim_data_file *file, uint64_t *at, uint64_t *bytes) {
   size_t room = ZIP_END + ZIP_COMMENT, n = file->size < room ? file->size : room;
   if (n < ZIP_END) return fail_zip(file->path, file->size);
@@ -271,17 +271,18 @@ static brim_status find_list(const brim_data_file *file, uint64_t *at, uint64_t 
   bool found = false;
   while (!status && !found && i > 0) {
     i--;
-    found = memcmp(tail + i, "PK\5\6", 4) == 0 && le(tail + i + 20, 2) == n - i - ZIP_END;
+    found = memcmp(tail + i, "PK\5\6", 4) == 0 && read_le(tail + i + 20, 2) == n - i - ZIP_END;
   }
   if (!status && !found) status = fail_zip(file->path, file->size);
   if (!status) {
-    *bytes = le(tail + i + 12, 4);
-    *at = le(tail + i + 16, 4);
-    // 4 GiB and more: a second record says where.
+    *bytes = read_le(tail + i + 12, 4);
+    *at = read_le(tail + i + 16, 4);
+    // Values of 4 GiB and more are in the zip64 record; a locator before this record points to it.
     if (*at == UINT32_MAX || *bytes == UINT32_MAX) {
       uint8_t end[56];
-      uint64_t where =
-          i >= 20 && memcmp(tail + i - 20, "PK\6\7", 4) == 0 ? le(tail + i - 12, 8) : UINT64_MAX;
+      uint64_t where = i >= 20 && memcmp(tail + i - 20, "PK\6\7", 4) == 0
+                           ? read_le(tail + i - 12, 8)
+                           : UINT64_MAX;
       if (file->size < sizeof end || where > file->size - sizeof end) {
         status = fail_zip(file->path, file->size - n + i);
       } else {
@@ -289,8 +290,8 @@ static brim_status find_list(const brim_data_file *file, uint64_t *at, uint64_t 
       }
       if (!status && memcmp(end, "PK\6\6", 4) != 0) status = fail_zip(file->path, where);
       if (!status) {
-        *bytes = le(end + 40, 8);
-        *at = le(end + 48, 8);
+        *bytes = read_le(end + 40, 8);
+        *at = read_le(end + 48, 8);
       }
     }
   }
@@ -301,19 +302,20 @@ static brim_status find_list(const brim_data_file *file, uint64_t *at, uint64_t 
   return status;
 }
 
-// Sizes of 4 GiB and more are in the extra field, one after the other, only those that need it.
-static bool widen(const uint8_t *extra, size_t n, brim_npz_member *m) {
+// Reads values of 4 GiB and more from the extra field, which holds only the members of `m` that need it,
+// in this order.
+static bool read_zip64_sizes(const uint8_t *extra, size_t n, brim_npz_member *m) {
   uint64_t *fields[] = {&m->unpacked, &m->packed, &m->at};
   bool needed = m->unpacked == UINT32_MAX || m->packed == UINT32_MAX || m->at == UINT32_MAX;
   while (needed && n >= 4) {
-    size_t bytes = (size_t)le(extra + 2, 2);
+    size_t bytes = (size_t)read_le(extra + 2, 2);
     if (bytes > n - 4) return false;
-    if (le(extra, 2) == 1) {
+    if (read_le(extra, 2) == 1) {
       const uint8_t *p = extra + 4, *end = p + bytes;
       for (size_t i = 0; i < 3; i++) {
         if (*fields[i] != UINT32_MAX) continue;
         if (end - p < 8) return false;
-        *fields[i] = le(p, 8);
+        *fields[i] = read_le(p, 8);
         p += 8;
       }
       return true;
@@ -324,24 +326,24 @@ static bool widen(const uint8_t *extra, size_t n, brim_npz_member *m) {
   return !needed;
 }
 
-// Reads one entry of the directory; *used: its bytes. Names that end in .npy are arrays.
+// Reads one entry of the directory; *used: its bytes. out->name stays NULL unless the name ends in .npy.
 static brim_status read_entry(const char *path, const uint8_t *p, size_t left, uint64_t at,
                               brim_npz_member *out, size_t *used) {
   *out = (brim_npz_member){0};
   if (left < ZIP_ENTRY || memcmp(p, "PK\1\2", 4) != 0) return fail_zip(path, at);
-  size_t name = (size_t)le(p + 28, 2), extra = (size_t)le(p + 30, 2);
-  *used = ZIP_ENTRY + name + extra + (size_t)le(p + 32, 2);
+  size_t name = (size_t)read_le(p + 28, 2), extra = (size_t)read_le(p + 30, 2);
+  *used = ZIP_ENTRY + name + extra + (size_t)read_le(p + 32, 2);
   if (*used > left) return fail_zip(path, at);
   const char *text = (const char *)p + ZIP_ENTRY;
   if (name <= 4 || memcmp(text + name - 4, ".npy", 4) != 0) return BRIM_OK;
-  brim_npz_member m = {.method = (int)le(p + 10, 2),
-                       .crc = (uint32_t)le(p + 16, 4),
-                       .packed = le(p + 20, 4),
-                       .unpacked = le(p + 24, 4),
-                       .at = le(p + 42, 4)};
-  if (!widen(p + ZIP_ENTRY + name, extra, &m)) return fail_zip(path, at);
+  brim_npz_member m = {.method = (int)read_le(p + 10, 2),
+                       .crc = (uint32_t)read_le(p + 16, 4),
+                       .packed = read_le(p + 20, 4),
+                       .unpacked = read_le(p + 24, 4),
+                       .at = read_le(p + 42, 4)};
+  if (!read_zip64_sizes(p + ZIP_ENTRY + name, extra, &m)) return fail_zip(path, at);
   if (!brim_utf8_valid(text, name) || memchr(text, 0, name)) return fail_zip(path, at);
-  if ((le(p + 8, 2) & 1) || (m.method != ZIP_STORED && m.method != ZIP_DEFLATED)) {
+  if ((read_le(p + 8, 2) & 1) || (m.method != ZIP_STORED && m.method != ZIP_DEFLATED)) {
     return brim_fail(BRIM_EUNSUPPORTED,
                      "%s: %.*s is encrypted or compressed in a way that NumPy does not write; save "
                      "it with numpy.savez",
@@ -423,7 +425,7 @@ static brim_status inflate_all(const brim_data_file *file, uint64_t at, uint64_t
       z.avail_in = (unsigned)n;
     }
     unsigned room = unpacked - got < (1u << 30) ? (unsigned)(unpacked - got) : 1u << 30;
-    uint8_t more;  // once it is full, one byte more shows that it is too long
+    uint8_t more;  // once `out` is full, a further byte means that the member is too long
     z.next_out = room ? out + got : &more;
     z.avail_out = room ? room : 1;
     rc = inflate(&z, Z_NO_FLUSH);
@@ -471,7 +473,7 @@ static brim_status open_part(const brim_npz_member *m, brim_npy_array *out) {
     if (m->at > file->size || file->size - m->at < ZIP_LOCAL) return fail_zip(file->path, m->at);
     BRIM_TRY(brim_data_file_read(file, m->at, head, ZIP_LOCAL));
     if (!brim_npz_is(head, ZIP_LOCAL)) return fail_zip(file->path, m->at);
-    at = m->at + ZIP_LOCAL + le(head + 26, 2) + le(head + 28, 2);
+    at = m->at + ZIP_LOCAL + read_le(head + 26, 2) + read_le(head + 28, 2);
     if (at > file->size || m->packed > file->size - at) return fail_zip(file->path, at);
     size = m->unpacked;
     if (m->method == ZIP_DEFLATED) {
@@ -539,27 +541,29 @@ void brim_npy_array_unload(brim_npy_array *array) {
 
 enum { MAX_CLASSES = 1000000, NAME_ROOM = 512, PIECE = 1 << 14, LISTED = 12 };
 enum { TEXT_PIECE = 1 << 20 };                      // bytes of text labels read at once
-enum { SIGNAL_CHANNELS = 16, SIGNAL_STRETCH = 8 };  // as in data_hdf5_set.c
+enum { SIGNAL_CHANNELS = 16, SIGNAL_STRETCH = 8 };  // as in data_hdf5.c
 
 // The arrays of a path, by name.
 typedef struct entries {
   char *path;  // the folder or the archive
   bool archive;
-  bool whole;  // all are of the split asked for
+  bool whole;  // all arrays belong to the requested split
   brim_npz_member *item;
   size_t count;
 } entries;
 
 typedef struct numpy_state {
-  char *input_path, *target_path;  // the latter NULL: no targets
-  char *input_name;                // the input's array in an archive
+  char *input_path, *target_path;  // target_path NULL: no targets
+  char *input_name;                // name of the input array
   brim_npy_array inputs, targets;
   int32_t *labels;            // text labels, planned; NULL = labels are in the targets
   brim_data_classes classes;  // names of text labels
-  bool planes, binary, val_is_test;
-  uint64_t row;    // numbers in a sample
-  uint64_t plane;  // and in a channel of it
-  uint64_t width;  // values in a row of targets
+  bool planes;                // inputs are stored channels first
+  bool binary;                // rows of targets are 0 and 1
+  bool val_is_test;
+  uint64_t row;    // values of a sample
+  uint64_t plane;  // values of a channel of a sample
+  uint64_t width;  // values of a row of targets
   uint64_t samples;
   brim_source_info info;
 } numpy_state;
@@ -570,7 +574,7 @@ static brim_status fail_memory(const char *path) {
 
 //---------------------------------- elements ----------------------------------
 
-// A whole number; numbers too large for int64_t become its maximum.
+// Reads a whole number; numbers above INT64_MAX become INT64_MAX.
 static int64_t whole_of(const brim_npy *h, const uint8_t *p) {
   uint64_t v = 0;
   memcpy(&v, p, h->element_bytes);  // little-endian, as every machine brim runs on
@@ -623,7 +627,8 @@ static brim_status open_archive(const char *path, entries *out) {
   return out->path ? brim_npz_list(path, &out->item, &out->count) : fail_memory(path);
 }
 
-// The archive in a folder for a split: train.npz, or the only one. *out NULL: none.
+// Finds the archive of a split in a folder: train.npz, say (*whole), or the folder's only archive if its
+// name names no split. *out NULL: none.
 static brim_status find_archive(const char *folder, char *const *names, size_t count, int split,
                                 char **out, bool *whole) {
   size_t archives = 0, only = 0;
@@ -679,7 +684,7 @@ static brim_status open_folder(const char *folder, int split, entries *out) {
   return status;
 }
 
-static bool is_name(const char *plain, bool targets) {
+static bool is_usual_name(const char *plain, bool targets) {
   const char *const *names = targets ? brim_hdf5_target_names : brim_hdf5_input_names;
   if (strcmp(plain, targets ? "arr_1" : "arr_0") == 0) return true;  // numpy.savez(file, x, y)
   for (size_t i = 0; names[i]; i++) {
@@ -688,8 +693,8 @@ static bool is_name(const char *plain, bool targets) {
   return false;
 }
 
-// The array of a split that `named` names (NULL: the usual names). Arrays without a split's name
-// are training data, unless the whole file belongs to the split.
+// Finds the array of a split by the name `named` (NULL: by the usual names). Arrays whose name holds no
+// split are training data, or belong to the split of the whole file. SIZE_MAX: none.
 static size_t find_array(const entries *e, int split, const char *named, bool targets) {
   char wanted[NAME_ROOM] = "", plain[NAME_ROOM];
   if (named) (void)brim_hdf5_split_of(named, wanted, sizeof wanted);
@@ -698,7 +703,7 @@ static size_t find_array(const entries *e, int split, const char *named, bool ta
     for (size_t i = 0; i < e->count; i++) {
       int here = brim_hdf5_split_of(e->item[i].name, plain, sizeof plain);
       if (here != (pass ? BRIM_HDF5_NO_SPLIT : split)) continue;
-      if (named ? strcmp(plain, wanted) == 0 : is_name(plain, targets)) return i;
+      if (named ? strcmp(plain, wanted) == 0 : is_usual_name(plain, targets)) return i;
     }
   }
   return SIZE_MAX;
@@ -745,7 +750,8 @@ static brim_status open_entry(const entries *e, size_t i, brim_npy_array *array,
   return brim_npy_array_open(*path, e->archive ? &e->item[i] : NULL, array);
 }
 
-// `only`: the inputs of the training split where the path is one .npy file.
+// Lists the arrays of a folder, an archive, or the folder of a .npy file, whose name goes to `only`: it
+// names the inputs.
 static brim_status open_entries(const char *path, int split, entries *out, char only[NAME_ROOM]) {
   only[0] = '\0';
   if (brim_fs_is_dir(path)) return open_folder(path, split, out);
@@ -786,7 +792,7 @@ static brim_status find_arrays(const brim_source_how *how, const char *inputs, c
     y = none ? SIZE_MAX : find_array(e, split, targets, true);
   }
   if (x == SIZE_MAX) {
-    bool half = y != SIZE_MAX;  // something is missing, else the split is not there
+    bool half = y != SIZE_MAX;  // targets without inputs; else the split does not exist
     return fail_find(e, half ? BRIM_EPARSE : BRIM_ENOENT, how->split, false, inputs);
   }
   if (y == SIZE_MAX && !none) return fail_find(e, BRIM_EPARSE, how->split, true, targets);
@@ -796,7 +802,7 @@ static brim_status find_arrays(const brim_source_how *how, const char *inputs, c
   return none ? BRIM_OK : open_entry(e, y, &s->targets, &s->target_path);
 }
 
-//---------------------------------- what they hold ----------------------------------
+//---------------------------------- contents of the arrays ----------------------------------
 
 // True if channels are stored before height and width, or before the steps of a signal. Without
 // `layout` the sizes decide, by the same rule as for HDF5.
@@ -853,7 +859,7 @@ static brim_status describe_inputs(numpy_state *s, const char *layout, const cha
   return BRIM_OK;
 }
 
-// Class numbers: whole, from 0 to below `bound`.
+// Checks that all targets are class numbers: whole, from 0 to below `bound`.
 static brim_status check_labels(const numpy_state *s, int64_t bound) {
   const brim_npy *h = &s->targets.header;
   for (uint64_t i = 0; i < s->samples; i++) {
@@ -870,7 +876,7 @@ static brim_status check_labels(const numpy_state *s, int64_t bound) {
 
 //---------------------------------- text labels ----------------------------------
 
-// One element as UTF-8; numpy pads with zeros. SIZE_MAX: no Unicode.
+// Turns an element of code points (kind U), padded with zeros, into UTF-8. SIZE_MAX: no Unicode.
 static size_t text_of(const brim_npy *h, const uint8_t *p, char *out) {
   size_t n = 0;
   for (size_t i = 0; i < h->element_bytes && n <= BRIM_DATA_CLASS_BYTES; i += 4) {
@@ -891,7 +897,7 @@ static size_t text_of(const brim_npy *h, const uint8_t *p, char *out) {
   return n;
 }
 
-// Labels to `out`, which may be NULL for the names alone.
+// Reads text labels: adds their names to `classes`, and writes their numbers to `out` unless it is NULL.
 static brim_status read_text(const brim_npy_array *a, const char *path, brim_data_classes *classes,
                              int32_t *out) {
   const brim_npy *h = &a->header;
@@ -924,8 +930,8 @@ static brim_status read_text(const brim_npy_array *a, const char *path, brim_dat
   return status;
 }
 
-// The names in the training split number the classes of all splits. Reads nothing if that split has
-// no text.
+// Reads the class names of the training split: they number the classes of every split. Does nothing if
+// the training split has no text labels.
 static brim_status read_training_names(numpy_state *s, const brim_source_how *how,
                                        const char *targets, int64_t classes) {
   if (strcmp(how->split, "train") == 0) return BRIM_OK;
@@ -973,8 +979,9 @@ static brim_status describe_text(numpy_state *s, const brim_source_how *how, con
 
 //---------------------------------- targets ----------------------------------
 
-// One whole number a row is a class, unless the numbers look like values; anything else is numbers
-// to predict. classes=N and classes=0 override this. Rows of only 0 and 1 are several labels each.
+// Decides the kind of the targets. One whole number a row is a class, unless the numbers look like values
+// to predict; other numbers are values to predict. classes=N and classes=0 override this. Rows of
+// several values that are all 0 or 1 are binary targets.
 static brim_status describe_targets(numpy_state *s, const brim_source_how *how, const char *targets,
                                     int64_t classes) {
   const brim_npy *h = &s->targets.header;
@@ -1081,7 +1088,7 @@ static void numpy_close(void *state) {
   brim_free(s);
 }
 
-// A name, or a list of one: the form of data.inputs.
+// Reads an argument that is a name or a list of one name, the form of data.inputs.
 static brim_status name_argument(const json_t *args, const char *name, const char **out) {
   const json_t *v = json_object_get(args, name);
   if (json_is_array(v) && json_array_size(v) == 1) v = json_array_get(v, 0);
@@ -1134,7 +1141,7 @@ static brim_status open_arrays(const brim_source_how *how, const json_t *args, n
                                   .bytes = (size_t)s->inputs.header.body_bytes,
                                   .planes = s->planes};
   BRIM_TRY(brim_data_measure(&s->info, &all));
-  // Applied last, so that neither the classes nor the normalization depend on it.
+  // Apply the limit last: neither the classes nor the normalization may depend on it.
   if (limit && (uint64_t)limit < s->info.count) s->info.count = (uint64_t)limit;
   return BRIM_OK;
 }

@@ -1,8 +1,8 @@
-// The source `stl10`: images stay in their file and are read by pread, one record a sample, turned
-// into rows of pixels on the way. Labels are read and checked when it is opened and lie in planned
-// memory. Splits: train, val and test (the test set), unlabeled (no target). Arguments: path=P (over
-// data.path; the folder of the files or the one above it), split, limit=N (the first N samples),
-// fold=0..9 (only the training images of that line of fold_indices.txt).
+// The source `stl10`: images stay in their file; a read takes one record by pread and turns it into rows
+// of pixels. Labels are read and checked when the source is opened, and kept in planned memory. Splits:
+// train, val and test (both the test set), unlabeled (no target). Arguments: path=P (instead of
+// data.path; the folder of the files or the folder above it), split, limit=N (the first N samples),
+// fold=0..9 (only the training images of this fold, a line of fold_indices.txt).
 #include "data/data_int.h"
 
 #include <inttypes.h>
@@ -92,7 +92,7 @@ brim_status brim_stl10_read_fold(const char *text, size_t size, const char *path
 
 //---------------------------------- pixels ----------------------------------
 
-// Vectors the compiler has on every machine: unpack (SSE2), zip (NEON), or plain code.
+// GCC's vectors, which compile on every machine: to unpack (SSE2), zip (NEON), or plain code.
 typedef uint8_t bytes16 __attribute__((vector_size(16)));
 
 #define ZIP_LOW(a, b) \
@@ -100,8 +100,8 @@ typedef uint8_t bytes16 __attribute__((vector_size(16)));
 #define ZIP_HIGH(a, b) \
   __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
 
-// Transposes 16 columns of 16 bytes: four rounds in which rows i and i + 8 are shuffled like cards.
-// Unrolled, so that all 16 stay in registers.
+// Transposes 16 columns of 16 bytes in four rounds, each of which interleaves the bytes of rows i and
+// i + 8. Unrolled, so that all 16 rows stay in registers.
 static inline void transpose16(const uint8_t *in, bytes16 out[16]) {
   bytes16 a[16], b[16];
 #pragma GCC unroll 16
@@ -118,7 +118,7 @@ static inline void transpose16(const uint8_t *in, bytes16 out[16]) {
   }
 }
 
-// 16 pixels of a row. `more`: the byte after them may be written, since it is overwritten later.
+// Writes 16 pixels of a row. more: the byte after them may be written, because it is overwritten later.
 static inline void put_pixels(bytes16 r, bytes16 g, bytes16 b, uint8_t *out, bool more) {
 #if defined(__ARM_NEON)
   (void)more;
@@ -161,19 +161,20 @@ void brim_stl10_interleave(const uint8_t *planes, uint8_t *pixels) {
 
 typedef struct stl10_state {
   const stl10_split *split;
-  char *images_path, *labels_path, *folds_path;  // NULL: it reads none
+  char *images_path, *labels_path, *folds_path;  // NULL: no such file is read
   brim_data_file images;
   uint64_t records;  // in the file
-  void *memory;      // one planned block for the two below
+  void *memory;      // one planned block for `order` and `labels`
   size_t memory_bytes;
-  uint32_t *order;  // NULL = as in the file
-  uint8_t *labels;  // 0 .. 9, of all records; NULL = none
+  uint32_t *order;  // record of each sample; NULL = as in the file
+  uint8_t *labels;  // 0 to 9, of all records; NULL = none
   brim_source_info info;
 } stl10_state;
 
 static brim_status fail_memory(void) { return brim_fail(BRIM_ENOMEM, "stl10: out of memory"); }
 
-// Labels without images are an incomplete set, not a missing split.
+// Sets *found if the folder holds the labels. Labels without images are an incomplete set, not a missing
+// split.
 static brim_status find_labels(const stl10_state *s, const char *folder, bool *found) {
   char *file = brim_fs_join(folder, s->split->labels);
   if (!file) return fail_memory();
@@ -182,7 +183,7 @@ static brim_status find_labels(const stl10_state *s, const char *folder, bool *f
   return BRIM_OK;
 }
 
-// The folder that holds the files: the path itself, or the archive's folder in it.
+// Finds the folder that holds the images: the path itself, or the archive's folder in it.
 static brim_status find_folder(const stl10_state *s, const char *path, char **out) {
   if (brim_fs_exists(path) && !brim_fs_is_dir(path)) {
     return brim_fail(BRIM_EINVAL, "%s: stl10 needs the folder of %s, not a file", path,
@@ -262,7 +263,7 @@ static brim_status read_order(stl10_state *s, const char *folder, int64_t fold) 
   char *path = s->folds_path = brim_fs_join(folder, "fold_indices.txt"), *text = NULL;
   size_t size = 0, count = 0;
   brim_status status = path ? brim_fs_read(path, FOLD_BYTES_MAX, &text, &size) : fail_memory();
-  if (status == BRIM_ENOENT) status = BRIM_EINVAL;  // the split is there, what fold= names is not
+  if (status == BRIM_ENOENT) status = BRIM_EINVAL;  // the split exists, only the folds are missing
   if (!status) {
     status = brim_stl10_read_fold(text, size, path, fold, s->records, s->order, &count);
   }
@@ -284,8 +285,8 @@ static void stl10_close(void *state) {
   brim_free(s);
 }
 
-// One block: the order first, for its alignment.
-static brim_status make_room(stl10_state *s, bool order) {
+// Allocates one block: the order comes first, for its alignment.
+static brim_status alloc_memory(stl10_state *s, bool order) {
   size_t order_bytes = order ? s->records * sizeof *s->order : 0;
   s->memory_bytes = order_bytes + (s->split->labels ? s->records : 0);
   if (!s->memory_bytes) return BRIM_OK;
@@ -312,7 +313,7 @@ static brim_status open_files(stl10_state *s, const char *path, int64_t fold) {
   BRIM_TRY(find_folder(s, path, &folder));
   brim_status status = open_images(s, folder);
   s->info.count = s->records;
-  if (!status) status = make_room(s, fold >= 0);
+  if (!status) status = alloc_memory(s, fold >= 0);
   if (!status) status = read_labels(s, folder);
   if (!status) status = read_order(s, folder, fold);
   brim_free(folder);

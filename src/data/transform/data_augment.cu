@@ -1,8 +1,8 @@
-// Transforms on the GPU: the extension "data.augment". One block makes one view of one sample: the
-// resident sample is read through its geometry into planes of floats (shared memory where they fit,
-// a slice of scratch per block where not), the other stages work there in place, and the result goes
-// out once. What a stage draws and does to a pixel is hd/hd_image.h; this says only how a block does
-// it. A program of no stages is a gather (data_gather.cuh).
+// Transforms on the GPU: the extension "data.augment". One block makes one view of one sample. It applies
+// the first geometry stages while it reads the sample into planes of floats, which lie in shared memory
+// if they fit, else in a slice of scratch per block. The other stages work on the planes, and the result
+// is written once. hd/hd_image.h defines what a stage draws and does to a pixel; this file only divides
+// the work among threads. A program without stages is a gather (data_gather.cuh).
 #include <cuda_runtime.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,14 +29,15 @@ static brim_status fail(brim_status status, const char *fmt, ...) {
 static brim_status check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return BRIM_OK;
   cudaGetLastError();
-  // a kernel's first launch loads it, and there may be no room for it
+  // Also for lack of memory to load a kernel, which happens at its first launch.
   brim_status status = error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE;
   return fail(status, "%s: %s", what, cudaGetErrorString(error));
 }
 
 //---------------------------------- kernel ----------------------------------
 
-// A block's planes: one extern array for all instances of the kernel.
+// The dynamic shared memory of a block: rows of the table, then planes. All instances of the kernel use
+// this one array.
 extern __shared__ float4 augment_shared[];
 
 template <int C>
@@ -76,8 +77,9 @@ AUGMENT_INLINE augment_image run_stages(const augment_task &t, const augment_blo
   return image;
 }
 
-// A warp for a stage: their draws differ, and some are long.
-AUGMENT_INLINE void draw(const augment_task &t, augment_common *c, uint64_t index, uint32_t view) {
+// Draws the random values of all stages, one warp a stage: some draws take long.
+AUGMENT_INLINE void draw_stages(const augment_task &t, augment_common *c, uint64_t index,
+                                uint32_t view) {
   const brim_augment ids = {t.program.key, (uint64_t)t.batch.epoch, index, view};
   if (threadIdx.x == 0) c->ids = ids;
   if ((threadIdx.x & 31) == 0) {
@@ -115,7 +117,7 @@ __global__ void __launch_bounds__(AUGMENT_THREADS, 2)
       gather_block(out, NULL, t.program.out_bytes);
       continue;
     }
-    draw(t, &common, index, (uint32_t)view);
+    draw_stages(t, &common, index, (uint32_t)view);
     const augment_image image = run_stages<C>(t, b, batch.in_order ? (uint64_t)row : index);
     augment_store<C>(image, out, t.program.out_float != 0);
     __syncthreads();
@@ -130,8 +132,8 @@ static bool is_resample(int op) {
 
 static bool is_flip(int op) { return op == BRIM_IMAGE_FLIP || op == BRIM_IMAGE_FLIP_VERTICAL; }
 
-// One past the geometry that is read through at once from stage `from` on: maps, at most one
-// resampling, maps.
+// The end of the group of geometry stages that begins at `from` and is applied at once: any number of
+// windows and flips, and at most one resampling.
 static int group_end(const brim_augment_program *p, int from) {
   int end = from;
   bool resampled = false;
@@ -144,7 +146,8 @@ static int group_end(const brim_augment_program *p, int from) {
   return end;
 }
 
-static void grow(augment_task *t, augment_size size, int *most_pixels, int *longest) {
+// Makes room for an image of this size among the planes and in the table of rows.
+static void add_image_size(augment_task *t, augment_size size, int *most_pixels, int *longest) {
   size_t floats = (size_t)size.height * (size_t)(size.width | 1) * (size_t)t->program.channels;
   // Planes begin at multiples of 16 bytes.
   floats = (floats + 3) / 4 * 4;
@@ -156,7 +159,7 @@ static void grow(augment_task *t, augment_size size, int *most_pixels, int *long
   if (size.width > *longest) *longest = size.width;
 }
 
-// Shared memory a block may have, less the kernel's own. The smallest of all devices, so that a
+// Shared memory a block may have, without the kernel's static part. The least of all devices, so that a
 // plan for one device holds on another.
 static size_t ask_shared_most(void) {
   int count = 0, most = 227 << 10;
@@ -172,21 +175,21 @@ static size_t ask_shared_most(void) {
   return (size_t)most - sizeof(augment_common) - 128;
 }
 
-// Devices do not change: asked when the first program is looked at, not for every batch.
+// Asks only once: devices do not change.
 static size_t shared_most(void) {
   static const size_t most = ask_shared_most();
   return most;
 }
 
-// Sizes in front of each stage, buffers, rows of the table, threads. Only what is kept as planes
-// counts: sizes inside a group are never seen.
-static void shape(const brim_augment_program *p, augment_task *t) {
+// Fills the task for a program: sizes before each stage, groups, buffers, rows of the table, threads.
+// Buffers are sized for images between groups: inside a group no image is stored.
+static void fill_task(const brim_augment_program *p, augment_task *t) {
   t->program = *p;
   t->size[0] = {p->in_height, p->in_width};
   bool bytes = !p->in_float;
   for (int i = 0; i < p->stage_count; i++) {
     brim_image_stage *s = &t->program.stages[i];
-    // Borders are bytes, as the worker has them, until pixels have been mixed.
+    // Fill values are rounded to bytes, as in a worker, until a stage has mixed pixels.
     bytes = bytes &&
             (s->op == BRIM_IMAGE_CUTOUT || (augment_is_geometry(s->op) && !is_resample(s->op)));
     for (int c = 0; bytes && c < BRIM_IMAGE_MAX_CHANNELS; c++) {
@@ -211,7 +214,7 @@ static void shape(const brim_augment_program *p, augment_task *t) {
     }
     if (i == 0) t->first_end = end;
     if (i > 0 && end > i && !flips) t->buffers = 2;
-    grow(t, t->size[end], &pixels, &longest);
+    add_image_size(t, t->size[end], &pixels, &longest);
     i = end;
     while (i < p->stage_count && !augment_is_geometry(p->stages[i].op)) i++;
   }
@@ -227,8 +230,8 @@ static void shape(const brim_augment_program *p, augment_task *t) {
   }
 }
 
-// Blocks that run at once if the planes lie in scratch: two for each of an H200's 132
-// multiprocessors, fewer if that were more than 256 MB.
+// Number of blocks if the planes lie in scratch: two for each of an H200's 132 multiprocessors, fewer if
+// their scratch would exceed 256 MB, but at least 16.
 static int64_t scratch_blocks(const augment_task *t, int64_t items) {
   size_t slice = t->buffers * t->buffer_floats * sizeof(float);
   int64_t blocks = (int64_t)(((size_t)256 << 20) / slice);
@@ -246,7 +249,7 @@ static const char *const names[BRIM_IMAGE_OP_COUNT] = {
 
 static brim_status check_size(const char *what, augment_size size, int channels) {
   int64_t floats = (int64_t)size.height * ((int64_t)size.width | 1) * channels;
-  // The table of rows lies in shared memory.
+  // The table of rows must fit in shared memory.
   if (size.height >= 1 && size.width >= 1 && floats < (int64_t)1 << 30 &&
       (size_t)size.height * sizeof(augment_row) <= shared_most()) {
     return BRIM_OK;
@@ -296,7 +299,7 @@ static brim_status supports(const brim_augment_program *p) {
 static size_t scratch_bytes(const brim_augment_program *p, int64_t capacity) {
   if (p->stage_count == 0 || capacity < 1) return 0;
   augment_task t = {};
-  shape(p, &t);
+  fill_task(p, &t);
   if (t.shared) return 0;
   return (size_t)scratch_blocks(&t, capacity * p->views) * t.buffers * t.buffer_floats *
          sizeof(float);
@@ -308,7 +311,7 @@ static brim_status launch(const augment_task *t, cudaStream_t stream) {
   int64_t blocks = SHARED ? items : scratch_blocks(t, items);
   if (blocks > INT32_MAX) blocks = INT32_MAX;
   if (SHARED) {
-    // As many blocks as fit side by side; the sample itself is read once and needs little cache.
+    // Prefer shared memory to cache: more blocks run at once, and a sample is read only once.
     BRIM_TRY(check(cudaFuncSetAttribute(augment_kernel<C, SHARED>,
                                         cudaFuncAttributePreferredSharedMemoryCarveout,
                                         cudaSharedmemCarveoutMaxShared),
@@ -320,7 +323,7 @@ static brim_status launch(const augment_task *t, cudaStream_t stream) {
                              (int)t->shared_bytes),
         "data.augment: shared memory"));
   }
-  cudaGetLastError();  // what other calls left behind is not this launch's
+  cudaGetLastError();  // clears errors of earlier calls
   augment_kernel<C, SHARED><<<(unsigned)blocks, t->threads, t->shared_bytes, stream>>>(*t);
   return check(cudaGetLastError(), "data.augment");
 }
@@ -330,8 +333,8 @@ static brim_status launch_channels(const augment_task *t, cudaStream_t stream) {
   return t->shared ? launch<C, true>(t, stream) : launch<C, false>(t, stream);
 }
 
-// A thread may hold several devices; memory of one says which is meant.
-static brim_status enter(const void *memory, int *device) {
+// Selects the device that `memory` belongs to: a thread may use several devices.
+static brim_status select_device(const void *memory, int *device) {
   cudaPointerAttributes at;
   BRIM_TRY(check(cudaPointerGetAttributes(&at, memory), "data.augment: the device's memory"));
   if (device) *device = at.device;
@@ -345,7 +348,7 @@ static brim_status run(void *stream, const brim_augment_program *p, const brim_a
     return fail(BRIM_EINVAL, "data.augment: %lld rows of a batch of %lld cannot be made",
                 (long long)batch->rows, (long long)batch->capacity);
   }
-  BRIM_TRY(enter(batch->out, NULL));
+  BRIM_TRY(select_device(batch->out, NULL));
   brim_augment_batch b = *batch;
   if (!b.targets || !b.out_targets) b.target_bytes = 0;
   if (p->stage_count == 0) {
@@ -355,7 +358,7 @@ static brim_status run(void *stream, const brim_augment_program *p, const brim_a
   }
   BRIM_TRY(supports(p));
   augment_task t = {};
-  shape(p, &t);
+  fill_task(p, &t);
   t.batch = b;
   t.scratch = (float *)scratch;
   if (!t.shared && !scratch) return fail(BRIM_EINVAL, "data.augment: no scratch was given");
@@ -373,7 +376,7 @@ static brim_status run(void *stream, const brim_augment_program *p, const brim_a
 
 //---------------------------------- rows of a mapped file ----------------------------------
 
-// Every refusal is BRIM_EUNSUPPORTED: the caller continues without.
+// Every failure to lock is BRIM_EUNSUPPORTED: the caller then works without a mapped set.
 static brim_status refuse(cudaError_t error, const char *what) {
   cudaGetLastError();
   return fail(BRIM_EUNSUPPORTED, "%s: %s", what, cudaGetErrorString(error));
@@ -381,7 +384,7 @@ static brim_status refuse(cudaError_t error, const char *what) {
 
 static brim_status lock(const void *memory, size_t bytes, const void *near, const void **address) {
   int device = 0, can = 0;
-  BRIM_TRY(enter(near, &device));
+  BRIM_TRY(select_device(near, &device));
   cudaError_t error =
       cudaDeviceGetAttribute(&can, cudaDevAttrHostRegisterReadOnlySupported, device);
   if (error != cudaSuccess || !can) {
@@ -409,7 +412,7 @@ static brim_status fetch(void *stream, const brim_augment_fetch *f) {
     return fail(BRIM_EINVAL, "data.augment: %lld rows of a batch of %lld cannot be fetched",
                 (long long)f->rows, (long long)f->capacity);
   }
-  BRIM_TRY(enter(f->to, NULL));
+  BRIM_TRY(select_device(f->to, NULL));
   BRIM_TRY(check(fetch_rows(f, (cudaStream_t)stream), "data.augment: fetch"));
   if (!f->targets || !f->out_targets) return BRIM_OK;
   brim_augment_batch b = {};

@@ -1,15 +1,19 @@
-// What a block knows of one image, and the geometry it is read through. An image is C planes of floats
-// whose lines are an odd number of floats long, so that threads side by side in a row and threads side
-// by side in a column both find different banks. Every function is called by the whole block and ends
-// with the block in step.
+// The state of a block that makes one image, and the geometry stages. An image is C planes of floats. The
+// pitch of a line is odd, so that neighbouring threads use different banks of shared memory along a row
+// as well as down a column. Functions that work on a whole image are called by all threads of the block
+// and end with a barrier.
 #ifndef BRIM_DATA_AUGMENT_INT_CUH_
 #define BRIM_DATA_AUGMENT_INT_CUH_
 
 #include "data/transform/data_augment.h"
 
 // Two blocks of 512 threads fill a multiprocessor; two images of 96 x 96 x 3 fit its shared memory.
-enum { AUGMENT_THREADS = 512, AUGMENT_SPAN = 8, AUGMENT_TAPS = 8 };
-// A thread of a blur has AUGMENT_SPAN pixels of a line, and a line is one round of the block at most.
+enum {
+  AUGMENT_THREADS = 512,
+  AUGMENT_SPAN = 8,  // pixels of a line that a thread blurs
+  AUGMENT_TAPS = 8   // taps of a blur unrolled at once
+};
+// The longest line that a block can blur in one round.
 enum { AUGMENT_MOST_LINE = AUGMENT_THREADS * AUGMENT_SPAN };
 
 #define AUGMENT_INLINE __device__ static __forceinline__
@@ -25,10 +29,10 @@ struct augment_image {
   __device__ int plane() const { return height * (width | 1); }
 };
 
-// How a row (or column) of a group's result is made of the pixels in front of the group. Up to two
-// of them, `first` and `second`, by weights that add up to 1. Many: `second` pixels from `first` of
-// the region on, weights to be multiplied by `a`, for result `number` of the axis. A negative pixel
-// is the border of stage -pixel - 1.
+// The source rows (or columns) of one row (or column) of a group's result. If the axis is not `many`:
+// rows `first` and `second` with the weights `a` and `b`, which add up to 1. If it is: `second` rows of
+// the resampled region from `first` on, whose weights for result `number` are multiplied by `a`. A
+// negative row is the border of stage -row - 1.
 struct augment_row {
   int first, second;
   float a;
@@ -42,27 +46,30 @@ struct augment_task {
   brim_augment_program program;
   brim_augment_batch batch;
   float *scratch;
-  augment_size size[BRIM_IMAGE_MAX_STAGES + 1];  // in front of each stage, and the result's
-  bool in_place[BRIM_IMAGE_MAX_STAGES];          // geometry: nothing but flips
+  augment_size
+      size[BRIM_IMAGE_MAX_STAGES + 1];   // of the image before each stage, and of the result
+  bool in_place[BRIM_IMAGE_MAX_STAGES];  // the stage's group has only flips
   unsigned char group_end[BRIM_IMAGE_MAX_STAGES];
-  int first_end;  // end of the group that reads the sample; may be empty
-  int buffers;    // 1, or 2 where geometry comes later too
+  int first_end;  // end of the group that reads the sample; 0 = an empty group
+  int buffers;    // 2 if a later group has geometry other than flips, else 1
   size_t buffer_floats;
-  int rows;  // of the table in shared memory, shared with the blur's weights
+  int rows;  // entries of the table in shared memory; a blur keeps its weights in the same place
   int threads;
-  bool shared;  // the planes lie there
+  bool shared;  // the planes are in shared memory
   size_t shared_bytes;
 };
 
-// One axis of a group: stages `from` .. `to` - 1, of which `resample` (or `to`: none) resamples.
+// One axis of a group: the stages `from` to `to` - 1. Stage `resample` resamples; `to` if none does.
 struct augment_line {
   int from, resample, to;
-  bool vertical, nearest, many;
-  int start, shift;  // of the resampled region, and of the result in what it is resampled to
+  bool vertical, nearest;
+  bool many;  // a result may need more than two source pixels
+  int start;  // of the resampled region
+  int shift;  // start of the result in the resampled image
   brim_image_axis axis;
 };
 
-// Values common to all threads of a block, in shared memory: registers are for pixels.
+// Values common to all threads of a block. They are in shared memory to leave registers for pixels.
 struct augment_common {
   brim_augment ids;
   brim_image_drawn drawn[BRIM_IMAGE_MAX_STAGES];
@@ -85,7 +92,8 @@ struct augment_pixel {
   float v[C];
 };
 
-// The block's threads over an image: 32 or more side by side in a row, so that a warp has one row.
+// How the threads of a block divide an image: thread (x, y) takes every dx-th column and dy-th row. dx is
+// at least 32, so that a warp works on one row.
 struct augment_tile {
   int x, y, dx, dy;
 };
@@ -101,7 +109,7 @@ AUGMENT_INLINE augment_tile augment_tile_of(int height) {
   return tile;
 }
 
-//---------------------------------- where pixels come from ----------------------------------
+//---------------------------------- readers of pixels ----------------------------------
 
 template <int C>
 struct augment_from_bytes {
@@ -114,7 +122,8 @@ struct augment_from_bytes {
     for (int k = 0; k < C; k++) p.v[k] = (float)__ldg(from + k);
     return p;
   }
-  // Pixels x and x + 1. Six bytes are two or three words, of which each holds one of them at least.
+  // Reads pixels x and x + 1. With three channels they are six bytes in two or three words; a word that
+  // holds none of them is not loaded.
   __device__ __forceinline__ void pair(int y, int x, augment_pixel<C> *a,
                                        augment_pixel<C> *b) const {
     if constexpr (C == 3) {
@@ -173,7 +182,8 @@ struct augment_from_planes {
   }
 };
 
-// From behind stages from .. to - 1 to in front of them; negative: the border of a stage.
+// Maps index i after the stages from .. to - 1 to its index before them. Negative: the border of stage
+// -index - 1.
 AUGMENT_INLINE int augment_walk(const augment_task &t, const augment_common &c,
                                 const augment_line &l, int from, int to, int i) {
   for (int s = to - 1; s >= from; s--) {
@@ -241,7 +251,7 @@ AUGMENT_INLINE augment_row augment_row_of(const augment_task &t, const augment_c
         row.number = at;
         return row;
       }
-      // A step of at most 1 reaches two pixels; a third, by rounding, would weigh nothing.
+      // A step of at most 1 needs two pixels; a third one, counted by rounding, has weight 0.
       bool two = count > 1;
       float a = brim_image_axis_weight(&l.axis, at, first);
       float b = two ? brim_image_axis_weight(&l.axis, at, first + 1) : 0.0f;
@@ -262,7 +272,7 @@ AUGMENT_INLINE augment_row augment_row_of(const augment_task &t, const augment_c
 template <int C, typename R>
 AUGMENT_INLINE augment_pixel<C> augment_fetch(const augment_task &t, const R &from, int y, int x) {
   if ((y | x) >= 0) return from.get(y, x);
-  // Where both axes leave the image, the later stage's border is what one sees.
+  // If both axes leave the image, the border of the later stage covers the other.
   int stage = -(y < x ? y : x) - 1;
   augment_pixel<C> p;
 #pragma unroll
@@ -293,7 +303,7 @@ AUGMENT_INLINE augment_pixel<C> augment_two(const augment_task &t, const R &from
   return p;
 }
 
-// An axis that is not `many` has its pixels' places and weights in the row itself.
+// Source pixel and weight number j of a row. If the axis is not `many`, both are in the row itself.
 AUGMENT_INLINE int augment_tap(const augment_task &t, const augment_common &c,
                                const augment_line &l, const augment_row &row, int j,
                                float *weight) {
@@ -301,7 +311,7 @@ AUGMENT_INLINE int augment_tap(const augment_task &t, const augment_common &c,
     *weight = j == 0 ? row.a : row.b;
     return j == 0 ? row.first : row.second;
   }
-  if (row.first < 0) {  // the border of a stage behind the resampling
+  if (row.first < 0) {  // the border of a stage after the resampling
     *weight = 1.0f;
     return row.first;
   }
@@ -349,7 +359,7 @@ AUGMENT_INLINE void augment_put(const augment_image &image, int y, int x,
   for (int k = 0; k < C; k++) at[k * image.plane()] = p.v[k];
 }
 
-// All geometry of stages from .. to - 1 at once: each pixel of the result asks where it comes from.
+// Applies the geometry of stages from .. to - 1 at once: computes the source of every result pixel.
 template <int C, typename R>
 AUGMENT_INLINE void augment_group(const augment_task &t, const augment_block &b, int from, int to,
                                   const R &reader, const augment_image &image) {
@@ -382,7 +392,7 @@ AUGMENT_INLINE void augment_group(const augment_task &t, const augment_block &b,
   __syncthreads();
 }
 
-// The first group reads the sample as it lies in the set.
+// Runs the first group, which reads the sample from the set.
 template <int C>
 AUGMENT_INLINE void augment_load(const augment_task &t, const augment_block &b, int *next,
                                  augment_image *image, const unsigned char *sample) {
@@ -398,7 +408,7 @@ AUGMENT_INLINE void augment_load(const augment_task &t, const augment_block &b, 
   *next = end;
 }
 
-// A later one reads one buffer and writes the other.
+// Runs a later group, which reads one buffer and writes the other.
 template <int C>
 AUGMENT_INLINE void augment_regroup(const augment_task &t, const augment_block &b, int *next,
                                     augment_image *image) {

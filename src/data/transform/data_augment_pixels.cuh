@@ -1,4 +1,4 @@
-// What a block does to an image in place: colours, blur, cutout; and the way out.
+// The stages that a block applies in place (colours, blur, cutout), and storing the result.
 #ifndef BRIM_DATA_AUGMENT_PIXELS_CUH_
 #define BRIM_DATA_AUGMENT_PIXELS_CUH_
 
@@ -6,7 +6,7 @@
 
 //---------------------------------- colours ----------------------------------
 
-// Sum over the block, always in the same order, for every thread.
+// Sums v over the block, always in the same order. Every thread gets the sum.
 AUGMENT_INLINE float augment_sum(float v, float *sums) {
   for (int d = 16; d > 0; d >>= 1) v += __shfl_xor_sync(0xffffffffu, v, d);
   if ((threadIdx.x & 31) == 0) sums[threadIdx.x >> 5] = v;
@@ -18,7 +18,7 @@ AUGMENT_INLINE float augment_sum(float v, float *sums) {
   return v;
 }
 
-// Remaining parts of a color_jitter, in order; negative parts do nothing.
+// The parts of a color_jitter in the order drawn; -1 = a part that does nothing.
 struct augment_parts {
   int part[BRIM_IMAGE_JITTER_COUNT];
   float factor[BRIM_IMAGE_JITTER_COUNT];
@@ -46,7 +46,8 @@ AUGMENT_INLINE augment_pixel<C> augment_jitter_pixel(augment_pixel<C> p, const a
   return p;
 }
 
-// Parts from .. to - 1 on every pixel; the sum of this thread's grays afterwards.
+// Applies parts from .. to - 1 to every pixel. Returns the sum of the resulting grays of this thread's
+// pixels.
 template <int C>
 AUGMENT_INLINE float augment_jitter_pass(const augment_image &image, const augment_parts &j,
                                          int from, int to, float mean, float high) {
@@ -93,7 +94,7 @@ AUGMENT_INLINE void augment_jitter(const augment_image &image, const brim_image_
     j.factor[i] = d.factor[part];
     if (!idle && part == BRIM_IMAGE_CONTRAST) contrast = i;
   }
-  // Contrast needs the mean of the whole image as it is by then.
+  // Contrast needs the mean of the whole image after the parts before it.
   float sum = augment_jitter_pass<C>(image, j, 0, contrast, 0.0f, high);
   if (contrast < BRIM_IMAGE_JITTER_COUNT) {
     float mean = augment_sum(sum, sums) / ((float)image.height * (float)image.width);
@@ -121,13 +122,13 @@ AUGMENT_INLINE void augment_gray(const augment_image &image, const brim_image_dr
 
 //---------------------------------- blur ----------------------------------
 
-// Lines of an image: `count` of them in a plane, `length` pixels each.
+// The rows or the columns of a plane: `count` lines of `length` pixels.
 struct augment_lines {
   int count, length;
-  int step, stride;  // from a line to the next, from a pixel of it to the next
+  int step, stride;  // floats from a line to the next, and from a pixel to the next
 };
 
-// AUGMENT_SPAN pixels of a line from `start` on. Weights lie in shared memory.
+// Blurs AUGMENT_SPAN pixels of a line from `start` on. `weights` is in shared memory.
 AUGMENT_INLINE void augment_blur_span(const float *line, const augment_lines &l, int start,
                                       const float *weights, int taps, float out[AUGMENT_SPAN]) {
   const int reach = taps / 2;
@@ -161,8 +162,8 @@ AUGMENT_INLINE void augment_blur_span(const float *line, const augment_lines &l,
   }
 }
 
-// Works in place: a round has whole lines, all read into registers before any is written.
-// Neighbouring threads have neighbouring lines.
+// Blurs all lines in place: a round takes whole lines and reads them into registers before it writes any.
+// Neighbouring threads take neighbouring lines.
 template <int C>
 AUGMENT_INLINE void augment_blur_lines(const augment_image &image, const augment_lines &l,
                                        const float *weights, int taps) {
@@ -214,7 +215,7 @@ AUGMENT_INLINE void augment_blur(const augment_image &image, int taps, const bri
   augment_blur_lines<C>(image, columns, weights, taps);
 }
 
-//---------------------------------- cutout and the way out ----------------------------------
+//---------------------------------- cutout and storing ----------------------------------
 
 template <int C>
 AUGMENT_INLINE void augment_cutout(const augment_image &image, const brim_image_stage &s,
@@ -236,7 +237,8 @@ AUGMENT_INLINE void augment_cutout(const augment_image &image, const brim_image_
   __syncthreads();
 }
 
-// Rounded, packed (height, width, C). Four bytes at a time where rows begin at words.
+// Stores the image packed as (height, width, C), as floats or rounded to bytes. Writes four bytes at a
+// time if rows are aligned to words.
 template <int C>
 AUGMENT_INLINE void augment_store(const augment_image &image, unsigned char *out, bool floats) {
   const augment_tile tile = augment_tile_of(image.height);

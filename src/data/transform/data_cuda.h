@@ -1,5 +1,5 @@
-// The data room's kernels as the plug-in's door sees them (src/plugin/cuda): one extension table.
-// The loader never includes this; it finds the table by name in the registry.
+// The CUDA kernels of src/data for the plug-in (src/plugin/cuda), which registers their one extension
+// table. The loader never includes this header; it finds the table by name in the registry.
 #ifndef BRIM_DATA_CUDA_H_
 #define BRIM_DATA_CUDA_H_
 
@@ -10,10 +10,9 @@
 extern "C" {
 #endif
 
-// Sets the host through which the kernels' entries report failures; call it before anything of the
-// table.
+// Sets the host to report failures to. Call it before any function of the table.
 void brim_data_cuda_set_host(const brim_host_api *host);
-// BRIM_AUGMENT_EXTENSION of the cuda plug-in.
+// The table for BRIM_AUGMENT_EXTENSION.
 extern const brim_augment_table brim_data_cuda_augment;
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-// Samples picked out of a resident set: plain copies by number, bound by memory. Units of 16 bytes
-// where everything is aligned to that, else of 4 or 1.
+// Copies samples of a resident set into a batch, by sample number. Memory bound. The unit of a copy is 16
+// bytes if all addresses and sizes are multiples of 16, else 4 or 1.
 #ifndef BRIM_DATA_GATHER_CUH_
 #define BRIM_DATA_GATHER_CUH_
 
@@ -7,21 +7,21 @@
 
 #include "data/transform/data_augment.h"
 
-// Thread u copies units u, u + 256, ... of its block's stretch: four loads are under way at once,
-// which is what keeps the memory of an H200 busy.
+// Thread u copies units u, u + 256, ... of its block's part: four loads are in flight at once, which
+// keeps the memory of an H200 busy.
 enum { GATHER_THREADS = 256, GATHER_EACH = 4 };
 
 typedef struct gather_task {
   const void *from;
   void *to;
-  const uint64_t *index;  // NULL = row r is number r
+  const uint64_t *index;  // sample number of each row; NULL = row r is sample r
   int64_t rows, capacity;
   uint64_t units;  // units of a sample
   uint64_t total;  // units x capacity x views
 } gather_task;
 
 __device__ static inline uint64_t gather_divide(uint64_t a, uint64_t b) {
-  // A 64-bit division takes several times as long.
+  // A 64-bit division takes several times as long as a 32-bit one.
   if (((a | b) >> 32) == 0) return (uint32_t)a / (uint32_t)b;
   return a / b;
 }
@@ -66,7 +66,7 @@ static inline cudaError_t gather_launch(gather_task t, size_t bytes, int64_t ite
   return cudaGetLastError();
 }
 
-// count x `bytes` from `from` by number, `views` times over.
+// Copies t.rows samples of `bytes` each, and repeats them for every view.
 static inline cudaError_t gather_rows(gather_task t, size_t bytes, int views, cudaStream_t stream) {
   uintptr_t mask = (uintptr_t)t.from | (uintptr_t)t.to | (uintptr_t)bytes;
   int64_t items = t.capacity * views;
@@ -87,7 +87,7 @@ static inline cudaError_t gather_targets(const brim_augment_batch *b, cudaStream
   return gather_rows(t, b->target_bytes, 1, stream);
 }
 
-// A block copies `bytes`, or writes zeros where `from` is NULL.
+// Copies `bytes` with all threads of a block; from NULL: writes zeros.
 __device__ static inline void gather_block(unsigned char *to, const unsigned char *from,
                                            size_t bytes) {
   if ((((uintptr_t)to | (uintptr_t)from | (uintptr_t)bytes) & 3) == 0) {

@@ -1,12 +1,12 @@
-// Transforms that mix pixels: resampling, colours, blur; on planes of floats, a row or a block of
-// pixels at a time, in loops that become vector code. The arithmetic of one pixel is hd/hd_image.h's.
+// Transforms that mix pixels: resampling, colours, blur. They work on planes of floats, a row or a block
+// of pixels at a time, in loops that the compiler vectorises. hd/hd_image.h has the arithmetic of a pixel.
 #include <string.h>
 
 #include "base/base.h"
 #include "data/transform/data_transform.h"
 
-// Wider vectors where the CPU has them (x86 with GCC; CMake asks the compiler). Nothing is contracted
-// and no sum is reordered, so that the result does not depend on it.
+// Compiles functions also for CPUs with AVX2 (x86 with GCC; CMake asks the compiler). The compiler may
+// not contract or reorder sums, so the result does not depend on the CPU.
 #if defined(BRIM_DATA_HAVE_CLONES)
 #define CLONES __attribute__((target_clones("avx2", "default"), flatten))
 #else
@@ -24,7 +24,7 @@ static inline void store4(float *p, v4 v) { memcpy(p, &v, sizeof v); }
 
 //---------------------------------- packed and planes ----------------------------------
 
-// Clones are static: GCC gives a cloned function's resolver default visibility, whatever the flags are.
+// Cloned functions must be static: GCC ignores the visibility flags for the resolver of a clone.
 CLONES static void widen(const uint8_t *restrict in, float *restrict out, size_t n) {
   for (size_t i = 0; i < n; i++) out[i] = (float)in[i];
 }
@@ -58,7 +58,7 @@ void brim_transform_load(const void *packed, bool bytes, const brim_transform_pl
   }
 }
 
-enum { BLOCK = 512 };  // pixels at a time: three planes of them stay in the nearest cache
+enum { BLOCK = 512 };  // pixels of a block: three planes of a block fit in the L1 cache
 
 CLONES static void round_bytes(const float *restrict in, uint8_t *restrict out, size_t n) {
   for (size_t i = 0; i < n; i++) out[i] = brim_image_byte(in[i]);
@@ -105,10 +105,10 @@ void brim_transform_store(const brim_transform_planes *planes, void *packed, boo
 
 //---------------------------------- resampling ----------------------------------
 
-// The taps of every result of an axis, weights summing to 1.
+// The source pixels of every result of an axis; their weights sum to 1.
 typedef struct taps {
   int32_t *first, *count;
-  float *weight;  // `most` for each
+  float *weight;  // (results, most)
   int32_t most;
 } taps;
 
@@ -126,7 +126,7 @@ size_t brim_transform_resample_bytes(const brim_image_stage *s, int32_t height, 
   return (row + x + y) * sizeof(float);
 }
 
-// Result i; taps at the ends that weigh nothing are left out.
+// Sets the taps of result i, without taps of weight 0 at the ends.
 static void set_taps(const brim_image_axis *axis, int32_t i, bool nearest, int32_t *first,
                      int32_t *count, float *weight) {
   if (nearest) {
@@ -152,7 +152,7 @@ static void set_taps(const brim_image_axis *axis, int32_t i, bool nearest, int32
   *count = n;
 }
 
-// out = a wa + b wb, or added to what is there.
+// The sum_ functions set out = a wa + b wb; the add_ functions add it to out.
 CLONES static void sum_bytes(const uint8_t *restrict a, const uint8_t *restrict b, float wa,
                              float wb, float *restrict out, size_t n) {
   for (size_t i = 0; i < n; i++) out[i] = (float)a[i] * wa + (float)b[i] * wb;
@@ -170,7 +170,7 @@ CLONES static void add_floats(const float *restrict a, const float *restrict b, 
   for (size_t i = 0; i < n; i++) out[i] = out[i] + (a[i] * wa + b[i] * wb);
 }
 
-// Rows first .. first + count - 1 of the region, weighted, into one of n floats.
+// Sums rows first .. first + count - 1 of the region, weighted, into one row of floats.
 static void sum_rows(const brim_transform_from *from, const brim_image_drawn *d, int32_t first,
                      int32_t count, const float *weight, float *row) {
   size_t channels = (size_t)from->channels, stride = (size_t)from->width * channels;
@@ -178,7 +178,7 @@ static void sum_rows(const brim_transform_from *from, const brim_image_drawn *d,
   size_t at = ((size_t)d->y + (size_t)first) * stride + (size_t)d->x * channels;
   for (int32_t k = 0; k < count; k += 2) {
     bool pair = k + 1 < count;
-    size_t next = pair ? at + stride : at;  // alone: with a partner that weighs nothing
+    size_t next = pair ? at + stride : at;  // a last single row is added to itself with weight 0
     float wa = weight[k], wb = pair ? weight[k + 1] : 0.0f;
     if (from->bytes) {
       const uint8_t *u = (const uint8_t *)from->data;
@@ -193,8 +193,8 @@ static void sum_rows(const brim_transform_from *from, const brim_image_drawn *d,
   }
 }
 
-// A row of packed pixels to a row of each plane. A pixel of three is read as one of four, whose last
-// is the next pixel's or the room behind the row.
+// Resamples a row of packed RGB pixels into a row of each plane. Loads four floats a pixel; the fourth is
+// that of the next pixel or padding after the row, and is not used.
 static void resample_rgb(const float *row, const taps *x, int32_t width, float *out,
                          size_t out_plane) {
   for (int32_t i = 0; i < width; i++) {
@@ -278,7 +278,7 @@ CLONES static void turn_hue(float *restrict r, float *restrict g, float *restric
   }
 }
 
-// The sum of the grays of a block, in 16 parts that do not wait for each other.
+// Sums the grays of a block in 16 independent partial sums, which the compiler vectorises.
 CLONES static float sum_gray(const float *restrict r, const float *restrict g,
                              const float *restrict b, size_t n) {
   float part[16] = {0};
@@ -300,7 +300,7 @@ static float sum_values(const float *v, size_t n) {
   return sum;
 }
 
-// One part on one block of pixels, planes `plane` floats apart.
+// Applies one part of a color_jitter to a block of n pixels; planes are `plane` floats apart.
 static void jitter_block(const brim_transform_planes *p, float *v, size_t plane, size_t n,
                          int32_t part, float factor, float mean) {
   bool color = p->channels == 3;
@@ -316,7 +316,8 @@ static void jitter_block(const brim_transform_planes *p, float *v, size_t plane,
   }
 }
 
-// Parts from .. to - 1 of the order, a block at a time; the sum of the grays after them.
+// Applies parts from .. to - 1 of the order, a block at a time. Returns the sum of the resulting grays if
+// `sum`.
 static double jitter_parts(const brim_image_drawn *d, const brim_transform_planes *p, int from,
                            int to, float mean, bool sum) {
   size_t plane = (size_t)p->height * (size_t)p->width;
@@ -342,7 +343,7 @@ void brim_transform_jitter(const brim_image_drawn *d, const brim_transform_plane
     jitter_parts(d, planes, 0, 4, 0.0f, false);
     return;
   }
-  // Contrast needs the whole image as it is by then.
+  // Contrast needs the mean of the whole image after the parts before it.
   double sum = jitter_parts(d, planes, 0, contrast, 0.0f, true);
   double mean = sum / ((double)planes->height * (double)planes->width);
   jitter_parts(d, planes, contrast, 4, (float)mean, false);
@@ -369,7 +370,7 @@ size_t brim_transform_blur_bytes(const brim_image_stage *s, int32_t width) {
   return ((size_t)width + (size_t)s->taps + 16) * sizeof(float);
 }
 
-// The weights of one side, from the middle outwards; those that cannot be seen are left out.
+// Computes the weights from the middle outwards. Returns the radius without negligible weights.
 static int32_t blur_weights(const brim_image_stage *s, float sigma,
                             float weight[BRIM_IMAGE_MAX_TAPS / 2 + 1]) {
   float sum = 0.0f;
@@ -382,7 +383,7 @@ static int32_t blur_weights(const brim_image_stage *s, float sigma,
   return radius;
 }
 
-// out[i] = sum over k of weight[|k|] row[i + k]; the row has `radius` more on both sides.
+// out[i] = sum over k of weight[|k|] row[i + k]. The row has `radius` extra floats on both sides.
 CLONES static void blur_row(const float *restrict row, const float *restrict weight, int32_t radius,
                             float *restrict out, size_t n) {
   size_t i = 0;
@@ -402,7 +403,7 @@ CLONES static void blur_row(const float *restrict row, const float *restrict wei
   }
 }
 
-// Blurs down the columns, for row y of a plane.
+// Computes row y of a plane blurred down its columns.
 CLONES static void blur_columns(const brim_transform_planes *p, const float *in, int32_t y,
                                 const float *restrict weight, int32_t radius, float *restrict out) {
   const float *up[BRIM_IMAGE_MAX_TAPS / 2 + 1], *down[BRIM_IMAGE_MAX_TAPS / 2 + 1];
