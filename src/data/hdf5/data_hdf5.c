@@ -727,7 +727,7 @@ static brim_status find_binary_targets(brim_hdf5_file *file, const brim_hdf5_ent
 
 static int64_t label_of(const void *labels, uint64_t i) { return ((const int32_t *)labels)[i]; }
 
-// Whether whole-number targets are classes or values to predict, and their range.
+// The kind of whole-number targets (classes, or values to predict) and their range.
 typedef struct label_kind {
   bool found;   // the dataset exists and was read
   bool values;  // they are values to predict
@@ -841,8 +841,8 @@ static void warn_values(const hdf5_set *s, const set_args *args, const brim_hdf5
   }
 }
 
-// Reads whole-number labels, or labels of classes=. *values: the targets are values to predict, so no
-// labels were kept.
+// Reads whole-number labels or, with classes=, float and one-hot labels. *values: the targets are values
+// to predict, so no labels were kept.
 static brim_status read_labels(hdf5_set *s, const set_args *args, const brim_hdf5_entry *e,
                                bool folder, bool *values) {
   brim_hdf5_whole whole;

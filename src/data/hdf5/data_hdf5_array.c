@@ -905,7 +905,7 @@ brim_status brim_hdf5_array_stream(const brim_hdf5_array *a, uint64_t index, voi
 }
 
 void brim_hdf5_array_prefetch(const brim_hdf5_array *a, uint64_t index) {
-  enum { LINE = 64, LINES = 8 };  // the hardware prefetches the rest by itself
+  enum { LINE = 64, LINES = 8 };  // the hardware prefetches the rest
   if (a->where != BRIM_HDF5_MAPPED) return;
   // No guard is needed: prefetching a lost page does nothing.
   const uint8_t *row = a->map->data + a->offset + index * a->row_bytes;

@@ -52,12 +52,12 @@ static bool link_would_block(const char *parent, const char *name) {
   const char *prefix = getenv("HDF5_EXT_PREFIX");
   while (prefix && *prefix && !found) {
     size_t n = strcspn(prefix, ":");
-    char one[MAX_NAME];
-    found = n >= sizeof one;
+    char prefix_folder[MAX_NAME];
+    found = n >= sizeof prefix_folder;
     if (!found && n > 0) {
-      memcpy(one, prefix, n);
-      one[n] = '\0';
-      found = would_block(one, last);
+      memcpy(prefix_folder, prefix, n);
+      prefix_folder[n] = '\0';
+      found = would_block(prefix_folder, last);
     }
     prefix += n + (prefix[n] == ':');
   }
@@ -234,23 +234,24 @@ static bool first_outside(hid_t file, hid_t dataset, int depth, char *out, size_
 // that it is not read.
 static bool outside_mapping(hid_t file, hid_t dataset, hid_t created, size_t i, int depth,
                             char *out, size_t room) {
-  char *from = virtual_name(created, i, true), *set = virtual_name(created, i, false);
-  bool known = from && set && is_same_file(from), found = !known && copy_name(from, out, room);
+  char *source_file = virtual_name(created, i, true), *set = virtual_name(created, i, false);
+  bool known = source_file && set && is_same_file(source_file),
+       found = !known && copy_name(source_file, out, room);
   uint64_t blocks = known && is_numbered(set) ? block_count(dataset, created, i) : 1;
   if (blocks == MAX_BLOCKS) found = copy_name(NULL, out, room);
   for (uint64_t b = 0; b < blocks && !found; b++) {
-    char *its = with_number(set, b);
+    char *source_name = with_number(set, b);
     char linked[MAX_NAME] = "";
-    hid_t source = its ? open_dataset(file, its, refuse_link, linked) : -1;
+    hid_t source = source_name ? open_dataset(file, source_name, refuse_link, linked) : -1;
     if (source >= 0) {
       found = first_outside(file, source, depth + 1, out, room);
-    } else if (!its || linked[0]) {
-      found = copy_name(its ? linked : NULL, out, room);
+    } else if (!source_name || linked[0]) {
+      found = copy_name(source_name ? linked : NULL, out, room);
     }
     if (source >= 0) (void)H5Dclose(source);
-    brim_free(its);
+    brim_free(source_name);
   }
-  brim_free(from);
+  brim_free(source_file);
   brim_free(set);
   return found;
 }
@@ -356,7 +357,7 @@ static brim_status check_external(const sources *s, const char *folder, hid_t da
     char name[MAX_NAME + 1] = "", *path = NULL;
     off_t offset = 0;
     hsize_t size = 0;
-    uint64_t there = 0;
+    uint64_t file_bytes = 0;
     if (H5Pget_external(created, (unsigned)i, MAX_NAME, name, &offset, &size) < 0)
       return fail_source(s, "?", brim_tr("the file does not name it"));
     // Below a virtual dataset the library looks in the current folder and ignores our setting.
@@ -366,13 +367,13 @@ static brim_status check_external(const sources *s, const char *folder, hid_t da
           "%s: /%s takes data from %s through a virtual dataset, which brim reads only "
           "by an absolute path; write the dataset again without external storage",
           s->path, s->name, name);
-    brim_status status = find_source(s, folder, name, &path, &there);
+    brim_status status = find_source(s, folder, name, &path, &file_bytes);
     uint64_t need = size < left ? size : left, from = offset > 0 ? (uint64_t)offset : 0;
-    if (!status && (from > there || need > there - from))
+    if (!status && (from > file_bytes || need > file_bytes - from))
       status = brim_fail(BRIM_EPARSE,
                          "%s: /%s takes data from %s: %" PRIu64 " bytes from offset %" PRIu64
                          " on, and the file has %" PRIu64,
-                         s->path, s->name, path, need, from, there);
+                         s->path, s->name, path, need, from, file_bytes);
     brim_free(path);
     BRIM_TRY(status);
     left -= need;
@@ -478,24 +479,24 @@ static brim_status open_source(const sources *s, const char *folder, const char 
 
 static brim_status check_mapping(const sources *s, const place *in, hid_t dataset, hid_t created,
                                  size_t i, place *other, int depth) {
-  char *from = virtual_name(created, i, true), *set = virtual_name(created, i, false);
+  char *source_file = virtual_name(created, i, true), *set = virtual_name(created, i, false);
   char *folder = brim_fs_dirname(in->path);
-  brim_status status = from && set && folder ? BRIM_OK : no_memory(s);
-  bool numbered = !status && (is_numbered(from) || is_numbered(set));
+  brim_status status = source_file && set && folder ? BRIM_OK : no_memory(s);
+  bool numbered = !status && (is_numbered(source_file) || is_numbered(set));
   uint64_t blocks = numbered ? block_count(dataset, created, i) : 1;
   taken t = find_taken(created, i, numbered);
   for (uint64_t b = 0; b < blocks && !status; b++) {
-    char *one = with_number(from, b), *its = with_number(set, b);
-    bool own = is_same_file(from);
-    if (!one || !its) status = no_memory(s);
-    if (!status && !own) status = open_source(s, folder, one, other);
-    if (!status) status = check_part(s, own ? in : other, its, &t, depth);
-    brim_free(one);
-    brim_free(its);
+    char *file_name = with_number(source_file, b), *source_name = with_number(set, b);
+    bool own = is_same_file(source_file);
+    if (!file_name || !source_name) status = no_memory(s);
+    if (!status && !own) status = open_source(s, folder, file_name, other);
+    if (!status) status = check_part(s, own ? in : other, source_name, &t, depth);
+    brim_free(file_name);
+    brim_free(source_name);
   }
   if (t.selection >= 0) (void)H5Sclose(t.selection);
   brim_free(folder);
-  brim_free(from);
+  brim_free(source_file);
   brim_free(set);
   return status;
 }

@@ -33,7 +33,7 @@ enum { SECONDS = 60, MOST_SECONDS = 3600 };
 enum { NOT_RUN = 127 };  // exit code of the system's loader if a library is missing
 static const char PROGRAM[] = "brim-hdf5";
 
-// Processor time that one request may take: the environment's BRIM_HDF5_LIMIT_S, for tests, or 60 s.
+// Most processor time of a request: 60 s, or BRIM_HDF5_LIMIT_S in the environment (for tests).
 static int limit_s(void) {
   const char *text = getenv("BRIM_HDF5_LIMIT_S");
   long n = text ? strtol(text, NULL, 10) : 0;
@@ -383,7 +383,7 @@ static const uint64_t ROOM_LIMIT = (uint64_t)256 << 20;  // most bytes of rows o
 
 // Why a child gave no answer.
 typedef struct ending {
-  bool silent;   // it did not exit, but nothing waits for it any more: it is stuck, or `stopped`
+  bool silent;   // the child was given up while it ran: it made no progress, or `stopped`
   bool stopped;  // the user wants to stop
   brim_child_result result;
 } ending;

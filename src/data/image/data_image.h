@@ -69,7 +69,7 @@ brim_status brim_bmp_read_head(const uint8_t *bytes, size_t size, const char *na
                                brim_image_head *out, uint64_t *least_bytes);
 brim_status brim_bmp_decode(const uint8_t *bytes, size_t size, const char *name,
                             const brim_image_want *want, brim_image_pixels *out);
-// In data_webp.c, or data_webp_absent.c, which reads no WebP.
+// The WebP functions are in data_webp.c, or in data_webp_absent.c, which reads no WebP.
 extern const bool brim_webp_present;
 bool brim_webp_is(const uint8_t *bytes, size_t size);
 brim_status brim_webp_read_head(const uint8_t *bytes, size_t size, const char *name,

@@ -469,7 +469,7 @@ uint64_t brim_resident_locked_bytes(const brim_resident *resident) {
 // Sizes that follow from the options and the source. Plan and create both take them from here.
 typedef struct brim_loader_layout {
   int64_t share;    // samples of this rank in an epoch
-  int64_t samples;  // of these, the ones handed out
+  int64_t samples;  // samples of the share that are handed out
   bool drop_last;   // asked for, or implied by several views
   int32_t views;
   int64_t piece;        // rows that a worker claims at once
@@ -550,7 +550,7 @@ struct brim_loader {
   brim_loader_layout layout;
   uint8_t *ring;
   uint8_t *scratch;
-  uint8_t *broken;  // one bit for each sample left out; NULL without skip_broken
+  uint8_t *broken;  // bit i: sample i was left out; NULL without skip_broken
   brim_loader_slot *slots;
   brim_loader_worker *workers;  // one at least
   int thread_count;

@@ -9,7 +9,7 @@ enum {
   // Batches that the caller holds, besides those kept ready: one in use, one being copied.
   BRIM_LOADER_HELD = 2,
   BRIM_LOADER_DETAIL = 512,
-  // Lists of sample numbers being copied to the device; the host runs ahead of it by at most so many.
+  // Lists of sample numbers being copied to the device, which limits how far the host runs ahead of it.
   BRIM_LOADER_LISTS = 8,
 };
 

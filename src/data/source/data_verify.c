@@ -53,8 +53,8 @@ typedef struct pass {
   brim_survey *out;
   int threads, channels;
   worker *workers;
-  mark *marks;        // samples of them, or NULL
-  image_size *sizes;  // samples of them, or NULL
+  mark *marks;        // (samples); NULL without `duplicates`
+  image_size *sizes;  // (samples); NULL if all images have one size
   uint64_t first;     // first sample of the block
 } pass;
 

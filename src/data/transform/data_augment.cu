@@ -29,7 +29,7 @@ static brim_status fail(brim_status status, const char *fmt, ...) {
 static brim_status check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) return BRIM_OK;
   cudaGetLastError();
-  // Also for lack of memory to load a kernel, which happens at its first launch.
+  // The first launch of a kernel loads it, which can fail for lack of memory.
   brim_status status = error == cudaErrorMemoryAllocation ? BRIM_EOOM : BRIM_EDEVICE;
   return fail(status, "%s: %s", what, cudaGetErrorString(error));
 }
