@@ -47,8 +47,9 @@ void brim_data_leave_hdf5_open(void);
 brim_status brim_source_open(const brim_registry *registry, const brim_component *component,
                              const char *path, const char *split, uint64_t seed, brim_source **out);
 void brim_source_close(brim_source *source);
-// Guesses the component for a path: hdf5 for a file with HDF5's signature, idx, cifar10, cifar100, stl10
-// or folder by the files found. The detail of BRIM_ENOENT or BRIM_EINVAL says what was looked for.
+// Guesses the component for a path: hdf5 for a file with HDF5's signature, else idx, numpy, cifar10,
+// cifar100, stl10 or folder by the files found. The detail of BRIM_ENOENT or BRIM_EINVAL says what was
+// looked for.
 brim_status brim_source_guess(const char *path, brim_component *out);
 // True if the path is a file of another program (CSV, Parquet). brim_source_guess refuses it and
 // says how to convert it.
@@ -210,7 +211,7 @@ typedef struct brim_loader_options {
   int64_t batch;
   int num_workers;      // 0 = inline
   int prefetch_factor;  // batches per worker kept ready, >= 1 (inline: ignored)
-  int most_slots;       // limit of the ring in batches, raised to 4 if less; 0 = only that of 1 GiB
+  int most_slots;       // most batches of the ring (4 if less); 0 = as many as fit in 1 GiB
   bool pin_memory;
   bool shuffle;
   bool drop_last;

@@ -36,7 +36,7 @@ typedef struct brim_source_builtin {
   // True if val reads the test split because this set has no val split.
   bool (*val_is_test)(void *state);
   bool no_val;  // the format has no val split: val always reads the test split
-  // Paths of the files it reads, if they are few; returns how many.
+  // Returns the number of files that the source reads, and their paths. Absent if they may be many.
   size_t (*files)(void *state, const char *paths[BRIM_SOURCE_FILES]);
   // Names of the classes of text labels, info.classes of them; NULL if the labels are not text.
   const char *const *(*class_names)(void *state);

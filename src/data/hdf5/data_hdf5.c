@@ -581,7 +581,7 @@ static const uint64_t LABEL_CACHE = (uint64_t)16 << 20;
 
 // The index of the single 1 in a one-hot row; -1 if the row is not one-hot, with the offending column in
 // *wrong.
-static int64_t hot_place(const float *row, uint64_t count, uint64_t *wrong) {
+static int64_t find_hot_index(const float *row, uint64_t count, uint64_t *wrong) {
   int64_t place = -1;
   for (uint64_t i = 0; i < count; i++) {
     bool one = row[i] == 1;
@@ -595,12 +595,12 @@ static int64_t hot_place(const float *row, uint64_t count, uint64_t *wrong) {
   return place;
 }
 
-static brim_status one_label(const brim_hdf5_array *a, uint64_t index, const float *row,
-                             int64_t classes, int32_t *out) {
+static brim_status parse_label(const brim_hdf5_array *a, uint64_t index, const float *row,
+                               int64_t classes, int32_t *out) {
   bool hot = a->row_elements > 1;
   uint64_t wrong = 0;
   if (hot) {
-    int64_t place = hot_place(row, a->row_elements, &wrong);
+    int64_t place = find_hot_index(row, a->row_elements, &wrong);
     *out = (int32_t)place;
     if (place >= 0) return BRIM_OK;
     return brim_fail(BRIM_EPARSE,
@@ -630,7 +630,7 @@ static brim_status read_rows(brim_hdf5_array *a, int64_t classes, int32_t *out) 
   brim_status status = BRIM_OK;
   for (uint64_t i = 0; i < a->dim[0] && !status; i++) {
     status = brim_hdf5_array_row(a, i, row);
-    if (!status) status = one_label(a, i, row, classes, &out[i]);
+    if (!status) status = parse_label(a, i, row, classes, &out[i]);
   }
   brim_free(row);
   return status;
@@ -811,7 +811,7 @@ static brim_status read_training_file_kind(const set_args *args, label_kind *out
   return status;
 }
 
-static bool one_a_row(const brim_hdf5_entry *e) {
+static bool is_one_per_row(const brim_hdf5_entry *e) {
   return e->rank == 1 || (e->rank == 2 && e->dim[1] == 1);
 }
 
@@ -851,7 +851,7 @@ static brim_status read_labels(hdf5_set *s, const set_args *args, const brim_hdf
   if (!s->labels)
     return brim_fail(BRIM_ENOMEM, "%s: /%s: out of memory for %" PRIu64 " labels", s->file.path,
                      e->path, s->rows);
-  if (args->classes > 0 && !(e->integer && one_a_row(e))) {
+  if (args->classes > 0 && !(e->integer && is_one_per_row(e))) {
     s->info.classes = args->classes;
     return read_class_labels(&s->file, e, args->classes, s->labels);
   }
@@ -1132,14 +1132,15 @@ static brim_status open_arrays(hdf5_set *s, const set_args *args, const brim_hdf
                        "targets=",
                        s->file.path, choice->targets[i]->path);
   }
-  bool values = args->classes == 0, one = choice->target_count == 1;
-  if (one && !values && (args->classes > 0 || (first->integer && one_a_row(first)))) {
+  bool values = args->classes == 0, single = choice->target_count == 1;
+  if (single && !values && (args->classes > 0 || (first->integer && is_one_per_row(first)))) {
     BRIM_TRY(read_labels(s, args, first, folder, &values));
     if (!values) return BRIM_OK;
-  } else if (one && !values && strcmp(args->split, "train") == 0) {
+  } else if (single && !values && strcmp(args->split, "train") == 0) {
     BRIM_TRY(warn_labels(&s->file, first));
   }
-  if (one && args->classes != 0) BRIM_TRY(find_binary_targets(&s->file, first, &s->binary_targets));
+  if (single && args->classes != 0)
+    BRIM_TRY(find_binary_targets(&s->file, first, &s->binary_targets));
   if (choice->target_count > 1 && args->classes > 0)
     return brim_fail(BRIM_EINVAL, "%s: classes= needs one dataset of labels, not %zu targets",
                      s->file.path, choice->target_count);

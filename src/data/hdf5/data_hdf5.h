@@ -212,9 +212,9 @@ typedef struct brim_hdf5_file {
 brim_status brim_hdf5_file_open(const char *path, const void *bytes, size_t size, bool outside,
                                 brim_hdf5_file *out);
 void brim_hdf5_file_close(brim_hdf5_file *file);
-// Closes the library's handles, which only LIBRARY arrays still need.
+// Closes the library's handles of the file. Arrays stay usable, except LIBRARY arrays of a file in memory.
 void brim_hdf5_file_choose(brim_hdf5_file *file);
-// The layout of one dataset. A dataset that only libhdf5 can read is read into memory if it has at
+// Reads the layout of one dataset. A dataset that only libhdf5 can read is read into memory if it has at
 // most `keep` bytes. The file must outlive the array, which must not move.
 brim_status brim_hdf5_file_array(brim_hdf5_file *file, const brim_hdf5_entry *entry, uint64_t keep,
                                  brim_hdf5_array *out);
@@ -274,9 +274,9 @@ int brim_hdf5_split_of(const char *path, char *plain, size_t room);
 
 //---------------------------------- between the files that call libhdf5 ---------------------------
 
-// No header of the library here: its handles are int64_t.
+// The library's header is not included here, so its handles are int64_t.
 
-// h5py's lzf, as registered with the HDF Group. libhdf5 learns to undo it on the first enter.
+// Number of h5py's lzf filter at the HDF Group. The first brim_hdf5_enter teaches libhdf5 to undo it.
 enum { BRIM_HDF5_LZF_NUMBER = 32000 };
 
 // True if a virtual dataset of the file `path` takes data from a pipe or device, whose open would block;

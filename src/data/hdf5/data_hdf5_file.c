@@ -418,15 +418,15 @@ static brim_status check_part(const sources *s, const place *in, const char *set
                      s->name, in->path, set);
   hid_t space = H5Dget_space(dataset);
   int rank = space >= 0 ? H5Sget_simple_extent_dims(space, dim, NULL) : -1;
-  hssize_t there = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
+  hssize_t value_count = space >= 0 ? H5Sget_simple_extent_npoints(space) : -1;
   if (space >= 0) (void)H5Sclose(space);
   brim_status status = BRIM_OK;
-  if (t->points && there >= 0 && (uint64_t)there != t->points)
+  if (t->points && value_count >= 0 && (uint64_t)value_count != t->points)
     status = brim_fail(BRIM_EPARSE,
                        "%s: /%s takes data from %s: %" PRIu64
                        " values of dataset %s, which has "
                        "%lld",
-                       s->path, s->name, in->path, t->points, set, (long long)there);
+                       s->path, s->name, in->path, t->points, set, (long long)value_count);
   // An unlimited selection has no bounds: the library ends it where the source ends.
   bool part = t->selection >= 0 && H5Sget_select_type(t->selection) != H5S_SEL_ALL;
   if (!status && part && rank > 0 && H5Sget_simple_extent_ndims(t->selection) == rank &&
@@ -1420,7 +1420,7 @@ static void read_fill(hid_t created, hid_t type, brim_hdf5_array *a) {
     memcpy(a->fill, fill, sizeof fill);
 }
 
-// Reads the whole dataset. If that fails it stays LIBRARY: some rows may be good.
+// Reads the whole dataset into memory. If that fails, the array stays LIBRARY: some rows may be good.
 static brim_status read_whole(const brim_hdf5_file *f, const char *name, brim_hdf5_array *a,
                               char *why) {
   a->memory = brim_alloc_tagged(a->total_bytes, BRIM_MEM_PLANNED);

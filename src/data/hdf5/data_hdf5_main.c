@@ -1,5 +1,5 @@
-// The program lib/brim/brim-hdf5: libhdf5 on files that may be damaged, apart from the program that
-// reads them. Called by brim alone.
+// The program lib/brim/brim-hdf5: calls libhdf5 on files that may be damaged, in a process of its own.
+// Only brim starts it.
 #include "data/hdf5/data_hdf5.h"
 
 int main(int argc, char **argv) {

@@ -400,7 +400,7 @@ brim_status brim_mapped_probe(const brim_registry *registry, brim_device *device
   return status;
 }
 
-// Device bytes of the targets; never 0, since `lock` needs some memory of the device.
+// Device bytes of the targets, at least ALIGN, since `lock` needs some memory of the device. 0 = too many.
 static uint64_t target_bytes(const brim_source *source, uint64_t count) {
   uint64_t bytes = 0;
   if (__builtin_mul_overflow((uint64_t)source->target_bytes, count, &bytes) ||
@@ -518,7 +518,7 @@ typedef struct brim_loader_slot {
   int64_t claimed;  // rows claimed by workers so far
   int pending;      // pieces in work
   brim_loader_tally tally;
-  // Mapped set: the rows have arrived; the main stream no longer reads the slot.
+  // Mapped set. fetched: the rows have arrived. given_back: the main stream no longer reads the slot.
   brim_event *fetched, *given_back;
 } brim_loader_slot;
 

@@ -83,12 +83,12 @@ static brim_status add_one(void *ctx, const char *path, const struct stat *st);
 // Counts the folder that a link of the set leads to. A folder inside the set is skipped, as walk_tree
 // counts it anyway; so is a folder that contains the set.
 static brim_status add_linked(disk_sum *sum, const char *path, const struct stat *to) {
-  bool was = false;
+  bool seen_before = false;
   char *real = realpath(path, NULL);
   brim_status status = BRIM_OK;
   if (real && !is_within(real, sum->root) && !is_within(sum->root, real)) {
-    status = brim_folder_seen_add(&sum->seen, to->st_dev, to->st_ino, &was);
-    if (!status && !was) status = walk_tree(real, 0, add_one, sum);
+    status = brim_folder_seen_add(&sum->seen, to->st_dev, to->st_ino, &seen_before);
+    if (!status && !seen_before) status = walk_tree(real, 0, add_one, sum);
   }
   free(real);
   return status;
@@ -189,7 +189,7 @@ static bool is_image_entry(const char *inner, bool folder, const char *end) {
 }
 
 // True if a format writes an entry of this name. `inner` is its path relative to the set's folder.
-static bool is_ours(brim_pack_format format, const char *inner, bool folder) {
+static bool format_writes(brim_pack_format format, const char *inner, bool folder) {
   static const char *const idx[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
                                     "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", NULL};
   static const char *const cifar10[] = {"data_batch_1.bin",
@@ -265,7 +265,7 @@ static brim_status list_one(void *ctx, const char *path, const struct stat *st) 
   const char *inner = path + root + 1;
   bool folder = S_ISDIR(st->st_mode);
   if ((!folder && !S_ISREG(st->st_mode)) || st->st_dev != old->dev ||
-      !is_ours(old->format, inner, folder)) {
+      !format_writes(old->format, inner, folder)) {
     return brim_fail(BRIM_EEXIST,
                      "%s holds a file that brim did not write: %s; brim does not replace the "
                      "folder, not even with --force",
@@ -284,9 +284,9 @@ static bool is_within(const char *path, const char *folder) {
 // Fails if `folder` (its real path: `real`) is, or contains, a place that must never be deleted.
 static brim_status keep_place(const char *folder, const char *real, const char *place,
                               const char *what) {
-  char *there = place && place[0] ? realpath(place, NULL) : NULL;
-  bool inside = there && is_within(there, real);
-  free(there);
+  char *place_path = place && place[0] ? realpath(place, NULL) : NULL;
+  bool inside = place_path && is_within(place_path, real);
+  free(place_path);
   if (!inside) return BRIM_OK;
   return brim_fail(BRIM_EINVAL, "%s is not replaced: it is, or holds, %s", folder, what);
 }
@@ -523,14 +523,14 @@ static brim_status replace_or_fill(brim_pack *pack, const struct stat *st) {
 // others BRIM_EEXIST.
 static brim_status take_target(brim_pack *pack, bool folder) {
   struct stat st;
-  bool there = stat(pack->path, &st) == 0;
-  if (there && pack->options.replace && S_ISDIR(st.st_mode)) return replace_or_fill(pack, &st);
+  bool exists = stat(pack->path, &st) == 0;
+  if (exists && pack->options.replace && S_ISDIR(st.st_mode)) return replace_or_fill(pack, &st);
   int err = 0;
   if (pack->options.replace && !folder) {
     err = rename(pack->temp, pack->path) == 0 ? 0 : errno;
   } else {
-    err = there && !pack->options.replace ? EEXIST
-                                          : brim_data_take_new(pack->temp, pack->path, folder);
+    err = exists && !pack->options.replace ? EEXIST
+                                           : brim_data_take_new(pack->temp, pack->path, folder);
   }
   if (err == EEXIST) {
     return brim_fail(BRIM_EEXIST,
@@ -579,7 +579,7 @@ static bool is_written_name(const stale_set *s, const char *inner, bool folder) 
   memcpy(name, inner, n);
   name[n] = '\0';
   for (int f = BRIM_PACK_IDX; f < BRIM_PACK_FORMAT_COUNT; f++) {
-    if (is_ours((brim_pack_format)f, name, folder)) return true;
+    if (format_writes((brim_pack_format)f, name, folder)) return true;
   }
   return false;
 }

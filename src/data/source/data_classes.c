@@ -334,7 +334,7 @@ static brim_status hdf5_names(brim_arena *arena, const char *path, const char *s
 
 // Writes bytes that are not UTF-8 as \xNN, since files and screens take only UTF-8. Equal bytes give
 // equal text, so the names of two sets can be compared.
-static const char *as_text(brim_arena *arena, const char *name) {
+static const char *escape_invalid_utf8(brim_arena *arena, const char *name) {
   brim_str text;
   brim_str_init(&text);
   for (const char *p = name; *p;) {
@@ -354,7 +354,7 @@ static const char *as_text(brim_arena *arena, const char *name) {
   return copy;
 }
 
-static brim_status make_text(brim_arena *arena, int64_t classes, const char *const **names) {
+static brim_status escape_all_names(brim_arena *arena, int64_t classes, const char *const **names) {
   bool good = true;
   for (int64_t i = 0; *names && i < classes; i++) {
     good = good && brim_utf8_valid((*names)[i], strlen((*names)[i]));
@@ -362,7 +362,7 @@ static brim_status make_text(brim_arena *arena, int64_t classes, const char *con
   if (!*names || good) return BRIM_OK;
   const char **list = brim_arena_calloc(arena, (size_t)classes + 1, sizeof *list);
   for (int64_t i = 0; list && i < classes; i++) {
-    list[i] = as_text(arena, (*names)[i]);
+    list[i] = escape_invalid_utf8(arena, (*names)[i]);
     if (!list[i]) return names_memory();
   }
   if (!list) return names_memory();
@@ -392,7 +392,7 @@ brim_status brim_source_class_names(brim_arena *arena, const brim_source *source
     const char **list = brim_arena_calloc(arena, (size_t)classes + 1, sizeof *list);
     if (!list) return names_memory();
     for (int64_t i = 0; i < classes; i++) {
-      list[i] = as_text(arena, own[i]);
+      list[i] = escape_invalid_utf8(arena, own[i]);
       if (!list[i]) return names_memory();
     }
     *names = list;
@@ -405,5 +405,5 @@ brim_status brim_source_class_names(brim_arena *arena, const brim_source *source
   } else {
     BRIM_TRY(read_names(arena, kind, path, split, classes, names));
   }
-  return make_text(arena, classes, names);
+  return escape_all_names(arena, classes, names);
 }

@@ -169,7 +169,7 @@ static void note_odd(pass *s, worker *w, uint64_t index, const odd_values *odd, 
   keep_record(s, w, &w->odd, index, text);
 }
 
-// *odd: the first target value that is not finite; -1 = all are finite.
+// Counts a sample's label. *odd: index of the first target value that is not finite; -1 = all are finite.
 static void check_target(pass *s, worker *w, int32_t *label, int64_t *odd) {
   const brim_source_info *info = &s->source->info;
   *label = -1;
