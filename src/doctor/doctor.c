@@ -101,8 +101,8 @@ void brim_doctor_there(const char *path, char *out, size_t size) {
 }
 
 void brim_doctor_bytes(double bytes, char out[32]) {
-  const bool most = bytes >= 0x1p64;  // a driver's ~0, as a double
-  brim_format_bytes(most ? UINT64_MAX : bytes > 0 ? (uint64_t)bytes : 0, out);
+  const bool unlimited = bytes >= 0x1p64;  // some drivers report ~0
+  brim_format_bytes(unlimited ? UINT64_MAX : bytes > 0 ? (uint64_t)bytes : 0, out);
 }
 
 //---------------------------------- lists of cores ----------------------------------

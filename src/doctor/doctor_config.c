@@ -16,8 +16,8 @@
 typedef struct brim_doctor_records {
   brim_result *results;
   size_t count;
-  int own;                    // the config's own setting; -1 = none
-  brim_recommendation picks;  // if there are results
+  int own;                    // index of the result with the config's own setting; -1 = none
+  brim_recommendation picks;  // set if there are results
 } brim_doctor_records;
 static void fix_train(const brim_doctor_job *job, brim_doctor_line *line, const char *fmt, ...)
     BRIM_PRINTF(3, 4);
@@ -68,8 +68,7 @@ static void fix_command(const brim_doctor_job *job, brim_doctor_line *line, cons
   brim_str_deinit(&text);
 }
 
-// Sets the command that trains this job with other values ("data.pin_memory=true"), or measures it (`extra`: options).
-// Sets none if it is too long.
+// Sets a command that trains this job with other values ("data.pin_memory=true"). Sets none if the command is too long.
 static void fix_train(const brim_doctor_job *job, brim_doctor_line *line, const char *fmt, ...) {
   char more[512];
   va_list args;
@@ -99,7 +98,7 @@ static const struct {
   brim_doctor_row row;
   size_t offset;  // in brim_machine_ceilings
   unit unit;
-  bool gpu;  // a CPU has none
+  bool gpu;  // measured on GPUs only
 } figures[] = {
 #define AT(member) offsetof(brim_machine_ceilings, member)
     {{"ceiling.gemm_fp32", BRIM_DOCTOR_GROUP_CEILING, BRIM_N_("Products, fp32"),
@@ -270,7 +269,7 @@ void brim_doctor_ceilings(const brim_machine_ceilings *ceilings, const brim_devi
 //---------------------------------- earlier benches ----------------------------------
 // The recommendation from an earlier bench of the same job and device, by the rule of `brim bench` (src/tune).
 
-#define WORTH 1.1  // a faster setting is named from this factor on
+#define WORTH 1.1  // name a setting that is faster by this factor
 
 static const brim_doctor_row measured_row = {
     "config.measured", BRIM_DOCTOR_GROUP_CONFIG, BRIM_N_("Measured settings"),
@@ -321,7 +320,7 @@ static brim_setting setting_of(const brim_work *work, const brim_result *r) {
   return setting;
 }
 
-// True if the config's own value was not among those to try, so that it was only a reference.
+// True if the config's own value was not among the values to try, so that it was only a reference.
 static bool is_reference(const brim_work *work, const brim_result *r) {
   for (size_t k = 0; k < work->knob_count; k++) {
     const brim_knob *knob = &work->knobs[k];
@@ -335,7 +334,8 @@ static bool is_reference(const brim_work *work, const brim_result *r) {
   return false;
 }
 
-// Recommends by the same race as bench, built from the records' visits. Without memory for it nothing is certain.
+// Recommends a setting by the same race as bench, built from the records' visits. If memory for the race is short, the
+// recommendation counts as that of an interrupted bench.
 static void choose(const brim_doctor_job *job, brim_doctor_records *out) {
   brim_race *race = NULL;
   const double passes = (double)brim_config_int(job->config, "benchmark.repeats");
@@ -402,8 +402,8 @@ static const brim_knob *knob_named(const brim_work *work, const char *name) {
   return at < 0 ? NULL : &work->knobs[at];
 }
 
-// Differences between the config and the recommended setting: in words, as overrides, and the effect on the learning rate
-// ("" = none).
+// Differences between the config and the recommended setting: in words, as overrides, and the effect on the learning
+// rate ("" = none).
 typedef struct difference {
   brim_str text, overrides;
   char rate[256];
@@ -443,7 +443,7 @@ static void find_difference(const brim_doctor_job *job, const brim_result *to, d
   add_rate(job, to, out);
 }
 
-// Why bench itself doubts the recommendation; "" = it does not.
+// The reason why bench doubts its recommendation; "" = it does not.
 static const char *doubt_of(const brim_doctor_records *records) {
   return records->picks.provisional ? brim_tr(" (provisional: another may be faster)") : "";
 }
@@ -515,9 +515,9 @@ static void brim_doctor_measured(const brim_doctor_job *job, const brim_doctor_r
 }
 
 //---------------------------------- knobs ----------------------------------
-// Rules for knobs that no bench has measured, which hold on most machines; and the values that a bench would try.
+// Rules for knobs that no bench has measured, and the values that a bench would try. The rules hold on most machines.
 
-enum { LEAST_CPU_BATCH = 32 };  // the smallest that `brim bench` tries on a CPU
+enum { LEAST_CPU_BATCH = 32 };  // the smallest batch that bench tries on a CPU
 
 static const brim_doctor_row knob_row = {"config.knob", BRIM_DOCTOR_GROUP_CONFIG, BRIM_N_("Knob"),
                                          BRIM_N_("A setting that changes speed, by a rule that "
@@ -831,8 +831,8 @@ static void brim_doctor_sweep(const brim_doctor_job *job, brim_doctor_report *ou
 //---------------------------------- memory and disk space ----------------------------------
 
 #define GIB 1073741824.0
-// Estimates on the high side: a line of log.jsonl of a small supervised run has about 260 bytes, a figure in an event file
-// about 50.
+// Estimates on the high side: a line of log.jsonl of a small supervised run has about 260 bytes, a figure in an event
+// file about 50.
 #define LOG_LINE_BYTES 400.0
 #define EVENT_BYTES 80.0
 #define SMALL_CHECKPOINT 65536.0

@@ -187,10 +187,10 @@ static void check_space(brim_doctor_exam *e) {
 
 //---------------------------------- speed ----------------------------------
 
-// A pass over the files of a path, from where the last one ended.
+// A pass over the files of a path. It starts where the pass before it ended.
 typedef struct reading {
   char *chunk;
-  double skip;  // bytes of files that were read before
+  double skip;  // bytes still to skip: earlier passes read them
   double bytes, seconds;
   int files;
   brim_time start;
@@ -203,7 +203,7 @@ static bool done(const reading *r) {
   return (double)brim_time_since_ns(r->start, brim_clock_now()) * 1e-9 > READ_SECONDS;
 }
 
-// Reads a file from disk, if the kernel drops it from its cache.
+// Reads a file after asking the kernel to drop it from its cache, so that the data come from disk.
 static void read_file(reading *r, const char *path) {
   int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
   struct stat about;

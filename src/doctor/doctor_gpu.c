@@ -21,7 +21,7 @@ struct brim_doctor_survey {
   brim_doctor_gpus gpus;
   pthread_mutex_t mutex;
   pthread_cond_t changed;
-  bool done;  // under `mutex`; until then all above belongs to the thread
+  bool done;  // under `mutex`; until it is set only the thread uses the members above
 };
 
 static void name_gpus(brim_doctor_gpus *e) {

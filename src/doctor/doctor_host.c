@@ -12,7 +12,7 @@
 //---------------------------------- system ----------------------------------
 
 #define GIB 1073741824.0
-#define TOO_FEW 64  // with so few files or threads brim itself fails
+#define TOO_FEW 64  // brim itself fails with fewer files or threads
 
 static void check_system(brim_doctor_exam *e) {
   char text[BRIM_DOCTOR_TEXT], os[128] = "", cpu[128] = "", kernel[128] = "";
@@ -72,8 +72,8 @@ static double kills_in(const brim_doctor_exam *e, const char *folder, const char
   return kills;
 }
 
-// Warns if the kernel has killed processes of this cgroup. Version 1 lists it as "4:memory:/box"; a namespace may hide the
-// path.
+// Warns if the kernel has killed processes of this cgroup. Version 1 lists it as "4:memory:/box"; a namespace may
+// hide the path.
 static void check_killed(brim_doctor_exam *e) {
   char text[BRIM_DOCTOR_TEXT], group[256] = "", old[256] = "";
   if (brim_doctor_read(e, "/proc/self/cgroup", text, sizeof text)) {
@@ -301,7 +301,7 @@ static brim_doctor_state judge_loading(const brim_doctor_exam *e, const char *v)
   return strcasecmp(v, "EAGER") == 0 ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
 }
 
-// Indices or ids. The first that names no GPU hides itself and all after it.
+// Checks a list of indices or ids. An entry that names no GPU hides itself and all later entries.
 static brim_doctor_state judge_visible(const brim_doctor_exam *e, const char *v) {
   if (e->gpu_count == 0) return BRIM_DOCTOR_GOOD;
   if (!v[0] || strcmp(v, "-1") == 0 || strcasecmp(v, "none") == 0 ||
@@ -585,7 +585,7 @@ static bool read_throttling(const brim_doctor_exam *e, const char *path, throttl
   return !isnan(out->periods) && !isnan(out->throttled);
 }
 
-// The most throttled group, of the process's own and those above it.
+// Finds the most throttled group among the process's own and the groups above it.
 static bool worst_throttling(const brim_doctor_exam *e, throttling *out) {
   char group[256], path[512];
   bool found = false;
@@ -667,7 +667,7 @@ static bool cpu_word(const brim_doctor_exam *e, int cpu, const char *file, char 
   return brim_doctor_read_word(e, path, out, size);
 }
 
-// True for drivers whose "powersave" follows the load, to the degree of the energy preference.
+// True if the driver's "powersave" governor follows the load. The energy preference says how quickly it does.
 static bool follows_load(const brim_doctor_exam *e) {
   char driver[64], wish[64] = "";
   if (!cpu_word(e, 0, "scaling_driver", driver, sizeof driver)) return false;

@@ -47,7 +47,7 @@ brim_doctor_line *brim_doctor_say_row(brim_doctor_report *report, const brim_doc
     BRIM_PRINTF(4, 5);
 // Sets the command that fixes the problem.
 void brim_doctor_fix(brim_doctor_line *line, const char *fmt, ...) BRIM_PRINTF(2, 3);
-// Replaces the row's reason by one for this case.
+// Replaces the row's reason by a reason for this case.
 void brim_doctor_because(brim_doctor_line *line, const char *fmt, ...) BRIM_PRINTF(2, 3);
 void brim_doctor_about(brim_doctor_line *line, const char *subject);
 
@@ -62,7 +62,7 @@ bool brim_doctor_exists(const brim_doctor_exam *e, const char *path);
 // "4.0 GiB"; `bytes` must be known.
 void brim_doctor_bytes(double bytes, char out[32]);
 
-// Counts the CPUs of a kernel list, "0-3,8", or those in both lists. -1 = malformed.
+// Counts the CPUs of a kernel list ("0-3,8"), or the CPUs that two lists share. -1 = malformed.
 int brim_doctor_cpu_list(const char *list);
 int brim_doctor_cpu_both(const char *a, const char *b);
 // The cores that this process may use, as "0-15". False if unknown.
@@ -70,7 +70,7 @@ bool brim_doctor_allowed(const brim_doctor_exam *e, char *out, size_t size);
 // Usable cores: the affinity mask, capped by the cgroup quota. -1 if unknown.
 int brim_doctor_cores(const brim_doctor_exam *e);
 
-// Whether the PCI bus has an NVIDIA display or compute device.
+// Says whether the PCI bus has an NVIDIA display or compute device.
 typedef enum brim_doctor_bus {
   BRIM_DOCTOR_BUS_HIDDEN,
   BRIM_DOCTOR_BUS_NONE,

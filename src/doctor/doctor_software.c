@@ -1,5 +1,5 @@
-// Checks of the driver, CUDA's libraries and brim's plug-ins. Libraries are searched as files in the folders of the loader
-// and of brim; none is opened.
+// Checks of the driver, CUDA's libraries and brim's plug-ins. Libraries are searched as files in the folders of the
+// loader and of brim; none is opened.
 #include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -254,9 +254,9 @@ static size_t find_copies(const brim_doctor_exam *e, const char *library, copy o
 }
 
 static const struct {
-  const char *stem, *name;             // of its files
-  const char *without;                 // a message
-  brim_doctor_state missing, several;  // state if it is missing: with one GPU, with several
+  const char *stem, *name;             // beginning of its file names; its name for the user
+  const char *without;                 // a message: what needs the library
+  brim_doctor_state missing, several;  // state if it is missing: with one GPU, with several GPUs
 } libraries[] = {
     {"libcudart", "CUDA runtime",
      BRIM_N_(
