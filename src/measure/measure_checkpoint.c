@@ -1,6 +1,6 @@
-// The cost of a checkpoint within an epoch: steps with checkpoints beside steps without. They are written as in training
-// (run_train.c): the state is copied, a thread writes it while steps continue, the next checkpoint waits for that
-// thread, and the file replaces an older one.
+// The cost of a checkpoint within an epoch: steps with checkpoints beside steps without. They are written as in
+// training (run_train.c): the state is copied, a thread writes it while steps continue, the next checkpoint waits for
+// that thread, and the file replaces an older one.
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ static double since_ms(brim_time start) {
 
 static void write_file(void *ctx) {
   saver *s = (saver *)ctx;
-  (void)rename(s->path, s->older);  // none is there the first time
+  (void)rename(s->path, s->older);  // fails the first time: no file is there
   s->status = s->held.write(s->held.state, s->path);
   if (s->status) snprintf(s->why, sizeof s->why, "%s", brim_status_detail());
 }
@@ -66,8 +66,8 @@ static brim_status run_steps(const saver *s, int count) {
   return BRIM_OK;
 }
 
-// Milliseconds of a step without checkpoints.
-static brim_status plain(const saver *s, double step_ms, double *ms) {
+// Measures the milliseconds of a step without checkpoints.
+static brim_status time_plain(const saver *s, double step_ms, double *ms) {
   int count = (int)fmin(MOST_STEPS, fmax(LEAST_STEPS, ceil(PLAIN_MS / fmax(step_ms, 1e-3))));
   BRIM_TRY(brim_device_sync(s->device));
   brim_time start = brim_clock_now();
@@ -77,12 +77,13 @@ static brim_status plain(const saver *s, double step_ms, double *ms) {
   return BRIM_OK;
 }
 
-// Milliseconds of a checkpoint and the `gap` steps after it. `waits`: the next checkpoint follows at once; otherwise the
-// writing thread has more time than is measured here.
-static brim_status with_saves(saver *s, int gap, bool waits, double *ms) {
+// Measures the milliseconds of a checkpoint and the `gap` steps after it. With `waits` the next checkpoint follows
+// these steps at once, and the time includes its wait for the writing thread. Otherwise training makes more steps
+// before the next checkpoint, and the wait is left out.
+static brim_status time_with_saves(saver *s, int gap, bool waits, double *ms) {
   double sum = 0;
   int saves = 0;
-  BRIM_TRY(save_start(s));  // the first one makes its room in memory and on the disk
+  BRIM_TRY(save_start(s));  // the first checkpoint allocates memory and disk space
   BRIM_TRY(run_steps(s, gap));
   BRIM_TRY(brim_device_sync(s->device));
   while (saves < LEAST_SAVES || (saves < MOST_SAVES && sum < SAVES_MS)) {
@@ -103,12 +104,12 @@ static brim_status compare(saver *s, double every, brim_result *out) {
   int gap = (int)fmin(every, MOST_GAP);
   double before = 0, after = 0, saved = 0;
   BRIM_TRY(run_steps(s, LEAST_STEPS));
-  BRIM_TRY(plain(s, out->total_ms.median, &before));
-  brim_status status = with_saves(s, gap, gap >= every, &saved);
+  BRIM_TRY(time_plain(s, out->total_ms.median, &before));
+  brim_status status = time_with_saves(s, gap, gap >= every, &saved);
   brim_status written = save_wait(s);
   BRIM_TRY(status);
   BRIM_TRY(written);
-  BRIM_TRY(plain(s, out->total_ms.median, &after));
+  BRIM_TRY(time_plain(s, out->total_ms.median, &after));
   out->checkpoint_steps = every;
   out->checkpoint_ms = fmax(0, saved - gap * (before + after) / 2);
   return BRIM_OK;
@@ -116,11 +117,11 @@ static brim_status compare(saver *s, double every, brim_result *out) {
 
 //---------------------------------- files ----------------------------------
 
-// Named as temporaries: brim_fs_remove_stale knows them.
+// The test checkpoints are named as temporary files, so that brim_fs_remove_stale removes them, too.
 #define PRICE ".brim-price"
 
 // Removes files that a killed process left. Other files in the folder may be the user's.
-static void remove_left(const char *folder) {
+static void remove_leftovers(const char *folder) {
   char **names = NULL;
   size_t count = 0, target;
   if (brim_fs_list(folder, &names, &count)) {
@@ -149,7 +150,7 @@ brim_status brim_checkpoint_measure(brim_work *work, const brim_config *config, 
   for (int i = 0; i < 2; i++) {
     snprintf(name[i], sizeof name[i], PRICE BRIM_FS_TEMP_MARK "%ld.%d", (long)getpid(), i);
   }
-  remove_left(folder);
+  remove_leftovers(folder);
   char *path = brim_fs_join(folder, name[0]), *older = brim_fs_join(folder, name[1]);
   brim_status status = BRIM_ENOMEM;
   if (path && older) {

@@ -14,7 +14,7 @@
 // device can, so that launching is not measured. The benchmark of a model's ops uses it, too.
 
 enum { MAX_SAMPLES = 50, MAX_INSIDE = 200 };
-#define LAUNCH_HIDDEN_S 1e-3  // of work that takes longer the launch does not show
+#define LAUNCH_HIDDEN_S 1e-3  // a launch is negligible in work that takes longer
 
 brim_status brim_device_timer_init(brim_device_timer *t, brim_device *device,
                                    const volatile sig_atomic_t *stop) {
@@ -39,7 +39,7 @@ brim_status brim_device_work_enqueue(brim_device *device, const brim_device_work
   return BRIM_OK;
 }
 
-// Seconds of one launch of the recorded work or, without one, of `inside` repeats.
+// Measures the seconds of one launch of the recorded work. If `recorded` is NULL, measures `inside` repeats instead.
 static brim_status sample(const brim_device_timer *t, const brim_device_work *work,
                           brim_graph_exec *recorded, int64_t inside, double *seconds) {
   int64_t ns = 0;
@@ -53,7 +53,7 @@ static brim_status sample(const brim_device_timer *t, const brim_device_work *wo
   return BRIM_OK;
 }
 
-// NULL if the device or the work does not allow recording.
+// Records repeats of the work. NULL if the device or the work does not allow recording.
 static brim_graph_exec *record(brim_device *device, const brim_device_work *work, int64_t times) {
   brim_graph_exec *recorded = NULL;
   if (!brim_device_has_graphs(device)) return NULL;
@@ -65,7 +65,7 @@ static brim_graph_exec *record(brim_device *device, const brim_device_work *work
   }
   if (!status) return recorded;
   if (recorded) brim_graph_exec_destroy(device, recorded);
-  brim_status_clear();  // then it is launched one by one
+  brim_status_clear();  // the repeats are launched one by one instead
   return NULL;
 }
 
@@ -73,10 +73,10 @@ static int64_t clamp(double value, int64_t low, int64_t high) {
   return value < (double)low ? low : value > (double)high ? high : (int64_t)value;
 }
 
-// The second of two runs.
+// Runs the work twice and times the second run.
 static brim_status brim_device_timer_once(const brim_device_timer *t, const brim_device_work *work,
                                           double *seconds) {
-  BRIM_TRY(sample(t, work, NULL, 1, seconds));  // loads what is loaded at the first run
+  BRIM_TRY(sample(t, work, NULL, 1, seconds));  // the first run loads kernels
   return sample(t, work, NULL, 1, seconds);
 }
 
@@ -138,12 +138,13 @@ void brim_random_values(brim_dtype type, void *out, size_t count) {
 }
 
 //--------------------------------------- other processes ---------------------------------------
-// The share of a GPU that other processes take. The driver gives each process the whole GPU in turns of milliseconds. Short
-// products run back to back; one that meets the end of a turn also takes the others' turns. The share lost is the excess of
-// all over the usual time. MPS divides the GPU in space and does not show this way.
+// The share of a GPU that other processes take. The driver gives each process the whole GPU in turns of milliseconds.
+// Short products run back to back; one that meets the end of a turn also takes the others' turns. The share lost is
+// the excess of the total time over the median times the number of intervals. MPS divides the GPU in space and does
+// not show this way.
 
-enum { SIDE = 1024, INTERVALS = 400, EACH = 4, WARM = 400 };
-// Smaller shares are noise of clock and driver; more is needed if no other process is visible.
+enum { SIDE = 1024, INTERVALS = 400, PRODUCTS_PER_INTERVAL = 4, WARM = 400 };
+// Smaller shares count as noise of clock and driver. The second threshold holds if no other process is visible.
 #define LEAST_LOST 0.03
 #define LEAST_UNSEEN 0.10
 
@@ -177,7 +178,7 @@ static brim_status run(sharing *s, double ms[INTERVALS]) {
   BRIM_TRY(brim_device_work_enqueue(s->device, &work, WARM));  // until the clock has risen
   for (int i = 0; i <= INTERVALS; i++) {
     BRIM_TRY(brim_event_record(s->device, s->event[i]));
-    if (i < INTERVALS) BRIM_TRY(brim_device_work_enqueue(s->device, &work, EACH));
+    if (i < INTERVALS) BRIM_TRY(brim_device_work_enqueue(s->device, &work, PRODUCTS_PER_INTERVAL));
   }
   BRIM_TRY(brim_device_sync(s->device));
   for (int i = 0; i < INTERVALS; i++) {
@@ -204,7 +205,7 @@ double brim_share_of_others(const double *ms, size_t count) {
   return sum > 0 ? fmax(0, 1 - usual * (double)count / sum) : (double)NAN;
 }
 
-// The two processes with the most memory.
+// Names the two other computing processes with the most memory; returns how many there are.
 static size_t name_others(const brim_memory_watch *watch, char *out, size_t size) {
   brim_gpu_process *list = NULL;
   size_t count = 0, found = 0;
@@ -242,7 +243,7 @@ brim_status brim_sharing_measure(brim_device *device, const brim_memory_watch *w
   brim_status drained = brim_device_sync(device);
   clean_up(&s, prepared);
   if (drained) return drained;
-  if (status) {  // no memory for it, no such op: then it is not known
+  if (status) {  // short memory or a missing op: the share stays unknown
     brim_log_debug("measure", "cannot measure the share of other processes: %s",
                    brim_status_detail());
     brim_status_clear();
@@ -254,10 +255,10 @@ brim_status brim_sharing_measure(brim_device *device, const brim_memory_watch *w
 }
 
 //---------------------------------------- known machines ----------------------------------------
-// Remembering ceilings. Those of a busy machine are too low: they are measured again until the machine is quiet, and the
-// larger figures stay.
+// Remembering ceilings. Those of a busy machine are too low: they are measured again until the machine is quiet, and
+// the larger figures stay.
 
-#define MOST_RATE 1e18  // a file may say anything
+#define MOST_RATE 1e18  // larger rates in a file are damaged
 
 //---------------------------------- the cache ----------------------------------
 
@@ -344,8 +345,9 @@ brim_status brim_machine_ceilings_store(const char *folder, const char *key,
   return status;
 }
 
-// Complete? A missing figure failed, or comes from an older brim.
-static bool known(const brim_machine_ceilings *c) {
+// True if the main figures are known. A figure is missing if its measurement failed or an older brim wrote the
+// file.
+static bool is_complete(const brim_machine_ceilings *c) {
   return !isnan(c->copy_bytes_per_s) && !isnan(c->gemm_fp32_flops) && !isnan(c->launches_per_s);
 }
 
@@ -369,14 +371,14 @@ brim_status brim_machine_get(brim_device *device, const brim_machine_sizes *size
   brim_machine_ceilings_init(out);
   if (keep && remember(brim_str_status(&key), "remembered")) keep = false;
   if (keep) remember(brim_machine_ceilings_load(folder, key.data, out), "known");
-  if (!known(out) || brim_machine_doubtful(out)) {
+  if (!is_complete(out) || brim_machine_doubtful(out)) {
     old = *out;
     status = brim_machine_measure(device, sizes, options, out, &cut);
-    bool better = known(&old);
+    bool better = is_complete(&old);
     if (better && cut) out->load = old.load;
     if (better) merge(out, &old);
     // figures from little memory, a busy machine, or only a part of them are measured again next time
-    if (!status && keep && !cut && known(out)) {
+    if (!status && keep && !cut && is_complete(out)) {
       remember(brim_machine_ceilings_store(folder, key.data, out), "remembered");
     }
   }
@@ -394,7 +396,7 @@ void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_o
   if (!status && folder[0]) {
     status = brim_machine_ceilings_load(folder, key.data, &doubted);
     doubted.load = 1;
-    if (!status && known(&doubted)) {
+    if (!status && is_complete(&doubted)) {
       status = brim_machine_ceilings_store(folder, key.data, &doubted);
     }
   }
@@ -402,7 +404,7 @@ void brim_machine_ceilings_doubt(const brim_device *device, const brim_machine_o
   brim_str_deinit(&key);
 }
 
-// A step that computed faster than the machine: the ceilings come from a busy moment.
+// True if a step computed faster than the ceiling: the ceilings were measured while the machine was busy.
 bool brim_machine_exceeded(const brim_result *results, size_t count) {
   for (size_t i = 0; i < count; i++) {
     const brim_result *r = &results[i];
@@ -447,7 +449,7 @@ enum { PATTERN_BYTES = 1 << 20, LEAST_COPY_BYTES = 1 << 16 };
 typedef struct machine {
   brim_device *device;
   const brim_machine_sizes *sizes;
-  size_t allowed;  // bytes that may be taken
+  size_t allowed;  // bytes that may be allocated
   brim_device_timer timer;
   bool cut;  // something was smaller than wanted, or failed
 } machine;
@@ -461,7 +463,7 @@ typedef struct buffers {
 
 static bool is_short(brim_status status) { return status == BRIM_EOOM || status == BRIM_ENOMEM; }
 
-// Waits first: enqueued work may still use them.
+// Waits for the device first: enqueued work may still use the buffers.
 static void free_buffers(machine *m, buffers *x) {
   if (brim_device_sync(m->device)) brim_status_clear();  // the next use of the device reports it
   for (int i = 0; i < 3; i++) {
@@ -504,17 +506,17 @@ static brim_status make_buffers(machine *m, brim_dtype type, size_t bytes, buffe
 
 //---------------------------------- one call ----------------------------------
 
-// Two inputs and an output of one shape.
+// Makes a call with two inputs and an output of the same shape.
 static brim_op_call call_of(brim_op op, brim_dtype type, int64_t rows, int64_t cols) {
   const int64_t dim[] = {rows, cols};
   brim_op_call call = {.op = op, .in_count = 2, .out_count = 1};
   call.in[0] = call.in[1] = call.out[0] = brim_tensor_make(NULL, type, 2, dim);
-  // the library's first choice: timing all algorithms would take longer than everything else here
+  // take the library's first choice of algorithm: timing all of them would take longer than everything else here
   call.planning = true;
   return call;
 }
 
-// Seconds of one product: a single run (windows 0), or the best median of so many windows.
+// Measures the seconds of one call: the best median of `windows` windows, or a single run if `windows` is 0.
 static brim_status time_call(machine *m, brim_op_call *call, const buffers *x, int windows,
                              double *seconds) {
   brim_device *device = m->device;
@@ -545,7 +547,7 @@ static brim_status time_call(machine *m, brim_op_call *call, const buffers *x, i
 typedef struct product {
   brim_dtype type;
   bool tf32;
-  int64_t most;  // side
+  int64_t most;  // largest side
 } product;
 
 static brim_op_call product_call(const product *p, int64_t n) {
@@ -558,7 +560,8 @@ static size_t matrix_bytes(const product *p, int64_t n) {
   return (size_t)(n * n) * brim_dtype_size(p->type);
 }
 
-// The best FLOP/s over growing sizes, as long as a product is not too slow. The buffers fit the largest.
+// Doubles the side from the smallest until a product takes too long, then measures the FLOP/s at that side. The buffers
+// fit the largest side.
 static brim_status climb(machine *m, const product *p, int64_t largest, const buffers *x,
                          double *flops) {
   const brim_machine_sizes *s = m->sizes;
@@ -594,13 +597,14 @@ static brim_status measure_product(machine *m, const product *p, double *flops) 
 
 //---------------------------------- copies ----------------------------------
 
-// By an addition, which reads two buffers and writes one: on CPUs all threads take part, while a copy may use one.
+// Measures memory bandwidth by an addition, which reads two buffers and writes one. On CPUs an addition uses all
+// threads, while a copy may use one.
 static brim_status measure_add(machine *m, const buffers *x, size_t bytes, double *best) {
   const int64_t cols = 1024, rows = (int64_t)(bytes / sizeof(float)) / cols;
   brim_op_call call = call_of(BRIM_OP_ADD, BRIM_F32, rows, cols);
   double seconds = 0, moved = 3 * (double)bytes;
   BRIM_TRY(time_call(m, &call, x, 0, &seconds));
-  if (moved / seconds < 0.5 * *best) return BRIM_OK;  // plain loops: no ceiling, and slow
+  if (moved / seconds < 0.5 * *best) return BRIM_OK;  // too slow to raise the ceiling
   BRIM_TRY(time_call(m, &call, x, m->sizes->windows, &seconds));
   *best = fmax(*best, moved / seconds);
   return BRIM_OK;
@@ -613,7 +617,7 @@ static brim_status copy_once(machine *m, size_t bytes, double *rate) {
   const brim_device_work work = {
       .dst = x.data[2], .src = x.data[0], .bytes = bytes, .direction = BRIM_COPY_D2D};
   brim_status status = BRIM_OK;
-  // the first run does not count: an idle GPU raises its clocks during it
+  // measure twice on a GPU and drop the first result: an idle GPU raises its clocks meanwhile
   for (int gpu = m->device->info.kind == BRIM_DEVICE_GPU; gpu >= 0 && !status; gpu--) {
     m->timer.spread = 0;
     status = brim_device_timer_measure(&m->timer, &work, m->sizes->window_ms, m->sizes->windows,
@@ -642,7 +646,7 @@ static brim_status measure_copy(machine *m, double *rate) {
   }
 }
 
-// Copies from pinned memory, or from the allocator's.
+// Copies to the device, from pinned memory or from the allocator's.
 static brim_status upload_once(machine *m, bool pinned, size_t bytes, double *rate) {
   void *from = NULL, *to = NULL;
   double seconds = 0;
@@ -653,7 +657,7 @@ static brim_status upload_once(machine *m, bool pinned, size_t bytes, double *ra
     if (!from) status = brim_fail(BRIM_ENOMEM, "out of memory for %zu bytes to copy", bytes);
   }
   if (!status) {
-    memset(from, 0x5a, bytes);  // pages that were not written to are all the same one
+    memset(from, 0x5a, bytes);  // all unwritten pages share one physical page
     const brim_device_work work = {
         .dst = to, .src = from, .bytes = bytes, .direction = BRIM_COPY_H2D};
     status = brim_device_timer_measure(&m->timer, &work, m->sizes->window_ms, m->sizes->windows,
@@ -675,7 +679,7 @@ static brim_status measure_upload(machine *m, bool pinned, double *rate) {
   while (bytes > LEAST_COPY_BYTES && bytes > m->allowed) bytes /= 2;
   for (;; bytes /= 2) {
     brim_status status = upload_once(m, pinned, bytes, rate);
-    if (!pinned) m->timer.spread = spread;  // by way of the host's caches: seldom steady
+    if (!pinned) m->timer.spread = spread;  // ignore its spread: the host's caches disturb it
     if (bytes < m->sizes->h2d_bytes) m->cut = true;
     if (!is_short(status) || bytes / 2 < LEAST_COPY_BYTES) return status;
   }
@@ -727,9 +731,9 @@ static brim_status measure_launch(machine *m, double *rate) {
   return status;
 }
 
-//---------------------------------- all of it ----------------------------------
+//---------------------------------- all ceilings ----------------------------------
 
-// Smaller sizes for a small machine, whose free memory should suffice most of the time.
+// Chooses smaller sizes for a small machine, so that its free memory suffices most of the time.
 static brim_machine_sizes for_memory(brim_machine_sizes s, uint64_t total_bytes) {
   const uint64_t part = total_bytes / 8;
   if (total_bytes == 0) return s;
@@ -781,7 +785,7 @@ brim_machine_sizes brim_machine_sizes_of(const brim_device *device) {
   return for_memory(cpu, info->total_bytes);
 }
 
-// At most a quarter of what is free, for others' sake.
+// Bytes to allocate: at most a quarter of the free memory, since other processes need some too.
 static size_t allowed_bytes(brim_device *device, uint64_t limit) {
   uint64_t free_bytes = 0, total_bytes = 0, most = UINT64_MAX;
   if (brim_device_memory(device, &free_bytes, &total_bytes)) {
@@ -793,8 +797,9 @@ static size_t allowed_bytes(brim_device *device, uint64_t limit) {
   return most < SIZE_MAX ? (size_t)most : SIZE_MAX;
 }
 
-// After one ceiling: a failure leaves it unknown; only an interruption is returned.
-static brim_status done(machine *m, const char *name, brim_status status) {
+// Ends the measurement of one ceiling. A failure is logged and leaves the ceiling unknown; only an interruption is
+// returned.
+static brim_status ignore_failure(machine *m, const char *name, brim_status status) {
   if (!status || status == BRIM_EINTERRUPTED) return status;
   brim_log_debug("measure", "cannot measure %s: %s", name, brim_status_detail());
   brim_status_clear();
@@ -817,25 +822,26 @@ static brim_status measure_products(machine *m, brim_machine_ceilings *out) {
   for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
     // other devices would silently use fp32
     if (products[i].how.tf32 && m->device->info.kind != BRIM_DEVICE_GPU) continue;
-    BRIM_TRY(done(m, products[i].name, measure_product(m, &products[i].how, products[i].flops)));
+    BRIM_TRY(ignore_failure(m, products[i].name,
+                            measure_product(m, &products[i].how, products[i].flops)));
   }
   return BRIM_OK;
 }
 
 // Copies come first: products depend on clocks that may still rise.
 static brim_status measure_all(machine *m, brim_machine_ceilings *out) {
-  BRIM_TRY(done(m, "copy_bytes_per_s", measure_copy(m, &out->copy_bytes_per_s)));
+  BRIM_TRY(ignore_failure(m, "copy_bytes_per_s", measure_copy(m, &out->copy_bytes_per_s)));
   if (!m->device->info.host_memory) {
-    BRIM_TRY(
-        done(m, "h2d_pinned_bytes_per_s", measure_upload(m, true, &out->h2d_pinned_bytes_per_s)));
-    BRIM_TRY(done(m, "h2d_pageable_bytes_per_s",
-                  measure_upload(m, false, &out->h2d_pageable_bytes_per_s)));
+    BRIM_TRY(ignore_failure(m, "h2d_pinned_bytes_per_s",
+                            measure_upload(m, true, &out->h2d_pinned_bytes_per_s)));
+    BRIM_TRY(ignore_failure(m, "h2d_pageable_bytes_per_s",
+                            measure_upload(m, false, &out->h2d_pageable_bytes_per_s)));
   }
-  BRIM_TRY(done(m, "launches_per_s", measure_launch(m, &out->launches_per_s)));
+  BRIM_TRY(ignore_failure(m, "launches_per_s", measure_launch(m, &out->launches_per_s)));
   return measure_products(m, out);
 }
 
-//---------------------------------- others ----------------------------------
+//---------------------------------- other programs ----------------------------------
 
 // The kernel counts in hundredths of a second: shorter times are meaningless.
 #define LEAST_SECONDS 0.2
@@ -848,7 +854,7 @@ static void read_host(const brim_machine_options *options, brim_host_sample *out
   }
 }
 
-// Other programs' share of the device meanwhile; NaN = unknown.
+// Other programs' share of the device since `before`; NaN = unknown.
 static double others_share(brim_device *device, const brim_machine_options *options,
                            const brim_host_sample *before) {
   if (!device->info.host_memory) {
@@ -877,11 +883,11 @@ brim_status brim_machine_measure(brim_device *device, const brim_machine_sizes *
   brim_machine_ceilings_init(out);
   m.allowed = allowed_bytes(device, options->memory_limit);
   brim_status status =
-      done(&m, "any ceiling", brim_device_timer_init(&m.timer, device, options->stop));
+      ignore_failure(&m, "any ceiling", brim_device_timer_init(&m.timer, device, options->stop));
   if (!status && m.timer.end) status = measure_all(&m, out);
   brim_device_timer_deinit(&m.timer);
   if (!status) out->load = others_share(device, options, &before);
-  brim_host_forget_peak();  // what was taken here is not the job's
+  brim_host_forget_peak();  // memory used here is not the job's
   *cut = m.cut || m.timer.spread > sizes->spread;
   return status;
 }

@@ -9,14 +9,14 @@
 #include "measure/measure.h"
 
 //-------------------------------------------- memory --------------------------------------------
-// Watching: what the work takes, how much of it was planned, and remembering the rest.
+// Watches the memory that the work takes, compares it with the plan, and remembers the overhead.
 
-#define MOST_BYTES 1e15                            // a file may say anything
-static const double agreement = 64.0 * (1 << 20);  // two figures of one thing may differ by this
+#define MOST_BYTES 1e15                            // larger values in a file are damaged
+static const double agreement = 64.0 * (1 << 20);  // two figures of one memory may differ by this
 
 //---------------------------------- reading ----------------------------------
 
-// NVML's figures; unknown without it.
+// Reads NVML's figures; unknown without NVML.
 static brim_memory_reading read_monitor(const brim_memory_watch *w) {
   brim_memory_reading r = {(double)NAN, (double)NAN};
   brim_gpu_memory memory;
@@ -31,7 +31,7 @@ static brim_memory_reading read_monitor(const brim_memory_watch *w) {
     }
   }
   brim_free(list);
-  brim_status_clear();  // not knowing is an answer
+  brim_status_clear();  // the figures stay unknown
   return r;
 }
 
@@ -48,9 +48,9 @@ static brim_memory_reading read_now(const brim_memory_watch *w, brim_device *dev
   return r;
 }
 
-// Memory that this process took since `before`. The GPU's free memory gives it to the byte unless another process allocates
-// or frees; the driver's figure for this process is always right but may be missing, as in containers. So: the first,
-// unless the second contradicts it.
+// Memory that this process took since `before`. The GPU's free memory gives it to the byte unless another process
+// allocates or frees; the driver's figure for this process is always right but may be missing, as in containers. Use
+// free memory unless the driver's figure contradicts it.
 static double taken(const brim_memory_reading *before, const brim_memory_reading *now) {
   double lost = before->free - now->free;
   double own = now->own - (isnan(before->own) ? 0 : before->own);
@@ -79,7 +79,7 @@ void brim_memory_watch_init(brim_memory_watch *watch, brim_gpu_monitor *monitor,
 
 void brim_memory_watch_opened(brim_memory_watch *watch, brim_device *device) {
   if (!watch->uuid[0]) return;
-  // backends that cannot tell before opening report that all is free
+  // ignore the figure of a backend that reports all memory as free, since it cannot know
   if (watch->by_device && device->free_at_open < device->info.total_bytes) {
     watch->before.free = (double)device->free_at_open;
   }
@@ -125,7 +125,7 @@ brim_status brim_overhead_store(const char *folder, const char *key,
   return status;
 }
 
-//---------------------------------- what it is kept by ----------------------------------
+//---------------------------------- keys of the cache ----------------------------------
 
 static void put_value(brim_str *out, const brim_value *value) {
   char number[32];
@@ -198,24 +198,24 @@ void brim_memory_watch_remember(const brim_memory_watch *watch, const brim_work 
 }
 
 //--------------------------------------------- fit ---------------------------------------------
-// Whether a setting fits, and if not the message that names the processes that hold the memory, and what would fit. On a
-// device that is the host brim_work_check_fit decides.
+// Whether a setting fits, and if not the message that names the processes that hold the memory, and what would fit.
+// On a device that is the host brim_work_check_fit decides.
 
 enum { HOLDERS_NAMED = 3, UNSEEN_BYTES = 256 << 20 };
 
-// Left free by the advice if no overhead is remembered: models took 9 to 34 MiB on an H200 (modules, handles, recorded
-// graphs, rounding of allocations).
+// Bytes that the advice leaves free if no overhead is remembered. Models took 9 to 34 MiB on an H200 (modules,
+// handles, recorded graphs, rounding of allocations).
 enum { UNKNOWN_LATER = 48 << 20 };
 
 typedef struct room {
   uint64_t needed, free_bytes, total_bytes;
-  uint64_t later;      // overhead that is still to come
-  uint64_t available;  // for what is planned
-  bool limited;        // by the limit that was given, not by what is free
-  bool unknown;        // nothing is remembered of overhead to come
+  uint64_t later;      // overhead that the setting has yet to allocate
+  uint64_t available;  // bytes for the plan
+  bool limited;        // the given limit is below the free memory
+  bool unknown;        // no overhead is remembered or measured
 } room;
 
-// Memory for a setting after the present one is given back.
+// Finds the memory that a setting would have after the present setting is freed.
 static brim_status look(const brim_fit *fit, room *out) {
   const brim_memory_watch *w = fit->watch;
   memset(out, 0, sizeof *out);
@@ -293,7 +293,7 @@ static void put_need(const brim_fit *fit, const room *r, brim_str *out) {
   }
 }
 
-// Used memory of processes that are not visible: of other containers or users.
+// Memory used by processes that are not visible, such as those of other containers or users.
 static double unseen_bytes(const brim_fit *fit, const brim_gpu_process *list, size_t count) {
   const brim_memory_watch *w = fit->watch;
   brim_gpu_memory memory;
@@ -367,7 +367,7 @@ static void put_advice(const brim_fit *fit, uint64_t limit, bool others, brim_st
     char text[160];
     brim_work_batch_text(batch, set, text);
     brim_str_printf(out, "; %s", text);
-    return;  // more memory would be of no use
+    return;  // the whole set fits as one batch: do not advise to wait
   }
   if (batch > 0) {
     brim_str_printf(out, brim_tr("; batch_size %lld is the largest that fits now"),
@@ -389,7 +389,7 @@ brim_status brim_fit_explain(const brim_fit *fit, bool refused) {
   room r;
   if (refused) snprintf(said, sizeof said, "%s", brim_status_detail());
   if (!watched(fit)) {
-    // the device is the host: its own message says it all
+    // no GPU is watched: brim_work_check_fit has the message
     brim_status status = brim_work_check_fit(fit->work, fit->setting, fit->plan, fit->limit);
     if (refused || status != BRIM_EOOM) brim_status_set_detail(said);
     return BRIM_EOOM;

@@ -12,9 +12,9 @@ enum { BRIM_NOTES_DEPTH = 16, BRIM_NOTES_NETS = 16 };
 
 // How ops are timed.
 typedef enum brim_notes_mode {
-  BRIM_NOTES_NONE,   // not at all: steps run as in training
-  BRIM_NOTES_CLOCK,  // by the host's clock, each until the device is done
-  BRIM_NOTES_EVENTS  // by events of the device, which continues
+  BRIM_NOTES_NONE,   // ops are not timed: steps run as in training
+  BRIM_NOTES_CLOCK,  // by the host's clock, which waits for the device after each op
+  BRIM_NOTES_EVENTS  // by events on the device, without waiting
 } brim_notes_mode;
 
 typedef struct brim_notes_op {
@@ -45,7 +45,7 @@ typedef struct brim_notes {
   // Networks whose ops were seen.
   const brim_net *nets[BRIM_NOTES_NETS];
   size_t net_count;
-  // Of BRIM_NOTES_EVENTS.
+  // Used by BRIM_NOTES_EVENTS only.
   brim_notes_op *ops;
   size_t op_count, op_made, op_capacity;
 } brim_notes;
@@ -66,19 +66,19 @@ typedef struct brim_profiler {
 enum { USUAL_STEPS = 20, LEAST_STEPS = 3 };
 #define USUAL_SECONDS 10.0
 
-// BRIM_EINTERRUPTED when the caller stops; otherwise `on_stage` is called.
+// Reports a stage by `on_stage`. BRIM_EINTERRUPTED if the caller wants to stop.
 static brim_status brim_profiler_stage(const brim_profiler *p, const char *what) {
   if (p->options->stop && *p->options->stop) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
   if (p->options->on_stage) p->options->on_stage(p->options->ctx, what);
   return BRIM_OK;
 }
 
-// Seconds for measuring the step, and again for tracing it.
+// The time limit in seconds, which measuring the step and tracing it each have.
 static double brim_profiler_seconds(const brim_profiler *p) {
   return p->options->max_seconds > 0 ? p->options->max_seconds : USUAL_SECONDS;
 }
 
-// Steps to trace: as asked for, fewer if they would take more than `share` of the time.
+// Steps to trace: the number asked for, or fewer if that would take more than `share` of the time.
 static int brim_profiler_steps(const brim_profiler *p, double share) {
   int most = p->options->steps > 0 ? p->options->steps : USUAL_STEPS;
   double step_s = p->out->result.total_ms.median * 1e-3;
@@ -86,7 +86,7 @@ static int brim_profiler_steps(const brim_profiler *p, double share) {
   return (int)fmin(most, fmax(LEAST_STEPS < most ? LEAST_STEPS : most, fit));
 }
 
-// Adds the ranks' exchanges through the host since `before`, over so many steps.
+// Sets the time and bytes per step of the ranks' exchanges through the host since `before`.
 static void brim_profiler_take_exchange(const brim_profiler *p, const brim_comm_stats *before,
                                         int steps) {
   brim_profile *out = p->out;
@@ -94,9 +94,9 @@ static void brim_profiler_take_exchange(const brim_profiler *p, const brim_comm_
   if (out->ranks == 0 || !brim_device_exchange_stats(p->device, &now)) return;
   out->exchange_ms = (double)(now.busy_ns - before->busy_ns) * 1e-6 / steps;
   out->exchange_bytes = (double)(now.bytes - before->bytes) / steps;
-  if (!p->device->info.host_memory) return;  // a GPU is not waited for by the thread that asks
+  if (!p->device->info.host_memory) return;  // exposed time is measured on the host only
   out->exchange_exposed_ms = (double)(now.waited_ns - before->waited_ns) * 1e-6 / steps;
-  // an exchange lasts until the waiting thread runs again
+  // include the time until the waiting thread runs again
   out->exchange_ms = fmax(out->exchange_ms, out->exchange_exposed_ms);
 }
 
@@ -217,7 +217,7 @@ static brim_status make_op(brim_notes *n) {
   return brim_event_create(n->device, &op->end);
 }
 
-// For BRIM_NOTES_EVENTS: creates events for so many ops in advance, since that takes the host's time.
+// For BRIM_NOTES_EVENTS: creates events for `ops` ops in advance, since creating them takes time on the host.
 static brim_status brim_notes_reserve(brim_notes *notes, size_t ops) {
   while (notes->op_made < ops && notes->op_made < MOST_OPS) BRIM_TRY(make_op(notes));
   return BRIM_OK;
@@ -283,7 +283,7 @@ static brim_status brim_notes_step(brim_notes *notes, brim_work *work, bool sync
 
 static brim_status take_op(brim_notes *n, const brim_notes_op *op, brim_event *base) {
   int64_t at_ns = 0, ns = 0;
-  if (!op->name) return BRIM_OK;  // it failed in between
+  if (!op->name) return BRIM_OK;  // the op failed
   BRIM_TRY(brim_event_elapsed(n->device, base, op->start, &at_ns));
   BRIM_TRY(brim_event_elapsed(n->device, op->start, op->end, &ns));
   brim_trace_event *e = brim_trace_add(n->trace, BRIM_TRACE_HOST_OP, op->name);
@@ -341,7 +341,7 @@ static brim_status brim_notes_event_ns(brim_device *device, double *ns) {
     shown[i] = (double)elapsed;
   }
   if (!status) status = brim_stats_median(shown, EVENT_PAIRS, ns);
-  brim_status synced = brim_device_sync(device);  // an event that is still to come must not go
+  brim_status synced = brim_device_sync(device);  // wait for the events before destroying them
   if (!status) status = synced;
   for (int i = 0; i < 2 * EVENT_PAIRS; i++) brim_event_destroy(device, events[i]);
   return status;
@@ -417,8 +417,8 @@ static brim_status brim_profile_take_memory(const brim_notes *notes, brim_profil
 // The traced window of a GPU. With CUPTI: one step op by op, each until the device is done, to learn which op a kernel
 // belongs to; then a window of steps as in training. Without: steps op by op with events around each op.
 
-// LEAD: steps until the device is busy again after a pause. The warm-up runs each piece of a step op by op the first time
-// and records it the second time, for two slots of inputs.
+// LEAD: steps until the device is busy again after a pause. The warm-up runs each piece of a step op by op the first
+// time and records it the second time, for two slots of inputs.
 enum { LEAD = 2, WARM_STEPS = 4, EVENT_STEPS = 5 };
 #define ENOUGH_FOUND 0.9  // of the kernels
 
@@ -445,7 +445,7 @@ static brim_status noted_steps(const brim_profiler *p, brim_notes *notes, int co
 
 //---------------------------------- by CUPTI ----------------------------------
 
-// How steps run while CUPTI records.
+// Says how steps run while CUPTI records.
 typedef struct traced {
   brim_notes_mode mode;
   bool exact;
@@ -470,14 +470,14 @@ static brim_status trace_steps(brim_profiler *p, brim_gpu_trace *gpu, const trac
   brim_status ended = brim_notes_end(notes);
   brim_profiler_take_exchange(p, &exchanged, how->steps);
   brim_status stopped = brim_gpu_trace_stop(gpu, &sum);
-  p->out->window_s = seconds_since(start);  // the last one's counts
+  p->out->window_s = seconds_since(start);  // the last window counts
   BRIM_TRY(status);
   BRIM_TRY(ended);
   BRIM_TRY(stopped);
   if (sum.dropped > 0) {
     return brim_fail(BRIM_ELIMIT, "the trace lost %lld records", (long long)sum.dropped);
   }
-  brim_result *r = &p->out->result;  // as brim_trial_trace has it
+  brim_result *r = &p->out->result;  // like brim_trial_trace
   r->gpu_busy_ms = sum.busy_ms / how->steps;
   r->gpu_kernel_ms = sum.kernel_ms / how->steps;
   r->gpu_copy_ms = (sum.h2d_ms + sum.d2h_ms + sum.d2d_ms) / how->steps;
@@ -485,7 +485,7 @@ static brim_status trace_steps(brim_profiler *p, brim_gpu_trace *gpu, const trac
   return brim_gpu_trace_events(gpu, notes->begin, how->into);
 }
 
-// One step op by op, after one that loads kernels.
+// Traces one step op by op, after a step that loads kernels.
 static brim_status map_step(brim_profiler *p, brim_gpu_trace *gpu, brim_trace *mapped) {
   brim_notes notes;
   brim_trace first;
@@ -520,7 +520,7 @@ static brim_status trace_window(brim_profiler *p, brim_gpu_trace *gpu, brim_trac
   return brim_profile_device_rows(p->trace, mapped, LEAD, out);
 }
 
-static brim_status by_cupti(brim_profiler *p) {
+static brim_status trace_by_cupti(brim_profiler *p) {
   brim_gpu_trace *gpu = NULL;
   brim_trace mapped;
   brim_time start = brim_clock_now();
@@ -545,7 +545,7 @@ static brim_status by_cupti(brim_profiler *p) {
 
 //---------------------------------- by events ----------------------------------
 
-static brim_status by_events(brim_profiler *p) {
+static brim_status trace_by_events(brim_profiler *p) {
   brim_profile *out = p->out;
   brim_notes notes;
   brim_trace first;
@@ -579,7 +579,7 @@ static brim_status by_events(brim_profiler *p) {
   return brim_profile_event_rows(p->trace, event_ns, out);
 }
 
-//---------------------------------- either ----------------------------------
+//---------------------------------- CUPTI or events ----------------------------------
 
 // Removes what a failed source left behind.
 static void start_over(brim_profiler *p) {
@@ -600,11 +600,11 @@ static void start_over(brim_profiler *p) {
 // The traced window of a GPU, by CUPTI or by events.
 static brim_status brim_profiler_trace_gpu(brim_profiler *p) {
   const char *source = p->options->source ? p->options->source : "";
-  if (strcmp(source, "events") == 0) return by_events(p);
+  if (strcmp(source, "events") == 0) return trace_by_events(p);
   if (source[0] && strcmp(source, "cupti") != 0) {
     return brim_fail(BRIM_EUNSUPPORTED, "the source %s is none of: cupti, events", source);
   }
-  brim_status status = by_cupti(p);
+  brim_status status = trace_by_cupti(p);
   // without CUPTI (taken by another tool, not permitted, too many records), use events
   bool other = status == BRIM_EUNSUPPORTED || status == BRIM_ELIMIT || status == BRIM_EOOM;
   if (!other || source[0]) return status;
@@ -612,7 +612,7 @@ static brim_status brim_profiler_trace_gpu(brim_profiler *p) {
   snprintf(why, sizeof why, "%s", brim_status_detail());
   brim_status_clear();
   start_over(p);
-  status = by_events(p);
+  status = trace_by_events(p);
   memcpy(p->out->note, why, sizeof why);
   return status;
 }
@@ -654,13 +654,14 @@ static void loading(const brim_profiler *p, brim_work_loading *out) {
   if (p->work->table->loading) p->work->table->loading->stats(p->work->state, out);
 }
 
-// Without workers loading is part of the wait, a median: scales the parts, which are means, so that they do not exceed it.
+// Without workers loading is part of the wait. The wait is a median and the parts of loading are means: returns a
+// factor for the parts, so that they do not exceed the wait.
 static double share_of_wait(const brim_profile *out, double loading_ms) {
   double wait_ms = out->result.phase_ms[BRIM_PHASE_IO].median;
   return out->workers == 0 && wait_ms > 0 && loading_ms > wait_ms ? wait_ms / loading_ms : 1;
 }
 
-// Transforms of the loader's threads per step, as findings have them.
+// Takes the transforms of the loader's threads per step.
 static brim_status take_transforms(const brim_profiler *p, const brim_work_loading *before,
                                    const brim_work_loading *after) {
   brim_profile *out = p->out;
@@ -698,7 +699,7 @@ static brim_status plain_step(const brim_profiler *p, double *ms) {
   return BRIM_OK;
 }
 
-// Pairs of a plain and a traced step, in alternating order.
+// Runs pairs of a plain and a traced step, in alternating order.
 static brim_status take_turns(const brim_profiler *p, brim_notes *notes, double *plain_ms,
                               int steps) {
   for (int i = 0; i < steps; i++) {
@@ -714,7 +715,7 @@ static brim_status take_turns(const brim_profiler *p, brim_notes *notes, double 
   return BRIM_OK;
 }
 
-// Keeps the usual window for trace files.
+// Keeps the first steps, so that trace files do not get long.
 static void keep_first(brim_trace *t, int32_t steps) {
   size_t kept = 0;
   if (t->steps <= steps) return;
@@ -751,7 +752,7 @@ void brim_result_set_phase(brim_result *r, brim_phase phase, double ms) {
   s->stddev = s->mad = s->ci_low = s->ci_high = (double)NAN;
 }
 
-// Gives the result the phases of the list.
+// Copies the phases from the list to the result.
 static void take_phases(brim_profile *out) {
   const brim_profile_rows *rows = &out->lists[BRIM_PROFILE_PHASES];
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
@@ -798,7 +799,7 @@ static brim_status trace_host(brim_profiler *p) {
   return brim_profile_take_memory(&notes, out);
 }
 
-//---------------------------------- all of it ----------------------------------
+//---------------------------------- the whole profile ----------------------------------
 
 static const char *precision_of(const brim_profile *out) {
   const char *precision = brim_result_text_as(&out->result, BRIM_ROLE_PRECISION);

@@ -15,9 +15,9 @@ static brim_status brim_replica_build(brim_replica *r, size_t rank, size_t count
 static int brim_replica_ring(const brim_work *work, const brim_setting *setting);
 
 //---------------------------------------- with exchange ----------------------------------------
-// One setting as one training, a rank for each device, with gradients exchanged. All ranks have to make the same steps:
-// before each group of steps rank 0 broadcasts their number over a communicator of its own, or the end. If a rank fails,
-// the calling thread abandons all communicators, which ends the other ranks' calls.
+// One setting as one training, a rank for each device, with gradients exchanged. All ranks have to make the same
+// steps: before each group of steps rank 0 broadcasts their number over a communicator of its own, or the end. If a
+// rank fails, the calling thread abandons all communicators, which ends the other ranks' calls.
 
 enum { LEAST_GROUPS = 3, MAX_GROUP = 10000, PROBE_WINDOWS = 5, SMALL = 256 };
 #define GPU_GROUP_MS 50.0
@@ -476,8 +476,8 @@ brim_status brim_scaling_exchange_run(brim_replica *replicas, size_t count,
 }
 
 //--------------------------------------- without exchange ---------------------------------------
-// One setting on several devices at once, without exchanging anything. Each device has a thread: it warms up, is measured
-// when all are warm, and keeps stepping until all were measured.
+// One setting on several devices at once, without exchanging anything. Each device has a thread: it warms up, is
+// measured when all are warm, and keeps stepping until all were measured.
 //
 // The calling thread leads by a growing number (stage); each thread answers with its own (reached).
 
@@ -595,8 +595,8 @@ static brim_status scaling_measure(lane *l) {
   return BRIM_OK;
 }
 
-// Measures the device alone while all others compute alone, too. A step's time beyond that is waiting; the excess over one
-// device alone comes from the devices (power, clocks).
+// Measures the device alone while all others compute alone, too. A step's time beyond that is waiting; the excess
+// over one device alone comes from the devices (power, clocks).
 static brim_status compute(lane *l) {
   const brim_work *work = l->replica->work;
   brim_step_info info;

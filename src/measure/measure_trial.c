@@ -121,8 +121,8 @@ void brim_result_attach_knobs(brim_result *results, size_t count) {
 }
 
 //-------------------------------------- location of times --------------------------------------
-// The Hodges-Lehmann estimate of the logarithms of a trial's times: nearly as sharp as a mean, and three slow samples in
-// ten hardly move it. Its error comes from the median absolute deviation.
+// The Hodges-Lehmann estimate of the logarithms of a trial's times: nearly as sharp as a mean, and three slow samples
+// in ten hardly move it. Its error comes from the median absolute deviation.
 
 static int ascending(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
@@ -259,7 +259,8 @@ static void take_quota(const background_load *before, const background_load *aft
   r->quota_throttled_ms = 1e3 * (after->quota.throttled_s - before->quota.throttled_s) / steps;
 }
 
-// Sets cpu_percent, peak memory, quota and transforms of `r`, from two readings around r->steps steps of `rows` samples.
+// Sets cpu_percent, peak memory, quota and transforms of `r`, from two readings around r->steps steps of `rows`
+// samples.
 static void take_background(const background_load *before, const background_load *after,
                             double rows, brim_result *r) {
   brim_host_usage usage = brim_host_usage_between(&before->host, &after->host);
@@ -273,7 +274,8 @@ static void take_background(const background_load *before, const background_load
 }
 
 //------------------------------------ the GPU's own records ------------------------------------
-// One setting under the GPU's own records: busy time and kernels per step. Separate from trials, whose times would suffer.
+// One setting under the GPU's own records: busy time and kernels per step. Separate from trials, whose times would
+// suffer.
 
 enum { WARM_STEPS = 6, LEAST_STEPS = 5, MOST_STEPS = 200 };
 #define TRACED_MS 100.0
@@ -334,8 +336,8 @@ static double since_ms(brim_time start) {
 
 static brim_status interrupted(void) { return brim_fail(BRIM_EINTERRUPTED, "interrupted"); }
 
-// Steps in the ring were loaded while the device computed: they are used up first. Times at least as many steps as the ring
-// holds, since they come in bursts of that size.
+// Steps in the ring were loaded while the device computed: they are used up first. Times at least as many steps as
+// the ring holds, since they come in bursts of that size.
 static brim_status load(const halves_options *how, brim_result *out) {
   const brim_work_loading_table *loading = how->work->table->loading;
   brim_step_info info;
@@ -430,9 +432,9 @@ static brim_status halves_measure(const halves_options *how, brim_result *out) {
 }
 
 //-------------------------------------------- trial --------------------------------------------
-// The trial itself. On the host every step is measured alone, phase by phase. A GPU is measured as training drives it, with
-// the host ahead: windows of steps give the total, and a few steps that wait after each phase give the proportions of the
-// phases.
+// The trial itself. On the host every step is measured alone, phase by phase. A GPU is measured as training drives
+// it, with the host ahead: windows of steps give the total, and a few steps that wait after each phase give the
+// proportions of the phases.
 
 // LEAST_TIMED: samples to measure even if the time is up.
 enum { MIN_SAMPLES = 5, LEAST_TIMED = 3 };
@@ -550,8 +552,8 @@ static int ring_steps(const trial *t) {
                brim_result_number_as(t->result, BRIM_ROLE_ACCUMULATION, 1));
 }
 
-// Warms up until the last five steps are within 5 % of each other, and the data prefetched before the first step are used
-// up.
+// Warms up until the last five steps are within 5 % of each other, and the data prefetched before the first step are
+// used up.
 static brim_status warm_up(trial *t) {
   if (!t->device->info.host_memory) BRIM_TRY(record_phases(t));
   t->timer.spans.exact = t->device->info.host_memory;
@@ -660,8 +662,8 @@ static brim_status loose_step(trial *t, brim_step_info *info) {
   return BRIM_OK;
 }
 
-// The last step of a window. The host waits for the step before it, as it does before reusing that step's slot, and leaves
-// this one running: the device never drains, and copies overlap as in training.
+// The last step of a window. The host waits for the step before it, as it does before reusing that step's slot, and
+// leaves this one running: the device never drains, and copies overlap as in training.
 static brim_status last_step(trial *t, brim_step_info *info, double *waited_ms) {
   BRIM_TRY(brim_event_record(t->device, t->mark));
   BRIM_TRY(loose_step(t, info));
@@ -744,8 +746,8 @@ static brim_status measure_phases(trial *t, double phase_ms[BRIM_PHASE_COUNT]) {
   return BRIM_OK;
 }
 
-// Divides the computing of each window in the proportions of the exact steps; the totals stay. Time outside spans beyond
-// that of an idle device is waiting for a busy one: computing, too.
+// Divides the computing of each window in the proportions of the exact steps; the totals stay. Time outside spans
+// beyond that of an idle device is waiting for a busy one: computing, too.
 static void share_out(samples *s, const double exact_ms[BRIM_PHASE_COUNT]) {
   double whole = 0;
   bool apart[BRIM_PHASE_COUNT];
@@ -817,8 +819,8 @@ static brim_status sum_up(trial *t, const background_load *before, const backgro
   }
   brim_work_info info;
   t->work->table->info(t->work->state, &info);
-  // An epoch's last batch may be short and costs a whole step. Count as many of them as an epoch has, not as happened to be
-  // measured.
+  // An epoch's last batch may be short and costs a whole step. Count as many of them as an epoch has, not as happened
+  // to be measured.
   double rows = (double)s->rows / s->steps;
   if (info.steps_per_epoch > 0) {
     rows = (double)info.samples_per_epoch / (double)info.steps_per_epoch;
