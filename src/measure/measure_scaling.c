@@ -21,10 +21,10 @@ static int brim_replica_ring(const brim_work *work, const brim_setting *setting)
 
 enum { LEAST_GROUPS = 3, MAX_GROUP = 10000, PROBE_WINDOWS = 5, SMALL = 256 };
 #define GPU_GROUP_MS 50.0
-#define CPU_GROUP_MS 10.0  // to agree takes a moment, which many short steps share
-#define PROBE_MS 10.0      // of a window
+#define CPU_GROUP_MS 10.0  // agreeing takes time, which the short steps of a group share
+#define PROBE_MS 10.0      // length of a window
 #define POLL_NS 2000000
-#define PATIENCE_NS (10 * (int64_t)1000000000)  // of ranks that open their communicators
+#define PATIENCE_NS (10 * (int64_t)1000000000)  // for ranks to open their communicators
 
 // Rank 0's message before a group of steps.
 typedef struct order {
@@ -39,14 +39,14 @@ typedef struct member {
   brim_replica *replica;
   brim_thread *thread;
   _Atomic(brim_comm *) comm;     // of the device
-  _Atomic(brim_comm *) control;  // of orders
-  atomic_bool ended;             // its thread has nothing more to do
+  _Atomic(brim_comm *) control;  // carries orders
+  atomic_bool ended;             // its thread is done
   brim_status status;
   char detail[512];
   bool gpu;
   brim_event *mark;
-  double rows;  // of a step of all ranks, the mean of an epoch
-  // rank 0's
+  double rows;  // samples of a step of all ranks, the mean over an epoch
+  // used by rank 0 only
   double last[BRIM_STEADY_STEPS];
   brim_time warming;
   int warm_steps, group;
@@ -61,11 +61,11 @@ typedef struct party {
   member *members;
   size_t count;
   const brim_scaling_options *options;
-  brim_setting setting;  // the batch is that of all ranks
+  brim_setting setting;  // its batch is that of all ranks together
   char name[64];
   bool own;  // the devices' backend may carry the exchange
   atomic_bool stopping;
-  int ring, failed;  // failed: the member that did first; -1 = none
+  int ring, failed;  // failed: the first member that failed; -1 = none
   int64_t probe_values;
   brim_scaling_exchange *out;
 } party;
@@ -94,7 +94,7 @@ static void abandon_all(party *p) {
   }
 }
 
-// Also creates device communicators: devices are ranks from here on.
+// Abandons the communicators that the devices' backend created, too. Call it once devices may be ranks.
 static void abandon_devices(party *p) {
   for (size_t i = 0; i < p->count; i++) brim_device_abandon_ranks(p->members[i].replica->device);
 }
@@ -125,7 +125,7 @@ static void wait_for_all(party *p, bool ranks) {
 }
 
 // Runs every member in a thread. BRIM_EINTERRUPTED when stopped, else the first failure.
-static brim_status each(party *p, member_fn fn, bool ranks) {
+static brim_status run_members(party *p, member_fn fn, bool ranks) {
   task tasks[BRIM_SCALING_MAX];
   for (size_t i = 0; i < p->count; i++) {
     member *m = &p->members[i];
@@ -133,7 +133,7 @@ static brim_status each(party *p, member_fn fn, bool ranks) {
     atomic_store(&m->ended, false);
     m->status = BRIM_OK;
     brim_status status = brim_thread_start(task_main, &tasks[i], "brim-rank", &m->thread);
-    if (!status) continue;  // from now on it is the thread's
+    if (!status) continue;  // the thread uses the member from here on
     m->status = status;
     snprintf(m->detail, sizeof m->detail, "%s", brim_status_detail());
   }
@@ -200,7 +200,7 @@ static int by_size(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-// Milliseconds of one sum: the median of windows, without the first ones.
+// Measures the milliseconds of one sum: the median of windows, after a warm-up.
 static brim_status time_sums(member *m, const brim_op_call *call, double *out) {
   double ms[PROBE_WINDOWS], once;
   BRIM_TRY(run_sums(m, call, 3, &once));
@@ -268,7 +268,7 @@ static double step_ms(const member *m, const order *o, brim_time from) {
   return (double)brim_time_since_ns(from, m->seen) * 1e-6 / o->steps;
 }
 
-// On a GPU the last step keeps running while the ranks agree on the next.
+// Runs a group of steps. On a GPU the last step keeps running while the ranks agree on the next group.
 static brim_status make_steps(member *m, int32_t steps) {
   const brim_work *work = m->replica->work;
   brim_device *device = m->replica->device;
@@ -282,7 +282,7 @@ static brim_status make_steps(member *m, int32_t steps) {
   return BRIM_OK;
 }
 
-// Rank 0's.
+// Called by rank 0: decides whether the warm-up is over, and sets the length of a group.
 static void look_if_warm(member *m, double ms) {
   const brim_scaling_options *o = m->party->options;
   double most_s = o->max_seconds > 0 ? o->max_seconds : 15;
@@ -343,7 +343,7 @@ static brim_status train(member *m) {
   return brim_device_sync(m->replica->device);
 }
 
-//---------------------------------- what comes out ----------------------------------
+//---------------------------------- results ----------------------------------
 
 static void sum_up(const party *p, brim_scaling *scaling) {
   brim_scaling_exchange *out = p->out;
@@ -364,12 +364,12 @@ static void sum_up(const party *p, brim_scaling *scaling) {
   out->step_ms = step;
   out->samples_per_s = p->members[0].rows / (step * 1e-3);
   out->stable = stable;
-  // a GPU waits for its exchanges itself: their cost is the longer step
+  // no host thread waits for a GPU's exchanges: their cost is what they add to a step
   double without = scaling->result.total_ms.mean;
   bool counted = p->members[0].after.calls > p->members[0].before.calls;
   out->busy_ms = counted ? busy : (double)NAN;
   out->waited_ms = gpu ? fmax(0, step - without) : waited;
-  // an exchange lasts until the waiting thread runs again
+  // an exchange includes the time until the waiting thread runs again
   if (counted && !gpu) out->busy_ms = fmax(busy, waited);
 }
 
@@ -412,17 +412,17 @@ static brim_status measure(party *p, brim_scaling *scaling) {
   const brim_work *work = p->members[0].replica->work;
   const brim_scaling_options *o = p->options;
   for (size_t i = 0; i < p->count; i++) drop(p->members[i].replica);
-  BRIM_TRY(each(p, become_rank, false));
+  BRIM_TRY(run_members(p, become_rank, false));
   snprintf(p->out->by, sizeof p->out->by, "%s",
            brim_device_exchange(p->members[0].replica->device));
   BRIM_TRY(plan_exchange(p));
-  BRIM_TRY(each(p, probe, true));
+  BRIM_TRY(run_members(p, probe, true));
   for (size_t i = 0; i < p->count; i++) {
     if (o->stop && *o->stop) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
     BRIM_TRY(build_member(p, &p->members[i]));
   }
   p->ring = brim_replica_ring(work, &p->setting);
-  BRIM_TRY(each(p, train, true));
+  BRIM_TRY(run_members(p, train, true));
   sum_up(p, scaling);
   return BRIM_OK;
 }
@@ -482,7 +482,7 @@ brim_status brim_scaling_exchange_run(brim_replica *replicas, size_t count,
 // The calling thread leads by a growing number (stage); each thread answers with its own (reached).
 
 enum { SCALING_LEAST_GROUPS = 3, SCALING_MAX_GROUP = 10000 };
-// On a GPU, work between two looks at the clock, since looking waits.
+// Work between two looks at the clock on a GPU, where each look waits for the device.
 #define GROUP_MS 50.0
 
 typedef enum stage { WARMING, MEASURING, COMPUTING, LEAVING } stage;
@@ -496,19 +496,19 @@ typedef struct lane {
   atomic_int reached;
   brim_thread *thread;
   bool gpu;
-  int ring;  // steps whose data the loader may have ready
+  int ring;  // steps that the loader may prefetch
   double per_epoch_rows;
   brim_phase_timer timer;
   brim_event *mark;
   int group;       // steps between two looks at the clock
-  brim_time seen;  // when the device had done all but the last step
+  brim_time seen;  // when the device had finished all steps but the last
   int64_t waited_ns;
   // measured
   int64_t steps, rows, ns, first_half_steps, first_half_ns;
   double device_ms;  // a step of the device alone; NaN = unknown
   brim_status status;
   char detail[512];
-  brim_result parts;  // scratch: what was waited for is computed from a result
+  brim_result parts;  // scratch: brim_result_remove_overlap takes a result
 } lane;
 
 typedef struct crew {
@@ -522,20 +522,20 @@ typedef struct crew {
 
 static stage asked(const lane *l) { return (stage)atomic_load(l->stage); }
 
-static brim_status one_step(lane *l, brim_step_info *info) {
+static brim_status run_step(lane *l, brim_step_info *info) {
   const brim_work *work = l->replica->work;
   return work->table->step(work->state, &l->timer.spans, info);
 }
 
-// On a GPU the last step keeps running, as in training.
-static brim_status group_of_steps(lane *l, int64_t *rows) {
+// Runs a group of steps. On a GPU the last step keeps running at the end, as in training.
+static brim_status run_group(lane *l, int64_t *rows) {
   brim_device *device = l->replica->device;
   brim_step_info info;
   *rows = 0;
   for (int i = 0; i < l->group && (i == 0 || asked(l) != LEAVING); i++) {
     bool last = i + 1 == l->group;
     if (l->gpu && last) BRIM_TRY(brim_event_record(device, l->mark));
-    BRIM_TRY(one_step(l, &info));
+    BRIM_TRY(run_step(l, &info));
     *rows += info.samples;
   }
   brim_time from = brim_clock_now();
@@ -555,7 +555,7 @@ static brim_status warm_up(lane *l) {
   for (int i = 0; i < (most > least ? most : least) && asked(l) == WARMING; i++) {
     brim_step_info info;
     brim_time from = brim_clock_now();
-    BRIM_TRY(one_step(l, &info));
+    BRIM_TRY(run_step(l, &info));
     BRIM_TRY(brim_device_sync(l->replica->device));
     brim_time now = brim_clock_now();
     last[i % BRIM_STEADY_STEPS] = (double)brim_time_since_ns(from, now) * 1e-6;
@@ -572,18 +572,18 @@ static brim_status warm_up(lane *l) {
 
 static brim_status keep_on(lane *l, stage until) {
   int64_t rows;
-  while (asked(l) < until) BRIM_TRY(group_of_steps(l, &rows));
+  while (asked(l) < until) BRIM_TRY(run_group(l, &rows));
   return BRIM_OK;
 }
 
 static brim_status scaling_measure(lane *l) {
   int64_t rows, window_ns = (int64_t)(1e9 * (l->options->seconds > 0 ? l->options->seconds : 1.5));
-  BRIM_TRY(group_of_steps(l, &rows));  // on a GPU the clock starts with a group behind it
+  BRIM_TRY(run_group(l, &rows));  // a GPU's clock starts while the last step of this group runs
   brim_time start = l->seen;
   brim_phase_timer_reset(&l->timer);
   l->waited_ns = 0;
   for (int i = 0; (i < SCALING_LEAST_GROUPS || l->ns < window_ns) && asked(l) == MEASURING; i++) {
-    BRIM_TRY(group_of_steps(l, &rows));
+    BRIM_TRY(run_group(l, &rows));
     l->rows += rows;
     l->steps += l->group;
     l->ns = brim_time_since_ns(start, l->seen);
@@ -595,8 +595,8 @@ static brim_status scaling_measure(lane *l) {
   return BRIM_OK;
 }
 
-// Measures the device alone while all others compute alone, too. A step's time beyond that is waiting; the excess
-// over one device alone comes from the devices (power, clocks).
+// Measures computing without loading while all other devices do the same. A step's time beyond that is waiting; the
+// excess over one device alone comes from the devices (power, clocks).
 static brim_status compute(lane *l) {
   const brim_work *work = l->replica->work;
   brim_step_info info;
@@ -620,7 +620,7 @@ static brim_status run_lane(lane *l) {
   BRIM_TRY(keep_on(l, MEASURING));
   if (asked(l) == LEAVING) return brim_device_sync(l->replica->device);
   BRIM_TRY(scaling_measure(l));
-  // read before the steps that only keep the load up for others
+  // read the timer before the steps that only keep up the load for other devices
   memcpy(l->parts.phase_used, l->timer.used, sizeof l->timer.used);
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     l->parts.phase_ms[p].mean = (double)l->timer.ns[p] * 1e-6;
@@ -667,7 +667,7 @@ static brim_status lead(crew *c) {
     if (!l->replica) continue;
     gpus = gpus || l->gpu;
     brim_status status = brim_thread_start(lane_main, l, "brim-replica", &l->thread);
-    if (status) {  // it is reported as this replica's
+    if (status) {  // report it as this replica's failure
       l->status = status;
       snprintf(l->detail, sizeof l->detail, "%s", brim_status_detail());
     }
@@ -691,7 +691,7 @@ static brim_status lead(crew *c) {
 
 //---------------------------------- building ----------------------------------
 
-// A part of the data that cannot fill a step computes fewer rows than the setting says.
+// Refuses a part of the data that cannot fill a step: it would compute fewer rows than the setting says.
 static brim_status check_filled(const brim_work *work, const brim_setting *setting,
                                 const brim_work_info *info, size_t count) {
   double rows = (double)brim_work_value_as(work, setting, BRIM_ROLE_BATCH, 0) *
@@ -718,7 +718,7 @@ static brim_status brim_replica_build(brim_replica *r, size_t rank, size_t count
                   .plan = plan,
                   .limit = o->memory_limit,
                   .watch = r->memory};
-  b->refused = true;  // nothing was asked of the device yet
+  b->refused = true;  // until the check passes, the device has allocated nothing
   BRIM_TRY(brim_fit_check(&fit));
   b->refused = false;
   if (r->memory) r->memory->held = 0;
@@ -772,7 +772,7 @@ static brim_status build_all(crew *c, brim_replica *replicas, const brim_setting
     if (r->device) snprintf(o->device_id, sizeof o->device_id, "%s", r->device->info.id);
     if (stopped(c)) return brim_fail(BRIM_EINTERRUPTED, "interrupted");
     if (r->status || !r->work) {
-      // a missing device has not crashed
+      // a device that did not open has not crashed: class its failure as OTHER
       brim_failure failure = brim_trial_class(r->status);
       bool memory = failure == BRIM_FAILURE_OOM_DEVICE || failure == BRIM_FAILURE_OOM_HOST;
       fail_replica(o, memory || r->work ? failure : BRIM_FAILURE_OTHER, r->status, r->message);
@@ -799,7 +799,7 @@ static brim_status build_all(crew *c, brim_replica *replicas, const brim_setting
 
 //---------------------------------- summing up ----------------------------------
 
-// On a GPU all computing is one phase: dividing it would need steps that wait.
+// Takes the phases per step. On a GPU all computing is one phase: dividing it would need steps that wait.
 static void take_phases(lane *l) {
   brim_result *r = &l->parts;
   double steps = (double)l->steps, total = (double)l->ns * 1e-6, waited = r->seconds * 1e3;
@@ -845,7 +845,7 @@ static void take_lane(lane *l) {
 static void take_failure(lane *l, brim_replica *r) {
   if (!l->status || l->status == BRIM_EINTERRUPTED) return;
   brim_failure failure = brim_trial_class(l->status);
-  if (failure == BRIM_FAILURE_BAD_CONFIG) failure = BRIM_FAILURE_OTHER;  // the setting stood
+  if (failure == BRIM_FAILURE_BAD_CONFIG) failure = BRIM_FAILURE_OTHER;  // the setting ran
   l->out->samples_per_s = l->out->step_ms = (double)NAN;
   fail_replica(l->out, failure, l->status, l->detail);
   if (failure != BRIM_FAILURE_CRASH) return;
@@ -853,7 +853,7 @@ static void take_failure(lane *l, brim_replica *r) {
   snprintf(r->message, sizeof r->message, "%s", l->detail);
 }
 
-// Means over the replicas that ran; `stable` if all were stable and none failed.
+// Takes means over the replicas that ran. The result is stable if all replicas were and none failed.
 static void scaling_sum_up(crew *c, brim_scaling *out) {
   brim_result *r = &out->result;
   double total = 0, batch = 0, step_ms = 0, phase_ms[BRIM_PHASE_COUNT] = {0};
@@ -887,7 +887,7 @@ static void scaling_sum_up(crew *c, brim_scaling *out) {
   }
 }
 
-// The setting failed if nothing ran, or only the first replica.
+// Classes the setting as failed if no replica ran, or only one of several.
 static void class_result(brim_scaling *out) {
   if (out->ran == out->devices || (out->ran > 1 && out->devices > 1)) return;
   brim_result *r = &out->result;
@@ -901,7 +901,7 @@ static void class_result(brim_scaling *out) {
   }
 }
 
-static size_t standing(const crew *c) {
+static size_t count_built(const crew *c) {
   size_t count = 0;
   for (size_t i = 0; i < c->count; i++) count += c->lanes[i].replica != NULL;
   return count;
@@ -910,8 +910,8 @@ static size_t standing(const crew *c) {
 static brim_status run_crew(crew *c, brim_replica *replicas, const brim_setting *setting,
                             brim_scaling *out) {
   brim_status status = build_all(c, replicas, setting, out);
-  // a single remaining replica is one alone
-  bool worth = standing(c) > (c->count > 1 ? 1 : 0);
+  // one remaining replica of several is not worth measuring: one device alone has its own measurement
+  bool worth = count_built(c) > (c->count > 1 ? 1 : 0);
   if (!status && worth) status = lead(c);
   for (size_t i = 0; i < c->count; i++) {
     lane *l = &c->lanes[i];
@@ -927,7 +927,7 @@ static brim_status run_crew(crew *c, brim_replica *replicas, const brim_setting 
   return BRIM_OK;
 }
 
-// Identity: of the first open replica.
+// Takes the identity of the result from the first open replica.
 static brim_status identify(brim_replica *replicas, size_t count, const brim_setting *setting,
                             const brim_scaling_options *o, brim_result *out) {
   for (size_t i = 0; i < count; i++) {

@@ -40,7 +40,7 @@ brim_failure brim_trial_class(brim_status status) {
   }
 }
 
-// The class of failed steps: an unreadable sample is not the setting's fault.
+// Returns the class of failed steps: an unreadable sample is not the setting's fault.
 static brim_failure brim_trial_class_of_steps(brim_status status) {
   brim_failure failure = brim_trial_class(status);
   return failure == BRIM_FAILURE_BAD_CONFIG ? BRIM_FAILURE_OTHER : failure;
@@ -64,7 +64,7 @@ brim_status brim_trial_identify(brim_work *work, const brim_config *config, brim
   copy_text(r->library, sizeof r->library, device->info.library);
   copy_text(r->backend, sizeof r->backend, device->backend->name);
   r->threads = device->info.threads;
-  if (device->backend->set_threads) {  // the setting decides
+  if (device->backend->set_threads) {  // the setting decides their number
     r->threads = (int)brim_work_value_as(work, setting, BRIM_ROLE_THREADS, r->threads);
   }
   brim_host_info host;
@@ -104,7 +104,7 @@ static bool has_knobs(const brim_knob_set *set, const brim_result *r) {
   return set != NULL;
 }
 
-// For a record of an unknown workload, uses one with the same knobs.
+// Finds the knobs of a record's workload. If the workload is unknown, takes a workload with the same knobs.
 static const brim_knob_set *set_of(const brim_result *r) {
   const brim_workload_table *table;
   for (size_t k = 0; (table = brim_workload_at(k)); k++) {
@@ -186,10 +186,10 @@ void brim_result_set_rates(brim_result *r, double rows, double epoch_samples) {
 }
 
 //--------------------------------------- usage of the GPU ---------------------------------------
-// Figures of the GPU's sampler.
+// The GPU's usage, from its sampler.
 
-// Throttling that comes and goes: not the power cap, which all heavy trials share.
-static uint32_t passing(uint32_t bits) {
+// Selects throttling that comes and goes. The power cap is left out, since all heavy trials share it.
+static uint32_t transient_bits(uint32_t bits) {
   return bits & ~(1u << BRIM_THROTTLE_BIT_POWER_CAP | 1u << BRIM_THROTTLE_BIT_APPLICATION);
 }
 
@@ -205,7 +205,7 @@ void brim_usage_take(const brim_gpu_usage *usage, double rows, brim_result *out)
   out->clock_max_mhz = usage->clock_max_mhz;
   out->temperature_c = usage->temperature_c;
   brim_throttle_text(usage->throttle, out->throttle, sizeof out->throttle);
-  out->throttled = passing(usage->throttle) != 0;
+  out->throttled = transient_bits(usage->throttle) != 0;
   if (rows > 0) out->joules_per_sample = usage->energy_j / rows;
 }
 
@@ -232,7 +232,7 @@ static void read_background(const brim_work *work, background_load *out) {
   if (work->table->loading) work->table->loading->stats(work->state, &out->loading);
 }
 
-// Scaled to the samples of one step: some of the samples prepared meanwhile belong to later steps.
+// Takes the loader's times, scaled to the samples of one step: some samples prepared meanwhile belong to later steps.
 void brim_loader_stages(const brim_work_loading *a, const brim_work_loading *b, double rows,
                         brim_result *r) {
   double samples = (double)(b->samples - a->samples);
@@ -245,7 +245,7 @@ void brim_loader_stages(const brim_work_loading *a, const brim_work_loading *b, 
   }
 }
 
-// CPU time of the control group if known, else of the process.
+// Takes the CPU time of the control group, or of the process if that is unknown.
 static void take_quota(const background_load *before, const background_load *after, double steps,
                        brim_result *r) {
   double quota = brim_cpu_quota(brim_cpu_root());
@@ -274,13 +274,13 @@ static void take_background(const background_load *before, const background_load
 }
 
 //------------------------------------ the GPU's own records ------------------------------------
-// One setting under the GPU's own records: busy time and kernels per step. Separate from trials, whose times would
-// suffer.
+// Runs a setting under the GPU's own records: busy time and kernels per step. This is no part of a trial, since
+// recording makes steps slower.
 
 enum { WARM_STEPS = 6, LEAST_STEPS = 5, MOST_STEPS = 200 };
 #define TRACED_MS 100.0
 
-static brim_status steps(brim_work *work, int count) {
+static brim_status run_plain_steps(brim_work *work, int count) {
   for (int i = 0; i < count; i++) {
     brim_step_info info;
     BRIM_TRY(work->table->step(work->state, NULL, &info));
@@ -294,10 +294,10 @@ brim_status brim_trial_trace(brim_work *work, brim_device *device, const brim_se
   int count = (int)fmin(MOST_STEPS, fmax(LEAST_STEPS, ceil(TRACED_MS / fmax(per_step, 1e-3))));
   brim_gpu_trace_sum sum;
   BRIM_TRY(work->table->configure(work->state, setting));
-  BRIM_TRY(steps(work, WARM_STEPS));
+  BRIM_TRY(run_plain_steps(work, WARM_STEPS));
   BRIM_TRY(brim_device_sync(device));
   BRIM_TRY(brim_gpu_trace_start(trace));
-  brim_status status = steps(work, count);
+  brim_status status = run_plain_steps(work, count);
   brim_status synced = brim_device_sync(device);
   brim_status stopped = brim_gpu_trace_stop(trace, &sum);
   BRIM_TRY(status);
@@ -319,9 +319,9 @@ brim_status brim_trial_trace(brim_work *work, brim_device *device, const brim_se
 typedef struct halves_options {
   brim_work *work;
   brim_device *device;
-  double step_ms;   // of a whole step
+  double step_ms;   // time of a whole step
   int ring;         // steps that may be prefetched
-  double budget_s;  // for each of the two
+  double budget_s;  // time for each of the two measurements
   const volatile sig_atomic_t *stop;
 } halves_options;
 
@@ -336,8 +336,8 @@ static double since_ms(brim_time start) {
 
 static brim_status interrupted(void) { return brim_fail(BRIM_EINTERRUPTED, "interrupted"); }
 
-// Steps in the ring were loaded while the device computed: they are used up first. Times at least as many steps as
-// the ring holds, since they come in bursts of that size.
+// Measures the loader alone. Steps in the ring were loaded while the device computed, so they are used up first. Then
+// it times at least as many steps as the ring holds, since steps come in bursts of that size.
 static brim_status load(const halves_options *how, brim_result *out) {
   const brim_work_loading_table *loading = how->work->table->loading;
   brim_step_info info;
@@ -349,7 +349,7 @@ static brim_status load(const halves_options *how, brim_result *out) {
     if (must_stop(how)) return interrupted();
     BRIM_TRY(loading->load_only(how->work->state, &info));
   }
-  BRIM_TRY(brim_device_sync(how->device));  // transforms may be the device's
+  BRIM_TRY(brim_device_sync(how->device));  // transforms may run on the device
   brim_time start = brim_clock_now();
   while (done == 0 || ((done < how->ring || since_ms(start) < LEAST_MS) &&
                        since_ms(start) < fmax(LEAST_MS, most_ms))) {
@@ -363,7 +363,7 @@ static brim_status load(const halves_options *how, brim_result *out) {
   return BRIM_OK;
 }
 
-// The first run only warms up: the host's first launches, and the CPU's caches.
+// Measures the device alone. Short steps run twice before, which warms up launches and the CPU's caches.
 static brim_status compute(const halves_options *how, brim_result *out) {
   const brim_work_loading_table *loading = how->work->table->loading;
   brim_step_info info;
@@ -379,7 +379,7 @@ static brim_status compute(const halves_options *how, brim_result *out) {
   return BRIM_OK;
 }
 
-//---------------------------------- what was waited for ----------------------------------
+//---------------------------------- waiting for data ----------------------------------
 
 // The device stood still for `gap` while the host was neither reading nor copying: data were in transit (rows that the
 // device fetches itself, late copies). Less than 3 % is noise.
@@ -422,8 +422,9 @@ void brim_result_remove_overlap(brim_result *result) {
   }
 }
 
-// Measures the loader alone and the device alone, of a workload warmed up at the setting of `out`, into
-// data_samples_per_s and compute_samples_per_s; NaN for workloads without such halves. BRIM_EINTERRUPTED when stopped.
+// Sets data_samples_per_s (the loader alone) and compute_samples_per_s (the device alone) of `out`. The workload must
+// be warmed up at the setting of `out`. Both are NaN for a workload that cannot load or compute alone.
+// BRIM_EINTERRUPTED when stopped.
 static brim_status halves_measure(const halves_options *how, brim_result *out) {
   out->data_samples_per_s = out->compute_samples_per_s = (double)NAN;
   if (!how->work->table->loading) return BRIM_OK;
@@ -465,16 +466,16 @@ typedef struct trial {
   brim_result *result;
   brim_phase_timer timer;
   brim_time start;
-  brim_time stepping;  // since when: building is not limited, and takes nothing from what is
+  brim_time stepping;  // start of the first step: the time limit begins here, not with building
   samples s;
-  double step_ms;     // of the last step of warm-up
-  int window;         // steps of a sample; 0 = the device is the host, and every step is one
-  brim_event *mark;   // windows: where the device was before the last step
-  brim_time reached;  // windows: when the host saw it there
-  int64_t run_rows;   // windows: samples of every step, those between windows too
-  bool marked;        // the sampler, at `marked_rows` of them
+  double step_ms;     // time of the last warm-up step
+  int window;         // steps of a sample; 0 = the device is the host: a sample is one step
+  brim_event *mark;   // windows: recorded before the last step
+  brim_time reached;  // windows: when the host saw `mark` done
+  int64_t run_rows;   // windows: samples of all steps, those between windows included
+  bool marked;        // the sampler was marked, when run_rows was marked_rows
   int64_t marked_rows;
-  brim_trial_location location;  // where options->visit is asked for
+  brim_trial_location location;  // set if options->visit is not NULL
 } trial;
 
 //---------------------------------- failures ----------------------------------
@@ -486,7 +487,7 @@ static void record_failure(brim_result *r, brim_failure failure, brim_status sta
   snprintf(r->message, sizeof r->message, "%s", message);
 }
 
-// The trial's question to the device's memory.
+// Makes the question whether a setting fits in the device's memory.
 static brim_fit fit_of(trial *t, const brim_setting *setting) {
   return (brim_fit){.work = t->work,
                     .config = t->config,
@@ -524,7 +525,7 @@ static double elapsed_s(const trial *t) {
   return (double)brim_time_since_ns(t->start, brim_clock_now()) * 1e-9;
 }
 
-// Is more than `share` of the trial's time used?
+// True if more than `share` of the trial's time is used.
 static bool out_of_time(const trial *t, double share) {
   double spent_s = (double)brim_time_since_ns(t->stepping, brim_clock_now()) * 1e-9;
   return t->options->max_seconds > 0 && spent_s > share * t->options->max_seconds;
@@ -532,7 +533,8 @@ static bool out_of_time(const trial *t, double share) {
 
 static bool stopped(const trial *t) { return t->options->stop && *t->options->stop; }
 
-// On a GPU the steps that wait after each phase come first: the loader gets ahead in them, and the others use that up.
+// Runs the steps that wait after each phase. On a GPU they come before the warm-up: the loader gets ahead in them, and
+// the warm-up uses up what it prefetched.
 static brim_status record_phases(trial *t) {
   t->timer.spans.exact = true;
   for (int i = 0; i < RECORD_STEPS; i++) {
@@ -630,7 +632,7 @@ static int least_timed(const trial *t) {
 static bool tight_enough(const trial *t) {
   const samples *s = &t->s;
   if (t->options->ci_target <= 0 || s->count < least_samples(t)) return false;
-  if (s->count < 2) return false;  // one has no interval
+  if (s->count < 2) return false;  // one sample has no interval
   if (t->window && windows_ms(t) < WINDOWS_MS) return false;
   double median, low, high;
   if (brim_stats_median(s->total_ms, (size_t)s->count, &median)) return false;
@@ -650,23 +652,24 @@ static brim_status measure_step(trial *t) {
 
 //---------------------------------- windows ----------------------------------
 
-// Phases that only exact steps can divide. Transforms are a phase if the device makes them, not if workers do.
+// True for phases that only exact steps can separate. Transforms are a phase if the device runs them, not if workers
+// do.
 static bool separated(int phase) {
   return phase == BRIM_PHASE_TRANSFORM || phase == BRIM_PHASE_FORWARD ||
          phase == BRIM_PHASE_BACKWARD || phase == BRIM_PHASE_OPTIMIZER;
 }
 
-static brim_status loose_step(trial *t, brim_step_info *info) {
+static brim_status unwaited_step(trial *t, brim_step_info *info) {
   BRIM_TRY(t->work->table->step(t->work->state, &t->timer.spans, info));
   t->run_rows += info->samples;
   return BRIM_OK;
 }
 
-// The last step of a window. The host waits for the step before it, as it does before reusing that step's slot, and
-// leaves this one running: the device never drains, and copies overlap as in training.
+// Runs the last step of a window. The host waits for the step before it, as it does before reusing that step's slot,
+// and leaves the last step running: the device never drains, and copies overlap as in training.
 static brim_status last_step(trial *t, brim_step_info *info, double *waited_ms) {
   BRIM_TRY(brim_event_record(t->device, t->mark));
-  BRIM_TRY(loose_step(t, info));
+  BRIM_TRY(unwaited_step(t, info));
   brim_time from = brim_clock_now();
   BRIM_TRY(brim_event_sync(t->device, t->mark));
   t->reached = brim_clock_now();
@@ -674,7 +677,7 @@ static brim_status last_step(trial *t, brim_step_info *info, double *waited_ms) 
   return BRIM_OK;
 }
 
-// Phases per step. The device's computing is one sum, which share_out divides.
+// Takes the phases per step. The device's computing is one sum, which share_out divides.
 static void take_window(trial *t, double total_ms, double waited_ms) {
   samples *s = &t->s;
   int i = s->count++;
@@ -698,7 +701,7 @@ static void take_window(trial *t, double total_ms, double waited_ms) {
 static brim_status measure_window(trial *t) {
   brim_step_info info;
   double waited_ms;
-  // since the last window the host has drawn progress, and short steps may have run out
+  // the host drew progress since the last window, and the device may have finished its short steps: wait again
   if (t->window > 1 || t->s.count == 0) BRIM_TRY(last_step(t, &info, &waited_ms));
   brim_time from = t->reached;
   brim_phase_timer_reset(&t->timer);
@@ -707,14 +710,14 @@ static brim_status measure_window(trial *t) {
       BRIM_TRY(brim_device_sync(t->device));
       return brim_fail(BRIM_EINTERRUPTED, "interrupted");
     }
-    BRIM_TRY(i + 1 == t->window ? last_step(t, &info, &waited_ms) : loose_step(t, &info));
+    BRIM_TRY(i + 1 == t->window ? last_step(t, &info, &waited_ms) : unwaited_step(t, &info));
     add_info(&t->s, &info);
   }
   take_window(t, (double)brim_time_since_ns(from, t->reached) * 1e-6, waited_ms);
   return BRIM_OK;
 }
 
-// Mean of the exact steps' times by the device's clock; NaN if one step has none.
+// Updates the mean of the exact steps' times by the device's clock; NaN if one step has no time.
 static void take_figures(const int64_t *ns, int count, double ms[BRIM_PHASE_COUNT]) {
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     double now = ns[p] < 0 ? (double)NAN : (double)ns[p] * 1e-6;
@@ -722,7 +725,7 @@ static void take_figures(const int64_t *ns, int count, double ms[BRIM_PHASE_COUN
   }
 }
 
-// A few steps that wait after each phase: `phase_ms` per step, all 0 if nothing was reported.
+// Runs a few steps that wait after each phase. Sets `phase_ms` per step, all 0 if nothing was reported.
 static brim_status measure_phases(trial *t, double phase_ms[BRIM_PHASE_COUNT]) {
   double sum[BRIM_PHASE_COUNT] = {0};
   int count = 0;
@@ -746,13 +749,13 @@ static brim_status measure_phases(trial *t, double phase_ms[BRIM_PHASE_COUNT]) {
   return BRIM_OK;
 }
 
-// Divides the computing of each window in the proportions of the exact steps; the totals stay. Time outside spans
-// beyond that of an idle device is waiting for a busy one: computing, too.
+// Divides the computing of each window in the proportions of the exact steps; the totals stay. If a window has more
+// time outside spans than the exact steps, the host waited for the busy device: the excess counts as computing.
 static void share_out(samples *s, const double exact_ms[BRIM_PHASE_COUNT]) {
   double whole = 0;
   bool apart[BRIM_PHASE_COUNT];
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-    // phases that windows do not have are part of their computing
+    // a phase that only exact steps have is part of the windows' computing
     const bool hidden = !s->used[p] && p != BRIM_PHASE_COMPUTE && p != BRIM_PHASE_OTHER;
     apart[p] = separated(p) || (hidden && exact_ms[p] > 0);
     whole += apart[p] ? exact_ms[p] : 0;
@@ -819,8 +822,8 @@ static brim_status sum_up(trial *t, const background_load *before, const backgro
   }
   brim_work_info info;
   t->work->table->info(t->work->state, &info);
-  // An epoch's last batch may be short and costs a whole step. Count as many of them as an epoch has, not as happened
-  // to be measured.
+  // An epoch's last batch may be short and costs a whole step. Use the share of short batches in an epoch, not the
+  // share that happened to be measured.
   double rows = (double)s->rows / s->steps;
   if (info.steps_per_epoch > 0) {
     rows = (double)info.samples_per_epoch / (double)info.steps_per_epoch;
@@ -846,14 +849,14 @@ static void count_memory(trial *t) {
   r->real_bytes = watch ? watch->real : (double)NAN;
 }
 
-// After warm-up, when all modules are loaded and all graphs recorded.
+// Called after warm-up, when all modules are loaded and all graphs are recorded.
 static void measure_memory(trial *t, const brim_setting *setting) {
   if (!t->options->memory) return;
   brim_memory_watch_measure(t->options->memory, t->device, &t->result->plan);
   brim_memory_watch_remember(t->options->memory, t->work, t->config, setting);
 }
 
-// The loader alone and the device alone: at least one step each.
+// Measures the loader alone and the device alone, at least one step each.
 static brim_status measure_ceilings(trial *t) {
   if (!t->options->ceilings) return BRIM_OK;
   halves_options how = {.work = t->work,
@@ -955,7 +958,7 @@ static brim_status check_filled(const trial *t) {
 static brim_status configure(trial *t, const brim_setting *setting) {
   brim_memory_watch *watch = t->options->memory;
   BRIM_TRY(check_filled(t));
-  brim_host_forget_peak();  // from here on it is this setting's
+  brim_host_forget_peak();  // the peak from here on is this setting's
   if (watch) watch->held = 0;
   BRIM_TRY(t->work->table->configure(t->work->state, setting));
   if (watch && watch->uuid[0]) watch->held = t->result->plan.bytes[BRIM_PLACE_DEVICE];
@@ -988,7 +991,7 @@ brim_status brim_trial_run(brim_work *work, const brim_config *config, brim_devi
                    status, brim_status_detail());
   }
   if (options->visit && brim_result_ran(out)) {
-    // samples_per_s has the rows of a step, the location has its time
+    // take the rows of a step from samples_per_s and its time from the location
     *options->visit = (brim_result_visit){
         .samples_per_s = out->samples_per_s * exp(log(out->total_ms.median) - t.location.log_time),
         .log_se = t.location.log_se,
