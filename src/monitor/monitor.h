@@ -1,5 +1,5 @@
-// What the machine is and how busy it is: the host by /proc and /sys, GPUs by NVML, and the live view of both. An unknown
-// value is NaN, never 0. Callers: run, measure, doctor, lab, the commands.
+// What the machine is and how busy it is: the host by /proc and /sys, GPUs by NVML, and the live view of both. An
+// unknown value is NaN, never 0. Callers: run, measure, doctor, lab, the commands.
 #ifndef BRIM_MONITOR_H_
 #define BRIM_MONITOR_H_
 
@@ -17,7 +17,7 @@ typedef struct brim_host_info {
   char hostname[64];
   char os[128];      // "Debian GNU/Linux 12 (bookworm)"
   char kernel[128];  // "Linux 6.1.0 aarch64"
-  int cores;         // that this process may use
+  int cores;         // usable by this process
   int cores_online;
   double memory_total_bytes;
   double memory_available_bytes;
@@ -28,14 +28,14 @@ brim_status brim_host_get_info(brim_host_info *out);
 
 //---------------------------------- samples ----------------------------------
 
-// Counters count from the start of the process or machine; the others are current values.
+// Values in seconds and counts grow from the start of the process or machine; all others are current values.
 typedef enum brim_host_metric {
   BRIM_HOST_PROCESS_CPU_S,
   BRIM_HOST_PROCESS_RSS,       // bytes
   BRIM_HOST_PROCESS_PEAK_RSS,  // bytes
   BRIM_HOST_SYSTEM_BUSY_S,
   BRIM_HOST_SYSTEM_TOTAL_S,
-  BRIM_HOST_ALLOWED_BUSY_S,  // of the CPUs that this process may use
+  BRIM_HOST_ALLOWED_BUSY_S,  // on the CPUs that this process may use
   BRIM_HOST_ALLOWED_TOTAL_S,
   BRIM_HOST_MEMORY_AVAILABLE,   // bytes
   BRIM_HOST_CPU_FREQUENCY,      // Hz
@@ -97,8 +97,8 @@ typedef struct brim_gpu_listed {
   char name[96];  // "NVIDIA H200"; "" when unknown
   bool slice;
 } brim_gpu_listed;
-// Every CUDA device in PCI order; a MIG GPU is replaced by its slices. A GPU that does not answer is left out. Array for
-// brim_free; NULL if there are none. BRIM_EUNSUPPORTED if the driver gives no list.
+// Every CUDA device in PCI order; a MIG GPU is replaced by its slices. A GPU that does not answer is left out. Array
+// for brim_free; NULL if there are none. BRIM_EUNSUPPORTED if the driver gives no list.
 brim_status brim_gpu_list(brim_gpu_monitor *monitor, brim_gpu_listed **out, size_t *count);
 
 // Bytes of the whole GPU; NaN = unknown. `used` excludes the driver's own reserve.
@@ -149,9 +149,9 @@ void brim_throttle_text(uint32_t bits, char *out, size_t size);
 // later GPUs have.
 typedef struct brim_gpu_usage {
   double seconds;
-  double gpu_percent;        // of the time in which a kernel ran
-  double sm_percent;         // SMs with a warp on them
-  double occupancy_percent;  // warps on SMs, of the most they can hold
+  double gpu_percent;        // share of the time in which a kernel ran
+  double sm_percent;         // share of SMs with a warp
+  double occupancy_percent;  // warps on SMs, as a share of the most they can hold
   double tensor_percent;     // tensor pipes busy
   double dram_percent;       // bandwidth of device memory
   double power_w, power_limit_w;
@@ -163,19 +163,19 @@ typedef struct brim_gpu_usage {
   int readings;
 } brim_gpu_usage;
 
-// A thread that reads one GPU every `period_s` (at least 0.02), by cheap calls only. One other thread may mark and read.
-// The monitor must outlive the sampler. A lost GPU is logged once; everything about it is unknown from then on.
+// A thread that reads one GPU every `period_s` (at least 0.02), by cheap calls only. One other thread may mark and
+// read. The monitor must outlive the sampler. A lost GPU is logged once; everything about it is unknown from then on.
 typedef struct brim_gpu_sampler brim_gpu_sampler;
 brim_status brim_gpu_sampler_start(brim_gpu_monitor *monitor, const char *uuid, double period_s,
                                    brim_gpu_sampler **out);
 void brim_gpu_sampler_stop(brim_gpu_sampler *sampler);  // NULL is fine
-// Begins an interval; the start begins the first. `read` reports the interval so far and does not end it. Activities need
-// 0.1 s, gpu_percent a sixth of a second.
+// Begins an interval; the start begins the first. `read` reports the interval so far and does not end it. Activities
+// need 0.1 s, gpu_percent a sixth of a second.
 void brim_gpu_sampler_mark(brim_gpu_sampler *sampler);
 void brim_gpu_sampler_read(brim_gpu_sampler *sampler, brim_gpu_usage *out);
 
 //---------------------------------- how a GPU is set up ----------------------------------
-// Settings and health: ECC, power limit, PCIe link, modes. They seldom change; one reading each.
+// Settings and health: ECC, power limit, PCIe link, modes. They seldom change, so each is read once.
 
 typedef enum brim_gpu_switch {
   BRIM_GPU_SWITCH_UNKNOWN,
@@ -220,7 +220,7 @@ int brim_gpu_cuda_version(brim_gpu_monitor *monitor);
 // Sources of brim_top_view for `brim top`: this machine, or a recording. A source fills all but the measured ceilings,
 // which the caller adds. To measure a training's steps use the sampler above.
 
-// Expensive parts of a reading. Ask only for those that are shown.
+// Expensive parts of a reading. Ask only for the parts that are shown.
 enum {
   BRIM_TOP_WANT_PROCESSES = 1,
   // GPM counters. Programs that use them at the same time (DCGM) disturb each other.
@@ -228,7 +228,7 @@ enum {
   // PCIe rates. With GPM they come with ACTIVITY. Without it NVML measures 20 ms for each direction while the caller
   // waits; once each GPU has a value, a reading measures two of them.
   BRIM_TOP_WANT_PCIE = 4,
-  BRIM_TOP_WANT_ALL = 7,  // of the machine, without jobs
+  BRIM_TOP_WANT_ALL = 7,  // everything but jobs
   // brim's running jobs, and with PROCESSES their processes that no GPU lists
   BRIM_TOP_WANT_JOBS = 8
 };
@@ -248,12 +248,14 @@ typedef struct brim_top_source {
 // are copied. Without a driver the view has no GPUs and a note with the reason.
 brim_status brim_top_open_machine(const char *root, const struct brim_nvml_api *api,
                                   brim_top_source *out);
-// A file of brim.top/1 lines, as `--record` writes it; each reading takes one. Lines that are no JSON, cut off by a full
-// disk or a stop, are skipped and counted. JSON that is no brim.top/1 record is BRIM_EPARSE with its line number.
+// A file of brim.top/1 lines, as `--record` writes it; each reading takes one. Lines that are no JSON, cut off by a
+// full disk or a stop, are skipped and counted. JSON that is no brim.top/1 record is BRIM_EPARSE with its line
+// number.
 brim_status brim_top_open_recording(const char *path, brim_top_source *out);
 void brim_top_close(brim_top_source *source);  // all zero is fine
 
-// Opens and reads a source in a thread, so that a slow driver does not block keys and Ctrl-C. Call these from one thread.
+// Opens and reads a source in a thread, so that a slow driver does not block keys and Ctrl-C. Call these from one
+// thread.
 typedef struct brim_top_reader brim_top_reader;
 
 typedef enum brim_top_reader_state {
@@ -275,8 +277,8 @@ double brim_top_reader_busy_s(brim_top_reader *reader);
 int brim_top_reader_fd(const brim_top_reader *reader);
 // Begins a reading if the reader is idle.
 void brim_top_reader_request(brim_top_reader *reader, unsigned want);
-// Takes the view or the failure of a reader that is done, which is idle then. `out` must be initialised. A failed opening
-// fails here.
+// Takes the view or the failure of a reader that is done. The reader is idle afterwards. `out` must be initialised. A
+// failed opening fails here.
 brim_status brim_top_reader_take(brim_top_reader *reader, brim_top_view *out);
 
 #endif  // BRIM_MONITOR_H_

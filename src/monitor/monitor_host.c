@@ -54,7 +54,7 @@ brim_host_usage brim_host_usage_between(const brim_host_sample *start,
 
 enum { TEXT_BYTES = 32768, MAX_FREQUENCY_CPUS = 1024, SECTOR_BYTES = 512 };
 
-// The number that a file consists of.
+// Reads a file that consists of one number.
 static double read_number(const char *root, const char *path) {
   char text[64];
   double value;
@@ -63,7 +63,7 @@ static double read_number(const char *root, const char *path) {
   return brim_parse_f64(text, &value) ? value : NAN;
 }
 
-// "KEY: 123 kB" in bytes.
+// Reads "KEY: 123 kB", in bytes.
 static double find_kb(const char *text, const char *key) {
   char value[64];
   double number;
@@ -363,7 +363,7 @@ static void read_cpu(const char *text, brim_top_counters *out) {
   }
 }
 
-// True for a whole disk. Partitions and devices made of other devices would count bytes twice.
+// True for a whole disk. Partitions, and devices that consist of other devices, would count bytes twice.
 static bool is_disk(const char *name) {
   static const char *const made[] = {"loop", "ram", "zram", "dm-", "md", "sr", "fd", "nbd"};
   for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
@@ -396,7 +396,7 @@ static void read_disks(const char *text, brim_top_counters *out) {
   out->disk_write = writes;
 }
 
-// True for interfaces that lead out of the machine. Those between containers carry the same bytes again.
+// True for interfaces that lead out of the machine. Interfaces between containers carry the same bytes again.
 static bool is_outer(const char *name) {
   static const char *const inner[] = {"lo",    "veth", "docker", "br-",
                                       "virbr", "cni",  "cali",   "flannel"};

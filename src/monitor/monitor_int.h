@@ -19,7 +19,7 @@ struct brim_gpu_monitor {
 
 // Finds a GPU, or a slice with the same id behind "MIG-". *slice (may be NULL): it is a slice.
 brim_status brim_gpu_find(brim_gpu_monitor *monitor, const char *uuid, void **device, bool *slice);
-// Slots for slices of a GPU in MIG mode, 0 if NVML does not tell; -1 = not in MIG mode.
+// Number of slots for slices of a GPU in MIG mode, 0 if NVML does not say; -1 = not in MIG mode.
 int brim_gpu_mig_slots(const brim_nvml_api *api, void *device);
 // NVML's text for a code; "failed" if it has none.
 const char *brim_gpu_error_text(const brim_gpu_monitor *monitor, int code);
@@ -32,7 +32,7 @@ int brim_gpu_read_list(brim_nvml_list_call call, void *device, brim_nvml_process
 // Fills in command, user, self and elsewhere of p->pid. `root` is put in front of /proc.
 void brim_gpu_identify(const char *root, brim_gpu_process *p);
 
-// True if a call will never succeed; true if the GPU is lost.
+// brim_nvml_is_final: the call will never succeed. brim_nvml_is_lost: the GPU is lost.
 bool brim_nvml_is_final(int code);
 bool brim_nvml_is_lost(int code);
 
@@ -44,7 +44,7 @@ bool brim_nvml_is_lost(int code);
 typedef struct brim_gpm {
   brim_gpu_monitor *monitor;
   void *device;
-  bool on;     // false: not supported, or no longer
+  bool on;     // false: not supported, or it has failed for good
   bool slice;  // sample the GPU instance `instance` of `device`
   unsigned instance;
   void *first, *second;  // samples
@@ -59,7 +59,7 @@ void brim_gpm_close(brim_gpm *gpm);
 int brim_gpm_take(brim_gpm *gpm, void *sample, int64_t *time_ns);
 // Metrics between the two samples; NaN = unknown. Returns NVML's code.
 int brim_gpm_between(brim_gpm *gpm, const unsigned *ids, double *values, unsigned count);
-// Up to 110 is rounding and becomes 100; more is a counter that was reset, and unknown.
+// Limits a percentage to 100. Above 110 the counter was reset, and the result is NaN.
 double brim_gpm_percent(double value);
 
 // Bits 1 << BRIM_THROTTLE_BIT_... of NVML's reasons.

@@ -9,7 +9,7 @@
 
 #include "base/base.h"
 
-enum { PERIOD_NS = 500000000, TRIES = 5 };  // writes in a row that may fail
+enum { PERIOD_NS = 500000000, TRIES = 5 };  // TRIES: failed writes in a row
 
 struct brim_job_publisher {
   char folder[512];
@@ -17,11 +17,11 @@ struct brim_job_publisher {
   pthread_mutex_t lock;
   pthread_cond_t wake;
   bool stop, changed;
-  bool rests;    // until the period is over: what changes need not wake it
-  brim_job job;  // under the lock
+  bool waits_for_period;  // the thread waits for the end of the period: a change need not wake it
+  brim_job job;           // under the lock
 };
 
-// Waits until the job changed or the end; false: the end.
+// Waits until the job changes. False if the publisher stops.
 static bool wait_for_change(brim_job_publisher *p, brim_job *out) {
   pthread_mutex_lock(&p->lock);
   while (!p->stop && !p->changed) pthread_cond_wait(&p->wake, &p->lock);
@@ -32,13 +32,13 @@ static bool wait_for_change(brim_job_publisher *p, brim_job *out) {
   return more;
 }
 
-// What changes within the period waits for its end; a stop does not.
+// Waits until the period is over or the publisher stops.
 static void wait_for_period(brim_job_publisher *p) {
   const int64_t due_ns = brim_clock_now().ns + PERIOD_NS;
   pthread_mutex_lock(&p->lock);
-  p->rests = true;
+  p->waits_for_period = true;
   while (!p->stop && brim_cond_wait(&p->wake, &p->lock, due_ns)) continue;
-  p->rests = false;
+  p->waits_for_period = false;
   pthread_mutex_unlock(&p->lock);
 }
 
@@ -94,7 +94,7 @@ void brim_job_publisher_set(brim_job_publisher *p, const brim_job *job) {
   p->job = *job;
   p->job.updated_s = brim_clock_wall_s();
   p->changed = true;
-  if (!p->rests) pthread_cond_signal(&p->wake);
+  if (!p->waits_for_period) pthread_cond_signal(&p->wake);
   pthread_mutex_unlock(&p->lock);
 }
 

@@ -13,7 +13,7 @@ extern "C" {
 #define BRIM_NVML_ASSERT _Static_assert
 #endif
 
-// nvmlReturn_t, as far as used
+// nvmlReturn_t: the codes that brim uses
 enum {
   BRIM_NVML_SUCCESS = 0,
   BRIM_NVML_UNINITIALIZED = 1,
@@ -27,7 +27,7 @@ enum {
   BRIM_NVML_FUNCTION_NOT_FOUND = 13,
   BRIM_NVML_GPU_IS_LOST = 15,
   BRIM_NVML_RESET_REQUIRED = 16,
-  BRIM_NVML_VERSION_MISMATCH = 25,  // of an argument's `version`
+  BRIM_NVML_VERSION_MISMATCH = 25,  // an argument has the wrong `version`
   BRIM_NVML_DEPRECATED = 26,
   BRIM_NVML_UNKNOWN_ERROR = 999
 };
@@ -50,7 +50,7 @@ enum { BRIM_NVML_TEMPERATURE_GPU = 0 };  // nvmlTemperatureSensors_t: the die
 #define BRIM_NVML_REASON_HW_POWER_BRAKE 0x80ULL
 #define BRIM_NVML_REASON_DISPLAY 0x100ULL
 
-// nvmlGpmMetricId_t, as far as used
+// nvmlGpmMetricId_t: the metrics that brim uses
 enum {
   BRIM_NVML_GPM_GRAPHICS_UTIL = 1,
   BRIM_NVML_GPM_SM_UTIL = 2,
@@ -125,7 +125,7 @@ typedef struct brim_nvml_gpm_support {  // nvmlGpmSupport_t
 
 typedef struct brim_nvml_gpm_metric {  // nvmlGpmMetric_t
   unsigned id;
-  int code;  // nvmlReturn_t of this one
+  int code;  // nvmlReturn_t of this metric
   double value;
   const char *short_name, *long_name, *unit;
 } brim_nvml_gpm_metric;
@@ -133,7 +133,7 @@ typedef struct brim_nvml_gpm_metric {  // nvmlGpmMetric_t
 typedef struct brim_nvml_gpm_metrics {  // nvmlGpmMetricsGet_t
   unsigned version;                     // BRIM_NVML_GPM_METRICS_VERSION
   unsigned count;
-  void *first, *second;  // nvmlGpmSample_t: a struct of one pointer, passed as that
+  void *first, *second;  // nvmlGpmSample_t: a struct of one pointer, passed as a pointer
   brim_nvml_gpm_metric metric[BRIM_NVML_GPM_ROOM];
 } brim_nvml_gpm_metrics;
 
@@ -170,7 +170,7 @@ typedef struct brim_nvml_process_use_v1 {  // nvmlProcessUtilizationInfo_v1_t
 
 typedef struct brim_nvml_processes_use {  // nvmlProcessesUtilizationInfo_v1_t
   unsigned version;                       // BRIM_NVML_PROCESSES_USE_VERSION
-  unsigned count;                         // room in `list`, then how many there are
+  unsigned count;                         // room in `list`, then the number of entries
   unsigned long long since_us;
   brim_nvml_process_use_v1 *list;
 } brim_nvml_processes_use;
@@ -237,7 +237,7 @@ typedef struct brim_nvml_api {
   int (*clock)(void *device, int type, unsigned *mhz);      // nvmlDeviceGetClockInfo
   int (*clock_max)(void *device, int type, unsigned *mhz);  // nvmlDeviceGetMaxClockInfo
   int (*event_reasons)(void *device, unsigned long long *bits);  // ...GetCurrentClocksEventReasons
-  int (*throttle_reasons)(void *device, unsigned long long *bits);    // its name before 535
+  int (*throttle_reasons)(void *device, unsigned long long *bits);    // ...before driver 535
   int (*temperature)(void *device, int sensor, unsigned *celsius);    // nvmlDeviceGetTemperature
   int (*temperature_v)(void *device, brim_nvml_temperature *in_out);  // ...GetTemperatureV
   int (*gpm_support)(void *device, brim_nvml_gpm_support *in_out);    // nvmlGpmQueryDeviceSupport
@@ -285,7 +285,7 @@ typedef struct brim_nvml_api {
   // nvmlDeviceGetRemappedRows
   int (*remapped_rows)(void *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
                        unsigned *failed);
-  // nvmlDeviceGetRetiredPages: *count 0 asks how many there are
+  // nvmlDeviceGetRetiredPages: with *count 0 it returns the number of pages
   int (*retired_pages)(void *device, int cause, unsigned *count, unsigned long long *addresses);
   int (*retired_pending)(void *device, unsigned *pending);          // ...RetiredPagesPendingStatus
   int (*fields)(void *device, int count, brim_nvml_field *in_out);  // nvmlDeviceGetFieldValues
@@ -294,13 +294,13 @@ typedef struct brim_nvml_api {
   int (*process_use)(void *device, brim_nvml_process_use *out, unsigned *count,
                      unsigned long long since_us);
   int (*processes_use)(void *device, brim_nvml_processes_use *in_out);  // since driver 550
-  // Events, queued from the registration on.
+  // Events. They are queued from the registration on.
   int (*event_create)(void **set);
   int (*event_free)(void *set);
   int (*event_register)(void *device, unsigned long long types, void *set);
   int (*event_wait)(void *set, brim_nvml_event *out, unsigned timeout_ms);  // nvmlEventSetWait_v2
   int (*cuda_version)(int *version);  // nvmlSystemGetCudaDriverVersion_v2
-  // Not NVML's: the clock for readings, for tests. NULL = CLOCK_MONOTONIC.
+  // No call of NVML: tests set the clock for readings. NULL = CLOCK_MONOTONIC.
   int64_t (*now_ns)(void);
 } brim_nvml_api;
 

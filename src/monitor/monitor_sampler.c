@@ -8,7 +8,8 @@
 //---------------------------------- sums over an interval ----------------------------------
 
 // NVML's utilisation is the share of the driver's last period in which a kernel ran. A period is a sixth of a second to
-// a second, by product. A reading sooner than that after the start is about the time before it.
+// a second, by product. A
+// reading within that time after the start still covers time before the start.
 static const int64_t UTILISATION_WINDOW_NS = 1000000000 / 6;
 // Take power from the energy counter only if the times of its first and last step are known to within a
 // tenth of the time between them.
@@ -39,9 +40,9 @@ typedef struct brim_gpu_tally {
   int gpu_count, power_count, reasons_count;
   int throttle_count[BRIM_THROTTLE_COUNT];
   uint32_t clock_count, clock_bins[BRIM_GPU_CLOCK_BINS];
-  bool energy_known, energy_fell;  // fell: the driver was loaded again, so there is no difference
+  bool energy_known, energy_fell;  // fell: the driver was loaded again
   int64_t energy_time_ns;
-  double energy_j;  // of the last reading
+  double energy_j;  // at the last reading
   brim_gpu_edge first, last;
 } brim_gpu_tally;
 
@@ -54,7 +55,8 @@ static void reading_clear(brim_gpu_reading *reading) {
                                 .temperature_c = unknown};
 }
 
-// `before`: a reading at the start. Only its energy counter is used; the rest is about the time before.
+// `before`: a reading at the start. Only its energy counter is used: its other values cover time
+// before the start.
 static void tally_start(brim_gpu_tally *tally, const brim_gpu_reading *before) {
   memset(tally, 0, sizeof *tally);
   tally->start_ns = before->time_ns;
@@ -65,8 +67,8 @@ static void tally_start(brim_gpu_tally *tally, const brim_gpu_reading *before) {
 }
 
 // The counter is in millijoules but moves only every 10 to 100 ms (about 100 on a Hopper). The difference between two
-// readings is off by up to two steps, which is much in 300 ms. From step to step it is exact, except for the time of
-// the steps.
+// readings is off by up to two steps, which is a large error in 300 ms. The difference between two steps is exact;
+// only their times are uncertain.
 static void add_energy(brim_gpu_tally *tally, const brim_gpu_reading *reading) {
   if (isnan(reading->energy_j)) return;
   if (tally->energy_known && reading->energy_j > tally->energy_j) {
@@ -111,7 +113,7 @@ static void tally_add(brim_gpu_tally *tally, const brim_gpu_reading *reading) {
 
 static double mean(double sum, int count) { return count > 0 ? sum / count : (double)NAN; }
 
-// The clock at this rank of the sorted readings; rank 0 is the lowest.
+// The clock of the reading with this rank, in order of clock; rank 0 is the lowest.
 static double clock_at(const brim_gpu_tally *tally, uint32_t rank) {
   uint32_t below = 0;
   for (int i = 0; i < BRIM_GPU_CLOCK_BINS; i++) {
@@ -121,8 +123,8 @@ static double clock_at(const brim_gpu_tally *tally, uint32_t rank) {
   return (double)NAN;
 }
 
-// On most cards since Ampere the driver's power reading is a mean over a second: steady, but late. The energy counter is
-// right if the interval has several of its steps.
+// On most cards since Ampere the driver's power reading is a mean over a second: steady, but late. The energy counter
+// is right if the interval has several of its steps.
 static double power(const brim_gpu_tally *tally) {
   const brim_gpu_edge *first = &tally->first, *last = &tally->last;
   if (first->seen && last->seen && !tally->energy_fell) {
@@ -155,9 +157,9 @@ static void tally_usage(const brim_gpu_tally *tally, int64_t end_ns, brim_gpu_us
 }
 
 //---------------------------------- sampler ----------------------------------
-// A thread reads the GPU with NVML's cheap calls; the caller marks intervals. GPM counters are compared by the caller at
-// mark and read, never by the thread. An unsupported call is made once. A lost GPU is reported once, and everything about
-// it is unknown from then on.
+// A thread reads the GPU with NVML's cheap calls; the caller marks intervals. GPM counters are compared by the caller
+// at mark and read, never by the thread. An unsupported call is made once. A lost GPU is reported once, and
+// everything about it is unknown from then on.
 
 static const double SHORTEST_PERIOD_S = 0.02, LONGEST_PERIOD_S = 86400;
 enum { UUID_BYTES = 96, SILENT_READINGS = 10 };
@@ -169,7 +171,7 @@ struct brim_gpu_sampler {
   int64_t period_ns;
   brim_thread *thread;
   pthread_cond_t wake;
-  // Held while reading, so that a reading after a mark is about the time after it.
+  // Held while reading, so that a reading after a mark covers no time before the mark.
   pthread_mutex_t lock;
   bool stop, lost;
   int silent, last_code;  // readings in a row without an answer; the last call's code
@@ -234,7 +236,7 @@ static bool ask_temperature(brim_gpu_sampler *s, brim_gpu_reading *out) {
   return true;
 }
 
-// True if any call is left.
+// True if a call of the table is still supported.
 static bool has_sources(const brim_gpu_sampler *s) {
   const brim_nvml_api *a = &s->api;
   return a->utilisation || a->power || a->energy || a->clock || a->event_reasons ||
@@ -323,7 +325,7 @@ void brim_gpu_sampler_mark(brim_gpu_sampler *sampler) {
   unsigned mw = 0;
   s->gpm_marked = gpm_take(s, s->gpm.first, &s->gpm_mark_ns);
   pthread_mutex_lock(&s->lock);
-  // read again: an administrator may have changed it
+  // read the limit again: an administrator may have changed it
   s->power_limit_w = ASK(s, power_limit, s->device, &mw) ? mw * 1e-3 : (double)NAN;
   reading_clear(&before);
   if (!s->lost) read_gpu(s, &before);

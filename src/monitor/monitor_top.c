@@ -16,7 +16,7 @@ typedef struct brim_top_gpu_state {
   brim_nvml_api api;  // unsupported calls are NULL
   bool has_slices;    // in MIG mode: processes and activity belong to the slices
   bool lost, started;
-  int last_code, asked, answers;  // calls of one reading
+  int last_code, asked, answers;  // number of calls in one reading
   int silent;                     // readings in a row without an answer
   int64_t slow_ns;
   brim_top_gpu slow;  // values that seldom change
@@ -30,7 +30,7 @@ typedef struct brim_top_gpu_state {
   // use of the GPU by process, in this reading
   brim_nvml_process_use_v1 *uses;
   unsigned use_count, use_room;
-  bool use_old;  // from the older call, without jpeg and ofa
+  bool use_old;  // `uses` is from the older call, which lacks jpeg and ofa
   unsigned long long use_since_us;
 } brim_top_gpu_state;
 
@@ -239,10 +239,10 @@ static void read_reasons(brim_top_gpu_state *s, brim_top_gpu *to) {
     if (bits & rows[i].bit) to->throttle |= 1u << rows[i].reason;
     bits &= ~rows[i].bit;
   }
-  if (bits) to->throttle |= 1u << BRIM_TOP_THROTTLE_OTHER;  // from a newer driver
+  if (bits) to->throttle |= 1u << BRIM_TOP_THROTTLE_OTHER;  // a reason of a newer driver
 }
 
-// Percent of the time since the last reading, by the driver's clock.
+// Percent of the time since the last reading that a policy lowered clocks, by the driver's clock.
 static double read_violation(brim_top_gpu_state *s, int policy, brim_nvml_violation *last,
                              bool *known) {
   brim_nvml_violation now = {0, 0}, before = *last;
@@ -295,7 +295,7 @@ static void read_activity(brim_top_gpu_state *s, brim_top_gpu *to) {
   }
   if (marked && answered(s, brim_gpm_between(&s->gpm, ids, v, COUNT_IDS))) {
     double busy = brim_gpm_percent(v[0]);
-    if (isnan(to->gpu_percent)) to->gpu_percent = busy;  // NVML has none for a slice
+    if (isnan(to->gpu_percent)) to->gpu_percent = busy;  // NVML has no utilisation for a slice
     to->sm_percent = brim_gpm_percent(v[1]);
     to->occupancy_percent = brim_gpm_percent(v[2]);
     to->tensor_percent = brim_gpm_percent(v[3]);
@@ -380,7 +380,7 @@ static void read_uses_old(brim_top_gpu_state *s) {
   }
 }
 
-// Reads what processes used since the last reading.
+// Reads each process's use of the GPU since the last reading.
 static void read_uses(brim_top_gpu_state *s) {
   s->use_count = 0;
   s->use_old = false;
@@ -391,8 +391,8 @@ static void read_uses(brim_top_gpu_state *s) {
   }
 }
 
-// The newest entry of a process; NULL = it did nothing since the last reading, or unknown. Some drivers fill rows with
-// garbage, recognised by percentages above 100.
+// The newest entry of a process; NULL if the process did nothing since the last reading, or its use is unknown. Some
+// drivers fill rows with garbage, recognised by percentages above 100.
 static const brim_nvml_process_use_v1 *use_of(const brim_top_gpu_state *state, uint32_t pid) {
   const brim_nvml_process_use_v1 *found = NULL;
   for (unsigned i = 0; i < state->use_count; i++) {
@@ -476,9 +476,10 @@ static void gpu_read(brim_top_gpu_state *s, unsigned want, bool turn, int64_t no
 }
 
 //---------------------------------- processes ----------------------------------
-// Processes on GPUs by NVML, brim's jobs, and without a GPU the busiest ones. /proc is read for these alone; owner,
-// command and container once, then one file per reading. The driver numbers processes as the machine does. In a
-// container that number may belong to another process, so brim believes it only if the process holds a GPU.
+// Processes on GPUs by NVML, brim's jobs, and without a GPU the busiest ones. /proc is read for these processes
+// alone: owner, command and container once, then one file per reading. The driver numbers processes as the machine
+// does. In a container that number may belong to another process, so brim believes it only if the process holds a
+// GPU.
 
 typedef struct brim_top_known {
   uint32_t pid;
@@ -487,7 +488,7 @@ typedef struct brim_top_known {
   char user[64], container[64], command[256];
   double cpu_ticks, cpu_percent, rss, elapsed_s;
   int64_t time_ns;
-  uint64_t reading;  // the last reading that had it
+  uint64_t reading;  // number of the last reading that had the process
   bool here;         // the PID is of this namespace: brim's job, or found in /proc
 } brim_top_known;
 
@@ -500,7 +501,7 @@ typedef struct brim_top_ticks {
 typedef struct brim_top_processes {
   char root[BRIM_GPU_ROOT_BYTES];
   int64_t namespace_id;  // of PIDs; -1 = unknown
-  bool shared_pids;      // the driver's PIDs are ours: this is the machine's own PID namespace
+  bool shared_pids;      // the driver's PIDs are valid here: this is the machine's own namespace
   brim_top_known *known;
   size_t count, room;
   uint64_t reading;
@@ -532,7 +533,7 @@ static void processes_open(brim_top_processes *state, const char *root) {
   state->namespace_id = sscanf(name, "pid:[%lld]", &number) == 1 ? (int64_t)number : -1;
 }
 
-// Whether the process has a GPU open; unknown if its files cannot be read.
+// Says whether the process has a GPU open; unknown if its files cannot be read.
 static brim_top_flag holds_gpu(const char *root, uint32_t pid) {
   char path[BRIM_TOP_PATH_BYTES], name[64];
   snprintf(path, sizeof path, "%s/proc/%u/fd", root, pid);
@@ -595,7 +596,7 @@ static void identify(const brim_top_processes *s, brim_top_known *k) {
   }
 }
 
-// The entry of a process, added if it is new.
+// Finds the entry of a process, or adds it.
 static brim_top_known *find(brim_top_processes *s, uint32_t pid) {
   for (size_t i = 0; i < s->count; i++) {
     if (s->known[i].pid == pid) return &s->known[i];
@@ -623,7 +624,7 @@ static void refresh(brim_top_processes *s, brim_top_known *k, int64_t now_ns, do
   double ticks = k->cpu_ticks, passed = (double)(now_ns - k->time_ns) * 1e-9;
   k->cpu_percent = k->rss = k->elapsed_s = (double)NAN;
   if (!read_stat(s->root, k->pid, &stat)) {
-    // in another container, or just ended
+    // the process is in another container, or has just ended
     k->elsewhere = BRIM_TOP_YES;
     k->user[0] = k->command[0] = k->container[0] = '\0';
     k->start_ticks = (double)NAN;
@@ -663,7 +664,7 @@ static void set_type(brim_top_process *to, const char *type) {
 
 static double larger(double a, double b) { return isnan(a) ? b : isnan(b) ? a : fmax(a, b); }
 
-// The entry of a process on this GPU, added if no other list had it.
+// Finds the entry of a process on this GPU, or adds it if no other list had the process.
 static brim_top_process *add(brim_top_view *view, size_t first, const brim_top_gpu_state *gpu,
                              const brim_nvml_process *from) {
   for (size_t i = first; i < view->process_count; i++) {
@@ -728,7 +729,7 @@ static brim_status add_jobs(brim_top_processes *s, brim_top_view *view) {
     if (!here || job->pid <= 0 || job->pid > INT32_MAX) continue;
     brim_top_known *k = find(s, (uint32_t)job->pid);
     if (!k) return brim_fail(BRIM_ENOMEM, "out of memory for the processes of a GPU");
-    if (!k->here) k->start_ticks = (double)NAN;  // identify it again, now with certainty
+    if (!k->here) k->start_ticks = (double)NAN;  // identify it again: its PID is certain now
     k->here = true;
     bool listed = false;
     for (size_t n = 0; n < view->process_count; n++) listed |= view->processes[n].pid == job->pid;
@@ -746,7 +747,7 @@ static int by_pid(const void *a, const void *b) {
   return (x->pid > y->pid) - (x->pid < y->pid);
 }
 
-// CPU times of all processes with memory, which excludes kernel threads; sorted by PID.
+// Reads the CPU times of all processes, sorted by PID. Kernel threads are left out, since they have no memory.
 static brim_status read_ticks(const brim_top_processes *s, brim_top_ticks **out, size_t *count) {
   char path[BRIM_TOP_PATH_BYTES];
   size_t room = 0;
@@ -888,7 +889,7 @@ typedef struct machine {
   size_t gpu_count, gpu_room;
   size_t pcie_next;  // the GPU whose PCIe rates are measured next
   brim_top_processes processes;
-  void *event_set;         // of Xid events; NULL = cannot be watched
+  void *event_set;         // for Xid events; NULL = they cannot be watched
   int64_t xid[MOST_GPUS];  // same order as `gpus`
   brim_top_flag watched[MOST_GPUS];
   brim_top_event events[MOST_EVENTS];  // the oldest first
@@ -984,7 +985,7 @@ static bool rose(brim_top_flag before, brim_top_flag now) {
   return before == BRIM_TOP_NO && now == BRIM_TOP_YES;
 }
 
-// Adds events for counters and flags, for which the driver has none.
+// Adds events for changed counters and flags, for which the driver sends no events.
 static void add_changes(machine *m, const brim_top_gpu *a, const brim_top_gpu *b) {
   if (rose(a->lost, b->lost)) {
     add_event(m, b->index, "lost", -1, "the driver no longer answers for this GPU");
@@ -1108,8 +1109,8 @@ static brim_status add_notes(machine *m, unsigned want, brim_top_view *view) {
   return BRIM_OK;
 }
 
-// Chooses the GPUs whose PCIe rates this reading measures. Measuring eight GPUs would take a third of a second, so after
-// their first value they take turns.
+// Chooses the GPUs whose PCIe rates this reading measures. Measuring eight GPUs would take a third of a second, so
+// after their first value they take turns.
 static void give_turns(machine *m, unsigned want, bool *turns) {
   size_t given = 0, first = m->pcie_next;
   for (size_t i = 0; i < m->gpu_count; i++) turns[i] = isnan(m->gpus[i].pcie_tx);
