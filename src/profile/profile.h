@@ -7,8 +7,8 @@
 
 #define BRIM_PHASE_TIMER_DEPTH 8
 
-// Sums host time per phase. Of nested spans only the innermost counts, so the phases never add up
-// to more than the wall clock. One thread only: that of the step.
+// Sums host time per phase. Only the innermost of nested spans counts, so the phases never add up to more than the wall
+// clock. Only the thread that runs the step may use it.
 typedef struct brim_phase_timer {
   int64_t ns[BRIM_PHASE_COUNT];
   bool used[BRIM_PHASE_COUNT];
@@ -18,7 +18,7 @@ typedef struct brim_phase_timer {
     int64_t start_ns;
   } stack[BRIM_PHASE_TIMER_DEPTH];
   int depth;
-  brim_spans spans;  // hand &timer.spans down
+  brim_spans spans;  // pass &timer.spans to the step
 } brim_phase_timer;
 
 void brim_phase_timer_init(brim_phase_timer *timer);
@@ -30,9 +30,9 @@ void brim_phase_timer_shares(const brim_phase_timer *timer, int64_t total_ns,
 
 //---------------------------------- traces of a GPU ----------------------------------
 
-// This process's work on one GPU between start and stop, from CUPTI's records of kernels, copies and memsets, those inside
-// recorded graphs too. The library is opened at run time. Tracing costs time and some 10 MB of GPU memory: measure other
-// figures untraced. Several GPUs are seen as one. One session at a time in a process.
+// This process's work on one GPU between start and stop, from CUPTI's records of kernels, copies and memsets, also
+// inside recorded graphs. The library is opened at run time. Tracing costs time and some 10 MB of GPU memory: measure
+// other figures untraced. Several GPUs are seen as one. One session at a time in a process.
 typedef struct brim_gpu_trace brim_gpu_trace;
 
 typedef struct brim_gpu_trace_sum {
@@ -42,24 +42,24 @@ typedef struct brim_gpu_trace_sum {
   double h2d_ms, d2h_ms, d2d_ms;  // sums
   double memset_ms;
   int64_t kernels, copies;
-  uint64_t h2d_bytes, d2h_bytes, pageable_bytes;  // of h2d and d2h: from or to pageable memory
-  int64_t dropped;  // records the library lost; figures are too low then
+  uint64_t h2d_bytes, d2h_bytes, pageable_bytes;  // pageable: h2d and d2h of pageable memory
+  int64_t dropped;  // records that the library lost: the other figures are too low
 } brim_gpu_trace_sum;
 
 // BRIM_EUNSUPPORTED with the reason: no CUPTI, too old, or another tracer is active.
 brim_status brim_gpu_trace_open(brim_gpu_trace **out);
-// Accepts NULL. Detaches CUPTI, which slows launches a little while attached. The device must be synchronised, and no other
-// thread may use it meanwhile.
+// Accepts NULL. Detaches CUPTI, which slows launches a little while attached. The device must be synchronised, and no
+// other thread may use it meanwhile.
 void brim_gpu_trace_close(brim_gpu_trace *trace);
-// Synchronise the device before each of the two, so that no work is half inside. The first start after opening may take
-// seconds. After a failed stop every figure is NaN.
+// Synchronise the device before start and before stop, so that no work is half inside. The first start after opening
+// may take seconds. After a failed stop every figure is NaN.
 brim_status brim_gpu_trace_start(brim_gpu_trace *trace);
 brim_status brim_gpu_trace_stop(brim_gpu_trace *trace, brim_gpu_trace_sum *out);
 
 // Call before start: also keeps names, streams and the host's waits, at a little more cost.
 void brim_gpu_trace_keep_details(brim_gpu_trace *trace, bool on);
-// After a stop with details: adds the GPU's events and the host's waits for it to `out`, with times since `begin`, a time
-// before start.
+// After a stop with details: adds the GPU's events and the host's waits for it to `out`, with times since `begin`, a
+// time before start.
 brim_status brim_gpu_trace_events(brim_gpu_trace *trace, brim_time begin, brim_trace *out);
 
 #endif  // BRIM_PROFILE_H_

@@ -59,7 +59,7 @@ static brim_status brim_text_file_open(const char *path, brim_text_file **out) {
   return BRIM_OK;
 }
 
-// Compresses the stream's input; at the end until nothing is left.
+// Compresses the stream's input. With Z_FINISH continues until all output is written.
 static brim_status squeeze(brim_text_file *file, int flush) {
   int result = Z_OK;
   do {
@@ -93,7 +93,7 @@ static brim_status brim_text_file_put(brim_text_file *file, brim_str *text) {
   return status;
 }
 
-// closes it whatever the result
+// Writes the rest and puts the file in place. Closes it whatever the result.
 static brim_status brim_text_file_commit(brim_text_file *file) {
   file->z.avail_in = 0;
   brim_status status = file->compressed ? squeeze(file, Z_FINISH) : BRIM_OK;
@@ -106,7 +106,7 @@ static brim_status brim_text_file_commit(brim_text_file *file) {
   return status;
 }
 
-// leaves no file; NULL is fine
+// Closes the file and removes it; NULL is fine.
 static void brim_text_file_abort(brim_text_file *file) {
   if (!file) return;
   brim_fs_writer_abort(file->writer);
@@ -115,17 +115,18 @@ static void brim_text_file_abort(brim_text_file *file) {
 }
 
 //-------------------------------------------- events --------------------------------------------
-// Events of a trace as JSON, by start. Tracks are found on the way: slices of a track nest. Each track is named at the end.
+// Writes the events of a trace as JSON, by start. Slices of one track must nest, so each event gets the first track
+// into which it nests. The names of the tracks come at the end.
 
 enum { DEPTH = 32, CHROME_PIECE = 1 << 16, LANES = 64 };
 
 typedef struct track {
   int32_t device, thread, lane;
-  int64_t ends[DEPTH];  // of the slices that are open
+  int64_t ends[DEPTH];  // ends of the open slices
   int depth;
 } track;
 
-// The host's end of a flow, until GPU work with its correlation comes.
+// The beginning of a flow on the host. Its end is the first GPU work with the same correlation.
 typedef struct origin {
   uint32_t correlation;
   int32_t tid;
@@ -146,7 +147,7 @@ typedef struct writer {
 
 //---------------------------------- texts ----------------------------------
 
-// Control characters become spaces; what is not UTF-8 becomes '?'.
+// Writes a text as a JSON string. Control characters become spaces, and bytes that are no UTF-8 become '?'.
 static void put_text(brim_str *out, const char *text) {
   const bool valid = brim_utf8_valid(text, strlen(text));
   brim_str_append_char(out, '"');
@@ -224,7 +225,7 @@ static brim_status place(writer *w, const brim_trace_event *e, track **out) {
     *out = t;
     return BRIM_OK;
   }
-  *out = NULL;  // more at once than any device runs
+  *out = NULL;  // more overlapping work than any device runs: leave the event out
   return BRIM_OK;
 }
 
@@ -258,7 +259,7 @@ static const char *category_of(const brim_trace_event *e) {
   return "cpu_op";
 }
 
-// Copies and memsets get the names that readers of traces know.
+// Gives copies and memsets the names that trace viewers know.
 static void name_of(const brim_trace_event *e, char *out, size_t size) {
   static const char *const ways[] = {"Memcpy Unknown", "Memcpy HtoD", "Memcpy DtoH", "Memcpy DtoD"};
   const char *host = e->pageable ? "Pageable" : "Pinned";
@@ -353,11 +354,11 @@ static void put_flow(writer *w, const brim_trace_event *e, const track *t) {
     if (e->start_ns == o->start_ns) o->tid = tid_of(t);
     return;
   }
-  // by the clocks the launch comes after its work: no arrow points back
+  // the clocks disagree and the work seems to begin before its launch: draw no flow
   if (o->tid < 0) return;
   put_point(w, "s", o, NULL, o->start_ns);
   put_point(w, "f", o, t, e->start_ns);
-  o->tid = -1;  // drawn: of a recorded graph the first kernel alone
+  o->tid = -1;  // drawn: a recorded graph gets one flow, to its first kernel
 }
 
 static brim_status put_slice(writer *w, const brim_trace_event *e) {
@@ -383,7 +384,7 @@ static bool is_point(const brim_trace_event *e, const brim_profile_point *p) {
   return e->kind == BRIM_TRACE_HOST_OP && e->op && strcmp(e->op, p->op) == 0;
 }
 
-// Bytes in use while ops run, if the ops of a step are exactly the points of the memory plan.
+// Writes the bytes in use while ops run, if the ops of a step match the points of the memory plan exactly.
 static brim_status put_counters(writer *w, const brim_profile_memory *memory) {
   if (!memory || memory->point_count == 0) return BRIM_OK;
   size_t at = 0;
@@ -456,7 +457,7 @@ static brim_status put_names(writer *w) {
 
 //---------------------------------- the file ----------------------------------
 
-// By start, outer events first.
+// Sorts by start, outer events first.
 static int by_start(const void *a, const void *b) {
   const brim_trace_event *x = *(const brim_trace_event *const *)a;
   const brim_trace_event *y = *(const brim_trace_event *const *)b;

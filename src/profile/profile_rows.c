@@ -1,4 +1,4 @@
-// From traces to the lists of a profile (profile_rows.h).
+// Makes the lists of a profile from traces (profile_rows.h).
 
 #include "profile/profile_rows.h"
 
@@ -27,16 +27,16 @@ static inline const char *brim_phase_text(brim_phase phase) {
 }
 
 //---------------------------------------- ops of kernels ----------------------------------------
-// Which op a kernel belongs to. A recorded step is one launch, whose kernels do not tell what enqueued them. So one step runs
-// op by op, each until the device is done: a kernel that begins during an op is the op's. The recorded step has the same
-// kernels in the same order.
+// Finds the op of a kernel. A recorded step is one launch, and its kernels do not say which op enqueued them. So one
+// step runs op by op, and the host waits for the device after each: a kernel that begins during an op belongs to it.
+// The recorded step has the same kernels in the same order.
 
 static bool on_device(const brim_trace_event *e) {
   return e->kind == BRIM_TRACE_KERNEL || e->kind == BRIM_TRACE_MEMSET;
 }
 
 // The innermost event of a kind at the time `at`; events are sorted by start.
-static const brim_trace_event *around(const brim_trace *t, brim_trace_kind kind, int64_t at) {
+static const brim_trace_event *innermost_at(const brim_trace *t, brim_trace_kind kind, int64_t at) {
   const brim_trace_event *found = NULL;
   for (size_t i = 0; i < t->count && t->events[i].start_ns <= at; i++) {
     const brim_trace_event *e = &t->events[i];
@@ -49,8 +49,8 @@ static void map(brim_trace *t) {
   for (size_t i = 0; i < t->count; i++) {
     brim_trace_event *e = &t->events[i];
     if (e->device < 0 || (!on_device(e) && e->kind != BRIM_TRACE_COPY)) continue;
-    const brim_trace_event *op = around(t, BRIM_TRACE_HOST_OP, e->start_ns);
-    const brim_trace_event *phase = around(t, BRIM_TRACE_PHASE, e->start_ns);
+    const brim_trace_event *op = innermost_at(t, BRIM_TRACE_HOST_OP, e->start_ns);
+    const brim_trace_event *phase = innermost_at(t, BRIM_TRACE_PHASE, e->start_ns);
     if (op) {
       e->op = op->name;
       e->layer = op->layer;
@@ -59,7 +59,8 @@ static void map(brim_trace *t) {
   }
 }
 
-// The ops' stream: the one with most kernels. The order of other streams' kernels is not comparable.
+// The stream that runs the ops is the stream with the most kernels. The order of other streams' kernels is not
+// comparable.
 static int32_t main_stream(const brim_trace *t) {
   int32_t best = -1;
   size_t most = 0;
@@ -89,7 +90,7 @@ static brim_trace_event **sequence(brim_trace *t, int32_t stream, size_t *count)
   return all;
 }
 
-// A kernel beside the main stream belongs to the op of one with the same name.
+// Attributes kernels on other streams: each gets the op of a mapped kernel with the same name.
 static size_t attribute_beside(brim_trace *window, const brim_trace *mapped, int32_t stream,
                                size_t *found) {
   size_t count = 0;
@@ -110,19 +111,20 @@ static size_t attribute_beside(brim_trace *window, const brim_trace *mapped, int
   return count;
 }
 
-// The next kernel of this name in a step, from `from` on; `count` = none.
-static size_t next_of(brim_trace_event *const *step, size_t from, size_t count, const char *name) {
+// Finds the next kernel of this name in a step, from `from` on; `count` = none.
+static size_t next_named(brim_trace_event *const *step, size_t from, size_t count,
+                         const char *name) {
   while (from < count && strcmp(step[from]->name, name) != 0) from++;
   return from;
 }
 
-// The place of a kernel in the mapped step, from `at` on. A kernel that the rest of the step does not have begins the next
-// step, if any step has it.
+// Finds the place of a kernel in the mapped step, from `at` on. If only an earlier place has the name, the kernel
+// belongs to the next step.
 static size_t follow(brim_trace_event *const *step, size_t count, size_t at, const char *name,
                      int32_t *number) {
-  size_t found = next_of(step, at, count, name);
+  size_t found = next_named(step, at, count, name);
   if (found < count) return found;
-  found = next_of(step, 0, count, name);
+  found = next_named(step, 0, count, name);
   if (found < count) ++*number;
   return found;
 }
@@ -139,7 +141,7 @@ double brim_trace_attribute(brim_trace *window, brim_trace *mapped) {
     e->step = number;
     if (strcmp(e->name, step[at]->name) != 0 && i + 1 < window_count &&
         strcmp(all[i + 1]->name, step[at]->name) == 0) {
-      continue;  // one more than there was: the next continues as before
+      continue;  // this kernel is extra: the next kernel is the expected one
     }
     size_t found = follow(step, step_count, at, e->name, &number);
     e->step = number;
@@ -161,7 +163,7 @@ double brim_trace_attribute(brim_trace *window, brim_trace *mapped) {
 }
 
 //--------------------------------------- rows of the host ---------------------------------------
-// Rows by the host's clock and by events around ops, and the ceilings of rows.
+// Makes rows from the host's clock or from events around ops, and sets the ceilings of rows.
 
 //---------------------------------- rows ----------------------------------
 
@@ -169,7 +171,7 @@ static void set_text(char *out, size_t size, const char *text) {
   snprintf(out, size, "%s", text ? text : "");
 }
 
-// Keeps a text while all samples agree.
+// Keeps a text as long as all samples agree; otherwise clears it.
 static void agree(char *out, size_t size, const char *text) {
   char now[192];
   snprintf(now, sizeof now < size ? sizeof now : size, "%s", text ? text : "");
@@ -222,7 +224,7 @@ static brim_status brim_rows_add(brim_profile *out, brim_profile_list list, cons
   return BRIM_OK;
 }
 
-// Turns sums of so many steps in ns into ms per step.
+// Turns sums in ns over `steps` steps into ms per step.
 static void brim_rows_per_step(brim_profile *out, brim_profile_list list, double steps) {
   brim_profile_rows *rows = &out->lists[list];
   for (size_t i = 0; i < rows->count; i++) {
@@ -253,12 +255,12 @@ static brim_status add_op(brim_profile *out, const brim_trace_event *e, double n
 
 //---------------------------------- by the host's clock ----------------------------------
 
-// Which steps count, and the sums over them.
+// The steps that count, and the sums over them.
 typedef struct host_sums {
   bool *counts;  // by step
   int32_t steps, counted;
   double total_ns;
-  double phase_ns[BRIM_PHASE_COUNT];  // without the phases inside
+  double phase_ns[BRIM_PHASE_COUNT];  // without the time of phases inside
   double op_ns[BRIM_PHASE_COUNT + 1];
   double phase_count[BRIM_PHASE_COUNT];
 } host_sums;
@@ -281,8 +283,8 @@ static int32_t lengths(const brim_trace *t, double *ns) {
   return count;
 }
 
-// Selects the twentieth of the steps, three at least, whose time is nearest to `typical`: disturbed steps do not show where
-// time goes.
+// Selects the twentieth of the steps, three at least, whose time is nearest to `typical`: disturbed steps do not show
+// where time goes.
 static void choose(host_sums *s, const double *ns, int32_t count, double typical) {
   int32_t wanted = count / 20 > 3 ? count / 20 : count < 3 ? count : 3;
   for (int32_t k = 0; k < wanted; k++) {
@@ -325,7 +327,7 @@ static bool counted(const host_sums *s, const brim_trace_event *e) {
          s->counts[e->step];
 }
 
-// Of nested phases only the innermost counts. Events are sorted by start, longer ones first.
+// Sums the phases. Only the innermost of nested phases counts. Events are sorted by start, longer ones first.
 static void sum_phases(const brim_trace *t, host_sums *s) {
   enum { DEPTH = 16 };
   const brim_trace_event *open[DEPTH];
@@ -392,7 +394,7 @@ static brim_status host_rows(const brim_trace *t, host_sums *s, brim_profile *ou
   double covered = 0;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) covered += s->phase_ns[p];
   s->phase_ns[BRIM_PHASE_OTHER] += fmax(0, s->total_ns - covered);
-  s->op_ns[BRIM_PHASE_OTHER] += s->op_ns[BRIM_PHASE_COUNT];  // outside of every phase
+  s->op_ns[BRIM_PHASE_OTHER] += s->op_ns[BRIM_PHASE_COUNT];  // ops outside of every phase
   BRIM_TRY(add_rests(s->phase_ns, s->op_ns, s->phase_count, out));
   const brim_profile_list lists[] = {BRIM_PROFILE_OPS, BRIM_PROFILE_LAYERS, BRIM_PROFILE_PHASES};
   const double step_ns = out->step_ms > 0 ? out->step_ms * 1e6 : s->total_ns / s->counted;
@@ -414,7 +416,7 @@ brim_status brim_profile_host_rows(const brim_trace *trace, brim_profile *out) {
 
 //---------------------------------- by events ----------------------------------
 
-// In the first of several steps the host is not yet ahead of the device.
+// True for ops whose time counts. The first of several steps is left out: the host is not yet ahead of the device.
 static bool timed_op(const brim_trace *t, const brim_trace_event *e) {
   return e->kind == BRIM_TRACE_HOST_OP && (t->steps < 3 || e->step != 0);
 }
@@ -423,7 +425,7 @@ static double op_length(const brim_trace_event *e, double event_ns) {
   return fmax(0, (double)(e->end_ns - e->start_ns) - event_ns);
 }
 
-// A phase cannot be shorter than its ops: the excess is taken from the time that other phases spend outside ops.
+// Makes every phase at least as long as its ops. The excess is taken from the time that other phases spend outside ops.
 static void make_room(double phase_ns[BRIM_PHASE_COUNT], const double *op_ns) {
   double over = 0, rests = 0;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
@@ -440,7 +442,7 @@ static void make_room(double phase_ns[BRIM_PHASE_COUNT], const double *op_ns) {
   }
 }
 
-// The trial's phases by their means, which add up, scaled to the median step.
+// Takes the trial's phases by their means, since means add up, and scales them to the median step.
 static void scale_phases(const brim_profile *out, double steps, double phase_ns[BRIM_PHASE_COUNT]) {
   const brim_result *r = &out->result;
   double sum = 0;
@@ -451,7 +453,7 @@ static void scale_phases(const brim_profile *out, double steps, double phase_ns[
   }
 }
 
-// The most that ops can take: the phases that have ops, or the whole steps if no phase is known.
+// The most time that ops can take: that of the phases with ops, or of whole steps if no phase is known.
 static double room_for_ops(const double phase_ns[BRIM_PHASE_COUNT],
                            const double op_ns[BRIM_PHASE_COUNT + 1], double whole_ns) {
   double room = 0, known = 0;
@@ -504,7 +506,7 @@ static void set_ceiling(brim_profile_row *row, const brim_machine_ceilings *c,
   double least_s = memory ? memory_s : compute_s;
   const double share = least_s * 1e3 / row->total_ms;
   if (!(least_s > 0)) return;
-  // faster than memory: the data were in a cache; faster than products: the ceiling is wrong
+  // above the memory ceiling the data were in a cache; above the product ceiling the ceiling is wrong
   if (share > 1) {
     if (memory) set_text(row->ceiling, sizeof row->ceiling, "in cache");
     return;
@@ -522,25 +524,25 @@ void brim_profile_ceilings(brim_profile *out, const char *precision) {
 }
 
 //---------------------------------------- rows of a GPU ----------------------------------------
-// Rows of a profile from a GPU's records: kernels, copies, and the gaps between them with their causes.
-// Every moment of the window belongs to one row: to the kernel that began first, to a copy if no kernel runs, or to a gap.
+// Rows of a profile from a GPU's records: kernels, copies, and the gaps between them with their causes. Every moment
+// of the window belongs to one row: to the kernel that began first, to a copy if no kernel runs, or to a gap.
 
-// A shorter gap is one between two consecutive launches.
+// A gap shorter than this is counted as the gap between two launches.
 enum { LAUNCH_NS = 10000 };
 
 typedef struct gap {
   int64_t start, end;
-  int64_t copied;  // of it, copies ran so long
+  int64_t copied;  // time in it during which copies ran
   const brim_trace_event *before, *after;
 } gap;
 
 typedef struct window {
   const brim_trace *trace;
   int64_t begin, end;
-  double steps;  // that lie in it
+  double steps;  // steps in the window
   gap *gaps;
   size_t gap_count;
-  const brim_trace_event **host;  // what the host did, by start
+  const brim_trace_event **host;  // events of the host, by start
   size_t host_count;
   brim_profile *out;
 } window;
@@ -585,7 +587,7 @@ static void find_bounds(window *w, int lead) {
 static bool clip(const window *w, const brim_trace_event *e, int64_t *start, int64_t *end) {
   *start = e->start_ns > w->begin ? e->start_ns : w->begin;
   *end = e->end_ns < w->end ? e->end_ns : w->end;
-  // a kernel that began before is counted with the step before
+  // a kernel that began before the window belongs to the step before
   return *end > *start;
 }
 
@@ -600,7 +602,7 @@ static brim_status add_kernel(window *w, const brim_trace_event *e, double ns, d
   brim_row_key key = {
       .name = e->name, .kind = kind_of(e), .op = e->op, .layer = e->layer, .phase = e->phase};
   BRIM_TRY(brim_rows_add(w->out, BRIM_PROFILE_KERNELS, &key, &sum));
-  if (!e->op) {  // outside of every op, or it is not known which
+  if (!e->op) {  // the kernel belongs to no op, or its op is unknown
     BRIM_TRY(brim_rows_add(w->out, BRIM_PROFILE_OPS, &key, &sum));
     BRIM_TRY(brim_rows_add(w->out, BRIM_PROFILE_LAYERS, &key, &sum));
   } else {
@@ -643,7 +645,8 @@ static brim_status share_out(window *w, const brim_trace *mapped, const brim_tra
     if (!ran_in(e, op)) continue;
     const brim_row_key key = {
         .name = e->name, .kind = kind_of(e), .op = e->op, .layer = e->layer, .phase = e->phase};
-    if (!brim_rows_have(w->out, BRIM_PROFILE_KERNELS, &key)) continue;  // op by op another one ran
+    // skip it if the recorded step ran another kernel
+    if (!brim_rows_have(w->out, BRIM_PROFILE_KERNELS, &key)) continue;
     const double part = (double)(e->end_ns - e->start_ns) / all;
     const brim_row_sum sum = {
         .count = NAN, .ns = 0, .flops = part * whole->flops, .bytes = part * whole->bytes};
@@ -652,7 +655,7 @@ static brim_status share_out(window *w, const brim_trace *mapped, const brim_tra
   return BRIM_OK;
 }
 
-// How often an op runs in a step, and what it computes, from the step that ran op by op.
+// Adds to each op how often it runs and what it computes, from the step that ran op by op.
 static brim_status count_ops(window *w, const brim_trace *mapped) {
   double per = mapped->steps > 0 ? w->steps / mapped->steps : 0;
   for (size_t i = 0; i < mapped->count; i++) {
@@ -680,7 +683,7 @@ static void note_gap(window *w, int64_t start, int64_t end, const brim_trace_eve
   if (end > start) w->gaps[w->gap_count++] = (gap){start, end, 0, before, after};
 }
 
-// Also collects the gaps between kernels, in order.
+// Adds the kernels' rows, and collects the gaps between kernels in order.
 static brim_status add_kernels(window *w) {
   const brim_trace_event *before = NULL;
   int64_t until = w->begin;
@@ -699,7 +702,7 @@ static brim_status add_kernels(window *w) {
   return BRIM_OK;
 }
 
-// The part of a copy in gaps between kernels that earlier copies left.
+// The time of a copy in gaps between kernels, without the time that earlier copies took there.
 static int64_t exposed(window *w, int64_t start, int64_t end, int64_t *until) {
   int64_t sum = 0, from = start > *until ? start : *until;
   for (size_t i = 0; i < w->gap_count && w->gaps[i].start < end; i++) {
@@ -744,7 +747,8 @@ static brim_status add_copies(window *w) {
   return BRIM_OK;
 }
 
-// NCCL's kernels, which run beside the others: their whole time, and the part in which no other kernel ran.
+// True for NCCL's kernels, which run beside other kernels. add_exchanges sums their time, and the part of it in which
+// no other kernel ran.
 static bool is_exchange(const brim_trace_event *e) {
   return e->kind == BRIM_TRACE_KERNEL && e->name && strncmp(e->name, "nccl", 4) == 0;
 }
@@ -783,7 +787,7 @@ static void add_exchanges(window *w) {
 
 //---------------------------------- causes ----------------------------------
 
-// The part of a gap that the host spent in events of a kind, and of a phase unless that is NULL.
+// The part of a gap that the host spent in events of a kind and phase; BRIM_PHASE_COUNT = any phase.
 static int64_t host_in(const window *w, const gap *g, brim_trace_kind kind, brim_phase phase) {
   int64_t sum = 0, until = g->start;
   for (size_t i = 0; i < w->host_count && w->host[i]->start_ns < g->end; i++) {
@@ -798,7 +802,7 @@ static int64_t host_in(const window *w, const gap *g, brim_trace_kind kind, brim
   return sum;
 }
 
-// Did the host wait for the GPU when the gap began? Nothing was enqueued behind it then.
+// True if the host waited for the GPU when the gap began: then it had enqueued no further work.
 static bool waited(const window *w, const gap *g) {
   for (size_t i = 0; i < w->host_count && w->host[i]->start_ns < g->start; i++) {
     const brim_trace_event *e = w->host[i];
@@ -840,7 +844,7 @@ static void keep_longest(window *w, const gap *g, brim_gap_cause cause) {
   name_of(g->after, kept->after, sizeof kept->after);
 }
 
-// Shortens gaps in proportion by the time that tracing added, but not the part of copies.
+// The factor that removes the time added by tracing from the gaps. Copies are not shortened.
 static double own_part(const window *w, const double ns[BRIM_GAP_COUNT]) {
   double idle = 0, traced = (double)(w->end - w->begin) / w->steps;
   for (int i = 0; i < BRIM_GAP_COUNT; i++) idle += i == BRIM_GAP_TRANSFER ? 0 : ns[i] / w->steps;
@@ -881,7 +885,7 @@ static brim_status add_gaps(window *w) {
   return BRIM_OK;
 }
 
-//---------------------------------- all of it ----------------------------------
+//---------------------------------- all lists ----------------------------------
 
 static brim_status device_rows(window *w, const brim_trace *mapped, int lead) {
   find_bounds(w, lead);

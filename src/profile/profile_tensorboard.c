@@ -15,15 +15,15 @@
 #include "profile/profile_trace.h"
 
 //----------------------------------------- event files -----------------------------------------
-// Writing TensorBoard event files by hand: checksums, the few protobuf fields a scalar needs, and
-// the files of a folder. The format is described in the header.
+// Writes TensorBoard event files: checksums, the few protobuf fields that a scalar needs, and the files of a folder.
+// The format is described in the header.
 
 static const char file_prefix[] = "events.out.tfevents.", file_suffix[] = ".brim";
 enum { HEAD = 12, TAIL = 4 };  // bytes of a record before and after its data
 
 //---------------------------------- checksums ----------------------------------
 
-// Four bits at a time: a record has some fifty bytes, a table of 256 would hardly be warm.
+// Takes four bits at a time: records have some fifty bytes, too few to warm up a table of 256 entries in the cache.
 uint32_t brim_crc32c(const void *data, size_t size) {
   static const uint32_t nibble[16] = {0x00000000, 0x105ec76f, 0x20bd8ede, 0x30e349b1,
                                       0x417b1dbc, 0x5125dad3, 0x61c69362, 0x7198540d,
@@ -129,7 +129,7 @@ void brim_tensorboard_put_scalar(brim_str *out, double wall_s, int64_t step, con
   brim_str_deinit(&event);
 }
 
-// SessionLog START: a reader drops what it has of `step` and later.
+// Writes SessionLog START: a reader drops the events of `step` and later.
 static void put_restart(brim_str *out, double wall_s, int64_t step) {
   static const char start[] = {1 << 3, 1};
   brim_str event;
@@ -141,7 +141,7 @@ static void put_restart(brim_str *out, double wall_s, int64_t step) {
   brim_str_deinit(&event);
 }
 
-//---------------------------------- files that are there ----------------------------------
+//---------------------------------- existing files ----------------------------------
 
 static bool get_varint(const unsigned char *p, size_t size, size_t *at, uint64_t *out) {
   *out = 0;
@@ -184,9 +184,9 @@ static int64_t event_step(const unsigned char *p, size_t size) {
 }
 
 typedef struct kept {
-  size_t bytes;  // from the start, up to the first step that has to go or to what is torn
-  bool dropped;  // whole records were left out
-  bool scalars;  // any are among the bytes
+  size_t bytes;  // from the start to the first record that is dropped or torn
+  bool dropped;  // whole records were dropped
+  bool scalars;  // the kept bytes hold scalars
 } kept;
 
 static kept find_kept(const unsigned char *data, size_t size, int64_t start_step) {
@@ -216,7 +216,7 @@ static brim_status trim(const char *path, int64_t start_step, kept *out) {
   *out = find_kept((const unsigned char *)data, size, start_step);
   brim_free(data);
   if (!out->scalars) return brim_fs_remove(path);
-  // in place, since a reader has the file open
+  // truncate in place: a reader may have the file open
   if (out->bytes < size && truncate(path, (off_t)out->bytes) != 0) {
     return brim_fail(BRIM_EIO, "cannot write %s: %s", path, brim_errno_text(errno));
   }
@@ -227,11 +227,11 @@ static brim_status trim(const char *path, int64_t start_step, kept *out) {
 
 struct brim_tensorboard {
   char *folder;
-  char *path;  // of the file that is written; NULL = none yet
+  char *path;  // the file being written; NULL = none yet
   int fd;
   uint64_t size, rotate;
-  int64_t stamp;    // of the newest file; names ascend, even within one second
-  int64_t restart;  // the step a reader has to forget from; 0 = none
+  int64_t stamp;    // number in the newest file's name; names ascend, even within one second
+  int64_t restart;  // a reader has to forget this step and later; 0 = none
   bool add;
   brim_str pending;
 };
@@ -292,7 +292,7 @@ static void close_file(brim_tensorboard *t) {
   t->path = NULL;
 }
 
-// Begins the next file: its version goes before what is pending.
+// Begins the next file. Its version record goes before the pending records.
 static brim_status next_file(brim_tensorboard *t) {
   char host[64] = "";
   if (gethostname(host, sizeof host - 1) != 0 || !host[0]) snprintf(host, sizeof host, "host");
@@ -365,7 +365,8 @@ brim_status brim_tensorboard_flush(brim_tensorboard *t) {
   } while (n < 0 && errno == EINTR);
   if (n < 0 || (size_t)n != t->pending.len) {
     int err = n < 0 ? errno : ENOSPC;
-    (void)!ftruncate(t->fd, (off_t)t->size);  // half a record would end every later one
+    // a reader stops at half a record and misses all later records
+    (void)!ftruncate(t->fd, (off_t)t->size);
     return brim_fail(BRIM_EIO, "cannot write %s: %s", t->path, brim_errno_text(err));
   }
   t->size += t->pending.len;
@@ -382,12 +383,12 @@ void brim_tensorboard_close(brim_tensorboard *t) {
 }
 
 //-------------------------------------- scalars of a trace --------------------------------------
-// Sums of each traced step as scalars.
+// Writes sums of each traced step as scalars.
 
 typedef struct step_sums {
   int64_t step_ns, phase_ns[BRIM_PHASE_COUNT];
   bool phase_used[BRIM_PHASE_COUNT], gpu;
-  int64_t busy_ns, busy_until;  // the union so far, and where its last part ends
+  int64_t busy_ns, busy_until;  // union of the GPU's work so far, and its end
   int64_t h2d_ns, d2h_ns, kernels;
 } step_sums;
 
@@ -402,7 +403,7 @@ static void add_gpu(step_sums *s, const brim_trace_event *e) {
   if (e->kind == BRIM_TRACE_COPY && e->copy == BRIM_TRACE_COPY_D2H) s->d2h_ns += took;
 }
 
-// Sorts events by start, for the union.
+// Adds an event to the sums of its step. Events must come by start, as the union needs.
 static void add_event(step_sums *s, const brim_trace_event *e) {
   const int64_t took = e->end_ns - e->start_ns;
   if (took < 0) return;

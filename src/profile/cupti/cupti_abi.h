@@ -1,8 +1,7 @@
-// The part of CUPTI's ABI that is used, written down here so that no vendor header is needed: codes,
-// the leading fields of three records, the calls. Those fields have kept their places since CUDA
-// 11.0, whichever struct version a library fills in; the asserts hold them, and
-// tests/profile/test_profile_cupti_abi.c holds all of this against NVIDIA's header where there is
-// one. Included by: this folder, and tests that stand in for the library.
+// The part of CUPTI's ABI that brim uses, so that no vendor header is needed: codes, the leading fields of
+// records, and calls. These fields have kept their places since CUDA 11.0 in every struct version. The asserts
+// check them, and tests/profile/test_profile_cupti_abi.c compares this file with NVIDIA's header if it is
+// installed. Callers: this folder, and tests that replace the library.
 #ifndef BRIM_PROFILE_CUPTI_ABI_H_
 #define BRIM_PROFILE_CUPTI_ABI_H_
 
@@ -16,14 +15,14 @@ extern "C" {
 #define BRIM_CUPTI_ASSERT _Static_assert
 #endif
 
-// CUptiResult, those that are told apart
+// CUptiResult: the codes that brim tells apart
 enum {
   BRIM_CUPTI_SUCCESS = 0,
   BRIM_CUPTI_OUT_OF_MEMORY = 8,
   BRIM_CUPTI_MAX_LIMIT_REACHED = 12,  // no more records in a buffer
   BRIM_CUPTI_NOT_COMPATIBLE = 14,
   BRIM_CUPTI_NOT_INITIALIZED = 15,
-  BRIM_CUPTI_INVALID_KIND = 21,  // of a record: incomplete; of a call: not known
+  BRIM_CUPTI_INVALID_KIND = 21,  // a kind that the library does not know, or an incomplete record
   BRIM_CUPTI_INSUFFICIENT_PRIVILEGES = 35,
   BRIM_CUPTI_MULTIPLE_SUBSCRIBERS = 39,
   BRIM_CUPTI_VIRTUAL_INSUFFICIENT_PRIVILEGES = 40,
@@ -32,8 +31,8 @@ enum {
 
 // cuptiGetVersion's numbers: a count up to CUDA 12.9, then xxyyzz (130001).
 enum {
-  BRIM_CUPTI_VERSION_11_8 = 18,  // the first that knows Hopper
-  BRIM_CUPTI_VERSION_12_9 = 27   // a buffer may be refused from here on
+  BRIM_CUPTI_VERSION_11_8 = 18,  // the first version that knows Hopper
+  BRIM_CUPTI_VERSION_12_9 = 27   // from this version on a buffer may be refused
 };
 
 // CUpti_ActivityKind
@@ -46,7 +45,7 @@ enum {
   BRIM_CUPTI_KIND_SYNCHRONIZATION = 38  // the host or a stream waits
 };
 
-// CUpti_ActivitySynchronizationType: a stream that waits for an event is no wait of the host's
+// CUpti_ActivitySynchronizationType: a stream waits for an event, and the host does not wait
 enum { BRIM_CUPTI_SYNC_STREAM_WAIT_EVENT = 2 };
 
 // CUpti_ActivityMemcpyKind: host, device, array, peer
@@ -69,7 +68,7 @@ enum {
   BRIM_CUPTI_ATTR_DEVICE_BUFFER_POOL_LIMIT = 2  // CUpti_ActivityAttribute; its value is a size_t
 };
 
-typedef struct brim_cupti_kernel {  // CUpti_ActivityKernel4 to 10, and of memsets the same fields
+typedef struct brim_cupti_kernel {  // CUpti_ActivityKernel4 to 10; memsets have the same fields
   int32_t kind;
   uint8_t unused[12];
   uint64_t start, end;  // ns; both 0 = the library could not time it
@@ -82,8 +81,8 @@ typedef struct brim_cupti_copy {  // CUpti_ActivityMemcpy to 6, CUpti_ActivityMe
   uint64_t start, end;
 } brim_cupti_copy;
 
-// The same records as far as details go. Not of MEMCPY2, whose fields from the second device on
-// are others.
+// The same records with the fields that details need. MEMCPY2 has other fields from the second device on: do not read
+// details of it.
 typedef struct brim_cupti_kernel_detail {  // CUpti_ActivityKernel4 to 10
   int32_t kind;
   uint8_t unused[12];
@@ -93,7 +92,7 @@ typedef struct brim_cupti_kernel_detail {  // CUpti_ActivityKernel4 to 10
   uint8_t memory[16];
   uint32_t correlation;
   int64_t grid_id;
-  const char *name;  // the library's own
+  const char *name;  // owned by the library
 } brim_cupti_kernel_detail;
 
 typedef struct brim_cupti_copy_detail {  // CUpti_ActivityMemcpy to 6, and CUpti_ActivityMemset
@@ -110,7 +109,7 @@ typedef struct brim_cupti_sync {  // CUpti_ActivitySynchronization, 2
 typedef struct brim_cupti_subscriber {  // CUpti_SubscriberParams
   size_t size;                          // of this struct
   const char *name;
-  char *other;  // where the name of the one in the way goes
+  char *other;  // gets the name of the tool that is subscribed already
   size_t other_size;
 } brim_cupti_subscriber;
 
@@ -137,12 +136,12 @@ typedef void (*brim_cupti_request)(uint8_t **buffer, size_t *size, size_t *max_r
 typedef void (*brim_cupti_complete)(void *context, uint32_t stream, uint8_t *buffer, size_t size,
                                     size_t valid);
 
-// The calls that are used. Members may be NULL where it says so. All return a CUptiResult.
+// The calls that brim uses. Optional calls may be NULL. All return a CUptiResult.
 typedef struct brim_cupti_api {
   int (*version)(uint32_t *version);                  // cuptiGetVersion
   int (*result_string)(int code, const char **text);  // (optional) cuptiGetResultString
   int (*subscribe)(void **subscriber, brim_cupti_callback callback, void *user);
-  // (optional, CUDA 13) only to learn which tool is in the way
+  // (optional, CUDA 13) called only to learn which tool is subscribed already
   int (*subscribe_v2)(void **subscriber, brim_cupti_callback callback, void *user,
                       brim_cupti_subscriber *params);
   int (*unsubscribe)(void *subscriber);

@@ -12,7 +12,7 @@
 //------------------------------------------- library -------------------------------------------
 // Finding libcupti, opening it, and what its error codes mean to a user.
 
-//---------------------------------- where it may lie ----------------------------------
+//---------------------------------- places of the library ----------------------------------
 
 // Newest first. The unversioned name is a development link; it may lead to any version, which the
 // session checks.
@@ -24,8 +24,8 @@ typedef struct name_list {
   size_t count, capacity;
 } name_list;
 
-static brim_status add(name_list *list, const char *name) {
-  if (list->count + 1 >= list->capacity) {  // one more for the NULL at the end
+static brim_status add_name(name_list *list, const char *name) {
+  if (list->count + 1 >= list->capacity) {  // room for the NULL at the end
     size_t capacity = list->capacity ? 2 * list->capacity : 16;
     char **grown = (char **)brim_realloc(list->names, capacity * sizeof *grown);
     if (!grown) return brim_fail(BRIM_ENOMEM, "out of memory while looking for CUPTI");
@@ -40,8 +40,8 @@ static brim_status add(name_list *list, const char *name) {
   return BRIM_OK;
 }
 
-// root + prefix + "/" + pattern. A prefix is a folder of the user: one with a character that
-// glob(3) reads otherwise is left out.
+// Adds the files that match root + prefix + "/" + pattern. A prefix is a folder of the user: skip it if it has a
+// character that glob(3) treats specially.
 static brim_status add_matches(name_list *list, const char *root, const char *prefix,
                                const char *pattern) {
   if (!prefix || prefix[0] != '/' || strpbrk(prefix, "*?[\\")) return BRIM_OK;
@@ -53,15 +53,15 @@ static brim_status add_matches(name_list *list, const char *root, const char *pr
   int code = status ? GLOB_NOMATCH : glob(text.data, 0, NULL, &found);
   if (code == GLOB_NOSPACE) status = BRIM_ENOMEM;
   for (size_t i = 0; code == 0 && i < found.gl_pathc && !status; i++) {
-    status = add(list, found.gl_pathv[i]);
+    status = add_name(list, found.gl_pathv[i]);
   }
   if (code == 0) globfree(&found);
   brim_str_deinit(&text);
   return status ? brim_fail(status, "out of memory while looking for CUPTI") : BRIM_OK;
 }
 
-// A folder with bin/ and lib/ beside each other: the packages of its Python (nvidia/cuda_cupti/lib
-// of CUDA 12's, nvidia/cu13/lib of CUDA 13's).
+// Adds the Python packages in a folder that has bin/ and lib/: nvidia/cuda_cupti/lib of CUDA 12, nvidia/cu13/lib of
+// CUDA 13.
 static brim_status add_python(name_list *list, const char *root, const char *prefix,
                               const char *version) {
   static const char *const packages[] = {"site-packages", "dist-packages"};
@@ -73,7 +73,7 @@ static brim_status add_python(name_list *list, const char *root, const char *pre
   return BRIM_OK;
 }
 
-// Every .../bin of $PATH.
+// Adds the Python packages beside every .../bin in $PATH.
 static brim_status add_path(name_list *list, const brim_cupti_places *places, const char *version) {
   const char *at = places->path ? places->path : "";
   while (*at) {
@@ -91,7 +91,7 @@ static brim_status add_path(name_list *list, const brim_cupti_places *places, co
 }
 
 static brim_status add_version(name_list *list, const brim_cupti_places *p, const char *version) {
-  BRIM_TRY(add(list, version));  // wherever the loader looks
+  BRIM_TRY(add_name(list, version));  // the loader searches its own folders
   const char *const toolkits[] = {p->cuda_home, p->cuda_path, "/usr/local/cuda"};
   for (int i = 0; i < 3; i++) {
     char pattern[64];
@@ -137,8 +137,8 @@ void brim_cupti_names_free(char **names) {
 
 //---------------------------------- opening ----------------------------------
 
-// BRIM_EUNSUPPORTED when none opens.
-static brim_status load(brim_cupti_api *api, brim_dl **dl) {
+// Finds and opens the library. BRIM_EUNSUPPORTED if none opens.
+static brim_status open_library(brim_cupti_api *api, brim_dl **dl) {
   *dl = NULL;
   const brim_cupti_places places = {.root = "",
                                     .cuda_home = getenv("CUDA_HOME"),
@@ -164,7 +164,7 @@ static brim_status load(brim_cupti_api *api, brim_dl **dl) {
   };
   char **names = NULL;
   BRIM_TRY(brim_cupti_names(&places, &names));
-  // Kept open for good: the library has threads and exit handlers of its own.
+  // Never close the library: it has threads and exit handlers of its own.
   brim_status status =
       brim_dl_open((const char *const *)names, symbols, sizeof symbols / sizeof *symbols, true, dl);
   brim_cupti_names_free(names);
@@ -176,9 +176,9 @@ static brim_status load(brim_cupti_api *api, brim_dl **dl) {
       brim_status_detail());
 }
 
-//---------------------------------- what codes mean ----------------------------------
+//---------------------------------- error codes ----------------------------------
 
-// The status and the detail for a code of CUPTI's other than success. `what` is the call.
+// Returns the status for a failure code of CUPTI, and sets the detail. `what` is the name of the call.
 static brim_status fail(const brim_cupti_api *api, const char *what, int code) {
   switch (code) {
     case BRIM_CUPTI_INSUFFICIENT_PRIVILEGES:
@@ -204,8 +204,8 @@ static brim_status fail(const brim_cupti_api *api, const char *what, int code) {
 }
 
 //--------------------------------------------- sums ---------------------------------------------
-// From CUPTI's records to sums: what is kept of a record, and the union of intervals. Pure functions;
-// the session is cupti_session.c.
+// From CUPTI's records to sums: the fields that are kept of a record, and the union of intervals. All functions here
+// are pure.
 
 //---------------------------------- one record ----------------------------------
 
@@ -234,15 +234,15 @@ static bool work_of_copy(uint8_t copy_kind, brim_cupti_work *out) {
   }
 }
 
-static brim_cupti_take timed(uint64_t start, uint64_t end, brim_cupti_record *out) {
+static brim_cupti_take set_times(uint64_t start, uint64_t end, brim_cupti_record *out) {
   if ((start == 0 && end == 0) || end < start) return BRIM_CUPTI_LOST;
   out->start = start;
   out->end = end;
   return BRIM_CUPTI_TAKEN;
 }
 
-// One of CUPTI's records, as far as it is kept.
-// The library's structs are longer than ours and of another name: copied, not cast.
+// Reads the fields that brim keeps from one of CUPTI's records. The record is copied and not cast, since the library's
+// struct is longer and of another type.
 static brim_cupti_take brim_cupti_read(const void *record, brim_cupti_record *out) {
   int32_t kind;
   memcpy(&kind, record, sizeof kind);
@@ -255,7 +255,7 @@ static brim_cupti_take brim_cupti_read(const void *record, brim_cupti_record *ou
       memcpy(&k, record, sizeof k);
       bool memset_record = kind == BRIM_CUPTI_KIND_MEMSET;
       out->work = memset_record ? BRIM_CUPTI_WORK_MEMSET : BRIM_CUPTI_WORK_KERNEL;
-      return timed(k.start, k.end, out);
+      return set_times(k.start, k.end, out);
     }
     case BRIM_CUPTI_KIND_MEMCPY:
     case BRIM_CUPTI_KIND_MEMCPY2: {
@@ -265,18 +265,18 @@ static brim_cupti_take brim_cupti_read(const void *record, brim_cupti_record *ou
       out->bytes = c.bytes;
       uint8_t host_side = out->work == BRIM_CUPTI_WORK_D2H ? c.dst_kind : c.src_kind;
       out->pageable = host_side == BRIM_CUPTI_MEMORY_PAGEABLE;
-      return timed(c.start, c.end, out);
+      return set_times(c.start, c.end, out);
     }
     default:
       return BRIM_CUPTI_OTHER;
   }
 }
 
-//---------------------------------- all of them ----------------------------------
+//---------------------------------- all records ----------------------------------
 
 static double ms(uint64_t ns) { return (double)ns / 1e6; }
 
-// Drops what is outside and cuts what is half inside; how many are left.
+// Drops records outside and cuts records that are half inside; returns how many are left.
 static size_t clip(brim_cupti_record *records, size_t count, uint64_t begin, uint64_t end) {
   size_t kept = 0;
   for (size_t i = 0; i < count; i++) {
@@ -294,7 +294,7 @@ static int by_start(const void *a, const void *b) {
   return x->start < y->start ? -1 : x->start > y->start;
 }
 
-// Time covered so far, of intervals that come by their start.
+// The time that intervals cover so far. They must come in the order of their starts.
 typedef struct cover {
   uint64_t sum, until;
 } cover;
@@ -339,7 +339,7 @@ void brim_cupti_sum(brim_cupti_record *records, size_t count, uint64_t begin, ui
 }
 
 //-------------------------------------------- events --------------------------------------------
-// CUPTI's records as events of a trace, and kernels' names for people.
+// Makes events of a trace from CUPTI's records, and kernel names for people.
 
 //---------------------------------- records ----------------------------------
 
@@ -393,7 +393,7 @@ static brim_cupti_take take_copy(const void *record, const brim_cupti_record *ke
   if (!e) return BRIM_CUPTI_LOST;
   e->device = (int32_t)c.device;
   e->stream = (int32_t)c.stream;
-  // of copies between two GPUs it lies elsewhere
+  // copies between two GPUs have it in another place
   e->correlation = c.copy.kind == BRIM_CUPTI_KIND_MEMCPY2 ? 0 : c.correlation;
   e->bytes = c.copy.bytes;
   e->copy = copies[kept->work].copy;
@@ -413,7 +413,7 @@ static brim_cupti_take take_sync(const void *record, brim_trace *to) {
   return BRIM_CUPTI_TAKEN;
 }
 
-// One of CUPTI's records as an event, with the library's own times; a kernel's name as it comes.
+// Adds one of CUPTI's records as an event, with the library's own times and the kernel's name unchanged.
 // BRIM_CUPTI_LOST without memory.
 static brim_cupti_take brim_cupti_detail(const void *record, brim_trace *to) {
   int32_t kind;
@@ -434,7 +434,7 @@ static brim_cupti_take brim_cupti_detail(const void *record, brim_trace *to) {
 
 //---------------------------------- names ----------------------------------
 
-// Where the list of what it takes begins: the "(" that the last ")" closes, outside of <...>.
+// Finds the beginning of the argument list: the "(" that the last ")" closes, outside of <...>.
 static size_t arguments_at(const char *text, size_t n) {
   int depth = 0;
   if (n == 0 || text[n - 1] != ')') return n;
@@ -453,7 +453,7 @@ void brim_kernel_name(const char *plain, char *out, size_t size) {
   out[n] = '\0';
 }
 
-// NULL = there is none
+// Finds the demangler of a C++ library; NULL = there is none.
 static brim_demangle_fn brim_demangler(brim_dl **dl) {
   static const char *const names[] = {"libstdc++.so.6", "libc++abi.so.1", NULL};
   void *address = NULL;
@@ -474,29 +474,28 @@ const char *brim_cupti_plain_name(brim_demangle_fn demangle, const char *name, b
   char *plain =
       demangle && strncmp(name, "_Z", 2) == 0 ? demangle(name, NULL, NULL, &status) : NULL;
   brim_kernel_name(plain && status == 0 ? plain : name, text, sizeof text);
-  free(plain);  // malloc's, by the rules of that library
+  free(plain);  // the C++ library allocates with malloc
   return brim_trace_text(texts, text);
 }
 
 //------------------------------------------- session -------------------------------------------
-// The session with CUPTI: attach, collect records between start and stop, detach. Records come on the
-// library's own thread; the sums over them are cupti_session.c.
+// The session with CUPTI: attach, collect records between start and stop, detach. Records come on the library's own
+// thread.
 //
-// GRAPH_TRACE stays off: with it the library has one record for a whole graph and none for the
-// kernels in it.
+// GRAPH_TRACE stays off: with it the library makes one record for a whole graph and none for its kernels.
 
 enum {
   BUFFER_BYTES = 2 << 20,  // about 9,700 kernels
-  MAX_BUFFERS = 64,        // with the library at once
-  FIRST_RECORDS = 4096,    // grows by doubling
+  MAX_BUFFERS = 64,        // buffers that the library holds at once
+  FIRST_RECORDS = 4096,    // the array grows by doubling
   MAX_RECORDS = 2 << 20,   // 64 MiB; far more than a window of steps has
-  DEVICE_BUFFERS = 8       // of 3.2 MB on the GPU, in place of 250
+  DEVICE_BUFFERS = 8       // buffers of 3.2 MB on the GPU; CUPTI's default is 250
 };
 
 static const struct {
   int kind;
   bool required;
-  bool detail;  // only where details are kept
+  bool detail;  // enabled only if details are kept
 } kinds[] = {{BRIM_CUPTI_KIND_CONCURRENT_KERNEL, true, false},
              {BRIM_CUPTI_KIND_MEMCPY, true, false},
              {BRIM_CUPTI_KIND_MEMSET, true, false},
@@ -506,13 +505,13 @@ enum { KINDS = sizeof kinds / sizeof *kinds };
 
 struct brim_gpu_trace {
   brim_cupti_api api;
-  brim_dl *dl;  // NULL over a table that was given
+  brim_dl *dl;  // NULL if a table of calls was given
   void *subscriber;
   uint32_t version;
   bool started, enabled[KINDS];
   uint64_t begin;
-  int64_t begin_clock_ns;  // by the host's clock
-  brim_dl *cxx;            // of the demangler
+  int64_t begin_clock_ns;  // `begin` by the host's clock
+  brim_dl *cxx;            // the library of the demangler
   // Under cupti_process.lock:
   bool detailed;
   brim_trace details;  // with the library's own times
@@ -522,17 +521,16 @@ struct brim_gpu_trace {
   int64_t lost;
 };
 
-// The one exception to 'no mutable file-scope state': CUPTI knows one client per process, and its
-// callbacks come on a thread of its own, for the whole process and without a pointer of ours, so what
-// they work on must be found from here. They may still come when a session is over; `next_record`
-// therefore outlives it (the library is never closed). CUPTI is never called with the lock held: it
-// calls back with locks of its own held.
+// The one exception to 'no mutable file-scope state'. CUPTI has one client per process, and its callbacks get no
+// pointer from brim, so they find the session here. Callbacks may still come after a session is over: `next_record`
+// outlives the session, and the library is never closed. Never call CUPTI with the lock held: it calls back while it
+// holds locks of its own.
 static struct {
   pthread_mutex_t lock;
   brim_gpu_trace *trace;  // the open session, or NULL
   int (*next_record)(uint8_t *buffer, size_t valid, void **record);
   bool may_refuse;  // a library before CUDA 12.9 does not survive a refused buffer
-  size_t buffers;   // with the library
+  size_t buffers;   // buffers that the library holds
 } cupti_process = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void lock(void) { pthread_mutex_lock(&cupti_process.lock); }
@@ -540,7 +538,7 @@ static void unlock(void) { pthread_mutex_unlock(&cupti_process.lock); }
 
 //---------------------------------- callbacks ----------------------------------
 
-// A subscriber must have one; no event is ever enabled.
+// CUPTI requires this callback. It never runs, since no event is enabled.
 static void on_event(void *user, int domain, uint32_t id, const void *data) {
   (void)user;
   (void)domain;
@@ -580,7 +578,7 @@ static void keep_locked(brim_gpu_trace *t, const brim_cupti_record *record) {
   t->records[t->count++] = *record;
 }
 
-static void take(const void *record) {
+static void take_record(const void *record) {
   brim_cupti_record kept;
   brim_cupti_take taken = brim_cupti_read(record, &kept);
   lock();
@@ -611,13 +609,13 @@ static void on_complete(void *context, uint32_t stream, uint8_t *buffer, size_t 
   void *record = NULL;
   int code = BRIM_CUPTI_MAX_LIMIT_REACHED;
   while (valid > 0 && (code = next_record(buffer, valid, &record)) == BRIM_CUPTI_SUCCESS) {
-    take(record);
+    take_record(record);
   }
   brim_free(buffer);
   lock();
   cupti_process.buffers--;
   brim_gpu_trace *t = cupti_process.trace;
-  // what comes after a record that is incomplete cannot be read
+  // records behind an incomplete record cannot be read
   if (t && t->collecting && code != BRIM_CUPTI_MAX_LIMIT_REACHED) t->lost++;
   unlock();
 }
@@ -635,7 +633,7 @@ static brim_status check_version(brim_gpu_trace *t) {
   return BRIM_OK;
 }
 
-// Sessions of this process exclude each other before CUPTI is asked.
+// Makes `t` the one session of this process, before CUPTI is called.
 static brim_status claim(brim_gpu_trace *t) {
   lock();
   bool taken = cupti_process.trace != NULL;
@@ -660,7 +658,8 @@ static brim_status fail_subscribe(brim_gpu_trace *t, int code) {
     void *subscriber = NULL;
     brim_cupti_subscriber params = {sizeof params, "brim", other, sizeof other - 1};
     if (t->api.subscribe_v2(&subscriber, on_event, NULL, &params) == BRIM_CUPTI_SUCCESS) {
-      t->api.unsubscribe(subscriber);  // the other one has just gone; it was there all the same
+      // the other tool has left meanwhile: report the first failure
+      t->api.unsubscribe(subscriber);
     } else if (other[0]) {
       return brim_fail(BRIM_EUNSUPPORTED,
                        "CUPTI: another tool is tracing this process (%s); run without it", other);
@@ -677,16 +676,15 @@ static brim_status fail_subscribe(brim_gpu_trace *t, int code) {
   return status;
 }
 
-// The library stays in the process. Detaching it (cuptiFinalize) would save later launches a
-// little, and breaks the graphs that were recorded while it was attached: with CUDA 13.0 their next
-// launch fails and takes the context with it.
+// The library stays in the process. cuptiFinalize would make later launches a little faster, but it breaks graphs that
+// were recorded before: with CUDA 13.0 their next launch fails and destroys the context.
 static void detach(brim_gpu_trace *t) { t->api.unsubscribe(t->subscriber); }
 
 static brim_status attach(brim_gpu_trace *t) {
-  // Subscribing is how CUPTI's clients keep out of each other's way.
+  // CUPTI allows one subscriber, so subscribing keeps other tools out.
   int code = t->api.subscribe(&t->subscriber, on_event, NULL);
   if (code != BRIM_CUPTI_SUCCESS) return fail_subscribe(t, code);
-  if (t->api.set_attribute) {  // a wish: refused, more memory is taken
+  if (t->api.set_attribute) {  // if CUPTI refuses, it only uses more memory
     size_t value = DEVICE_BUFFERS, size = sizeof value;
     t->api.set_attribute(BRIM_CUPTI_ATTR_DEVICE_BUFFER_POOL_LIMIT, &size, &value);
   }
@@ -707,7 +705,7 @@ static void destroy(brim_gpu_trace *t) {
   brim_free(t);
 }
 
-// Takes over `t`, whose table is filled in.
+// Opens a session with the table of calls in `t`. Takes ownership of `t`.
 static brim_status open_over_table(brim_gpu_trace *t, size_t max_records, brim_gpu_trace **out) {
   t->limit = max_records ? max_records : MAX_RECORDS;
   brim_status status = check_version(t);
@@ -730,7 +728,7 @@ brim_status brim_gpu_trace_open(brim_gpu_trace **out) {
   *out = NULL;
   brim_gpu_trace *t = (brim_gpu_trace *)brim_calloc(1, sizeof *t);
   if (!t) return brim_fail(BRIM_ENOMEM, "out of memory while opening CUPTI");
-  brim_status status = load(&t->api, &t->dl);
+  brim_status status = open_library(&t->api, &t->dl);
   if (status) {
     destroy(t);
     return status;
@@ -762,7 +760,7 @@ static void set_collecting(brim_gpu_trace *t, bool on) {
   unlock();
 }
 
-// The first code that is not success.
+// Disables all kinds; returns the first code that is not success.
 static int disable_all(brim_gpu_trace *t) {
   int first = BRIM_CUPTI_SUCCESS;
   for (int i = 0; i < KINDS; i++) {
@@ -788,7 +786,7 @@ static brim_status enable_all(brim_gpu_trace *t) {
 
 brim_status brim_gpu_trace_start(brim_gpu_trace *trace) {
   if (trace->started) return brim_fail(BRIM_ESTATE, "the trace of the GPU is already running");
-  size_t before;  // what was lost earlier is not this trace's
+  size_t before;  // reading resets the count of earlier losses
   if (trace->api.dropped) (void)trace->api.dropped(NULL, 0, &before);
   set_collecting(trace, true);
   brim_status status = enable_all(trace);
@@ -805,9 +803,9 @@ brim_status brim_gpu_trace_start(brim_gpu_trace *trace) {
   return BRIM_OK;
 }
 
-// Brings in what the library still holds.
-static brim_status finish(brim_gpu_trace *t) {
-  // First what is complete; by force then the rest, were it incomplete. The second code counts.
+// Collects the records that the library still holds.
+static brim_status finish_collecting(brim_gpu_trace *t) {
+  // Flush complete buffers, disable, then force out the rest. The code of the second flush counts.
   (void)t->api.flush(0);
   int disabled = disable_all(t);
   int flushed = t->api.flush(BRIM_CUPTI_FLUSH_FORCED);
@@ -838,7 +836,7 @@ brim_status brim_gpu_trace_stop(brim_gpu_trace *trace, brim_gpu_trace_sum *out) 
   if (!trace->started) return brim_fail(BRIM_ESTATE, "the trace of the GPU is not running");
   uint64_t end = 0;
   int code = trace->api.timestamp(&end);
-  BRIM_TRY(finish(trace));
+  BRIM_TRY(finish_collecting(trace));
   if (code != BRIM_CUPTI_SUCCESS) return fail(&trace->api, "cuptiGetTimestamp", code);
   size_t dropped = 0;
   if (!trace->api.dropped || trace->api.dropped(NULL, 0, &dropped) != BRIM_CUPTI_SUCCESS) {
@@ -851,7 +849,7 @@ brim_status brim_gpu_trace_stop(brim_gpu_trace *trace, brim_gpu_trace_sum *out) 
 
 void brim_gpu_trace_close(brim_gpu_trace *trace) {
   if (!trace) return;
-  if (trace->started) (void)finish(trace);
+  if (trace->started) (void)finish_collecting(trace);
   detach(trace);
   give_up_claim();
   destroy(trace);
@@ -865,7 +863,7 @@ void brim_gpu_trace_keep_details(brim_gpu_trace *trace, bool on) {
   unlock();
 }
 
-// Kernels' names as they came, each once, and for people: making them plain takes long.
+// Maps each kernel name to its name for people, since demangling is slow.
 typedef struct plain_names {
   brim_demangle_fn demangle;
   struct {
