@@ -9,8 +9,9 @@
 #include "tune/tune_int.h"
 
 //------------------------------------------- findings -------------------------------------------
-// Findings of one trial, priced in ms per step, each with the knob that would help: of the machine (other processes, CPU
-// quota, checkpoints, clocks) and of the workload. Then notes: memory, and doubts about the figures.
+// Finds what costs time in one trial. Each finding has a price in ms per step and the knob that would help. There are
+// findings of the machine (other processes, CPU quota, checkpoints, clocks) and of the workload. Notes on memory and
+// on doubtful figures follow.
 
 static void find_memory(const brim_findings *v) {
   brim_result *r = v->r;
@@ -36,15 +37,15 @@ static bool is_worth(const brim_result *r, double ms) {
   return ms >= BRIM_FINDING_LEAST * r->total_ms.median;
 }
 
-// The part of a step that needs the host's cores: all of it if they compute.
+// The milliseconds of a step that need the host's cores. Without a GPU that is the whole step.
 static double host_ms(const brim_result *r) {
   if (!brim_result_has_gpu(r)) return r->total_ms.mean;
   return brim_result_phase_ms(r, BRIM_PHASE_IO) + brim_result_phase_ms(r, BRIM_PHASE_TRANSFORM) +
          brim_result_phase_ms(r, BRIM_PHASE_ENV) + brim_result_phase_ms(r, BRIM_PHASE_OTHER);
 }
 
-// The share of time in which the quota held ready threads back. CPU time and time held back together are the CPUs that the
-// threads asked for.
+// The share of time in which the quota held ready threads back. CPU time plus time held back, per step time, is the
+// number of CPUs that the threads asked for.
 static double held_share(const brim_result *r) {
   double total = r->total_ms.mean;
   double asked = (r->quota_cpu_ms + r->quota_throttled_ms) / total;
@@ -52,8 +53,8 @@ static double held_share(const brim_result *r) {
   return held > 0 ? fmin(held, 1) : 0;
 }
 
-// The price: time held back, and the cores beyond the quota that brim's threads would use, if they were busy and as many
-// as the quota allows.
+// The price is the time held back. If brim's threads compute, are busy and are as many as the quota allows, the price
+// includes the cores beyond the quota that more threads would use.
 static void find_quota(const brim_findings *v) {
   brim_result *r = v->r;
   if (!(r->quota_cpus > 0) || !(r->quota_cpus < r->quota_cores)) return;
@@ -78,7 +79,7 @@ static void find_quota(const brim_findings *v) {
       r->quota_cores);
 }
 
-// 1, 2, 5, 10, 20, 50, ...: the first from `least` on.
+// Rounds up to one of 1, 2, 5, 10, 20, 50, ...
 static double round_up(double least) {
   for (double unit = 1; unit < 1e15; unit *= 10) {
     if (unit >= least) return unit;
@@ -88,7 +89,7 @@ static double round_up(double least) {
   return least;
 }
 
-// The remedy: checkpoints so rare that they cost a hundredth of the time.
+// The remedy is an interval at which checkpoints cost a hundredth of the time.
 static void find_checkpoints(const brim_findings *v) {
   brim_result *r = v->r;
   double each = r->checkpoint_ms, every = r->checkpoint_steps;
@@ -137,7 +138,7 @@ static void find_throttle(const brim_findings *v) {
   if (!r->throttle[0]) return;
   double lost = r->clock_max_mhz > 0 ? r->total_ms.median * (1 - r->clock_mhz / r->clock_max_mhz)
                                      : (double)NAN;
-  if (!r->throttled && lost < 0.01 * r->total_ms.median) return;  // at the cap, at no cost
+  if (!r->throttled && lost < 0.01 * r->total_ms.median) return;  // the power cap costs nothing
   brim_finding *f = r->throttled ? brim_finding_add(r, "throttled", lost)
                                  : brim_finding_add(r, "power_cap", (double)NAN);
   if (!f) return;
@@ -158,13 +159,13 @@ static void find_throttle(const brim_findings *v) {
           : BRIM_N_("as this card is set up; a lower precision does more work per joule"));
 }
 
-//---------------------------------- the rest ----------------------------------
+//---------------------------------- unexplained slowness ----------------------------------
 
-// Small shapes and ops between the products explain a tenth of the machine's limit. A step below that has a cause that no
-// other finding names.
+// Small shapes and the ops between matrix products can explain a step at this share of the machine's limit. A lower
+// share has a cause that no other finding names.
 #define GOOD_SHARE 0.1
 
-// Names the knobs that another result has with (`tried`), or without, another value.
+// Lists the knobs that have another value in some other result (`tried`), or the knobs that have the same value in all.
 static void put_knobs(const brim_findings *v, bool tried, brim_str *out) {
   for (size_t k = 0; k < v->r->knob_count; k++) {
     const brim_result_knob *knob = &v->r->knobs[k];
@@ -183,7 +184,7 @@ static void find_rest(const brim_findings *v) {
   const double memory = brim_result_memory_share(r);
   const bool by_memory = isnan(products) || memory > products;
   const double share = by_memory ? memory : products;
-  // A step bounded by the loader is not measured by the device's limits.
+  // Do not compare a step with the device's limits if the loader bounds it.
   const bool loads = r->data_samples_per_s < r->compute_samples_per_s;
   if (!(share < GOOD_SHARE) || loads || brim_result_worth_fixing(r)) return;
   brim_finding *f = brim_finding_add(r, "below_ceiling", (double)NAN);
@@ -223,7 +224,7 @@ static void find_rest(const brim_findings *v) {
 
 //---------------------------------- doubts ----------------------------------
 
-// Names the largest spread: of the steps, of their median, or of the repeats.
+// Says which spread is largest: that of the steps, of their median, or of the repeats.
 static void put_spread(const brim_result *r, brim_finding *f) {
   double median = r->total_ms.median, mad = r->total_ms.mad / median;
   double interval = (r->total_ms.ci_high - r->total_ms.ci_low) / 2 / median;
@@ -287,9 +288,9 @@ void brim_diagnose(brim_result *results, size_t count, size_t index) {
 }
 
 //------------------------------------------- remedies -------------------------------------------
-// Measured prices of findings: each remedy that is a knob runs for a moment beside the setting itself. The two alternate
-// (A B B A), so that a machine that gets slower or faster meanwhile favours neither. The results are evidence for the
-// findings and are dropped afterwards.
+// Measured prices of findings: each remedy that is a knob runs for a moment beside the setting itself. The two
+// alternate (A B B A), so that a machine that gets slower or faster meanwhile affects both alike. The results are
+// evidence for the findings and are dropped afterwards.
 
 enum { MOST_PROBES = 8, LEAST_SAMPLES = 4, HOST_WARMUP = 6 };
 // Warm-up steps of the shortest visit.
@@ -298,25 +299,25 @@ enum { CACHE_WARMUP = 2 };
 #define FILL_SECONDS 5.0
 #define DEFAULT_SECONDS 25.0
 #define VISIT_SECONDS 2.5
-// A first pair that gains less needs no second: the remedy is not reported anyway.
+// Skip the second pair if the first gains less than this: the remedy is not reported anyway.
 #define HOPELESS 0.01
-// The part of a GPU that a step fills, if unknown.
+// The assumed part of a GPU that a step fills, if it is unknown.
 #define UNKNOWN_PART 0.25
 
 typedef struct remedies {
   brim_subject *subject;
   const brim_remedy_options *options;
-  brim_result *all;  // the sweep's results (`known` of them), then those measured here
+  brim_result *all;  // the sweep's results (`known` of them), then the results measured here
   size_t count, index, known;
   bool cached;                // a cache was filled: visits have to be short enough to stay in it
   bool no_time[MOST_PROBES];  // by probe: no time was left to measure it
-  brim_str unmeasured;        // names of those probes
+  brim_str unmeasured;        // names of the probes that were not measured
   brim_time start;
 } remedies;
 
 //---------------------------------- settings ----------------------------------
 
-// The setting with the finding's value to try; false if that makes no difference or cannot run.
+// Makes the setting with the value that the finding wants to try. False if the value makes no difference or cannot run.
 static bool change_setting(const remedies *m, const brim_finding *f, brim_setting *out) {
   const brim_subject *subject = m->subject;
   int at = brim_subject_knob(subject, f->try_knob);
@@ -353,20 +354,20 @@ static double step_s(const remedies *m, const brim_setting *setting) {
   return brim_remedy_step_s(&m->all[m->index], !m->subject->host, more);
 }
 
-// The least seconds of a visit to each of the two.
+// The least seconds for one visit to the present setting and one to the changed setting.
 static double pair_s(const remedies *m, const brim_setting *changed) {
   int steps = LEAST_SAMPLES, most = m->options->trial.steps;
   if (most > 0 && most < steps) steps = most;
   return (steps + LEAST_WARMUP) * (step_s(m, m->options->setting) + step_s(m, changed));
 }
 
-// Notes a remedy that there is no time to measure.
+// Notes a remedy that is not measured for lack of time.
 static void leave_out(remedies *m, const char *name, const char *value) {
   brim_str_printf(&m->unmeasured, "%s%s%s%s", m->unmeasured.len ? ", " : "", name,
                   value[0] ? "=" : "", value);
 }
 
-static brim_trial_options brief(const remedies *m, brim_result_visit *visit) {
+static brim_trial_options short_options(const remedies *m, brim_result_visit *visit) {
   brim_trial_options how = m->options->trial;
   how.ceilings = false;
   how.configured = false;
@@ -383,11 +384,11 @@ static brim_trial_options brief(const remedies *m, brim_result_visit *visit) {
   return how;
 }
 
-// *seen has a rate of NaN where the setting did not run.
+// Runs a setting. *seen has a rate of NaN if the setting did not run.
 static brim_status visit(remedies *m, const brim_setting *setting, brim_result *out,
                          brim_result_visit *seen) {
   const brim_subject_table *table = m->subject->table;
-  const brim_trial_options how = brief(m, seen);
+  const brim_trial_options how = short_options(m, seen);
   *seen = (brim_result_visit){.samples_per_s = (double)NAN, .log_se = (double)NAN};
   brim_status status = table->run(m->subject->state, setting, &how, out);
   if (!status && out->failure == BRIM_FAILURE_CRASH && table->recover) {
@@ -428,7 +429,8 @@ double brim_remedy_gain(const brim_result_visit *own, const brim_result_visit *c
   return mean > 0 && mean < 1.96 * error ? 0 : mean;
 }
 
-// `out` gets the changed setting's result, at its rate relative to results[index].
+// Compares the changed setting with the present one. `out` gets the changed setting's result, with its rate relative
+// to results[index].
 static brim_status compare(remedies *m, const brim_setting *changed, bool fills, brim_result *out) {
   const brim_setting *own = m->options->setting;
   brim_result_visit a[2], b[2];
@@ -436,8 +438,8 @@ static brim_status compare(remedies *m, const brim_setting *changed, bool fills,
   m->cached = false;
   BRIM_TRY(visit_once(m, own, &a[0]));
   if (fills) {
-    // What a setting that keeps samples is worth from the second epoch on: every visit that follows reads
-    // the same samples into memory. A setting that does not stand fails again in its visit.
+    // A setting that caches samples gains from the second epoch on, so fill its cache first: later visits read the
+    // same samples. If the setting cannot run, its visit fails again.
     m->cached = true;
     BRIM_TRY(m->subject->table->warm(m->subject->state, changed, fmin(FILL_SECONDS, left_s(m) / 3),
                                      m->options->trial.stop));
@@ -454,11 +456,11 @@ static brim_status compare(remedies *m, const brim_setting *changed, bool fills,
   double gain = brim_remedy_gain(a, b, pairs);
   if (isnan(gain)) return BRIM_OK;
   out->samples_per_s = m->all[m->index].samples_per_s * exp(gain);
-  out->samples_per_s_low = out->samples_per_s_high = (double)NAN;  // the pairs decided
+  out->samples_per_s_low = out->samples_per_s_high = (double)NAN;  // the pairs give no interval
   return BRIM_OK;
 }
 
-// A result of a setting that is not run, so that it is not asked for again.
+// Makes a failed result for a setting that is not run, so that no finding asks for it again.
 static void refuse(const remedies *m, const brim_finding *f, brim_result *out) {
   const brim_result *own = &m->all[m->index];
   brim_result_init(out);
@@ -480,7 +482,7 @@ static void show(const remedies *m, const brim_finding *f) {
   p.title = title;
   p.done = -1;
   p.elapsed_s = spent_s(m);
-  p.eta_s = fmax(0, budget_s(m) - p.elapsed_s);  // at most
+  p.eta_s = fmax(0, budget_s(m) - p.elapsed_s);  // an upper bound
   p.rate = (double)NAN;
   p.unit = "trials";
   m->options->on_progress(m->options->ctx, &p);
@@ -548,7 +550,7 @@ static void note_unmeasured(const remedies *m, brim_result *r) {
       budget_s(m), m->unmeasured.data);
 }
 
-// Measures checkpoints and other processes; what cannot be measured stays unknown.
+// Measures checkpoints and other processes. A cost that cannot be measured stays unknown.
 static brim_status measure_beside(remedies *m) {
   const brim_remedy_options *o = m->options;
   bool no_time = false;
@@ -612,7 +614,7 @@ brim_status brim_remedies_measure(brim_subject *subject, const brim_remedy_optio
   forget_unmeasured(&m);
   brim_diagnose(m.all, m.count, index);
   note_unmeasured(&m, &m.all[index]);
-  results[index] = m.all[index];  // findings, and what was measured beside the steps
+  results[index] = m.all[index];  // with its findings and the costs beside the steps
   name_keys(m.subject, &results[index]);
   if (options->larger) *options->larger = larger_batch(&m, count);
   for (size_t i = count; i < m.count; i++) brim_result_deinit(&m.all[i]);

@@ -9,15 +9,15 @@
 #include "tune/tune_int.h"
 
 //-------------------------------------------- reason --------------------------------------------
-// Why a setting is recommended: the knobs by which it is certainly faster, and the values that cannot be told apart.
-// Evidence are the settings that differ from it in one knob.
+// Says why a setting is recommended: the knobs by which it is certainly faster, and the values that cannot be told
+// apart. The evidence is the settings that differ from it in one knob.
 
 enum { LIST_BYTES = 96 };
 
 // "64, 128 and 3 more"
 typedef struct value_list {
   char text[LIST_BYTES + 48];
-  int more;  // values without room
+  int more;  // number of values that did not fit in `text`
 } value_list;
 
 typedef struct knob_evidence {
@@ -34,25 +34,25 @@ static void add(value_list *list, const char *value) {
   }
 }
 
-static void end(value_list *list) {
+static void end_list(value_list *list) {
   size_t n = strlen(list->text);
   if (list->more > 0) {
     snprintf(list->text + n, sizeof list->text - n, brim_tr(" and %d more"), list->more);
   }
 }
 
-// A sentence about several settings has to hold for all of them at once: for ten settings at 95 %, 1.5 times the interval
-// of one.
+// Widens an interval so that a sentence about several settings holds for all of them at once. At 95 % ten settings
+// need 1.5 times the interval of one.
 #define ALL_AT_ONCE 1.5
 
-static double surely(brim_interval ratio) {
+static double certain_factor(brim_interval ratio) {
   return exp(log(ratio.value) - ALL_AT_ONCE * log(ratio.value / ratio.low));
 }
 
-// Rounded down to two digits: never more than is certain.
-static double shown(double factor) { return floor(brim_shown(100 * factor)) / 100; }
+// Rounds down to two decimals, so that the text never claims more than is certain.
+static double rounded_down(double factor) { return floor(brim_shown(100 * factor)) / 100; }
 
-// Do two results differ in this knob and in no other?
+// True if two results differ in this knob and in no other.
 static bool differ_in(const brim_result *a, const brim_result *b, size_t knob) {
   for (size_t k = 0; k < a->knob_count; k++) {
     const brim_result_knob *other = brim_result_knob_find(b, a->knobs[k].name);
@@ -70,15 +70,15 @@ static void gather(const brim_result *results, size_t count, int pick, size_t kn
     if (!differ_in(&results[pick], &results[i], knob)) continue;
     brim_interval ratio = brim_compare_results(results, (size_t)pick, i, race);
     const char *value = results[i].knobs[knob].value;
-    if (ratio.high < 1) continue;  // certainly faster: withheld, and shown as `beside`
-    double least = surely(ratio);
+    if (ratio.high < 1) continue;  // faster but withheld: shown as `beside`
+    double least = certain_factor(ratio);
     bool certain = least > 1;
-    if (ratio.low > 1 && !(shown(least) > 1)) continue;  // too little, or too uncertain, to show
+    if (ratio.low > 1 && !(rounded_down(least) > 1)) continue;  // too small to show
     add(certain ? &out->certain : &out->open, value);
     if (certain) out->least = fmin(out->least, least);
   }
-  end(&out->certain);
-  end(&out->open);
+  end_list(&out->certain);
+  end_list(&out->open);
 }
 
 // Appends a sentence if it fits whole.
@@ -100,7 +100,7 @@ void brim_recommend_reason(const brim_result *results, size_t count, const brim_
     gather(results, count, r->recommended, k, race, &e);
     if (e.certain.text[0]) {
       brim_msg_format(text, sizeof text, brim_tr("%s %s is at least %.3gx faster than %s"),
-                      knob->name, knob->value, shown(e.least), e.certain.text);
+                      knob->name, knob->value, rounded_down(e.least), e.certain.text);
       say(out, text);
     }
     if (e.open.text[0]) {
@@ -112,21 +112,21 @@ void brim_recommend_reason(const brim_result *results, size_t count, const brim_
 }
 
 //------------------------------------------- setting -------------------------------------------
-// Which setting to recommend (rules: brim_recommendation in record.h); ties go to the earlier one. Settings are compared by
-// the race that measured them, or by their intervals.
+// Chooses the setting to recommend (rules: brim_recommendation in record.h). Ties go to the earlier setting. Settings
+// are compared by the race that measured them, or by their intervals.
 
-// Settings that cannot be told apart from the best must be this near to it by estimate.
+// A setting counts as good as the best if its interval allows it and its estimate is this near to the best.
 #define NEAR 0.97
-// The same for settings that differ only in workers.
+// The same for a setting that differs only by fewer workers.
 #define NEAR_WORKERS 0.90
 
 typedef struct choice {
   const brim_result *results;
   size_t count;
   const brim_recommend_options *options;
-  bool any_memory;    // no setting leaves a fifth of the memory: take any
-  bool any_learning;  // no setting may be applied: take any
-  int reference;      // measured only to compare with; -1 = none
+  bool any_memory;    // no setting leaves a fifth of the memory free: accept every setting
+  bool any_learning;  // all settings are withheld: accept every setting
+  int reference;      // index of a result that is only a reference; -1 = none
 } choice;
 
 // Half of a result's interval, as a logarithm, without the allowance for other programs.
@@ -137,7 +137,8 @@ static double log_half(const brim_result *r) {
   return fmax(0, half - brim_result_log_load(r));
 }
 
-// With `quiet` the interval allows for other programs that slowed only one of the two, which repeating does not show.
+// The ratio of two rates. With `quiet` the interval allows for other programs that slowed only one of the two
+// settings; repeats do not show that.
 static brim_interval ratio_of(const brim_result *results, size_t a, size_t b, brim_race *race,
                               bool quiet) {
   brim_interval ratio = {(double)NAN, (double)NAN, (double)NAN};
@@ -167,11 +168,11 @@ static brim_interval compare(const choice *c, int a, int b) {
   return brim_compare_results(c->results, (size_t)a, (size_t)b, c->options->race);
 }
 
-static bool safe(const brim_result *r) {
+static bool leaves_memory(const brim_result *r) {
   return isnan(r->free_bytes) || brim_result_memory(r) < 0.8 * r->free_bytes;
 }
 
-// Did the setting run each time?
+// True if the setting ran each time.
 static bool reliable(const choice *c, size_t i) {
   return !c->options->race || !isnan(brim_race_rate(c->options->race, i).value);
 }
@@ -180,7 +181,7 @@ static bool eligible(const choice *c, size_t i) {
   const brim_result *r = &c->results[i];
   if (!brim_result_ran(r)) return false;
   if (!c->any_learning && c->options->withheld && c->options->withheld[i]) return false;
-  return c->any_memory || (safe(r) && reliable(c, i));
+  return c->any_memory || (leaves_memory(r) && reliable(c, i));
 }
 
 static int fastest(const choice *c, bool all) {
@@ -212,7 +213,7 @@ static bool fewer_workers(const brim_result *a, const brim_result *b) {
          brim_result_number_as(b, BRIM_ROLE_WORKERS, 0);
 }
 
-// Do two results differ in the number of workers alone?
+// True if two results differ in the number of workers alone.
 static bool only_workers(const brim_result *a, const brim_result *b) {
   const brim_result_knob *workers = brim_result_knob_as(a, BRIM_ROLE_WORKERS);
   for (size_t k = 0; workers && k < a->knob_count; k++) {
@@ -223,8 +224,8 @@ static bool only_workers(const brim_result *a, const brim_result *b) {
   return workers != NULL;
 }
 
-// Cannot be told apart from the best: not certainly slower, and near it by estimate. Each worker costs memory and a core:
-// fewer workers need not be as near.
+// True if a setting cannot be told apart from the best: it is not certainly slower, and near the best by estimate.
+// Each worker costs memory and a core, so a setting with fewer workers need not be as near.
 static bool as_good(const choice *c, int i, int best) {
   if (i == best) return true;
   const brim_result *a = &c->results[i], *b = &c->results[best];
@@ -234,7 +235,7 @@ static bool as_good(const choice *c, int i, int best) {
   return ratio.high >= 1 && ratio.value >= (workers ? NEAR_WORKERS : NEAR);
 }
 
-static bool smaller(const brim_result *a, const brim_result *b) {
+static bool needs_less(const brim_result *a, const brim_result *b) {
   double x = brim_result_memory(a), y = brim_result_memory(b);
   if (x != y) return x < y;
   if (fewer_workers(a, b) || fewer_workers(b, a)) return fewer_workers(a, b);
@@ -242,8 +243,9 @@ static bool smaller(const brim_result *a, const brim_result *b) {
          brim_result_number_as(b, BRIM_ROLE_THREADS, 0);
 }
 
-// Does another setting certainly beat it? One that cannot be told apart from the best may lose to a third.
-static bool beaten(const choice *c, int pick) {
+// True if another setting is certainly faster. A setting that cannot be told apart from the best may still be slower
+// than a third.
+static bool is_beaten(const choice *c, int pick) {
   for (size_t i = 0; i < c->count; i++) {
     if (!eligible(c, i) || (int)i == pick) continue;
     if (compare(c, pick, (int)i).high < 1) return true;
@@ -255,7 +257,7 @@ static int smallest_as_good(const choice *c, int best) {
   int pick = best;
   for (size_t i = 0; i < c->count; i++) {
     if ((int)i == c->reference || !eligible(c, i) || !as_good(c, (int)i, best)) continue;
-    if (smaller(&c->results[i], &c->results[pick]) && !beaten(c, (int)i)) pick = (int)i;
+    if (needs_less(&c->results[i], &c->results[pick]) && !is_beaten(c, (int)i)) pick = (int)i;
   }
   return pick;
 }
@@ -272,8 +274,8 @@ static bool is_open(const choice *c, int pick) {
   return false;
 }
 
-// The config's own setting stays unless the pick is certainly faster: a change has to be worth it. A pick that was faster
-// beside other programs is recommended as provisional.
+// The config's own setting stays unless the pick is certainly faster: a change has to be worth it. A pick that was
+// faster beside other programs is recommended as provisional.
 static bool keeps_own(const choice *c, int pick) {
   int own = c->options->now;
   if (own < 0 || (size_t)own >= c->count || pick == own || !eligible(c, (size_t)own)) return false;
@@ -283,7 +285,7 @@ static bool keeps_own(const choice *c, int pick) {
   return c->options->race || !(gain.value > 1 / NEAR);  // the interval is too wide
 }
 
-// Unsteady, or measured beside busy programs?
+// True if the result is unsteady or was measured beside busy programs.
 static bool is_doubtful(const choice *c, int pick) {
   const brim_result *r = &c->results[pick];
   return !r->stable || brim_result_log_load(r) > 0;
@@ -293,7 +295,8 @@ static void look_beside(const choice *c, brim_recommendation *out) {
   int best = -1;
   for (size_t i = 0; i < c->count && c->options->withheld; i++) {
     const brim_result *r = &c->results[i];
-    if (!c->options->withheld[i] || !brim_result_ran(r) || !safe(r) || !reliable(c, i)) continue;
+    if (!c->options->withheld[i] || !brim_result_ran(r) || !leaves_memory(r) || !reliable(c, i))
+      continue;
     if (best < 0 || r->samples_per_s > c->results[best].samples_per_s) best = (int)i;
   }
   if (best < 0 || best == out->recommended) return;
@@ -329,7 +332,7 @@ void brim_recommend(const brim_result *results, size_t count, const brim_recomme
       options->now_is_reference && out->now == out->recommended && out->now == out->highest;
 }
 
-//---------------------------------- what changes learning ----------------------------------
+//---------------------------------- changes of learning ----------------------------------
 
 bool brim_sweep_changes_learning(const brim_subject *subject, const bool *named,
                                  const brim_setting *setting) {
@@ -356,7 +359,7 @@ bool brim_sweep_changes_learning(const brim_subject *subject, const bool *named,
 }
 
 //-------------------------------------------- advice --------------------------------------------
-// What a changed batch means for the learning rate, and a checklist before training, ticked by the sweep.
+// Advises on the learning rate for a changed batch, and fills in a checklist before training from the sweep.
 
 void brim_advice_facts_of(const brim_subject *subject, brim_advice_facts *out) {
   int batch = brim_subject_knob_as(subject, BRIM_ROLE_BATCH);
@@ -375,7 +378,7 @@ double brim_advise_rate(double learning_rate, double was, double now, bool adapt
   return learning_rate * (adaptive ? sqrt(now / was) : now / was);
 }
 
-// The usual rule for the optimiser comes first; neither is a law.
+// Names two rules, the usual one for the optimiser first. Neither is a law.
 static void rate_text(const brim_advice_facts *f, double was, double now, char out[256]) {
   double ratio = now / was, root = sqrt(ratio);
   if (isnan(f->learning_rate)) {
@@ -430,7 +433,7 @@ static void check(brim_advice *out, bool done, const char *fmt, ...) {
   va_end(args);
 }
 
-static bool has(const char *const *names, size_t count, const char *knob) {
+static bool contains(const char *const *names, size_t count, const char *knob) {
   for (size_t i = 0; i < count; i++) {
     if (strcmp(names[i], knob) == 0) return true;
   }
@@ -438,14 +441,14 @@ static bool has(const char *const *names, size_t count, const char *knob) {
 }
 
 static bool has_several(const brim_advice_facts *f, const char *knob) {
-  return has(f->several, f->several_count, knob);
+  return contains(f->several, f->several_count, knob);
 }
 
 static void check_knob(const brim_result *results, size_t count, const brim_result *r,
                        const brim_advice_facts *f, const brim_knob_row *row, brim_advice *out) {
   const brim_result_knob *k = r ? brim_result_knob_find(r, row->name) : NULL;
   bool swept = brim_result_knob_varies(results, count, row->name);
-  if (has(f->idle, f->idle_count, row->name)) return;
+  if (contains(f->idle, f->idle_count, row->name)) return;
   if (k && swept) {
     check(out, true, brim_tr(row->check->recommended), k->value);
   } else {
@@ -486,7 +489,7 @@ static void check_precision(const brim_result *results, size_t count, const brim
         k->value);
 }
 
-// Rate of the best larger batch over that of `r`; NaN = none ran.
+// Rate of the best larger batch over the rate of `r`; NaN = no larger batch ran.
 static double larger_rate(const brim_result *results, size_t count, const brim_result *r,
                           const brim_advice_facts *f) {
   double batch = brim_result_number_as(r, BRIM_ROLE_BATCH, (double)INFINITY);

@@ -1,4 +1,4 @@
-// A setting on several devices: what was measured, and what was predicted.
+// Measures and predicts how a setting scales over several devices.
 
 #include "tune/tune_int.h"
 
@@ -6,8 +6,8 @@
 #include <string.h>
 
 //------------------------------------------ prediction ------------------------------------------
-// How a setting would scale over ranks that exchange gradients, from one device alone and the time of an all-reduce.
-// docs/bench.md has the model.
+// Predicts how a setting scales over ranks that exchange gradients, from one device alone and the time of an
+// all-reduce. docs/bench.md has the model.
 
 // In a ring of k ranks each value takes 2 (k - 1) hops in a row, and each rank sends 2 (k - 1) / k of the values.
 static double hops(double from, double to) { return (to - 1) / (from - 1); }
@@ -48,7 +48,7 @@ void brim_scale_predict(const brim_scale_model *m, int64_t ranks, brim_scaling_f
   out->exchange_ms = sums + calls;
   // the last sum begins when the backward pass has ended: nothing hides it
   out->waited_ms = calls + fmax(bucket, sums - m->hidden_ms);
-  if (isnan(m->hidden_ms)) out->waited_ms = (double)NAN;  // (which fmax leaves out)
+  if (isnan(m->hidden_ms)) out->waited_ms = (double)NAN;  // fmax ignores NaN
   out->step_ms = m->step_ms + out->waited_ms;
   out->samples_per_s = (double)ranks * m->rows / (out->step_ms * 1e-3);
   out->efficiency = m->step_ms / out->step_ms;
@@ -65,9 +65,9 @@ size_t brim_scale_further(int64_t measured, int64_t asked, int64_t out[BRIM_SCAL
 }
 
 //----------------------------------------- measurement -----------------------------------------
-// Runs a setting on 1, 2, 4, ... devices at once, each with the same batch (weak scaling), and finds the phase of a step
-// that grew against one device alone. First without exchanging gradients, which bounds data-parallel training; then with
-// the exchange, beside the prediction.
+// Runs a setting on 1, 2, 4, ... devices at once, each with the same batch (weak scaling), and finds the phase of a
+// step that grew against one device alone. It runs first without exchanging gradients, which is an upper bound for
+// data-parallel training, then with the exchange.
 
 // A smaller share of a step is noise.
 #define NOISE 0.01
@@ -87,14 +87,14 @@ size_t brim_scale_counts(size_t k, size_t out[8]) {
   return n;
 }
 
-//---------------------------------- what is lost ----------------------------------
+//---------------------------------- losses ----------------------------------
 
 static double mean_ms(const brim_scaling *s, int phase) {
   const brim_result *r = &s->result;
   return r->phase_used[phase] ? r->phase_ms[phase].mean : 0;
 }
 
-static void worse(brim_scaling *s, const char *to, double ms) {
+static void note_loss(brim_scaling *s, const char *to, double ms) {
   if (!(ms > s->lost_ms)) return;
   s->lost_ms = ms;
   snprintf(s->lost_to, sizeof s->lost_to, "%s", to);
@@ -114,13 +114,13 @@ void brim_scale_compare(brim_scaling *s, const brim_scaling *one) {
     if (brim_phase_computes(p)) {
       compute += grown;
     } else {
-      worse(s, brim_phase_key((brim_phase)p), grown);
+      note_loss(s, brim_phase_key((brim_phase)p), grown);
     }
   }
-  worse(s, "compute", compute);
+  note_loss(s, "compute", compute);
   // Parts of the data set may end in shorter batches, which cost whole steps.
   double rows = s->effective_batch / s->ran, full = one->effective_batch / one->ran;
-  worse(s, "short_batch", step * (1 - rows / full));
+  note_loss(s, "short_batch", step * (1 - rows / full));
   if (!s->lost_to[0]) s->lost_ms = (double)NAN;
 }
 
@@ -142,8 +142,8 @@ static void show(void *ctx) {
   o->on_progress(o->ctx, &p);
 }
 
-// The time of a step in which sums of gradients can hide: the backward pass of the last micro-batch. On a CPU only as far
-// as cores are idle.
+// The time of a step in which sums of gradients can hide: the backward pass of the last micro-batch. On a CPU they
+// hide only as far as cores are idle.
 static double hidden_ms(const scaler *s, size_t setting, const brim_scaling *one, int ranks) {
   const brim_scale_options *o = s->options;
   const brim_device_info *info = &o->replicas[0].device->info;
@@ -175,7 +175,8 @@ static void predict(const scaler *s, size_t setting, brim_scaling *now, const br
   }
 }
 
-// `all` holds what was measured of this setting before, one alone first.
+// Measures a setting on `devices` devices. `all` holds the `before` earlier measurements of this setting; the first
+// is that of one device.
 static brim_status measure(scaler *s, size_t index, size_t devices, brim_scaling *all,
                            size_t before) {
   const brim_scale_options *o = s->options;

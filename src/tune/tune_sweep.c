@@ -194,8 +194,8 @@ static double weigh(brim_race *race, double df) {
   return sum / df;
 }
 
-// The spread of ten samples is uncertain: visits whose samples agree by chance would weigh most. So the visits of a setting
-// pool their spread, together with PRIOR_VISITS imagined visits of the usual spread.
+// The spread of ten samples is uncertain: visits whose samples agree by chance would weigh most. So the visits of a
+// setting pool their spread, together with PRIOR_VISITS imagined visits of the usual spread.
 #define PRIOR_VISITS 3.0
 static void pool_errors(brim_race *race, double *own) {
   for (size_t k = 0; k < race->visits; k++) {
@@ -345,8 +345,8 @@ brim_interval brim_race_later(brim_race *race, size_t setting) {
 
 //-------------------------------------------- rounds --------------------------------------------
 
-// A setting is visited again while its estimate is less than CONTEND standard errors behind the best. The race ends when
-// all are STOP behind. By the truth test.
+// A setting is visited again while its estimate is less than CONTEND standard errors behind the best. The race ends
+// when all are STOP behind. By the truth test.
 #define CONTEND 0.3
 #define STOP 2.7
 // Visits of one setting that differ by so many standard errors disagree.
@@ -531,8 +531,8 @@ static bool is_next(const brim_race *race, size_t setting) {
   return !race->runner[setting].failed && (race->round == 0 || has_seconds_for(race, setting));
 }
 
-// The race ends when no visit of a newly planned round can be afforded. That follows from the visits alone, so a race read
-// from records ends at the same point.
+// The race ends when no visit of a newly planned round can be afforded. That follows from the visits alone, so a race
+// read from records ends at the same point.
 int64_t brim_race_next(brim_race *race) {
   while (!race->over) {
     while (race->at < race->queued && !is_next(race, race->queue[race->at])) race->at++;
