@@ -1,5 +1,5 @@
-// A sweep: its settings, the race that decides which is visited next, and the measuring. In the end one visit to each
-// setting stands for it, with the rate and the interval that follow from all of them.
+// A sweep: its settings, the race that decides which is visited next, and the measuring. In the end one visit becomes
+// the result of its setting, with the rate and the interval from all visits.
 
 #include "tune/tune_int.h"
 
@@ -12,12 +12,12 @@
 // The race of settings: rounds, elimination, budget, and the fit behind its intervals.
 
 #define MIN_SE 1e-4     // smallest standard error: clocks are not more precise
-#define UNKNOWN_SE 0.2  // standard error of a visit with one sample
+#define UNKNOWN_SE 0.2  // assumed standard error of a visit that reports none
 
 typedef struct race_visit {
   size_t setting, block;
   double x, se, samples;  // x: log(samples_per_s)
-  double weight;          // 1 = as the others; near 0 = disturbed
+  double weight;          // 1 = usual; near 0 = disturbed
   double var;             // of x: sampling error and disturbance (tau^2)
 } race_visit;
 
@@ -46,7 +46,7 @@ struct brim_race {
   struct runner *runner;
   race_visit *visit;
   size_t visits, capacity;
-  size_t *queue;  // settings of this round
+  size_t *queue;  // settings to visit in this round
   size_t queued, at, round;
   double seconds, first_seconds;
   bool over, fitted;
@@ -54,17 +54,18 @@ struct brim_race {
 };
 
 //--------------------------------------------- fit ---------------------------------------------
-// Estimates of a race: the logarithm of a visit's rate is that of its setting, plus the state of the
-// machine at that time, plus noise with heavy tails:
+// Estimates of a race. The logarithm of a visit's rate is that of its setting, plus the state of the machine at that
+// time, plus noise with heavy tails:
 //     x = a[setting] + b[block] + e,   e ~ t(4) of scale sqrt(se^2 + tau^2)
-// A block is a few visits in a row. b is a random walk from block to block: settings are compared through their neighbours
-// in time, and minutes of slowness cancel. tau, by moments, is the disturbance between visits that their own samples do not
-// show. A visit hit by a burst gets little weight. The constants were chosen by the truth test (tests/tune).
+// A block is a few visits in a row. b is a random walk from block to block: settings are compared through their
+// neighbours in time, and minutes of slowness cancel. tau is the disturbance between visits that their own samples do
+// not show; it is estimated by moments. A visit hit by a burst gets little weight. The constants were chosen by the
+// truth test (tests/tune).
 
 enum { BLOCK_VISITS = 3, MOST_BLOCKS = 64, ITERATIONS = 25 };
 #define NU 4.0
 #define WALK 2.0       // variance of a step of the walk over that of a visit
-#define ANCHOR 1e-3    // holds the walk's level near 0: it belongs to the settings
+#define ANCHOR 1e-3    // holds the walk's level near 0: levels belong to the settings
 #define MOST_TAU2 4.0  // a factor of e^2
 // Standard errors are multiplied by this. Errors from t(4) weights are too small by
 // sqrt((NU + 3) / (NU + 1)), and the winner of several settings is partly lucky. The value was chosen
@@ -92,7 +93,7 @@ static brim_status make_room(brim_race *race, size_t blocks) {
   return BRIM_OK;
 }
 
-// Symmetric and positive definite, in place, by Gauss and Jordan.
+// Inverts a symmetric, positive definite matrix in place, by Gauss-Jordan elimination.
 static void invert(double *m, size_t n) {
   for (size_t k = 0; k < n; k++) {
     double pivot = 1 / m[k * n + k];
@@ -132,7 +133,7 @@ static void fill_information(brim_race *race, double walk) {
   }
 }
 
-// Weighted least squares. Returns the degrees of freedom that the blocks used.
+// Solves the weighted least squares. Returns the degrees of freedom that the blocks use.
 static double solve(brim_race *race, double walk) {
   race_fit *f = &race->fit;
   size_t n = f->blocks;
@@ -143,7 +144,7 @@ static double solve(brim_race *race, double walk) {
     const race_visit *v = &race->visit[k];
     double w = v->weight / v->var;
     race->runner[v->setting].w += w;
-    race->runner[v->setting].a += w * v->x;  // divided below
+    race->runner[v->setting].a += w * v->x;  // a sum here, divided below
     f->share[v->setting * n + v->block] += w;
     right[v->block] += w * v->x;
   }
@@ -182,7 +183,7 @@ static double median_block(const race_fit *f) {
   return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
-// New weights; returns the mean weighted square of the residuals over what it should be.
+// Sets new weights. Returns the weighted squares of the residuals over the degrees of freedom; 1 = tau fits.
 static double weigh(brim_race *race, double df) {
   double sum = 0;
   for (size_t k = 0; k < race->visits; k++) {
@@ -246,7 +247,7 @@ static void find_scatter(brim_race *race) {
   }
 }
 
-// Updates the estimates after new visits.
+// Updates the estimates if there are new visits.
 static brim_status brim_race_fit(brim_race *race) {
   if (race->fitted || race->visits == 0) return BRIM_OK;
   size_t blocks = (race->visits + BLOCK_VISITS - 1) / BLOCK_VISITS;
@@ -271,7 +272,7 @@ static brim_status brim_race_fit(brim_race *race) {
 
 //---------------------------------- intervals ----------------------------------
 
-// c' inverse c
+// Returns c' * inverse * c.
 static double quadratic(const race_fit *f, const double *c) {
   double sum = 0;
   for (size_t r = 0; r < f->blocks; r++) {
@@ -280,7 +281,7 @@ static double quadratic(const race_fit *f, const double *c) {
   return sum;
 }
 
-// Standard error of a's log rate less b's; after a fit.
+// Standard error of the difference between the log rates of two settings. Call it after a fit.
 static double brim_race_se(const brim_race *race, size_t a, size_t b) {
   const race_fit *f = &race->fit;
   const runner *x = &race->runner[a], *y = &race->runner[b];
@@ -291,7 +292,7 @@ static double brim_race_se(const brim_race *race, size_t a, size_t b) {
   return SE_FACTOR * sqrt(x->scatter / x->w + y->scatter / y->w + quadratic(f, c));
 }
 
-static brim_interval around(double log_value, double half) {
+static brim_interval interval_around(double log_value, double half) {
   return (brim_interval){exp(log_value), exp(log_value - half), exp(log_value + half)};
 }
 
@@ -306,7 +307,7 @@ brim_interval brim_race_ratio(brim_race *race, size_t a, size_t b) {
   if (!has_estimate(race, a) || !has_estimate(race, b)) return unknown;
   if (a == b) return (brim_interval){1, 1, 1};
   double half = brim_stats_t95(race->fit.df) * brim_race_se(race, a, b);
-  return around(race->runner[a].a - race->runner[b].a, half);
+  return interval_around(race->runner[a].a - race->runner[b].a, half);
 }
 
 // Standard error of the log rate of a setting in the machine's typical state.
@@ -324,7 +325,7 @@ brim_interval brim_race_rate(brim_race *race, size_t setting) {
   if (!has_estimate(race, setting)) return unknown;
   const race_fit *f = &race->fit;
   double half = brim_stats_t95(f->df) * rate_se(race, setting);
-  return around(race->runner[setting].a + f->typical, half);
+  return interval_around(race->runner[setting].a + f->typical, half);
 }
 
 brim_interval brim_race_later(brim_race *race, size_t setting) {
@@ -333,27 +334,27 @@ brim_interval brim_race_later(brim_race *race, size_t setting) {
   double var = 0, visits = 0;
   for (size_t s = 0; s < f->blocks; s++) var += (f->b[s] - f->typical) * (f->b[s] - f->typical);
   var /= fmax(1, (double)f->blocks - 1);
-  // and the scatter of the setting's own visits
+  // add the scatter of the setting's own visits
   for (size_t k = 0; k < race->visits; k++) {
     const race_visit *v = &race->visit[k];
     if (v->setting == setting) visits += v->weight;
   }
   var += race->runner[setting].scatter * visits / race->runner[setting].w;
   double half = brim_stats_t95(f->df) * sqrt(pow(rate_se(race, setting), 2) + var);
-  return around(race->runner[setting].a + f->typical, half);
+  return interval_around(race->runner[setting].a + f->typical, half);
 }
 
 //-------------------------------------------- rounds --------------------------------------------
 
 // A setting is visited again while its estimate is less than CONTEND standard errors behind the best. The race ends
-// when all are STOP behind. By the truth test.
+// when all are STOP standard errors behind. Both constants were chosen by the truth test.
 #define CONTEND 0.3
 #define STOP 2.7
-// Visits of one setting that differ by so many standard errors disagree.
+// Two visits of one setting disagree if they differ by this many standard errors.
 #define DISAGREE 2.0
-// No usual disturbance explains a factor this large: one visit is enough.
+// No usual disturbance makes a setting slower by this factor: one visit is enough.
 #define FAR_BEHIND 5.0
-// A setting surely this near to the best need not be told apart from it.
+// A setting whose log rate is surely this near to the best need not be told apart from it.
 #define CLOSE_ENOUGH 0.02
 
 brim_status brim_race_create(size_t settings, double passes, brim_race **out) {
@@ -392,7 +393,7 @@ brim_status brim_race_add(brim_race *race, size_t setting, const brim_result_vis
     race->capacity = capacity;
   }
   runner *r = &race->runner[setting];
-  // an unknown spread counts as a large one
+  // treat an unknown spread as a large spread
   double se = visit->log_se >= 0 ? fmax(visit->log_se, MIN_SE) : UNKNOWN_SE;
   race->visit[race->visits++] = (race_visit){.setting = setting,
                                              .x = log(visit->samples_per_s),
@@ -433,7 +434,7 @@ int64_t brim_race_best(brim_race *race) {
   return best;
 }
 
-// The best visit, as if all others had been disturbed.
+// The rate of the best visit. It is the setting's rate if all other visits were disturbed.
 static double luckiest(const brim_race *race, size_t i) {
   double most = -INFINITY;
   for (size_t k = 0; k < race->visits; k++) {
@@ -546,16 +547,15 @@ int64_t brim_race_next(brim_race *race) {
   return -1;
 }
 
-//------------------------------------------- sweep ----------------------------------------------
 //------------------------------------------- settings -------------------------------------------
-// Which settings a sweep has: every combination of its axes that makes sense, each that differs from the
-// others in something once, and the config's own.
+// Makes the settings of a sweep: every sensible combination of its axes, without settings that are the same in
+// effect, and the config's own setting.
 
 typedef struct grid {
   const brim_subject *subject;
   const brim_sweep_axis *axes;
   size_t axis_count;
-  int64_t set_samples;  // 0 = unknown, or nothing is loaded
+  int64_t set_samples;  // 0 = unknown, or there is no data set
   int batch, accumulation;
 } grid;
 
@@ -594,7 +594,8 @@ static bool is_sensible(const grid *g, const brim_setting *s) {
   return !table->sensible || table->sensible(g->subject->state, s);
 }
 
-// The value that stands for all of an axis where they are the same: the config's own, else the first.
+// The value that represents an axis whose knob makes no difference: the config's own if the axis has it, else the
+// first.
 static int64_t one_value(const grid *g, const brim_sweep_axis *axis) {
   int64_t own = g->subject->knobs[axis->knob].value;
   for (size_t i = 0; i < axis->count; i++) {
@@ -603,7 +604,7 @@ static int64_t one_value(const grid *g, const brim_sweep_axis *axis) {
   return axis->values[0];
 }
 
-// Does another setting of the grid stand for it?
+// True if another setting of the grid is the same in effect and represents this one.
 static bool is_double(const grid *g, const brim_setting *s) {
   for (size_t a = 0; a < g->axis_count; a++) {
     const brim_sweep_axis *axis = &g->axes[a];
@@ -613,7 +614,7 @@ static bool is_double(const grid *g, const brim_setting *s) {
   return false;
 }
 
-// Equal in every knob that matters.
+// True if two settings are equal in every knob that matters.
 static bool is_same(const grid *g, const brim_setting *a, const brim_setting *b) {
   for (size_t k = 0; k < g->subject->knob_count; k++) {
     if (a->value[k] == b->value[k]) continue;
@@ -625,7 +626,7 @@ static bool is_same(const grid *g, const brim_setting *a, const brim_setting *b)
   return true;
 }
 
-//---------------------------------- what is left out ----------------------------------
+//---------------------------------- settings left out ----------------------------------
 
 static brim_status why_not_filled(const grid *g, const brim_setting *s) {
   int64_t steps = g->accumulation < 0 ? 1 : s->value[g->accumulation];
@@ -640,7 +641,7 @@ static brim_status why_not_filled(const grid *g, const brim_setting *s) {
                    g->set_samples, (double)s->value[g->batch]);
 }
 
-// Fails with what keeps the first such setting from being run.
+// Fails with the reason why a setting is left out.
 static brim_status why_left_out(const grid *g, const brim_setting *s) {
   const brim_subject *subject = g->subject;
   if (!is_filled(g, s)) return why_not_filled(g, s);
@@ -694,7 +695,7 @@ static brim_status collect(const grid *g, size_t size, brim_sweep_settings *out)
   return BRIM_OK;
 }
 
-// In front, so that an interrupted sweep has it.
+// Puts the config's own setting in front, so that an interrupted sweep has measured it.
 static void add_own(const grid *g, brim_sweep_settings *out) {
   brim_setting own = brim_subject_setting(g->subject);
   for (size_t i = 0; i < out->count; i++) {
@@ -731,14 +732,14 @@ void brim_sweep_settings_free(brim_sweep_settings *settings) {
 }
 
 //----------------------------------------- large grids -----------------------------------------
-// Which setting of a large grid a sweep visits next for the first time. A grid of a hundred settings is not
-// measured whole: brim climbs from the config's own setting to neighbours of the best ones so far, until none
-// is left. A pure function of what was measured: a resumed sweep continues where it was.
+// Chooses the setting of a large grid to visit next for the first time. A large grid is not measured whole: brim
+// climbs from the config's own setting to neighbours of the best settings so far, until no neighbour is left. The
+// choice depends only on the rates measured so far, so a resumed sweep continues where it was.
 
-// Neighbours of so many of the best settings are visited, where these are within NEAR of the best.
+// Visit the neighbours of up to TOP settings. Each must have NEAR times the best rate.
 enum { TOP = 3 };
 #define NEAR 0.95
-// A larger batch that gains less than this over the next smaller one is not climbed on from.
+// Do not climb to still larger batches if the last step up gained less than this factor.
 #define CLIMBS 1.03
 
 static bool is_number(const brim_knob *knob) { return knob->kind == BRIM_KNOB_INT; }
@@ -766,8 +767,8 @@ static int64_t nearest(const brim_climb *c, const brim_setting *from) {
   return best;
 }
 
-// The one knob in which `b` differs from `a`, besides those that make no difference there; -1 where there is
-// none, or there are several.
+// The only knob in which `b` differs from `a`, not counting knobs that make no difference for `b`. -1 = no such knob,
+// or several.
 static int only_difference(const brim_climb *c, const brim_setting *a, const brim_setting *b) {
   int knob = -1;
   for (size_t k = 0; k < c->subject->knob_count; k++) {
@@ -778,9 +779,9 @@ static int only_difference(const brim_climb *c, const brim_setting *a, const bri
   return knob;
 }
 
-// The next setting from `from` along a knob, up or down; -1 = there is none. A choice has no order: its next
-// value is any that was not visited.
-static int64_t beside(const brim_climb *c, size_t from, int knob, bool up) {
+// The next setting from `from` along a knob, up or down; -1 = none. A knob with choices has no order: its next value
+// is any value that was not visited.
+static int64_t neighbour(const brim_climb *c, size_t from, int knob, bool up) {
   const brim_setting *at = &c->settings->setting[from];
   const bool number = is_number(&c->subject->knobs[knob]);
   int64_t best = -1;
@@ -798,19 +799,20 @@ static int64_t beside(const brim_climb *c, size_t from, int knob, bool up) {
   return best;
 }
 
-// Is more of a knob that multiplies a step's work still faster here?
+// True if climbing along this knob is worth it. For a knob that multiplies the work of a step the last step up must
+// have gained CLIMBS.
 static bool climbs(const brim_climb *c, size_t from, int knob) {
   if (!c->subject->knobs[knob].multiplies) return true;
-  int64_t below = beside(c, from, knob, false);
+  int64_t below = neighbour(c, from, knob, false);
   return below < 0 || !(c->rate[below] > 0) || c->rate[from] >= CLIMBS * c->rate[below];
 }
 
-static int64_t beside_of(const brim_climb *c, size_t from) {
+static int64_t unvisited_neighbour(const brim_climb *c, size_t from) {
   for (size_t a = 0; a < c->axis_count; a++) {
     int knob = c->axes[a].knob;
     for (int up = 1; up >= 0; up--) {
       if (up && !climbs(c, from, knob)) continue;
-      int64_t next = beside(c, from, knob, up);
+      int64_t next = neighbour(c, from, knob, up);
       if (next >= 0 && isnan(c->rate[next])) return next;
     }
   }
@@ -832,10 +834,10 @@ int64_t brim_climb_next(const brim_climb *c) {
     }
     if (at < TOP) top[at] = i;
   }
-  // none ran, or only one that is no combination of the values: its neighbourhood is the grid
+  // no setting of the grid ran yet: begin with the setting nearest to the config's own
   if (!on_grid) return nearest(c, s->own >= 0 ? &s->setting[s->own] : &s->setting[0]);
   for (size_t k = 0; k < n && c->rate[top[k]] >= NEAR * c->rate[top[0]]; k++) {
-    int64_t next = beside_of(c, top[k]);
+    int64_t next = unvisited_neighbour(c, top[k]);
     if (next >= 0) return next;
   }
   return -1;
@@ -846,12 +848,12 @@ int64_t brim_climb_next(const brim_climb *c) {
 
 // The visits to one setting.
 typedef struct setting_runs {
-  brim_result *visit;       // a result for each measured visit; in the end one stands for all
-  brim_result_visit *what;  // what the race knows of them
-  size_t count, told;       // of `visit` and `what`; a record brings more of the latter
+  brim_result *visit;       // a result for each visit of this sweep; in the end one is kept
+  brim_result_visit *what;  // the visits as the race has them, records' visits included
+  size_t count, told;       // lengths of `visit` and `what`; a record adds to `what` only
   double seconds;           // cost of the last visit
-  bool known;               // from a record
-  bool failed;              // it ran, and later did not
+  bool known;               // the first result is from a record
+  bool failed;              // it ran at first and failed later
 } setting_runs;
 
 typedef struct sweep {
@@ -863,11 +865,11 @@ typedef struct sweep {
   brim_result *results;  // in the order of their first visits
   size_t *setting_of;    // (results)
   size_t count;          // results
-  double *rate;          // (settings) of first visits; NaN = not visited, 0 = it did not run
-  size_t at;             // the setting that is measured
+  double *rate;          // (settings) of first visits; NaN = not visited, 0 = did not run
+  size_t at;             // index of the setting being measured
   size_t number;         // its number for people, from 1
   size_t repeats;        // visits beyond the first round
-  int64_t visits;        // all of them
+  int64_t visits;        // all visits, those of records included
   double first_s;        // cost of the first round
   bool climbing, budget_ended, shown_first;
   brim_trial_options trial;
@@ -897,7 +899,7 @@ double brim_sweep_predict(const double *x, const double *seconds, size_t n, doub
   // A setting far larger than all measured ones is not predicted.
   if (n == 0 || at > BRIM_SWEEP_FARTHEST * most) return (double)NAN;
   double count = (double)n, spread = sxx - sx * sx / count;
-  // Measured at one size alone: assume proportion, which is too much rather than too little.
+  // Only one size was measured: assume that time grows in proportion, which rather overestimates.
   if (!(spread > 1e-9 * sxx)) return sy / count * fmax(1, at * count / sx);
   double slope = fmax(0, (sxy - sx * sy / count) / spread);
   return fmax(least, sy / count + slope * (at - sx / count));
@@ -916,8 +918,8 @@ static double budget_left(const sweep *s) {
   return s->options->budget_s > 0 ? fmax(0, s->options->budget_s - elapsed_s(s)) : INFINITY;
 }
 
-// An upper bound: the budget is a multiple of the first round's cost, and a race may end before it. NaN as long
-// as the measured settings do not predict the others. `share`: done of the present visit.
+// An upper bound for the seconds left: the budget is a multiple of the first round's cost, and a race may end
+// earlier. NaN as long as the measured settings do not predict the others. `share` of the present visit is done.
 static double seconds_left(const sweep *s, double share) {
   size_t total = s->settings->count, n = 0;
   double x[64], y[64], ahead = 0, left = (double)NAN;
@@ -948,7 +950,7 @@ static void on_step(void *ctx, int step, int steps) {
   brim_progress p;
   memset(&p, 0, sizeof p);
   p.title = s->title;
-  p.done = s->repeats > 0 ? -1 : (int64_t)s->number - 1;  // the number of repeats is not known
+  p.done = s->repeats > 0 ? -1 : (int64_t)s->number - 1;  // the number of repeats is unknown
   p.total = (int64_t)(s->repeats > 0 ? 0 : s->settings->count);
   p.elapsed_s = elapsed_s(s);
   p.eta_s = seconds_left(s, (double)step / (double)steps);
@@ -959,12 +961,12 @@ static void on_step(void *ctx, int step, int steps) {
 
 //---------------------------------- measuring ----------------------------------
 
-// A visit with a throttled clock is believed less, not dropped.
+// A visit with a throttled clock is not dropped, but gets a larger error.
 #define THROTTLED_SE 0.1
-// Samples of a visit that says nothing of them.
+// The assumed number of samples of a visit that does not report it.
 #define USUAL_SAMPLES 10.0
 
-// An error so large that its interval says nothing is no error that is known.
+// Treats an error as unknown if it is so large that its interval says nothing.
 static double usable_se(double se) {
   return se <= log(BRIM_TUNE_WIDEST) / (2 * 1.96) ? se : (double)NAN;
 }
@@ -972,7 +974,7 @@ static double usable_se(double se) {
 // The visit that the last trial made, with its place in the sweep.
 static brim_result_visit take_visit(const sweep *s, const brim_result *r) {
   brim_result_visit v = s->visit;
-  if (!(v.samples > 0)) {  // the subject says nothing of its samples
+  if (!(v.samples > 0)) {  // the subject does not report its samples
     v.samples_per_s = r->samples_per_s;
     v.log_se = (double)NAN;
     v.samples = USUAL_SAMPLES;
@@ -985,8 +987,8 @@ static brim_result_visit take_visit(const sweep *s, const brim_result *r) {
   return v;
 }
 
-// Visits of a record that has none: as many as it was measured, each at its rate, with errors that give its
-// interval.
+// Makes visits for a record without visits: one for each measurement, with the record's rate, and with errors that
+// give the record's interval.
 static size_t visits_by_interval(const brim_result *r, brim_result_visit *out) {
   size_t n = r->repeats > 1 ? (size_t)r->repeats : 1;
   if (n > BRIM_RESULT_MAX_VISITS) n = BRIM_RESULT_MAX_VISITS;
@@ -1029,7 +1031,7 @@ static brim_status add_visit(sweep *s, const brim_result *r) {
 // The kernel counts in hundredths of a second: the share over a shorter time says nothing.
 #define LEAST_SECONDS 0.2
 
-// One trial at the setting `s->at`, under its title.
+// Runs one trial at the setting `s->at`, with its title in the progress.
 static brim_status run_trial(sweep *s, const brim_trial_options *how, brim_result *r) {
   const brim_subject *subject = s->subject;
   const brim_setting *setting = &s->settings->setting[s->at];
@@ -1049,7 +1051,7 @@ static brim_status run_trial(sweep *s, const brim_trial_options *how, brim_resul
   on_step(s, 0, 1);
   BRIM_TRY((s->options->plan_only ? subject->table->plan : subject->table->run)(subject->state,
                                                                                 setting, how, r));
-  // What other programs had of the CPU meanwhile.
+  // Read how much CPU other programs used during the trial.
   const brim_host_provider system = brim_host_provider_system("");
   brim_host_sample now;
   brim_host_sample_clear(&now);
@@ -1064,13 +1066,13 @@ static brim_status run_trial(sweep *s, const brim_trial_options *how, brim_resul
   return BRIM_OK;
 }
 
-// Nothing runs any more on a device that crashed: the next setting gets a new one.
+// Reopens a device that crashed, since nothing runs on it any more.
 static brim_status recover(sweep *s, const brim_result *r) {
   if (r->failure != BRIM_FAILURE_CRASH || !s->subject->table->recover) return BRIM_OK;
   return s->subject->table->recover(s->subject);
 }
 
-// The first visit to a setting; its result goes to the caller at once.
+// Visits a setting for the first time. The caller gets the result at once.
 static brim_status first_visit(sweep *s) {
   const brim_sweep_options *o = s->options;
   brim_result *r = &s->results[s->count];
@@ -1093,17 +1095,17 @@ static brim_status first_visit(sweep *s) {
   return s->race ? add_visit(s, r) : BRIM_OK;
 }
 
-// A device that is not the host starts slowly after it was built: graphs are recorded, kernels loaded.
+// Time limit of a further visit on a GPU. The first steps are slow there: graphs are recorded and kernels loaded.
 #define REPEAT_SECONDS 8.0
 enum { REPEAT_LEAST = 3, REPEAT_WARMUP = 6 };
 
-// A further visit, shorter than the first: a few samples now are worth more than many later. A setting that ran
-// and now does not is unreliable.
+// Visits a setting again, for a shorter time than at first: many short visits are better than few long ones. A
+// setting that ran before and fails now is unreliable.
 static brim_status next_visit(sweep *s) {
   brim_result r;
   brim_trial_options how = s->trial;
   const bool host = s->subject->host;
-  // the ceilings of loader and device are asked twice: once may have been a bad moment
+  // measure the ceilings of loader and device twice: the machine may have been disturbed the first time
   how.ceilings = how.ceilings && s->runs[s->at].count < 2;
   how.max_seconds = fmin(how.max_seconds, host ? how.max_seconds / 2 : REPEAT_SECONDS);
   if (how.min_steps == 0) how.min_steps = REPEAT_LEAST;
@@ -1136,13 +1138,13 @@ static int by_place(const void *a, const void *b) {
   return (x->visit.at > y->visit.at) - (x->visit.at < y->visit.at);
 }
 
-// A setting that failed after it ran was measured once more than it has visits.
+// True if the setting failed after it ran: then it has more measurements than visits.
 static bool failed_later(const brim_result *r) {
   return r->visit_count > 0 && (size_t)r->repeats > r->visit_count;
 }
 
-// Adds the visits of results in the order in which they were made. Result i is setting `of[i]` of the race; NULL:
-// setting i.
+// Adds the visits of results in the order in which they were made. Result i belongs to setting `of[i]` of the race,
+// or to setting i if `of` is NULL.
 static brim_status add_records(brim_race *race, const brim_result *results, size_t count,
                                const size_t *of) {
   size_t n = 0;
@@ -1181,7 +1183,7 @@ brim_status brim_race_of_results(const brim_result *results, size_t count, doubl
   return status;
 }
 
-// Settings of a resumed sweep that records know are not visited for the first time again.
+// Takes over the results of a resumed sweep's records: their settings need no first visit.
 static brim_status take_known(sweep *s) {
   const brim_sweep_options *o = s->options;
   for (size_t i = 0; i < s->settings->count && o->known; i++) {
@@ -1216,7 +1218,7 @@ static brim_status take_known(sweep *s) {
 // The fewest steps that give a figure.
 enum { LEAST_STEPS = 5 };
 
-// Could a first visit to the setting end within the budget, at the best throughput so far?
+// True if a first visit to the setting could end within the budget, at the best throughput so far.
 static bool affordable(const sweep *s, size_t setting) {
   double best = 0;
   for (size_t i = 0; i < s->settings->count; i++) best = fmax(best, s->rate[i]);
@@ -1239,7 +1241,7 @@ static int64_t next_first(sweep *s) {
   return -1;
 }
 
-// The first table, while the sweep continues.
+// Shows the first table while the sweep continues, if the sweep takes longer than this.
 #define FIRST_TABLE_SECONDS 15.0
 static void show_first(sweep *s) {
   size_t ran = 0;
@@ -1250,7 +1252,7 @@ static void show_first(sweep *s) {
   s->options->on_first(s->options->ctx, s->results, s->count);
 }
 
-// The first round, then the race, until it is over or the budget ends.
+// Runs the first round, then the race, until it is over or the budget ends.
 static brim_status run_all(sweep *s) {
   BRIM_TRY(take_known(s));
   for (int64_t next; (next = next_first(s)) >= 0;) {
@@ -1261,7 +1263,7 @@ static brim_status run_all(sweep *s) {
     }
     if (s->count > 0 && !affordable(s, s->at)) {
       s->budget_ended = true;
-      s->rate[s->at] = 0;  // not begun: it would end after the budget
+      s->rate[s->at] = 0;  // do not visit it: the visit would end after the budget
       continue;
     }
     show_first(s);
@@ -1283,9 +1285,10 @@ static brim_status run_all(sweep *s) {
   return BRIM_OK;
 }
 
-//---------------------------------- in the end ----------------------------------
+//---------------------------------- results ----------------------------------
 
-// The best ceiling of the visits; unknown where the setting itself was faster: it was measured in a bad moment.
+// The best ceiling of the visits. It is unknown if the setting itself was faster: then a disturbance lowered the
+// ceiling.
 static double ceiling_of(const setting_runs *runs, bool data, double rate) {
   double best = (double)NAN;
   for (size_t i = 0; i < runs->count; i++) {
@@ -1295,11 +1298,11 @@ static double ceiling_of(const setting_runs *runs, bool data, double rate) {
   return best >= rate ? best : (double)NAN;
 }
 
-// One result for all visits of a setting: that of the visit nearest to their rate. take_rate follows when all
-// settings have theirs.
+// Makes one result of all visits of a setting, from the visit nearest to their rate. take_rate follows when all
+// settings have a result.
 static void join_visits(sweep *s, size_t setting, bool once, brim_result *out) {
   setting_runs *runs = &s->runs[setting];
-  if (runs->count == 1 && (runs->known || once)) return;  // as its record has it
+  if (runs->count == 1 && (runs->known || once)) return;  // keep the result as it is
   const double rate = brim_race_rate(s->race, setting).value;
   size_t pick = 0;
   for (size_t i = 1; i < runs->count && rate > 0; i++) {
@@ -1335,8 +1338,8 @@ static void scale(brim_stats_summary *times, double by) {
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) *all[i] *= by;
 }
 
-// Gives a result the rate of all its visits. Its times are scaled to it, so that a step and its phases agree
-// with the rate beside them. The interval allows for other programs: they may come back, or take more.
+// Gives a result the rate of all its visits. Its times are scaled to that rate, so that step, phases and rate agree.
+// The interval allows for other programs, which may take less or more of the CPU later.
 static void take_rate(brim_result *r, brim_interval rate) {
   double by = r->samples_per_s / rate.value, load = exp(brim_result_log_load(r));
   scale(&r->total_ms, by);
@@ -1351,7 +1354,7 @@ static void take_rate(brim_result *r, brim_interval rate) {
   r->samples_per_s_high = wide ? (double)NAN : rate.high;
 }
 
-// The results in the order of the settings, each with the rate of a race that is made from the records.
+// Sorts the results by setting, and gives each the rate of a race that is made from the records.
 static brim_status conclude(sweep *s) {
   bool once = s->options->repeats < 2 || s->settings->count < 2;
   for (size_t i = 1; i < s->count; i++) {
@@ -1375,7 +1378,7 @@ static brim_status conclude(sweep *s) {
     brim_interval rate = brim_race_rate(s->race, i);
     if (!brim_result_ran(r)) continue;
     if (!(rate.value > 0)) {
-      r->stable = false;  // it ran, and then did not
+      r->stable = false;  // the setting ran at first and failed later
     } else if (r->visit_count > 0 && (!once || r->visit_count > 1)) {
       take_rate(r, rate);
     }
@@ -1424,7 +1427,7 @@ brim_status brim_sweep_run(brim_subject *subject, const brim_sweep_options *opti
   if (status) {
     brim_free(s.results);
   } else {
-    // What ended the sweep is returned; what was measured is concluded from all the same.
+    // Return the status that ended the sweep, but conclude from the results in any case.
     status = run_all(&s);
     char detail[1024];
     snprintf(detail, sizeof detail, "%s", brim_status_detail());
@@ -1434,7 +1437,8 @@ brim_status brim_sweep_run(brim_subject *subject, const brim_sweep_options *opti
     } else {
       status = concluded;
     }
-    for (size_t i = 0; i < s.count; i++) brim_diagnose(s.results, s.count, i);  // all evidence
+    // diagnose again with all results as evidence
+    for (size_t i = 0; i < s.count; i++) brim_diagnose(s.results, s.count, i);
     if (options->setting_of) {
       memcpy(options->setting_of, s.setting_of, s.count * sizeof *s.setting_of);
     }

@@ -1,4 +1,4 @@
-// A workload of brim as a subject: measuring it, training with a setting, and its config files (--resume,
+// A workload of brim as a subject: measures it, trains with a setting, and handles its config files (--resume,
 // best.yaml, --apply).
 
 #include "tune/tune_int.h"
@@ -66,7 +66,7 @@ static bool work_sensible(void *state, const brim_setting *setting) {
   return work->table->sensible(work->state, setting);
 }
 
-// Planning a setting that is not sensible fails with the reason.
+// Plans the setting, which fails with the reason if it is not sensible.
 static brim_status work_refuse(void *state, const brim_setting *setting) {
   const brim_work *work = *((const brim_work_subject *)state)->work;
   brim_plan plan;
@@ -91,7 +91,7 @@ static brim_status work_recover(brim_subject *subject) {
   return BRIM_OK;
 }
 
-// Steps for `seconds`, at least BRIM_SUBJECT_WARM_STEPS, at most an epoch.
+// Runs steps for `seconds`: at least BRIM_SUBJECT_WARM_STEPS, at most an epoch.
 static brim_status work_warm(void *state, const brim_setting *setting, double seconds,
                              const volatile sig_atomic_t *stop) {
   const brim_work_subject *s = state;
@@ -115,7 +115,7 @@ static brim_status work_warm(void *state, const brim_setting *setting, double se
   return BRIM_OK;
 }
 
-// The least seconds of measuring checkpoints: those of the steps between them (measure_checkpoint.c).
+// The least seconds of measuring checkpoints: the time of the steps between them (measure_checkpoint.c).
 static double checkpoint_s(const brim_config *config, double step_s) {
   double gap = fmin(50, (double)brim_config_int(config, "checkpoint.interval"));
   return (12 + 2 * gap) * step_s;
@@ -138,7 +138,7 @@ static brim_status work_beside(void *state, const brim_setting *setting,
 
 //---------------------------------- values to try ----------------------------------
 
-// The values in the config's benchmark section, else those the workload proposes.
+// Takes the values in the config's benchmark section, else the values that the workload proposes.
 static brim_status work_axis(void *state, int knob, const brim_subject_wish *wish,
                              brim_subject_axis *out) {
   const brim_work_subject *s = state;
@@ -200,7 +200,7 @@ typedef struct brim_work_fleet {
 
 static bool is_cpu(const char *spec) { return !brim_str_starts(spec, "cuda"); }
 
-// A GPU that comes first is the session's own device: it is used as it is open.
+// True for a GPU that comes first: it is the session's own device, which is open already.
 static bool is_own(size_t index, const char *spec) { return index == 0 && !is_cpu(spec); }
 
 static brim_status work_replicas(void *state, const volatile sig_atomic_t *stop, brim_replica *out,
@@ -212,7 +212,7 @@ static brim_status work_replicas(void *state, const volatile sig_atomic_t *stop,
   *count = 0;
   s->fleet = brim_calloc(1, sizeof *s->fleet);
   if (!s->fleet) return brim_fail(BRIM_ENOMEM, "out of memory for %zu devices", devices);
-  // CPU replicas divide the threads among them.
+  // CPU replicas share the threads.
   for (size_t i = 0; i < devices; i++) {
     const char *spec;
     BRIM_TRY(brim_work_device_at(s->config, i, &spec));
@@ -238,7 +238,7 @@ static brim_status work_replicas(void *state, const volatile sig_atomic_t *stop,
       brim_log_hush(before);
     }
     if (status == BRIM_ENOMEM || status == BRIM_EINTERRUPTED) {
-      ++*count;  // to be released
+      ++*count;  // so that work_release closes it
       return status;
     }
     if (status) {
@@ -269,7 +269,7 @@ static void work_release(void *state, brim_replica *replicas, size_t count) {
 
 //---------------------------------- the config ----------------------------------
 
-// One more override of the session's config; brim_work_subject_begin made room for all of them.
+// Adds an override to the session's config. brim_work_subject_begin made room for all overrides.
 BRIM_PRINTF(2, 3)
 static brim_status override(brim_work_subject *s, const char *fmt, ...) {
   brim_str text;
@@ -285,7 +285,7 @@ static brim_status override(brim_work_subject *s, const char *fmt, ...) {
   return BRIM_OK;
 }
 
-// The config with all overrides.
+// Loads the config with all overrides.
 static brim_status load(const brim_work_subject *s, brim_config **out) {
   const brim_config_options how = {.path = s->path,
                                    .overrides = (const char *const *)s->overrides,
@@ -295,7 +295,7 @@ static brim_status load(const brim_work_subject *s, brim_config **out) {
   return brim_config_load(&how, out);
 }
 
-// Overrides that --verify and best.yaml add: two settings, and some keys beside them.
+// Room for the overrides that --verify and best.yaml add: two settings and some other keys.
 enum { MORE_OVERRIDES = 2 * BRIM_KNOB_MAX + 16 };
 
 brim_status brim_work_subject_begin(brim_work_subject *s, const char *const *overrides,
@@ -309,18 +309,18 @@ brim_status brim_work_subject_begin(brim_work_subject *s, const char *const *ove
 //---------------------------------- --verify ----------------------------------
 // Trains with the recommended setting for an epoch.
 
-// Shorter epochs are repeated: a rate from a few steps says nothing.
+// Repeat epochs that are shorter than this: a rate from a few steps says nothing.
 static const double least_seconds = 1.0;
 enum { MANY_EPOCHS = 1000000 };
 
 typedef struct training {
   brim_subject_proof *proof;
   volatile sig_atomic_t stop;
-  bool enough;  // stopped by us
+  bool enough;  // the proof has all it needs and stopped the training
   brim_time start;
   int64_t per_step;             // samples
-  bool warm;                    // the first report, which includes starting up, is past
-  double last_samples, last_s;  // of the present epoch
+  bool warm;                    // the first report, which includes starting up, has come
+  double last_samples, last_s;  // in the present epoch
 } training;
 
 static void on_start(void *ctx, const brim_work_info *info, const brim_plan *plan,
@@ -367,7 +367,7 @@ static void on_epoch(void *ctx, const brim_epoch_report *report) {
   if (t->enough) t->stop = 1;
 }
 
-// The session's config with the setting, for a training without end, evaluation or resume.
+// Loads the session's config with the setting, for a training without end, evaluation or resume.
 static brim_status load_proof(brim_work_subject *s, const brim_result *best) {
   const brim_work *work = *s->work;
   const size_t before = s->override_count;
@@ -387,7 +387,8 @@ static brim_status load_proof(brim_work_subject *s, const brim_result *best) {
   return status;
 }
 
-// Closes the session's workload first, to free its memory, and leaves the training's open in its place.
+// Closes the session's workload first, to free its memory. Afterwards the workload of the training is open in its
+// place.
 static brim_status work_prove(brim_subject *subject, const brim_result *best, const char *folder,
                               brim_subject_proof *proof) {
   brim_work_subject *s = subject->state;
@@ -412,7 +413,7 @@ static brim_status work_prove(brim_subject *subject, const brim_result *best, co
   if (status && !(status == BRIM_EINTERRUPTED && t.enough)) return status;
   proof->steps = result.steps_run;
   proof->achieved = proof->seconds > 0 ? proof->samples / proof->seconds : (double)NAN;
-  if (isnan(proof->achieved)) {  // too short to leave out the start
+  if (isnan(proof->achieved)) {  // the run was too short to leave out its start
     proof->achieved = result.samples_per_s;
     proof->seconds = result.seconds;
   }
@@ -422,7 +423,7 @@ static brim_status work_prove(brim_subject *subject, const brim_result *best, co
 #define RATE_KEY "training.learning_rate"
 
 //-------------------------------------------- resume --------------------------------------------
-// A record is taken over when it was measured with the same config on the same device.
+// Takes over a record that was measured with the same config on the same device.
 
 typedef struct brim_work_resume {
   brim_result now;  // a record that this session would write
@@ -438,7 +439,7 @@ static void leave_out(json_t *config, const char *key) {
   json_object_del(dot ? json_object_get(config, group) : config, dot ? dot + 1 : key);
 }
 
-// "adamw(lr=0.001, beta1=0.9)" without the value of lr.
+// Removes the value of lr from the optimizer: "adamw(lr=0.001, beta1=0.9)".
 static void leave_out_rate(json_t *config) {
   const char *text = json_string_value(json_object_get(config, "optimizer"));
   const char *lr = text ? strstr(text, "(lr=") : NULL;
@@ -450,7 +451,7 @@ static void leave_out_rate(json_t *config) {
   if (n < (int)sizeof without) json_object_set_new(config, "optimizer", json_string(without));
 }
 
-// Keys that are newer than a record had their defaults when it was written.
+// Fills in the defaults of keys that are newer than a record.
 static void fill_in(json_t *config, json_t *defaults) {
   const char *key;
   json_t *value;
@@ -461,8 +462,9 @@ static void fill_in(json_t *config, json_t *defaults) {
   }
 }
 
-// The keys of a config that change how fast a setting is: without names, folders, values to try, the learning rate
-// and the knobs, which the setting gives. A config that the recommendation was written into stays the same.
+// The keys of a config that change how fast a setting is. Names, folders, values to try, the learning rate and the
+// knobs are left out: the setting has the knobs. So writing the recommendation into a config does not change the
+// result.
 static json_t *measured_config(const brim_work *work, const json_t *config, json_t *defaults) {
   // the record's own device is compared instead; the others of a list are not measured by the sweep
   static const char *const names[] = {"name",     "project",    "tags",
@@ -495,7 +497,7 @@ static void resume_free(brim_work_resume *resume) {
   brim_free(resume);
 }
 
-// Made for the first record.
+// Prepares the comparison when the first record is read.
 static brim_status begin_resume(brim_work_subject *s) {
   const brim_work *work = *s->work;
   const brim_trial_options how = {.memory = s->memory};
@@ -539,12 +541,12 @@ static brim_status work_differs(void *state, const brim_result *r, const char **
 //---------------------------------------- learning rate ----------------------------------------
 // The learning rate for a recommended batch, for --apply and best.yaml. brim_advise_rate has the rule.
 
-// Batch, accumulation and learning rate as one file has them.
+// Batch, accumulation and learning rate in one file.
 typedef struct file_rate {
   double batch, steps, rate;
 } file_rate;
 
-// The config key of the knob in a role; "" where the workload has none.
+// The config key of the knob with a role; "" if the workload has none.
 static const char *key_of(const brim_tuning *s, brim_knob_role role) {
   int knob = brim_subject_knob_as(s->subject, role);
   return knob < 0 ? "" : s->subject->knobs[knob].key;
@@ -555,7 +557,7 @@ static double number_of(const brim_tuning *s, const brim_config *file, brim_knob
   return key[0] ? (double)brim_config_int(file, key) : 1;
 }
 
-// A file without a learning rate uses the session's. A grid has several: NaN.
+// Reads a file. Without a learning rate it gets the session's. A grid has several learning rates: NaN.
 static brim_status read_file(const brim_tuning *s, const char *path, const brim_advice_facts *facts,
                              file_rate *out) {
   brim_config *file = NULL;
@@ -569,8 +571,9 @@ static brim_status read_file(const brim_tuning *s, const char *path, const brim_
   return BRIM_OK;
 }
 
-// The rate for a batch of `batch` x `steps` (NaN: unchanged). A learning rate belongs to the batch in the same file
-// `path`, even where the command line overrides that batch; with path NULL, to the session's config.
+// Finds the learning rate for a batch of `batch` x `steps` (NaN: unchanged). A learning rate belongs to the batch in
+// the same file `path`, even if the command line overrides that batch. If `path` is NULL it belongs to the session's
+// config.
 static brim_status rate_change(const brim_tuning *s, const char *path, double batch, double steps,
                                brim_rate_change *out) {
   brim_advice_facts facts;
@@ -603,7 +606,8 @@ void brim_rate_change_text(const brim_rate_change *c, brim_str *out) {
 }
 
 //------------------------------------------ best.yaml ------------------------------------------
-// The keys that the user gave, with the recommended setting. Defaults and keys without effect are left out.
+// best.yaml has the keys that the user gave, with the recommended setting. Defaults and keys without effect are left
+// out.
 
 // Overrides a path by its absolute form, so that best.yaml works from any folder.
 static brim_status add_path(brim_work_subject *w, const char *key) {
@@ -621,7 +625,7 @@ static brim_status add_path(brim_work_subject *w, const char *key) {
   return status;
 }
 
-// Does best.yaml keep a key? Not the values to sweep, the output folder, and keys without effect.
+// True if best.yaml keeps a key. It drops the values to sweep, the output folder, and keys without effect.
 static bool is_kept(const brim_config *config, const char *name) {
   const brim_config_key *key = brim_config_key_find(name);
   return key && strcmp(key->name, name) == 0 && brim_config_is_set(config, name) &&
@@ -687,7 +691,7 @@ static brim_status work_write_best(brim_tuning *s, const char *path) {
     brim_str_printf(&text, "#   %s: %s\n", knob->key, value->value);
     status = override(w, "%s=%s", knob->key, value->value);
   }
-  // a rate from the command line belongs to the batch there, not to the file's
+  // a rate from the command line belongs to the batch of the command line, not to the file's
   bool given = brim_config_layer_of(w->config, RATE_KEY) == BRIM_CONFIG_FROM_OVERRIDE;
   double batch = brim_result_number_as(best, BRIM_ROLE_BATCH, (double)NAN);
   double steps = brim_result_number_as(best, BRIM_ROLE_ACCUMULATION, (double)NAN);
@@ -719,8 +723,8 @@ static void add_edit(brim_tuning_edit *list, const char *key, const char *value)
   list->count++;
 }
 
-// The new value of a key; NaN = unchanged.
-static double edited(const brim_tuning_edit *list, const char *key) {
+// The new value of a key in the edit; NaN = unchanged.
+static double edited_value(const brim_tuning_edit *list, const char *key) {
   for (size_t i = 0; i < list->count; i++) {
     double value;
     if (!strcmp(list->edits[i].key, key) && brim_parse_f64(list->edits[i].value, &value)) {
@@ -732,8 +736,8 @@ static double edited(const brim_tuning_edit *list, const char *key) {
 
 static brim_status add_rate(const brim_tuning *s, brim_tuning_edit *list) {
   brim_rate_change *rate = &list->rate;
-  BRIM_TRY(rate_change(s, s->how.apply, edited(list, key_of(s, BRIM_ROLE_BATCH)),
-                       edited(list, key_of(s, BRIM_ROLE_ACCUMULATION)), rate));
+  BRIM_TRY(rate_change(s, s->how.apply, edited_value(list, key_of(s, BRIM_ROLE_BATCH)),
+                       edited_value(list, key_of(s, BRIM_ROLE_ACCUMULATION)), rate));
   char value[32];
   if (!(rate->after > 0) || rate->kept) return BRIM_OK;
   snprintf(value, sizeof value, "%.4g", rate->after);
@@ -756,8 +760,8 @@ static brim_status work_check_edit(brim_tuning *s) {
   return brim_config_edit_check(s->how.apply);
 }
 
-// Keys that do not differ from the config's own setting are left alone: a value that the file leaves to brim is not
-// replaced by the one brim chose on this machine.
+// Edits only keys that differ from the config's own setting: a value that the file leaves to brim is not replaced by
+// the value that brim chose on this machine.
 static brim_status work_edit(brim_tuning *s, brim_tuning_edit *out) {
   const brim_work_subject *w = s->subject->state;
   const brim_result *best = &s->results[s->picks.recommended];
