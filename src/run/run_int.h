@@ -1,4 +1,4 @@
-// Inside the run room: what its files call of each other, and what tests call of them.
+// Inside the run room: functions that its files share, or that tests call.
 #ifndef BRIM_RUN_INT_H_
 #define BRIM_RUN_INT_H_
 
@@ -15,9 +15,9 @@ typedef struct brim_run_file {
   const char *ext;     // "csv"; NULL = off
   const char *header;  // "" = none
   int number;          // of the file being written; 0 is log.csv
-  brim_str waiting;    // rows that could not be written, one a line; tried again with the next row
+  brim_str waiting;    // rows that could not be written yet, one a line
   int64_t lost;        // rows dropped because too many waited
-  bool failing;        // the last try failed, and a warning was printed
+  bool failing;        // the last write failed, and a warning was printed
 } brim_run_file;
 
 typedef struct brim_run_log {
@@ -42,27 +42,27 @@ brim_status brim_run_log_open(brim_run_log *log, const brim_config *config,
 void brim_run_log_close(brim_run_log *log);
 brim_status brim_run_log_epoch(brim_run_log *log, const brim_epoch_report *report, int64_t step);
 brim_status brim_run_log_steps(brim_run_log *log, const brim_run_steps *steps);
-// Any other line of log.jsonl: {"event": name, "epoch", "step", ...fields}. Consumes `fields`.
+// Writes any other line of log.jsonl: {"event": name, "epoch", "step", ...fields}. Consumes `fields`.
 brim_status brim_run_log_event(brim_run_log *log, const char *event, int64_t epoch, int64_t step,
                                json_t *fields);
 
 //---------------------------------- out of memory ----------------------------------
 
-enum { BRIM_RUN_ADAPTIONS = 16 };  // that a checkpoint remembers
+enum { BRIM_RUN_ADAPTIONS = 16 };  // the most that a checkpoint remembers
 
 typedef struct brim_run_adaption {
   int64_t step, batch, accumulation;  // the values from this step on
-  brim_setting setting;               // replaces the two where the workload decides how to shrink
+  brim_setting setting;               // replaces both values if the workload decides how to shrink
 } brim_run_adaption;
 
 typedef struct brim_run_adapt {
-  bool frees_optional;      // gpu.on_oom is "adapt": first free memory that no setting asks for
-  bool on;                  // the setting can shrink too
+  bool frees_optional;      // gpu.on_oom is "adapt": optional memory is freed first
+  bool on;                  // the setting can shrink, too
   bool shrinks;             // the workload decides how
-  brim_setting asked;       // by the config
-  brim_setting setting;     // now
+  brim_setting asked;       // the setting that the config asks for
+  brim_setting setting;     // the present setting
   int batch, accumulation;  // knobs; -1 = none
-  int64_t effective;        // samples of a step, which stay the same
+  int64_t effective;        // samples of a step; shrinking keeps them
   int64_t whole;            // a micro-batch must divide this too; 0 = no limit
   brim_run_adaption made[BRIM_RUN_ADAPTIONS];
   int count;
@@ -81,20 +81,20 @@ void brim_run_folder_restore(const char *folder);
 
 //---------------------------------- ranks (run_ranks.c) ----------------------------------
 
-// Connections of the watch, which tests use too.
+// Connections of the watch. Tests use them, too.
 
 typedef enum brim_ranks_kind {
-  BRIM_RANKS_HELLO =
-      1,  // to rank 0, with the token; rank 0 replies with one, and a BEAT answers that
+  // To rank 0, with the token. Rank 0 replies with a HELLO, and the rank answers with a BEAT.
+  BRIM_RANKS_HELLO = 1,
   BRIM_RANKS_BEAT,
   BRIM_RANKS_BYE,   // this rank ends without a failure
-  BRIM_RANKS_FAIL,  // to rank 0: why this rank failed
-  BRIM_RANKS_END    // from rank 0: all ranks end because of `rank`
+  BRIM_RANKS_FAIL,  // to rank 0: the reason why this rank failed
+  BRIM_RANKS_END    // from rank 0: all ranks end, because of rank `rank`
 } brim_ranks_kind;
 
 typedef enum brim_ranks_fate {
-  BRIM_RANKS_FAILED,  // it gave a reason
-  BRIM_RANKS_DIED,    // its connection ended
+  BRIM_RANKS_FAILED,  // the rank gave a reason
+  BRIM_RANKS_DIED,    // the rank's connection ended
   BRIM_RANKS_SILENT
 } brim_ranks_fate;
 
@@ -107,7 +107,7 @@ typedef struct brim_ranks_message {
   char text[1024];
 } brim_ranks_message;
 
-// Where rank 0 listens; broadcast to all.
+// The address at which rank 0 listens. It is broadcast to all ranks.
 typedef struct brim_ranks_address {
   uint8_t token[16];
   int32_t pid;
@@ -132,9 +132,9 @@ brim_status brim_ranks_connect(const brim_ranks_address *address, brim_ranks_mes
 typedef struct brim_ranks_door brim_ranks_door;
 brim_ranks_door *brim_ranks_door_open(int listener, const brim_ranks_address *address);
 void brim_ranks_door_close(brim_ranks_door *door);  // NULL is fine
-// The next rank that has finished its greeting, which is in out->in. BRIM_EEND when the time is over.
+// Waits for the next rank that finishes its greeting; out->in holds the greeting. BRIM_EEND if the time is over.
 brim_status brim_ranks_accept(brim_ranks_door *door, int64_t until_ns, brim_ranks_wire *out);
-// Never waits. Closes a wire that does not take the whole message.
+// Sends a message and never waits. Closes a wire that takes only a part of the message.
 void brim_ranks_send(brim_ranks_wire *wire, brim_ranks_message *message);
 // True if a whole message is in wire->in. False with fd -1: the connection ended. Never waits.
 bool brim_ranks_receive(brim_ranks_wire *wire);

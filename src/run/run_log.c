@@ -32,8 +32,8 @@ static brim_status no_memory(const brim_run_file *f) {
   return brim_fail(BRIM_ENOMEM, "out of memory while opening the logs in %s", f->folder);
 }
 
-// Drops rows after start_step, and with `ended` the epoch row of that step too. *left: bytes that remain besides
-// the header.
+// Drops rows after start_step, and with `ended` the epoch row of that step too. Sets *left to the
+// bytes that remain besides the header.
 static brim_status drop_after(const brim_run_file *f, const char *path, int64_t start_step,
                               bool ended, size_t *left) {
   bool csv = f->header[0] != 0;
@@ -63,7 +63,7 @@ static brim_status drop_after(const brim_run_file *f, const char *path, int64_t 
   }
   brim_status status = BRIM_OK;
   if (csv && !named) {
-    brim_str whole;  // with the header that was lost
+    brim_str whole;  // the file with its lost header
     brim_str_init(&whole);
     brim_str_append(&whole, f->header);
     brim_str_append_n(&whole, text, kept);
@@ -120,13 +120,13 @@ static brim_status append_row(brim_run_log *log, brim_run_file *f, const char *l
     path = file_path(f, ++f->number);
     if (!path) return no_memory(f);
   }
-  status = begin_file(f, path);  // a new one, or one that was removed
+  status = begin_file(f, path);  // the file is new, or was removed
   if (!status) status = brim_fs_append_line(path, line);
   brim_free(path);
   return status;
 }
 
-// Writes waiting rows, the oldest first. Stops at the first that cannot be written.
+// Writes waiting rows, the oldest first. Stops at the first row that cannot be written.
 static brim_status write_waiting(brim_run_log *log, brim_run_file *f) {
   brim_status status = BRIM_OK;
   size_t at = 0;
@@ -166,7 +166,7 @@ static brim_status append(brim_run_log *log, brim_run_file *f, const char *line)
   return BRIM_OK;
 }
 
-// Tries once more to write waiting rows, and reports those that are lost.
+// Tries once more to write waiting rows, and reports lost rows.
 static void close_file(brim_run_log *log, brim_run_file *f) {
   if (!f->ext) return;
   brim_status status = f->waiting.len > 0 ? write_waiting(log, f) : BRIM_OK;
@@ -267,7 +267,7 @@ enum { MOST_FIELDS = 3 * BRIM_METRIC_MAX + 16 };
 typedef struct field {
   char key[BRIM_METRIC_NAME];
   double value;
-  const brim_metric *row;  // NULL = no metric
+  const brim_metric *row;  // NULL = the field is no metric
 } field;
 typedef struct row_fields {
   field all[MOST_FIELDS];
@@ -297,7 +297,7 @@ static const double *values_of(const brim_epoch_report *r, brim_metric_stage sta
   return stage == BRIM_METRIC_TRAIN ? r->train : stage == BRIM_METRIC_EVAL ? r->eval : r->baseline;
 }
 
-// NaN is an empty field.
+// Writes a number; NaN is an empty field.
 static void csv_number(brim_str *s, double value) {
   if (!isnan(value)) brim_str_printf(s, "%.9g", value);
   brim_str_append_char(s, ',');
@@ -337,8 +337,8 @@ static brim_status epoch_csv(brim_run_log *log, const brim_epoch_report *r, int6
 }
 
 // {"samples": 60000, "cache": "none", "read_ms": 0.01, "transforms_ms": {"random_crop": 0.02},
-// "broken": 0, "broken_reads": 0}; with cache "mapped" also "locked_bytes". Times are per sample. A transform that
-// stands twice in a pipeline has one sum.
+// "broken": 0, "broken_reads": 0}; with cache "mapped" also "locked_bytes". Times are per sample. A transform
+// that a pipeline uses twice has one sum.
 static brim_status put_loading(json_t *event, const brim_run_loading *l) {
   if (!l || l->samples <= 0) return BRIM_OK;
   json_t *o = json_object(), *stages = json_object();
@@ -398,7 +398,8 @@ static brim_status put_scalars(brim_run_log *log, int64_t step, const row_fields
   return BRIM_OK;
 }
 
-// Names differ from those of a log interval, so that a step has each scalar once.
+// Writes the scalars of an epoch. Their names differ from the names of a log interval, so that a step has each scalar
+// once.
 static brim_status epoch_scalars(brim_run_log *log, const brim_epoch_report *r, int64_t step) {
   row_fields f = {.count = 0};
   put_rows(&f, r->metrics, BRIM_METRIC_TRAIN, BRIM_METRIC_TAG, r->train);

@@ -30,7 +30,8 @@
 
 typedef struct launcher {
   brim_ranks_origin origin;
-  const char *size, *rank, *local_rank, *local_size;  // environment variables; NULL = not set by it
+  // names of environment variables; NULL = the launcher does not set it
+  const char *size, *rank, *local_rank, *local_size;
 } launcher;
 
 // The first launcher whose size and rank variables are set counts. mpirun inside a Slurm job is Open MPI.
@@ -59,7 +60,7 @@ static brim_status read_launcher(char *(*get)(const char *name), const launcher 
     return brim_fail(BRIM_EINVAL, "%s=%s and %s=%s name no rank of 1 to %d", l->rank, get(l->rank),
                      l->size, get(l->size), BRIM_RANKS_MAX);
   }
-  if (size == 1) return BRIM_OK;  // mpirun -n 1
+  if (size == 1) return BRIM_OK;  // one rank, as with mpirun -n 1
   out->origin = l->origin;
   out->rank = (int)rank;
   out->size = (int)size;
@@ -238,7 +239,7 @@ brim_status brim_ranks_listen(bool over_tcp, brim_ranks_address *out, int *liste
 enum { GUESTS = 64 };
 typedef struct guest {
   brim_ranks_wire wire;
-  bool greeted;  // it showed the token, and rank 0 replied
+  bool greeted;  // the guest showed the token, and rank 0 replied
   brim_ranks_message hello;
   int64_t until_ns;
 } guest;
@@ -268,7 +269,7 @@ void brim_ranks_door_close(brim_ranks_door *d) {
   brim_free(d);
 }
 
-// BRIM_OK: the guest is a rank and has the reply. BRIM_EEND: not yet. BRIM_EIO: refuse it.
+// BRIM_OK: the guest is a rank and has the reply. BRIM_EEND: the greeting is not finished. BRIM_EIO: refuse the guest.
 static brim_status guest_status(const brim_ranks_door *d, guest *g) {
   while (brim_ranks_receive(&g->wire)) {
     const brim_ranks_message *m = &g->wire.in;
@@ -349,7 +350,7 @@ static int connect_local(const brim_ranks_address *address) {
   return fd;
 }
 
-// True if rank 0 is at the other end.
+// Greets the other end. True if it is rank 0.
 static bool greet(const brim_ranks_address *address, brim_ranks_message *hello, int64_t until_ns,
                   brim_ranks_wire *out) {
   hello->kind = BRIM_RANKS_HELLO;
@@ -391,14 +392,14 @@ brim_status brim_ranks_connect(const brim_ranks_address *address, brim_ranks_mes
 
 #define LOOK_MS 200             // the thread looks at the clock this often
 #define LAG_NS (2 * SECOND_NS)  // more time between two looks means that this process was suspended
-#define ANSWER_NS (2 * SECOND_NS)  // for rank 0 to answer a reason
+#define ANSWER_NS (2 * SECOND_NS)  // time for rank 0 to answer a failed rank
 
 typedef struct peer {
   brim_ranks_wire wire;
   int64_t heard_ns;
   int32_t pid;
   char host[64];
-  bool left;  // said goodbye
+  bool left;  // sent BRIM_RANKS_BYE
 } peer;
 
 typedef struct brim_ranks_watch {
@@ -438,7 +439,7 @@ static void cause_text(const watch *w, char *out, size_t size) {
   }
 }
 
-// Rank 0 tells every rank, the failed one too, which waits for that. The lock is held.
+// Ends all ranks. Rank 0 tells every rank, also the failed rank, which waits for the message. The lock is held.
 static void end_all(watch *w, const brim_ranks_message *cause) {
   if (w->ended) return;
   w->ended = true;
@@ -639,7 +640,7 @@ static brim_status watch_open(brim_ranks *ranks, const brim_ranks_options *optio
   return BRIM_OK;
 }
 
-// Tells rank 0 why this rank failed. Returns when rank 0 has answered, or has not in time.
+// Tells rank 0 why this rank failed. Returns after the answer of rank 0, or after ANSWER_NS.
 static void watch_fail(watch *w, brim_status status, const char *detail) {
   brim_ranks_message m = {.kind = BRIM_RANKS_FAIL,
                           .rank = w->rank,
@@ -660,7 +661,7 @@ static void watch_fail(watch *w, brim_status status, const char *detail) {
   pthread_mutex_unlock(&w->lock);
 }
 
-// True if all ranks end, and why. Waits at most `wait_ns` for that. *own: this rank is the reason.
+// True if all ranks end; `why` gets the reason. Waits at most `wait_ns` for that. Sets *own if this rank is the reason.
 static bool watch_ended(watch *w, int64_t wait_ns, char *why, size_t size, bool *own) {
   int64_t until_ns = brim_clock_now().ns + wait_ns;
   pthread_mutex_lock(&w->lock);
@@ -732,7 +733,7 @@ static brim_status open_comm(const brim_ranks_place *place, brim_ranks *ranks) {
       place->size, brim_comm_size(ranks->comm));
 }
 
-// A second communicator between the same ranks; every rank calls this.
+// Opens a second communicator between the same ranks. Every rank calls this.
 static brim_status open_twin(brim_ranks *ranks, brim_comm **out) {
   int local_rank, local_size;
   char name[sizeof ranks->name + 8];
@@ -781,7 +782,7 @@ void brim_ranks_close(brim_ranks *ranks) {
 
 //---------------------------------- devices ----------------------------------
 
-// *out: each rank has a GPU of its own, which NCCL needs.
+// Sets *out if each rank has a GPU of its own, which NCCL needs.
 static brim_status has_own_gpu(const brim_ranks *ranks, const brim_device *device, bool *out) {
   char mine[sizeof device->info.id] = "";
   size_t size = sizeof mine;
@@ -825,10 +826,10 @@ brim_status brim_ranks_attach(brim_ranks *ranks, brim_device *device, char why[2
 
 //---------------------------------- failures ----------------------------------
 
-// An exchange that fails is mostly another rank's fault: wait this long for its reason.
+// If an exchange fails, mostly another rank has failed: wait this long for that rank's reason.
 #define CAUSE_NS SECOND_NS
 
-// Every rank makes the same mistake in a config, so each keeps its own message.
+// True for errors of the user's input. All ranks have the same error then, and each keeps its own message.
 static bool is_input(brim_status status) {
   return status == BRIM_EINVAL || status == BRIM_EPARSE || status == BRIM_ENOENT ||
          status == BRIM_EEXIST || status == BRIM_EUNSUPPORTED;
@@ -858,9 +859,9 @@ bool brim_ranks_reports(const brim_ranks *ranks) {
   if (!ranks || ranks->rank == 0) return true;
   char why[1400];
   bool own;
-  // Without an answer of rank 0 each rank prints its own reason.
+  // if rank 0 did not answer, each rank prints its own reason
   if (!watch_ended(ranks->watch, 0, why, sizeof why, &own)) return true;
-  // Rank 1 speaks for a rank 0 that died or is silent. brim's own launcher sees that itself.
+  // If rank 0 died or is silent, rank 1 prints the reason. brim's own launcher notices a dead rank 0 itself.
   watch *w = ranks->watch;
   pthread_mutex_lock(&w->lock);
   bool lost_first = w->ended && w->cause.rank == 0 && w->cause.fate != BRIM_RANKS_FAILED;

@@ -15,18 +15,18 @@
 #include "profile/profile.h"
 #include "record/record_job.h"
 
-// Which epoch is best, and early stopping.
+// The best epoch so far, and the state of early stopping.
 typedef struct brim_run_best {
   const brim_metric_set *metrics;
-  int by;                          // the row of checkpoint.best; -1 = the row with the highest rank
-  bool training;                   // use training metrics even if there is an evaluation
-  bool warned;                     // that another row is used than the one asked for
-  const char *wanted;              // checkpoint.best, if this workload has no such row; else NULL
+  int asked_row;       // the row of checkpoint.best; -1 = the known row of highest rank
+  bool training;       // use training metrics even if there is an evaluation
+  bool warned;         // a warning has said that another row is used than checkpoint.best names
+  const char *wanted;  // checkpoint.best, if this workload has no such row; else NULL
   double values[BRIM_METRIC_MAX];  // of the best epoch, rows with a rank only; NaN = none yet
   int64_t epoch;                   // from 1; 0 = none
   int64_t patience, waited;        // evaluations without improvement; patience 0 = off
-  double delta, reference;         // least improvement, last improved value; NaN = none yet
-  int row;                         // that decided last; -1 = none
+  double delta, reference;         // least improvement; last improved value, NaN = none yet
+  int row;                         // the row that decided last; -1 = none
 } brim_run_best;
 
 // Problems that the workload found while training.
@@ -34,11 +34,11 @@ typedef struct brim_run_watch {
   brim_work *work;
   brim_run_log *log;
   brim_run_result *result;
-  int64_t times[BRIM_WORK_MAX_TROUBLES];  // readings that had it
-  brim_job *job;                          // published; NULL = not
+  int64_t times[BRIM_WORK_MAX_TROUBLES];  // by problem: readings that had it
+  brim_job *job;                          // the published job; NULL = not published
 } brim_run_watch;
 
-// Loading times, and which slow transforms were reported.
+// Loading times, and the slow transforms that were reported.
 typedef struct brim_run_loader {
   double slow_ms;            // data.slow_transform_ms
   brim_work_loading before;  // when the epoch began
@@ -50,14 +50,14 @@ typedef struct brim_run_files {
   const char *folder;  // borrowed
   char *last, *best, *model;
   int64_t keep;       // checkpoint.keep: `last`, and keep - 1 files named by step
-  int64_t last_step;  // of `last`; -1 = unknown
+  int64_t last_step;  // step of `last`; -1 = unknown
   brim_time saved_at;
-  int64_t save_ns;  // what writing the last checkpoint took
+  int64_t save_ns;  // time that writing the last checkpoint took
 } brim_run_files;
 
 // A checkpoint that a thread writes. Read its members after joining the thread, except `written`.
 typedef struct brim_run_saver {
-  bool busy;  // a checkpoint is being written, or was and its result is not taken yet
+  bool busy;  // a checkpoint is being written, or its result was not taken yet
   brim_thread *thread;
   brim_work_held held;
   brim_run_files files;  // copy of the loop's
@@ -71,8 +71,8 @@ typedef struct brim_run_saver {
 
 typedef struct loop {
   brim_work *work;
-  brim_comm *comm;             // the workload's; NULL = one rank
-  sig_atomic_t any_rank_stop;  // with ranks: one of them was told to stop
+  brim_comm *comm;             // the workload's communicator; NULL = one rank
+  sig_atomic_t any_rank_stop;  // with ranks: a rank was told to stop
   const brim_config *config;
   const brim_run_options *options;
   brim_run_result *result;
@@ -82,7 +82,7 @@ typedef struct loop {
   int64_t epochs, interval, log_interval, eval_interval;
   int64_t limit;        // optimiser steps; 0 = none
   int64_t first_step;   // where this process began
-  int64_t epoch, step;  // epoch from 0; steps made
+  int64_t epoch, step;  // epoch counts from 0; step: steps made so far
   bool save_due;        // checkpoint.interval asks for a checkpoint after the last step
   bool ended;           // all steps of `epoch` are made, but not its evaluation
   bool caught_up;       // this process evaluated an epoch that another process trained
@@ -98,13 +98,13 @@ typedef struct loop {
   double last_lr;
   brim_fs_lockfile *lock;  // keeps a second run out of the folder
 
-  // since the epoch, the log interval and the progress line began
+  // beginnings of the epoch, the log interval and the progress interval
   brim_time epoch_start, log_start, progress_start;
   int64_t epoch_ns, epoch_samples;  // training only, without evaluation and checkpoints
   int64_t log_samples, log_steps, progress_samples, progress_steps;
-  double sums[BRIM_WORK_MAX_SUMS];      // of the epoch
-  double log_sums[BRIM_WORK_MAX_SUMS];  // of the log interval
-  double last[BRIM_METRIC_MAX];         // metrics that are values, not sums, as last read
+  double sums[BRIM_WORK_MAX_SUMS];      // sums of the epoch
+  double log_sums[BRIM_WORK_MAX_SUMS];  // sums of the log interval
+  double last[BRIM_METRIC_MAX];         // last values of metrics that are no sums
   int64_t log_bad;
   int64_t updated;       // the last step that changed the weights
   bool searching;        // the loss scale is being searched: skipped steps are normal
@@ -114,7 +114,7 @@ typedef struct loop {
   brim_time began;
   int64_t train_samples;
 
-  // published for `brim top`; publisher NULL = not
+  // published for `brim top`; publisher NULL = not published
   brim_job_publisher *publisher;
   brim_job job;
   brim_time publish_time;
@@ -122,7 +122,7 @@ typedef struct loop {
   int64_t publish_samples, publish_step;
 } loop;
 
-// The first rank alone writes files and logs.
+// True for the first rank: it alone writes files and logs.
 static bool writes(const loop *l) { return brim_comm_rank(l->comm) == 0; }
 
 static brim_status position_put(const loop *l, json_t *extra);
@@ -161,7 +161,8 @@ static bool free_optional(const brim_workload_table *table, void *state, const b
   return shrinking && shrinking->free_optional && shrinking->free_optional(state, s);
 }
 
-// The next smaller setting: without optional memory, else with the next smaller micro-batch that divides a step.
+// Makes the setting smaller: frees optional memory, else lets the workload shrink it, else takes the next smaller
+// micro-batch that divides a step. False if nothing is left.
 static bool next_smaller(brim_run_adapt *a, const brim_work *work) {
   const brim_workload_table *table = work->table;
   if (a->frees_optional && free_optional(table, work->state, &a->setting)) return true;
@@ -181,7 +182,7 @@ static bool next_smaller(brim_run_adapt *a, const brim_work *work) {
   return false;
 }
 
-// BRIM_EOOM if the plan does not fit. Does not look for one that fits.
+// Plans the present setting. BRIM_EOOM if the plan does not fit; does not try smaller settings.
 static brim_status plan_fits(const brim_run_adapt *a, const brim_work *work,
                              const brim_run_options *options, uint64_t limit, brim_plan *plan) {
   BRIM_TRY(work->table->plan(work->state, &a->setting, plan));
@@ -189,7 +190,7 @@ static brim_status plan_fits(const brim_run_adapt *a, const brim_work *work,
   return options->check ? options->check(options->ctx, &a->setting, plan) : BRIM_OK;
 }
 
-// What smaller micro-batches change in the result: batch norm. "" if nothing. `plan` may be NULL.
+// Says how smaller micro-batches change the result: by batch norm. "" if they do not. `plan` may be NULL.
 static void side_effects(const brim_run_adapt *a, const brim_work *work, const brim_plan *plan,
                          char *out, size_t size) {
   brim_plan made;
@@ -256,7 +257,7 @@ bool brim_run_adapts(const brim_work *work, const brim_config *config) {
   return fits;
 }
 
-// Configures the workload; after BRIM_EOOM again with a smaller setting. `rebuild` starts with a smaller one.
+// Configures the workload, after BRIM_EOOM again with a smaller setting. adapt_rebuild begins with a smaller setting.
 static brim_status adapt_build(brim_run_adapt *a, brim_work *work, int64_t step) {
   const brim_setting was = a->setting;
   char why[512], when[64];
@@ -281,7 +282,8 @@ static brim_status adapt_rebuild(brim_run_adapt *a, brim_work *work, int64_t ste
   if (!next_smaller(a, work)) return BRIM_EOOM;
   const brim_setting first = a->setting;
   BRIM_TRY(adapt_build(a, work, step));
-  if (memcmp(&first, &a->setting, sizeof first) != 0) return BRIM_OK;  // build reported it
+  // adapt_build has reported a further change
+  if (memcmp(&first, &a->setting, sizeof first) != 0) return BRIM_OK;
   snprintf(when, sizeof when, brim_tr(" at step %lld"), (long long)step);
   warn_smaller(a, work, &was, NULL, when);
   return BRIM_OK;
@@ -317,7 +319,7 @@ static brim_status put_fields(const brim_run_adapt *a, const brim_work *work,
 // Logs {"event": "adapt"} and remembers the setting for checkpoints.
 static brim_status adapt_note(brim_run_adapt *a, const brim_work *work, brim_run_log *log,
                               int64_t epoch, int64_t step) {
-  if (a->count == BRIM_RUN_ADAPTIONS) {  // drop the oldest: a resumed run uses only the last
+  if (a->count == BRIM_RUN_ADAPTIONS) {  // drop the oldest: a resumed run uses only the newest
     memmove(a->made, a->made + 1, (BRIM_RUN_ADAPTIONS - 1) * sizeof *a->made);
     a->count--;
   }
@@ -378,8 +380,8 @@ static bool read_batches(const brim_run_adapt *a, const brim_work *work, char *p
          out->batch * out->accumulation == a->effective && a->whole % out->batch == 0;
 }
 
-// Reads "knob=value<asked". A knob keeps this config's value if the config asks for another one than the run did.
-// Earlier versions wrote all knobs without "<asked"; then no value may be larger than what is asked for now.
+// Reads "knob=value<asked". A knob keeps this config's value if the config asks for another value than the run's config
+// did. Earlier versions wrote all knobs without "<asked"; then no value may be larger than this config asks for.
 static bool read_knob(const brim_run_adapt *a, const brim_work *work, char *text,
                       brim_setting *out) {
   char *value = strchr(text, '='), *of = strchr(text, '<');
@@ -444,13 +446,13 @@ brim_status brim_run_adapt_take(brim_run_adapt *a, const brim_work *work, const 
   BRIM_TRY(brim_work_metadata(path, &meta));
   work->table->resuming(work->state, meta);
   a->setting = a->asked =
-      brim_work_setting(work);  // the checkpoint decided knobs that were left open
+      brim_work_setting(work);  // the checkpoint has set knobs that the config leaves open
   const char *text = json_string_value(json_object_get(meta, "brim.adapted"));
   bool fits = text && (a->shrinks || (a->batch >= 0 && a->accumulation >= 0));
   while (fits && *text) {
     brim_run_adaption one;
     if (!read_one(a, work, &text, &one)) {
-      a->count = 0;  // damaged, or of another effective batch: use this config
+      a->count = 0;  // the entry is damaged or has another effective batch: use this config
       break;
     }
     if (a->shrinks && memcmp(&one.setting, &a->asked, sizeof a->asked) == 0) continue;
@@ -465,9 +467,9 @@ brim_status brim_run_adapt_take(brim_run_adapt *a, const brim_work *work, const 
 }
 
 //----------------------------------- checkpoints and folder -------------------------------------
-// The output folder of a run: its checkpoint files, config.yaml, and which of the files there are brim's own.
+// The output folder of a run: its checkpoint files, config.yaml, and the check that its files are brim's own.
 
-enum { CHEAP_NS = 200000000 };  // a checkpoint that is written faster is never postponed
+enum { CHEAP_NS = 200000000 };  // a checkpoint that takes less time to write is never postponed
 
 // Doubles as strings that read back to the same bits. `get` leaves *out alone if the text is no number, or
 // larger than 2^53.
@@ -549,7 +551,7 @@ static bool is_step_of_run(const char *path, int64_t step, const brim_safetensor
   return ours;
 }
 
-// NULL if `last` is missing or unreadable.
+// Opens the last checkpoint. NULL if it is missing or unreadable.
 static brim_safetensors *open_last(const brim_run_files *files) {
   brim_safetensors *last = NULL;
   if (brim_safetensors_open(files->last, &last)) brim_status_clear();
@@ -649,7 +651,7 @@ static brim_status check_whole(const char *path) {
   return brim_fail(BRIM_EPARSE, "%s: no step in it; is it a checkpoint of brim train?", path);
 }
 
-// True if model.safetensors is whole and of this step.
+// True if model.safetensors is whole and belongs to this step.
 static bool files_model_at(const brim_run_files *files, int64_t step) {
   brim_safetensors *file = NULL;
   double at = -1;
@@ -668,7 +670,7 @@ typedef struct search {
   brim_status status;
 } search;
 
-// Takes ownership of `path`. True if the search is over.
+// Tries a checkpoint. Takes ownership of `path`. True if the search is over.
 static bool try_path(search *s, char *path) {
   if (!path) {
     s->status = brim_fail(BRIM_ENOMEM, "out of memory while looking for a checkpoint");
@@ -737,9 +739,9 @@ static brim_status files_newest(const brim_run_files *files, char **path) {
   return status;
 }
 
-//---------------------------------- files of others ----------------------------------
-// A file with a name that brim uses counts as brim's if its content looks so. There is no mark to look for,
-// since folders of earlier versions have none and can still be resumed.
+//---------------------------------- files of other programs ----------------------------------
+// A file with a name that brim uses counts as brim's if its content looks like it. A mark cannot decide: folders of
+// earlier versions have none and can still be resumed.
 
 // The first line of config.yaml.
 #define CONFIG_MARK "# written by brim train: the config of this run, every key"
@@ -829,10 +831,10 @@ static brim_status read_start(const char *path, char **out, size_t *size) {
 
 typedef struct look {
   const char *folder;
-  bool csv, jsonl;  // the run writes these
+  bool csv, jsonl;  // the run writes log.csv, log.jsonl
   bool resume;      // an unreadable checkpoint is reported when it is opened
   bool own;         // a file here was certainly written by brim: the folder is a run's
-  char weak[32];    // a file that is damaged if the folder is a run's, and another program's if not
+  char weak[32];    // a file of unclear origin: damaged if a run used the folder, else foreign
 } look;
 
 static brim_status refuse(const char *folder, const char *name) {
@@ -916,7 +918,7 @@ void brim_run_folder_restore(const char *folder) {
 // A checkpoint holds, as one JSON text ("brim.settings"), every key that changes what is learned. Resuming with
 // other values is allowed; each difference gets a warning.
 
-// Decides which keys belong in checkpoints.
+// Returns the workload's rule for the keys that belong in checkpoints.
 static brim_config_learning learns_from(const char *workload) {
   const brim_workload_table *table = workload ? brim_workload_find(workload) : NULL;
   if (!table || !table->policy) return BRIM_CONFIG_LEARNS_FROM_DATA;
@@ -1020,7 +1022,7 @@ static void warn_changed(const char *key, const json_t *was, const json_t *now, 
   brim_free(b);
 }
 
-// True if the new held-out part is larger. The seed orders the samples, so a smaller part is within a larger.
+// True if the new held-out part is larger. The seed orders the samples, so a larger part contains a smaller part.
 static bool is_larger(const char *key, const json_t *was, const json_t *now) {
   return strcmp(key, "data.val_fraction") == 0 && json_number_value(now) > json_number_value(was);
 }
@@ -1031,7 +1033,7 @@ static bool keeps_part(const brim_config *config) {
   return !own && brim_config_float(config, "data.val_fraction") > 0;
 }
 
-// Running out of memory here costs the warnings only.
+// Warns about changed settings. Without memory the warnings are skipped.
 static void compare_settings(const brim_config *config, const brim_work *work,
                              const json_t *metadata, const char *path) {
   const char *text = json_string_value(json_object_get(metadata, "brim.settings"));
@@ -1073,7 +1075,7 @@ static size_t numbers_used(const brim_config *config, const brim_work *work,
     const brim_knob *knob = &work->knobs[i];
     int64_t own;
     if (knob->kind != BRIM_KNOB_INT) continue;
-    if (brim_config_get_int(config, knob->key, &own)) {  // left open
+    if (brim_config_get_int(config, knob->key, &own)) {  // the config leaves it open
       brim_status_clear();
       out[count++] = (brim_config_number){knob->key, knob->value};
       continue;
@@ -1106,8 +1108,8 @@ static brim_status write_config(const brim_config *config, const brim_work *work
 }
 
 //---------------------------------- saving ----------------------------------
-// A checkpoint is copied to host memory, and a thread writes the copy while training continues. One is written
-// at a time. Each appears whole or not at all.
+// A checkpoint is copied to host memory, and a thread writes the copy while training continues. The thread
+// writes one checkpoint at a time. A checkpoint appears whole or not at all.
 
 // The error of a failed save. The last checkpoint is still whole, since files are replaced by renaming.
 static brim_status not_saved(const loop *l, brim_status status, int64_t step) {
@@ -1188,8 +1190,8 @@ static void write_files(void *saver) {
   __atomic_store_n(&s->written, 1, __ATOMIC_RELEASE);
 }
 
-// Waits for the checkpoint that is being written. Its error names the step that is not saved, and the one
-// that is.
+// Waits for the checkpoint that is being written. Its error names the step that is not saved, and
+// the step that is.
 static brim_status save_wait(loop *l) {
   brim_run_saver *s = &l->saver;
   if (!s->busy) return BRIM_OK;
@@ -1225,13 +1227,14 @@ static brim_status save_model(loop *l) {
   return BRIM_OK;
 }
 
-// The same, if the thread is done; else returns at once.
+// Like save_wait if the thread is done; else returns at once.
 static brim_status save_poll(loop *l) {
   if (!l->saver.busy || !__atomic_load_n(&l->saver.written, __ATOMIC_ACQUIRE)) return BRIM_OK;
   return save_wait(l);
 }
 
-// True if the end of an epoch may go without a checkpoint, because one is young or slow to write.
+// True if the end of an epoch may go without a checkpoint: checkpoints take long to write, and the last one is young
+// or still being written.
 static bool save_postponed(const loop *l) {
   const brim_time now = brim_clock_now();
   const bool expensive = l->files.save_ns > CHEAP_NS;
@@ -1271,7 +1274,7 @@ static brim_status hold(loop *l, direct *d, bool wait, bool *copied) {
 }
 
 // Saves the state to best.safetensors, last.safetensors or both. With `wait` returns when they are written;
-// else a thread writes them. Waits for the checkpoint before.
+// else a thread writes them. Waits for the previous checkpoint first.
 static brim_status save_state(loop *l, bool best, bool last, bool wait) {
   brim_run_saver *s = &l->saver;
   json_t *extra;
@@ -1314,7 +1317,7 @@ static brim_status save_state(loop *l, bool best, bool last, bool wait) {
 
 static const double WAITS = 0.1;  // report waiting for data above this share of a step
 
-// The finding with this code, or a new one. A full list drops its oldest.
+// Finds the finding with this code, or adds one. A full list drops its oldest finding.
 static brim_finding *finding_of(brim_job *job, const char *code) {
   for (size_t i = 0; i < job->finding_count; i++) {
     if (strcmp(job->findings[i].code, code) == 0) return &job->findings[i];
@@ -1398,7 +1401,7 @@ static brim_status report_trouble(brim_run_watch *w, const brim_work_trouble *t,
   return unlogged ? BRIM_OK : log_trouble(w, t, at);
 }
 
-// Asks the workload for new problems. `unlogged`: do not log them, a resumed run will.
+// Asks the workload for new problems. With `unlogged` they are not logged, since a resumed run will log them.
 static brim_status check_trouble(brim_run_watch *w, const brim_work_moment *at, bool unlogged) {
   const brim_work_diagnosis *d = w->work->table->diagnosis;
   brim_work_trouble troubles[BRIM_WORK_MAX_TROUBLES];
@@ -1455,7 +1458,7 @@ static void warn_slow(brim_run_loader *loader, const brim_run_loading *loading) 
   }
 }
 
-// Loading since the epoch began; starts the next one. Warns once about each slow transform.
+// Takes the loading times since the epoch began, and begins the next epoch. Warns once about each slow transform.
 static void loader_epoch(brim_run_loader *loader, const brim_work *work, brim_run_loading *out) {
   brim_work_loading now;
   memset(out, 0, sizeof *out);
@@ -1465,7 +1468,7 @@ static void loader_epoch(brim_run_loader *loader, const brim_work *work, brim_ru
   warn_slow(loader, out);
 }
 
-// Loading since the setting was built.
+// Takes the loading times since the setting was built.
 static void loader_all(brim_run_loader *loader, const brim_work *work, brim_run_loading *out) {
   brim_work_loading now, none;
   memset(out, 0, sizeof *out);
@@ -1476,8 +1479,8 @@ static void loader_all(brim_run_loader *loader, const brim_work *work, brim_run_
 }
 
 //---------------------------------- published progress ----------------------------------
-// Phase, epoch, step and throughput of a running job, for `brim top` (monitor.h). A step costs one look at
-// the clock, and twice a second a copy. Nothing here can fail a run.
+// Phase, epoch, step and throughput of a running job, for `brim top` (monitor.h). A step costs one look at the
+// clock, and a copy twice a second. Nothing here can fail a run.
 
 enum { PERIOD_NS = 500000000 };
 
@@ -1569,11 +1572,11 @@ static void publish_step(loop *l) {
 }
 
 //---------------------------------- the best epoch ----------------------------------
-// Which epoch is best, by checkpoint.best, and early stopping by the same metric. Checkpoints store both, so that
+// Finds the best epoch by checkpoint.best, and stops early by the same metric. Checkpoints store both, so that
 // a resumed run chooses as the uninterrupted one does.
 
-// The row with this key or name in checkpoints; -1 if none. Prefers a row measured in `stage`. In the training
-// stage no other will do.
+// The row with this key or name in checkpoints; -1 if none. Prefers a row measured in `stage`. The training
+// stage accepts no other row.
 static int row_of(const brim_metric_set *set, const char *name, brim_metric_stage stage) {
   int found = -1;
   for (size_t i = 0; i < set->count; i++) {
@@ -1617,7 +1620,7 @@ static brim_status best_init(brim_run_best *best, const brim_config *config,
   memset(best, 0, sizeof *best);
   brim_metric_unknown(best->values);
   best->metrics = metrics;
-  best->by = best->row = -1;
+  best->asked_row = best->row = -1;
   best->reference = (double)NAN;
   best->patience = brim_config_int(config, "training.early_stopping_patience");
   best->delta = brim_config_float(config, "training.early_stopping_delta");
@@ -1629,21 +1632,21 @@ static brim_status best_init(brim_run_best *best, const brim_config *config,
   if (brim_str_starts(name, "val_")) key += 4;
   if (brim_str_starts(name, "eval_")) key += 5;
   brim_metric_stage stage = best->training ? BRIM_METRIC_TRAIN : BRIM_METRIC_EVAL;
-  best->by = row_of(metrics, key, stage);
-  if (best->by >= 0) return BRIM_OK;
+  best->asked_row = row_of(metrics, key, stage);
+  if (best->asked_row >= 0) return BRIM_OK;
   if (!others_have(key, stage)) return no_metric(metrics, name);
   best->wanted = name;
   return BRIM_OK;
 }
 
-// Before training: falls back to training metrics, with a warning, if checkpoint.best needs an evaluation and
+// Called before training: falls back to training metrics, with a warning, if checkpoint.best needs an evaluation and
 // there is none.
 static void best_start(brim_run_best *best, bool evaluates) {
   const brim_metric_set *set = best->metrics;
-  if (evaluates || best->by < 0) return;
-  const brim_metric *asked = &set->rows[best->by];
+  if (evaluates || best->asked_row < 0) return;
+  const brim_metric *asked = &set->rows[best->asked_row];
   if (asked->stages & BRIM_METRIC_AT(BRIM_METRIC_TRAIN)) return;
-  best->by = -1;
+  best->asked_row = -1;
   brim_log_warn("run",
                 "checkpoint.best is %s, but this run has nothing to evaluate it on; brim uses the "
                 "training metrics",
@@ -1679,11 +1682,11 @@ static void warn_another_row(brim_run_best *best, const char *asked, int row) {
   best->warned = true;
 }
 
-// The row that decides (-1 = none), and the values it belongs to.
+// Returns the row that decides (-1 = none), and sets `values` to the values to read it from.
 static int deciding_row(brim_run_best *best, const brim_epoch_report *r, brim_metric_stage stage,
                         const double **values) {
   const brim_metric_set *set = best->metrics;
-  const brim_metric *asked = best->by >= 0 ? &set->rows[best->by] : NULL;
+  const brim_metric *asked = best->asked_row >= 0 ? &set->rows[best->asked_row] : NULL;
   if (asked && !(asked->stages & BRIM_METRIC_AT(stage))) {
     if (!best->warned) {
       brim_log_warn(
@@ -1692,10 +1695,10 @@ static int deciding_row(brim_run_best *best, const brim_epoch_report *r, brim_me
     }
     best->warned = true;
     *values = r->train;
-    return best->by;
+    return best->asked_row;
   }
-  if (asked && (!isnan((*values)[best->by]) || (asked->flags & BRIM_METRIC_FINITE))) {
-    return best->by;
+  if (asked && (!isnan((*values)[best->asked_row]) || (asked->flags & BRIM_METRIC_FINITE))) {
+    return best->asked_row;
   }
   int row = by_rank(set, stage, *values);
   if (best->wanted) warn_another_row(best, best->wanted, row);
@@ -1748,12 +1751,12 @@ static bool best_stops(const brim_run_best *best) {
   return best->patience > 0 && best->waited >= best->patience;
 }
 
-// True if this run selects by another metric than the checkpoint's row `was`, so that values cannot be compared.
+// True if this run selects by another metric than the checkpoint's row `was`: then values cannot be compared.
 static bool uses_another_row(const brim_run_best *best, int was, bool training) {
   if (was < 0 || training != best->training) return true;
   brim_metric_stage stage = training ? BRIM_METRIC_TRAIN : BRIM_METRIC_EVAL;
-  int now =
-      best->by >= 0 ? best->by : brim_metric_deciding(best->metrics, stage, best->values, true);
+  int now = best->asked_row >= 0 ? best->asked_row
+                                 : brim_metric_deciding(best->metrics, stage, best->values, true);
   if (now < 0 || now == was) return false;
   const brim_metric *rows = best->metrics->rows;
   if (strcmp(brim_metric_best_name(&rows[now]), brim_metric_best_name(&rows[was])) == 0)
@@ -1815,7 +1818,7 @@ static void best_get(brim_run_best *best, const json_t *metadata) {
 }
 
 //---------------------------------- position ----------------------------------
-// Where a run stands, in the metadata of its checkpoints.
+// The position of a run, in the metadata of its checkpoints.
 
 // Stores sums of the epoch or the log interval: one key each ("brim.epoch_loss"), or one list.
 static brim_status put_sums(const brim_work *work, const char *of, const double *sums,
@@ -1852,7 +1855,7 @@ static void get_sums(const brim_work *work, const char *of, const json_t *extra,
   memcpy(sums, read, rows->count * sizeof *sums);
 }
 
-// Where the run stands, for a checkpoint: the best epoch, sums, adaptions, counts of problems.
+// Stores the position of the run in a checkpoint: the best epoch, sums, adaptions, counts of problems.
 static brim_status position_put(const loop *l, json_t *extra) {
   BRIM_TRY(best_put(&l->best, extra));
   BRIM_TRY(adapt_put(&l->adapt, l->work, extra));
@@ -1952,7 +1955,7 @@ static brim_status take_metrics(loop *l) {
   return check_trouble(&l->watch, &at, l->result->partial);
 }
 
-// Metrics from sums; NaN where there is none.
+// Computes metrics from sums; NaN if a metric has no value.
 static void values_of(const loop *l, const double *sums, double *values) {
   memcpy(values, l->last, sizeof l->last);
   l->work->table->figures(l->work->state, sums, values);
@@ -1962,7 +1965,7 @@ static void epoch_values(const loop *l, double values[BRIM_METRIC_MAX]) {
   values_of(l, l->sums, values);
 }
 
-// Metrics that are the throughput in another unit.
+// Sets the metrics that are the throughput in another unit.
 static void put_rates(const loop *l, double samples_per_s, double *values) {
   for (size_t i = 0; i < l->info.rate_count; i++) {
     const brim_work_rate *rate = &l->info.rates[i];
@@ -2055,8 +2058,8 @@ static brim_status fail_lost(const loop *l, int64_t epoch) {
 }
 
 //---------------------------------- ranks ----------------------------------
-// Ranks have their own clocks, files and signals. Every rank calls these at the same place; the first one decides.
-// With one rank they change nothing.
+// Ranks have their own clocks, files and signals. Every rank calls these functions at the same place, and the first
+// rank decides. With one rank they change nothing.
 
 static brim_status sync_stop(loop *l) {
   const volatile sig_atomic_t *stop = l->options->stop;
@@ -2173,8 +2176,8 @@ static brim_status same_config(const loop *l) {
   return status;
 }
 
-// Compares version, config and sizes with the first rank's before the first step. Ranks that differ would
-// wait for each other forever, or drift apart. The rank that differs fails.
+// Compares version, config and sizes with the first rank's before the first step. Ranks that differ
+// would wait for each other forever, or drift apart. The rank that differs fails.
 static brim_status ranks_verify(const loop *l) {
   static const char *const names[] = {"training.epochs",
                                       "training.steps",
@@ -2238,7 +2241,7 @@ static brim_status nothing_fits(loop *l, const char *why) {
     brim_run_adapt reported = l->adapt;  // log it, but do not remember it
     BRIM_TRY(adapt_note(&reported, l->work, &l->log, l->epoch + 1, l->step));
   }
-  if (l->ended) {  // end_epoch adds what is saved
+  if (l->ended) {  // end_epoch adds to the message what is saved
     return brim_fail(
         BRIM_EOOM,
         l->adapt.shrinks ? "%s; nothing smaller fits" : "%s; no smaller micro-batch fits", why);
@@ -2251,8 +2254,8 @@ static brim_status nothing_fits(loop *l, const char *why) {
 }
 
 // Recovers from out-of-memory: save, rebuild with a smaller setting, reload. The caller repeats the interrupted
-// step. The next checkpoint, which is written once that has worked, stores the smaller setting. With ranks this
-// is no use, since one rank cannot change alone.
+// step. After the step has worked, the next checkpoint stores the smaller setting. With ranks this is not done, since
+// one rank cannot change alone.
 static brim_status adapt(loop *l, brim_status status) {
   if (status != BRIM_EOOM || !l->adapt.frees_optional || l->comm) return status;
   char why[1024];
@@ -2269,7 +2272,7 @@ static brim_status adapt(loop *l, brim_status status) {
   if (status == BRIM_EOOM) return nothing_fits(l, why);
   BRIM_TRY(status);
   bool changed =
-      memcmp(&was, &l->adapt.setting, sizeof was) != 0;  // else only optional memory was freed
+      memcmp(&was, &l->adapt.setting, sizeof was) != 0;  // false: only optional memory was freed
   l->adapting = l->adapting || changed;
   BRIM_TRY(l->work->table->load(l->work->state, l->files.last, NULL));
   l->torn = false;
@@ -2304,7 +2307,7 @@ static brim_status probe(loop *l) {
     brim_status_clear();
     return BRIM_OK;
   }
-  // with ranks, the others would wait for the metrics of one that skips
+  // with ranks no rank may skip: the others would wait for its metrics
   if (!l->comm && (status == BRIM_EOOM || status == BRIM_ENOMEM)) {
     brim_log_warn("run", "no evaluation at the end: %s; run brim eval when memory is free",
                   brim_status_detail());
@@ -2334,7 +2337,7 @@ static bool evaluates(const loop *l) {
   return epoch == l->epochs || (l->eval_interval > 0 && epoch % l->eval_interval == 0);
 }
 
-// True if all evaluation metrics that must be finite are.
+// True if all evaluation metrics that must be finite are finite.
 static bool all_finite(const brim_metric_set *set, const double *values) {
   for (size_t i = 0; i < set->count; i++) {
     const brim_metric *row = &set->rows[i];
@@ -2367,8 +2370,8 @@ static brim_status evaluate_epoch(loop *l, brim_epoch_report *r) {
   return check_trouble(&l->watch, &at, false);
 }
 
-// True if steps no longer change the weights: all of the epoch, and at least idle_limit steps where short epochs
-// may have idle steps.
+// True if no step of the epoch changed the weights. Workloads whose short epochs may be idle have an idle_limit: then
+// at least that many steps in a row must be idle, too.
 static bool is_idle(const loop *l) {
   if (l->info.idle_limit > 0) {
     int64_t idle = l->step - l->updated;
@@ -2418,7 +2421,7 @@ static brim_status finish_epoch(loop *l) {
   publish_phase(l, BRIM_JOB_TRAIN);
   publish_step(l);
   if (lost) return fail_lost(l, r.epoch);
-  restart_clock(l);  // evaluation and checkpoint do not count
+  restart_clock(l);  // the time of evaluation and checkpoint does not count
   l->epoch_start = l->progress_start = l->log_start;
   brim_phase_timer_reset(&l->timer);
   if (l->options->usage) l->options->usage(l->options->ctx, NULL, NULL);
@@ -2426,10 +2429,10 @@ static brim_status finish_epoch(loop *l) {
 }
 
 //---------------------------------- the loop ----------------------------------
-// Checkpoints are written at the end of an epoch (save_postponed: not of every short one), every
+// Checkpoints are written at the end of an epoch (save_postponed skips short epochs), every
 // checkpoint.interval steps, and on a stop. Training continues from each bit for bit.
 
-enum { METRIC_STEPS = 10 };  // read the device's sums every so many steps
+enum { METRIC_STEPS = 10 };  // steps between two readings of the device's sums
 
 static bool done(const loop *l) { return l->epoch >= l->epochs || best_stops(&l->best); }
 
@@ -2482,8 +2485,8 @@ static bool saved_after(loop *l, char *why, size_t size) {
   return false;
 }
 
-// Ends at --max-steps: writes the model, and reports the metrics of the begun epoch. They are read after the
-// checkpoint is written, so that the resumed run rounds as if they had not been read.
+// Ends at --max-steps: writes the model, and reports the metrics of the begun epoch. The metrics are read
+// after the checkpoint is written, so that a resumed run rounds as if they had not been read.
 static brim_status finish_early(loop *l, bool within_epoch) {
   l->result->not_evaluated = l->info.eval_samples > 0 && !l->evaluated &&
                              (l->best.epoch == 0 || (l->best.training && l->first_step == 0));
@@ -2496,7 +2499,7 @@ static brim_status finish_early(loop *l, bool within_epoch) {
   return save_model(l);
 }
 
-// training.early_stopping_patience ended the run, now or before a resume.
+// Reports that training.early_stopping_patience ended the run, now or before a resume.
 static brim_status report_early_stop(loop *l) {
   l->result->stopped_early = true;
   if (!has_continued(l)) return BRIM_OK;  // reported before the resume
@@ -2530,8 +2533,8 @@ static brim_status end_epoch(loop *l) {
                    why, l->step);
 }
 
-// All epochs are made: write the model. A run that was over before keeps its model, since this time's settings
-// are not those it was trained with.
+// All epochs are made: write the model. A run that was over before keeps its model: its settings may differ from the
+// settings of this resume.
 static brim_status finish(loop *l) {
   BRIM_TRY(save_wait(l));
   bool unfinished = has_continued(l) || !files_model_at(&l->files, l->step);
@@ -2609,7 +2612,7 @@ static brim_status train(loop *l) {
       BRIM_TRY(due ? save_state(l, false, true, false) : save_poll(l));
       l->adapting = false;
       int64_t saving_ns =
-          brim_time_since_ns(start, brim_clock_now());  // counts as neither interval
+          brim_time_since_ns(start, brim_clock_now());  // is no part of the intervals
       l->log_start.ns += saving_ns;
       l->progress_start.ns += saving_ns;
     }
@@ -2840,7 +2843,7 @@ static void put_best(const loop *l, brim_run_result *out) {
   if (!(l->best.training && evaluates)) memcpy(out->best, l->best.values, sizeof out->best);
 }
 
-// Exchange times per step of this process.
+// Sets the exchange times per step of this process.
 static void put_exchange(const loop *l, brim_run_result *out) {
   const brim_device *device = l->work->context.device;
   brim_comm_stats stats;
@@ -2853,7 +2856,7 @@ static void put_exchange(const loop *l, brim_run_result *out) {
   // the host does not wait for a GPU's exchange
   if (!device->info.host_memory) return;
   out->exchange_exposed_ms = (double)stats.waited_ns * 1e-6 / (double)out->steps_run;
-  // waking a waiting thread is part of the exchange
+  // waking the waiting thread is part of the exchange
   out->exchange_ms = fmax(out->exchange_ms, out->exchange_exposed_ms);
 }
 
@@ -2861,7 +2864,7 @@ static void put_exchange(const loop *l, brim_run_result *out) {
 static brim_status finish_saving(loop *l, brim_status status) {
   if (!status) return save_wait(l);
   if (!l->saver.busy) return status;
-  char why[4096];  // keep the detail of what ended the run
+  char why[4096];  // keeps the reason why the run ended
   snprintf(why, sizeof why, "%s", brim_status_detail());
   if (save_wait(l)) brim_log_text(BRIM_LOG_WARN, "run", brim_status_detail());
   brim_status_set_detail(why);
