@@ -1,5 +1,5 @@
 // Checks of a config on this machine: memory and disk space that it needs, what an earlier bench recommends, and knobs
-// that are far from their best value. Also the measured ceilings.
+// that are far from their best value. It also shows the measured ceilings.
 
 #include <math.h>
 #include <stdarg.h>

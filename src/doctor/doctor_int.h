@@ -41,7 +41,7 @@ extern const brim_doctor_row brim_doctor_software_rows[], brim_doctor_gpu_rows[]
 // Adds a line for the current row; `fmt` is a translated message.
 brim_doctor_line *brim_doctor_say(brim_doctor_exam *e, brim_doctor_state state, const char *fmt,
                                   ...) BRIM_PRINTF(3, 4);
-// The same for any row, without an examination.
+// Adds a line for any row, without an examination.
 brim_doctor_line *brim_doctor_say_row(brim_doctor_report *report, const brim_doctor_row *row,
                                       brim_doctor_state state, const char *fmt, ...)
     BRIM_PRINTF(4, 5);
@@ -56,7 +56,7 @@ void brim_doctor_about(brim_doctor_line *line, const char *subject);
 const char *brim_doctor_env(const brim_doctor_exam *e, const char *name);  // NULL = not set
 // Reads the beginning of a file below the root. False if it cannot be read or is empty.
 bool brim_doctor_read(const brim_doctor_exam *e, const char *path, char *out, size_t size);
-// The same for the first line.
+// Reads the first line of a file, under the same conditions.
 bool brim_doctor_read_word(const brim_doctor_exam *e, const char *path, char *out, size_t size);
 bool brim_doctor_exists(const brim_doctor_exam *e, const char *path);
 // "4.0 GiB"; `bytes` must be known.

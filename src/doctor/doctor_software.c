@@ -364,13 +364,13 @@ static void check_runtime(brim_doctor_exam *e) {
 
 //---------------------------------- cuDNN ----------------------------------
 
-// True if two versions are equal as far as both are known: "9" agrees with "9.12.0".
+// True if two versions are equal in all parts that both have: "9" agrees with "9.12.0".
 static bool agree(const char *a, const char *b) {
   while (*a && *b && *a == *b) a++, b++;
   return (!*a && (!*b || *b == '.')) || (!*b && *a == '.');
 }
 
-// cuDNN opens its parts by name. The loader may find those of another installation first, with another version.
+// cuDNN opens its parts by name. The loader may find the parts of another installation first, in another version.
 static void check_cudnn(brim_doctor_exam *e) {
   static const char *const parts[] = {"libcudnn_graph", "libcudnn_ops", "libcudnn_cnn",
                                       "libcudnn_engines_precompiled", "libcudnn_ops_infer"};
