@@ -12,7 +12,7 @@ static brim_status path_of(const brim_cache_file *file, char **out) {
   return *out ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while opening %s", file->folder);
 }
 
-// The entries, a new reference; NULL if there is no readable file.
+// Reads the entries, as a new reference; NULL if there is no readable file.
 static brim_status read_entries(const brim_cache_file *file, const char *path, json_t **out) {
   char *text = NULL;
   size_t size = 0;

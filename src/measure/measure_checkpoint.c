@@ -1,6 +1,6 @@
-// The cost of a checkpoint within an epoch: steps with checkpoints beside steps without. They are written as in
-// training (run_train.c): the state is copied, a thread writes it while steps continue, the next checkpoint waits for
-// that thread, and the file replaces an older one.
+// Measures the cost of a checkpoint within an epoch: compares steps with and without checkpoints. Checkpoints are
+// written as in training (run_train.c): the state is copied, a thread writes it while steps continue, the next
+// checkpoint waits for that thread, and the file replaces an older one.
 #include <math.h>
 #include <stdio.h>
 #include <unistd.h>

@@ -139,9 +139,9 @@ void brim_random_values(brim_dtype type, void *out, size_t count) {
 
 //--------------------------------------- other processes ---------------------------------------
 // The share of a GPU that other processes take. The driver gives each process the whole GPU in turns of milliseconds.
-// Short products run back to back; one that meets the end of a turn also takes the others' turns. The share lost is
-// the excess of the total time over the median times the number of intervals. MPS divides the GPU in space and does
-// not show this way.
+// Short products run back to back; a product that meets the end of a turn also waits for the turns of the other
+// processes. The share lost is the excess of the total time over the median times the number of intervals. MPS
+// divides the GPU in space and does not show this way.
 
 enum { SIDE = 1024, INTERVALS = 400, PRODUCTS_PER_INTERVAL = 4, WARM = 400 };
 // Smaller shares count as noise of clock and driver. The second threshold holds if no other process is visible.
@@ -377,7 +377,7 @@ brim_status brim_machine_get(brim_device *device, const brim_machine_sizes *size
     bool better = is_complete(&old);
     if (better && cut) out->load = old.load;
     if (better) merge(out, &old);
-    // figures from little memory, a busy machine, or only a part of them are measured again next time
+    // do not store incomplete figures or figures from little memory: they are measured again next time
     if (!status && keep && !cut && is_complete(out)) {
       remember(brim_machine_ceilings_store(folder, key.data, out), "remembered");
     }
@@ -766,7 +766,7 @@ brim_machine_sizes brim_machine_sizes_of(const brim_device *device) {
                             .window_ms = 30,
                             .windows = 3,
                             .spread = 0.15};
-  // the reference backend is no ceiling: a short measurement is enough
+  // the reference backend is slow by design: a short measurement is enough
   if (strcmp(device->backend->name, "ref") == 0) {
     return (brim_machine_sizes){.least = 64,
                                 .most = 256,

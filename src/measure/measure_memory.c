@@ -1,4 +1,5 @@
-// The memory of a GPU from before it is opened until a setting runs, and whether a setting fits beside other processes.
+// Watches the memory of a GPU from before it is opened until a setting runs, and checks whether a setting fits beside
+// other processes.
 
 #include "measure/measure_int.h"
 
@@ -198,7 +199,7 @@ void brim_memory_watch_remember(const brim_memory_watch *watch, const brim_work 
 }
 
 //--------------------------------------------- fit ---------------------------------------------
-// Whether a setting fits, and if not the message that names the processes that hold the memory, and what would fit.
+// Checks whether a setting fits. If not, the message names the processes that hold the memory, and settings that fit.
 // On a device that is the host brim_work_check_fit decides.
 
 enum { HOLDERS_NAMED = 3, UNSEEN_BYTES = 256 << 20 };

@@ -10,7 +10,7 @@
 
 enum { BRIM_NOTES_DEPTH = 16, BRIM_NOTES_NETS = 16 };
 
-// How ops are timed.
+// The ways to time ops.
 typedef enum brim_notes_mode {
   BRIM_NOTES_NONE,   // ops are not timed: steps run as in training
   BRIM_NOTES_CLOCK,  // by the host's clock, which waits for the device after each op
@@ -30,7 +30,7 @@ typedef struct brim_notes {
   brim_device *device;
   brim_trace *trace;
   brim_notes_mode mode;
-  brim_time begin;  // of the trace
+  brim_time begin;  // when the trace began
   int32_t step;
   brim_spans spans;
   brim_op_watch watch;
@@ -420,7 +420,7 @@ static brim_status brim_profile_take_memory(const brim_notes *notes, brim_profil
 // LEAD: steps until the device is busy again after a pause. The warm-up runs each piece of a step op by op the first
 // time and records it the second time, for two slots of inputs.
 enum { LEAD = 2, WARM_STEPS = 4, EVENT_STEPS = 5 };
-#define ENOUGH_FOUND 0.9  // of the kernels
+#define ENOUGH_FOUND 0.9  // warn if a smaller share of the kernels has an op
 
 static double seconds_since(brim_time start) {
   return (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;

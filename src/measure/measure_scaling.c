@@ -16,7 +16,7 @@ static int brim_replica_ring(const brim_work *work, const brim_setting *setting)
 
 //---------------------------------------- with exchange ----------------------------------------
 // One setting as one training, a rank for each device, with gradients exchanged. All ranks have to make the same
-// steps: before each group of steps rank 0 broadcasts their number over a communicator of its own, or the end. If a
+// steps: before each group of steps rank 0 broadcasts their number or the end, over a second communicator. If a
 // rank fails, the calling thread abandons all communicators, which ends the other ranks' calls.
 
 enum { LEAST_GROUPS = 3, MAX_GROUP = 10000, PROBE_WINDOWS = 5, SMALL = 256 };
@@ -38,7 +38,7 @@ typedef struct member {
   int rank;
   brim_replica *replica;
   brim_thread *thread;
-  _Atomic(brim_comm *) comm;     // of the device
+  _Atomic(brim_comm *) comm;     // the device's exchanges
   _Atomic(brim_comm *) control;  // carries orders
   atomic_bool ended;             // its thread is done
   brim_status status;

@@ -210,8 +210,8 @@ void brim_usage_take(const brim_gpu_usage *usage, double rows, brim_result *out)
 }
 
 //---------------------------------------- background load ----------------------------------------
-// Counters of what runs beside the phases of a trial: the process's and other programs' CPU time, time
-// held back by a CPU quota, and the loader's threads by transform. Read before and after the measured steps.
+// Counters of the work beside a trial's phases: CPU time of this process and of other programs, time held back by a
+// CPU quota, and the time of the loader's threads by transform. Read before and after the measured steps.
 
 typedef struct background_load {
   brim_host_sample host;
@@ -219,7 +219,7 @@ typedef struct background_load {
   brim_work_loading loading;
 } background_load;
 
-// The kernel counts in hundredths of a second: others' share of a shorter time says nothing.
+// The kernel counts in hundredths of a second: in a shorter time the share of other programs is meaningless.
 #define LEAST_SECONDS 0.2
 
 static void read_background(const brim_work *work, background_load *out) {
@@ -836,7 +836,7 @@ static brim_status sum_up(trial *t, const background_load *before, const backgro
   return BRIM_OK;
 }
 
-// On the host brim's allocator counts everything; a GPU's overhead is measured by the watch.
+// Takes the memory of the host from brim's allocator, which counts everything. The watch measures a GPU's overhead.
 static void count_memory(trial *t) {
   brim_result *r = t->result;
   brim_alloc_stats stats;
