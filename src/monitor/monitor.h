@@ -1,4 +1,4 @@
-// What the machine is and how busy it is: the host by /proc and /sys, GPUs by NVML, and the live view of both. An
+// Describes the machine and how busy it is: the host by /proc and /sys, GPUs by NVML, and the live view of both. An
 // unknown value is NaN, never 0. Callers: run, measure, doctor, lab, the commands.
 #ifndef BRIM_MONITOR_H_
 #define BRIM_MONITOR_H_
@@ -71,7 +71,7 @@ typedef struct brim_host_usage {
   double seconds;
   double process_cpu_percent;  // 100 = one core
   double system_cpu_percent;   // 100 = all cores
-  double others_cpu_percent;   // other processes on the CPUs that this one may use
+  double others_cpu_percent;   // other processes, on the CPUs that this process may use
   double throttle_events;
 } brim_host_usage;
 brim_host_usage brim_host_usage_between(const brim_host_sample *start, const brim_host_sample *end);
@@ -114,7 +114,7 @@ typedef struct brim_gpu_process {
   double bytes;       // NaN = the driver does not say
   bool self;          // this process
   bool computes;      // false: graphics only
-  bool elsewhere;     // in another container: no such process here
+  bool elsewhere;     // in another container: its PID is unknown here
   char command[128];  // "python train.py"; "" = unknown
   char user[64];      // owner, or "uid 1000"; "" = unknown
 } brim_gpu_process;
@@ -183,7 +183,7 @@ typedef enum brim_gpu_switch {
   BRIM_GPU_SWITCH_ON
 } brim_gpu_switch;
 
-// How many processes may compute on a GPU at once.
+// The number of processes that may compute on a GPU at once.
 typedef enum brim_gpu_compute_mode {
   BRIM_GPU_COMPUTE_UNKNOWN,
   BRIM_GPU_COMPUTE_SHARED,
@@ -223,10 +223,10 @@ int brim_gpu_cuda_version(brim_gpu_monitor *monitor);
 // Expensive parts of a reading. Ask only for the parts that are shown.
 enum {
   BRIM_TOP_WANT_PROCESSES = 1,
-  // GPM counters. Programs that use them at the same time (DCGM) disturb each other.
+  // GPM counters. Two programs that use them at the same time (such as DCGM) disturb each other.
   BRIM_TOP_WANT_ACTIVITY = 2,
   // PCIe rates. With GPM they come with ACTIVITY. Without it NVML measures 20 ms for each direction while the caller
-  // waits; once each GPU has a value, a reading measures two of them.
+  // waits; once each GPU has a value, a reading measures two GPUs.
   BRIM_TOP_WANT_PCIE = 4,
   BRIM_TOP_WANT_ALL = 7,  // everything but jobs
   // brim's running jobs, and with PROCESSES their processes that no GPU lists

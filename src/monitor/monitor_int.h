@@ -62,10 +62,10 @@ int brim_gpm_between(brim_gpm *gpm, const unsigned *ids, double *values, unsigne
 // Limits a percentage to 100. Above 110 the counter was reset, and the result is NaN.
 double brim_gpm_percent(double value);
 
-// Bits 1 << BRIM_THROTTLE_BIT_... of NVML's reasons.
+// Translates NVML's reasons to bits 1 << BRIM_THROTTLE_BIT_...
 uint32_t brim_throttle_bits(unsigned long long reasons);
 
-// Takes one reading now, for tests with a clock of their own.
+// Takes one reading now. Only tests that set the clock call this.
 void brim_gpu_sampler_take(brim_gpu_sampler *sampler);
 
 //---------------------------------- the live view's host ----------------------------------

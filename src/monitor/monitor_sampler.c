@@ -137,7 +137,7 @@ static double power(const brim_gpu_tally *tally) {
   return mean(tally->power_sum, tally->power_count);
 }
 
-// Fills in the values that come from readings until `end_ns`, not those of GPM and limits.
+// Fills in the values that come from readings until `end_ns`. GPM values and limits come from elsewhere.
 static void tally_usage(const brim_gpu_tally *tally, int64_t end_ns, brim_gpu_usage *out) {
   int64_t ns = end_ns - tally->start_ns;
   out->seconds = ns > 0 ? (double)ns * 1e-9 : (double)NAN;

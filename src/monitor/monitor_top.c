@@ -500,7 +500,7 @@ typedef struct brim_top_ticks {
 
 typedef struct brim_top_processes {
   char root[BRIM_GPU_ROOT_BYTES];
-  int64_t namespace_id;  // of PIDs; -1 = unknown
+  int64_t namespace_id;  // this process's PID namespace; -1 = unknown
   bool shared_pids;      // the driver's PIDs are valid here: this is the machine's own namespace
   brim_top_known *known;
   size_t count, room;
