@@ -1,4 +1,4 @@
-// Where the time of a step went: spans that add up nanoseconds per phase, and traces of a GPU (by
+// Finds where the time of a step went: spans add up nanoseconds per phase, and traces record the work of a GPU (by
 // CUPTI, in cupti/). Callers: run, measure.
 #ifndef BRIM_PROFILE_H_
 #define BRIM_PROFILE_H_

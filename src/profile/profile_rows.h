@@ -11,7 +11,7 @@ brim_status brim_profile_host_rows(const brim_trace *trace, brim_profile *out);
 
 // Finds the op, layer, phase and step of every kernel and memset of `window`. In `mapped` one step ran op by op, each
 // until the device was done, so that a kernel belongs to the op during which it began. The same kernels in the same
-// order belong to the same ops. Returns the share of the window's kernels that were found; the others have no op.
+// order belong to the same ops. Returns the share of the window's kernels that got an op.
 double brim_trace_attribute(brim_trace *window, brim_trace *mapped);
 
 // Lists of kernels, ops, layers and phases, gaps and transfers from a window of steps on a GPU. The first `lead`

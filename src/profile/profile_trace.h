@@ -1,5 +1,5 @@
-// The trace of some steps: a flat list of what ran when, on the GPU and on the host, and its files. Callers: measure
-// fills it and makes a profile of it; tune writes the files.
+// The trace of some steps: a flat list of events on the GPU and on the host with their times, and the files of a
+// trace. Callers: measure fills a trace and makes a profile of it; tune writes the files.
 #ifndef BRIM_PROFILE_TRACE_H_
 #define BRIM_PROFILE_TRACE_H_
 

@@ -558,7 +558,7 @@ static void on_request(uint8_t **buffer, size_t *size, size_t *max_records) {
     unlock();
   }
   *size = *buffer ? BUFFER_BYTES : 0;
-  *max_records = 0;  // as many as fit
+  *max_records = 0;  // no limit but the buffer's size
 }
 
 static void keep_locked(brim_gpu_trace *t, const brim_cupti_record *record) {
