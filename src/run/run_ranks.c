@@ -690,7 +690,7 @@ static void watch_close(watch *w) {
 
 //---------------------------------- opening and closing ----------------------------------
 
-// The machine that a rank runs on, as it tells the others.
+// The machine that a rank runs on. Each rank sends it to all ranks.
 typedef struct rank_machine {
   char host[64];
   cpu_set_t cpus;
@@ -803,7 +803,7 @@ static brim_status has_own_gpu(const brim_ranks *ranks, const brim_device *devic
 brim_status brim_ranks_attach(brim_ranks *ranks, brim_device *device, char why[256]) {
   why[0] = 0;
   if (!ranks) {
-    // for measuring the cost of an exchange with one rank
+    // developers set the variable to measure the cost of an exchange with one rank
     return getenv("BRIM_EXCHANGE_ALONE") ? brim_device_set_ranks(device, NULL, true, why) : BRIM_OK;
   }
   if (!ranks->device_comm) {

@@ -21,7 +21,7 @@ typedef struct brim_run_best {
   int asked_row;       // the row of checkpoint.best; -1 = the known row of highest rank
   bool training;       // use training metrics even if there is an evaluation
   bool warned;         // a warning has said that another row is used than checkpoint.best names
-  const char *wanted;  // checkpoint.best, if this workload has no such row; else NULL
+  const char *wanted;  // value of checkpoint.best if this workload has no such row; else NULL
   double values[BRIM_METRIC_MAX];  // of the best epoch, rows with a rank only; NaN = none yet
   int64_t epoch;                   // from 1; 0 = none
   int64_t patience, waited;        // evaluations without improvement; patience 0 = off
@@ -81,7 +81,7 @@ typedef struct loop {
   brim_work_info info;
   int64_t epochs, interval, log_interval, eval_interval;
   int64_t limit;        // optimiser steps; 0 = none
-  int64_t first_step;   // where this process began
+  int64_t first_step;   // steps made before this process began
   int64_t epoch, step;  // epoch counts from 0; step: steps made so far
   bool save_due;        // checkpoint.interval asks for a checkpoint after the last step
   bool ended;           // all steps of `epoch` are made, but not its evaluation
@@ -129,9 +129,9 @@ static brim_status position_put(const loop *l, json_t *extra);
 static void epoch_values(const loop *l, double values[BRIM_METRIC_MAX]);
 
 //--------------------------------------- out of memory ------------------------------------------
-// Shrinks the setting when memory is too small: smaller micro-batches and more of them, so that a step keeps its
-// samples, or what the workload's own `shrinking` gives up. Each change is reported, logged with its step, and
-// stored in checkpoints, from which a resumed run takes it.
+// Shrinks the setting when memory is too small. It takes smaller micro-batches and more of them, so that a step keeps
+// its samples, or calls the workload's own `shrinking`. Each change is reported, logged with its step, and stored in
+// checkpoints, from which a resumed run takes it.
 
 void brim_run_adapt_init(brim_run_adapt *a, const brim_work *work, const brim_config *config) {
   const char *text = brim_config_string(config, "gpu.on_oom");
@@ -584,8 +584,8 @@ static void files_keep_last(brim_run_files *files, int64_t step) {
   brim_free(path);
 }
 
-// Removes checkpoints named by step: those beyond checkpoint.keep, and those of a later step, which belong to
-// steps that a resumed run has discarded. Files that are no checkpoint of this run stay.
+// Removes checkpoints named by step: checkpoints beyond checkpoint.keep, and checkpoints of a later step, which a
+// resumed run has discarded. Files that are no checkpoint of this run stay.
 static void files_prune(const brim_run_files *files, int64_t step) {
   char **names = NULL;
   size_t count = 0;
@@ -666,7 +666,7 @@ static bool files_model_at(const brim_run_files *files, int64_t step) {
 
 typedef struct search {
   char *found, *broken;
-  char why[1024];  // of the first broken file
+  char why[1024];  // the error of the first broken file
   brim_status status;
 } search;
 
@@ -793,7 +793,7 @@ static bool is_jsonl(const char *text) {
   return brim_str_starts(text, "{\"event\":\"") && step && (!end || step < end);
 }
 
-// *sure stays false for an empty lock and for a 0.1 lock with the PID alone: another program may write those.
+// *sure stays false for an empty lock and for a 0.1 lock with the PID alone: another program may write such a file.
 static bool is_lock(const char *text, size_t size, bool *sure) {
   bool lock = brim_fs_is_lock(text, size);
   *sure = lock && strstr(text, " brim\n");
@@ -1066,8 +1066,8 @@ static void compare_settings(const brim_config *config, const brim_work *work,
   json_decref(now);
 }
 
-// Knobs that config.yaml must show with the value in use: those that the config leaves open, and those where the
-// workload uses less than a default or a preset says.
+// Lists the knobs that config.yaml must show with the value in use: knobs that the config leaves open, and knobs of
+// which the workload uses less than a default or a preset says.
 static size_t numbers_used(const brim_config *config, const brim_work *work,
                            brim_config_number out[BRIM_KNOB_MAX]) {
   size_t count = 0;
@@ -1928,7 +1928,7 @@ static int64_t count_time(loop *l, brim_time start) {
   return ns;
 }
 
-// Adds the sums since the last call to those of the epoch and the interval. Call it at fixed steps (every tenth,
+// Adds the sums since the last call to the sums of the epoch and the interval. Call it at fixed steps (every tenth,
 // each log interval, the end of an epoch), never by the clock: the grouping changes roundings, and equal runs
 // must report equal figures. Steps are only enqueued, so this waits for the device and counts that as training.
 static brim_status take_metrics(loop *l) {
@@ -2552,7 +2552,7 @@ static brim_status finish(loop *l) {
 // A step failed, mostly because data cannot be read: save what was learned. That is impossible after a device
 // error or out of memory.
 static brim_status step_failed(loop *l, brim_status status) {
-  // with ranks, saving needs all of them, and the others are within a step
+  // saving needs all ranks, and the other ranks are within a step
   bool kept = status != BRIM_EDEVICE && status != BRIM_EOOM && status != BRIM_ENOMEM && !l->comm;
   if (!kept || !has_continued(l)) return status;
   char why[1024];
