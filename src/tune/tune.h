@@ -24,7 +24,7 @@ typedef struct brim_subject {
   size_t knob_count;
   const brim_knob_set *knob_set;  // roles and labels; may be NULL
   void *knob_owner;               // first argument of the knobs' own functions
-  bool host;                      // computes on the host: its first step is as fast as the others
+  bool host;                      // computes on the host: its first step is as fast as later steps
 } brim_subject;
 
 typedef struct brim_subject_facts {
@@ -42,7 +42,7 @@ typedef struct brim_subject_beside {
   bool *no_time;                   // set if measuring checkpoints would take longer than left_s
 } brim_subject_beside;
 
-// What a session asks for while it chooses values to try.
+// A session's request for values to try.
 typedef struct brim_subject_wish {
   bool all;           // every knob, a few values each
   const char *card;   // plan for a card that this machine lacks; NULL = none
@@ -229,7 +229,7 @@ void brim_advice_facts_of(const brim_subject *subject, brim_advice_facts *out);
 void brim_advise(const brim_result *results, size_t count, int recommended,
                  const brim_advice_facts *facts, brim_advice *out);
 // The learning rate when the effective batch goes from `was` to `now` samples: by the square-root rule for optimisers
-// of Adam's kind, by the linear rule for others.
+// of Adam's kind, by the linear rule for other optimisers.
 double brim_advise_rate(double learning_rate, double was, double now, bool adaptive);
 // Says what an effective batch of `now` samples means for the learning rate; "" if the batch does not change.
 void brim_advise_batch(const brim_advice_facts *facts, double now, char out[256]);
@@ -313,14 +313,14 @@ typedef struct brim_tuning {
   brim_subject *subject;
   brim_sweep_axis axes[BRIM_KNOB_MAX];
   size_t axis_count;
-  bool named[BRIM_KNOB_MAX];     // by knob: the user asked for its values
+  bool named[BRIM_KNOB_MAX];     // (knobs) the user asked for values of the knob
   brim_sweep_settings settings;  // after the sweep, setting i is that of results[i]
   size_t grid;                   // settings before the sweep
   brim_result *results;
   size_t count;
   brim_race *race;  // NULL = nothing was measured
   brim_recommendation picks;
-  brim_advice advice;              // for the subject as it was given
+  brim_advice advice;              // for the subject's setting before the sweep
   brim_result *proof;              // the record of --verify; NULL = none
   brim_verification verification;  // `proof` beside the prediction of the sweep
   brim_scaling *scaling;           // the picks on several devices at once

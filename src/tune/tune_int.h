@@ -6,7 +6,7 @@
 
 #include "tune/tune.h"
 
-// An interval wider than this factor says nothing.
+// An interval wider than this factor is meaningless: treat it as unknown.
 #define BRIM_TUNE_WIDEST 100.0
 
 // Rows of a step. The time of a step grows with its rows.
@@ -171,7 +171,7 @@ size_t brim_scale_further(int64_t measured, int64_t asked, int64_t out[BRIM_SCAL
 
 //---------------------------------- sessions (tune_session.c) ----------------------------------
 
-// What `brim top` shows of a session: the setting that is measured, and its result.
+// Fills in what `brim top` shows of a session: the setting being measured, and its result.
 void brim_tuning_job_progress(brim_job *job, const brim_progress *progress);
 void brim_tuning_job_result(brim_job *job, const brim_result *result);
 

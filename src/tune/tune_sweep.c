@@ -11,7 +11,7 @@
 //-------------------------------------------- race ----------------------------------------------
 // The race of settings: rounds, elimination, budget, and the fit behind its intervals.
 
-#define MIN_SE 1e-4     // smallest standard error: clocks are not more precise
+#define MIN_SE 1e-4     // smallest standard error that clocks allow
 #define UNKNOWN_SE 0.2  // assumed standard error of a visit that reports none
 
 typedef struct race_visit {
@@ -966,7 +966,7 @@ static void on_step(void *ctx, int step, int steps) {
 // The assumed number of samples of a visit that does not report it.
 #define USUAL_SAMPLES 10.0
 
-// Treats an error as unknown if it is so large that its interval says nothing.
+// Treats an error as unknown if its interval would be wider than BRIM_TUNE_WIDEST.
 static double usable_se(double se) {
   return se <= log(BRIM_TUNE_WIDEST) / (2 * 1.96) ? se : (double)NAN;
 }
@@ -1028,7 +1028,7 @@ static brim_status add_visit(sweep *s, const brim_result *r) {
   return brim_race_add(s->race, s->at, &v);
 }
 
-// The kernel counts in hundredths of a second: the share over a shorter time says nothing.
+// The kernel counts in hundredths of a second: a share of a shorter time is meaningless.
 #define LEAST_SECONDS 0.2
 
 // Runs one trial at the setting `s->at`, with its title in the progress.

@@ -309,7 +309,7 @@ brim_status brim_work_subject_begin(brim_work_subject *s, const char *const *ove
 //---------------------------------- --verify ----------------------------------
 // Trains with the recommended setting for an epoch.
 
-// Repeat epochs that are shorter than this: a rate from a few steps says nothing.
+// Repeat epochs that are shorter than this: a rate from a few steps is too uncertain.
 static const double least_seconds = 1.0;
 enum { MANY_EPOCHS = 1000000 };
 
@@ -466,7 +466,7 @@ static void fill_in(json_t *config, json_t *defaults) {
 // knobs are left out: the setting has the knobs. So writing the recommendation into a config does not change the
 // result.
 static json_t *measured_config(const brim_work *work, const json_t *config, json_t *defaults) {
-  // the record's own device is compared instead; the others of a list are not measured by the sweep
+  // "device" is left out: the record has the device it ran on, and the sweep uses no other device of a list
   static const char *const names[] = {"name",     "project",    "tags",
                                       "priority", "output_dir", "device"};
   static const char *const lists[] = {"repeats", "test_mixed_precision", "test_pin_memory"};
@@ -614,7 +614,7 @@ static brim_status add_path(brim_work_subject *w, const char *key) {
   const char *given = brim_config_string(w->config, key);
   if (!given || !*given || !brim_config_is_set(w->config, key)) return BRIM_OK;
   char *full = realpath(given, NULL);
-  if (!full) return BRIM_OK;  // no such file here: the value stays as it is
+  if (!full) return BRIM_OK;  // the path does not exist here: keep the value
   brim_str quoted;
   brim_str_init(&quoted);
   for (const char *c = full; *c; c++) brim_str_append(&quoted, *c == '\'' ? "''" : (char[]){*c, 0});
