@@ -753,8 +753,8 @@ static void brim_doctor_rules(const brim_doctor_job *job, brim_doctor_report *ou
 }
 
 // The values that the config lists for a knob; returns how many.
-static size_t listed(const brim_doctor_job *job, const brim_knob *knob, brim_str *out,
-                     int64_t *most) {
+static size_t put_listed_values(const brim_doctor_job *job, const brim_knob *knob, brim_str *out,
+                                int64_t *most) {
   const int64_t *numbers = NULL;
   const char *const *names = NULL;
   size_t count = 0;
@@ -782,7 +782,7 @@ static void put_axis(const brim_doctor_job *job, int at, brim_knob_sweep *sweep,
   int64_t values[BRIM_KNOB_AXIS];
   brim_str text;
   brim_str_init(&text);
-  size_t count = listed(job, knob, &text, &sweep->most.value[at]);
+  size_t count = put_listed_values(job, knob, &text, &sweep->most.value[at]);
   if (count == 0) {
     count = knob->axis(job->work->state, sweep, values);
     for (size_t i = 0; i < count; i++) {
@@ -1048,11 +1048,11 @@ static double run_steps(const brim_doctor_job *job, double *epochs) {
   double per_epoch = info.steps_per_epoch > 0      ? (double)info.steps_per_epoch
                      : samples > 0 && per_step > 0 ? ceil((double)samples / per_step)
                                                    : (double)NAN;
-  int64_t most = brim_config_int(job->config, "training.steps");
+  int64_t step_limit = brim_config_int(job->config, "training.steps");
   *epochs =
       (double)(info.epochs > 0 ? info.epochs : brim_config_int(job->config, "training.epochs"));
   double steps = info.steps > 0 ? (double)info.steps : *epochs * per_epoch;
-  return most > 0 && !((double)most >= steps) ? (double)most : steps;
+  return step_limit > 0 && !((double)step_limit >= steps) ? (double)step_limit : steps;
 }
 
 static double log_bytes(const brim_doctor_job *job, double steps, double epochs) {
@@ -1068,11 +1068,11 @@ static double log_bytes(const brim_doctor_job *job, double steps, double epochs)
 
 static void say_logs(const brim_doctor_job *job, brim_doctor_report *out) {
   double epochs = 0, steps = run_steps(job, &epochs);
-  double there = file_bytes(run_folder(job), "log.jsonl");
+  double present_bytes = file_bytes(run_folder(job), "log.jsonl");
   char bytes[32], now[64] = "";
-  if (!isnan(there)) {
+  if (!isnan(present_bytes)) {
     char size[32];
-    brim_doctor_bytes(there, size);
+    brim_doctor_bytes(present_bytes, size);
     brim_msg_format(now, sizeof now, brim_tr("; log.jsonl has %s now"), size);
   }
   if (isnan(steps)) {

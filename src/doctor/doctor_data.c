@@ -197,7 +197,7 @@ typedef struct reading {
   const brim_doctor_machine *machine;
 } reading;
 
-static bool done(const reading *r) {
+static bool pass_is_over(const reading *r) {
   if (r->machine->stop && *r->machine->stop) return true;
   if (r->files >= READ_FILES || r->bytes >= READ_BYTES) return true;
   return (double)brim_time_since_ns(r->start, brim_clock_now()) * 1e-9 > READ_SECONDS;
@@ -216,7 +216,7 @@ static void read_file(reading *r, const char *path) {
     r->skip = 0;
     posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     brim_time start = brim_clock_now();
-    while (!done(r) && (got = read(fd, r->chunk, CHUNK)) > 0) r->bytes += (double)got;
+    while (!pass_is_over(r) && (got = read(fd, r->chunk, CHUNK)) > 0) r->bytes += (double)got;
     r->seconds += (double)brim_time_since_ns(start, brim_clock_now()) * 1e-9;
     r->files++;
   }
@@ -235,7 +235,7 @@ static void read_tree(reading *r, const char *path, int depth) {
     brim_status_clear();
     return;
   }
-  for (size_t i = 0; i < count && !done(r); i++) {
+  for (size_t i = 0; i < count && !pass_is_over(r); i++) {
     if (names[i][0] == '.') continue;
     char *below = brim_fs_join(path, names[i]);
     if (below) read_tree(r, below, depth - 1);

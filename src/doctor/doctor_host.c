@@ -345,12 +345,12 @@ static brim_doctor_state judge_platforms(const brim_doctor_exam *e, const char *
 static brim_doctor_state judge_threads(const brim_doctor_exam *e, const char *v) {
   int64_t threads = 0;
   char first[32];
-  snprintf(first, sizeof first, "%.*s", (int)strcspn(v, ","),
-           v);  // a list is for nested regions; the first counts
-  int most = brim_doctor_cores(e);
+  // a list has a number for each level of nested regions: take the first
+  snprintf(first, sizeof first, "%.*s", (int)strcspn(v, ","), v);
+  int cores = brim_doctor_cores(e);
   if (!brim_parse_i64(first, &threads) || threads < 1) return BRIM_DOCTOR_BAD;
-  if (most < 1) return BRIM_DOCTOR_GOOD;
-  return threads > most || (threads == 1 && most > 4) ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
+  if (cores < 1) return BRIM_DOCTOR_GOOD;
+  return threads > cores || (threads == 1 && cores > 4) ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
 }
 
 static brim_doctor_state judge_debug(const brim_doctor_exam *e, const char *v) {
@@ -490,9 +490,10 @@ enum { GOVERNOR_CPUS = 4096, CORES_PER_GPU = 4 };
 static void check_cores(brim_doctor_exam *e) {
   char allowed[1024], online[1024];
   int may = brim_doctor_allowed(e, allowed, sizeof allowed) ? brim_doctor_cpu_list(allowed) : -1;
-  int all = brim_doctor_read_word(e, "/sys/devices/system/cpu/online", online, sizeof online)
-                ? brim_doctor_cpu_list(online)
-                : -1;
+  int online_cores =
+      brim_doctor_read_word(e, "/sys/devices/system/cpu/online", online, sizeof online)
+          ? brim_doctor_cpu_list(online)
+          : -1;
   if (may < 1) {
     brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, brim_tr("%s cannot be read"), "/proc/self/status");
     return;
@@ -500,15 +501,16 @@ static void check_cores(brim_doctor_exam *e) {
   int wanted = CORES_PER_GPU * (int)e->gpu_count;
   brim_doctor_state state = may < wanted ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
   brim_doctor_line *line =
-      all > may ? brim_doctor_say(e, state, brim_tr("%d of %d, by affinity or cpuset"), may, all)
-                : brim_doctor_say(e, state, "%d", may);
+      online_cores > may
+          ? brim_doctor_say(e, state, brim_tr("%d of %d, by affinity or cpuset"), may, online_cores)
+          : brim_doctor_say(e, state, "%d", may);
   if (state == BRIM_DOCTOR_GOOD) return;
   brim_doctor_because(line,
                       brim_tr("Loader threads feed the GPU. With fewer than %d cores per GPU, "
                               "decoding and augmentation often bound the step."),
                       CORES_PER_GPU);
   brim_doctor_fix(line, "%s",
-                  all > may
+                  online_cores > may
                       ? brim_tr("give the process more cores: taskset, --cpuset-cpus (Docker), "
                                 "--cpus-per-task (Slurm)")
                       : brim_tr("keep the data on the GPU: data.cache=gpu, or pack it once: "
@@ -646,17 +648,18 @@ static void check_load(brim_doctor_exam *e) {
     text[strcspn(text, " \n")] = '\0';
     known = brim_parse_f64(text, &load);
   }
-  int all = brim_doctor_read_word(e, "/sys/devices/system/cpu/online", online, sizeof online)
-                ? brim_doctor_cpu_list(online)
-                : -1;
-  if (!known || all < 1) {
+  int online_cores =
+      brim_doctor_read_word(e, "/sys/devices/system/cpu/online", online, sizeof online)
+          ? brim_doctor_cpu_list(online)
+          : -1;
+  if (!known || online_cores < 1) {
     brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, brim_tr("%s cannot be read"),
                     known ? "/sys/devices/system/cpu/online" : "/proc/loadavg");
     return;
   }
-  brim_doctor_state state = load > (double)all ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
+  brim_doctor_state state = load > (double)online_cores ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD;
   brim_doctor_line *line = brim_doctor_say(
-      e, state, brim_tr("%.3g runnable on %d cores (mean of the last minute)"), load, all);
+      e, state, brim_tr("%.3g runnable on %d cores (mean of the last minute)"), load, online_cores);
   if (state == BRIM_DOCTOR_WARN)
     brim_doctor_fix(line, "ps -eo pid,user,pcpu,args --sort=-pcpu | head");
 }

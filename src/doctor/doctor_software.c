@@ -341,31 +341,32 @@ static void check_libraries(brim_doctor_exam *e) {
 static void check_runtime(brim_doctor_exam *e) {
   copy copies[MAX_COPIES];
   if (!e->machine->gpus || !e->machine->gpus->opened) return;
-  int most = e->machine->gpus->cuda;
+  int newest = e->machine->gpus->cuda;
   size_t n = find_copies(e, "libcudart", copies);
   if (n == 0) return;
-  if (most == 0) {
+  if (newest == 0) {
     brim_doctor_say(e, BRIM_DOCTOR_UNKNOWN, "%s",
                     brim_tr("the driver does not report which CUDA it can run"));
     return;
   }
   for (size_t i = 0; i < n; i++) {
     int major = atoi(copies[i].version);
-    if (major <= most / 1000) continue;
+    if (major <= newest / 1000) continue;
     brim_doctor_line *line =
         brim_doctor_say(e, BRIM_DOCTOR_BAD, brim_tr("%s is CUDA %d, the driver runs up to %d.%d"),
-                        copies[i].path, major, most / 1000, most % 1000 / 10);
-    brim_doctor_fix(line, brim_tr("update the driver, or install a CUDA %d toolkit"), most / 1000);
+                        copies[i].path, major, newest / 1000, newest % 1000 / 10);
+    brim_doctor_fix(line, brim_tr("update the driver, or install a CUDA %d toolkit"),
+                    newest / 1000);
     return;
   }
   brim_doctor_say(e, BRIM_DOCTOR_GOOD, brim_tr("CUDA %s under a driver for %d.%d"),
-                  copies[0].version, most / 1000, most % 1000 / 10);
+                  copies[0].version, newest / 1000, newest % 1000 / 10);
 }
 
 //---------------------------------- cuDNN ----------------------------------
 
 // True if two versions are equal in all parts that both have: "9" agrees with "9.12.0".
-static bool agree(const char *a, const char *b) {
+static bool versions_agree(const char *a, const char *b) {
   while (*a && *b && *a == *b) a++, b++;
   return (!*a && (!*b || *b == '.')) || (!*b && *a == '.');
 }
@@ -378,7 +379,8 @@ static void check_cudnn(brim_doctor_exam *e) {
   size_t n = find_copies(e, "libcudnn", whole);
   if (n == 0) return;
   for (size_t p = 0; p < sizeof parts / sizeof *parts; p++) {
-    if (find_copies(e, parts[p], part) == 0 || agree(part[0].version, whole[0].version)) continue;
+    if (find_copies(e, parts[p], part) == 0 || versions_agree(part[0].version, whole[0].version))
+      continue;
     brim_doctor_line *line = brim_doctor_say(e, BRIM_DOCTOR_BAD, "%s %s, %s %s", whole[0].path,
                                              whole[0].version, part[0].path, part[0].version);
     brim_doctor_fix(line, "%s",
@@ -387,7 +389,7 @@ static void check_cudnn(brim_doctor_exam *e) {
     return;
   }
   for (size_t i = 1; i < n; i++) {
-    if (agree(whole[i].version, whole[0].version)) continue;
+    if (versions_agree(whole[i].version, whole[0].version)) continue;
     brim_doctor_line *line =
         brim_doctor_say(e, BRIM_DOCTOR_WARN, brim_tr("two versions: %s (%s) and %s (%s)"),
                         whole[0].version, whole[0].path, whole[i].version, whole[i].path);

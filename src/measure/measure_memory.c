@@ -52,7 +52,7 @@ static brim_memory_reading read_now(const brim_memory_watch *w, brim_device *dev
 // Memory that this process took since `before`. The GPU's free memory gives it to the byte unless another process
 // allocates or frees; the driver's figure for this process is always right but may be missing, as in containers. Use
 // free memory unless the driver's figure contradicts it.
-static double taken(const brim_memory_reading *before, const brim_memory_reading *now) {
+static double memory_taken(const brim_memory_reading *before, const brim_memory_reading *now) {
   double lost = before->free - now->free;
   double own = now->own - (isnan(before->own) ? 0 : before->own);
   bool own_known = now->own > 0;
@@ -85,14 +85,14 @@ void brim_memory_watch_opened(brim_memory_watch *watch, brim_device *device) {
     watch->before.free = (double)device->free_at_open;
   }
   brim_memory_reading now = read_now(watch, device);
-  watch->at_open = not_below_0(taken(&watch->before, &now));
+  watch->at_open = not_below_0(memory_taken(&watch->before, &now));
 }
 
 void brim_memory_watch_measure(brim_memory_watch *watch, brim_device *device,
                                const brim_plan *plan) {
   if (!watch->uuid[0]) return;
   brim_memory_reading now = read_now(watch, device);
-  double real = taken(&watch->before, &now);
+  double real = memory_taken(&watch->before, &now);
   watch->overhead = not_below_0(real - (double)plan->bytes[BRIM_PLACE_DEVICE]);
   watch->real = isnan(real) ? real : watch->overhead + (double)plan->bytes[BRIM_PLACE_DEVICE];
 }
@@ -217,7 +217,7 @@ typedef struct room {
 } room;
 
 // Finds the memory that a setting would have after the present setting is freed.
-static brim_status look(const brim_fit *fit, room *out) {
+static brim_status find_room(const brim_fit *fit, room *out) {
   const brim_memory_watch *w = fit->watch;
   memset(out, 0, sizeof *out);
   out->needed = fit->plan->bytes[BRIM_PLACE_DEVICE];
@@ -243,7 +243,7 @@ brim_status brim_fit_check(const brim_fit *fit) {
     return brim_work_check_fit(fit->work, fit->setting, fit->plan, fit->limit);
   }
   room r;
-  BRIM_TRY(look(fit, &r));
+  BRIM_TRY(find_room(fit, &r));
   return r.needed <= r.available ? BRIM_OK : brim_fit_explain(fit, false);
 }
 
@@ -398,7 +398,7 @@ brim_status brim_fit_explain(const brim_fit *fit, bool refused) {
   brim_str text;
   brim_str_init(&text);
   if (said[0]) brim_str_printf(&text, "%s; ", said);
-  brim_status status = look(fit, &r);
+  brim_status status = find_room(fit, &r);
   if (!status) {
     put_need(fit, &r, &text);
     bool others = !r.limited && put_holders(fit, &text);

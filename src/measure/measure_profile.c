@@ -606,8 +606,8 @@ static brim_status brim_profiler_trace_gpu(brim_profiler *p) {
   }
   brim_status status = trace_by_cupti(p);
   // without CUPTI (taken by another tool, not permitted, too many records), use events
-  bool other = status == BRIM_EUNSUPPORTED || status == BRIM_ELIMIT || status == BRIM_EOOM;
-  if (!other || source[0]) return status;
+  bool use_events = status == BRIM_EUNSUPPORTED || status == BRIM_ELIMIT || status == BRIM_EOOM;
+  if (!use_events || source[0]) return status;
   char why[sizeof p->out->note];
   snprintf(why, sizeof why, "%s", brim_status_detail());
   brim_status_clear();
@@ -730,14 +730,14 @@ static void keep_first(brim_trace *t, int32_t steps) {
 }
 
 void brim_result_retime(brim_result *r, const brim_stats_summary *total) {
-  const double by = total->median / r->total_ms.median;
+  const double factor = total->median / r->total_ms.median;
   const double rows = r->samples_per_s * r->total_ms.median * 1e-3;
   const double epoch_samples = r->epoch_s * r->samples_per_s;
   r->total_ms = *total;
   r->steps = (int)total->n;
-  r->quota_cpu_ms *= by;
-  r->quota_throttled_ms *= by;
-  for (int p = 0; p < BRIM_PHASE_COUNT; p++) brim_summary_scale(&r->phase_ms[p], by);
+  r->quota_cpu_ms *= factor;
+  r->quota_throttled_ms *= factor;
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) brim_summary_scale(&r->phase_ms[p], factor);
   brim_result_set_rates(r, rows, epoch_samples);
 }
 

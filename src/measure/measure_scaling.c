@@ -99,7 +99,7 @@ static void abandon_devices(party *p) {
   for (size_t i = 0; i < p->count; i++) brim_device_abandon_ranks(p->members[i].replica->device);
 }
 
-static void look(party *p, bool ranks, bool *all) {
+static void check_members(party *p, bool ranks, bool *all) {
   *all = true;
   for (size_t i = 0; i < p->count; i++) {
     const member *m = &p->members[i];
@@ -116,7 +116,7 @@ static void wait_for_all(party *p, bool ranks) {
   const brim_scaling_options *o = p->options;
   bool all = false;
   for (int polls = 0;; polls++) {
-    look(p, ranks, &all);
+    check_members(p, ranks, &all);
     if (all) return;
     if (o->stop && *o->stop) atomic_store(&p->stopping, true);
     if (o->on_wait && polls % 100 == 0) o->on_wait(o->ctx);
@@ -181,7 +181,7 @@ static bool may_own(const party *p) {
 //---------------------------------- the exchange alone ----------------------------------
 
 // Broadcasts rank 0's value.
-static brim_status agree(member *m, void *value, size_t bytes) {
+static brim_status broadcast(member *m, void *value, size_t bytes) {
   return brim_comm_broadcast(atomic_load(&m->control), value, bytes, 0);
 }
 
@@ -206,7 +206,7 @@ static brim_status time_sums(member *m, const brim_op_call *call, double *out) {
   BRIM_TRY(run_sums(m, call, 3, &once));
   BRIM_TRY(run_sums(m, call, 1, &once));
   int64_t times = (int64_t)fmin(1000, fmax(1, ceil(PROBE_MS / fmax(once, 1e-6))));
-  BRIM_TRY(agree(m, &times, sizeof times));
+  BRIM_TRY(broadcast(m, &times, sizeof times));
   for (int i = 0; i < PROBE_WINDOWS; i++) BRIM_TRY(run_sums(m, call, times, &ms[i]));
   qsort(ms, PROBE_WINDOWS, sizeof *ms, by_size);
   *out = ms[PROBE_WINDOWS / 2];
@@ -323,7 +323,7 @@ static brim_status train(member *m) {
   for (int groups = -1;;) {
     order o = {0, 0};
     if (m->rank == 0) o = decide(m, groups);
-    BRIM_TRY(agree(m, &o, sizeof o));
+    BRIM_TRY(broadcast(m, &o, sizeof o));
     if (o.steps == 0) break;
     brim_time from = m->seen;
     BRIM_TRY(make_steps(m, o.steps));
@@ -520,7 +520,7 @@ typedef struct crew {
 
 //---------------------------------- stepping ----------------------------------
 
-static stage asked(const lane *l) { return (stage)atomic_load(l->stage); }
+static stage asked_stage(const lane *l) { return (stage)atomic_load(l->stage); }
 
 static brim_status run_step(lane *l, brim_step_info *info) {
   const brim_work *work = l->replica->work;
@@ -532,7 +532,7 @@ static brim_status run_group(lane *l, int64_t *rows) {
   brim_device *device = l->replica->device;
   brim_step_info info;
   *rows = 0;
-  for (int i = 0; i < l->group && (i == 0 || asked(l) != LEAVING); i++) {
+  for (int i = 0; i < l->group && (i == 0 || asked_stage(l) != LEAVING); i++) {
     bool last = i + 1 == l->group;
     if (l->gpu && last) BRIM_TRY(brim_event_record(device, l->mark));
     BRIM_TRY(run_step(l, &info));
@@ -552,7 +552,7 @@ static brim_status warm_up(lane *l) {
   int least = l->ring + 2 > BRIM_STEADY_STEPS ? l->ring + 2 : BRIM_STEADY_STEPS;
   int most = o->max_warmup > 0 ? o->max_warmup : 20;
   brim_time start = brim_clock_now();
-  for (int i = 0; i < (most > least ? most : least) && asked(l) == WARMING; i++) {
+  for (int i = 0; i < (most > least ? most : least) && asked_stage(l) == WARMING; i++) {
     brim_step_info info;
     brim_time from = brim_clock_now();
     BRIM_TRY(run_step(l, &info));
@@ -572,7 +572,7 @@ static brim_status warm_up(lane *l) {
 
 static brim_status keep_on(lane *l, stage until) {
   int64_t rows;
-  while (asked(l) < until) BRIM_TRY(run_group(l, &rows));
+  while (asked_stage(l) < until) BRIM_TRY(run_group(l, &rows));
   return BRIM_OK;
 }
 
@@ -582,7 +582,8 @@ static brim_status scaling_measure(lane *l) {
   brim_time start = l->seen;
   brim_phase_timer_reset(&l->timer);
   l->waited_ns = 0;
-  for (int i = 0; (i < SCALING_LEAST_GROUPS || l->ns < window_ns) && asked(l) == MEASURING; i++) {
+  for (int i = 0; (i < SCALING_LEAST_GROUPS || l->ns < window_ns) && asked_stage(l) == MEASURING;
+       i++) {
     BRIM_TRY(run_group(l, &rows));
     l->rows += rows;
     l->steps += l->group;
@@ -608,7 +609,7 @@ static brim_status compute(lane *l) {
   BRIM_TRY(loading->compute_only(work->state, steps, &ns, &info));
   if (ns > 0) l->device_ms = (double)ns * 1e-6 / steps;
   atomic_store(&l->reached, COMPUTED);
-  while (asked(l) == COMPUTING) {
+  while (asked_stage(l) == COMPUTING) {
     BRIM_TRY(loading->compute_only(work->state, steps, &ns, &info));
   }
   return BRIM_OK;
@@ -618,7 +619,7 @@ static brim_status run_lane(lane *l) {
   BRIM_TRY(warm_up(l));
   atomic_store(&l->reached, WARM);
   BRIM_TRY(keep_on(l, MEASURING));
-  if (asked(l) == LEAVING) return brim_device_sync(l->replica->device);
+  if (asked_stage(l) == LEAVING) return brim_device_sync(l->replica->device);
   BRIM_TRY(scaling_measure(l));
   // read the timer before the steps that only keep up the load for other devices
   memcpy(l->parts.phase_used, l->timer.used, sizeof l->timer.used);
@@ -629,7 +630,7 @@ static brim_status run_lane(lane *l) {
   atomic_store(&l->reached, MEASURED);
   BRIM_TRY(keep_on(l, COMPUTING));
   BRIM_TRY(brim_device_sync(l->replica->device));
-  return l->gpu && asked(l) == COMPUTING ? compute(l) : BRIM_OK;
+  return l->gpu && asked_stage(l) == COMPUTING ? compute(l) : BRIM_OK;
 }
 
 static void lane_main(void *ctx) {

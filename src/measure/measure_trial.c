@@ -129,7 +129,7 @@ static int ascending(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static double middle(double *v, size_t n) {
+static double median_of(double *v, size_t n) {
   qsort(v, n, sizeof *v, ascending);
   return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
@@ -152,10 +152,10 @@ brim_status brim_trial_locate(const double *times, size_t n, brim_trial_location
   for (size_t i = 0; i < taken; i++) {
     for (size_t k = i; k < taken; k++) pair[pairs++] = 0.5 * (v[i] + v[k]);
   }
-  out->log_time = middle(pair, pairs);
+  out->log_time = median_of(pair, pairs);
   if (taken < 3) return BRIM_OK;
   for (size_t i = 0; i < taken; i++) v[i] = fabs(v[i] - out->log_time);
-  out->log_se = 1.02 * 1.4826 * middle(v, taken) / sqrt((double)taken);
+  out->log_se = 1.02 * 1.4826 * median_of(v, taken) / sqrt((double)taken);
   return BRIM_OK;
 }
 
@@ -370,9 +370,9 @@ static brim_status compute(const halves_options *how, brim_result *out) {
   double step_ms = fmax(how->step_ms, 1e-3);
   int steps = (int)fmin(1000, ceil(fmin(LEAST_MS, 1e3 * how->budget_s) / step_ms));
   if (steps < 1) steps = 1;
-  int first = step_ms < LEAST_MS / 4 ? 2 : 0;
+  int warmup_steps = step_ms < LEAST_MS / 4 ? 2 : 0;
   int64_t ns = 0;
-  if (first) BRIM_TRY(loading->compute_only(how->work->state, first, &ns, &info));
+  if (warmup_steps) BRIM_TRY(loading->compute_only(how->work->state, warmup_steps, &ns, &info));
   if (must_stop(how)) return interrupted();
   BRIM_TRY(loading->compute_only(how->work->state, steps, &ns, &info));
   if (ns > 0) out->compute_samples_per_s = (double)info.samples / ((double)ns * 1e-9);
@@ -401,24 +401,24 @@ void brim_result_remove_overlap(brim_result *result) {
   if (!(rows > 0)) rows = result->samples_per_s * result->total_ms.median * 1e-3;
   double device = rows / result->compute_samples_per_s * 1e3;
   // transforms that are a phase run on the device: never hidden, and not part of its time alone
-  double own = result->phase_ms[BRIM_PHASE_TRANSFORM].mean;
+  double transform = result->phase_ms[BRIM_PHASE_TRANSFORM].mean;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     if (p != BRIM_PHASE_TRANSFORM)
       *(brim_phase_computes(p) ? &compute : &host) += result->phase_ms[p].mean;
   }
-  double left = fmax(0, total - device);
+  double uncomputed = fmax(0, total - device);
   if (isnan(device) || !(compute > 0)) return;
-  if (own + host <= left) {
-    wait_for_data(result, left - own - host, compute);
+  if (transform + host <= uncomputed) {
+    wait_for_data(result, uncomputed - transform - host, compute);
     return;
   }
-  double shown = fmin(own, left);
+  double shown = fmin(transform, uncomputed);
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
-    double by = brim_phase_computes(p) ? (total - left) / compute
-                : host > 0             ? (left - shown) / host
-                                       : 0;
-    if (p == BRIM_PHASE_TRANSFORM) by = own > 0 ? shown / own : 0;
-    brim_summary_scale(&result->phase_ms[p], by);
+    double factor = brim_phase_computes(p) ? (total - uncomputed) / compute
+                    : host > 0             ? (uncomputed - shown) / host
+                                           : 0;
+    if (p == BRIM_PHASE_TRANSFORM) factor = transform > 0 ? shown / transform : 0;
+    brim_summary_scale(&result->phase_ms[p], factor);
   }
 }
 
@@ -654,7 +654,7 @@ static brim_status measure_step(trial *t) {
 
 // True for phases that only exact steps can separate. Transforms are a phase if the device runs them, not if workers
 // do.
-static bool separated(int phase) {
+static bool is_separated(int phase) {
   return phase == BRIM_PHASE_TRANSFORM || phase == BRIM_PHASE_FORWARD ||
          phase == BRIM_PHASE_BACKWARD || phase == BRIM_PHASE_OPTIMIZER;
 }
@@ -686,7 +686,7 @@ static void take_window(trial *t, double total_ms, double waited_ms) {
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     double ms = (double)t->timer.ns[p] * 1e-6;
     covered += ms;
-    if (separated(p) || p == BRIM_PHASE_COMPUTE) {
+    if (is_separated(p) || p == BRIM_PHASE_COMPUTE) {
       compute += ms;
       continue;
     }
@@ -757,7 +757,7 @@ static void share_out(samples *s, const double exact_ms[BRIM_PHASE_COUNT]) {
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     // a phase that only exact steps have is part of the windows' computing
     const bool hidden = !s->used[p] && p != BRIM_PHASE_COMPUTE && p != BRIM_PHASE_OTHER;
-    apart[p] = separated(p) || (hidden && exact_ms[p] > 0);
+    apart[p] = is_separated(p) || (hidden && exact_ms[p] > 0);
     whole += apart[p] ? exact_ms[p] : 0;
   }
   if (whole <= 0) return;

@@ -238,7 +238,8 @@ static const char *find_id(const char *path) {
 }
 
 // Writes "WORD NAME", NAME being the text after `mark` up to the next '/' or the end of the line.
-static bool named(const char *cgroup, const char *mark, const char *word, char *out, size_t size) {
+static bool put_named(const char *cgroup, const char *mark, const char *word, char *out,
+                      size_t size) {
   const char *at = strstr(cgroup, mark);
   if (!at) return false;
   at += strlen(mark);
@@ -260,9 +261,9 @@ void brim_top_container(const char *cgroup, char *out, size_t size) {
     snprintf(out, size, "%s %.12s", rows[i].word, id);
     return;
   }
-  if (named(cgroup, "/lxc.payload.", "lxc", out, size)) return;
-  if (named(cgroup, "/lxc/", "lxc", out, size)) return;
-  named(cgroup, "/job_", "slurm job", out, size);
+  if (put_named(cgroup, "/lxc.payload.", "lxc", out, size)) return;
+  if (put_named(cgroup, "/lxc/", "lxc", out, size)) return;
+  put_named(cgroup, "/job_", "slurm job", out, size);
 }
 
 // The kind of container that this process runs in.

@@ -125,7 +125,7 @@ static double clock_at(const brim_gpu_tally *tally, uint32_t rank) {
 
 // On most cards since Ampere the driver's power reading is a mean over a second: steady, but late. The energy counter
 // is right if the interval has several of its steps.
-static double power(const brim_gpu_tally *tally) {
+static double mean_power(const brim_gpu_tally *tally) {
   const brim_gpu_edge *first = &tally->first, *last = &tally->last;
   if (first->seen && last->seen && !tally->energy_fell) {
     int64_t span = last->time_ns - first->time_ns;
@@ -143,7 +143,7 @@ static void tally_usage(const brim_gpu_tally *tally, int64_t end_ns, brim_gpu_us
   out->seconds = ns > 0 ? (double)ns * 1e-9 : (double)NAN;
   out->readings = tally->readings;
   out->gpu_percent = mean(tally->gpu_sum, tally->gpu_count);
-  out->power_w = power(tally);
+  out->power_w = mean_power(tally);
   out->energy_j = out->power_w * out->seconds;
   out->temperature_c = tally->temperature_high;
   uint32_t n = tally->clock_count;

@@ -216,7 +216,7 @@ static int32_t pid_of(const track *t) { return t->device < 0 ? BRIM_CHROME_HOST 
 static int32_t tid_of(const track *t) { return t->thread + t->lane * BRIM_CHROME_LANE; }
 
 // The first track of the event's thread or stream into which it nests.
-static brim_status place(writer *w, const brim_trace_event *e, track **out) {
+static brim_status find_place(writer *w, const brim_trace_event *e, track **out) {
   for (int32_t lane = 0; lane < LANES; lane++) {
     track *t = find_track(w, e->device, e->stream < 0 ? 0 : e->stream, lane);
     if (!t) return brim_fail(BRIM_ENOMEM, "out of memory while writing a trace");
@@ -365,7 +365,7 @@ static brim_status put_slice(writer *w, const brim_trace_event *e) {
   char name[512];
   track *t = NULL;
   if (e->end_ns < e->start_ns || e->start_ns < 0) return BRIM_OK;  // a record without its times
-  BRIM_TRY(place(w, e, &t));
+  BRIM_TRY(find_place(w, e, &t));
   if (!t) return BRIM_OK;
   name_of(e, name, sizeof name);
   begin(w, "X", name);

@@ -63,7 +63,7 @@ static void map(brim_trace *t) {
 // comparable.
 static int32_t main_stream(const brim_trace *t) {
   int32_t best = -1;
-  size_t most = 0;
+  size_t most_kernels = 0;
   for (size_t i = 0; i < t->count; i++) {
     const brim_trace_event *e = &t->events[i];
     if (!on_device(e) || e->device < 0 || e->stream == best) continue;
@@ -71,10 +71,10 @@ static int32_t main_stream(const brim_trace *t) {
     for (size_t k = i; k < t->count; k++) {
       count += on_device(&t->events[k]) && t->events[k].stream == e->stream;
     }
-    if (count <= most) continue;
-    most = count;
+    if (count <= most_kernels) continue;
+    most_kernels = count;
     best = e->stream;
-    if (2 * most > t->count) break;
+    if (2 * most_kernels > t->count) break;
   }
   return best;
 }
@@ -172,7 +172,7 @@ static void set_text(char *out, size_t size, const char *text) {
 }
 
 // Keeps a text as long as all samples agree; otherwise clears it.
-static void agree(char *out, size_t size, const char *text) {
+static void keep_if_same(char *out, size_t size, const char *text) {
   char now[192];
   snprintf(now, sizeof now < size ? sizeof now : size, "%s", text ? text : "");
   if (strcmp(out, now) != 0) out[0] = '\0';
@@ -212,9 +212,9 @@ static brim_status brim_rows_add(brim_profile *out, brim_profile_list list, cons
     set_text(row->layer, sizeof row->layer, key->layer);
     set_text(row->phase, sizeof row->phase, phase);
   } else {
-    agree(row->op, sizeof row->op, key->op);
-    agree(row->layer, sizeof row->layer, key->layer);
-    agree(row->phase, sizeof row->phase, phase);
+    keep_if_same(row->op, sizeof row->op, key->op);
+    keep_if_same(row->layer, sizeof row->layer, key->layer);
+    keep_if_same(row->phase, sizeof row->phase, phase);
   }
   add_known(&row->count, sum->count);
   add_known(&row->ms, sum->ns);
@@ -271,7 +271,7 @@ static int by_value(const void *a, const void *b) {
 }
 
 // Times of the steps in ns, by number; returns how many.
-static int32_t lengths(const brim_trace *t, double *ns) {
+static int32_t step_times(const brim_trace *t, double *ns) {
   int32_t count = 0;
   for (int32_t i = 0; i < t->steps; i++) ns[i] = NAN;
   for (size_t i = 0; i < t->count; i++) {
@@ -307,7 +307,7 @@ static brim_status choose_steps(const brim_trace *t, host_sums *s, brim_profile 
     brim_free(ns);
     return brim_fail(BRIM_ENOMEM, "out of memory for the rows of a profile");
   }
-  int32_t count = lengths(t, ns), kept = 0;
+  int32_t count = step_times(t, ns), kept = 0;
   double *sorted = ns + t->steps;
   for (int32_t i = 0; i < t->steps; i++) {
     if (!isnan(ns[i])) sorted[kept++] = ns[i];
@@ -322,7 +322,7 @@ static brim_status choose_steps(const brim_trace *t, host_sums *s, brim_profile 
   return BRIM_OK;
 }
 
-static bool counted(const host_sums *s, const brim_trace_event *e) {
+static bool is_counted(const host_sums *s, const brim_trace_event *e) {
   return e->device < 0 && e->stream == 0 && e->step >= 0 && e->step < s->steps &&
          s->counts[e->step];
 }
@@ -334,7 +334,7 @@ static void sum_phases(const brim_trace *t, host_sums *s) {
   int depth = 0;
   for (size_t i = 0; i < t->count; i++) {
     const brim_trace_event *e = &t->events[i];
-    if (e->kind != BRIM_TRACE_PHASE || e->phase >= BRIM_PHASE_COUNT || !counted(s, e)) continue;
+    if (e->kind != BRIM_TRACE_PHASE || e->phase >= BRIM_PHASE_COUNT || !is_counted(s, e)) continue;
     while (depth > 0 && open[depth - 1]->end_ns <= e->start_ns) depth--;
     double ns = (double)(e->end_ns - e->start_ns);
     if (depth > 0) s->phase_ns[open[depth - 1]->phase] -= ns;
@@ -347,7 +347,7 @@ static void sum_phases(const brim_trace *t, host_sums *s) {
 static brim_status add_ops(const brim_trace *t, host_sums *s, brim_profile *out) {
   for (size_t i = 0; i < t->count; i++) {
     const brim_trace_event *e = &t->events[i];
-    if (e->kind != BRIM_TRACE_HOST_OP || !counted(s, e)) continue;
+    if (e->kind != BRIM_TRACE_HOST_OP || !is_counted(s, e)) continue;
     double ns = (double)(e->end_ns - e->start_ns);
     s->op_ns[e->phase] += ns;
     BRIM_TRY(add_op(out, e, ns));
@@ -635,19 +635,19 @@ static bool ran_in(const brim_trace_event *e, const brim_trace_event *op) {
 // Divides an op's FLOPs and bytes among its kernels by their time, since it is unknown which kernel does what.
 static brim_status share_out(window *w, const brim_trace *mapped, const brim_trace_event *op,
                              const brim_row_sum *whole) {
-  double all = 0;
+  double total_ns = 0;
   for (size_t i = 0; i < mapped->count; i++) {
     const brim_trace_event *e = &mapped->events[i];
-    if (ran_in(e, op)) all += (double)(e->end_ns - e->start_ns);
+    if (ran_in(e, op)) total_ns += (double)(e->end_ns - e->start_ns);
   }
-  for (size_t i = 0; all > 0 && i < mapped->count; i++) {
+  for (size_t i = 0; total_ns > 0 && i < mapped->count; i++) {
     const brim_trace_event *e = &mapped->events[i];
     if (!ran_in(e, op)) continue;
     const brim_row_key key = {
         .name = e->name, .kind = kind_of(e), .op = e->op, .layer = e->layer, .phase = e->phase};
     // skip it if the recorded step ran another kernel
     if (!brim_rows_have(w->out, BRIM_PROFILE_KERNELS, &key)) continue;
-    const double part = (double)(e->end_ns - e->start_ns) / all;
+    const double part = (double)(e->end_ns - e->start_ns) / total_ns;
     const brim_row_sum sum = {
         .count = NAN, .ns = 0, .flops = part * whole->flops, .bytes = part * whole->bytes};
     BRIM_TRY(brim_rows_add(w->out, BRIM_PROFILE_KERNELS, &key, &sum));
@@ -703,7 +703,7 @@ static brim_status add_kernels(window *w) {
 }
 
 // The time of a copy in gaps between kernels, without the time that earlier copies took there.
-static int64_t exposed(window *w, int64_t start, int64_t end, int64_t *until) {
+static int64_t exposed_time(window *w, int64_t start, int64_t end, int64_t *until) {
   int64_t sum = 0, from = start > *until ? start : *until;
   for (size_t i = 0; i < w->gap_count && w->gaps[i].start < end; i++) {
     gap *g = &w->gaps[i];
@@ -725,7 +725,7 @@ static brim_status add_copies(window *w) {
     int64_t start, end;
     if (e->kind != BRIM_TRACE_COPY || e->device < 0 || !clip(w, e, &start, &end)) continue;
     bool h2d = e->copy == BRIM_TRACE_COPY_H2D;
-    double alone = (double)exposed(w, start, end, &until);
+    double alone = (double)exposed_time(w, start, end, &until);
     const brim_row_sum sum = {.count = 1,
                               .ns = alone,
                               .total_ns = (double)(end - start),
@@ -753,7 +753,7 @@ static bool is_exchange(const brim_trace_event *e) {
   return e->kind == BRIM_TRACE_KERNEL && e->name && strncmp(e->name, "nccl", 4) == 0;
 }
 
-static double alone(const window *w, int64_t start, int64_t end) {
+static double time_alone(const window *w, int64_t start, int64_t end) {
   int64_t until = start, covered = 0;
   for (size_t i = 0; i < w->trace->count; i++) {
     const brim_trace_event *e = &w->trace->events[i];
@@ -770,18 +770,18 @@ static double alone(const window *w, int64_t start, int64_t end) {
 }
 
 static void add_exchanges(window *w) {
-  double all = 0, exposed_ns = 0;
+  double total_ns = 0, exposed_ns = 0;
   bool any = false;
   for (size_t i = 0; i < w->trace->count; i++) {
     const brim_trace_event *e = &w->trace->events[i];
     int64_t start, end;
     if (!is_exchange(e) || !clip(w, e, &start, &end)) continue;
     any = true;
-    all += (double)(end - start);
-    exposed_ns += alone(w, start, end);
+    total_ns += (double)(end - start);
+    exposed_ns += time_alone(w, start, end);
   }
   if (!any) return;
-  w->out->exchange_ms = all / (1e6 * w->steps);
+  w->out->exchange_ms = total_ns / (1e6 * w->steps);
   w->out->exchange_exposed_ms = exposed_ns / (1e6 * w->steps);
 }
 
@@ -803,7 +803,7 @@ static int64_t host_in(const window *w, const gap *g, brim_trace_kind kind, brim
 }
 
 // True if the host waited for the GPU when the gap began: then it had enqueued no further work.
-static bool waited(const window *w, const gap *g) {
+static bool host_waited(const window *w, const gap *g) {
   for (size_t i = 0; i < w->host_count && w->host[i]->start_ns < g->start; i++) {
     const brim_trace_event *e = w->host[i];
     if (e->kind == BRIM_TRACE_SYNC && e->end_ns >= g->start) return true;
@@ -813,12 +813,12 @@ static bool waited(const window *w, const gap *g) {
 
 static brim_gap_cause cause_of(const window *w, const gap *g) {
   int64_t length = g->end - g->start;
-  bool same = g->before && g->after && g->before->correlation != 0 &&
-              g->before->correlation == g->after->correlation;
+  bool same_launch = g->before && g->after && g->before->correlation != 0 &&
+                     g->before->correlation == g->after->correlation;
   if (length < LAUNCH_NS) return BRIM_GAP_LAUNCH;
-  if (same) return BRIM_GAP_DEPENDENCY;
+  if (same_launch) return BRIM_GAP_DEPENDENCY;
   if (2 * host_in(w, g, BRIM_TRACE_PHASE, BRIM_PHASE_IO) >= length) return BRIM_GAP_INPUT;
-  if (waited(w, g)) return BRIM_GAP_SYNC;
+  if (host_waited(w, g)) return BRIM_GAP_SYNC;
   if (2 * host_in(w, g, BRIM_TRACE_STEP, BRIM_PHASE_COUNT) >= length) return BRIM_GAP_HOST;
   return BRIM_GAP_UNKNOWN;
 }
@@ -848,9 +848,9 @@ static void keep_longest(window *w, const gap *g, brim_gap_cause cause) {
 static double own_part(const window *w, const double ns[BRIM_GAP_COUNT]) {
   double idle = 0, traced = (double)(w->end - w->begin) / w->steps;
   for (int i = 0; i < BRIM_GAP_COUNT; i++) idle += i == BRIM_GAP_TRANSFER ? 0 : ns[i] / w->steps;
-  double more = traced - w->out->step_ms * 1e6;
-  if (!(more > 0) || idle <= 0) return 1;
-  return more < idle ? (idle - more) / idle : 0;
+  double added_ns = traced - w->out->step_ms * 1e6;
+  if (!(added_ns > 0) || idle <= 0) return 1;
+  return added_ns < idle ? (idle - added_ns) / idle : 0;
 }
 
 static brim_status add_gaps(window *w) {

@@ -51,10 +51,10 @@ static brim_status drop_after(const brim_run_file *f, const char *path, int64_t 
     *end = 0;
     int64_t step = line_step(text + at, csv);
     bool epoch = csv || strstr(text + at, "\"event\":\"epoch\"");
-    bool again = ended && step == start_step && epoch;
+    bool reported_again = ended && step == start_step && epoch;
     *end = '\n';
-    bool other = csv && step < 0 && !(named && at == 0);
-    if (step <= start_step && !again && !other) {
+    bool no_row = csv && step < 0 && !(named && at == 0);
+    if (step <= start_step && !reported_again && !no_row) {
       memmove(text + kept, text + at, length);
       kept += length;
       if (!csv || step >= 0) *left += length;
@@ -95,15 +95,15 @@ static brim_status open_files(brim_run_file *f, int64_t start_step, bool ended) 
     char *path = file_path(f, n);
     if (!path) return no_memory(f);
     drop_link(path);
-    bool there = brim_fs_exists(path);
+    bool exists = brim_fs_exists(path);
     size_t left = 0;
     brim_status status = BRIM_OK;
-    if (there) status = drop_after(f, path, start_step, ended, &left);
+    if (exists) status = drop_after(f, path, start_step, ended, &left);
     if (!status && n == 0) status = begin_file(f, path);
-    if (!status && n > 0 && there && left == 0) status = brim_fs_remove(path);
+    if (!status && n > 0 && exists && left == 0) status = brim_fs_remove(path);
     if (left > 0) f->number = n;
     brim_free(path);
-    if (status || (!there && n > 0)) return status;
+    if (status || (!exists && n > 0)) return status;
   }
 }
 
@@ -112,10 +112,10 @@ static brim_status append_row(brim_run_log *log, brim_run_file *f, const char *l
   if (!path) return no_memory(f);
   uint64_t size = 0;
   // a file with only its header takes a row of any length, so that no row is left out
-  bool some = log->rotate > 0 && brim_fs_exists(path) && brim_fs_size(path, &size) == BRIM_OK &&
-              size > strlen(f->header);
+  bool has_rows = log->rotate > 0 && brim_fs_exists(path) && brim_fs_size(path, &size) == BRIM_OK &&
+                  size > strlen(f->header);
   brim_status status;
-  if (some && size + strlen(line) + 1 > log->rotate) {
+  if (has_rows && size + strlen(line) + 1 > log->rotate) {
     brim_free(path);
     path = file_path(f, ++f->number);
     if (!path) return no_memory(f);

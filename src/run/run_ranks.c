@@ -133,10 +133,10 @@ bool brim_ranks_receive(brim_ranks_wire *wire) {
 // Waits for a whole message.
 static bool receive_until(brim_ranks_wire *wire, int64_t until_ns) {
   while (wire->fd >= 0 && !brim_ranks_receive(wire)) {
-    int64_t left = until_ns - brim_clock_now().ns;
-    if (wire->fd < 0 || left <= 0) return false;
+    int64_t left_ns = until_ns - brim_clock_now().ns;
+    if (wire->fd < 0 || left_ns <= 0) return false;
     struct pollfd p = {.fd = wire->fd, .events = POLLIN};
-    (void)poll(&p, 1, (int)(left / 1000000 < 100 ? left / 1000000 + 1 : 100));
+    (void)poll(&p, 1, (int)(left_ns / 1000000 < 100 ? left_ns / 1000000 + 1 : 100));
   }
   return wire->fd >= 0;
 }
@@ -307,14 +307,14 @@ brim_status brim_ranks_accept(brim_ranks_door *d, int64_t until_ns, brim_ranks_w
         i++;
       }
     }
-    int64_t left = until_ns - brim_clock_now().ns;
-    if (left <= 0) return BRIM_EEND;
+    int64_t left_ns = until_ns - brim_clock_now().ns;
+    if (left_ns <= 0) return BRIM_EEND;
     const bool full = d->count == GUESTS;
     struct pollfd polls[GUESTS + 1] = {{.fd = full ? -1 : d->listener, .events = POLLIN}};
     for (int i = 0; i < d->count; i++) {
       polls[i + 1] = (struct pollfd){.fd = d->guests[i].wire.fd, .events = POLLIN};
     }
-    int ms = (int)(left / 1000000 < 100 ? left / 1000000 + 1 : 100);
+    int ms = (int)(left_ns / 1000000 < 100 ? left_ns / 1000000 + 1 : 100);
     if (poll(polls, (nfds_t)d->count + 1, ms) <= 0 || !polls[0].revents) continue;
     int fd = accept4(d->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) continue;

@@ -123,7 +123,7 @@ typedef struct loop {
 } loop;
 
 // True for the first rank: it alone writes files and logs.
-static bool writes(const loop *l) { return brim_comm_rank(l->comm) == 0; }
+static bool writes_files(const loop *l) { return brim_comm_rank(l->comm) == 0; }
 
 static brim_status position_put(const loop *l, json_t *extra);
 static void epoch_values(const loop *l, double values[BRIM_METRIC_MAX]);
@@ -539,11 +539,11 @@ static bool same_run(const json_t *metadata, const json_t *other) {
 // True if the file is a checkpoint of this step and of the same run as `last`. Any other file is the user's.
 static bool is_step_of_run(const char *path, int64_t step, const brim_safetensors *last) {
   brim_safetensors *file = NULL;
-  double at = -1;
+  double file_step = -1;
   bool ours = false;
   if (brim_safetensors_open(path, &file) == BRIM_OK) {
-    get_double(brim_safetensors_metadata(file), "brim.step", &at);
-    ours = at == (double)step &&
+    get_double(brim_safetensors_metadata(file), "brim.step", &file_step);
+    ours = file_step == (double)step &&
            (!last || same_run(brim_safetensors_metadata(file), brim_safetensors_metadata(last)));
   }
   brim_safetensors_close(file);
@@ -596,11 +596,11 @@ static void files_prune(const brim_run_files *files, int64_t step) {
   int64_t room = files->keep - 1;
   brim_safetensors *last = NULL;
   for (size_t i = count; i > 0; i--) {  // names sort by step; start with the highest
-    int64_t of = step_of(names[i - 1]);
-    char *path = of < 0 ? NULL : brim_fs_join(files->folder, names[i - 1]);
+    int64_t file_step = step_of(names[i - 1]);
+    char *path = file_step < 0 ? NULL : brim_fs_join(files->folder, names[i - 1]);
     if (path && !last) last = open_last(files);
-    bool ours = path && is_step_of_run(path, of, last);
-    if (ours && of < step && room > 0) {
+    bool ours = path && is_step_of_run(path, file_step, last);
+    if (ours && file_step < step && room > 0) {
       room--;
     } else if (ours && brim_fs_remove(path)) {
       brim_log_warn("run", "cannot remove %s: %s", path, brim_status_detail());
@@ -654,14 +654,14 @@ static brim_status check_whole(const char *path) {
 // True if model.safetensors is whole and belongs to this step.
 static bool files_model_at(const brim_run_files *files, int64_t step) {
   brim_safetensors *file = NULL;
-  double at = -1;
+  double file_step = -1;
   if (!brim_fs_exists(files->model)) return false;
   brim_status status = brim_safetensors_open(files->model, &file);
   if (!status) status = brim_safetensors_verify(file);
-  if (!status) get_double(brim_safetensors_metadata(file), "brim.step", &at);
+  if (!status) get_double(brim_safetensors_metadata(file), "brim.step", &file_step);
   brim_safetensors_close(file);
   brim_status_clear();  // a broken file is an answer, not an error
-  return (int64_t)at == step;
+  return (int64_t)file_step == step;
 }
 
 typedef struct search {
@@ -1010,12 +1010,12 @@ static bool means_the_same(const char *key, const json_t *was, const json_t *now
   return same;
 }
 
-static bool unset(const json_t *value) { return !value || json_is_null(value); }
+static bool is_unset(const json_t *value) { return !value || json_is_null(value); }
 
 static void warn_changed(const char *key, const json_t *was, const json_t *now, const char *path) {
   char *a = NULL, *b = NULL;
-  if (!unset(was)) brim_json_dump(was, 0, &a);
-  if (!unset(now)) brim_json_dump(now, 0, &b);
+  if (!is_unset(was)) brim_json_dump(was, 0, &a);
+  if (!is_unset(now)) brim_json_dump(now, 0, &b);
   brim_log_warn("run", "%s was trained with %s %s; this run continues with %s", path, key,
                 a ? a : "unset", b ? b : "unset");
   brim_free(a);
@@ -1050,8 +1050,8 @@ static void compare_settings(const brim_config *config, const brim_work *work,
       if (!brim_config_key_is_saved(key, workload, from)) continue;
       const json_t *a = json_object_get(was, key->name);
       const json_t *b = json_object_get(now, key->name);
-      bool same =
-          (unset(a) && unset(b)) || (a && b && json_equal(a, b)) || means_the_same(key->name, a, b);
+      bool same = (is_unset(a) && is_unset(b)) || (a && b && json_equal(a, b)) ||
+                  means_the_same(key->name, a, b);
       if (same) continue;
       warn_changed(key->name, a, b, path);
       other_part |= strcmp(key->name, "seed") == 0 || is_larger(key->name, a, b);
@@ -1216,7 +1216,7 @@ static brim_status save_wait(loop *l) {
 static brim_status save_model(loop *l) {
   json_t *extra;
   if (l->comm) BRIM_TRY(l->work->table->ranks->give(l->work->state, true));
-  if (!writes(l)) return BRIM_OK;
+  if (!writes_files(l)) return BRIM_OK;
   BRIM_TRY(save_wait(l));
   keep_folder(l);
   BRIM_TRY(make_extra(l, true, &extra));
@@ -1280,7 +1280,7 @@ static brim_status save_state(loop *l, bool best, bool last, bool wait) {
   json_t *extra;
   if (!best && !last) return BRIM_OK;
   if (l->comm) BRIM_TRY(l->work->table->ranks->give(l->work->state, false));
-  if (!writes(l)) {
+  if (!writes_files(l)) {
     if (last) l->files.last_step = l->step;
     return BRIM_OK;
   }
@@ -1437,10 +1437,10 @@ static void loading_between(const brim_work_loading *from, const brim_work_loadi
   out->stage_count = to->stage_count;
   for (size_t i = 0; i < to->stage_count; i++) out->stage[i] = to->stage[i];
   if (out->samples <= 0) return;
-  double each = 1e-6 / (double)out->samples;
-  out->read_ms = (double)(to->read_ns - from->read_ns) * each;
+  double ms_scale = 1e-6 / (double)out->samples;
+  out->read_ms = (double)(to->read_ns - from->read_ns) * ms_scale;
   for (size_t i = 0; i < to->stage_count; i++) {
-    out->stage_ms[i] = (double)(to->stage_ns[i] - from->stage_ns[i]) * each;
+    out->stage_ms[i] = (double)(to->stage_ns[i] - from->stage_ns[i]) * ms_scale;
   }
 }
 
@@ -1528,12 +1528,12 @@ static void put_metric(const loop *l, brim_job *job) {
 }
 
 static void put_place(const loop *l, brim_job *job) {
-  int64_t last = l->info.steps > 0 ? l->info.steps : l->epochs * l->info.steps_per_epoch;
-  if (l->limit > 0 && l->limit < last) last = l->limit;
+  int64_t last_step = l->info.steps > 0 ? l->info.steps : l->epochs * l->info.steps_per_epoch;
+  if (l->limit > 0 && l->limit < last_step) last_step = l->limit;
   job->epoch = l->epoch + 1 < l->epochs ? l->epoch + 1 : l->epochs;
   job->epochs = l->epochs;
   job->step = l->step;
-  job->steps = last > 0 ? last : -1;
+  job->steps = last_step > 0 ? last_step : -1;
 }
 
 static void publish(loop *l) {
@@ -1990,8 +1990,8 @@ static void show_progress(loop *l, bool force) {
   p.elapsed_s = (double)brim_time_since_ns(l->epoch_start, brim_clock_now()) * 1e-9;
   p.rate = ns > 0 ? (double)l->progress_samples / ((double)ns * 1e-9) : (double)NAN;
   double step_s = (double)ns * 1e-9 / (double)l->progress_steps;
-  int64_t last = l->info.steps > 0 ? l->info.steps : l->epochs * l->info.steps_per_epoch;
-  p.eta_s = step_s * (double)(last - l->step);
+  int64_t last_step = l->info.steps > 0 ? l->info.steps : l->epochs * l->info.steps_per_epoch;
+  p.eta_s = step_s * (double)(last_step - l->step);
   p.unit = l->info.unit;
   double values[BRIM_METRIC_MAX];
   epoch_values(l, values);
@@ -2168,7 +2168,7 @@ static brim_status same_config(const loop *l) {
   if (!status) status = brim_comm_broadcast(l->comm, &size, sizeof size, 0);
   char *first = status ? NULL : brim_calloc((size_t)size + 1, 1);
   if (!status && !first) status = brim_fail(BRIM_ENOMEM, "no memory for the ranks of a training");
-  if (!status && mine.len > 0 && writes(l)) memcpy(first, mine.data, mine.len);
+  if (!status && mine.len > 0 && writes_files(l)) memcpy(first, mine.data, mine.len);
   if (!status) status = brim_comm_broadcast(l->comm, first, (size_t)size, 0);
   if (!status) status = compare_configs(l, mine.len > 0 ? mine.data : "", first);
   brim_free(first);
@@ -2677,8 +2677,8 @@ static brim_status check_places(const loop *l) {
 static void warn_warmup(const brim_config *config, int64_t steps_per_epoch) {
   brim_work_warmup warmup = brim_work_warmup_of(config, steps_per_epoch);
   int64_t total = steps_per_epoch * brim_config_int(config, "training.epochs");
-  int64_t most = brim_config_int(config, "training.steps");
-  if (most > 0 && most < total) total = most;
+  int64_t step_limit = brim_config_int(config, "training.steps");
+  if (step_limit > 0 && step_limit < total) total = step_limit;
   if (total <= 0) return;
   if (warmup.steps >= total) {
     brim_log_warn("run",
@@ -2774,13 +2774,13 @@ static brim_status prepare(loop *l) {
   BRIM_TRY(check_ranks(l));
   brim_run_adapt_init(&l->adapt, l->work, l->config);
   l->watch = (brim_run_watch){.work = l->work, .log = &l->log, .result = l->result};
-  if (!writes(l)) return prepare_rank(l, limit, &plan);
+  if (!writes_files(l)) return prepare_rank(l, limit, &plan);
   // Lock first, so that no other run writes while this one reads the checkpoint. Create a missing folder only
   // after everything that may fail without it.
-  bool there = brim_fs_is_dir(l->options->output_dir);
+  bool existed = brim_fs_is_dir(l->options->output_dir);
   bool own = false;
-  if (there) BRIM_TRY(folder_check(l->config, l->options->output_dir, l->options->resume, &own));
-  if (there) BRIM_TRY(lock_folder(l, own));
+  if (existed) BRIM_TRY(folder_check(l->config, l->options->output_dir, l->options->resume, &own));
+  if (existed) BRIM_TRY(lock_folder(l, own));
   BRIM_TRY(check_places(l));
   char *from = NULL;
   brim_status built = BRIM_OK;
@@ -2806,7 +2806,7 @@ static brim_status prepare(loop *l) {
   if (met) BRIM_TRY(l->work->table->plan(l->work->state, &l->adapt.setting, &plan));
   bool adapted = memcmp(&took, &l->adapt.setting, sizeof took) != 0;
   BRIM_TRY(not_writable(l, brim_fs_mkdirs(l->options->output_dir)));
-  if (!there) BRIM_TRY(lock_folder(l, false));
+  if (!existed) BRIM_TRY(lock_folder(l, false));
   l->first_step = l->step;
   bool more = !done(l) && (!l->limit || l->step < l->limit);
   const char *folder = l->options->output_dir;
@@ -2907,7 +2907,7 @@ brim_status brim_run_train(brim_work *work, const brim_config *config,
   brim_job_publisher_stop(l.publisher);
   l.publisher = NULL;
   work->table->stops(work->state, NULL);
-  if (prepared && writes(&l)) files_separate(&l.files);
+  if (prepared && writes_files(&l)) files_separate(&l.files);
   if (prepared) loader_all(&l.loader, work, &out->loading);
   out->steps = l.step;
   out->steps_run = prepared ? l.step - l.first_step : 0;

@@ -229,26 +229,27 @@ static void put_spread(const brim_result *r, brim_finding *f) {
   double median = r->total_ms.median, mad = r->total_ms.mad / median;
   double interval = (r->total_ms.ci_high - r->total_ms.ci_low) / 2 / median;
   double repeats = (r->samples_per_s_high - r->samples_per_s_low) / 2 / r->samples_per_s;
-  double most = fmax(mad, fmax(interval, repeats));
+  double largest = fmax(mad, fmax(interval, repeats));
   brim_words_add(
       f->text, sizeof f->text,
-      most == mad ? BRIM_N_("step times have a MAD of %.0f %% of the median: the figures are rough")
-      : most == interval
+      largest == mad
+          ? BRIM_N_("step times have a MAD of %.0f %% of the median: the figures are rough")
+      : largest == interval
           ? BRIM_N_(
                 "the median step time is known within %.0f %% (95 %% interval): the figures are "
                 "rough")
           : BRIM_N_("the rate is known within %.0f %% (95 %% interval): the figures are rough"),
-      brim_shown(100 * most));
+      brim_shown(100 * largest));
 }
 
 static void find_noise(const brim_findings *v) {
   brim_result *r = v->r;
   if (r->stable) return;
-  bool one = brim_result_one_sample(r);
+  bool one_sample = brim_result_one_sample(r);
   brim_finding *f = brim_finding_add(r, "unstable", (double)NAN);
   if (!f) return;
   f->note = true;
-  if (one) {
+  if (one_sample) {
     brim_words_put(f->text, sizeof f->text,
                    BRIM_N_("one sample is not enough to show whether the times are stable"));
     brim_words_put(f->remedy, sizeof f->remedy, BRIM_N_("more --steps, or --repeats 2 or more"));
@@ -349,9 +350,9 @@ double brim_remedy_step_s(const brim_result *own, bool gpu, double more) {
 }
 
 static double step_s(const remedies *m, const brim_setting *setting) {
-  double more =
+  double row_ratio =
       brim_subject_rows(m->subject, setting) / brim_subject_rows(m->subject, m->options->setting);
-  return brim_remedy_step_s(&m->all[m->index], !m->subject->host, more);
+  return brim_remedy_step_s(&m->all[m->index], !m->subject->host, row_ratio);
 }
 
 // The least seconds for one visit to the present setting and one to the changed setting.

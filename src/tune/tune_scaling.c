@@ -19,9 +19,10 @@ typedef struct pace {
 
 static pace pace_of(const brim_scale_model *m, int64_t ranks) {
   const brim_scaling_exchange *e = &m->exchange;
-  double from = (double)m->measured, to = (double)ranks, more = e->bucket_bytes - e->small_bytes;
+  double from = (double)m->measured, to = (double)ranks,
+         extra_bytes = e->bucket_bytes - e->small_bytes;
   pace out = {.latency_ms = e->small_ms, .least_bytes = e->small_bytes};
-  if (more > 0) out.ms_per_byte = fmax(0, (e->bucket_ms - e->small_ms) / more);
+  if (extra_bytes > 0) out.ms_per_byte = fmax(0, (e->bucket_ms - e->small_ms) / extra_bytes);
   out.latency_ms *= hops(from, to);
   out.ms_per_byte *= traffic(from, to);
   return out;

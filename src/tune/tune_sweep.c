@@ -420,7 +420,7 @@ void brim_race_fail(brim_race *race, size_t setting) {
   race->fitted = false;
 }
 
-static bool running(const brim_race *race, size_t i) {
+static bool is_running(const brim_race *race, size_t i) {
   return race->runner[i].visits > 0 && !race->runner[i].failed;
 }
 
@@ -428,14 +428,14 @@ int64_t brim_race_best(brim_race *race) {
   int64_t best = -1;
   if (brim_race_fit(race)) return -1;
   for (size_t i = 0; i < race->settings; i++) {
-    if (!running(race, i)) continue;
+    if (!is_running(race, i)) continue;
     if (best < 0 || race->runner[i].a > race->runner[best].a) best = (int64_t)i;
   }
   return best;
 }
 
 // The rate of the best visit. It is the setting's rate if all other visits were disturbed.
-static double luckiest(const brim_race *race, size_t i) {
+static double best_visit(const brim_race *race, size_t i) {
   double most = -INFINITY;
   for (size_t k = 0; k < race->visits; k++) {
     const race_visit *v = &race->visit[k];
@@ -461,13 +461,13 @@ static bool visits_disagree(const brim_race *race, size_t i) {
 
 static bool contends(brim_race *race, size_t i, size_t best) {
   const runner *r = &race->runner[i], *top = &race->runner[best];
-  if (!running(race, i)) return false;
+  if (!is_running(race, i)) return false;
   if (i == best) return true;
   if (race->round == 1 && r->visits < 2) return r->a > top->a - log(FAR_BEHIND);
   double se = brim_race_se(race, i, best), behind = top->a - r->a;
   if (visits_disagree(race, i)) return true;
   if (behind + 2 * se < CLOSE_ENOUGH) return false;
-  return behind < CONTEND * se || (r->visits <= 2 && luckiest(race, i) > top->a);
+  return behind < CONTEND * se || (r->visits <= 2 && best_visit(race, i) > top->a);
 }
 
 // The setting that is least surely behind the best; -1 if all are surely behind. After one visit each, nothing is sure.
@@ -475,7 +475,7 @@ static int64_t last_doubt(brim_race *race, size_t best) {
   int64_t worst = -1;
   double most = -INFINITY;
   for (size_t i = 0; i < race->settings; i++) {
-    if (!running(race, i) || i == best) continue;
+    if (!is_running(race, i) || i == best) continue;
     double se = brim_race_se(race, i, best), behind = race->runner[best].a - race->runner[i].a;
     double doubt = STOP * se - behind;
     bool seen_once =
@@ -1341,10 +1341,10 @@ static void scale(brim_stats_summary *times, double by) {
 // Gives a result the rate of all its visits. Its times are scaled to that rate, so that step, phases and rate agree.
 // The interval allows for other programs, which may take less or more of the CPU later.
 static void take_rate(brim_result *r, brim_interval rate) {
-  double by = r->samples_per_s / rate.value, load = exp(brim_result_log_load(r));
-  scale(&r->total_ms, by);
-  for (int p = 0; p < BRIM_PHASE_COUNT; p++) scale(&r->phase_ms[p], by);
-  r->epoch_s *= by;
+  double factor = r->samples_per_s / rate.value, load = exp(brim_result_log_load(r));
+  scale(&r->total_ms, factor);
+  for (int p = 0; p < BRIM_PHASE_COUNT; p++) scale(&r->phase_ms[p], factor);
+  r->epoch_s *= factor;
   r->samples_per_s = rate.value;
   r->stable = rate.high - rate.low <= 0.25 * rate.value;
   rate.low /= load;

@@ -352,14 +352,14 @@ static brim_trace_event *detail_add(brim_trace *to, brim_trace_kind kind, const 
   return e;
 }
 
-static bool untimed(uint64_t start, uint64_t end) {
+static bool is_untimed(uint64_t start, uint64_t end) {
   return (start == 0 && end == 0) || end < start;
 }
 
 static brim_cupti_take take_kernel(const void *record, brim_trace *to) {
   brim_cupti_kernel_detail k;
   memcpy(&k, record, sizeof k);
-  if (untimed(k.start, k.end)) return BRIM_CUPTI_LOST;
+  if (is_untimed(k.start, k.end)) return BRIM_CUPTI_LOST;
   brim_trace_event *e = detail_add(to, BRIM_TRACE_KERNEL, k.name ? k.name : "?", k.start, k.end);
   if (!e) return BRIM_CUPTI_LOST;
   e->device = (int32_t)k.device;
@@ -404,7 +404,7 @@ static brim_cupti_take take_copy(const void *record, const brim_cupti_record *ke
 static brim_cupti_take take_sync(const void *record, brim_trace *to) {
   brim_cupti_sync s;
   memcpy(&s, record, sizeof s);
-  if (s.type == BRIM_CUPTI_SYNC_STREAM_WAIT_EVENT || untimed(s.start, s.end)) {
+  if (s.type == BRIM_CUPTI_SYNC_STREAM_WAIT_EVENT || is_untimed(s.start, s.end)) {
     return BRIM_CUPTI_OTHER;
   }
   brim_trace_event *e = detail_add(to, BRIM_TRACE_SYNC, "sync", s.start, s.end);
