@@ -140,8 +140,8 @@ void brim_random_values(brim_dtype type, void *out, size_t count) {
 //--------------------------------------- other processes ---------------------------------------
 // The share of a GPU that other processes take. The driver gives each process the whole GPU in turns of milliseconds.
 // Short products run back to back; a product that meets the end of a turn also waits for the turns of the other
-// processes. The share lost is the excess of the total time over the median times the number of intervals. MPS
-// divides the GPU in space and does not show this way.
+// processes. The share lost is the excess of the total time over the median times the number of intervals. Processes
+// under MPS share the GPU in space: this measurement does not show them.
 
 enum { SIDE = 1024, INTERVALS = 400, PRODUCTS_PER_INTERVAL = 4, WARM = 400 };
 // Smaller shares count as noise of clock and driver. The second threshold holds if no other process is visible.
@@ -255,7 +255,7 @@ brim_status brim_sharing_measure(brim_device *device, const brim_memory_watch *w
 }
 
 //---------------------------------------- known machines ----------------------------------------
-// Remembering ceilings. Those of a busy machine are too low: they are measured again until the machine is quiet, and
+// Remembers ceilings. Ceilings of a busy machine are too low: they are measured again until the machine is quiet, and
 // the larger figures stay.
 
 #define MOST_RATE 1e18  // larger rates in a file are damaged

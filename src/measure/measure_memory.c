@@ -368,7 +368,7 @@ static void put_advice(const brim_fit *fit, uint64_t limit, bool others, brim_st
     char text[160];
     brim_work_batch_text(batch, set, text);
     brim_str_printf(out, "; %s", text);
-    return;  // the whole set fits as one batch: do not advise to wait
+    return;  // the data set limits the batch, not memory
   }
   if (batch > 0) {
     brim_str_printf(out, brim_tr("; batch_size %lld is the largest that fits now"),

@@ -487,7 +487,7 @@ static void record_failure(brim_result *r, brim_failure failure, brim_status sta
   snprintf(r->message, sizeof r->message, "%s", message);
 }
 
-// Makes the question whether a setting fits in the device's memory.
+// Makes the input of the check whether a setting fits in the device's memory.
 static brim_fit fit_of(trial *t, const brim_setting *setting) {
   return (brim_fit){.work = t->work,
                     .config = t->config,
@@ -533,8 +533,8 @@ static bool out_of_time(const trial *t, double share) {
 
 static bool stopped(const trial *t) { return t->options->stop && *t->options->stop; }
 
-// Runs the steps that wait after each phase. On a GPU they come before the warm-up: the loader gets ahead in them, and
-// the warm-up uses up what it prefetched.
+// Runs the steps that wait after each phase. They come first in a GPU's warm-up: the loader gets ahead in them, and
+// the other warm-up steps use up what it prefetched.
 static brim_status record_phases(trial *t) {
   t->timer.spans.exact = true;
   for (int i = 0; i < RECORD_STEPS; i++) {

@@ -16,7 +16,7 @@ typedef struct brim_top_gpu_state {
   brim_nvml_api api;  // unsupported calls are NULL
   bool has_slices;    // in MIG mode: processes and activity belong to the slices
   bool lost, started;
-  int last_code, asked, answers;  // number of calls in one reading
+  int last_code, asked, answers;  // the last call's code; calls of one reading, answered calls
   int silent;                     // readings in a row without an answer
   int64_t slow_ns;
   brim_top_gpu slow;  // values that seldom change

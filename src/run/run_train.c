@@ -831,7 +831,7 @@ static brim_status read_start(const char *path, char **out, size_t *size) {
 
 typedef struct look {
   const char *folder;
-  bool csv, jsonl;  // the run writes log.csv, log.jsonl
+  bool csv, jsonl;  // the run writes log.csv and log.jsonl
   bool resume;      // an unreadable checkpoint is reported when it is opened
   bool own;         // a file here was certainly written by brim: the folder is a run's
   char weak[32];    // a file of unclear origin: damaged if a run used the folder, else foreign
@@ -2561,8 +2561,8 @@ static brim_status step_failed(loop *l, brim_status status) {
                    l->step);
 }
 
-// Fails a run in which most steps had no effect, so that no sweep ranks it. The model stays. Policies have a
-// limit of their own (is_idle).
+// Fails a run in which most steps had no effect, so that no sweep ranks it. The model stays. is_idle checks workloads
+// with an idle_limit instead.
 static brim_status check_learned(const loop *l) {
   const brim_work_diagnosis *d = l->work->table->diagnosis;
   brim_run_result *r = l->result;

@@ -848,12 +848,14 @@ int64_t brim_climb_next(const brim_climb *c) {
 
 // The visits to one setting.
 typedef struct setting_runs {
-  brim_result *visit;       // a result for each visit of this sweep; in the end one is kept
-  brim_result_visit *what;  // the visits as the race has them, records' visits included
-  size_t count, told;       // lengths of `visit` and `what`; a record adds to `what` only
-  double seconds;           // cost of the last visit
-  bool known;               // the first result is from a record
-  bool failed;              // it ran at first and failed later
+  // (count) The result of the record, if there is one, then one for each visit. One is kept in the end.
+  brim_result *visit;
+  // (race_visit_count) All visits as the race has them, visits of the record included.
+  brim_result_visit *race_visits;
+  size_t count, race_visit_count;
+  double seconds;  // cost of the last visit
+  bool known;      // the first result is from a record
+  bool failed;     // it ran at first and failed later
 } setting_runs;
 
 typedef struct sweep {
@@ -1005,14 +1007,15 @@ static size_t visits_by_interval(const brim_result *r, brim_result_visit *out) {
 }
 
 static brim_status grow(setting_runs *runs, size_t more) {
-  size_t told = runs->told + more;
+  size_t visits = runs->race_visit_count + more;
   brim_result *visit =
       (brim_result *)brim_realloc(runs->visit, (runs->count + 1) * sizeof *runs->visit);
   if (visit) runs->visit = visit;
-  brim_result_visit *what =
-      visit ? (brim_result_visit *)brim_realloc(runs->what, told * sizeof *what) : NULL;
-  if (!what) return brim_fail(BRIM_ENOMEM, "out of memory for %zu visits", told);
-  runs->what = what;
+  brim_result_visit *race_visits =
+      visit ? (brim_result_visit *)brim_realloc(runs->race_visits, visits * sizeof *race_visits)
+            : NULL;
+  if (!race_visits) return brim_fail(BRIM_ENOMEM, "out of memory for %zu visits", visits);
+  runs->race_visits = race_visits;
   return BRIM_OK;
 }
 
@@ -1023,7 +1026,7 @@ static brim_status add_visit(sweep *s, const brim_result *r) {
   s->visits++;
   if (runs->count == 0) s->first_s += v.seconds;
   runs->visit[runs->count++] = *r;
-  runs->what[runs->told++] = v;
+  runs->race_visits[runs->race_visit_count++] = v;
   runs->seconds = v.seconds;
   return brim_race_add(s->race, s->at, &v);
 }
@@ -1198,16 +1201,16 @@ static brim_status take_known(sweep *s) {
     size_t visits = r->visit_count;
     BRIM_TRY(grow(runs, visits ? visits : BRIM_RESULT_MAX_VISITS));
     if (visits) {
-      memcpy(runs->what, r->visits, visits * sizeof *runs->what);
+      memcpy(runs->race_visits, r->visits, visits * sizeof *runs->race_visits);
     } else {
-      visits = visits_by_interval(r, runs->what);
+      visits = visits_by_interval(r, runs->race_visits);
     }
     runs->visit[runs->count++] = *r;
-    runs->told = visits;
-    runs->seconds = runs->what[visits - 1].seconds;
-    s->first_s += runs->what[0].seconds;
+    runs->race_visit_count = visits;
+    runs->seconds = runs->race_visits[visits - 1].seconds;
+    s->first_s += runs->race_visits[0].seconds;
     for (size_t k = 0; k < visits; k++) {
-      if (runs->what[k].at >= s->visits) s->visits = runs->what[k].at + 1;
+      if (runs->race_visits[k].at >= s->visits) s->visits = runs->race_visits[k].at + 1;
     }
   }
   return s->race ? add_records(s->race, s->results, s->count, s->setting_of) : BRIM_OK;
@@ -1274,7 +1277,7 @@ static brim_status run_all(sweep *s) {
   brim_race_start_rounds(s->race);
   for (int64_t next; (next = brim_race_next(s->race)) >= 0;) {
     s->at = (size_t)next;
-    if (s->runs[s->at].told == BRIM_RESULT_MAX_VISITS) break;
+    if (s->runs[s->at].race_visit_count == BRIM_RESULT_MAX_VISITS) break;
     if (!(budget_left(s) > s->runs[s->at].seconds)) {
       s->budget_ended = true;
       break;
@@ -1310,8 +1313,9 @@ static void join_visits(sweep *s, size_t setting, bool once, brim_result *out) {
     if (x < fabs(log(runs->visit[pick].samples_per_s / rate))) pick = i;
   }
   *out = runs->visit[pick];
-  out->visit_count = runs->told < BRIM_RESULT_MAX_VISITS ? runs->told : BRIM_RESULT_MAX_VISITS;
-  memcpy(out->visits, runs->what, out->visit_count * sizeof *out->visits);
+  out->visit_count = runs->race_visit_count < BRIM_RESULT_MAX_VISITS ? runs->race_visit_count
+                                                                     : BRIM_RESULT_MAX_VISITS;
+  memcpy(out->visits, runs->race_visits, out->visit_count * sizeof *out->visits);
   out->repeats = (int)(out->visit_count + runs->failed);
   double others = 0, seconds = 0;
   for (size_t i = 0; i < out->visit_count; i++) {
@@ -1448,7 +1452,7 @@ brim_status brim_sweep_run(brim_subject *subject, const brim_sweep_options *opti
   }
   for (size_t i = 0; s.runs && i < s.settings->count; i++) {
     brim_free(s.runs[i].visit);
-    brim_free(s.runs[i].what);
+    brim_free(s.runs[i].race_visits);
   }
   brim_free(s.runs);
   brim_free(s.rate);
