@@ -209,7 +209,7 @@ static void check_memlock(brim_doctor_exam *e) {
   limit_text(hard, most);
   if (!isinf(soft)) brim_doctor_bytes(soft, now);
   if (!isinf(hard)) brim_doctor_bytes(hard, most);
-  // the GPU driver locks pinned memory, which does not count; RDMA's does
+  // memory that the GPU driver pins does not count toward the limit; memory that RDMA pins does
   bool rdma = brim_doctor_exists(e, "/sys/class/infiniband");
   bool low = rdma && soft < GIB;
   brim_doctor_line *line = brim_doctor_say(e, low ? BRIM_DOCTOR_WARN : BRIM_DOCTOR_GOOD,

@@ -159,7 +159,8 @@ static void add_glob(const brim_doctor_exam *e, folders *f, const char *prefix,
   globfree(&found);
 }
 
-// Adds each entry of a list like PATH. `bin`: the folder above each entry that ends with /bin.
+// Adds each entry of a list like PATH. With `bin` adds the folder above each entry that ends with /bin, and no other
+// entry.
 static void add_list(const brim_doctor_exam *e, folders *f, const char *list, bool bin,
                      const char *pattern) {
   for (const char *at = list ? list : ""; *at;) {

@@ -144,7 +144,7 @@ brim_status brim_checkpoint_measure(brim_work *work, const brim_config *config, 
   brim_work_info info;
   double every = config ? (double)brim_config_int(config, "checkpoint.interval") : 0;
   work->table->info(work->state, &info);
-  // counted in episodes, whose number of steps is unknown here
+  // skip intervals in episodes: their number of steps is unknown here
   if (!(every > 0) || info.interval_unit || !folder) return BRIM_OK;
   char name[2][64];
   for (int i = 0; i < 2; i++) {

@@ -1,4 +1,4 @@
-// The ceilings of a machine, and how they are remembered.
+// Measures the ceilings of a machine and remembers them in a cache.
 
 #include "backend/backend_half.h"
 
@@ -113,7 +113,7 @@ brim_status brim_device_timer_measure(brim_device_timer *t, const brim_device_wo
 
 //---------------------------------- values ----------------------------------
 
-// A linear congruence: good enough for values that are neither zero nor equal.
+// A linear congruential generator: good enough for values that are neither zero nor equal.
 static uint32_t next_random(uint32_t *state) {
   *state = *state * 1664525u + 1013904223u;
   return *state >> 8;
@@ -301,7 +301,7 @@ brim_status brim_machine_ceilings_load(const char *folder, const char *key,
 
 static double larger(double a, double b) { return isnan(a) || b > a ? b : a; }
 
-// The larger figures of both, with the load of the quieter measurement.
+// Keeps the larger figure of each pair, and the load of the quieter measurement.
 static void merge(brim_machine_ceilings *to, const brim_machine_ceilings *other) {
 #define X(name) to->name = larger(to->name, other->name);
   BRIM_MACHINE_MAP(X)
@@ -440,8 +440,8 @@ bool brim_machine_ceilings_raise(brim_device *device, const brim_machine_options
 }
 
 //------------------------------------ ceilings of a machine ------------------------------------
-// Measuring ceilings: matrix products in every precision of the device, copies in its memory, and copies to it from the
-// host. They use the device's own ops, as a model does. A ceiling that cannot be measured stays unknown.
+// Measures ceilings: matrix products in every precision of the device, copies in its memory, and copies to it from the
+// host. The measurements use the device's own ops, as a model does. A ceiling that cannot be measured stays unknown.
 
 #define MIB ((size_t)1 << 20)
 enum { PATTERN_BYTES = 1 << 20, LEAST_COPY_BYTES = 1 << 16 };
@@ -689,7 +689,7 @@ static brim_status measure_upload(machine *m, bool pinned, double *rate) {
 
 enum { LAUNCHES = 256, LAUNCH_WINDOWS = 5, LAUNCH_SIDE = 16 };
 
-// Launches small ops in a row and waits only for the last: the host's pace.
+// Launches small ops in a row and waits only for the last. This measures how fast the host launches.
 static brim_status launch_window(machine *m, const brim_device_work *work, double *seconds) {
   BRIM_TRY(brim_device_sync(m->device));
   brim_time start = brim_clock_now();
@@ -778,7 +778,7 @@ brim_machine_sizes brim_machine_sizes_of(const brim_device *device) {
                                 .windows = 2,
                                 .spread = 0.15};
   }
-  // larger than the last cache, which grows with the cores
+  // copy more than the last-level cache holds; the cache grows with the cores
   while (cpu.copy_bytes < 512 * MIB && cpu.copy_bytes < (size_t)info->threads * 16 * MIB) {
     cpu.copy_bytes *= 2;
   }
@@ -820,7 +820,7 @@ static brim_status measure_products(machine *m, brim_machine_ceilings *out) {
       {"gemm_bf16_flops", {BRIM_BF16, false, s->most}, &out->gemm_bf16_flops},
   };
   for (size_t i = 0; i < sizeof products / sizeof *products; i++) {
-    // other devices would silently use fp32
+    // skip TF32 on other devices, which would silently use fp32
     if (products[i].how.tf32 && m->device->info.kind != BRIM_DEVICE_GPU) continue;
     BRIM_TRY(ignore_failure(m, products[i].name,
                             measure_product(m, &products[i].how, products[i].flops)));
@@ -828,7 +828,7 @@ static brim_status measure_products(machine *m, brim_machine_ceilings *out) {
   return BRIM_OK;
 }
 
-// Copies come first: products depend on clocks that may still rise.
+// Measures all ceilings. Copies come first: products depend on clocks, which may still rise.
 static brim_status measure_all(machine *m, brim_machine_ceilings *out) {
   BRIM_TRY(ignore_failure(m, "copy_bytes_per_s", measure_copy(m, &out->copy_bytes_per_s)));
   if (!m->device->info.host_memory) {

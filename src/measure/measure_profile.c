@@ -25,7 +25,7 @@ typedef struct brim_notes_op {
   int32_t step;
 } brim_notes_op;
 
-// Writes steps, phases and ops into a trace. The device's watch and the spans of the steps.
+// Writes steps, phases and ops into a trace. Holds the device's watch and the spans of the steps.
 typedef struct brim_notes {
   brim_device *device;
   brim_trace *trace;
@@ -407,15 +407,16 @@ static brim_status brim_profile_take_memory(const brim_notes *notes, brim_profil
     brim_net_memory_free(&net);
     BRIM_TRY(status);
   }
-  // without the arena, which the plan's rows include
+  // subtract the arena, which the plan's bytes include
   double planned = (double)out->result.plan.bytes[BRIM_PLACE_DEVICE];
   if (m->arena_bytes >= 0) m->fixed_bytes = planned > m->arena_bytes ? planned - m->arena_bytes : 0;
   return BRIM_OK;
 }
 
 //--------------------------------------------- GPU ---------------------------------------------
-// The traced window of a GPU. With CUPTI: one step op by op, each until the device is done, to learn which op a kernel
-// belongs to; then a window of steps as in training. Without: steps op by op with events around each op.
+// Traces a window of steps on a GPU. With CUPTI one step runs op by op, waiting for the device after each, to learn
+// which op a kernel belongs to; then a window of steps runs as in training. Without CUPTI steps run op by op with
+// events around each op.
 
 // LEAD: steps until the device is busy again after a pause. The warm-up runs each piece of a step op by op the first
 // time and records it the second time, for two slots of inputs.
@@ -597,7 +598,7 @@ static void start_over(brim_profiler *p) {
   memcpy(p->trace->device, device, sizeof device);
 }
 
-// The traced window of a GPU, by CUPTI or by events.
+// Traces a window of steps on a GPU, by CUPTI or by events.
 static brim_status brim_profiler_trace_gpu(brim_profiler *p) {
   const char *source = p->options->source ? p->options->source : "";
   if (strcmp(source, "events") == 0) return trace_by_events(p);
@@ -605,7 +606,7 @@ static brim_status brim_profiler_trace_gpu(brim_profiler *p) {
     return brim_fail(BRIM_EUNSUPPORTED, "the source %s is none of: cupti, events", source);
   }
   brim_status status = trace_by_cupti(p);
-  // without CUPTI (taken by another tool, not permitted, too many records), use events
+  // use events if CUPTI fails: taken by another tool, not permitted, too many records
   bool use_events = status == BRIM_EUNSUPPORTED || status == BRIM_ELIMIT || status == BRIM_EOOM;
   if (!use_events || source[0]) return status;
   char why[sizeof p->out->note];
@@ -618,7 +619,7 @@ static brim_status brim_profiler_trace_gpu(brim_profiler *p) {
 }
 
 //------------------------------------------- profile -------------------------------------------
-// The whole profile. On the host traced and plain steps alternate, so that both meet the same machine.
+// Makes the whole profile. On the host traced and plain steps alternate, so that disturbances affect both alike.
 
 enum { TRIAL_STEPS = 20, MOST_TURNS = 200 };
 #define TURNS_SECONDS 5.0  // on the host, where other programs disturb single steps

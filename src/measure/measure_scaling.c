@@ -315,7 +315,7 @@ static void count_group(member *m, const order *o, brim_time start) {
   m->first_half_ns = m->ns;
 }
 
-// The clock starts after the first group that follows the warm-up.
+// Trains until rank 0 ends it. The clock starts after the first group that follows the warm-up.
 static brim_status train(member *m) {
   brim_time start = brim_clock_now();
   brim_comm *comm = atomic_load(&m->comm);
@@ -479,7 +479,7 @@ brim_status brim_scaling_exchange_run(brim_replica *replicas, size_t count,
 // One setting on several devices at once, without exchanging anything. Each device has a thread: it warms up, is
 // measured when all are warm, and keeps stepping until all were measured.
 //
-// The calling thread leads by a growing number (stage); each thread answers with its own (reached).
+// The calling thread sets a growing `stage`; each thread reports the stage that it has finished in `reached`.
 
 enum { SCALING_LEAST_GROUPS = 3, SCALING_MAX_GROUP = 10000 };
 // Work between two looks at the clock on a GPU, where each look waits for the device.
@@ -651,7 +651,7 @@ static bool all_reached(const crew *c, reached at) {
 
 static bool stopped(const crew *c) { return c->options->stop && *c->options->stop; }
 
-// False if stopped.
+// Waits until all lanes have reached a stage. False if stopped.
 static bool wait_for(const crew *c, reached at) {
   for (int polls = 0; !all_reached(c, at); polls++) {
     if (stopped(c)) return false;

@@ -14,7 +14,7 @@
 #include "profile/profile.h"
 
 //--------------------------------------- failure classes ---------------------------------------
-// The failure class of a status. Called by trials, and by sweeps for settings that no trial ran.
+// Finds the failure class of a status. Callers: trials, and sweeps for settings that no trial ran.
 
 brim_failure brim_trial_class(brim_status status) {
   switch (status) {
@@ -325,7 +325,7 @@ typedef struct halves_options {
   const volatile sig_atomic_t *stop;
 } halves_options;
 
-// Shorter windows would time the clock and the final wait.
+// In shorter windows the clock and the final wait would dominate.
 #define LEAST_MS 60.0
 
 static bool must_stop(const halves_options *how) { return how->stop && *how->stop; }
@@ -381,8 +381,8 @@ static brim_status compute(const halves_options *how, brim_result *out) {
 
 //---------------------------------- waiting for data ----------------------------------
 
-// The device stood still for `gap` while the host was neither reading nor copying: data were in transit (rows that the
-// device fetches itself, late copies). Less than 3 % is noise.
+// Counts `gap` as copying: the device stood still while the host was neither reading nor copying, so data were in
+// transit (rows that the device fetches itself, late copies). Less than 3 % is noise.
 static void wait_for_data(brim_result *result, double gap, double compute) {
   brim_stats_summary *h2d = &result->phase_ms[BRIM_PHASE_H2D];
   if (!(gap > 0.03 * result->total_ms.mean) || !(gap < compute)) return;
@@ -400,7 +400,7 @@ void brim_result_remove_overlap(brim_result *result) {
   double rows = result->plan.samples_per_step;  // a short batch takes as long as a full one
   if (!(rows > 0)) rows = result->samples_per_s * result->total_ms.median * 1e-3;
   double device = rows / result->compute_samples_per_s * 1e3;
-  // transforms that are a phase run on the device: never hidden, and not part of its time alone
+  // transforms that are a phase run on the device: they are never hidden, and compute_samples_per_s excludes them
   double transform = result->phase_ms[BRIM_PHASE_TRANSFORM].mean;
   for (int p = 0; p < BRIM_PHASE_COUNT; p++) {
     if (p != BRIM_PHASE_TRANSFORM)

@@ -7,9 +7,9 @@
 
 //---------------------------------- sums over an interval ----------------------------------
 
-// NVML's utilisation is the share of the driver's last period in which a kernel ran. A period is a sixth of a second to
-// a second, by product. A
-// reading within that time after the start still covers time before the start.
+// NVML's utilisation is the share of the driver's last period in which a kernel ran. A period lasts a sixth of a
+// second to a second, depending on the product. A reading within that time after the start still covers time before
+// the start.
 static const int64_t UTILISATION_WINDOW_NS = 1000000000 / 6;
 // Take power from the energy counter only if the times of its first and last step are known to within a
 // tenth of the time between them.

@@ -81,7 +81,7 @@ static int64_t read_numa(const brim_gpu_monitor *m, const brim_nvml_pci *pci) {
   return brim_parse_i64(text, &node) ? node : -1;
 }
 
-// Values that never change.
+// Reads the values that never change.
 static void read_fixed(brim_top_gpu_state *s) {
   brim_top_gpu *to = &s->slow;
   brim_nvml_pci pci = {.domain = 0};
@@ -274,7 +274,7 @@ static void read_use(brim_top_gpu_state *s, brim_top_gpu *to) {
   if (ASK(s, performance_state, s->device, &state) && state <= 15) to->pstate = state;
 }
 
-// Reads GPM counters. The sample of this reading is the first one of the next.
+// Reads GPM counters. The sample of this reading is the first sample of the next interval.
 static void read_activity(brim_top_gpu_state *s, brim_top_gpu *to) {
   static const unsigned ids[] = {
       BRIM_NVML_GPM_GRAPHICS_UTIL,   BRIM_NVML_GPM_SM_UTIL,      BRIM_NVML_GPM_SM_OCCUPANCY,
@@ -358,7 +358,7 @@ static bool read_uses_new(brim_top_gpu_state *s) {
   return false;
 }
 
-// The call of older drivers, without jpeg and ofa.
+// Makes the call of older drivers, which lacks jpeg and ofa.
 static void read_uses_old(brim_top_gpu_state *s) {
   for (unsigned room = FIRST_USES; room <= MOST_USES && reserve_uses(s, room);) {
     brim_nvml_process_use *list = (brim_nvml_process_use *)brim_calloc(room, sizeof *list);
@@ -436,7 +436,7 @@ static void forget(brim_top_gpu_state *s, brim_top_gpu *out) {
   out->lost = BRIM_TOP_YES;
 }
 
-// `turn`: this reading may wait for PCIe rates; else it repeats the last ones.
+// `turn`: this reading may wait for PCIe rates; else it repeats the last rates.
 static void gpu_read(brim_top_gpu_state *s, unsigned want, bool turn, int64_t now_ns,
                      brim_top_gpu *out) {
   s->answers = s->asked = 0;

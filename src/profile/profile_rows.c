@@ -560,8 +560,9 @@ static int64_t first_of_step(const brim_trace *t, int32_t step) {
   return -1;
 }
 
-// The counted part of the window: from the first kernel of a step to that of a later one, so whole steps with the gaps
-// between them. The whole window if steps cannot be told apart.
+// Finds the counted part of the window. It begins with the first kernel of a step and ends with the first kernel of a
+// later step, so it holds whole steps with the gaps between them. It is the whole window if steps cannot be told
+// apart.
 static void find_bounds(window *w, int lead) {
   const brim_trace *t = w->trace;
   int32_t last = -1;

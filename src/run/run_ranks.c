@@ -81,7 +81,7 @@ brim_status brim_ranks_find(char *(*get)(const char *name), brim_ranks_place *ou
   for (size_t i = 0; i < sizeof launchers / sizeof *launchers; i++) {
     const launcher *l = &launchers[i];
     if (!get(l->size) || !get(l->rank)) continue;
-    // Slurm sets these in a batch script too; only srun sets the step.
+    // Slurm sets these variables in a batch script, too; only srun sets the step.
     if (strncmp(l->rank, "SLURM_", 6) == 0 && !get("SLURM_STEP_ID")) continue;
     return read_launcher(get, l, out);
   }
@@ -386,9 +386,9 @@ brim_status brim_ranks_connect(const brim_ranks_address *address, brim_ranks_mes
 }
 
 //---------------------------------- watch ----------------------------------
-// Every rank has a connection to rank 0 and sends a beat each second. A rank that fails sends its reason. A
-// rank has died if its connection ends, and has failed if it is silent. Rank 0 then ends all ranks: each
-// abandons its communicators, so that none waits for the lost one.
+// Every rank has a connection to rank 0 and sends a beat each second. A rank that fails sends its reason. A rank has
+// died if its connection ends; a rank without beats counts as silent. Rank 0 then ends all ranks: each abandons its
+// communicators, so that none waits for the lost rank.
 
 #define LOOK_MS 200             // the thread looks at the clock this often
 #define LAG_NS (2 * SECOND_NS)  // more time between two looks means that this process was suspended

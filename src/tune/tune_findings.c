@@ -132,7 +132,7 @@ static void find_sharing(const brim_findings *v) {
                  BRIM_N_("end them, wait for them, or choose another GPU: device=cuda:N"));
 }
 
-// A power cap is how the card is set up, and only noted. Heat and brakes can be fixed.
+// A power cap is a setting of the card and is only noted. Heat and power brakes can be fixed.
 static void find_throttle(const brim_findings *v) {
   brim_result *r = v->r;
   if (!r->throttle[0]) return;

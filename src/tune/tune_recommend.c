@@ -1,4 +1,4 @@
-// The recommendation: which setting, why, and what to do with it.
+// The recommendation: chooses a setting, gives the reasons, and advises how to use it.
 
 #include "tune/tune.h"
 
