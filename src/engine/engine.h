@@ -1,6 +1,6 @@
 // The engine between folders: networks that are planned, created, stepped, saved.
 // A model and a batch shape make a graph; the planner gives every tensor its place in one arena;
-// nothing is allocated in a step. It knows nothing of data sources, configs or files of settings.
+// nothing is allocated in a step. The engine knows nothing of data sources, configs or files of settings.
 // Called by: workload.
 #ifndef BRIM_ENGINE_H_
 #define BRIM_ENGINE_H_
@@ -20,26 +20,27 @@ typedef enum brim_precision {
 const char *brim_precision_name(brim_precision precision);  // "fp32"
 bool brim_precision_parse(const char *text, brim_precision *out);
 
-// Segments of a model (its residual blocks) whose activations are computed again on the way back
-// instead of being kept: none, as many as it takes to stay within memory_limit, all.
+// Activation recomputation: chosen segments of a model (its residual blocks) compute their activations
+// again in the backward pass instead of keeping them. NONE: no segment. AUTO: the fewest that bring the
+// network within memory_limit. ALL: every segment.
 typedef enum brim_recompute {
   BRIM_RECOMPUTE_NONE,
   BRIM_RECOMPUTE_AUTO,
   BRIM_RECOMPUTE_ALL
 } brim_recompute;
 
-// kNN evaluation: the labels of the nearest rows of a bank classify features (what comes before the
-// projection or the last layer, of one view).
+// kNN evaluation: a feature gets its class from the labels of the nearest rows of a bank. A feature is
+// the tensor before the projection or the last layer, for one view.
 typedef struct brim_neighbours {
-  int64_t bank;     // rows of the bank; 0 = evaluation takes the loss
+  int64_t bank;     // rows of the bank; 0 = no kNN, evaluation computes the loss
   int64_t classes;  // labels are 0 to classes - 1
   int32_t k;
   double temperature;  // a neighbour's weight is exp(similarity / temperature)
 } brim_neighbours;
 
-// The values that a loss compares a network's outputs (rows, width) with.
+// The target of a loss: the values it compares a network's outputs (rows, width) with.
 typedef enum brim_loss_target {
-  BRIM_LOSS_NONE,    // nothing: its rows with each other
+  BRIM_LOSS_NONE,    // no target: output rows are compared with each other
   BRIM_LOSS_LABELS,  // (rows) i32
   BRIM_LOSS_VALUES   // (rows, width) f32
 } brim_loss_target;
@@ -49,90 +50,88 @@ typedef struct brim_loss_row {
   const char *name;
   brim_op op;  // output, target unless NONE, state -> metrics, gradient of the output
   brim_loss_target target;
-  int32_t views;        // rows that a sample has: 1 or 2
-  bool any_width;       // the outputs are as wide as the model says, not as the data
+  int32_t views;        // rows of a sample: 1 or 2
+  bool any_width;       // true: the model sets the width of the outputs; false: the data does
   uint32_t metrics;     // 1 << BRIM_METRIC_* of the sums it adds to
   const char *args[4];  // names of its arguments, NULL-terminated
-  // (optional; default: no arguments) The arguments into `attr`, which is zeroed.
+  // (optional; default: no arguments) Writes the arguments into `attr`, which the caller has zeroed.
   brim_status (*read)(const brim_component *c, brim_op_attr *attr);
 } brim_loss_row;
 
 // The description a network is made from. Pointers are borrowed for the call only.
 typedef struct brim_net_spec {
-  // Name of the network in a profile of several ("actor"), a literal; NULL = it is the only one.
+  // Name in a profile of several networks ("actor"), a string literal; NULL = the only network.
   const char *name;
   const brim_component *model;  // mlp(...), resmlp(...), ...
   const brim_component *loss;   // cross_entropy(...), mse; NULL with external_loss
-  // Rows that are looked at before the engine's own; NULL or up to a row without a name.
+  // Losses searched before the engine's own, ended by a row without a name; NULL = none.
   const brim_loss_row *losses;
-  bool external_loss;               // the caller takes the loss, see brim_net_forward
+  bool external_loss;               // the caller computes the loss, see brim_net_forward
   const brim_component *optimizer;  // sgd(...), adam(...), adamw(...)
-  // U8, F32, or the type of the activations (BF16, F16), which are read as they are: scale 1 and
-  // shift 0.
+  // U8, F32, or the type of the activations (BF16, F16). 16-bit inputs are not converted: they need scale 1
+  // and shift 0.
   brim_dtype input_dtype;
   int32_t input_rank;
   int64_t input_dim[4];  // one sample, without the batch
-  // Images of another height and width for evaluation, where the network is one of convolutions and
-  // takes them; eval_dim[0] 0 = as in training.
+  // Shape of a sample in evaluation, for convolutional networks: height and width may differ from
+  // input_dim. eval_dim[0] 0 = as in training.
   int64_t eval_dim[4];
   int32_t channels;  // y = x * scale[c] + shift[c]
   float scale[4], shift[4];
   int64_t classes;       // > 0: int32 labels
   int64_t target_dim;    // classes == 0: float targets
-  int32_t views;         // rows of a sample that follow each other in halves of a batch: 2 for
-                         // ntxent, else 0 or 1
+  int32_t views;         // rows of a sample: 2 for ntxent (all first views, then all second views),
+                         // else 0 or 1
   int64_t batch;         // samples of a micro-batch
   int64_t eval_batch;    // samples of an evaluation batch; 0 = batch
   int64_t accumulation;  // micro-batches per optimiser step, >= 1
   brim_precision precision;
   double clip_norm;  // 0 = off
-  // > 0: an average of the weights is kept beside them, avg += max(1 - decay, 9 / (n + 10)) * (w -
-  // avg) after the nth update (from 0), and one of the running statistics by the same rule.
-  // Evaluation, saved weights and what is loaded as weights are the average's; training continues
-  // with the weights themselves.
+  // > 0: keep an average of the weights, avg += max(1 - decay, 9 / (n + 10)) * (w - avg) after the nth
+  // update (from 0), and an average of the running statistics by the same rule. Evaluation and saved
+  // weights use the average, and loading weights prefers it; training uses the weights themselves.
   double ema_decay;
   uint64_t seed;
-  bool eager;  // nothing is fused or captured: op by op
+  bool eager;  // run op by op: nothing is fused or recorded
   brim_recompute recompute;
   uint64_t memory_limit;  // device bytes for RECOMPUTE_AUTO; 0 = nothing is recomputed
-  // ntxent over several micro-batches: every sample of the step is a negative of every other, not
-  // only of those of its micro-batch. brim embeds each micro-batch without keeping activations,
-  // takes the loss over all embeddings, and computes each once more to go back from its part of the
-  // gradient.
+  // ntxent over several micro-batches: every sample of the step is a negative of every other sample, not
+  // only of those in its micro-batch. brim embeds each micro-batch without keeping activations and
+  // computes the loss over all embeddings. It then repeats the forward pass of each micro-batch and runs
+  // the backward pass from that micro-batch's rows of the gradient.
   bool full_batch_negatives;
   brim_neighbours neighbours;
-  // The network reads its batches from memory of its own that the caller may write, see
-  // brim_net_input. With external_loss only.
+  // The caller writes batches directly into the network's input memory, see brim_net_input. Requires
+  // external_loss.
   bool input_in_place;
-  int64_t enqueued_steps;  // most rows of brim_group_put_states; 0 = the network is not enqueued
-  // If the device is one of several ranks (brim_device_set_ranks), batches are this rank's part,
-  // step_rows counts the rows of all ranks, and gradients are summed over them. Batch norm uses the
-  // statistics of all ranks' rows; with local_norm, of this rank's. ntxent compares the samples of
-  // all ranks.
+  int64_t enqueued_steps;  // capacity of brim_group_put_states in rows; 0 = it is not used
+  // If the device is one of several ranks (brim_device_set_ranks), a batch is this rank's part of the
+  // whole, step_rows counts the rows of all ranks, and gradients are summed over ranks. Batch norm uses
+  // the statistics of all ranks' rows, or with local_norm only of this rank's. ntxent compares the
+  // samples of all ranks.
   bool local_norm;
 } brim_net_spec;
 
 typedef struct brim_net brim_net;
 
-// Add the network's rows to a plan (caller zeroes it first). Needs the device to ask for workspace
-// sizes, but allocates nothing on it.
+// Adds the network's rows to a plan, which the caller has zeroed. Asks the device for workspace sizes;
+// allocates nothing on it.
 brim_status brim_net_plan(brim_device *device, const brim_net_spec *spec, brim_plan *plan);
 brim_status brim_net_create(brim_device *device, const brim_net_spec *spec, brim_net **out);
 void brim_net_destroy(brim_net *net);
 const char *brim_net_name(const brim_net *net);  // from the spec
 
-// The arena during each node of training: the planner's answer again, for a profile. Names are the
-// network's own.
+// The use of the arena during each node of training, for a profile. The network owns the names.
 typedef struct brim_net_point {
   const char *op, *layer;  // layer NULL = none
   brim_phase phase;
-  size_t bytes;  // in use while it runs, by what is in `places`
+  size_t bytes;  // arena bytes in use while the node runs: the sum over live `places`
 } brim_net_point;
 typedef struct brim_net_place {
-  const char *name;  // the layer that makes it, or the parameter it belongs to
+  const char *name;  // the layer that writes the tensor, or the parameter it belongs to
   const char *kind;  // "activation", "gradient", "statistic", "workspace"
   size_t bytes, offset;
-  int32_t first, last;  // points
+  int32_t first, last;  // the points between which the place is in use
 } brim_net_place;
 typedef struct brim_net_memory {
   brim_net_point *points;
@@ -145,24 +144,24 @@ void brim_net_memory_free(brim_net_memory *memory);
 
 // A batch in host memory: input (rows, sample) of spec.input_dtype, target int32 (rows) or float
 // (rows, target_dim). The block always has room for spec.batch rows; those past `rows` are padding.
-// The call that takes a batch has read it when it returns. With two views all rows of the first
-// view precede those of the second, `rows` counts both, and a batch is always full; ntxent has no
+// A call with a batch in host memory has read the batch when it returns. With two views all rows of the
+// first view precede those of the second, `rows` counts both, and a batch is always full; ntxent has no
 // target.
 typedef struct brim_batch {
-  // NULL: what lies on the device from the last batch but one; with spec.input_in_place, in the
+  // NULL: reuse the device's copy of the batch before the previous one; with spec.input_in_place, read the
   // memory of brim_net_input.
   const void *input;
   const void *target;
-  bool on_device;      // input and target are device memory, written on the device's main stream;
-                       // the call only enqueues the copy: they may be written again in stream order
-  int64_t rows;        // valid rows, >= 1
-  int64_t row_offset;  // in the effective batch
+  bool on_device;  // input and target are device memory, written on the device's main stream. The
+                   // call only enqueues a copy: write them again in the order of that stream.
+  int64_t rows;    // valid rows, >= 1
+  int64_t row_offset;  // index of the first row in the effective batch
 } brim_batch;
 
-// Forward, loss and backward of one micro-batch; gradients overwrite on `first`, else add up.
-// step_rows is the number of valid rows of the whole step; step counts from 1. With
-// spec.full_batch_negatives a micro-batch is kept, and the one that completes step_rows does the
-// work of all: gradients are there after it.
+// Forward, loss and backward of one micro-batch. `first` overwrites the gradients; later micro-batches
+// of the step add to them. step_rows is the number of valid rows of the whole step; step counts from 1.
+// With spec.full_batch_negatives micro-batches are only kept until step_rows is complete; the last call
+// of the step then computes the gradients of all.
 typedef struct brim_net_micro {
   brim_batch batch;
   int64_t step;
@@ -170,77 +169,81 @@ typedef struct brim_net_micro {
   bool first;
 } brim_net_micro;
 brim_status brim_net_train(brim_net *net, const brim_net_micro *micro, const brim_spans *spans);
-// Clip, update, cast. Counts a skipped step when a gradient is not finite.
+// Clips the gradients, updates the weights and refreshes their 16-bit copy. If a gradient is not finite,
+// skips the update and counts a skipped step.
 brim_status brim_net_update(brim_net *net, int64_t step, double lr, const brim_spans *spans);
-// The last (or only) micro-batch of a step and the update, in one launch where the device can.
+// Runs the last (or only) micro-batch of a step and the update, in one launch where the device can.
 brim_status brim_net_step(brim_net *net, const brim_net_micro *micro, double lr,
                           const brim_spans *spans);
 brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim_spans *spans);
-// With spec.neighbours evaluation has labels as targets. First pass all rows of the bank, in order
-// and without gaps from `at` 0 on; then any batches, which add to the metrics `correct`, `rows` and
-// `bad_rows`. A training step takes the bank's memory back.
+// With spec.neighbours evaluation takes labels as targets. First pass all rows of the bank, in order
+// and without gaps from `at` = 0; then evaluate any batches, which add to the metrics `correct`, `rows`
+// and `bad_rows`. A training step overwrites the bank.
 brim_status brim_net_bank(brim_net *net, const brim_batch *batch, int64_t at);
 brim_status brim_net_evaluate_features(brim_net *net, const brim_batch *batch);
-// The loss, and so the sums of metrics, is that of all ranks' samples on each of them.
+// True if every rank computes the loss over all ranks' samples; its sums of metrics then are the same
+// on each rank.
 bool brim_net_shares_loss(const brim_net *net);
-// 1 << BRIM_METRIC_* of the sums that the loss adds to; 0 where the loss is the caller's.
+// 1 << BRIM_METRIC_* of the sums that the loss adds to; 0 with an external loss.
 uint32_t brim_net_loss_metrics(const brim_net *net);
-int64_t brim_net_output_width(const brim_net *net);  // values a row of brim_net_outputs
+int64_t brim_net_output_width(const brim_net *net);  // values in a row of brim_net_outputs
 // With spec.input_in_place: the memory from which training or evaluation reads its batch, (batch or
-// eval_batch, sample) of spec.input_dtype. It stays in place as long as the network. Both share one
-// place: write it in the main stream's order, before each call that reads it.
+// eval_batch, sample) of spec.input_dtype. Its address never changes. Training and evaluation share it:
+// write it in the main stream's order, before each call that reads it.
 brim_status brim_net_input(brim_net *net, bool evaluation, brim_tensor *out);
-// Outputs (rows, classes or target_dim; features with spec.neighbours) of the last
-// brim_net_evaluate, as f32 on the host.
+// Copies the outputs of the last brim_net_evaluate to the host as f32: (rows, classes or target_dim), or
+// features with spec.neighbours.
 brim_status brim_net_outputs(brim_net *net, float *out, int64_t rows);
-// The outputs on the device, (eval_batch, width) in the type of the activations: read them in the
-// main stream's order, before the next call of the network or of another in its group. With
-// spec.input_in_place the place is known before the first evaluation and never changes.
+// The outputs on the device, (eval_batch, width) in the type of the activations. Read them in the main
+// stream's order, before the next call of this network or of another network in its group. With
+// spec.input_in_place the address is known before the first evaluation and never changes.
 brim_status brim_net_output_tensor(brim_net *net, brim_tensor *out);
 
-// With spec.external_loss a micro-batch is three steps in the main stream's order: forward, the
-// caller's own work on these tensors, backward. They are device memory that stays in place as long
-// as the network. Evaluation then has no targets and no loss; it gives outputs.
+// With spec.external_loss a micro-batch has three parts in the main stream's order: forward, the
+// caller's work on these tensors, backward. The tensors are device memory whose addresses never change.
+// Evaluation then has no targets and no loss; it only computes outputs.
 typedef struct brim_net_external {
-  brim_tensor output;  // (batch, width), written by forward; the rows past the batch's are padding
-  // Of the same shape and type. Write it whole, 0 for padding: the derivative of the sum of the
-  // rows' losses, times state.GRAD_SCALE, times state.LOSS_SCALE.
+  brim_tensor
+      output;  // (batch, width), written by forward; rows past the batch's `rows` are padding
+  // Shape and type of `output`. The caller writes every row, 0 for padding: the derivative of the sum
+  // of the rows' losses, times state.GRAD_SCALE, times state.LOSS_SCALE.
   brim_tensor gradient;
-  brim_tensor state;    // BRIM_STATE_*, to be read
-  brim_tensor metrics;  // BRIM_METRIC_*, may be added to: brim_net_read_metrics reads them
+  brim_tensor state;  // BRIM_STATE_*, read only
+  brim_tensor
+      metrics;  // BRIM_METRIC_*; the caller may add to them, brim_net_read_metrics reads them
 } brim_net_external;
 brim_status brim_net_external_loss(const brim_net *net, brim_net_external *out);
-// A parameter, for a caller that computes the gradients itself (brim_group_part.gradients): where
-// products read it, in the type of the activations, and where its gradient goes, f32. Both are
-// device memory that stays in place as long as the network.
+// A parameter, for a caller that computes the gradients itself (brim_group_part.gradients): its value in
+// the type of the activations, and the place of its gradient, f32. Both are device memory whose
+// addresses never change.
 typedef struct brim_net_weight {
-  const char *name;   // the network's own
+  const char *name;   // owned by the network
   brim_tensor value;  // the 16-bit copy where there is one, else the parameter itself
   brim_tensor gradient;
 } brim_net_weight;
-// All parameters in their order, at most `most`; *count is how many there are. BRIM_EUNSUPPORTED where one does
-// not lie in memory as its shape says (weights of convolutions).
+// Writes the first `most` parameters, in their order; *count is the number of all. BRIM_EUNSUPPORTED if the
+// memory layout of a parameter differs from its shape (weights of convolutions).
 brim_status brim_net_weights(const brim_net *net, brim_net_weight *out, size_t most, size_t *count);
-// The batch has to stay where it is until `backward` returns. A forward pass without a backward one
-// is fine; anything else that the network computes in between ends it.
+// The batch must stay in place until the backward call returns. A forward pass need not be followed by a
+// backward pass; any other computation of the network ends the forward pass.
 brim_status brim_net_forward(brim_net *net, const brim_net_micro *micro, const brim_spans *spans);
 brim_status brim_net_backward(brim_net *net, const brim_spans *spans);
-// Backward for the last micro-batch of a step, and the update.
+// Runs the backward pass of the last micro-batch of a step, and the update.
 brim_status brim_net_backward_step(brim_net *net, double lr, const brim_spans *spans);
 
-// The running statistics of the averaged weights, from training batches that go forward through
-// them: averages of statistics fit no network. Batch `index`, from 0 on, makes them the mean over
-// all batches so far; dropout is drawn for `step`. After a failure or a stop, `undo_recalibration`
-// restores what was there before batch 0. Call both between steps; the weights and their own
-// statistics stay. `recalibrates` is true for an average of a network with batch norm.
+// Recalibration: computes the running statistics of the averaged weights by running training batches
+// forward through them, since averaged statistics fit no network exactly. After batch `index` (from 0)
+// the statistics are the mean over all batches so far; dropout is drawn for `step`. After a failure or a
+// stop, `undo_recalibration` restores the statistics from before batch 0. Call both between steps; the
+// weights and their own statistics do not change. `recalibrates` is true if the network has batch norm
+// and keeps an average.
 bool brim_net_recalibrates(const brim_net *net);
 brim_status brim_net_recalibrate(brim_net *net, const brim_batch *batch, int64_t step,
                                  int64_t index);
 brim_status brim_net_undo_recalibration(brim_net *net);
 
-// Undoes a failed step whose last micro-batch has not come through: running statistics and sums
-// become what they were before its first, so that the step can be repeated. Weights have not moved
-// yet. Does nothing if no step was begun.
+// Undoes a step that failed before its update, so that it can be repeated: restores the running statistics
+// and the sums of metrics from before its first micro-batch. Does nothing if no step was begun.
 brim_status brim_net_undo(brim_net *net);
 
 // Sums since the last reset; reading waits for the device.
@@ -256,8 +259,8 @@ typedef struct brim_net_metrics {
 } brim_net_metrics;
 brim_status brim_net_read_metrics(brim_net *net, bool reset, brim_net_metrics *out);
 
-// The same sums bit for bit, for checkpoints. Reading adds the device's part to the host's and so
-// moves a rounding; getting changes nothing, and setting continues bit for bit.
+// The same sums bit for bit, for checkpoints. brim_net_read_metrics adds the device's part to the host's,
+// which changes how later sums round; get_sums changes nothing, and set_sums continues bit for bit.
 typedef struct brim_net_sums {
   double host[BRIM_METRIC_COUNT], device[BRIM_METRIC_COUNT];
   double grad_norm_max;  // NaN = none
@@ -276,136 +279,136 @@ typedef struct brim_net_param {
 size_t brim_net_param_count(const brim_net *net);
 const brim_net_param *brim_net_param_at(const brim_net *net, size_t index);
 brim_status brim_net_param_read(brim_net *net, size_t index, float *out);
-// Writes its average too, where there is one.
+// Writes the parameter, and its average if there is one.
 brim_status brim_net_param_write(brim_net *net, size_t index, const float *values);
 brim_status brim_net_grad_read(brim_net *net, size_t index, float *out);
 
 // Checkpoints: one safetensors file. Model tensors by their names, optimiser state as
 // "optimizer.m.<name>" / "optimizer.v.<name>", averages of model tensors as "ema.<name>",
 // `metadata` (a JSON object of strings) in __metadata__. weights_only leaves the optimiser out, and
-// where there is an average it has the model's names. Written whole or not at all, with
-// BRIM_SAFETENSORS_SUM; no timestamps, so equal states are equal bytes.
+// writes the average, if there is one, under the names of the model tensors. The file appears whole or
+// not at all, has BRIM_SAFETENSORS_SUM and no timestamps: equal states give equal bytes.
 brim_status brim_net_save(brim_net *net, const char *path, const json_t *metadata,
                           bool weights_only);
-// The content brim_net_save would write now, held in host memory: any one thread may write it while
-// the network trains on. Free it before the network. BRIM_ENOMEM if a copy would take more than
-// half of the free memory.
+// A copy in host memory of the content that brim_net_save would write now: one thread may write it while
+// the network trains on. Free it before the network. BRIM_ENOMEM if the copy would take more than half
+// of the free memory.
 typedef struct brim_net_held brim_net_held;
 brim_status brim_net_hold(brim_net *net, const json_t *metadata, bool weights_only,
                           brim_net_held **out);
 brim_status brim_net_held_write(brim_net_held *held, const char *path);
 void brim_net_held_free(brim_net_held *held);  // NULL is fine
-// A file that its checksum says is damaged is BRIM_EPARSE, here and in brim_net_load_weights.
-// Names, shapes and types must match exactly; *metadata (may be NULL) is a new reference. With
-// weights_only the optimiser state is not required and not touched, and of a file that has an
-// average that is taken. A file without one starts the network's average from its weights; one that
-// the network does not have is left out. An average without running statistics (an earlier
-// version's) takes those of the weights, and a warning says so.
+// Loads a checkpoint. BRIM_EPARSE if the checksum does not match, as in brim_net_load_weights. Names,
+// shapes and types must match exactly; *metadata (may be NULL) is a new reference. With weights_only the
+// optimiser state is neither required nor changed, and an average in the file is loaded as the weights.
+// If the file has no average, the network's average starts from the weights; if the network keeps none,
+// the file's average is ignored. An average without running statistics (from an earlier version) takes
+// those of the weights, with a warning.
 brim_status brim_net_load(brim_net *net, const char *path, bool weights_only, json_t **metadata);
-// A run's first weights, for a network that was just created: brim_net_load with weights_only, but
-// a last layer that the file has for another number of outputs stays as the seed made it, and
-// *reinit says so. The network may also lie inside another one of the file's: the encoder of a
-// contrastive run, or a module that PyTorch put something around; what is beside it is left alone
-// then, and of an encoder the last layer is not there. Everything else must match.
+// Loads a run's first weights into a network that was just created. Works like brim_net_load with
+// weights_only, with two exceptions. If the file's last layer has another number of outputs, the
+// network's last layer keeps its initial values, and *reinit says so. The network may also be a part of
+// the file's network: the encoder of a contrastive run (which has no last layer), or a module that
+// PyTorch wrapped; other entries of such a file are ignored.
 typedef struct brim_net_reinit {
   bool is;
   char layer[128];       // "fc"
-  int64_t had, outputs;  // the file's (0 = there is none) and the network's
-  char inside[128];      // what stands in front of the names: "backbone."; "" = nothing
+  int64_t had, outputs;  // outputs of the file's last layer (0 = it has none) and of the network's
+  char inside[128];      // prefix of the network's names in the file: "backbone."; "" = none
 } brim_net_reinit;
 brim_status brim_net_start(brim_net *net, const char *path, brim_net_reinit *reinit);
 
 // For use without training: loads weights and running statistics, each from the entry
-// "<prefix><name>" if it exists (averaged weights), else from "<name>"; ignores everything else in
-// the file. prefix may be NULL. A file that does not fit leaves the network as it was.
+// "<prefix><name>" if it exists (averaged weights), else from "<name>"; ignores all other entries. prefix
+// may be NULL. BRIM_EPARSE if the checksum does not match. A file that does not fit changes nothing.
 brim_status brim_net_load_weights(brim_net *net, const char *path, const char *prefix);
 
-// Snapshot and restore parameters and optimiser state in memory (for trials); the snapshot belongs
-// to the net and is counted as overhead.
+// Snapshot and restore parameters and optimiser state in memory, for trials. The network owns the
+// snapshot.
 brim_status brim_net_snapshot(brim_net *net);
 brim_status brim_net_restore(brim_net *net);
 
 //---------------------------------- groups ----------------------------------
 
-// Networks of one device that make a step together, such as an actor and a critic: all go forward,
-// the caller takes their losses, all go back, all are updated. Their arena and their workspace are
-// one each, planned for that order, and the step is one launch where the device can.
+// Networks of one device that make a step together, such as an actor and a critic: all run forward, the
+// caller computes their losses, all run backward, all are updated. They share one arena and one
+// workspace, planned for that order, and the step is one launch where the device can.
 #define BRIM_GROUP_MAX 8
 typedef struct brim_group brim_group;
 
-// The rows of all networks, added up by name; samples are those of the first network. Specs with
-// full_batch_negatives are BRIM_EUNSUPPORTED. With BRIM_RECOMPUTE_AUTO the smallest memory_limit is
-// the limit of all networks together.
+// Plans all networks: rows of the same name are added up; samples are those of the first network.
+// BRIM_EUNSUPPORTED for specs with full_batch_negatives. With BRIM_RECOMPUTE_AUTO the smallest
+// memory_limit is the limit of all networks together.
 brim_status brim_group_plan(brim_device *device, const brim_net_spec *specs, int32_t count,
                             brim_plan *plan);
 brim_status brim_group_create(brim_device *device, const brim_net_spec *specs, int32_t count,
                               brim_group **out);
 void brim_group_destroy(brim_group *group);  // NULL is fine
-// Everything a network can do it can do in a group; brim_group_destroy destroys it. What one leaves
-// in the arena (outputs, a forward pass, a bank of neighbours) ends when another computes.
+// A network of the group; all calls of a network work on it. brim_group_destroy destroys it. The networks
+// share the arena: the outputs, forward pass or kNN bank of one are lost when another computes.
 brim_net *brim_group_net(brim_group *group, int32_t index);
 
 typedef struct brim_group_step {
-  const brim_net_micro *micro;  // one for each network; all or none are the first of their step
+  const brim_net_micro *micro;  // one for each network; `first` is the same in all
   const double *lr;             // one for each network; NULL = gradients only
-  // (optional) Enqueues on the device's main stream what reads the outputs and writes the gradients
-  // of the networks without a loss of their own. It is recorded with the step, so it must not wait,
-  // must not allocate and must use the same memory every time; it may be called once more for one
-  // step.
+  // (optional) Enqueues on the device's main stream the work that reads the outputs and writes the
+  // gradients of the networks with external_loss. The work is recorded with the step, so `losses` must
+  // not wait, must not allocate and must use the same memory every time. One step may call it twice.
   brim_status (*losses)(void *ctx);
   void *ctx;
 } brim_group_step;
 brim_status brim_group_run(brim_group *group, const brim_group_step *step, const brim_spans *spans);
-brim_status brim_group_undo(brim_group *group);  // brim_net_undo of all
+brim_status brim_group_undo(brim_group *group);  // calls brim_net_undo for all networks
 
 //---------------------------------- recorded work ----------------------------------
 
-// Work of several calls in one launch, such as a whole iteration: what `enqueue` puts on the main
-// stream, its own kernels and the calls below. The first run goes op by op, the second is recorded,
-// later ones launch what was recorded. On devices without graphs every run goes op by op.
+// A record launches the work of several calls at once, such as a whole iteration: everything that
+// `enqueue` puts on the main stream, by its own kernels and by the calls below. The first run goes op by
+// op, the second is recorded, later runs launch the recording. On devices without graphs every run goes
+// op by op.
 typedef struct brim_record brim_record;
-// `group` is the one whose networks the work uses; NULL = none.
+// `group` has the networks that the work uses; NULL = none.
 brim_status brim_record_create(brim_device *device, brim_group *group, brim_record **out);
-void brim_record_destroy(brim_record *record);  // NULL is fine; before the group
-// `enqueue` must not wait or allocate, and must use the same memory and do the same every time; it
-// may be called once more for one run. op_by_op: this run is not recorded or launched, so that
-// `enqueue` can measure its parts. After success the steps of brim_group_put_states count as made;
-// after a failure brim_group_undo restores sums and running statistics, and where weights have
-// moved already the status is another than BRIM_EOOM.
+void brim_record_destroy(brim_record *record);  // NULL is fine; destroy it before the group
+// `enqueue` must not wait or allocate, and must use the same memory and do the same every time; one run
+// may call it twice. op_by_op: this run is not recorded or launched, so that `enqueue` can measure its
+// parts. After success the steps of brim_group_put_states count as made. After a failure brim_group_undo
+// restores sums and running statistics; if weights have already changed, the status is not BRIM_EOOM.
 brim_status brim_record_run(brim_record *record, brim_status (*enqueue)(void *ctx), void *ctx,
                             bool op_by_op);
 
-// The numbers of one micro-batch of one network. Rows of the same step follow each other; the last
-// of them is updated with its lr.
+// The numbers of one micro-batch of one network: one row of brim_group_put_states. Rows of the same step
+// are adjacent, and the update after the last of them uses its lr.
 typedef struct brim_group_state {
-  int64_t step;  // from 1; the next row has the same or the next one
+  int64_t step;  // from 1; the next row has the same or the next step
   double lr;
   int64_t rows;        // valid rows of the batch
-  int64_t row_offset;  // in the effective batch
+  int64_t row_offset;  // index of the first row in the effective batch
   int64_t step_rows;   // valid rows of the whole step
 } brim_group_state;
-// states[index * networks + network] for the next run of a record, which enqueues each index once
-// and in order. At most spec.enqueued_steps, and no more than BRIM_GROUP_STATES, indices.
+// Sets states[index * networks + network] for the next run of a record, which enqueues each index once
+// and in order. The number of indices is at most spec.enqueued_steps and BRIM_GROUP_STATES.
 #define BRIM_GROUP_STATES 512
 brim_status brim_group_put_states(brim_group *group, const brim_group_state *states, int64_t count);
 
 typedef struct brim_group_part {
-  bool adding;                       // to the gradients of earlier micro-batches of the step
-  bool gradients_only;               // a micro-batch of the step follows
+  bool adding;                       // add to the gradients of earlier micro-batches of the step
+  bool gradients_only;               // no update: another micro-batch of the step follows
   brim_status (*losses)(void *ctx);  // as in brim_group_step
-  // (optional) Instead of forward, losses and backward: enqueues what writes the gradients of all networks,
-  // as `losses` does. Their states have the row's numbers already. Not with `adding`.
+  // (optional) Replaces forward, losses and backward: enqueues the work that writes the gradients of all
+  // networks, under the rules of `losses`. The device's states have the row's numbers already. Not with
+  // `adding`.
   brim_status (*gradients)(void *ctx);
   void *ctx;
 } brim_group_part;
-// Within `enqueue`: forward, losses, backward and update of the micro-batches that lie in the
-// inputs, with the numbers of row `index`.
+// Within `enqueue`: runs forward, losses, backward and update of the micro-batches in the networks' input
+// memory, with the numbers of row `index`.
 brim_status brim_group_enqueue(brim_group *group, const brim_group_part *part, int64_t index);
-// Memory that activations lie in, for `gradients`: free while no network of the group computes. What networks
-// left there (outputs of an evaluation) is lost.
-// Its size is that of BRIM_PLAN_ACTIVATIONS in the plan.
+// The memory of the activations, as scratch for `gradients`: it is free while no network of the group
+// computes. Writing it destroys results that networks left there, such as the outputs of an evaluation.
+// Its size is BRIM_PLAN_ACTIVATIONS in the plan.
 void *brim_group_memory(const brim_group *group, size_t *bytes);
-// Within `enqueue`: evaluation of what lies in the input, all rows of it.
+// Within `enqueue`: evaluates all rows of the network's input memory.
 brim_status brim_net_enqueue_outputs(brim_net *net);
 
 //---------------------------------- safetensors ----------------------------------
@@ -417,7 +420,7 @@ typedef struct brim_safetensors_entry {
   brim_dtype dtype;
   int32_t rank;
   int64_t dim[BRIM_MAX_RANK];
-  const void *data;  // into the file's bytes
+  const void *data;  // points into the file's bytes
   size_t bytes;
 } brim_safetensors_entry;
 brim_status brim_safetensors_open(const char *path, brim_safetensors **out);
@@ -426,28 +429,28 @@ size_t brim_safetensors_count(const brim_safetensors *file);
 const brim_safetensors_entry *brim_safetensors_at(const brim_safetensors *file, size_t index);
 const brim_safetensors_entry *brim_safetensors_find(const brim_safetensors *file, const char *name);
 const json_t *brim_safetensors_metadata(const brim_safetensors *file);  // object, may be empty
-// Holds the file's bytes against BRIM_SAFETENSORS_SUM: BRIM_EPARSE when they are not those that
-// were written. A file without one is fine. Reads all of it.
+// Compares the file's bytes with its checksum (BRIM_SAFETENSORS_SUM): BRIM_EPARSE if they differ. A file
+// without a checksum passes. Reads the whole file.
 brim_status brim_safetensors_verify(const brim_safetensors *file);
-// No f32 of it is NaN or infinite: nothing can continue from those, and figures made of them look
-// like numbers. NULL = every entry.
+// Fails if an f32 value of the entry is NaN or infinite: training cannot continue from such values, and
+// metrics computed from them can look like numbers. NULL = check every entry.
 brim_status brim_safetensors_finite(const brim_safetensors *file,
                                     const brim_safetensors_entry *entry);
-// Write entries (in the given order) atomically. Where the metadata has this key, its value becomes
-// the checksum: "xxh64:" and 16 digits, XXH64 of the whole file as it is with 16 zeros there.
+// Writes entries, in the given order, atomically. If the metadata has this key, its value becomes the
+// checksum: "xxh64:" and 16 digits, the XXH64 of the whole file with 16 zeros in place of the digits.
 #define BRIM_SAFETENSORS_SUM "brim.checksum"
 brim_status brim_safetensors_write(const char *path, const brim_safetensors_entry *entries,
                                    size_t count, const json_t *metadata);
 
 //---------------------------------- several networks in a file ----------------------------------
 
-// The entries brim_net_save would write, copied to host memory, with `prefix` in front of each name
-// ("actor.layers.0.weight", "actor.optimizer.m.layers.0.weight"), to be written by
-// brim_safetensors_write beside other entries.
+// A copy in host memory of the entries that brim_net_save would write, with `prefix` in front of each
+// name ("actor.layers.0.weight", "actor.optimizer.m.layers.0.weight"). brim_safetensors_write can write
+// them together with other entries.
 typedef struct brim_net_entries brim_net_entries;
 brim_status brim_net_entries_copy(brim_net *net, const char *prefix, bool weights_only,
                                   brim_net_entries **out);
-// NULL past the last.
+// Returns NULL past the last entry.
 const brim_safetensors_entry *brim_net_entries_at(const brim_net_entries *copy, size_t index);
 void brim_net_entries_free(brim_net_entries *copy);  // NULL is fine
 
@@ -457,8 +460,8 @@ typedef struct brim_net_part {
   const char *prefix;
   bool weights_only;  // the optimizer's state is neither required nor touched
 } brim_net_part;
-// Loads like brim_net_load, from the entries behind the prefix; other entries are ignored. `check`
-// changes nothing, so that several networks can be checked before any is loaded.
+// Like brim_net_load, from the entries with the prefix; other entries are ignored. `check` changes
+// nothing, so that several networks can be checked before any is loaded.
 brim_status brim_net_entries_check(const brim_net *net, const brim_net_part *part);
 brim_status brim_net_entries_take(brim_net *net, const brim_net_part *part);
 

@@ -1,5 +1,5 @@
-// Inside the engine: the planner, running pieces of work, components, the network's parts, and the
-// switches tests use to look at them.
+// Shared by the files of the engine: the planner, running pieces of work, components, the parts of a
+// network, and switches for tests.
 #ifndef BRIM_ENGINE_INT_H_
 #define BRIM_ENGINE_INT_H_
 
@@ -11,7 +11,8 @@
 
 //---------------------------------- the planner (engine_plan.c) ----------------------------------
 
-// When each tensor is alive and where in the arena it lies: a pure function of the graph.
+// The planner decides when each tensor is alive and where in the arena it lies: a pure function of the
+// graph.
 #define BRIM_PLAN_NO_PLACE SIZE_MAX
 
 static inline size_t brim_align_up(size_t bytes) {
@@ -20,8 +21,8 @@ static inline size_t brim_align_up(size_t bytes) {
 
 typedef struct brim_arena_plan {
   size_t *offset;     // per tensor of the graph; BRIM_PLAN_NO_PLACE for those outside the arena
-  size_t *workspace;  // per node: where its workspace lies; BRIM_PLAN_NO_PLACE for none
-  size_t bytes;       // of the arena: a multiple of 64, reached by at least one tensor
+  size_t *workspace;  // per node: offset of its workspace; BRIM_PLAN_NO_PLACE for none
+  size_t bytes;       // smallest size of the arena that holds everything, rounded up to 64
 } brim_arena_plan;
 
 typedef struct brim_plan_part {
@@ -30,16 +31,16 @@ typedef struct brim_plan_part {
   // node uses, so the large scratch of early layers' backward is free: most activations are gone by
   // then.
   const size_t *workspace;
-  int32_t forward_count;  // nodes before the backward pass
+  int32_t forward_count;  // number of nodes before the backward pass
   brim_arena_plan *out;   // out->bytes is the whole arena
 } brim_plan_part;
 // Places one graph, or several in one arena: all run forward one after the other, then all backward in
-// the same order. Without reuse every tensor gets a place of its own (tests compare).
+// the same order. Without reuse every tensor gets a place of its own, for tests.
 brim_status brim_arena_plan_together(const brim_plan_part *parts, int32_t count, bool reuse);
 void brim_arena_plan_free(brim_arena_plan *plan);
 
-// The nodes between which each tensor of a graph is alive: `first` (-1 = not in the arena) to `last`,
-// which is node_count for tensors kept to the end.
+// Finds the nodes between which each tensor of a graph is alive: `first` (-1 = not in the arena) to
+// `last` (node_count = kept to the end).
 brim_status brim_arena_plan_lives(const brim_graph *g, int32_t forward_count, int32_t *first,
                                   int32_t *last);
 
@@ -47,28 +48,28 @@ brim_status brim_arena_plan_lives(const brim_graph *g, int32_t forward_count, in
 
 typedef struct brim_capture_piece {
   brim_graph_exec *graph;  // NULL: not recorded yet
-  bool warm;               // has run once, op by op
-  uint32_t pause,
-      left;  // out of memory while recording: launches between tries; until the next try
+  bool warm;               // the piece has run once, op by op
+  // After a recording failed for lack of memory: launches between two tries, and until the next try.
+  uint32_t pause, left;
 } brim_capture_piece;
 
-// Whether pieces are recorded. All zero: they run op by op.
+// Controls recording. All zero: pieces run op by op.
 typedef struct brim_capture {
   bool on;        // record pieces; cleared when recording fails for a reason other than memory
-  bool reported;  // the lack of memory has been reported
+  bool reported;  // a warning about the lack of memory was given
 } brim_capture;
 
-// Enqueues the piece on the device's main stream. One run may call it twice: a failed recording is
-// thrown away.
+// Enqueues the piece on the device's main stream. One run may call it twice: after a failed recording the
+// piece is enqueued again, op by op.
 typedef brim_status (*brim_capture_work)(void *ctx);
 
 void brim_capture_drop(brim_device *device, brim_capture_piece *piece);
 
-// Slots of BRIM_BLOCK_INPUT, one in each half. A slot holds the input of the largest batch, rounded up
-// to BRIM_ALIGN, and the target behind it. A network that reads its inputs in place has one slot.
+// Slots of BRIM_BLOCK_INPUT, one in each half of the block. A slot holds the input of the largest batch,
+// rounded up to BRIM_ALIGN, then its target. A network with input_in_place has one slot.
 #define BRIM_EXEC_SLOTS 2
 
-// The pieces of work that are enqueued, and so recorded, as a whole.
+// The pieces of work. Each is enqueued, and recorded, as a whole.
 typedef enum brim_exec_kind {
   BRIM_EXEC_TRAIN_FIRST,    // forward and backward, overwriting gradients
   BRIM_EXEC_TRAIN_ADD,      // forward and backward, adding to gradients
@@ -90,12 +91,12 @@ typedef enum brim_exec_kind {
   BRIM_EXEC_KIND_COUNT
 } brim_exec_kind;
 
-// How a network runs its calls. All zero: built, not yet allocated.
+// The state of running a network. All zero: the network is built but not yet allocated.
 typedef struct brim_exec {
   brim_capture capture;
   uint64_t
       next;  // batches fed so far: batch k goes to slot k % 2, or to slot 0 if it is the only one
-  // For devices with memory of their own:
+  // Unused on devices that read host memory:
   brim_event *filled[BRIM_EXEC_SLOTS];  // the copy into the slot has ended
   brim_event *done[BRIM_EXEC_SLOTS];    // the work that reads the slot has ended
   bool used[BRIM_EXEC_SLOTS];           // the slot was copied into
@@ -130,7 +131,7 @@ typedef struct brim_sample {
   brim_dtype dtype;
   int32_t rank;
   int64_t dim[4];
-  int64_t made_for[2];  // height and width in training, by which a model chooses its stem
+  int64_t made_for[2];  // height and width in training; a model chooses its stem by them
   brim_op_attr attr;    // INPUT: channels, scale, shift
   bool backbone;        // stop before the projection or the last layer
 } brim_sample;
@@ -138,7 +139,7 @@ typedef struct brim_sample {
 static inline const int64_t *brim_eval_dim(const brim_net_spec *spec) {
   return spec->eval_dim[0] > 0 ? spec->eval_dim : spec->input_dim;
 }
-// The input of a model of so many rows.
+// The input of a model for a batch of `rows` rows.
 brim_sample brim_sample_of(const brim_net_spec *spec, int64_t rows, bool training);
 
 // The models, one row each; the last row has no name.
@@ -154,7 +155,7 @@ brim_status brim_model_build(brim_graph *g, const brim_component *model, const b
                              int64_t outputs, int32_t *out);
 brim_status brim_optimizer_attr(const brim_component *c, brim_op_attr *attr);
 
-// The spec's loss, checked against its data. No row: the loss is outside the engine.
+// The spec's loss, checked against its data. row NULL: the caller computes the loss.
 typedef struct brim_loss {
   const brim_loss_row *row;
   brim_op_attr attr;
@@ -187,20 +188,20 @@ typedef struct brim_block {
   unsigned char *data;
 } brim_block;
 
-// A graph with its places and prepared calls. Under accumulation the calls that write gradients of
-// parameters exist twice: in `calls` they overwrite, in `adding` they add.
+// A graph with its places and prepared calls. With accumulation the calls that write gradients of
+// parameters exist twice: those in `calls` overwrite, those in `adding` add.
 typedef struct brim_program {
   brim_graph graph;
   brim_arena_plan places;
   brim_op_call *calls;   // one per node
-  int32_t prepared;      // calls to release
+  int32_t prepared;      // number of calls to release
   brim_op_call *adding;  // calls of the nodes in adding_node
   int32_t *adding_node;  // ascending
   int32_t adding_count, adding_prepared;
-  int32_t forward_count;  // nodes before the first backward one
+  int32_t forward_count;  // number of nodes before the backward pass
   int32_t output;         // tensor
   int64_t rows, views;    // rows of a batch, padding included; rows of a sample
-  int64_t width;          // of a row of the output
+  int64_t width;          // values in a row of the output
   size_t input_row_bytes;
   size_t target_row_bytes;  // 0 = no target
 } brim_program;
@@ -209,36 +210,36 @@ typedef struct brim_program {
 typedef struct brim_negatives {
   bool on;
   brim_program embed;  // forward, keeping no activations
-  brim_op_call loss;   // over the embeddings of the step
+  brim_op_call loss;   // the loss over all embeddings of the step
   bool prepared;       // `loss` must be released
-  size_t width_bytes;  // of one row of embeddings
+  size_t width_bytes;  // bytes of a row of embeddings
   int64_t done;        // micro-batches of this step embedded so far
 } brim_negatives;
 
-// kNN evaluation of features. Its memory lies in the arena behind the evaluation
-// program's: evaluation overwrites training's activations anyway.
+// kNN evaluation of features. Its memory lies in the arena behind the evaluation program's tensors,
+// where training has its activations: evaluation overwrites those anyway.
 typedef struct brim_knn {
   bool on;
   brim_neighbours how;
   int64_t width, chunk;  // values of a feature; rows compared at once
   int64_t filled;        // rows in the bank
   brim_op_call unit, similar, vote;
-  int prepared;                                         // of these calls, in order
-  size_t bank, labels, query, similarities, workspace;  // places in the arena
+  int prepared;  // how many of these calls to release, in order
+  size_t bank, labels, query, similarities, workspace;  // offsets in the arena
   size_t end;
 } brim_knn;
 
-// A bucket of gradients that is exchanged at once.
+// A bucket: gradients that ranks exchange in one call.
 typedef struct brim_bucket {
-  int32_t after;  // the training node that writes its last value
-  int64_t begin;  // elements of the flat block
+  int32_t after;  // the training node that completes the bucket's gradients
+  int64_t begin;  // first element in the flat block
   brim_op_call call;
 } brim_bucket;
-// A network as one of several ranks.
+// A network's part in a training on several ranks.
 typedef struct brim_net_ranks {
   bool on;     // gradients are exchanged, even if this is the only rank
-  bool norm;   // batch norm is over all ranks
-  bool pairs;  // the loss is over all ranks
+  bool norm;   // batch norm uses the rows of all ranks
+  bool pairs;  // the loss compares the samples of all ranks
   int size;
   brim_bucket *buckets;  // in the order of their nodes
   int32_t count, prepared;
@@ -251,11 +252,12 @@ typedef struct brim_net_hooks {
   bool no_reuse;  // every tensor of the arena has its own place
   bool no_fusion;
   int32_t recompute;    // segments to recompute, whatever the spec says
-  int32_t norm_groups;  // batch norm over groups of rows: so many in a batch, which is one step
+  int32_t norm_groups;  // groups of rows in a batch for batch norm; a batch is a whole step
   bool given_grad;      // no loss: the gradient of the output is fed as the target
-  int64_t channel_pad;  // instead of the device's
-  size_t bucket_bytes;  // gradient bytes exchanged at once; 0 = the usual
-  int32_t (*model)(void *ctx, brim_graph *g, int32_t x, int64_t outputs);  // instead of the spec's
+  int64_t channel_pad;  // replaces the device's padding of channels
+  size_t bucket_bytes;  // gradient bytes exchanged at once; 0 = the default
+  int32_t (*model)(void *ctx, brim_graph *g, int32_t x,
+                   int64_t outputs);  // replaces the spec's model
   void *model_ctx;
   bool poison;          // fill the arena with NaNs, so that reads before writes show
   bool canary;          // put a marked block behind the arena ...
@@ -263,13 +265,14 @@ typedef struct brim_net_hooks {
   const char *machine;  // root of the /proc and /sys to read free memory from
 } brim_net_hooks;
 
-// Norms of the last updates wait on the device in a ring of this size, so that no step synchronizes.
+// Gradient norms wait on the device in a ring of this size until they are read, so that a step need not
+// wait for the device.
 #define BRIM_NORM_RING 512
 
 struct brim_net {
   brim_device *device;
   brim_net_hooks hooks;
-  bool planning;  // built only for its sizes
+  bool planning;  // true: built only to know sizes
   const char *name;
   // From the spec (components are not kept).
   brim_precision precision;
@@ -280,7 +283,7 @@ struct brim_net {
   uint64_t seed;
   bool classes;
   bool external_loss;
-  bool in_place;           // inputs are written by the caller's kernels
+  bool in_place;           // spec.input_in_place: the caller's kernels write the inputs
   int64_t enqueued_steps;  // rows of the table of states
   uint32_t loss_metrics;
   brim_params params;
@@ -292,18 +295,18 @@ struct brim_net {
   brim_knn knn;
   brim_net_ranks ranks;
   brim_op_call norm_call, optimizer_call, step_end_call, cast_call, average_cast_call;
-  int optimizer_prepared;               // of the five calls above, in order
+  int optimizer_prepared;               // how many of the five calls above to release, in order
   bool averages;                        // ema_decay was given
   brim_op_call statistics_call;         // updates the average of the running statistics
   bool statistics_prepared;             // statistics_call exists and must be released
   bool average_stale;                   // the 16-bit copy is older than the average
-  int slots;                            // state of the optimizer: 0: none, 1: m, 2: m and v
+  int slots;                            // state of the optimizer: 0 = none, 1 = m, 2 = m and v
   brim_block blocks[BRIM_BLOCK_COUNT];  // a block with data but no bytes is another network's
   struct brim_net *peer;                // ring of the networks that share the arena; NULL = none
   brim_exec exec;
   // State.
   double state[BRIM_STATE_COUNT];
-  double sums[BRIM_METRIC_COUNT];  // read from the device so far
+  double sums[BRIM_METRIC_COUNT];  // sums of metrics read from the device since the last reset
   double grad_norm, grad_norm_max;
   uint64_t skipped_steps;
   int64_t ring_count;  // norms waiting in the ring
@@ -324,33 +327,33 @@ bool brim_net_canary_intact(const brim_net *net);
 
 brim_dtype brim_precision_dtype(brim_precision precision);
 
-// Builds everything but memory; *out is complete enough for destroy whatever the result. planning:
-// only sizes are needed, so no algorithm is timed.
+// Builds everything but memory; brim_net_destroy accepts *out even after a failure. planning: only sizes
+// are needed, so no algorithm is timed.
 brim_status brim_net_build(brim_device *device, const brim_net_spec *spec,
                            const brim_net_hooks *hooks, bool planning, brim_net **out);
 void brim_net_fill_plan(const brim_net *net, brim_plan *plan);
 
-// Binds training's forward calls to the weights or to their average. Recorded pieces stay; point at
-// the inputs again afterwards.
+// Binds training's forward calls to the weights or to their average. Recorded pieces are not changed. The
+// caller must set the calls' input addresses again.
 void brim_net_bind_forward(brim_net *net, bool averaged);
 
-// Bytes of a slot for inputs.
+// Bytes of an input slot.
 size_t brim_net_input_bytes(const brim_net *net);
 
-// Brings a batch to where the program reads it; runs a piece on it.
+// feed brings a batch to the memory that the program reads; run runs a piece on it.
 brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
                            const brim_spans *spans, int *slot);
 brim_status brim_exec_run(brim_net *net, brim_exec_kind kind, int slot, const brim_spans *spans);
 static inline int brim_exec_slots(const brim_net *net) {
   return net->in_place ? 1 : BRIM_EXEC_SLOTS;
 }
-// Where the slot's input and target lie, on devices with memory of their own and for networks with
-// inputs in place.
+// The addresses of a slot's input and target. Only for devices that do not read host memory, and for
+// networks with input_in_place.
 void brim_exec_slot(const brim_net *net, int slot, unsigned char **input, unsigned char **target);
 
 brim_status brim_net_init_params(brim_net *net);
 
-// Brings the average's 16-bit copy up to date.
+// Refreshes the 16-bit copy of the average if it is out of date.
 brim_status brim_net_refresh_average(brim_net *net);
 // Warns that the averaged weights of `of` have no running statistics of their own.
 void brim_engine_warn_statistics(const char *of);
@@ -359,7 +362,7 @@ void brim_engine_warn_statistics(const char *of);
 static inline size_t brim_net_flat_bytes(const brim_net *net) {
   return (size_t)net->params.total * brim_dtype_size(net->master);
 }
-// Where m (slot 0) and v (slot 1) begin in the optimizer's block; NULL = no such slot.
+// The address of m (slot 0) or v (slot 1) in the optimizer's block; NULL = no such slot.
 static inline unsigned char *brim_net_slot(const brim_net *net, int slot) {
   if (slot >= net->slots) return NULL;
   return net->blocks[BRIM_BLOCK_OPTIMIZER].data + (size_t)slot * brim_net_flat_bytes(net);
@@ -407,18 +410,20 @@ struct brim_group {
   brim_device *device;
   brim_net *nets[BRIM_GROUP_MAX];
   int32_t count;
-  bool eager;  // a spec says so
+  bool eager;  // at least one spec is eager
   brim_capture capture;
   brim_capture_piece pieces[BRIM_GROUP_KINDS][BRIM_EXEC_SLOTS];
-  brim_group_losses recorded[BRIM_GROUP_KINDS][BRIM_EXEC_SLOTS];  // with the piece
-  // The steps of recorded work.
+  brim_group_losses recorded[BRIM_GROUP_KINDS]
+                            [BRIM_EXEC_SLOTS];  // the losses in each recorded piece
+  // The table of states for recorded work (brim_group_put_states).
   struct {
-    double *rows;      // one table, on its way to the device; NULL = no recorded steps
-    int64_t capacity;  // rows of each
-    int64_t count;     // rows that were put and not made
-    int64_t enqueued;  // of them, enqueued so far by the current work
-    int64_t first[BRIM_GROUP_MAX], updates[BRIM_GROUP_MAX];  // steps of the rows that were put
-    bool moved;                                              // weights, by this run
+    double *rows;      // host copy of one network's table; NULL = the networks have no table
+    int64_t capacity;  // rows of a network's table
+    int64_t count;     // rows that were put and whose steps have not run yet
+    int64_t enqueued;  // rows that the current work has enqueued so far
+    int64_t first[BRIM_GROUP_MAX],
+        updates[BRIM_GROUP_MAX];  // per network: first step put, and steps
+    bool moved;                   // this run has changed weights
   } table;
 };
 
