@@ -1,5 +1,5 @@
-// Augmented random search: one step is one iteration, the rollouts of all directions, chunk by chunk, and one
-// update of the policy over them. The keys, findings and views stand in ars_rows.c.
+// Augmented random search: one step is one iteration, which rolls out all directions, chunk by chunk, and
+// then updates the policy once. Keys, findings and views are in ars_rows.c.
 
 #include "workload/ars/ars.h"
 
@@ -18,8 +18,8 @@
 static bool all_equal(const brim_rollout_shape *shape) { return shape->row->once && !shape->once; }
 
 //------------------------------------------- metrics -------------------------------------------
-// Metrics: returns, lengths and ends of episodes, the environment's own figures, all beside those of a policy
-// that does nothing, and the last update.
+// Metrics: returns, lengths and ends of episodes and the environment's own figures, each also for the zero
+// policy, and the norms of the last update.
 
 //---------------------------------- returns ----------------------------------
 
@@ -48,7 +48,7 @@ static double returns_spread(const brim_ars_returns *r) {
 }
 
 double brim_returns_error(const brim_ars_returns *r) {
-  return returns_spread(r) / sqrt((double)r->count);  // NaN of fewer than two
+  return returns_spread(r) / sqrt((double)r->count);  // NaN for fewer than two returns
 }
 
 // share of the episodes, 0..1
@@ -82,7 +82,7 @@ brim_ars_returns brim_returns_unpack(const double v[BRIM_ARS_SUMS]) {
   return r;
 }
 
-// One list: the figures' names are the environment's.
+// The sums are one list without names: the environment names its figures.
 static const brim_work_sums sum_rows = {
     .count = BRIM_ARS_SUMS, .packed = "returns", .least = BRIM_ARS_SUMS_0_1};
 
@@ -104,7 +104,7 @@ void brim_returns_values(const brim_ars_returns *r, double values[BRIM_METRIC_MA
 
 //---------------------------------- rows ----------------------------------
 
-// Names of a row that the logs have for training, evaluation and the zero policy.
+// Names of a row in the logs of training, evaluation and the zero policy.
 #define LOGGED(key_, inner, figure_)                                                              \
   {                                                                                               \
     [BRIM_METRIC_STEPS] = {.event = "directions." inner},                                         \
@@ -112,7 +112,7 @@ void brim_returns_values(const brim_ars_returns *r, double values[BRIM_METRIC_MA
     [BRIM_METRIC_EVAL] = {.event = "return." inner, .figure = figure_},                           \
     [BRIM_METRIC_BASELINE] = {"zero_" key_, "zero_" key_, "zero_policy." inner, "zero_" figure_}, \
   }
-// Names of a row that the logs have for evaluations only.
+// Names of a row that is logged for evaluations only.
 #define EVALUATED(column_, inner, figure_)                                    \
   {                                                                           \
     [BRIM_METRIC_STEPS] = {"", "", "directions." inner, ""},                  \
@@ -120,7 +120,7 @@ void brim_returns_values(const brim_ars_returns *r, double values[BRIM_METRIC_MA
     [BRIM_METRIC_EVAL] = {column_, column_, "return." inner, figure_},        \
     [BRIM_METRIC_BASELINE] = {"", "", "zero_policy." inner, "zero_" figure_}, \
   }
-// Names of a row that only `brim eval` has.
+// Names of a row that only `brim eval` reports.
 #define REPORTED(figure_, zero_figure)                  \
   {                                                     \
     [BRIM_METRIC_EVAL] = {"", "", "", figure_},         \
@@ -223,11 +223,11 @@ static const char *name_of(brim_ars_rows *r, const char *before, const char *key
   return brim_work_env_name(r->names[r->name_count++], before, key);
 }
 
-// The two rows of episodes that were terminated, which have other names in every environment.
-static void take_ended(brim_ars_rows *r, const brim_env_ended *e) {
+// Names the two rows of terminated episodes, as the environment calls them.
+static void name_ended_rows(brim_ars_rows *r, const brim_env_ended *e) {
   brim_metric *count = &r->rows[BRIM_ARS_ENDED], *rate = &r->rows[BRIM_ARS_ENDED_RATE];
   brim_work_env_label_ended(e, count, rate);
-  if (strcmp(e->key, rate->key) == 0) return;  // as in the table
+  if (strcmp(e->key, rate->key) == 0) return;  // the table has these names already
   count->key = "ended";
   rate->key = e->key;
   const char *zero = name_of(r, "zero_", e->key), *trained = name_of(r, "directions.", e->key);
@@ -258,13 +258,13 @@ void brim_ars_rows_init(brim_ars_rows *r, const brim_env_row *env) {
   r->set = usual_metrics;
   r->set.rows = r->rows;
   r->env = env;
-  take_ended(r, &env->ended);
+  name_ended_rows(r, &env->ended);
   for (size_t f = 0; f < env->figure_count; f++) add_figure(r, &env->figures[f]);
 }
 
 //---------------------------------- lines ----------------------------------
 
-// A search has directions instead of data, and the zero policy to be better than.
+// Start lines: the size of the search (in place of data), and the return of the zero policy as baseline.
 static size_t ars_start_lines(void *work, brim_work_line *out, size_t most) {
   const brim_ars *w = (const brim_ars *)work;
   const brim_rollout_shape *s = &w->shape;
@@ -286,7 +286,7 @@ static size_t ars_start_lines(void *work, brim_work_line *out, size_t most) {
   return 2;
 }
 
-// Notes of the environment, and on episodes that diverged, of the policy or of the zero policy.
+// Appends the environment's notes, and a note if episodes of the policy or of the zero policy diverged.
 void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
   const double *v = metrics->values, *zero = metrics->baseline;
   const brim_ars_rows *r = (const brim_ars_rows *)(const void *)metrics->set;  // its first member
@@ -308,11 +308,11 @@ void brim_ars_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
 }
 
 //-------------------------------------------- config --------------------------------------------
-// The ars workload's config: the environment (workload_env.c), the policy and the search as one shape of
-// rollouts, and what does not go together.
+// The ars workload's config: the environment, the policy and the search become one brim_rollout_shape.
+// Values that contradict each other are refused.
 
-// linear_policy, or mlp_policy(hidden=256): one hidden layer of relu. The linear and mlp of other
-// workloads are none: most of their arguments would have no effect here.
+// Reads linear_policy, or mlp_policy(hidden=256), which has one hidden layer with relu. Refuses linear and
+// mlp of other workloads: most of their arguments would have no effect here.
 static brim_status read_policy(const brim_config *config, int32_t *hidden) {
   const brim_component *model = brim_config_component(config, "model", NULL);
   const char *name = model ? model->name : "linear_policy";
@@ -360,8 +360,8 @@ static int32_t stage_of(const brim_config *config) {
   return name && strcmp(name, "phase2") == 0;
 }
 
-// A default, or a preset's, is no wish for more than there are; nor is a default that a file
-// has because brim wrote all values into it.
+// True if the user chose the chunk. A default or a preset is not the user's choice, nor is a file's value
+// that equals the default: brim may have written that file with all values.
 static bool asks_for_chunk(const brim_config *config, int32_t chunk) {
   static const char key[] = "ars.dir_chunk";
   const brim_config_layer layer = brim_config_layer_of(config, key);
@@ -393,7 +393,7 @@ brim_status brim_ars_shape(const brim_config *config, const brim_registry *regis
     }
     out->dir_chunk = out->num_dirs;
   }
-  // 0: unset, or null
+  // 0 = unset or null
   int32_t length = (int32_t)brim_config_int(config, "ars.episode_length");
   out->episode_length = length != 0 ? length : out->row->length(stage, out->env.bytes);
   const char *version = brim_config_string(config, "ars.version");
@@ -401,15 +401,17 @@ brim_status brim_ars_shape(const brim_config *config, const brim_registry *regis
   int64_t episodes = brim_config_int(config, "ars.eval_episodes");
   out->eval_episodes = episodes > 0 ? (int32_t)episodes : 1;
   bool restart;
-  if (brim_config_get_bool(config, "ars.restart", &restart)) restart = !out->row->once;  // as above
+  if (brim_config_get_bool(config, "ars.restart", &restart))
+    restart = !out->row->once;  // unset or null
   out->once = !restart;
-  // a later phase that starts from an earlier one's policy shall not meet its random numbers again
+  // phase2 starts from the policy of phase1 and must not repeat its random numbers
   out->seed = (uint64_t)brim_config_int(config, "seed") + (uint64_t)stage * 0x9E3779B97F4A7C15u;
   return check_shape(out);
 }
 
-// The shape with a setting's values; BRIM_EINVAL where they do not go together.
-static brim_status apply(const brim_ars *w, const brim_setting *setting, brim_rollout_shape *out) {
+// Copies the run's shape with the values of a setting; BRIM_EINVAL if they contradict each other.
+static brim_status shape_with_setting(const brim_ars *w, const brim_setting *setting,
+                                      brim_rollout_shape *out) {
   *out = w->shape;
   out->num_envs = (int32_t)setting->value[BRIM_ARS_ENVS];
   out->num_dirs = (int32_t)setting->value[BRIM_ARS_DIRS];
@@ -421,12 +423,12 @@ static int64_t ars_epochs(const brim_ars *w) {
   return (w->iterations + w->interval - 1) / w->interval;
 }
 
-// Epochs that are over after so many iterations.
+// Number of epochs completed after `step` iterations.
 static int64_t epoch_of(const brim_ars *w, int64_t step) {
   return step == w->iterations ? ars_epochs(w) : step / w->interval;
 }
 
-// The device's own rollouts: its plug-in's, or this program's where the device is the host.
+// Finds the rollouts for the device: the plug-in has those of a GPU, this program those of the CPU.
 static brim_status find_table(brim_ars *w) {
   brim_device *device = w->context.device;
   w->where.stream = device->stream;
@@ -454,8 +456,8 @@ static brim_status find_table(brim_ars *w) {
 
 //---------------------------------- knobs ----------------------------------
 
-// Seed guide 000's own values, before and after, and what lies between and beyond; the config's own is
-// always among them, so that a recommendation can be compared with it.
+// Numbers of environments to try: the before and after values of seed guide 000, values between and above
+// them, and always the config's own, so that a recommendation can be compared with it.
 static size_t envs_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   static const int64_t gpu[] = {128, 256, 1024, 4096}, cpu[] = {16, 64};
   const brim_ars *w = (const brim_ars *)work;
@@ -463,8 +465,8 @@ static size_t envs_axis(void *work, const brim_knob_sweep *sweep, int64_t *value
                             sweep->gpu ? 4 : 2, INT64_MAX, values);
 }
 
-// Never fewer directions than the search keeps. On a CPU, where trials are slow, only the config's own:
-// directions change the learning most.
+// Numbers of directions to try: never fewer than ars.top_dirs. On a CPU, where trials are slow, only the
+// config's own number, because directions change the learning most.
 static size_t dirs_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   const brim_ars *w = (const brim_ars *)work;
   int64_t from[] = {16, 64}, top = brim_config_int(w->config, "ars.top_dirs");
@@ -475,7 +477,7 @@ static size_t dirs_axis(void *work, const brim_knob_sweep *sweep, int64_t *value
   return brim_knob_with_own(w->knobs[BRIM_ARS_DIRS].value, from, count, INT64_MAX, values);
 }
 
-// Never more than the largest number of directions, which the axis before this one chose.
+// Chunks to try: never larger than the largest number of directions on the axis before.
 static size_t chunks_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   static const int64_t gpu[] = {8, 16, 64}, cpu[] = {4, 16};
   const brim_ars *w = (const brim_ars *)work;
@@ -509,7 +511,7 @@ static const brim_knob_row words[] = {
     [BRIM_ARS_THREADS] = BRIM_THREADS_KNOB_ROW,
 };
 
-// Physics has no choice of precision.
+// There is no knob for precision: physics runs in one precision.
 const brim_knob_set brim_ars_knob_set = {
     .rows = words,
     .count = sizeof words / sizeof *words,
@@ -634,12 +636,12 @@ static brim_status setup(brim_ars *w) {
 }
 
 //----------------------------------------- checkpoints -----------------------------------------
-// Checkpoints of ars: the policy and the statistics of its observations as named tensors, where training
-// stands in the metadata (ars.h says which), and the way back to exactly there.
+// Checkpoints of ars: the policy and the statistics of its observations are named tensors, and the metadata
+// holds the position in training (format: ars.h). Loading restores exactly that position.
 
 enum { MAX_TENSORS = 9 };
 
-// A tensor of a checkpoint and the place of its values.
+// A tensor of a checkpoint, with the address of its values in memory.
 typedef struct part {
   const char *name;
   brim_dtype dtype;
@@ -688,7 +690,7 @@ static size_t params_of(const brim_rollout_shape *s) {
   return params;
 }
 
-// One block for all three; doubles come first for their alignment.
+// Allocates theta, normal and filter as one block, the doubles first for alignment.
 static brim_status state_init(const brim_rollout_shape *shape, brim_ars_state *out) {
   const size_t obs = (size_t)shape->row->sizes(shape->env.bytes).obs, params = params_of(shape);
   const size_t filter = 1 + 2 * obs;
@@ -730,7 +732,7 @@ brim_status brim_ars_fetch(brim_ars *w, brim_ars_state *out) {
   return brim_device_sync(device);
 }
 
-static brim_status put(brim_ars *w, const brim_ars_state *from) {
+static brim_status upload_state(brim_ars *w, const brim_ars_state *from) {
   brim_device *device = w->context.device;
   char *block = (char *)w->block;
   BRIM_TRY(brim_device_copy(device, block + w->layout.theta, from->theta, theta_bytes(w),
@@ -770,14 +772,14 @@ static brim_status put_sums(const brim_ars *w, json_t *meta) {
   return status ? status : brim_work_put_i64(meta, "brim.skipped_steps", w->sums.skipped_updates);
 }
 
-// A checkpoint without sums (or with others) starts them again: only a report depends on them.
+// If the checkpoint has no valid sums, they start from zero: only reports depend on them.
 static void load_sums(brim_ars *w, const json_t *meta) {
   double v[SUMS] = {0};
   memset(&w->sums, 0, sizeof w->sums);
   bool sound = brim_json_get_numbers(meta, "brim.sums", v, SUMS) == SUMS;
   for (int i = 0; i < SUMS; i++) sound = sound && fabs(v[i]) <= 9e15;
   if (sound) {
-    double returns[BRIM_ARS_SUMS] = {0};  // without figures, which only evaluations have
+    double returns[BRIM_ARS_SUMS] = {0};  // the figures stay 0: only evaluations have them
     memcpy(returns, v, 7 * sizeof *v);
     w->sums.returns = brim_returns_unpack(returns);
     w->sums.update = (brim_rollout_update){.sigma = v[7], .step_norm = v[8], .theta_norm = v[9]};
@@ -893,13 +895,13 @@ static brim_status read_part(const char *path, const brim_safetensors *file,
   bool fits = e && e->dtype == p->dtype && e->rank == p->rank && e->dim[0] == p->dim[0] &&
               (p->rank == 1 || e->dim[1] == p->dim[1]);
   if (!fits && of_policy) return refuse_shape(path, file, shape, p->name);
-  if (!e && brim_str_starts(p->name, "filter.")) return BRIM_OK;  // a policy of another program
+  if (!e && brim_str_starts(p->name, "filter.")) return BRIM_OK;  // other programs write no filter
   if (!fits) return no_tensor(path, p->name);
   memcpy(p->data, e->data, e->bytes);
   return check_finite(path, p);
 }
 
-static const double most_seen = 9007199254740992.0;  // 2^53: more are not counted one by one
+static const double most_seen = 9007199254740992.0;  // 2^53: a double counts one by one up to here
 
 static brim_status read_tensors(const char *path, const brim_safetensors *file,
                                 const brim_rollout_shape *shape, const brim_ars_state *to) {
@@ -919,7 +921,8 @@ static brim_status read_tensors(const char *path, const brim_safetensors *file,
   return BRIM_OK;
 }
 
-// 1: it saw normalised observations (v2); 0: plain ones (v1); -1: the file does not say.
+// *out: 1 = the policy was trained on normalised observations (v2), 0 = on plain ones (v1), -1 = the file
+// does not say.
 static brim_status read_filtered(const char *path, const json_t *meta, int *out) {
   const char *text = json_string_value(json_object_get(meta, "brim.policy"));
   json_t *policy = NULL;
@@ -940,7 +943,7 @@ static brim_status read_file(const char *path, const brim_safetensors *file,
     return brim_fail(BRIM_EINVAL, "%s is a checkpoint of workload %s, not of ars", path, workload);
   }
   const char *text = json_string_value(json_object_get(meta, "brim.iteration"));
-  // a part of the key of every random number, of 32 bits
+  // the iteration is part of the key of every random number and has 32 bits there
   bool valid = text && brim_parse_i64(text, &out->iteration) && out->iteration >= 0 &&
                out->iteration < (int64_t)1 << 32;
   if (text && !valid) {
@@ -971,7 +974,7 @@ static brim_status save_read_policy(const char *path, const brim_rollout_shape *
   if (!status && meta) {
     *meta = json_deep_copy(brim_safetensors_metadata(file));
     if (!*meta) status = brim_fail(BRIM_ENOMEM, "out of memory while reading %s", path);
-    if (*meta) (void)json_object_del(*meta, BRIM_SAFETENSORS_SUM);  // the file's, not the run's
+    if (*meta) (void)json_object_del(*meta, BRIM_SAFETENSORS_SUM);  // belongs to this file only
   }
   brim_safetensors_close(file);
   if (status) brim_ars_policy_deinit(out);
@@ -989,8 +992,9 @@ void brim_ars_policy_deinit(brim_ars_policy *policy) {
   memset(policy, 0, sizeof *policy);
 }
 
-// Training normalises by statistics of its own from the second iteration on: a policy without any would
-// see other observations than those it was trained on.
+// Refuses a policy without observation statistics for training with ars.version=v2. Training normalises
+// by its own statistics from the second iteration on, so the policy would suddenly see other observations
+// than those it was trained on.
 static brim_status check_statistics(const char *path, const brim_ars_policy *p) {
   if (p->filtered == 1 || (p->filtered < 0 && p->filter[0] > 0)) return BRIM_OK;
   if (p->filtered == 0) {
@@ -1006,7 +1010,8 @@ static brim_status check_statistics(const char *path, const brim_ars_policy *p) 
       path);
 }
 
-// A policy that saw normalised observations knows no others, and the other way round.
+// Refuses a policy trained on normalised observations if the run uses plain ones (v1), and for training
+// also the reverse.
 static brim_status check_version(const brim_ars *w, const char *path, const brim_ars_policy *p,
                                  bool train) {
   if (w->shape.filter) return train ? check_statistics(path, p) : BRIM_OK;
@@ -1024,12 +1029,12 @@ static brim_status check_version(const brim_ars *w, const char *path, const brim
 static brim_status take_policy(brim_ars *w, const char *path, brim_ars_policy *p, bool train) {
   BRIM_TRY(check_version(w, path, p, train));
   const brim_ars_state s = {p->theta, p->normal, p->filter};
-  return put(w, &s);
+  return upload_state(w, &s);
 }
 
-// Puts the policy of a file onto the device; the place in training does not change. `train`: to begin
-// training with.
-static brim_status start_from(brim_ars *w, const char *path, bool train) {
+// Copies the policy of a file to the device; the position in training does not change. `train`: training
+// starts from the policy.
+static brim_status start_from_policy(brim_ars *w, const char *path, bool train) {
   brim_ars_policy p;
   BRIM_TRY(save_read_policy(path, &w->shape, &p, NULL));
   brim_status status = take_policy(w, path, &p, train);
@@ -1064,7 +1069,7 @@ static brim_status ars_load(void *work, const char *path, json_t **extra) {
     w->step = p.iteration;
     load_sums(w, meta);
     warn_if_different(w, meta, path);
-    // with another ars.eval_interval it is another epoch
+    // the run's ars.eval_interval may differ from the file's, and so does the epoch then
     status = brim_work_put_i64(meta, "brim.epoch", epoch_of(w, w->step));
   }
   brim_ars_policy_deinit(&p);
@@ -1078,10 +1083,10 @@ static brim_status ars_load(void *work, const char *path, json_t **extra) {
 
 static brim_status ars_use(void *work, const char *path, bool averaged) {
   brim_ars *w = (brim_ars *)work;
-  (void)averaged;  // there is none
+  (void)averaged;  // ars keeps no averaged weights
   w->held_out = true;
   w->has_baseline = false;
-  return start_from(w, path, false);
+  return start_from_policy(w, path, false);
 }
 
 //---------------------------------- settings ----------------------------------
@@ -1092,8 +1097,8 @@ static void resolve(json_t *of, const char *key, json_t *value) {
   if (value && unset(json_object_get(of, key))) (void)json_object_set(of, key, value);
 }
 
-// An episode length that is not set is the phase's, and whether episodes restart the environment's:
-// what they came to, so that they are compared.
+// Fills in ars.episode_length and ars.restart where they are not set, with the values that the phase and the
+// environment gave them, so that the settings of checkpoint and run can be compared.
 static void ars_resolve(void *work, const json_t *metadata, json_t *was, json_t *now) {
   const brim_ars *w = (const brim_ars *)work;
   const char *text = json_string_value(json_object_get(metadata, "brim.policy"));
@@ -1116,8 +1121,8 @@ static bool ars_owns(const brim_safetensors *file) {
 }
 
 //------------------------------------------- replays -------------------------------------------
-// Episodes of a policy out of its checkpoint, recorded one by one on the CPU: the same bits as those of
-// the CPU's evaluation.
+// Replays: episodes of a checkpoint's policy, recorded one by one on the CPU. They have the same bits as the
+// episodes of an evaluation on the CPU.
 
 typedef struct replay {
   brim_rollout_shape shape;
@@ -1125,7 +1130,7 @@ typedef struct replay {
   brim_ars_rows rows;
 } replay;
 
-enum { TRAINED, ZERO };  // actors, as info_of has them
+enum { TRAINED, ZERO };  // actors, in the order of info_of
 
 static void close_replay(void *state) {
   replay *r = (replay *)state;
@@ -1133,7 +1138,7 @@ static void close_replay(void *state) {
   brim_free(r);
 }
 
-static brim_status read_it(const brim_work_replay_from *from, void *state) {
+static brim_status read_replay(const brim_work_replay_from *from, void *state) {
   replay *r = (replay *)state;
   brim_work_replay_info info;
   BRIM_TRY(brim_ars_shape(from->config, from->registry, &r->shape));
@@ -1145,13 +1150,13 @@ static brim_status read_it(const brim_work_replay_from *from, void *state) {
 static brim_status open_replay(const brim_registry *registry, const brim_config *config,
                                const char *path, void **out) {
   const brim_work_replay_from from = {registry, config, path};
-  return brim_work_replay_open(&from, sizeof(replay), read_it, close_replay, out);
+  return brim_work_replay_open(&from, sizeof(replay), read_replay, close_replay, out);
 }
 
 static void info_of(void *state, brim_work_replay_info *out) {
   const replay *r = (const replay *)state;
   const brim_env_sizes sizes = r->shape.row->sizes(r->shape.env.bytes);
-  (void)brim_work_replay_env(r->shape.row, r->shape.env.bytes, out);  // as when it was opened
+  (void)brim_work_replay_env(r->shape.row, r->shape.env.bytes, out);  // succeeded in read_replay
   out->steps = r->shape.episode_length;
   out->seed = r->shape.seed;
   out->metrics = &r->rows.set;
@@ -1198,28 +1203,29 @@ static const brim_work_replay_table replay_table = {
 };
 
 //-------------------------------------------- watch --------------------------------------------
-// Troubles: a return that collapses, updates that change nothing, episodes that diverge. A collapse shows in
-// the evaluations, whose episodes are always the same: the mean is far below the best so far, or stays below
-// that of the zero policy.
+// Troubles: a return that collapses, updates that change nothing, episodes that diverge. Evaluations reveal
+// a collapse, since their episodes are always the same: the mean return is far below the best so far, or
+// stays below that of the zero policy.
 
-// Two of the last three evaluations have to be low: one bad draw of directions is no collapse, and one lucky
-// mean hides none. Low means four standard errors below the best, and more than half of the best's gain over
-// the zero policy lost. A collapse is over after two fine evaluations.
+// A collapse needs two low evaluations among the last three: one bad draw of directions is no collapse, and
+// one lucky mean hides none. Low is four standard errors below the best, with more than half of the best's
+// gain over the zero policy lost, or four standard errors below the zero policy without a rise. A collapse
+// is over after two evaluations in a row that are neither.
 enum { OF_LAST = 3, TOO_MANY = 2, ERRORS = 4, RISE_ERRORS = 2, FINE = 2 };
 static const double most_lost = 0.5;
 
 //---------------------------------- collapsing ----------------------------------
 
-// The error of a difference.
-static double both(double x, double y) {
+// The standard error of a difference; an unknown error counts as 0.
+static double difference_error(double x, double y) {
   return sqrt((isnan(x) ? 0 : x * x) + (isnan(y) ? 0 : y * y));
 }
 
-// Better than the evaluations before it: by more than chance, or than each of some. A run that
-// begins below the zero policy is on its way then.
+// True if an evaluation is above the mean of the earlier ones by more than chance, or above each of at
+// least two. A run that begins below the zero policy is still learning then.
 static bool rises(const brim_ars_collapse *c, double now, double error) {
   double sum = 0, most = c->before[0];
-  if (c->count == 0) return true;  // the first: nothing is known
+  if (c->count == 0) return true;  // nothing to compare the first evaluation with
   for (int i = 0; i < c->count; i++) {
     sum += c->before[i];
     most = fmax(most, c->before[i]);
@@ -1240,12 +1246,12 @@ bool brim_ars_collapse_take(brim_ars_collapse *c, const brim_ars_returns *return
   double now = brim_returns_mean(returns), best = brim_returns_mean(&c->best);
   if (isnan(now)) return false;
   double gained = isnan(zero) ? (double)NAN : best - zero;
-  bool below_best =
-      best - now > ERRORS * both(brim_returns_error(&c->best), brim_returns_error(returns)) &&
-      (isnan(gained) || best - now > most_lost * gained);
+  bool below_best = best - now > ERRORS * difference_error(brim_returns_error(&c->best),
+                                                           brim_returns_error(returns)) &&
+                    (isnan(gained) || best - now > most_lost * gained);
   // without a gain only a return below the zero policy is a loss
   if (gained <= 0) below_best = false;
-  double error = both(zero_error, brim_returns_error(returns));
+  double error = difference_error(zero_error, brim_returns_error(returns));
   c->below_zero_policy = zero - now > ERRORS * error;
   bool low = below_best || (c->below_zero_policy && !rises(c, now, error));
   remember(c, now, low, !below_best && !c->below_zero_policy);
@@ -1258,14 +1264,14 @@ bool brim_ars_collapse_take(brim_ars_collapse *c, const brim_ars_returns *return
   return true;
 }
 
-// The three remedies of seed guide 000, each with the figure that speaks for it or against it.
+// Writes the three remedies of seed guide 000, each with the figure that speaks for or against it.
 void brim_ars_collapse_advice(const double *train, const brim_config *config,
                               const brim_rollout_shape *shape, char *out, size_t size) {
   double step = brim_config_float(config, "ars.step_size");
   double noise = brim_config_float(config, "ars.noise_std");
   double mean = train[BRIM_ARS_RETURN], sigma = train[BRIM_ARS_SIGMA];
   double update = train[BRIM_ARS_UPDATE_NORM];
-  // a policy of zeros that was not changed: 0 of 0
+  // an unchanged policy of zeros would give 0 / 0
   double moved = update > 0 ? 100 * update / train[BRIM_ARS_POLICY_NORM] : 0;
   double scatter = 100 * sigma / fabs(mean);
   char label[64] = "";
@@ -1275,7 +1281,7 @@ void brim_ars_collapse_advice(const double *train, const brim_config *config,
                  BRIM_N_("try a smaller ars.step_size (now %g; the last update was %.3g %% of the "
                          "policy), "),
                  step, moved);
-  // equal returns of all directions say nothing; widely scattered ones lead away from the policy
+  // equal returns of all directions carry no information; widely scattered returns lead away from the policy
   brim_words_add(out, size,
                  scatter < 1 ? BRIM_N_("a larger ars.noise_std (now %g; returns of the directions "
                                        "deviate by %.3g, %.3g %% of their mean), ")
@@ -1396,8 +1402,9 @@ static brim_status watch_lost(void *work, int64_t epoch, double lr) {
 
 //---------------------------------- in a checkpoint ----------------------------------
 
-// The list brim.watch_returns: how often each trouble occurred, which evaluations were low, how many were
-// fine since, whether it was reported, the means before, and the best.
+// The list brim.watch_returns: how often each trouble occurred, which of the last evaluations were low, how
+// many were fine since, whether the collapse was reported, the number of earlier means, these means, and the
+// best returns.
 enum {
   BEFORE_SUMS = TROUBLES + 4 + BRIM_ARS_BEFORE,
   NUMBERS = BEFORE_SUMS + BRIM_ARS_SUMS,
@@ -1456,9 +1463,8 @@ static const brim_work_diagnosis diagnosis = {.rows = troubles,
                                               .get = watch_get};
 
 //------------------------------------------- workload -------------------------------------------
-// Augmented random search: one step is one iteration, the rollouts of all directions, chunk by chunk,
-// and one update of the policy over them. Nothing is loaded, and the host is not asked between. An epoch
-// is ars.eval_interval iterations, ars.iterations are the run.
+// The workload: an epoch is ars.eval_interval iterations, a run has ars.iterations. No data is loaded, and
+// the device rolls out without the host.
 
 //---------------------------------- building ----------------------------------
 
@@ -1510,7 +1516,7 @@ static size_t tally_bytes(const brim_rollout_shape *s) {
   return (size_t)s->num_dirs * 2 * sizeof(brim_rollout_tally);
 }
 
-// Episodes and, right behind them, their figures.
+// Bytes of the episodes and, right behind them, their figures.
 static size_t episodes_bytes(const brim_rollout_shape *s) {
   const size_t figures = (size_t)s->row->sizes(s->env.bytes).figures;
   return (size_t)s->eval_episodes * (sizeof(brim_rollout_episode) + figures * sizeof(float));
@@ -1526,15 +1532,15 @@ static double steps_of(const brim_rollout_shape *s) {
   return (double)s->num_envs * (double)s->num_dirs * (double)s->episode_length;
 }
 
-// A count that a double may hold and an int64_t not: the largest then.
-static int64_t whole(double count) { return count < 9.2e18 ? (int64_t)count : INT64_MAX; }
+// A count as int64_t, capped at INT64_MAX.
+static int64_t capped_int64(double count) { return count < 9.2e18 ? (int64_t)count : INT64_MAX; }
 
 static brim_status ars_plan(void *work, const brim_setting *setting, brim_plan *out) {
   brim_ars *w = (brim_ars *)work;
   brim_rollout_shape shape;
   brim_rollout_layout layout;
   memset(out, 0, sizeof *out);
-  BRIM_TRY(apply(w, setting, &shape));
+  BRIM_TRY(shape_with_setting(w, setting, &shape));
   BRIM_TRY(w->table->layout(&shape, &layout));
   uint64_t policy = layout.params * sizeof(float);
   add_row(out, "parameters", BRIM_PLACE_DEVICE, policy);
@@ -1546,7 +1552,7 @@ static brim_status ars_plan(void *work, const brim_setting *setting, brim_plan *
   const double agents = shape.row->sizes(shape.env.bytes).agents;
   out->samples_per_step = steps_of(&shape);
   out->flops_per_step = out->samples_per_step * (env + 2 * agents * (double)layout.params);
-  out->bytes_per_step = (double)NAN;  // states stay on the chip: what moves is not worth counting
+  out->bytes_per_step = (double)NAN;  // states stay on the chip: memory traffic does not matter
   out->parameter_count = layout.params;
   return BRIM_OK;
 }
@@ -1569,7 +1575,7 @@ static brim_status ars_configure(void *work, const brim_setting *setting) {
   brim_device *device = w->context.device;
   drop_setting(w);
   brim_rollout_shape shape;
-  BRIM_TRY(apply(w, setting, &shape));
+  BRIM_TRY(shape_with_setting(w, setting, &shape));
   BRIM_TRY(brim_device_set_threads(device, (int)setting->value[BRIM_ARS_THREADS]));
   if (w->where.pool) BRIM_TRY(brim_work_env_threads(device, &w->where));
   BRIM_TRY(w->table->layout(&shape, &w->layout));
@@ -1579,7 +1585,7 @@ static brim_status ars_configure(void *work, const brim_setting *setting) {
   if (!status) status = brim_device_sync(device);
   w->step = 0;
   memset(&w->sums, 0, sizeof w->sums);
-  if (!status && w->weights_path) status = start_from(w, w->weights_path, true);
+  if (!status && w->weights_path) status = start_from_policy(w, w->weights_path, true);
   if (status) drop_setting(w);
   return status;
 }
@@ -1589,7 +1595,7 @@ static void ars_resuming(void *work, const json_t *metadata) {
   ((brim_ars *)work)->weights_path = NULL;
 }
 
-// Chunks first: they change no result. Then environments, of which an even number stays.
+// Halves the chunk first, since chunks change no result, and then the environments, to an even number.
 static bool ars_shrink(void *work, brim_setting *setting) {
   (void)work;
   int64_t *chunk = &setting->value[BRIM_ARS_CHUNK], *envs = &setting->value[BRIM_ARS_ENVS];
@@ -1604,19 +1610,19 @@ static bool ars_shrink(void *work, brim_setting *setting) {
 
 static bool ars_sensible(void *work, const brim_setting *setting) {
   brim_rollout_shape shape;
-  bool fine = apply((brim_ars *)work, setting, &shape) == BRIM_OK;
+  bool fine = shape_with_setting((brim_ars *)work, setting, &shape) == BRIM_OK;
   if (!fine) brim_status_clear();
   return fine;
 }
 
-// Updates without effect, one after the other, that are nothing yet.
+// Updates without effect in a row that are not yet reported.
 enum { FEW_UPDATES = 5 };
 
 static void ars_info(void *work, brim_work_info *out) {
   brim_ars *w = (brim_ars *)work;
   memset(out, 0, sizeof *out);
   out->unit = "env steps";
-  out->samples_per_epoch = whole(steps_of(&w->shape) * (double)w->interval);
+  out->samples_per_epoch = capped_int64(steps_of(&w->shape) * (double)w->interval);
   out->set_samples = out->samples_per_epoch;
   out->steps_per_epoch = w->interval;
   out->epochs = ars_epochs(w);
@@ -1642,8 +1648,8 @@ static brim_status read_back(brim_ars *w, void *to, size_t offset, size_t bytes)
                           BRIM_COPY_D2H);
 }
 
-// Directions of one call: those that are there at once. On a CPU, where that can take minutes, so many
-// that a stop is heard in a fraction of a second; which go together changes no bit.
+// Directions of one call: a whole chunk. On a CPU, where a chunk can take minutes, fewer, so that a stop
+// takes effect within a fraction of a second. The split changes no bit of the result.
 static int32_t dirs_of_a_call(const brim_ars *w) {
   enum { STEPS_OF_A_THREAD = 65536 };
   const brim_rollout_shape *s = &w->shape;
@@ -1658,7 +1664,7 @@ static brim_status roll_out(brim_ars *w) {
   brim_rollout_job job = {
       .iteration = w->step, .noise_std = (float)w->noise_std, .shift = (float)w->shift};
   for (int32_t first = 0; first < w->shape.num_dirs; first += most) {
-    // what was rolled out so far changed nothing yet
+    // stopping here is safe: rollouts change nothing before the update
     if (first > 0 && w->stop && *w->stop) {
       return brim_fail(BRIM_EINTERRUPTED, "interrupted in iteration %" PRId64, w->step + 1);
     }
@@ -1670,13 +1676,13 @@ static brim_status roll_out(brim_ars *w) {
   return BRIM_OK;
 }
 
-// Episodes that were terminated. Where that is bad, what diverged is as bad.
+// Terminated episodes, plus diverged ones in environments where termination is bad.
 static int64_t ended_early(const brim_ars *w, int64_t terminated, int64_t diverged) {
   return terminated + (w->shape.row->ended.better == BRIM_BETTER_LOWER ? diverged : 0);
 }
 
-// The returns of the first `dirs` directions: a return is the mean over the environments of one sign
-// of a direction.
+// Sums the returns of the first `dirs` directions. A return is the mean reward over the environments of one
+// sign of a direction.
 static brim_ars_returns returns_of(const brim_ars *w, int32_t dirs) {
   brim_ars_returns r = {0};
   for (int32_t i = 0; i < dirs * 2; i++) {
@@ -1684,7 +1690,7 @@ static brim_ars_returns returns_of(const brim_ars *w, int32_t dirs) {
     r.steps += t->steps;
     r.ended += ended_early(w, t->terminated, t->diverged);
     r.diverged += t->diverged;
-    // every environment begins one, and another after each that ended early
+    // every environment begins one episode, and with restarts another after each that ended early
     r.episodes += t->envs + (w->shape.once ? 0 : t->terminated + t->diverged);
     double mean = t->envs > 0 ? t->reward / (double)t->envs : (double)NAN;
     if (!isfinite(mean)) continue;
@@ -1695,20 +1701,20 @@ static brim_ars_returns returns_of(const brim_ars *w, int32_t dirs) {
   return r;
 }
 
-// The directions an update keeps all had the highest return there is: that they are equal is no trouble
-// then. With restarts a rollout has no such bound.
+// True if the directions that the update kept all have the highest possible return: equal returns are no
+// trouble then. With restarts a rollout has no highest return.
 static bool is_solved(const brim_ars *w) {
   const brim_rollout_shape *s = &w->shape;
   const double best = s->row->best(s->env.bytes, s->episode_length);
   if (!s->once || !isfinite(best) || w->update->used == 0) return false;
-  // the kept ones are equal, and the best direction is among them
+  // the caller has found equal returns of all kept directions, so one direction at the bound decides
   for (int32_t i = 0; i < s->num_dirs * 2; i++) {
     if (w->tally[i].reward >= best * (double)w->tally[i].envs) return true;
   }
   return false;
 }
 
-// The sums of an iteration to those since the last read.
+// Adds an iteration to the sums since the last read. Returns its environment steps.
 static int64_t add_iteration(brim_ars *w) {
   brim_ars_returns r = returns_of(w, w->shape.num_dirs);
   returns_add(&w->sums.returns, &r);
@@ -1721,7 +1727,7 @@ static brim_status iterate(brim_ars *w, const brim_spans *spans) {
   brim_device *device = w->context.device;
   brim_span_begin(spans, BRIM_PHASE_ENV, "rollout");
   brim_status status = roll_out(w);
-  // a measurement needs the time of the rollouts in them, not where the host waits next
+  // wait here, so that a measured span holds the time of its rollouts
   if (!status && spans) status = brim_device_sync(device);
   brim_span_end(spans, BRIM_PHASE_ENV, "rollout");
   if (status) return status;
@@ -1781,14 +1787,14 @@ static void add_episode(const brim_ars *w, const brim_rollout_episode *e, brim_a
   r->steps += e->length;
   r->ended += ended_early(w, e->outcome == BRIM_ENV_TERMINATED, e->outcome == BRIM_ENV_DIVERGED);
   r->diverged += e->outcome == BRIM_ENV_DIVERGED;
-  // A policy must not look better for what diverged: its reward counts.
+  // The reward of a diverged episode counts too: leaving it out would make the policy look better.
   if (!isfinite((double)e->reward)) return;
   r->count++;
   r->sum += (double)e->reward;
   r->sum_sq += (double)e->reward * (double)e->reward;
 }
 
-// The environment's own figures of all episodes.
+// Adds the environment's own figures of all episodes.
 static void add_figures(const brim_ars *w, brim_ars_returns *r) {
   const brim_rollout_shape *s = &w->shape;
   const size_t each = (size_t)s->row->sizes(s->env.bytes).figures;
@@ -1821,7 +1827,7 @@ static brim_status evaluate_baseline(brim_ars *w) {
   return BRIM_OK;
 }
 
-// The policy is all zeros on the device meanwhile.
+// Rolls out directions with the zero policy. Overwrites the policy on the device with zeros.
 static brim_status roll_out_zero(brim_ars *w, int32_t dirs) {
   size_t bytes = w->layout.params * sizeof(float);
   float *zero = (float *)brim_calloc(w->layout.params, sizeof *zero);
@@ -1836,8 +1842,8 @@ static brim_status roll_out_zero(brim_ars *w, int32_t dirs) {
   return status;
 }
 
-// The zero policy under the measure of training: the environments, length and restarts of the first
-// directions of the first iteration, without noise. Progress is reported beside it.
+// Measures the zero policy the way training measures returns: with the environments, length and restarts of
+// the first directions of the first iteration, but without noise. Progress lines compare with it.
 static brim_status training_baseline(brim_ars *w) {
   int64_t dirs = (w->episodes + w->shape.num_envs - 1) / w->shape.num_envs;
   if (dirs > w->shape.dir_chunk) dirs = w->shape.dir_chunk;
@@ -1845,7 +1851,7 @@ static brim_status training_baseline(brim_ars *w) {
   brim_status status = brim_ars_fetch(w, &kept);
   if (!status) status = roll_out_zero(w, (int32_t)dirs);
   if (!status) w->training_baseline = returns_of(w, (int32_t)dirs);
-  brim_status back = kept.theta ? put(w, &kept) : BRIM_OK;
+  brim_status back = kept.theta ? upload_state(w, &kept) : BRIM_OK;
   brim_ars_state_deinit(&kept);
   return status ? status : back;
 }
@@ -1888,7 +1894,7 @@ static brim_status ars_snapshot(void *work) {
 
 static brim_status ars_restore(void *work) {
   brim_ars *w = (brim_ars *)work;
-  BRIM_TRY(put(w, &w->saved_state));
+  BRIM_TRY(upload_state(w, &w->saved_state));
   w->step = w->saved_step;
   w->sums = w->saved_sums;
   return BRIM_OK;

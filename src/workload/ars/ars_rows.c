@@ -194,16 +194,17 @@ const brim_work_topic brim_ars_topic = {BRIM_N_("a robot that learns to stand or
                                         sizeof page / sizeof *page};
 
 //------------------------------------------- findings -------------------------------------------
-// Findings: directions that wait for one another, and why a large GPU is no faster than a laptop's.
+// Findings: directions run in consecutive chunks, and too few environments to fill the device.
 
 enum { LANES = 4 };  // threads of an environment on a GPU: one for each leg
-enum { FEW = 32 };   // environments of a CPU's thread: with more there is nothing to gain
+enum { FEW = 32 };   // environments per CPU thread: more gain nothing
 
 static double least_gain(const brim_result *r) { return BRIM_FINDING_LEAST * r->total_ms.median; }
 
-// Remedy and price of more of a knob: as measured, else `otherwise`, which is asked for; four times the
-// best again, while it helps.
-static void more_of(const brim_findings *v, const char *knob, double otherwise, brim_finding *f) {
+// Fills in remedy and cost of raising a knob: from a measured larger value if there is one, else `otherwise`
+// without a cost. Asks to try the next value: four times the measured one, or `otherwise`.
+static void remedy_raise_knob(const brim_findings *v, const char *knob, double otherwise,
+                              brim_finding *f) {
   const brim_result *more = brim_finding_twin(v, knob, BRIM_TWIN_MORE, NULL);
   double gain = more ? brim_finding_gain_ms(v->r, more) : (double)NAN;
   char next[32];
@@ -224,24 +225,25 @@ static void more_of(const brim_findings *v, const char *knob, double otherwise, 
   }
 }
 
-// Directions that wait for one another, although there is room: a smaller chunk is for want of memory.
+// Reports a chunk smaller than the number of directions: the chunks run one after the other. A small chunk
+// is right only when memory is short.
 static void find_chunks(const brim_findings *v) {
   brim_result *r = v->r;
   double dirs = brim_result_knob_number(r, "num_dirs", 0);
   double chunk = brim_result_knob_number(r, "dir_chunk", 0);
   const brim_result *more = brim_finding_twin(v, "dir_chunk", BRIM_TWIN_MORE, NULL);
   if (!(chunk > 0) || chunk >= dirs) return;
-  if (more && brim_finding_gain_ms(r, more) <= least_gain(r)) return;  // measured: no matter
-  if (!more && !brim_result_has_gpu(r)) return;  // on a CPU its threads are busy with fewer
+  if (more && brim_finding_gain_ms(r, more) <= least_gain(r)) return;  // measured: gains too little
+  if (!more && !brim_result_has_gpu(r)) return;  // a small chunk keeps a CPU busy
   brim_finding *f = brim_finding_add(r, "serial_chunks", (double)NAN);
   if (!f) return;
   brim_words_add(f->text, sizeof f->text,
                  BRIM_N_("%.0f directions run %.0f at a time, in %.0f consecutive turns"), dirs,
                  chunk, ceil(dirs / chunk));
-  more_of(v, "dir_chunk", dirs, f);
+  remedy_raise_knob(v, "dir_chunk", dirs, f);
 }
 
-// Why a large card is no faster than a laptop's: it is not given enough to do at once.
+// Reports a GPU with fewer than half of its threads in use: a large card is then no faster than a laptop's.
 static void find_threads(const brim_findings *v) {
   brim_result *r = v->r;
   const brim_gpu_facts *gpu = brim_result_has_gpu(r) ? brim_gpu_facts_find(r->device) : NULL;
@@ -263,11 +265,11 @@ static void find_threads(const brim_findings *v) {
             : BRIM_N_("%.0f x %.0f environments use %.0f of the %.0f threads of this card; "
                       "the rest idles"),
       envs, chunk, threads, most);
-  more_of(v, "num_envs", ceil(most / (chunk * LANES) / 2) * 2, f);
+  remedy_raise_knob(v, "num_envs", ceil(most / (chunk * LANES) / 2) * 2, f);
 }
 
-// On a CPU, and on a card whose threads are not known: environments step in groups, and few of them leave
-// lanes and threads idle. Only a measurement tells.
+// Reports too few environments on a CPU, or on a card whose number of threads is unknown: environments step
+// in groups, and too few leave lanes and threads idle. Needs a measurement, or asks for one.
 static void find_few(const brim_findings *v) {
   brim_result *r = v->r;
   const brim_result *more = brim_finding_twin(v, "num_envs", BRIM_TWIN_MORE, NULL);
@@ -281,7 +283,7 @@ static void find_few(const brim_findings *v) {
   brim_words_add(f->text, sizeof f->text,
                  BRIM_N_("%.0f x %.0f environments at once are too few for this device"), envs,
                  chunk);
-  more_of(v, "num_envs", 4 * envs, f);
+  remedy_raise_knob(v, "num_envs", 4 * envs, f);
 }
 
 static void find(const brim_findings *v) {
@@ -293,13 +295,13 @@ static void find(const brim_findings *v) {
 const brim_work_findings_table brim_ars_findings = {find};
 
 //-------------------------------------------- views --------------------------------------------
-// Views of bench: this GPU beside the two that seed guide 000 compares, by the makers' figures, and the
-// guide's before and after, measured.
+// Views of bench: the makers' figures of this GPU beside the two GPUs of seed guide 000, and the measured
+// before and after of the guide's change.
 
 //---------------------------------- cells ----------------------------------
 
-// A count, without digits behind the point.
-static void whole(double value, char out[32]) {
+// A count: all digits below 1000, shortened above.
+static void format_count(double value, char out[32]) {
   if (value < 1000) {
     snprintf(out, 32, "%.0f", value);
   } else {
@@ -309,8 +311,8 @@ static void whole(double value, char out[32]) {
 
 static void range_text(double low, double high, char out[32]) {
   char a[32], b[32];
-  whole(low, a);
-  whole(high, b);
+  format_count(low, a);
+  format_count(high, b);
   snprintf(out, 32, low == high ? "%.15s" : "%.15s-%.15s", a, b);
 }
 
@@ -338,7 +340,7 @@ static void add_card(brim_view *v, const brim_gpu_facts *g, bool here) {
   v->row_count++;
 }
 
-static void cards(const brim_result *results, brim_view *v) {
+static void cards_view(const brim_result *results, brim_view *v) {
   static const char *const names[] = {"A100", "RTX 3060 Laptop"};
   const brim_gpu_facts *here = brim_gpu_facts_find(results[0].device);
   *v = (brim_view){.title = brim_tr("THE CARD"),
@@ -396,7 +398,8 @@ static const brim_result *views_find(const brim_result *results, size_t count,
   return NULL;
 }
 
-// The one with fewest (or most) environments in all, of those the one in smallest (or largest) chunks.
+// The result with the fewest environments in total (`last`: the most); among equals, the one with the
+// smallest (largest) chunk.
 static const brim_result *end_of(const brim_result *results, size_t count, bool last) {
   const brim_result *best = NULL;
   for (size_t i = 0; i < count; i++) {
@@ -415,7 +418,7 @@ static void add_end(brim_view *v, const char *label, const brim_result *r) {
   bool gpu = brim_result_has_gpu(r);
   double busy = gpu ? r->gpu_percent : r->cpu_percent;
   brim_view_put(v, "%s", label);
-  whole(total(r), text);
+  format_count(total(r), text);
   brim_view_put(v, "%.0f x %.0f = %s", s.envs, s.dirs, text);
   brim_view_put(v, "%.0f", s.chunk);
   brim_format_figure(r->samples_per_s, text);
@@ -431,10 +434,11 @@ static void add_end(brim_view *v, const char *label, const brim_result *r) {
   v->row_count++;
 }
 
-static bool ends(const brim_result *results, size_t count, const search *own, brim_view *v) {
+static bool before_after_view(const brim_result *results, size_t count, const search *own,
+                              brim_view *v) {
   const brim_result *after = views_find(results, count, &guide_after);
   if (!after) after = end_of(results, count, true);
-  // a config with the last setting is compared with the guide's first one
+  // if the config already has the last setting, compare with the guide's first one
   const brim_result *before = views_find(results, count, own);
   if (!before || before == after) before = views_find(results, count, &guide_before);
   const char *label = before ? brim_tr("before") : brim_tr("smallest tried");
@@ -461,18 +465,18 @@ static bool ends(const brim_result *results, size_t count, const search *own, br
   return true;
 }
 
-static size_t make(const brim_result *results, size_t count, const brim_setting *own,
-                   bool with_cards, brim_view *out) {
+static size_t make_views(const brim_result *results, size_t count, const brim_setting *own,
+                         bool with_cards, brim_view *out) {
   size_t n = 0;
   if (count == 0) return 0;
-  // cards say nothing about a CPU
-  if (with_cards && brim_result_has_gpu(&results[0])) cards(results, &out[n++]);
+  // the view of cards needs a GPU
+  if (with_cards && brim_result_has_gpu(&results[0])) cards_view(results, &out[n++]);
   search has = {0};
   if (own) {
     has = (search){(double)own->value[BRIM_ARS_ENVS], (double)own->value[BRIM_ARS_DIRS],
                    (double)own->value[BRIM_ARS_CHUNK]};
   }
-  return n + ends(results, count, own ? &has : NULL, &out[n]);
+  return n + before_after_view(results, count, own ? &has : NULL, &out[n]);
 }
 
-const brim_work_views_table brim_ars_views = {.make = make};
+const brim_work_views_table brim_ars_views = {.make = make_views};
