@@ -844,8 +844,8 @@ static brim_status check_file(const item_list *list, const char *path, const bri
   return BRIM_OK;
 }
 
-static brim_status put(brim_net *net, const item *e, const brim_safetensors_entry *from,
-                       float *scratch) {
+static brim_status load_item(brim_net *net, const item *e, const brim_safetensors_entry *from,
+                             float *scratch) {
   if (e->kind == BRIM_ITEM_TRACKED) {
     memcpy(&net->batches, from->data, sizeof net->batches);
     return BRIM_OK;
@@ -867,8 +867,8 @@ static brim_status put(brim_net *net, const item *e, const brim_safetensors_entr
   return brim_device_sync(net->device);  // the next one reuses the scratch
 }
 
-static brim_status put_all(brim_net *net, const item_list *list, const char *path,
-                           const brim_safetensors *file, bool weights_only) {
+static brim_status load_items(brim_net *net, const item_list *list, const char *path,
+                              const brim_safetensors *file, bool weights_only) {
   size_t half = net_largest(net);
   float *scratch = brim_calloc(2 * (half > 2 ? half : 2), sizeof *scratch);
   if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for the weights of a checkpoint");
@@ -877,7 +877,7 @@ static brim_status put_all(brim_net *net, const item_list *list, const char *pat
   for (size_t i = 0; !status && i < list->count; i++) {
     const brim_safetensors_entry *e = find_entry(file, &list->items[i], weights_only);
     if (list->items[i].reinit) continue;
-    if (e) status = put(net, &list->items[i], e, scratch);
+    if (e) status = load_item(net, &list->items[i], e, scratch);
     bool own =
         weights_only || list->items[i].kind != BRIM_ITEM_BUFFER;  // else its average has an item
     if (own) note_average(&have, &list->items[i], e);
@@ -908,7 +908,7 @@ static brim_status load(brim_net *net, const char *path, bool weights_only, brim
   if (!status && metadata) {
     status = brim_safetensors_copy_metadata(brim_safetensors_metadata(file), &copy);
   }
-  if (!status) status = put_all(net, &list, path, file, weights_only);
+  if (!status) status = load_items(net, &list, path, file, weights_only);
   list_deinit(&list);
   brim_safetensors_close(file);
   // the checksum belongs to the file, not to the user's metadata
@@ -952,7 +952,7 @@ brim_status brim_net_entries_take(brim_net *net, const brim_net_part *part) {
   item_list list;
   BRIM_TRY(list_inside(net, part->prefix, part->weights_only, &list));
   brim_status status = check_file(&list, part->path, part->file, part->prefix, part->weights_only);
-  if (!status) status = put_all(net, &list, part->path, part->file, part->weights_only);
+  if (!status) status = load_items(net, &list, part->path, part->file, part->weights_only);
   list_deinit(&list);
   return status;
 }
@@ -990,7 +990,7 @@ static brim_status load_weights(brim_net *net, item_list *list, const char *path
   averages have = {0};
   for (size_t i = 0; !status && i < list->count; i++) {
     status = find_weight(list, file, &list->items[i], prefix, &e);
-    if (!status && e) status = put(net, &list->items[i], e, scratch);
+    if (!status && e) status = load_item(net, &list->items[i], e, scratch);
     if (!status) note_average(&have, &list->items[i], e);
   }
   brim_free(scratch);
@@ -1056,8 +1056,8 @@ static size_t block_rest(const brim_net *net, const item *e, const unsigned char
 
 // Returns n bytes at `at` (at most the capacity) for the host to read. Parameters lie one after
 // another in their block, so one copy also brings what the next calls ask for.
-static brim_status look_at(saver *s, const item *e, const unsigned char *at, size_t n,
-                           const unsigned char **out) {
+static brim_status read_window(saver *s, const item *e, const unsigned char *at, size_t n,
+                               const unsigned char **out) {
   const unsigned char *copy = s->copies[item_block(e)];
   *out = copy ? copy + (at - s->net->blocks[item_block(e)].data) : at;
   if (!s->window) return BRIM_OK;
@@ -1082,7 +1082,7 @@ static brim_status put_values(saver *s, const item *e, brim_fs_writer *w) {
   size_t step = most > row ? most / row * row : row;
   for (; left; at += step, left -= step) {
     if (step > left) step = left;
-    BRIM_TRY(look_at(s, e, at, step, &values));
+    BRIM_TRY(read_window(s, e, at, step, &values));
     if (same) {
       BRIM_TRY(brim_fs_writer_write(w, values, step));
       continue;

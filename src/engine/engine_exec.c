@@ -17,7 +17,7 @@ enum { FIRST_PAUSE = 64, LONGEST_PAUSE = 1 << 16 };  // launches
 // Falls back to running op by op: slower, with the same bits. After a lack of memory only this
 // piece falls back, and recording is tried again at growing intervals, since other programs may
 // free memory. After any other failure nothing is recorded any more.
-static void give_up(brim_capture *x, brim_capture_piece *piece, brim_status status) {
+static void fall_back(brim_capture *x, brim_capture_piece *piece, brim_status status) {
   if (status == BRIM_EOOM) {
     uint32_t pause = piece->pause ? 2 * piece->pause : FIRST_PAUSE;
     piece->left = piece->pause = pause < LONGEST_PAUSE ? pause : LONGEST_PAUSE;
@@ -39,14 +39,14 @@ static void record(brim_device *device, brim_capture *x, brim_capture_piece *pie
                    brim_capture_work enqueue, void *ctx) {
   brim_status status = brim_capture_begin(device);
   if (status) {
-    give_up(x, piece, status);
+    fall_back(x, piece, status);
     return;
   }
   status = enqueue(ctx);
   brim_graph_exec *graph = NULL;
   if (status) {
     // Report the call that could not be recorded; the failed end of the recording adds nothing.
-    give_up(x, piece, status);
+    fall_back(x, piece, status);
     (void)brim_capture_end(device, &graph);
     brim_graph_exec_destroy(device, graph);
     brim_status_clear();
@@ -54,7 +54,7 @@ static void record(brim_device *device, brim_capture *x, brim_capture_piece *pie
   }
   status = brim_capture_end(device, &graph);
   if (status) {
-    give_up(x, piece, status);
+    fall_back(x, piece, status);
     return;
   }
   piece->graph = graph;
@@ -232,7 +232,8 @@ static brim_status exec_drop_forward(brim_net *net) {
 // A batch that already lies on the device. Everything is in the main stream's order: what made the
 // batch and what last read the slot come before, the next write to the batch's memory comes after,
 // and the host has waited for an earlier upload into the slot. So nothing waits here.
-static brim_status take(brim_net *net, const brim_program *p, const brim_batch *b, int slot) {
+static brim_status copy_batch_on_device(brim_net *net, const brim_program *p, const brim_batch *b,
+                                        int slot) {
   size_t rows = (size_t)p->rows;
   unsigned char *input, *target;
   brim_exec_slot(net, slot, &input, &target);
@@ -259,7 +260,7 @@ static brim_status end_peers(brim_net *net) {
 }
 
 // For inputs in place on a device that reads host memory.
-static brim_status put(brim_net *net, const brim_program *p, const brim_batch *b) {
+static brim_status copy_batch_in_place(brim_net *net, const brim_program *p, const brim_batch *b) {
   unsigned char *input, *target;
   brim_exec_slot(net, 0, &input, &target);
   if (!b->input || b->input == input) return BRIM_OK;
@@ -276,7 +277,7 @@ brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
   BRIM_TRY(exec_drop_forward(net));  // its slot is needed
   BRIM_TRY(end_peers(net));
   if (net->device->info.host_memory) {
-    if (net->in_place) return put(net, p, b);
+    if (net->in_place) return copy_batch_in_place(net, p, b);
     point(p, b->input, b->target);
     return BRIM_OK;
   }
@@ -289,7 +290,8 @@ brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
     brim_span_end(spans, BRIM_PHASE_COMPUTE, "slot");
     BRIM_TRY(free);
     brim_span_begin(spans, BRIM_PHASE_H2D, "batch");
-    brim_status status = b->on_device ? take(net, p, b, *slot) : upload(net, p, b, *slot);
+    brim_status status =
+        b->on_device ? copy_batch_on_device(net, p, b, *slot) : upload(net, p, b, *slot);
     brim_span_end(spans, BRIM_PHASE_H2D, "batch");
     if (status) return status;
   }
@@ -336,7 +338,7 @@ static brim_status run_groups(brim_net *net, const brim_program *p, int32_t node
 }
 
 // Tells a measuring device which layer and phase the next op belongs to.
-static void tell(const brim_net *net, const char *layer, brim_phase phase) {
+static void watch_op(const brim_net *net, const char *layer, brim_phase phase) {
   brim_op_watch *watch = net->device->watch;
   if (!watch) return;
   watch->net = net;
@@ -352,7 +354,7 @@ static brim_phase phase_of(const brim_gnode *node) {
 static brim_status post_buckets(brim_net *net, int32_t node, int32_t *next) {
   const brim_net_ranks *r = &net->ranks;
   for (; *next < r->count && r->buckets[*next].after <= node; (*next)++) {
-    tell(net, NULL, BRIM_PHASE_BACKWARD);
+    watch_op(net, NULL, BRIM_PHASE_BACKWARD);
     BRIM_TRY(brim_op_run(net->device, &r->buckets[*next].call));
   }
   return BRIM_OK;
@@ -368,7 +370,7 @@ static brim_status run_range(brim_net *net, brim_program *p, int32_t from, int32
       while (k < p->adding_prepared && p->adding_node[k] < i) k++;
       if (k < p->adding_prepared && p->adding_node[k] == i) call = &p->adding[k];
     }
-    tell(net, p->graph.nodes[i].layer, phase_of(&p->graph.nodes[i]));
+    watch_op(net, p->graph.nodes[i].layer, phase_of(&p->graph.nodes[i]));
     BRIM_TRY(p->graph.nodes[i].groups > 1 ? run_groups(net, p, i) : brim_op_run(net->device, call));
     if (posts) BRIM_TRY(post_buckets(net, i, &bucket));
   }
@@ -389,7 +391,7 @@ static brim_status exec_fail_moved(brim_status status) {
 // The gradients of all ranks.
 static brim_status join_ranks(brim_net *net, brim_phase phase) {
   if (!net->ranks.on) return BRIM_OK;
-  tell(net, NULL, phase);
+  watch_op(net, NULL, phase);
   return brim_op_run(net->device, &net->ranks.wait);
 }
 
@@ -398,7 +400,7 @@ static brim_status run_update(brim_net *net, bool posted, bool joined) {
   int32_t bucket = 0;
   if (!posted && !joined) BRIM_TRY(post_buckets(net, INT32_MAX, &bucket));
   if (!joined) BRIM_TRY(join_ranks(net, BRIM_PHASE_OPTIMIZER));
-  tell(net, NULL, BRIM_PHASE_OPTIMIZER);
+  watch_op(net, NULL, BRIM_PHASE_OPTIMIZER);
   BRIM_TRY(brim_op_run(net->device, &net->norm_call));
   BRIM_TRY(brim_op_run(net->device, &net->optimizer_call));
   brim_status status = BRIM_OK;
@@ -421,7 +423,7 @@ static brim_status exec_enqueue(brim_net *net, brim_exec_kind kind) {
   p = &net->negatives.embed;
   if (parts[kind].embed) BRIM_TRY(run_range(net, p, 0, p->prepared, false, false));
   if (parts[kind].loss) {
-    tell(net, "loss", BRIM_PHASE_FORWARD);
+    watch_op(net, "loss", BRIM_PHASE_FORWARD);
     BRIM_TRY(brim_op_run(net->device, &net->negatives.loss));
   }
   return BRIM_OK;
@@ -1010,7 +1012,7 @@ bool brim_net_recalibrates(const brim_net *net) { return net->statistics_prepare
 
 // Points training's forward calls at the average, with batch norms that take the mean of all
 // batches so far (index from 0), or back (-1).
-static void turn_forward(brim_net *net, int64_t index) {
+static void bind_recalibration(brim_net *net, int64_t index) {
   brim_program *p = &net->train;
   brim_net_bind_forward(net, index >= 0);
   for (int32_t i = 0; i < p->forward_count; i++) {
@@ -1058,9 +1060,9 @@ brim_status brim_net_recalibrate(brim_net *net, const brim_batch *batch, int64_t
   // the sums are training's
   BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),
                             brim_net_metrics_ptr(net), bytes, BRIM_COPY_D2D));
-  turn_forward(net, index);
+  bind_recalibration(net, index);
   brim_status status = run_forward(net, batch, step, index);
-  turn_forward(net, -1);
+  bind_recalibration(net, -1);
   brim_status back = brim_device_copy(net->device, brim_net_metrics_ptr(net),
                                       brim_net_metrics_before_ptr(net), bytes, BRIM_COPY_D2D);
   return status ? status : back;
@@ -1190,7 +1192,7 @@ static brim_status update_all(const work *w) {
 
 static int slot_of(const work *w, const brim_net *net) { return w->slot % brim_exec_slots(net); }
 
-static brim_status both_ways(const work *w) {
+static brim_status run_passes(const work *w) {
   brim_group *group = w->group;
   for (int32_t i = 0; i < group->count; i++) {
     brim_net *net = group->nets[i];
@@ -1207,12 +1209,12 @@ static brim_status both_ways(const work *w) {
 // Enqueues all of a step, op by op; ctx is a work.
 static brim_status enqueue_work(void *ctx) {
   const work *w = ctx;
-  BRIM_TRY(w->gradients.call ? w->gradients.call(w->gradients.ctx) : both_ways(w));
+  BRIM_TRY(w->gradients.call ? w->gradients.call(w->gradients.ctx) : run_passes(w));
   return w->updates ? update_all(w) : BRIM_OK;
 }
 
 // The recording of such steps. A recording with other losses is dropped, since it would call those.
-static brim_status piece_of(const work *w, brim_capture_piece **out) {
+static brim_status find_piece(const work *w, brim_capture_piece **out) {
   brim_group *group = w->group;
   bool adding = w->backward == BRIM_EXEC_BACKWARD_ADD;
   int kind = (adding ? BRIM_GROUP_ADDING : 0) | (w->updates ? BRIM_GROUP_UPDATING : 0);
@@ -1230,7 +1232,7 @@ static brim_status piece_of(const work *w, brim_capture_piece **out) {
 static brim_status run_whole(work *w, const brim_spans *spans) {
   brim_group *group = w->group;
   brim_capture_piece *piece = NULL;
-  BRIM_TRY(piece_of(w, &piece));
+  BRIM_TRY(find_piece(w, &piece));
   for (int32_t i = 0; i < group->count; i++) BRIM_TRY(exec_put_state(group->nets[i]));
   brim_span_begin(spans, BRIM_PHASE_COMPUTE, brim_phase_key(BRIM_PHASE_COMPUTE));
   brim_status status = capture_run(group->device, &group->capture, piece, enqueue_work, w);
