@@ -1,6 +1,6 @@
-// Multi-agent PPO: one step is one iteration, a rollout of all environments and the updates of actor and
-// critic on it. An epoch is mappo.eval_interval iterations, mappo.iterations are the run. The keys, findings,
-// troubles and views stand in mappo_rows.c.
+// Multi-agent PPO: one step is one iteration, which makes a rollout of all environments and then updates actor
+// and critic on it. An epoch is mappo.eval_interval iterations, a run mappo.iterations. Keys, findings,
+// troubles and views are in mappo_rows.c.
 
 #include "workload/mappo/mappo.h"
 
@@ -12,18 +12,19 @@
 #include "workload/mappo/mappo_int.h"
 #include "workload/workload_rows.h"
 
-// If ops are measured one by one, waits for the device: work that is no op would count as the next op's.
-static brim_status settle(const brim_mappo *w) {
+// If ops are measured one by one, waits for the device: otherwise the time of work that is no op would be added
+// to the next op.
+static brim_status wait_if_measured(const brim_mappo *w) {
   const brim_device *device = w->context.device;
   const bool apart = device->watch && device->watch->op_by_op && !device->recording;
   return apart ? brim_device_sync(w->context.device) : BRIM_OK;
 }
 
 //---------------------------------------- fused kernels ----------------------------------------
-// Fused kernels of an iteration (rl/rl_fused.h): which parts of a setting they take, the memory they need,
-// and the calls that replace those of the general path.
+// Fused kernels of an iteration (rl/rl_fused.h): decides which parts of a setting they compute, places their
+// memory, and makes the calls that replace the general path.
 
-enum { WEIGHTS = 2 * BRIM_FUSED_LAYERS };  // of a network: weight and bias of each layer
+enum { WEIGHTS = 2 * BRIM_FUSED_LAYERS };  // parameters of a network: weight and bias of each layer
 
 //---------------------------------- what can be fused ----------------------------------
 
@@ -33,7 +34,7 @@ static bool read_act(const brim_component *model, int32_t *out) {
   return *out == BRIM_ACT_TANH || strcmp(act, "relu") == 0;
 }
 
-// A network as the kernels take it; false: its layers are others.
+// Describes a network for the kernels; false if they cannot compute its layers.
 static bool read_net(const brim_component *model, const brim_net_spec *spec, brim_fused_net *out,
                      brim_mappo_reason *why) {
   const long long depth = (long long)brim_component_int(model, "depth", 4);
@@ -54,7 +55,7 @@ static bool read_net(const brim_component *model, const brim_net_spec *spec, bri
   return !why->text[0];
 }
 
-// Checks the device and how it computes.
+// True if device and precision suit the kernels; if not, `why` says why.
 static bool takes_setting(const brim_mappo *w, const brim_mappo_sizes *s, brim_mappo_reason *why) {
   const brim_device *device = w->context.device;
   const bool precise = s->precision == BRIM_PRECISION_FP32 || s->precision == BRIM_PRECISION_BF16;
@@ -113,8 +114,8 @@ static size_t seen_bytes(const brim_mappo_needs *n, int net) {
   return rows * (size_t)of->inputs * brim_dtype_size((brim_dtype)of->dtype);
 }
 
-// Observations may take a quarter of the device's memory, or of the config's limit; fused updates alone need
-// no more than the general path. Memory in use does not count: the choice must not depend on other programs.
+// Refuses a fused rollout whose kept inputs take more than a quarter of the device's memory, or of the config's
+// limit. Memory in use does not count: the choice must not depend on other programs.
 static void limit_seen(const brim_mappo *w, size_t bytes, brim_mappo_reason *why) {
   const uint64_t limit = (uint64_t)brim_config_int(w->config, "gpu.memory_limit");
   if (bytes > w->context.device->info.total_bytes / 4) {
@@ -172,7 +173,7 @@ static void *space(const brim_mappo_fusing *f, int index) {
   return block && at->bytes > 0 ? block + at->offset : NULL;
 }
 
-// Without addresses until the setting is built.
+// Makes the products of a network. `input` is NULL until the setting is built.
 static void make_products(brim_mappo_fusing *f, int net, int64_t rows, const void *input) {
   const brim_fused_net *of = &f->net[net];
   const int32_t type = of->dtype, hidden = of->hidden, inputs = of->inputs;
@@ -240,14 +241,14 @@ static brim_status size_update(const brim_mappo *w, brim_mappo_needs *n) {
   return status;
 }
 
-// The tables ask the device that this thread works with, before any memory says which is meant. A process may
-// have several, and its threads begin with the first: a call of the backend's names ours.
+// Makes the workload's device the current one of this thread: threads begin with the first device of the
+// process, and the tables of fused kernels ask the current device. Any call of the backend selects its device.
 static brim_status enter_device(const brim_mappo *w) {
   uint64_t free_bytes, total_bytes;
   return brim_device_memory(w->context.device, &free_bytes, &total_bytes);
 }
 
-// Decides what of a setting is fused and what that needs, into n->fusing; the rest of n is given.
+// Decides which parts of a setting are fused and the memory for them; writes n->fusing and reads the rest of n.
 // BRIM_EUNSUPPORTED if the config asks for more than is possible.
 static brim_status mappo_fused_choose(const brim_mappo *w, const brim_mappo_sizes *s,
                                       brim_mappo_needs *n) {
@@ -274,9 +275,9 @@ static brim_status mappo_fused_choose(const brim_mappo *w, const brim_mappo_size
   return size_update(w, n);
 }
 
-// Places all spaces, as many as fit in `shared` bytes of the group's memory. Memory that only an update needs
-// shares it, because it is free then: in a fused update the group's networks run neither forward nor back, and
-// outputs of evaluations have been read.
+// Places all spaces. Spaces that only an update needs go into the first `shared` bytes of the group's memory,
+// as many as fit: it is free then, because in a fused update the group's networks run neither forward nor
+// backward, and outputs of evaluations have been read. All others go into f->memory.
 static void mappo_fused_place(brim_mappo_fusing *f, size_t shared) {
   const size_t align = BRIM_WORKSPACE_ALIGN;
   size_t used = 0;
@@ -318,7 +319,7 @@ static brim_status find_weights(const brim_mappo *w, int index, brim_fused_net *
   return brim_fail(BRIM_ESTATE, "the layers of a network are not those that fused kernels take");
 }
 
-// Builds what mappo_fused_choose left in w->fusing.
+// Allocates memory and prepares calls for the choice in w->fusing.
 static brim_status mappo_fused_build(brim_mappo *w) {
   brim_device *device = w->context.device;
   brim_mappo_fusing *f = &w->fusing;
@@ -330,7 +331,7 @@ static brim_status mappo_fused_build(brim_mappo *w) {
   if (f->bytes > 0) {
     BRIM_TRY(brim_device_alloc(device, BRIM_BUFFER_DEVICE, f->bytes, &memory));
     f->memory = (char *)memory;
-    // rows of final states that were never reached are read too, and their values are not used
+    // the kernels also read rows of final states that no episode reached; their values are not used
     BRIM_TRY(brim_device_fill(device, f->memory, 0, f->bytes));
   }
   for (int i = 0; i < BRIM_MAPPO_NETS; i++) {
@@ -387,13 +388,13 @@ static brim_status mappo_fused_collect(brim_mappo *w) {
   return w->fused_rollout->run(&w->where, &w->shape, w->block, &work);
 }
 
-// Enqueues the critic's outputs of the rollout's states.
+// Enqueues the critic's values of the rollout's states.
 static brim_status mappo_fused_values(brim_mappo *w) {
   const brim_mappo_fusing *f = &w->fusing;
   BRIM_TRY(w->fused->values(&w->where, &f->net[BRIM_MAPPO_CRITIC],
                             space(f, BRIM_MAPPO_SEEN + BRIM_MAPPO_CRITIC), w->chunks.rows,
                             w->memory + w->places.values));
-  return settle(w);
+  return wait_if_measured(w);
 }
 
 static brim_fused_part part_of(const brim_mappo *w, int net) {
@@ -408,8 +409,8 @@ static brim_fused_part part_of(const brim_mappo *w, int net) {
   };
 }
 
-// Names the layer for a device that is measured, as the engine does for its own ops.
-static brim_status multiply(const brim_mappo *w, int net, int product) {
+// Runs a product. On a measured device, first names its layer, as the engine does for its own ops.
+static brim_status run_product(const brim_mappo *w, int net, int product) {
   brim_device *device = w->context.device;
   brim_op_watch *watch = device->watch;
   if (watch) {
@@ -434,21 +435,21 @@ static brim_status mappo_fused_gradients(const brim_mappo *w, const brim_ppo_los
     update.allowed = (const uint8_t *)space(f, BRIM_MAPPO_ALLOWED);
   }
   for (int i = 0; i < BRIM_MAPPO_NETS; i++) {
-    if (f->way[i] == BRIM_FUSED_REST) BRIM_TRY(multiply(w, i, BRIM_MAPPO_FORWARD));
+    if (f->way[i] == BRIM_FUSED_REST) BRIM_TRY(run_product(w, i, BRIM_MAPPO_FORWARD));
   }
   BRIM_TRY(w->fused->update(&w->where, &w->learn, &update));
-  BRIM_TRY(settle(w));
+  BRIM_TRY(wait_if_measured(w));
   for (int i = 0; i < BRIM_MAPPO_NETS; i++) {
     if (f->way[i] != BRIM_FUSED_REST) continue;
-    BRIM_TRY(multiply(w, i, BRIM_MAPPO_SECOND));
-    BRIM_TRY(multiply(w, i, BRIM_MAPPO_FIRST));
+    BRIM_TRY(run_product(w, i, BRIM_MAPPO_SECOND));
+    BRIM_TRY(run_product(w, i, BRIM_MAPPO_FIRST));
   }
   return BRIM_OK;
 }
 
 //------------------------------------------- metrics -------------------------------------------
-// Metrics: returns and figures of episodes beside those of random actions and of the environment's rules, the
-// losses, and the rates of an iteration.
+// Metrics: returns and figures of episodes, also for random actions and for the environment's rules, the losses,
+// and the rates of an iteration.
 
 //---------------------------------- values ----------------------------------
 
@@ -460,8 +461,8 @@ static double spread(const brim_collect_tally *t) {
   return sqrt(fmax(t->reward_sq - t->reward * (t->reward / n), 0) / (n - 1));
 }
 
-// If termination is bad, divergence counts as termination.
-static double ended(const brim_mappo_rows *rows, const brim_collect_tally *t) {
+// Terminated episodes, plus diverged ones in environments where termination is bad.
+static double ended_episodes(const brim_mappo_rows *rows, const brim_collect_tally *t) {
   const bool bad = rows->env->ended.better == BRIM_BETTER_LOWER;
   return (double)(t->terminated + (bad ? t->diverged : 0));
 }
@@ -473,9 +474,9 @@ static void mappo_values(const brim_mappo_rows *rows, const brim_collect_tally *
   const bool any = t->episodes > 0;
   values[BRIM_MAPPO_RETURN] = ratio(t->reward, n);
   values[BRIM_MAPPO_SPREAD] = spread(t);
-  values[BRIM_MAPPO_ERROR] = spread(t) / sqrt(n);  // NaN of fewer than two
-  values[BRIM_MAPPO_ENDED] = any ? ended(rows, t) : (double)NAN;
-  values[BRIM_MAPPO_ENDED_RATE] = ratio(ended(rows, t), n);
+  values[BRIM_MAPPO_ERROR] = spread(t) / sqrt(n);  // NaN for fewer than two episodes
+  values[BRIM_MAPPO_ENDED] = any ? ended_episodes(rows, t) : (double)NAN;
+  values[BRIM_MAPPO_ENDED_RATE] = ratio(ended_episodes(rows, t), n);
   values[BRIM_MAPPO_DIVERGED] = any ? (double)t->diverged : (double)NAN;
   values[BRIM_MAPPO_LENGTH] = ratio(t->length, n);
   values[BRIM_MAPPO_EPISODES] = any ? n : (double)NAN;
@@ -654,8 +655,8 @@ static const char *name_of(brim_mappo_rows *r, const char *before, const char *k
   return brim_work_env_name(r->names[r->name_count++], before, key);
 }
 
-// The two rows of episodes that were terminated, which have other names in every environment.
-static void take_ended(brim_mappo_rows *r, const brim_env_ended *e) {
+// Names the two rows of terminated episodes, as the environment calls them.
+static void name_ended_rows(brim_mappo_rows *r, const brim_env_ended *e) {
   brim_metric *count = &r->rows[BRIM_MAPPO_ENDED], *rate = &r->rows[BRIM_MAPPO_ENDED_RATE];
   brim_work_env_label_ended(e, count, rate);
   rate->key = e->key;
@@ -672,7 +673,7 @@ static void add_figure(brim_mappo_rows *r, const brim_metric *from) {
   row->beside |= LINE_EVAL;
 }
 
-// Rows of an environment's rule in the same episodes, for log.jsonl and `brim eval --json`.
+// Adds rows for a rule of the environment in the same episodes, for log.jsonl and `brim eval --json`.
 static void add_rule(brim_mappo_rows *r, const char *rule) {
   char before[BRIM_METRIC_NAME];
   snprintf(before, sizeof before, "%s_", rule);
@@ -698,7 +699,7 @@ static void mappo_rows_init(brim_mappo_rows *r, const brim_env_row *env) {
   r->set.rows = r->rows;
   r->env = env;
   r->figures = env->figure_count;
-  take_ended(r, &env->ended);
+  name_ended_rows(r, &env->ended);
   for (size_t f = 0; f < env->figure_count; f++) add_figure(r, &env->figures[f]);
   for (size_t i = 0; env->rules && env->rules[i] && i < BRIM_MAPPO_MAX_RULES; i++) {
     add_rule(r, env->rules[i]);
@@ -734,7 +735,7 @@ static void figures_text(const brim_mappo_rows *r, const brim_collect_tally *t, 
   int n = snprintf(out, size, "%s %s", brim_tr("return"), number);
   for (size_t f = 0; f < r->figures && n > 0 && (size_t)n < size; f++) {
     const brim_metric *row = &r->rows[BRIM_MAPPO_ROWS + f];
-    if (isnan(values[BRIM_MAPPO_ROWS + f])) continue;  // of another task
+    if (isnan(values[BRIM_MAPPO_ROWS + f])) continue;  // a figure of another task
     brim_metric_format_value(row, values[BRIM_MAPPO_ROWS + f], number);
     n += snprintf(out + n, size - (size_t)n, ", %s %s", brim_tr(row->label), number);
   }
@@ -776,7 +777,7 @@ static size_t mappo_start_lines(void *work, brim_work_line *out, size_t most) {
   return n;
 }
 
-// Notes of the environment, and its rules in the same episodes.
+// Appends the environment's notes, and the results of its rules in the same episodes.
 static void mappo_eval_notes(const brim_work_metrics *metrics, brim_str *out) {
   const brim_mappo_rows *r = (const brim_mappo_rows *)(const void *)metrics->set;
   const double *v = metrics->values;
@@ -857,8 +858,8 @@ static const brim_knob_set knob_set = {
 static const char *const precision_choices[] = {"fp32", "tf32", "bf16", "fp16", NULL};
 static const char *const collect_choices[] = {"cpu", "gpu", NULL};
 
-// If the config gives the episodes of an iteration, more environments than its steps would change that
-// number.
+// Numbers of environments to try. If the config sets the episodes of an iteration, not more environments than
+// an iteration has steps.
 static size_t envs_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   static const int64_t gpu[] = {256, 1024, 4096, 16384}, cpu[] = {8, 32, 128};
   const brim_mappo *w = (const brim_mappo *)work;
@@ -869,8 +870,8 @@ static size_t envs_axis(void *work, const brim_knob_sweep *sweep, int64_t *value
   return brim_knob_with_own(w->knobs[BRIM_MAPPO_ENVS].value, from, count, INT64_MAX, values);
 }
 
-// Minibatches change learning as much as speed: one larger size shows its gain. On a CPU, where trials are
-// slow, only the config's own.
+// Minibatches to try: the config's own and one larger size, to show its gain, since minibatches change learning
+// as much as speed. On a CPU, where trials are slow, only the config's own.
 static size_t batch_axis(void *work, const brim_knob_sweep *sweep, int64_t *values) {
   static const int64_t counts[] = {4}, samples[] = {4096};
   const brim_mappo *w = (const brim_mappo *)work;
@@ -957,7 +958,7 @@ static const brim_knob collect_knob = {.name = "collect_on",
                                        .matters = collect_matters,
                                        .axis = collect_axis,
                                        .order = 2};
-// -1: on a CPU as many as compute, beside a GPU all cores.
+// The value -1 means: on a CPU as many workers as computing threads, beside a GPU all cores.
 static const brim_knob workers_knob = {.name = "num_workers",
                                        .key = "data.num_workers",
                                        .kind = BRIM_KNOB_INT,
@@ -966,7 +967,7 @@ static const brim_knob workers_knob = {.name = "num_workers",
                                        .matters = on_cpu_matters,
                                        .list = "benchmark.num_workers_options"};
 
-// A file or the command line has it, be it the default.
+// True if a file or the command line has the key, even with its default value.
 static bool is_given(const brim_config *config, const char *key) {
   return brim_config_is_set(config, key) &&
          brim_config_layer_of(config, key) > BRIM_CONFIG_FROM_PRESET;
@@ -980,8 +981,8 @@ static int64_t number_of(const brim_config *config, const char *key, int64_t usu
 }
 
 // The number of environments if the config leaves it open. 1,024 with the 10 agents of uav fill an H200 and
-// still learn in seconds; 32 learn the same in minutes on two CPU cores. Never more than the episodes of an
-// iteration: some environments would not finish one.
+// still learn in seconds; 32 learn the same in minutes on two CPU cores. It is capped at the episodes of an
+// iteration, so that every environment finishes one.
 enum { USUAL_ENVS_GPU = 1024, USUAL_ENVS_CPU = 32 };
 
 static int64_t usual_envs(const brim_config *config, bool on_gpu) {
@@ -991,8 +992,8 @@ static int64_t usual_envs(const brim_config *config, bool on_gpu) {
   return episodes < usual ? episodes : usual;
 }
 
-// Threads that step environments for a num_workers of `asked` (-1: as many as compute, beside a GPU all
-// cores), with so many threads that compute (0: the device's).
+// Threads that step environments. `asked`: data.num_workers (-1 = on a CPU as many as compute, beside a GPU all
+// cores). `threads`: computing threads (0 = the device's own number).
 static int32_t worker_count(const brim_mappo *w, int64_t asked, int64_t threads) {
   const brim_device *device = w->context.device;
   if (asked >= 0) return asked > 0 ? (int32_t)asked : 1;
@@ -1001,7 +1002,8 @@ static int32_t worker_count(const brim_mappo *w, int64_t asked, int64_t threads)
   return device->info.threads > 0 ? device->info.threads : brim_cpu_count();
 }
 
-// num_workers x episodes_per_worker environments, if the second is set.
+// The number of environments: mappo.num_envs, else num_workers x episodes_per_worker if that is set, else the
+// usual number.
 static int64_t envs_of(const brim_mappo *w, bool on_gpu) {
   const brim_config *config = w->config;
   const int64_t each = brim_config_int(config, "mappo.episodes_per_worker");
@@ -1043,7 +1045,7 @@ static brim_status make_knobs(brim_mappo *w) {
   w->by_samples = is_given(c, "data.batch_size") && !is_given(c, "mappo.minibatches");
   w->knobs[BRIM_MAPPO_ENVS] = envs_knob;
   w->knobs[BRIM_MAPPO_ENVS].multiplies =
-      !w->by_episodes;  // else more of them make fewer steps each
+      !w->by_episodes;  // with a fixed number of episodes, more environments make fewer steps each
   w->knobs[BRIM_MAPPO_STEPS] = w->by_episodes ? episodes_knob : steps_knob;
   w->knobs[BRIM_MAPPO_BATCH] = w->by_samples ? samples_knob : minibatches_knob;
   w->knobs[BRIM_MAPPO_PRECISION] = precision_knob;
@@ -1060,9 +1062,9 @@ static brim_status make_knobs(brim_mappo *w) {
   return BRIM_OK;
 }
 
-// A resumed run has the environments that the first run chose, on any device, unless the config names another
-// number. (Too little memory may have left fewer: brim.adapted.) A rollout that was not fused for lack of
-// memory stays so, which keeps the bits.
+// Gives a resumed run the number of environments that the first run chose, on any device, unless the config
+// names a number. (Lack of memory may have reduced it: brim.adapted.) A rollout that was not fused for lack of
+// memory is not fused again, so that results keep their bits.
 static void mappo_keep_choices(brim_mappo *w, const json_t *metadata) {
   const char *text = json_string_value(json_object_get(metadata, "brim.policy"));
   json_t *policy = NULL;
@@ -1087,8 +1089,9 @@ enum { MOST_ROWS = 1 << 30, MOST_UPDATES = 1 << 20 };
 
 //---------------------------------- settings ----------------------------------
 
-// The divisors of n below and above x, as far as there are.
-static void around(int64_t n, int64_t x, int64_t *below, int64_t *above) {
+// The nearest divisors of n: the largest that is at most x, and the smallest that is at least x. x is first
+// brought into 1 .. n.
+static void nearest_divisors(int64_t n, int64_t x, int64_t *below, int64_t *above) {
   *below = x > n ? n : x < 1 ? 1 : x;
   while (n % *below != 0) --*below;
   *above = x > n ? n : x < 1 ? 1 : x;
@@ -1097,7 +1100,7 @@ static void around(int64_t n, int64_t x, int64_t *below, int64_t *above) {
 
 static brim_status refuse_minibatches(const brim_mappo_sizes *s, int64_t count, int64_t rows) {
   int64_t below, above;
-  around(rows, count, &below, &above);
+  nearest_divisors(rows, count, &below, &above);
   if (count > rows) {
     return brim_fail(BRIM_EINVAL,
                      "mappo.minibatches is %" PRId64 ", more than the %" PRId64
@@ -1113,13 +1116,13 @@ static brim_status refuse_minibatches(const brim_mappo_sizes *s, int64_t count, 
 
 int64_t brim_mappo_batch(int64_t rows, double steps) {
   int64_t below, above;
-  around(rows, (int64_t)steps, &below, &above);
+  nearest_divisors(rows, (int64_t)steps, &below, &above);
   const double down = steps / (double)below, up = (double)above / steps;
   return down <= up || up < 1 ? below : above;
 }
 
-// data.batch_size counts agent samples. All minibatches have the same number of whole environment steps: of
-// the divisors of a rollout, the nearest by factor.
+// Sets the minibatch from data.batch_size, which counts agent samples. All minibatches have the same number of
+// whole environment steps: the divisor of the rollout with the smallest ratio to the wanted number.
 static brim_status batch_of_samples(const brim_mappo *w, int64_t samples, int64_t rows,
                                     brim_mappo_sizes *s) {
   int64_t wanted = samples / w->z.agents, below, above;
@@ -1130,7 +1133,7 @@ static brim_status batch_of_samples(const brim_mappo *w, int64_t samples, int64_
                      "step; use %d or more",
                      samples, w->z.agents, w->z.agents);
   }
-  around(rows, wanted, &below, &above);
+  nearest_divisors(rows, wanted, &below, &above);
   const double exact = (double)samples / w->z.agents;
   const double down = exact / (double)below, up = (double)above / exact;
   s->batch = (int32_t)brim_mappo_batch(rows, exact);
@@ -1245,7 +1248,7 @@ static brim_status read_env(brim_mappo *w) {
                                   .env = env.values,
                                   .episode_length = env.row->length(0, env.values.bytes),
                                   .seed = (uint64_t)brim_config_int(w->config, "seed")};
-  // settings are divided by sizes of the environment, which a plug-in may have wrong
+  // check the sizes first: settings are divided by them, and those of a plug-in may be wrong
   brim_collect_shape one = w->shape;
   brim_collect_layout at;
   one.num_envs = one.steps = 1;
@@ -1280,7 +1283,7 @@ static void make_pair(const brim_component *c, bool critic, brim_mappo_model *m)
   add_arg(m, "last_gain", float_value(critic ? 1 : 0.01));
 }
 
-// Makes the mlp of one network.
+// Makes one network from an mlp.
 static void make_model(const brim_component *model, bool critic, brim_mappo_model *m) {
   static const brim_component usual = {.name = "actor_critic"};
   const brim_component *c = model ? model : &usual;
@@ -1390,7 +1393,7 @@ static void warn_of_both(const brim_config *config) {
 
 //---------------------------------- tables ----------------------------------
 
-// Kernels that not every device has.
+// Finds the tables of fused kernels, which not every device has.
 static brim_status find_fused_tables(brim_mappo *w) {
   const brim_registry *registry = w->context.registry;
   char name[128];
@@ -1472,8 +1475,8 @@ static brim_status mappo_setup(brim_mappo *w) {
 }
 
 //------------------------------------------- memory -------------------------------------------
-// The memory of an iteration: actor and critic as one group, the rollout, and what lies between them. Planned
-// and built from the same numbers.
+// The memory of an iteration: actor and critic as one group, the rollout, and the block `memory` (see
+// brim_mappo_places). Plan and build use the same numbers.
 
 typedef brim_mappo_needs needs;
 
@@ -1485,7 +1488,7 @@ static brim_dtype activations(brim_precision p) {
   return p == BRIM_PRECISION_BF16 ? BRIM_BF16 : p == BRIM_PRECISION_FP16 ? BRIM_F16 : BRIM_F32;
 }
 
-// The critic sees every state once, in parts whose input stays small.
+// Splits the states of a rollout into chunks, so that the critic's input stays small.
 static brim_mappo_chunks chunks_of(const brim_mappo *w, const brim_collect_layout *layout,
                                    int32_t envs) {
   const int64_t room = w->context.device->info.host_memory ? 16 << 20 : 512 << 20;
@@ -1497,8 +1500,8 @@ static brim_mappo_chunks chunks_of(const brim_mappo *w, const brim_collect_layou
   return c;
 }
 
-// Rows of inputs end at a multiple of 8 numbers, behind which `look` writes zeros: matrix products of a GPU
-// need rows that are aligned.
+// Rounds the length of an input row up to 8 numbers, since matrix products of a GPU need aligned rows. `look`
+// fills the padding with zeros.
 static int64_t padded(int64_t numbers) { return (numbers + 7) & ~(int64_t)7; }
 
 static void make_spec(const brim_mappo *w, const brim_mappo_sizes *s, int net, const needs *n,
@@ -1598,7 +1601,7 @@ static size_t bytes_of_row(const brim_plan *plan, const char *name) {
 
 static size_t report_bytes(void) { return sizeof(brim_mappo_report) + sizeof(brim_collect_tally); }
 
-// Forward is a third of forward and backward. `flops` are those of one update of both networks.
+// FLOPs of an iteration. `flops`: one update of both networks, of which the forward pass is a third.
 static double iteration_flops(const brim_mappo *w, const brim_mappo_sizes *s, double flops) {
   const double steps = (double)s->envs * s->steps;
   return flops * s->updates + flops / 3 * s->minibatches +
@@ -1727,7 +1730,7 @@ static brim_status make_pool(brim_mappo *w) {
   return brim_pool_create(w->sizes.workers, &w->host.pool);
 }
 
-// As many records as it takes to have at most BRIM_GROUP_STATES optimizer steps in each.
+// Makes the records of the updates, with at most BRIM_GROUP_STATES optimizer steps in each.
 static brim_status make_records(brim_mappo *w) {
   brim_device *device = w->context.device;
   const size_t parts = ((size_t)w->sizes.updates + BRIM_GROUP_STATES - 1) / BRIM_GROUP_STATES;
@@ -1788,9 +1791,9 @@ static brim_status mappo_build(brim_mappo *w) {
 }
 
 //------------------------------------------- rollout -------------------------------------------
-// A rollout: observations of all environments, actions drawn from the actor's outputs, one step, T times.
-// On the device nothing waits for the host. Environments on the CPU beside a GPU send observations up and
-// get outputs back every step; the rollout goes up once, at its end.
+// A rollout repeats T times: observe all environments, draw actions from the actor's outputs, step. On the
+// device nothing waits for the host. With environments on the CPU beside a GPU, every step uploads observations
+// and downloads outputs, and the whole rollout is uploaded once at its end.
 
 static void begin_span(const brim_mappo_iteration *r, brim_phase phase, const char *name) {
   brim_span_begin(r->spans, phase, name);
@@ -1803,7 +1806,7 @@ static brim_status end_span(const brim_mappo_iteration *r, brim_phase phase, con
   return status;
 }
 
-// The matrix that `look` writes as an input of a network.
+// Describes a network's input matrix for `look`.
 static brim_collect_output mappo_output(const brim_tensor *input) {
   return (brim_collect_output){
       .data = input->data, .dtype = (int32_t)input->dtype, .pitch = (int32_t)input->dim[1]};
@@ -1830,7 +1833,8 @@ static brim_ppo_sample sample_of(const brim_mappo *w, char *block, int32_t t) {
 
 //---------------------------------- on the device ----------------------------------
 
-// Observations and masks of step t into the actor's input; actions of step t from its outputs. Enqueued.
+// Enqueues the choice of actions of step t: observations and masks into the actor's input, the actor, actions
+// drawn from its outputs.
 static brim_status look(brim_mappo *w, int32_t t) {
   const brim_collect_view view = {
       .first = (int64_t)t * w->sizes.envs,
@@ -1883,7 +1887,7 @@ brim_status brim_mappo_collect(const brim_mappo_iteration *r) {
   brim_mappo *w = r->w;
   BRIM_TRY(w->fusing.rollout ? mappo_fused_collect(w) : collect_steps(r));
   BRIM_TRY(w->collect->tally(&w->where, &w->shape, w->block, 1));
-  return settle(w);
+  return wait_if_measured(w);
 }
 
 //---------------------------------- on the host ----------------------------------
@@ -1898,8 +1902,9 @@ static brim_status look_on_host(brim_mappo *w, int32_t t) {
   return brim_collect_cpu()->look(&w->host, &w->shape, w->host_block, &view);
 }
 
-// While the device runs ahead only waiting for it can be timed; measured steps wait after each part.
-static brim_phase reported(const brim_mappo_iteration *r, brim_phase phase) {
+// The phase to report for a part. Only exact steps wait after each part and can time it; otherwise the device
+// runs ahead, and waiting for it counts as computing.
+static brim_phase phase_to_report(const brim_mappo_iteration *r, brim_phase phase) {
   return r->spans && r->spans->exact ? phase : BRIM_PHASE_COMPUTE;
 }
 
@@ -1911,12 +1916,13 @@ static brim_status enqueue_outputs(void *ctx) {
   return brim_net_enqueue_outputs(brim_mappo_net((brim_mappo *)ctx, BRIM_MAPPO_ACTOR));
 }
 
-// Observations up, the actor, outputs down.
+// Uploads observations, runs the actor, downloads its outputs.
 static brim_status ask_gpu(const brim_mappo_iteration *r) {
   brim_mappo *w = r->w;
   brim_device *device = w->context.device;
   const brim_tensor *in = &w->inputs[BRIM_MAPPO_ACTOR][1], *out = &w->outputs[BRIM_MAPPO_ACTOR];
-  const brim_phase transfer = reported(r, BRIM_PHASE_H2D), acting = reported(r, BRIM_PHASE_ACT);
+  const brim_phase transfer = phase_to_report(r, BRIM_PHASE_H2D),
+                   acting = phase_to_report(r, BRIM_PHASE_ACT);
   begin_span(r, transfer, "transfer");
   BRIM_TRY(
       end_span(r, transfer, "transfer",
@@ -1946,14 +1952,14 @@ static brim_status step_on_host(const brim_mappo_iteration *r, int32_t t) {
   BRIM_TRY(end_span(r, BRIM_PHASE_ENV, "env", look_on_host(w, t)));
   BRIM_TRY(ask_gpu(r));
   // drawing the actions is part of choosing them, wherever it happens
-  const brim_phase acting = reported(r, BRIM_PHASE_ACT);
+  const brim_phase acting = phase_to_report(r, BRIM_PHASE_ACT);
   begin_span(r, acting, "act");
   BRIM_TRY(end_span(r, acting, "act", act_on_host(w, t)));
   begin_span(r, BRIM_PHASE_ENV, "env");
   return end_span(r, BRIM_PHASE_ENV, "env", cpu->step(&w->host, &w->shape, w->host_block, t));
 }
 
-// A rollout of environments on the CPU with the actor on the GPU, and its upload.
+// Makes a rollout with environments on the CPU and the actor on the GPU, then uploads it.
 static brim_status collect_on_host(const brim_mappo_iteration *r) {
   brim_mappo *w = r->w;
   const brim_collect_table *cpu = brim_collect_cpu();
@@ -1964,7 +1970,7 @@ static brim_status collect_on_host(const brim_mappo_iteration *r) {
     BRIM_TRY(step_on_host(r, t));
   }
   BRIM_TRY(cpu->tally(&w->host, &w->shape, w->host_block, 1));
-  const brim_phase transfer = reported(r, BRIM_PHASE_H2D);
+  const brim_phase transfer = phase_to_report(r, BRIM_PHASE_H2D);
   begin_span(r, transfer, "transfer");
   return end_span(
       r, transfer, "transfer",
@@ -1972,10 +1978,10 @@ static brim_status collect_on_host(const brim_mappo_iteration *r) {
 }
 
 //------------------------------------- what its pieces take -------------------------------------
-// The time of a rollout's pieces on a GPU, by its own clock: a few steps of each, recorded, launched and
-// scaled to the rollout. A rollout on the GPU is one launch, in which environment and actor cannot be told
-// apart; for a rollout on the CPU this measures what the GPU would take. Only steps that are measured phase
-// by phase ask for it.
+// The probe: times the pieces of a rollout on a GPU by its own clock. It records a few steps of each piece,
+// launches them and scales the time to the rollout. A rollout on the GPU is one launch, in which environment and
+// actor cannot be told apart; for a rollout on the CPU the probe measures the time that the GPU would take.
+// Only steps that are measured phase by phase use it.
 
 enum { PROBE_STEPS = 32, WARM_RUNS = 3 };  // the first runs go op by op and record
 
@@ -2031,7 +2037,7 @@ static brim_status time_piece(brim_mappo *w, int piece, brim_status (*enqueue)(v
   for (int i = 0; first && i < WARM_RUNS; i++)
     BRIM_TRY(brim_record_run(*record, enqueue, w, false));
   BRIM_TRY(brim_device_sync(device));
-  // two launches: of the second the GPU does not wait for the host
+  // launch twice and time the second: the GPU does not wait for the host before it
   BRIM_TRY(brim_record_run(*record, enqueue, w, false));
   BRIM_TRY(brim_event_record(device, marks[0]));
   BRIM_TRY(brim_record_run(*record, enqueue, w, false));
@@ -2044,7 +2050,7 @@ static brim_status time_piece(brim_mappo *w, int piece, brim_status (*enqueue)(v
 brim_status brim_mappo_probe_run(brim_mappo *w, const brim_spans *spans, brim_mappo_pieces *out) {
   if (!probes(w, spans)) return BRIM_OK;
   BRIM_TRY(prepare(w));
-  // states are those a rollout begins with, also before the first one; actions exist before environments step
+  // `begin` makes the states valid even before the first rollout
   BRIM_TRY(w->collect->begin(&w->where, &w->shape, w->block));
   BRIM_TRY(look(w, 0));
   BRIM_TRY(time_piece(w, BRIM_MAPPO_PIECE_OUTPUTS, probe_enqueue_outputs,
@@ -2059,7 +2065,7 @@ static brim_status mark(brim_mappo *w, const brim_spans *spans, int mark) {
   return probes(w, spans) ? brim_event_record(w->context.device, w->probe.marks[mark]) : BRIM_OK;
 }
 
-// A rollout on the CPU: the GPU computes the actor's outputs and the update, nothing else.
+// Reports the GPU's times for a rollout on the CPU: the GPU computes only the actor's outputs and the update.
 static void tell_host(const brim_spans *spans, const brim_mappo_pieces *pieces, int64_t update_ns) {
   const int64_t outputs = pieces->ns[BRIM_MAPPO_PIECE_OUTPUTS];
   brim_span_add(spans, BRIM_PHASE_ENV, BRIM_SPAN_BUSY, 0);
@@ -2072,7 +2078,8 @@ static void tell_host(const brim_spans *spans, const brim_mappo_pieces *pieces, 
                 outputs + pieces->ns[BRIM_MAPPO_PIECE_DRAW]);
 }
 
-// All on the GPU: it computes all the time, in the proportions of the pieces while it collects.
+// Reports the times of an iteration on the GPU, which is busy all the time. The probe's pieces divide the time
+// of the rollout between environment and actor.
 static void tell_device(const brim_spans *spans, const brim_mappo_pieces *pieces,
                         int64_t rollout_ns, int64_t update_ns) {
   const double env = (double)pieces->ns[BRIM_MAPPO_PIECE_ENV];
@@ -2112,9 +2119,9 @@ static brim_status probe_tell(brim_mappo *w, const brim_spans *spans,
 }
 
 //------------------------------------------ iteration ------------------------------------------
-// An iteration: a rollout, the critic's values of all its states, advantages, and update_epochs passes over
-// it in minibatches. A device that records makes it one launch (several with more than BRIM_GROUP_STATES updates); in
-// measured iterations the rollout is a launch of its own.
+// An iteration: a rollout, the critic's values of all its states, advantages, and update_epochs passes over the
+// rollout in minibatches. A device that records runs it as one launch (several launches for more than
+// BRIM_GROUP_STATES updates); in measured iterations the rollout is a launch of its own.
 
 //---------------------------------- advantages ----------------------------------
 
@@ -2126,7 +2133,7 @@ static float *floats(const brim_mappo *w, size_t offset) {
   return (float *)(void *)(w->memory + offset);
 }
 
-// Part by part, into one matrix.
+// Enqueues the critic's values of all states, chunk by chunk, into one matrix.
 brim_status brim_mappo_value_states(brim_mappo *w) {
   if (w->fusing.rollout) return mappo_fused_values(w);
   const brim_tensor *out = &w->outputs[BRIM_MAPPO_CRITIC];
@@ -2213,7 +2220,8 @@ static brim_status gradients(void *ctx) {
   return mappo_fused_gradients(w, &work);
 }
 
-// Minibatch `index` of the iteration: its rows in the order of the epoch, the inputs, one step of both.
+// Enqueues update `index` of the iteration: the minibatch's rows in the epoch's random order, the inputs, and
+// one optimizer step of both networks. `within`: index of the update in its record.
 static brim_status update(brim_mappo *w, int64_t index, int64_t within) {
   const brim_mappo_sizes *s = &w->sizes;
   const brim_collect_clock *clock =
@@ -2243,7 +2251,7 @@ static brim_status update(brim_mappo *w, int64_t index, int64_t within) {
   BRIM_TRY(w->ppo->rows(&w->where, &rows));
   // a fused rollout keeps the inputs of the networks instead of states
   if (!w->fusing.rollout) BRIM_TRY(w->collect->look(&w->where, &w->shape, w->block, &view));
-  BRIM_TRY(settle(w));
+  BRIM_TRY(wait_if_measured(w));
   return brim_group_enqueue(w->group, &part, within);
 }
 
@@ -2261,7 +2269,7 @@ static brim_status enqueue_rollout(void *ctx) {
   return brim_mappo_collect(r);
 }
 
-// Enqueues a part of the updates in order: the content of a record.
+// Enqueues one part of the updates; part 0 first enqueues values and advantages. This is the content of a record.
 static brim_status enqueue_updates(void *ctx) {
   const brim_mappo_iteration *r = (const brim_mappo_iteration *)ctx;
   brim_mappo *w = r->w;
@@ -2281,7 +2289,7 @@ static brim_status enqueue_all(void *ctx) {
   return enqueue_updates(ctx);
 }
 
-// Copies the state that a rollout carries, and the statistics, to the backup or `back`.
+// Copies the state that a rollout carries, and the statistics of returns, to the backup; with `back`, from it.
 static brim_status copy_carried(brim_mappo *w, bool back) {
   brim_device *device = w->context.device;
   char *backup = w->memory + w->places.backup;
@@ -2312,7 +2320,7 @@ static void fill_states(brim_mappo *w, double lr) {
   }
 }
 
-// A measured rollout has spans inside; a recorded one has none.
+// Makes a rollout. A recorded rollout has no spans inside.
 static brim_status roll_out(brim_mappo *w, const brim_spans *spans) {
   const brim_mappo_iteration run = {.w = w, .spans = spans};
   brim_mappo_iteration recorded = {.w = w,
@@ -2321,7 +2329,7 @@ static brim_status roll_out(brim_mappo *w, const brim_spans *spans) {
   return brim_record_run(w->rollout, enqueue_rollout, &recorded, recorded.spans != NULL);
 }
 
-// whole: with the rollout before them.
+// Runs all updates. `whole`: the first launch includes the rollout.
 static brim_status run_updates(brim_mappo *w, bool whole) {
   for (size_t part = 0; part < w->record_count; part++) {
     brim_mappo_iteration run = {.w = w, .part = (int64_t)part};
@@ -2346,12 +2354,13 @@ static brim_status read_back(brim_mappo *w) {
   return BRIM_OK;
 }
 
-// If the host steps environments, it waits for the rollout, so that the update is a phase of its own. A GPU that does both
-// is waited for once; exact steps separate the two by its clock.
+// Runs rollout and updates with their spans. If the host steps the environments, it has waited for the rollout,
+// so that the update is a phase of its own. If a GPU does both, the host waits once at the end; exact steps
+// separate the two by the GPU's clock.
 static brim_status run_all(brim_mappo *w, const brim_spans *spans) {
   const bool apart = w->sizes.on_host || w->context.device->info.host_memory;
   const bool exact = spans && spans->exact, whole = !apart && !exact;
-  const brim_spans *one = apart || exact ? NULL : spans;  // of both together
+  const brim_spans *one = apart || exact ? NULL : spans;  // one span for rollout and updates
   const brim_spans *update = apart ? spans : NULL;
   brim_span_begin(one, BRIM_PHASE_COMPUTE, "iteration");
   brim_status status = mark(w, spans, BRIM_MAPPO_MARK_ROLLOUT);
@@ -2377,7 +2386,7 @@ static brim_status mappo_iterate(brim_mappo *w, const brim_spans *spans) {
   if (!status) status = run_all(w, spans);
   if (!status) status = probe_tell(w, spans, &pieces);
   if (status == BRIM_OK || status == BRIM_EDEVICE) return status;
-  // the iteration did not happen: an interrupted or failed one can be made again
+  // restore the state from before the iteration, so that it can be repeated
   if (brim_group_undo(w->group) || copy_carried(w, true) || brim_device_sync(w->context.device)) {
     brim_log_debug("workload", "the state before the iteration could not be restored");
   }
@@ -2389,8 +2398,8 @@ static brim_status mappo_open(const brim_work_context *context, const brim_confi
                               void **work);
 
 //----------------------------------------- checkpoints -----------------------------------------
-// Checkpoints of mappo (mappo.h says what is in them), and the way back to exactly there: networks, their
-// optimisers, every environment where it stands, and the statistics of returns.
+// Checkpoints of mappo (format: mappo.h). They hold the networks, their optimisers, the state of every
+// environment and the statistics of returns, so that a resumed run continues from exactly there.
 
 static const char *const prefixes[BRIM_MAPPO_NETS] = {BRIM_MAPPO_PREFIX_ACTOR,
                                                       BRIM_MAPPO_PREFIX_CRITIC};
@@ -2465,7 +2474,8 @@ static brim_status put_spans(brim_mappo *w, const copy *c) {
   return brim_device_sync(device);
 }
 
-// Other environments than those of the file: new episodes, with random numbers that follow.
+// For a run with other environments than the file's: sets the clock, so that new episodes begin with random
+// numbers that were not used yet.
 static brim_status put_clock(brim_mappo *w, uint64_t clock) {
   brim_device *device = w->context.device;
   const brim_collect_clock now = {.now = clock, .next = clock};
@@ -2597,7 +2607,7 @@ static const char *text_of(const json_t *meta, const char *key) {
   return json_string_value(json_object_get(meta, key));
 }
 
-// A file of this workload and of an environment that observes and acts as this run's.
+// Checks that the file is of this workload, and of an environment with this run's observations and actions.
 static brim_status check_owner(const brim_mappo *w, const char *path, const json_t *meta,
                                bool task) {
   const char *workload = text_of(meta, "brim.workload");
@@ -2615,7 +2625,8 @@ static brim_status read_norm(const char *path, const brim_safetensors *file, bri
   double s[3];
   float v[3];
   memset(out, 0, sizeof *out);
-  if (!sums && !scale) return BRIM_OK;  // networks of another program: no statistics yet
+  if (!sums && !scale)
+    return BRIM_OK;  // another program wrote the networks: start without statistics
   bool good = sums && scale && sums->bytes == sizeof s && scale->bytes == sizeof v;
   if (good) {
     memcpy(s, sums->data, sizeof s);
@@ -2654,7 +2665,7 @@ static brim_status take_nets(brim_mappo *w, const char *path, const brim_safeten
   return BRIM_OK;
 }
 
-// Networks and statistics of a file; where training stood is left alone.
+// Loads networks and statistics of a file; the position in training does not change.
 static brim_status mappo_start_from(brim_mappo *w, const char *path) {
   brim_safetensors *file = NULL;
   brim_ppo_norm norm;
@@ -2671,7 +2682,7 @@ static brim_status mappo_start_from(brim_mappo *w, const char *path) {
 
 static brim_status mappo_use(void *work, const char *path, bool averaged) {
   brim_mappo *w = (brim_mappo *)work;
-  (void)averaged;  // there is none
+  (void)averaged;  // mappo keeps no averaged weights
   w->held_out = true;
   w->has_baseline = false;
   return mappo_start_from(w, path);
@@ -2679,14 +2690,14 @@ static brim_status mappo_use(void *work, const char *path, bool averaged) {
 
 //---------------------------------- resuming ----------------------------------
 
-// The saved_place of training in a file, checked before anything changes.
+// The position of training in a file, checked before anything changes.
 typedef struct saved_place {
   brim_mappo_position at;
   brim_ppo_norm norm;
   int64_t clock;
-  copy spans;       // into the file's bytes
-  bool same;        // the environments are those of this run
-  bool configured;  // their settings are
+  copy spans;       // points into the file's bytes
+  bool same;        // the file's environments can continue in this run
+  bool configured;  // the file's environments have this run's settings
 } saved_place;
 
 static brim_status read_spans(const brim_mappo *w, const char *path, const brim_safetensors *file,
@@ -2714,7 +2725,7 @@ static brim_status read_spans(const brim_mappo *w, const char *path, const brim_
 
 static void read_sums(const json_t *meta, brim_mappo_position *at) {
   if (brim_work_get_numbers(meta, "brim.sums", at->sums, BRIM_MAPPO_SUMS) != BRIM_MAPPO_SUMS) {
-    memset(at->sums, 0, sizeof at->sums);  // only a report depends on them
+    memset(at->sums, 0, sizeof at->sums);  // start at 0: only reports depend on the sums
   }
 }
 
@@ -2768,7 +2779,7 @@ static void warn_if_different(const brim_mappo *w, const json_t *meta, const cha
   brim_work_warn_if_other(meta, path, "brim.device", device->info.name);
 }
 
-// Counters of the networks continue from those of the file.
+// Continues the networks' counter of skipped steps from the file's.
 static brim_status set_skipped(brim_mappo *w, int64_t skipped) {
   for (int i = 0; i < BRIM_MAPPO_NETS; i++) {
     brim_net_sums sums;
@@ -2796,7 +2807,7 @@ static brim_status mappo_load(void *work, const char *path, json_t **extra) {
   if (!status) status = set_skipped(w, p.at.skipped);
   if (!status) {
     warn_if_different(w, meta, path);
-    // with another mappo.eval_interval it is another epoch
+    // the run's mappo.eval_interval may differ from the file's, and so does the epoch then
     status = brim_work_put_i64(meta, "brim.epoch", mappo_epoch_of(w, w->now.step));
   }
   brim_safetensors_close(file);
@@ -2818,8 +2829,8 @@ static bool mappo_owns(const brim_safetensors *file) {
 
 static bool unset(const json_t *value) { return !value || json_is_null(value); }
 
-// The number of environments and the length of a rollout may follow from other keys: what they came to,
-// so that they are compared.
+// Fills in num_envs, rollout_steps and minibatches, which may follow from other keys, with the values that
+// checkpoint and run have, so that they can be compared.
 static void mappo_resolve(void *work, const json_t *metadata, json_t *was, json_t *now) {
   const brim_mappo *w = (const brim_mappo *)work;
   static const char *const names[] = {"num_envs", "rollout_steps", "minibatches"};
@@ -2863,11 +2874,14 @@ static brim_status mappo_restore(void *work) {
 }
 
 //------------------------------------------ evaluation ------------------------------------------
-// Evaluation: held-out episodes of the policy, and in the same episodes what random actions and the
-// environment's own rules come to. Every environment runs one episode; all step side by side.
+// Evaluation: runs held-out episodes with the policy, and the same episodes with random actions and with the
+// environment's own rules. Every environment runs one episode; all step side by side.
 
-enum { POLICY = -1, RANDOM = 0 };  // POLICY: beside the rules of brim_collect_table.choose
-// Steps between looks at how many episodes are over.
+enum {
+  POLICY = -1,
+  RANDOM = 0
+};  // rules of brim_collect_table.choose begin with RANDOM; POLICY is no rule
+// Steps between two checks whether all episodes are over.
 enum { PATIENCE = 16 };
 
 typedef struct episodes {
@@ -2875,7 +2889,7 @@ typedef struct episodes {
   int32_t rule;  // POLICY, or a rule of brim_collect_table.choose
 } episodes;
 
-// Actions of some environments by the actor: as many as it takes at once.
+// The actor chooses the actions of `count` environments, at most its evaluation batch.
 static brim_status act_in_eval(brim_mappo *w, int32_t t, int64_t first, int64_t count) {
   const int64_t row = (int64_t)t * w->eval.num_envs + first;
   const brim_collect_view view = {
@@ -2911,7 +2925,7 @@ static brim_status act_in_eval(brim_mappo *w, int32_t t, int64_t first, int64_t 
   return w->ppo->sample(&w->where, &shape, &sample);
 }
 
-// Step t of all held-out episodes, after `begin`: actions by the policy or a rule.
+// Makes step t of all held-out episodes, after `begin`, with actions of the policy or of a rule.
 static brim_status eval_step(brim_mappo *w, int32_t t, int32_t rule) {
   const int64_t all = w->eval.num_envs, each = w->sizes.envs;
   if (rule != POLICY) {
@@ -2923,7 +2937,7 @@ static brim_status eval_step(brim_mappo *w, int32_t t, int32_t rule) {
   return w->collect->step(&w->where, &w->eval, w->eval_block, t);
 }
 
-// One step of all episodes; recorded for the policy.
+// Makes one step of all episodes. The step of the policy is recorded.
 static brim_status step(void *ctx) {
   const episodes *e = (const episodes *)ctx;
   BRIM_TRY(e->w->collect->begin(&e->w->where, &e->w->eval, e->w->eval_block));
@@ -2984,18 +2998,18 @@ static brim_status mappo_evaluate(void *work, brim_work_metrics *out) {
 }
 
 //------------------------------------------- replays -------------------------------------------
-// Episodes of a policy out of its checkpoint, recorded on the CPU. All episodes that may be asked for run
-// side by side once, as in an evaluation; a recording reads its own out of the states that the rollout kept.
+// Replays: episodes of a checkpoint's policy, recorded on the CPU. All episodes run side by side once, as in an
+// evaluation, and keep all states; a recording copies the states of one episode.
 
-// Actors, as add_actors has them: the policy, the environment's rules, and random actions as the last.
+// Actors, in the order of add_actors: the policy, the environment's rules, and random actions last.
 enum { TRAINED };
 static size_t rules_of(const brim_mappo *w) {
   const size_t most = BRIM_WORK_MAX_ACTORS - 2, rules = (size_t)brim_env_rule_count(w->shape.row);
   return rules < most ? rules : most;
 }
 
-// Environments of a rollout at least, so that looking through many episodes is one; and those that the actor
-// sees at once.
+// MANY: fewest environments of a rollout, so that one rollout serves many episodes. AT_ONCE: environments in a
+// batch of the actor.
 enum { MANY = 128, AT_ONCE = 16 };
 
 typedef struct replay {
@@ -3003,7 +3017,7 @@ typedef struct replay {
   brim_mappo *work;
   char *path;
   int64_t iteration;
-  int actor;  // whose episodes lie in the block; -1 = none
+  int actor;  // the actor of the episodes in eval_block; -1 = no episodes yet
 } replay;
 
 static void close_replay(void *state) {
@@ -3022,7 +3036,7 @@ static brim_status open_device(const brim_registry *registry, brim_device **out)
   return brim_device_open(registry, "ref", &options, out);
 }
 
-// Networks of the checkpoint, and memory for `envs` whole episodes.
+// Builds the networks, loads the checkpoint, and allocates memory for `envs` whole episodes.
 static brim_status build(replay *r, int32_t envs) {
   brim_mappo *w = r->work;
   mappo_drop(w);
@@ -3080,7 +3094,7 @@ static void add_actors(const brim_mappo *w, brim_work_replay_info *out) {
   brim_work_replay_actor(out, "random", brim_tr("Random actions"));
 }
 
-// The rule of an actor for eval_step: rule 0 is random, those of the environment follow.
+// The rule of an actor for eval_step: rule 0 is random actions, the environment's rules follow.
 static int32_t rule_of(const brim_mappo *w, size_t actor) {
   if (actor == TRAINED) return POLICY;
   return actor <= rules_of(w) ? (int32_t)actor : 0;
@@ -3090,7 +3104,8 @@ static void info_of(void *state, brim_work_replay_info *out) {
   const replay *r = (const replay *)state;
   const brim_mappo *w = r->work;
   const brim_component *c = &w->models[BRIM_MAPPO_ACTOR].component;
-  (void)brim_work_replay_env(w->shape.row, w->shape.env.bytes, out);  // as when it was opened
+  (void)brim_work_replay_env(w->shape.row, w->shape.env.bytes,
+                             out);  // succeeded when the replay opened
   out->steps = w->shape.episode_length;
   out->seed = w->how.seed;
   out->metrics = &w->rows.set;
@@ -3108,7 +3123,7 @@ static brim_status put_fields(void *state, json_t *event) {
   return brim_json_put(event, "iteration", json_integer(r->iteration));
 }
 
-// The episodes of an actor, unless they lie there already.
+// Runs the episodes of an actor, with at least `episode` + 1 environments, unless eval_block has them.
 static brim_status replay_all(replay *r, size_t actor, int32_t episode) {
   brim_mappo *w = r->work;
   int32_t envs = w->eval.num_envs;
@@ -3125,7 +3140,7 @@ static brim_status replay_all(replay *r, size_t actor, int32_t episode) {
   return BRIM_OK;
 }
 
-// The mean over agents, as returns are.
+// The reward of a step: the mean over agents, as in returns.
 static float reward_of(const brim_mappo *w, int64_t row) {
   const float *reward =
       (const float *)(const void *)(w->eval_block + w->eval_layout.reward) + row * w->rewards;
@@ -3134,7 +3149,8 @@ static float reward_of(const brim_mappo *w, int64_t row) {
   return (float)(sum / w->rewards);
 }
 
-// The state behind the step at `row`: where the episode was truncated, the one that was kept for its value.
+// The row of the state after the step at `row`. At a truncated end this is the final state, which is kept
+// separately for its value.
 static int64_t row_behind(const brim_mappo *w, int64_t row) {
   const int64_t envs = w->eval.num_envs;
   const int32_t *final = (const int32_t *)(const void *)(w->eval_block + w->eval_layout.final);
@@ -3234,7 +3250,7 @@ static brim_status mappo_configure(void *work, const brim_setting *setting) {
   return status;
 }
 
-// Fewer environments, as long as minibatches divide them.
+// Halves the environments until the minibatches divide a rollout again; false if that never happens.
 static bool mappo_shrink(void *work, brim_setting *setting) {
   int64_t *envs = &setting->value[BRIM_MAPPO_ENVS];
   while (*envs > 1) {
@@ -3244,7 +3260,7 @@ static bool mappo_shrink(void *work, brim_setting *setting) {
   return false;
 }
 
-// Gives up what the networks saw in a fused rollout. Rollouts get slower, and as many steps are learned from.
+// Gives up the fused rollout, which keeps the networks' inputs. Rollouts get slower but have as many steps.
 static bool mappo_free_optional(void *work, const brim_setting *setting) {
   brim_mappo *w = (brim_mappo *)work;
   brim_plan with, without;
@@ -3266,14 +3282,14 @@ static bool mappo_free_optional(void *work, const brim_setting *setting) {
   return true;
 }
 
-// Iterations without effect, one after the other, that are nothing yet.
+// Iterations without effect in a row that are not yet reported.
 enum { FEW_ITERATIONS = 5 };
 
 static int64_t samples_of(const brim_mappo *w) {
   return (int64_t)w->sizes.envs * w->sizes.steps * w->z.agents;
 }
 
-// Agent-steps are what a step's samples count. Episodes are those of full length.
+// Sets the rates. The samples of a step are agent steps; the rate of episodes assumes full length.
 static void set_rates(const brim_mappo *w, brim_work_info *out) {
   const double agents = w->z.agents, length = w->shape.episode_length;
   out->rates[BRIM_MAPPO_RATE_COLLECTED] =
@@ -3346,7 +3362,7 @@ static void add_episodes(brim_mappo *w) {
   w->now.episodes += w->tally->episodes;
 }
 
-// Gradient norms of the last update, and updates without effect.
+// Reads the gradient norms of the last update and the number of updates without effect.
 static brim_status read_nets(brim_mappo *w) {
   int64_t skipped = 0;
   for (int i = 0; i < BRIM_MAPPO_NETS; i++) {

@@ -151,7 +151,7 @@ static const brim_option bench[] = {
     {0},
 };
 
-static const brim_option eval[] = {{0}};  // --episodes is the policy search's too
+static const brim_option eval[] = {{0}};  // --episodes is shared with ars, which declares it
 
 const brim_work_options brim_mappo_options[BRIM_MAPPO_OPTIONS] = {
     {.command = "train", .rows = train},
@@ -191,11 +191,11 @@ const brim_work_topic brim_mappo_topic = {BRIM_N_("several agents that learn to 
 
 //------------------------------------------- findings -------------------------------------------
 // Findings, the most expensive first: environments on the CPU beside a GPU, minibatches too small for the
-// GPU, copies at every step, episodes one after the other. The gain is that of a measured setting; else it
-// follows from the measured phases and, for environments on the GPU, from a probe.
+// GPU, copies at every step, episodes one after the other. The gain is measured if the remedy was measured. Else
+// it is computed from the measured phases and, for environments on the GPU, from the probe.
 
-// Below this share of an iteration nothing is reported. A minibatch of so many samples keeps a
-// large GPU busy.
+// least_share: smaller shares of an iteration are not reported. SMALL_BATCH: a minibatch of this many samples
+// keeps a large GPU busy.
 static const double least_share = 0.03;
 enum { SMALL_BATCH = 8192 };
 
@@ -214,7 +214,7 @@ static bool matters(const brim_result *r, double ms) {
 
 //---------------------------------- sizes ----------------------------------
 
-// NaN if the record does not say.
+// Agents of an environment; NaN if the record does not say.
 static double agents_of(const brim_result *r) {
   if (r->rate_count <= BRIM_MAPPO_RATE_STEPPED) return (double)NAN;
   return 1 / r->rates[BRIM_MAPPO_RATE_STEPPED].per_sample;
@@ -239,12 +239,12 @@ static double batch_of(const brim_result *r) {
 
 //---------------------------------- environments to the GPU ----------------------------------
 
-// On the GPU a step of one environment takes as long as a step of hundreds. So try that many, if an iteration
-// has enough environment steps for each of them to make a few.
+// On the GPU a step of one environment takes as long as a step of hundreds. So try MANY_ENVS, if each of them
+// would make at least LEAST_STEPS steps in an iteration.
 enum { MANY_ENVS = 256, LEAST_STEPS = 4 };
 
-// The time of an update with about as many samples, if an iteration has whole steps of `envs` environments.
-// Its minibatches may be larger or smaller; small ones cost about the same each.
+// Predicts the time of the update if an iteration is rounded up to whole steps of `envs` environments. The size
+// of the minibatches may change; each small minibatch costs about the same.
 static double update_at(const brim_result *r, double envs) {
   const double steps = ceil(env_steps(r) / envs) * envs;
   const double before = batch_of(r), after = batch_at(r, steps);
@@ -254,8 +254,8 @@ static double update_at(const brim_result *r, double envs) {
   return update_ms(r) * before / after;
 }
 
-// Milliseconds of the iteration with `envs` environments on the GPU. A probe of a few steps there knows what
-// environment and actor take, and the update stays; without one, simulating and copying go.
+// Predicts the milliseconds of an iteration with `envs` environments on the GPU. Uses the probe's times of
+// environment and actor; without a probe, assumes that simulation and copies take no time.
 static double moved_ms(const brim_result *r, double envs) {
   const double own = brim_result_knob_number(r, "num_envs", 1);
   const double probed = r->phase_moved_ms[BRIM_PHASE_ENV] + r->phase_moved_ms[BRIM_PHASE_ACT];
@@ -264,8 +264,8 @@ static double moved_ms(const brim_result *r, double envs) {
   return rest + there * own / envs + (envs > own ? update_at(r, envs) : update_ms(r));
 }
 
-// The fastest measured setting with the environments on the GPU and the rest equal; `more`: also with more of
-// them.
+// The fastest measured setting with the environments on the GPU and all other knobs equal. `more`: with more
+// environments than the present setting, else with the same number.
 static const brim_result *find_moved(const brim_findings *v, bool more) {
   const double own = brim_result_knob_number(v->r, "num_envs", 1);
   const brim_result *best = NULL;
@@ -288,7 +288,7 @@ static const brim_result *find_moved(const brim_findings *v, bool more) {
 // "collect_on cpu -> gpu: predicted 0.85 times as fast, measured 0.83"
 typedef struct moving {
   double envs;
-  double predicted, measured;  // milliseconds that it gains; NaN = unknown
+  double predicted, measured;  // milliseconds gained; NaN = unknown
 } moving;
 
 static moving move(const brim_findings *v, bool more) {
@@ -356,7 +356,7 @@ static void find_env(const brim_findings *v) {
 
 //---------------------------------- minibatches ----------------------------------
 
-// Fewer and larger minibatches, as measured.
+// The measured setting with larger minibatches; NULL = none was measured.
 static const brim_result *larger_batch(const brim_findings *v) {
   const bool counts = brim_result_knob_number(v->r, "minibatches", 0) > 0;
   const brim_result *twin = brim_finding_twin(v, counts ? "minibatches" : "batch_size",
@@ -369,8 +369,8 @@ static void find_batch(const brim_findings *v) {
   const brim_result *twin = larger_batch(v);
   const double batch = batch_of(r), gain = twin ? brim_finding_gain_ms(r, twin) : (double)NAN;
   if (!brim_result_has_gpu(r) || !(batch < SMALL_BATCH) || !matters(r, update_ms(r))) return;
-  if (twin && !matters(r, gain)) return;  // measured: it does not help
-  // without a measurement: updates cost about the same up to this size
+  if (twin && !matters(r, gain)) return;  // a measurement shows too little gain
+  // prediction: updates cost about the same up to SMALL_BATCH samples
   const double predicted = update_ms(r) * (1 - batch / SMALL_BATCH);
   brim_finding *f = brim_finding_add(r, "small_minibatch", twin ? gain : predicted);
   if (!f) return;
@@ -406,8 +406,9 @@ static void find_copies(const brim_findings *v) {
                  BRIM_N_("collect_on=gpu needs no copies; more num_envs share one copy"));
 }
 
-// Environments that step side by side share an action selection and its copies. What threads gain in the
-// simulation is not counted: a step of one environment is too short for it.
+// Reports environments that run one after the other: environments that step side by side share one action
+// selection and its copies. The gain of threads in the simulation is not counted, because a step of one
+// environment is too short for them.
 static void find_sequence(const brim_findings *v) {
   brim_result *r = v->r;
   const double envs = brim_result_knob_number(r, "num_envs", 0), cores = r->cores;
@@ -483,9 +484,10 @@ static const brim_work_trouble_row troubles[TROUBLES] = {
              .always = true},
 };
 
-// A policy with less of the entropy of equally likely actions hardly explores. Updates of PPO move a policy
-// by 0.005 to 0.03; ten times as much is no trust region. A value loss that doubles is a new part of the
-// world; ten times the median, and more than at first, is none.
+// Limits of the watch. A policy with less than least_entropy of the entropy of equally likely actions hardly
+// explores. Updates of PPO normally have a KL divergence of 0.005 to 0.03; most_kl is far outside a trust
+// region. A value loss that doubles may come from a new part of the environment; VALUE_TIMES the median, and
+// more than the first value loss, means that the critic diverges.
 static const double least_entropy = 0.02, most_kl = 0.2;
 enum { VALUE_TIMES = 10, FEW = 8, LOW_EVALS = 3, ERRORS = 2 };
 
@@ -578,14 +580,14 @@ static size_t take_distance(brim_mappo *w, const brim_work_moment *at, brim_work
   return 1;
 }
 
-// How many times the running median a value loss is; NaN while there are too few. Takes it in afterwards.
+// The ratio of a value loss to the running median, NaN with too few readings; then adds the loss to the ring.
 static double times_median(brim_mappo_watch *v, double value) {
   double median = (double)NAN;
   const size_t n = v->value_count < BRIM_MAPPO_WINDOW ? (size_t)v->value_count : BRIM_MAPPO_WINDOW;
   if (!isfinite(value)) return (double)NAN;
   if (v->value_count == 0) v->first_value_loss = value;
   if (n >= FEW && brim_stats_median(v->value_loss, n, &median)) {
-    brim_status_clear();  // out of memory: not looked at
+    brim_status_clear();  // out of memory: this reading is not checked
     median = (double)NAN;
   }
   v->value_loss[v->value_count++ % BRIM_MAPPO_WINDOW] = value;
@@ -712,8 +714,8 @@ const brim_work_diagnosis brim_mappo_diagnosis = {.rows = troubles,
                                                   .get = watch_get};
 
 //-------------------------------------------- views --------------------------------------------
-// Views of bench: where the time of an iteration goes; the config's own setting beside the same one on the
-// GPU and the fastest. `brim compare` shows two configs in this way.
+// Views of bench: the time of an iteration by phase, and a comparison of three settings: the config's own, the
+// same with environments on the GPU, and the fastest. `brim compare` shows two configs in this way.
 
 enum { MOST_SIDES = 3 };
 
@@ -724,7 +726,7 @@ typedef struct side {
   const char *ms;  // the heading of its milliseconds, if there are two settings
 } side;
 
-// Three digits, or all of a larger number.
+// Prints three significant digits, or all digits of a number from 1000 on.
 static void put_three(brim_view *v, double value) {
   brim_view_put(v, value >= 999.5 ? "%.0f" : "%.3g", value);
 }
@@ -749,13 +751,13 @@ static const struct {
                   {BRIM_PHASE_OTHER, BRIM_N_("other")}};
 enum { PHASE_ROWS = sizeof phase_rows / sizeof *phase_rows };
 
-// Shares of the mean iteration: shares of means add up.
+// Share of a phase in the mean iteration. Shares of means, unlike shares of medians, add up to 1.
 static double share_of(const brim_result *r, brim_phase phase) {
   const double share = r->phase_ms[phase].mean / r->total_ms.mean;
   return r->phase_used[phase] && isfinite(share) ? share : 0;
 }
 
-// Percent of a phase in which the GPU computes. The iteration has the GPU's own counters, if known.
+// Percent of a phase in which the GPU computes.
 static double busy_of(const brim_result *r, brim_phase phase) {
   const double percent = 100 * r->phase_busy_ms[phase] / r->phase_ms[phase].mean;
   return percent > 100 ? 100 : percent;
@@ -855,7 +857,7 @@ static double get_agent_step(const brim_result *r) { return 1e6 / r->samples_per
 static double get_collected(const brim_result *r) { return rate_of(r, BRIM_MAPPO_RATE_COLLECTED); }
 static double get_trained(const brim_result *r) { return rate_of(r, BRIM_MAPPO_RATE_TRAINED); }
 static double get_stepped(const brim_result *r) { return rate_of(r, BRIM_MAPPO_RATE_STEPPED); }
-// Memory of a GPU, with that of driver and libraries.
+// GPU memory in use, that of driver and libraries included if it was measured.
 static double get_memory(const brim_result *r) {
   return isnan(r->real_bytes) ? brim_result_memory(r) : r->real_bytes;
 }
@@ -870,7 +872,7 @@ static const struct {
   const char *label;
   double (*get)(const brim_result *r);
   void (*text)(double value, char out[32]);
-  bool gpu;  // of a GPU alone
+  bool gpu;  // shown for GPUs only
 } items[] = {
     {BRIM_N_("GPU busy"), busy_of_all, percent_text, true},
     {BRIM_N_("GPU processors with work"), get_sm, percent_text, true},
@@ -937,7 +939,7 @@ static bool is_own(const brim_result *r, const brim_setting *own) {
              0;
 }
 
-// The result of the same setting with the environments on the GPU.
+// True if `r` is the setting `own` with the environments on the GPU.
 static bool is_moved(const brim_result *r, const brim_result *own) {
   for (size_t i = 0; i < own->knob_count; i++) {
     const char *name = own->knobs[i].name;
@@ -1006,7 +1008,7 @@ static double envs_asked(const brim_result *r) {
   return product > 0 ? product : (double)NAN;
 }
 
-// True if a record has the values that its config names.
+// True if the setting of a record has the values that its config names.
 static bool is_asked(const brim_result *r) {
   static const char *const numbers[][2] = {{"mappo", "rollout_steps"},
                                            {"mappo", "episodes_per_batch"},
@@ -1031,7 +1033,7 @@ static bool is_asked(const brim_result *r) {
 
 static const brim_result *asked(const brim_result *results, size_t count) {
   const brim_result *found = NULL;
-  for (size_t i = 0; i < count; i++) {  // repeated measurements come later
+  for (size_t i = 0; i < count; i++) {  // keep the last: repeated measurements come later
     if (brim_result_ran(&results[i]) && is_asked(&results[i])) found = &results[i];
   }
   return found;
