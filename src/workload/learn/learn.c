@@ -38,7 +38,8 @@ typedef struct call {
   brim_setting setting;
 } call;
 
-// On a leading rank, makes the others repeat a call. `number`: its steps or `reset`; `setting` may be NULL.
+// On a leading rank, makes the other ranks repeat a call. `number`: the call's steps or `reset`; `setting` may
+// be NULL.
 static brim_status learn_tell(const brim_learn *w, learn_call kind, int number,
                               const brim_setting *setting) {
   call c = {.kind = (int32_t)kind, .number = number};
@@ -47,7 +48,7 @@ static brim_status learn_tell(const brim_learn *w, learn_call kind, int number,
   return brim_comm_broadcast(w->comm, &c, sizeof c, 0);
 }
 
-// With ranks that follow, a setting that fails on one rank fails on all.
+// With leading and following ranks, a setting that fails on one rank fails on all.
 static brim_status learn_agree(const brim_learn *w, brim_status status) {
   int64_t failed = status != BRIM_OK;
   if (!w->leads && !w->follows) return status;
@@ -58,24 +59,25 @@ static brim_status learn_agree(const brim_learn *w, brim_status status) {
 }
 
 //----------------------------------- where samples are kept ----------------------------------
-// In files, which loader threads or the device read; in host memory; or on the device. Decided from the plan
-// and from what was free when the workload was opened, so that planning a setting and building it agree.
+// Samples stay in files, which loader threads or the device read, or are kept in host memory or on the device.
+// The choice depends on the plan and on the memory that was free when the workload was opened, so that planning
+// a setting and building it agree.
 
-// The cache that a setting asks for, and its other memory.
+// The cache that a setting asks for, and the setting's other memory.
 typedef struct brim_cache_request {
   brim_cache asked;
   const brim_loader_options *train, *eval;
-  uint64_t limit;         // gpu.memory_limit; 0 = none
+  uint64_t limit;         // gpu.memory_limit; 0 = no limit
   uint64_t loaders;       // bytes of all loaders, if the limit covers them
-  const brim_plan *plan;  // the network's
+  const brim_plan *plan;  // plan of the network
 } brim_cache_request;
 
 const char *const brim_cache_choices[] = {"none", "ram", "gpu", "auto", NULL};
 
-// Left free on a device for modules, handles and recorded graphs.
+// Device memory left free for modules, handles and recorded graphs.
 static const uint64_t room_bytes = (uint64_t)1 << 30;
 
-// Memory taken besides the network's plan.
+// Memory taken by caches so far, in addition to the network's plan.
 typedef struct taken {
   uint64_t device, host;
   uint64_t locked;  // pages of mapped files
@@ -114,19 +116,19 @@ static uint64_t resident_bytes(const brim_work_data *d, const brim_work_set *s,
   return plan.bytes[BRIM_PLACE_DEVICE];
 }
 
-// Host memory for a rank: every rank keeps a copy of its own.
+// Host memory for one rank: every rank keeps its own copy of the samples.
 static uint64_t host_bytes(const brim_work_data *d, const brim_cache_request *r) {
   return d->host_bytes / (uint64_t)r->train->world;
 }
 
-// 0 for images of different sizes, which are not kept.
+// Host bytes to keep a source; 0 for images of different sizes, which are not kept.
 static uint64_t ram_bytes(const brim_source *source) {
   return source && !source->info.varies ? brim_source_cache_bytes(source) : 0;
 }
 
 //---------------------------------- choosing ----------------------------------
 
-// True if the device has `bytes` more than the plan.
+// True if the device has room for `bytes` in addition to plan and caches.
 static bool device_has(const brim_work_data *d, const brim_cache_request *r, const taken *t,
                        uint64_t bytes) {
   uint64_t planned = r->plan->bytes[BRIM_PLACE_DEVICE] + t->device;
@@ -147,7 +149,7 @@ static bool choose_mapped(const brim_work_data *d, const brim_work_set *s,
     if (s->source) snprintf(why, 256, "%s", s->mapped.why);
     return false;
   }
-  if (!options->pin_memory) return false;  // pageable copies are measured on their own
+  if (!options->pin_memory) return false;  // the setting asks for pageable copies
   uint64_t locked = t->locked + s->mapped.bytes;
   if (locked > d->host_bytes / 2) {  // ranks lock the same pages, which count once
     brim_format_bytes(locked, need);
@@ -178,8 +180,8 @@ static bool counts_loaders(const brim_work_data *d, uint64_t limit) {
   return limit > 0 && d->context.device->info.host_memory;
 }
 
-// True if `bytes` more fit in gpu.memory_limit, which covers cache, network and loaders together if device
-// and host share one memory.
+// True if `bytes` more fit in gpu.memory_limit. If device and host share one memory, the limit covers cache,
+// network and loaders together; else it does not limit host memory.
 static bool limit_has(const brim_work_data *d, const brim_cache_request *r, uint64_t bytes) {
   if (!counts_loaders(d, r->limit)) return true;
   uint64_t planned = r->plan->bytes[BRIM_PLACE_DEVICE] + r->plan->bytes[BRIM_PLACE_HOST];
@@ -194,7 +196,7 @@ static brim_cache choose_auto(const brim_work_data *d, const brim_work_set *s,
     t->device += bytes;
     return BRIM_CACHE_GPU;
   }
-  brim_status_clear();  // "cannot" is an answer here, not an error
+  brim_status_clear();  // a device that cannot keep the set is no error here
   if (choose_mapped(d, s, r, t, why)) return BRIM_CACHE_MAPPED;
   bytes = s->source->info.costly ? ram_bytes(s->source) : 0;
   uint64_t most = host_bytes(d, r) / 4;
@@ -304,7 +306,7 @@ static brim_status plan_set(const brim_work_data *d, const brim_source *source, 
                             const brim_loader_options *options, brim_plan *plan) {
   if (!source) return BRIM_OK;
   brim_source bare = *source;
-  bare.cache = NULL;  // plan for this setting, not for what the last one kept
+  bare.cache = NULL;  // ignore the cache of the last setting
   if (cache == BRIM_CACHE_GPU) {
     return brim_resident_plan(d->context.registry, d->context.device, &bare, options, plan);
   }
@@ -378,8 +380,8 @@ static brim_status keep_or_read(brim_work_data *d, brim_work_set *s, uint64_t li
   return BRIM_OK;
 }
 
-// Reports once why the GPU does not read a mapped file: a bench has many settings.
-static void say_why(brim_work_data *d) {
+// Reports why the GPU does not read a mapped file. Only once: a bench has many settings.
+static void report_unmapped(brim_work_data *d) {
   if (!d->caching.why[0] || d->reported_why) return;
   d->reported_why = true;
   brim_log_info("workload",
@@ -407,7 +409,7 @@ static brim_status keep_samples(brim_work_data *d, uint64_t limit) {
   if (mapped && c->train == BRIM_CACHE_NONE) {
     snprintf(c->why, sizeof c->why, "%s", d->train.mapped.why);
   }
-  say_why(d);
+  report_unmapped(d);
   return keep_or_read(d, &d->eval, 0, &c->eval);
 }
 
@@ -436,7 +438,7 @@ static brim_status check_views(const brim_component *loss, int32_t views) {
   return BRIM_OK;
 }
 
-// Arguments of losses that a key sets too. config_resolve.c handles losses that the config names.
+// Config keys that set an argument of the default loss. config_resolve.c handles losses that the config names.
 static const struct {
   const char *loss, *argument, *key;
 } loss_keys[] = {{"ntxent", "temperature", "contrastive.temperature"},
@@ -480,7 +482,7 @@ static const brim_component *usual_loss(const brim_config *config, const brim_so
   return &usual->loss;
 }
 
-// simclr outputs projections, which predict nothing: it needs two views.
+// Refuses simclr without two views: it outputs projections, which predict nothing.
 static brim_status check_model(const brim_config *config, int32_t views) {
   const brim_component *model = brim_config_component(config, "model", NULL);
   if (views > 1 || !model || strcmp(model->name, "simclr") != 0) return BRIM_OK;
@@ -490,7 +492,7 @@ static brim_status check_model(const brim_config *config, int32_t views) {
                       "train on labels, use its backbone as the model");
 }
 
-// True for bce: targets are labels that are there or not, each on its own.
+// True for bce: a target says for each label if the sample has it.
 static bool work_is_multi_label(const brim_component *loss) {
   return loss && strcmp(loss->name, "bce") == 0;
 }
@@ -595,7 +597,7 @@ const brim_knob_set brim_learn_knob_set = {
 
 //--------------------------------------- values of knobs ---------------------------------------
 // The values that a sweep tries if the user names none: powers of two that fit, a few numbers of workers,
-// mixed precision if it works. With `all`, a few values of every knob that makes a difference here.
+// mixed precision if it works. With `all`, a few values of every knob that makes a difference.
 
 enum { MAX_BATCHES = 10, BATCHES_OF_ALL = 3, STEP_OF_ALL = 3 };
 _Static_assert((int)MAX_BATCHES <= (int)BRIM_KNOB_AXIS, "all default batches fit an axis");
@@ -627,8 +629,8 @@ static bool batch_fits(const brim_knob_sweep *sweep, int64_t batch) {
 }
 
 // Two values of a knob, if both have a plan.
-static size_t two_of(const brim_knob_sweep *sweep, int knob, int64_t a, int64_t b,
-                     int64_t *values) {
+static size_t two_values(const brim_knob_sweep *sweep, int knob, int64_t a, int64_t b,
+                         int64_t *values) {
   brim_plan plan;
   if (!has_plan(sweep, knob, a, &plan) || !has_plan(sweep, knob, b, &plan)) return 0;
   values[0] = a;
@@ -651,9 +653,9 @@ static size_t batches_axis(void *state, const brim_knob_sweep *sweep, int64_t *v
   }
   // a set smaller than every batch is one batch
   if (count == 0 && all > 0 && all < least) values[count++] = all;
-  brim_status_clear();  // a plan that does not exist was an answer, not an error
+  brim_status_clear();  // a batch without a plan is no error here
   if (count == 0 || !sweep->all) return count;
-  // everything else varies too, so take few: the largest, 1/8 and 1/64 of it
+  // all other knobs vary too, so take few batches: the largest, 1/8 and 1/64 of it
   size_t n = (count - 1) / STEP_OF_ALL + 1;
   if (n > BATCHES_OF_ALL) n = BATCHES_OF_ALL;
   for (size_t i = 0; i < n; i++) values[i] = values[count - 1 - (n - 1 - i) * STEP_OF_ALL];
@@ -669,7 +671,7 @@ static size_t workers_axis(void *state, const brim_knob_sweep *sweep, int64_t *v
   for (; count < max && from[count] <= cores; count++) values[count] = from[count];
   if (count == 0) values[count++] = from[0];
   if (!sweep->all || count <= 2) return count;
-  values[1] = values[count - 1];  // the ends of them
+  values[1] = values[count - 1];  // keep the first and the last value
   return 2;
 }
 
@@ -711,25 +713,26 @@ static size_t pinned_axis(void *state, const brim_knob_sweep *sweep, int64_t *va
 static size_t compiled_axis(void *state, const brim_knob_sweep *sweep, int64_t *values) {
   (void)state;
   if (!sweep->all || !brim_device_has_graphs(sweep->work->context.device)) return 0;
-  return two_of(sweep, BRIM_LEARN_COMPILE, 1, 0, values);
+  return two_values(sweep, BRIM_LEARN_COMPILE, 1, 0, values);
 }
 
-// Only for models that have something to recompute.
+// Values of training.checkpointing, for models with segments to recompute.
 static size_t checkpointed_axis(void *state, const brim_knob_sweep *sweep, int64_t *values) {
   brim_plan plan;
   (void)state;
   if (!sweep->all) return 0;
   bool planned = has_plan(sweep, BRIM_LEARN_CHECKPOINTING, BRIM_RECOMPUTE_ALL, &plan);
   if (!planned || plan.recomputed <= 0) return 0;
-  return two_of(sweep, BRIM_LEARN_CHECKPOINTING, BRIM_RECOMPUTE_NONE, BRIM_RECOMPUTE_ALL, values);
+  return two_values(sweep, BRIM_LEARN_CHECKPOINTING, BRIM_RECOMPUTE_NONE, BRIM_RECOMPUTE_ALL,
+                    values);
 }
 
 static size_t cached_axis(void *state, const brim_knob_sweep *sweep, int64_t *values) {
   (void)state;
   if (!sweep->all) return 0;
   bool host = sweep->work->context.device->info.host_memory;
-  return two_of(sweep, BRIM_LEARN_CACHE, BRIM_CACHE_NONE, host ? BRIM_CACHE_RAM : BRIM_CACHE_GPU,
-                values);
+  return two_values(sweep, BRIM_LEARN_CACHE, BRIM_CACHE_NONE,
+                    host ? BRIM_CACHE_RAM : BRIM_CACHE_GPU, values);
 }
 
 static size_t prefetches_axis(void *state, const brim_knob_sweep *sweep, int64_t *values) {
@@ -855,7 +858,7 @@ static const brim_knob knob_rows[BRIM_LEARN_KNOBS] = {
 static brim_status learn_cache_of(brim_learn *w, const brim_setting *setting, bool planned,
                                   brim_work_caching *out);
 
-// True if workers load the samples: not if they are on the device or read by it.
+// True if workers load the samples; false if the device keeps or reads them.
 static bool loader_matters(void *work, const brim_setting *setting) {
   brim_learn *w = (brim_learn *)work;
   brim_work_caching caching;
@@ -921,7 +924,8 @@ void brim_learn_input_of(const brim_source_info *info, brim_net_spec *spec) {
   }
 }
 
-// A projection is as wide as its model says and is compared to other projections: it has no targets.
+// With two views there are no classes or targets: projections are compared with each other, and the model sets
+// their width.
 void brim_learn_set_input(brim_learn *w) {
   const brim_source_info *info = brim_work_set_info(&w->data.train);
   const bool pairs = w->spec.views > 1;
@@ -971,7 +975,7 @@ static void describe(const brim_net_spec *spec, const brim_source_info *info, ch
   }
 }
 
-// Reads what does not depend on a setting, before the sets are open.
+// Reads the config for all settings, as far as possible before the sets are open.
 static void learn_read_spec(brim_learn *w) {
   static const brim_component mlp = {.name = "mlp"};
   const brim_config *config = w->data.config;
@@ -998,8 +1002,7 @@ static void read_loader(brim_learn *w) {
       .limit = (uint64_t)brim_config_int(config, "data.limit"),
       .skip_broken = on_error && strcmp(on_error, "skip") == 0,
   };
-  // Threads that ended with an epoch would only have to be started again. A preset's word for them is not the
-  // user's.
+  // Loader threads always persist. Say so if the user asked for something else, but not if a preset did.
   if (!brim_config_is_set(config, persistent) || brim_config_bool(config, persistent)) return;
   if (brim_config_layer_of(config, persistent) == BRIM_CONFIG_FROM_PRESET) return;
   brim_log_info("workload",
@@ -1007,7 +1010,7 @@ static void read_loader(brim_learn *w) {
                 persistent);
 }
 
-// Reads the rest of it, once the sets are open.
+// Reads the rest of the config, once the sets are open.
 static brim_status learn_read_rest(brim_learn *w) {
   const brim_config *config = w->data.config;
   warn_of_short_tokens(&w->spec, brim_work_set_info(&w->data.train));
@@ -1025,8 +1028,7 @@ static brim_status learn_read_rest(brim_learn *w) {
 
 //---------------------------------- negatives ----------------------------------
 
-// `auto` chooses exact accumulation if it costs less than this share more. One more forward pass costs a
-// third.
+// `auto` chooses exact accumulation if its extra cost is below this share. One more forward pass adds a third.
 static const double worth_it = 0.40;
 
 static void read_pairs(const brim_config *config, brim_pairs *c) {
@@ -1079,8 +1081,8 @@ static void report_negatives(brim_pairs *c, const brim_batching *batching,
   }
 }
 
-// Plans once what exact accumulation costs in FLOPs: the share of a forward pass hardly depends on the
-// setting.
+// Computes the extra cost of exact accumulation in FLOPs, from two plans. Once is enough: the share of a forward
+// pass hardly depends on the setting.
 static brim_status plan_cost(brim_pairs *c, brim_device *device, const brim_net_spec *spec) {
   brim_plan plain, exact;
   brim_net_spec s = *spec;
@@ -1093,7 +1095,7 @@ static brim_status plan_cost(brim_pairs *c, brim_device *device, const brim_net_
   brim_status status = brim_net_plan(device, &s, &exact);
   bool possible = status == BRIM_OK;
   // `auto` treats the failure as "impossible"; exact, or a lack of memory, reports it
-  bool memory = status == BRIM_ENOMEM || status == BRIM_EOOM;  // may succeed another time
+  bool memory = status == BRIM_ENOMEM || status == BRIM_EOOM;  // a later call may succeed
   if (memory || (!possible && c->accumulation != BRIM_ACCUMULATION_AUTO)) return status;
   if (!possible) {
     snprintf(c->why_plain, sizeof c->why_plain, "%s", brim_status_detail());
@@ -1109,8 +1111,8 @@ static bool is_chosen(const brim_pairs *c) {
   return c->accumulation != BRIM_ACCUMULATION_AUTO || c->chosen != BRIM_CHOSEN_NOT;
 }
 
-// True if exact is worth any price: plain accumulation would learn nothing (micro-batches of one sample), or
-// something else than asked for (too little memory split one batch).
+// True if exact is needed at any cost: plain accumulation would learn nothing (micro-batches of one sample), or
+// would change the task (the config has one batch, and lack of memory split it).
 static bool must_be_exact(const brim_pairs *c, const brim_batching *batching,
                           const brim_net_spec *spec) {
   bool asked = batching->accumulation > 1;
@@ -1177,8 +1179,8 @@ static void apply(const brim_learn *w, const brim_setting *setting, brim_applied
   spec->eager = setting->value[BRIM_LEARN_COMPILE] == 0;
   spec->recompute = (brim_recompute)setting->value[BRIM_LEARN_CHECKPOINTING];
 
-  // data.eval_batch_size, but never more than there are samples: a plan has to be kept. The size changes no
-  // result, so under a limit, or after memory ran out, it is at most training's.
+  // data.eval_batch_size, capped at the number of samples. The size changes no result, so under a memory limit,
+  // or after memory ran out, it is at most training's batch.
   if (spec->eval_batch <= 0) {
     spec->eval_batch = spec->batch;
   } else {
@@ -1204,9 +1206,9 @@ static void apply(const brim_learn *w, const brim_setting *setting, brim_applied
   train->prefetch_factor = (int)setting->value[BRIM_LEARN_PREFETCH];
   train->pin_memory = setting->value[BRIM_LEARN_PIN] != 0;
 
-  // Evaluation reads in order, whole, on every rank. Samples that are only copied need no workers; samples
-  // that take work have workers of their own, while those of training rest behind a full ring. All of them
-  // work on one batch, so few batches are enough.
+  // Evaluation reads the whole set in order, on every rank. Samples that are only copied need no workers;
+  // samples to decode or transform get their own workers, while training's workers wait with a full ring.
+  // All workers share one batch, so a few batches in the ring are enough.
   *eval = *train;
   eval->batch = spec->eval_batch;
   bool work = evaluated->source && (evaluated->source->info.costly || evaluated->transforms);
@@ -1293,9 +1295,9 @@ void brim_learn_resuming(void *work, const json_t *metadata) {
 
 //---------------------------------- planning ----------------------------------
 
-// The request of a setting to the caches.
-static brim_status request(const brim_learn *w, const brim_setting *setting, const brim_applied *a,
-                           brim_cache_request *out) {
+// Fills in the cache request of a setting.
+static brim_status fill_cache_request(const brim_learn *w, const brim_setting *setting,
+                                      const brim_applied *a, brim_cache_request *out) {
   *out = (brim_cache_request){.asked = (brim_cache)setting->value[BRIM_LEARN_CACHE],
                               .limit = w->spec.memory_limit};
   BRIM_TRY(request_loaders(&w->data, &a->train, &a->eval, out));
@@ -1308,12 +1310,12 @@ static brim_status request(const brim_learn *w, const brim_setting *setting, con
   return BRIM_OK;
 }
 
-// A setting with everything that the network's plan takes: its limit, and how it accumulates.
+// Applies a setting and completes the network's spec for its plan: the memory limit and the negatives.
 static brim_status prepare(brim_learn *w, const brim_setting *setting, brim_applied *out) {
   brim_cache_request r;
   apply(w, setting, out);
   BRIM_TRY(brim_work_check_precision(w->device, &out->spec));
-  BRIM_TRY(request(w, setting, out, &r));
+  BRIM_TRY(fill_cache_request(w, setting, out, &r));
   out->spec.memory_limit = left_to_net(&w->data, &r);
   return choose_negatives(&w->pairs, w->device, &w->batching, &out->spec);
 }
@@ -1330,7 +1332,7 @@ static brim_status choose_cache(const brim_learn *w, const brim_setting *setting
   brim_applied a;
   brim_cache_request r;
   apply(w, setting, &a);
-  BRIM_TRY(request(w, setting, &a, &r));
+  BRIM_TRY(fill_cache_request(w, setting, &a, &r));
   r.plan = plan;
   return decide_cache(&w->data, &r, out);
 }
@@ -1356,7 +1358,8 @@ static brim_status plan_all(brim_learn *w, const brim_setting *setting, brim_pla
   return w->kind->plan ? w->kind->plan(w, &d->planned, &a, out) : BRIM_OK;
 }
 
-// Workspaces depend on the number of threads; the present setting keeps its own.
+// Plans with the setting's number of threads, on which workspaces depend; the present setting's number is
+// restored afterwards.
 brim_status brim_learn_plan(void *work, const brim_setting *setting, brim_plan *out) {
   brim_learn *w = (brim_learn *)work;
   const int before = w->device->info.threads;
@@ -1392,8 +1395,8 @@ const brim_work_batches_table brim_learn_batches = {.allow_smaller = allow_small
 //------------------------------------------ building -----------------------------------------
 
 // Converts `every` from epochs, which configs count, to steps, which the engine counts.
-static brim_component in_steps(const brim_component *scheduler, int64_t per_epoch,
-                               brim_argument args[BRIM_WORK_MAX_ARGS]) {
+static brim_component scheduler_in_steps(const brim_component *scheduler, int64_t per_epoch,
+                                         brim_argument args[BRIM_WORK_MAX_ARGS]) {
   brim_component c = *scheduler;
   if (c.arg_count > BRIM_WORK_MAX_ARGS) c.arg_count = BRIM_WORK_MAX_ARGS;
   for (size_t i = 0; i < c.arg_count; i++) {
@@ -1415,13 +1418,13 @@ static brim_status make_schedule(const brim_learn *w, brim_schedule *out) {
   brim_argument args[BRIM_WORK_MAX_ARGS];
   brim_component steps;
   if (scheduler) {
-    steps = in_steps(scheduler, per_epoch, args);
+    steps = scheduler_in_steps(scheduler, per_epoch, args);
     scheduler = &steps;
   }
   return brim_schedule_init(out, scheduler, w->optimizer.lr, warmup.steps, total);
 }
 
-// Ranks share a batch in equal parts.
+// Refuses a batch that the ranks cannot divide into equal parts.
 static brim_status check_shares(const brim_learn *w, const brim_applied *a) {
   if (a->spec.batch * w->ranks == a->batch) return BRIM_OK;
   int64_t less = a->batch / w->ranks * w->ranks, more = less + w->ranks;
@@ -1472,7 +1475,7 @@ static brim_status check_epoch(const brim_learn *w) {
                    w->data.train.source->info.count, w->batch);
 }
 
-// The network, the loaders and the schedule of a setting, at position 0.
+// Builds the network, the loaders and the schedule of a setting, at position 0.
 static brim_status build(brim_learn *w, const brim_setting *setting, brim_applied *a) {
   brim_work_data *d = &w->data;
   if (!w->loader.skip_broken) {
@@ -1513,7 +1516,7 @@ static brim_status build(brim_learn *w, const brim_setting *setting, brim_applie
   w->first_left_out[0] = '\0';
   w->epoch_samples = brim_loader_samples(w->train_loader);
   if (a->train.drop_last) w->epoch_samples = brim_loader_batches(w->train_loader) * a->train.batch;
-  w->epoch_samples *= w->ranks;  // the same for each rank
+  w->epoch_samples *= w->ranks;  // each rank has the same number of samples
   BRIM_TRY(check_epoch(w));
   BRIM_TRY(make_schedule(w, &w->schedule));
   w->built = true;
@@ -1591,7 +1594,7 @@ static brim_status next_batch(brim_learn *w, const brim_spans *spans, const brim
   brim_status status = brim_loader_next(w->train_loader, loaded);
   brim_span_end(spans, BRIM_PHASE_IO, "next batch");
   if (status || !(*loaded)->on_device || !spans || !spans->exact) return status;
-  // Wait for the device's transforms, or for the rows it reads itself: they do not count as computing.
+  // Wait for the device's transforms, or for rows that the device reads: this time is not computing.
   bool rows = w->mapped_rows;
   brim_phase phase = rows ? BRIM_PHASE_H2D : BRIM_PHASE_TRANSFORM;
   const char *name = rows ? "mapped rows" : "augment";
@@ -1620,8 +1623,8 @@ static int64_t rows_of_step(const brim_learn *w) {
 
 static brim_status make_step(brim_learn *w, const brim_spans *spans, brim_step_info *out) {
   const int64_t step_rows = rows_of_step(w);
-  // The schedule follows the place in the data, not the count of steps: a run that resumes with another batch
-  // size still has the whole schedule.
+  // The schedule follows the position in the data, not the count of steps, so that a run that resumes with
+  // another batch size still completes the schedule.
   int64_t place = w->epoch * learn_per_epoch(w) + w->position / (w->batch * w->accumulation);
   double lr = brim_schedule_lr(&w->schedule, place + 1);
   memset(out, 0, sizeof *out);
@@ -1650,8 +1653,8 @@ static brim_status make_step(brim_learn *w, const brim_spans *spans, brim_step_i
   return BRIM_OK;
 }
 
-// A step that fails half-way is undone: brim repeats it with less memory, or keeps what it learned before the
-// data failed. A failed device cannot undo anything.
+// Undoes a step that fails half-way: brim then repeats it with less memory, or saves the state from before the
+// data failed. Nothing can be undone on a failed device.
 brim_status brim_learn_step(void *work, const brim_spans *spans, brim_step_info *out) {
   brim_learn *w = (brim_learn *)work;
   BRIM_TRY(learn_tell(w, BRIM_CALL_STEP, 0, NULL));
@@ -1687,8 +1690,8 @@ static brim_status load_only(void *work, brim_step_info *out) {
   return BRIM_OK;
 }
 
-// Every micro-batch of every step is this one batch. A device with memory of its own keeps it: a batch
-// without data uploads nothing and leaves both slots as they are.
+// Runs steps in which every micro-batch is the same batch. A device with its own memory keeps the batch in its
+// slots: further batches have no data and upload nothing.
 static brim_status compute_on(brim_learn *w, const brim_loaded *loaded, int steps,
                               brim_step_info *out) {
   bool host = w->device->info.host_memory;
@@ -1720,7 +1723,7 @@ static brim_status compute_only(void *work, int steps, int64_t *ns, brim_step_in
   brim_step_info moved;
   memset(out, 0, sizeof *out);
   BRIM_TRY(next_batch(w, NULL, &loaded));
-  // The last batch of an epoch may be short but costs as much as a full one: take the next.
+  // The last batch of an epoch may be short but costs as much as a full batch: take the next batch.
   if (loaded->rows * w->ranks < w->batch) {
     int64_t part = loaded->rows * w->ranks;
     brim_loader_release(w->train_loader, loaded);
@@ -1782,7 +1785,7 @@ void brim_learn_figures(void *work, const double *sums, double *values) {
   values[BRIM_NET_ACCURACY] = counted ? sums[BRIM_NET_SUM_CORRECT] / rows : (double)NAN;
 }
 
-// Replaces this rank's sums by those of all ranks.
+// Replaces this rank's sums by the sums over all ranks.
 static brim_status collect_sums(const brim_learn *w, brim_net_metrics *sums) {
   if (!w->comm || brim_net_shares_loss(w->net)) return BRIM_OK;
   double all[] = {sums->loss_sum, sums->correct, sums->rows, sums->bad_rows};
@@ -1794,14 +1797,14 @@ static brim_status collect_sums(const brim_learn *w, brim_net_metrics *sums) {
   return BRIM_OK;
 }
 
-// Counts the samples that any rank left out. A sample counts once, although it may belong to one rank in this
-// epoch and to another in the next.
+// Counts the samples that any rank left out. A sample counts once, even if different ranks had it in different
+// epochs.
 static brim_status gather_left_out(brim_learn *w, const brim_loader_stats *mine,
                                    const uint8_t *bits, size_t bytes) {
   const size_t text = sizeof w->first_left_out;
   uint8_t *all = brim_calloc(2, bytes + text);
   if (!all) return brim_fail(BRIM_ENOMEM, "loader: out of memory");
-  uint8_t *one = all + bytes + text;  // its bits, then what was wrong with the first
+  uint8_t *one = all + bytes + text;  // one rank's bits, then the error of its first broken sample
   brim_status status = BRIM_OK;
   w->first_left_out[0] = '\0';
   for (int rank = 0; rank < w->ranks && !status; rank++) {
@@ -1832,7 +1835,7 @@ static brim_status collect_left_out(brim_learn *w) {
   return gather_left_out(w, &mine, bits, bytes);
 }
 
-// Training's sums since the last reset.
+// Reads training's metrics since the last reset.
 brim_status brim_learn_metrics(void *work, bool reset, brim_work_metrics *out) {
   brim_learn *w = (brim_learn *)work;
   BRIM_TRY(learn_tell(w, BRIM_CALL_METRICS, reset, NULL));
@@ -1869,11 +1872,10 @@ brim_status brim_learn_each(const brim_learn *w, brim_loader *loader, brim_batch
     brim_loader_release(loader, loaded);
     if (status) return status;
   }
-  return brim_loader_seek(loader, 0, 0);  // what is read ahead now is of use the next time
+  return brim_loader_seek(loader, 0, 0);  // start reading ahead for the next pass
 }
 
-// Takes the statistics from the batches that training has next, at most an epoch of them: they are read ahead
-// already.
+// Recalibrates with the batches that training reads next, at most an epoch: the loader has read ahead already.
 static brim_status recalibrate_from(brim_learn *w, bool stops, bool *begun) {
   int64_t all = (w->epoch_samples + w->batch - 1) / w->batch;
   int64_t count = w->recalibrate_batches < all ? w->recalibrate_batches : all;
@@ -1890,7 +1892,7 @@ static brim_status recalibrate_from(brim_learn *w, bool stops, bool *begun) {
   return BRIM_OK;
 }
 
-// Keeps reading for recalibration out of training's loading statistics.
+// Counts the loader's work for recalibration separately, so that training's loading statistics can leave it out.
 static void leave_out_reading(brim_learn *w, const brim_loader_stats *before) {
   brim_loader_stats *out = &w->recalibrate_reading, now;
   brim_loader_get_stats(w->train_loader, &now);
@@ -1902,8 +1904,8 @@ static void leave_out_reading(brim_learn *w, const brim_loader_stats *before) {
   }
 }
 
-// Called before the averaged weights are evaluated or saved as the model. Does nothing without an average or
-// without batch norm.
+// Recalibrates the batch-norm statistics of the average, before it is evaluated or saved as the model. Does
+// nothing without an average, without batch norm, or if this step was recalibrated already.
 static brim_status recalibrate(brim_learn *w, bool stops) {
   if (w->recalibrate_batches == 0 || !brim_net_recalibrates(w->net) || w->recalibrated == w->step)
     return BRIM_OK;
@@ -1939,7 +1941,7 @@ brim_status brim_learn_evaluate(brim_learn *w, brim_status (*pass)(brim_learn *w
   brim_status status = pass(w);
   char why[1024];
   snprintf(why, sizeof why, "%s", brim_status_detail());
-  // after a failure too: drop the sums of half an evaluation
+  // read after a failure too, to drop the sums of half an evaluation
   brim_status read = brim_net_read_metrics(w->net, true, sums);
   if (status) {
     brim_status_set_detail(why);
@@ -2010,13 +2012,13 @@ brim_status brim_learn_restore(void *work) {
 }
 
 //---------------------------------------- checkpoints ----------------------------------------
-// A checkpoint has the place in the data and the training sums of the epoch: a resumed run continues from
-// exactly there. The file itself is the engine's (engine_checkpoint.c).
+// A checkpoint has the position in the data and the training sums of the epoch, so that a resumed run continues
+// from exactly there. engine_checkpoint.c writes the file.
 
 enum { SUM_COUNT = 4 + 2 * BRIM_METRIC_COUNT };
 
-// The training sums of the epoch so far: carried (4), then host and device sums of the net. With them a
-// resumed epoch reports what an uninterrupted one does.
+// Reads this rank's training sums of the epoch so far: carried (4), then host and device sums of the network.
+// With them a resumed epoch reports the same metrics as an uninterrupted epoch.
 static brim_status own_sums(brim_learn *w, brim_net_sums *sums, double values[SUM_COUNT]) {
   BRIM_TRY(brim_net_get_sums(w->net, sums));
   const double carried[] = {w->carried.loss_sum, w->carried.correct, w->carried.rows,
@@ -2027,7 +2029,7 @@ static brim_status own_sums(brim_learn *w, brim_net_sums *sums, double values[SU
   return BRIM_OK;
 }
 
-// True if each rank has sums of its own. A loss over all ranks' samples has the same sums on each.
+// True if ranks have different sums. A loss over all ranks' samples has the same sums on each rank.
 static bool sums_apart(const brim_learn *w) {
   return w->ranks > 1 && !brim_net_shares_loss(w->net);
 }
@@ -2048,15 +2050,15 @@ static brim_status put_sums(brim_learn *w, json_t *meta) {
   return brim_json_put(meta, "brim.grad_norm_max", json_string(number));
 }
 
-// Where training samples are transformed, "by the device" or "by workers"; NULL without transforms. The two
-// differ in the last bit, and data.cache auto may choose otherwise when other programs take memory.
+// The place where training samples are transformed: "by the device", "by workers", or NULL (none). Their results
+// differ in the last bit, and the choice of data.cache=auto depends on the free memory.
 static const char *transforms_where(const brim_learn *w) {
   if (!w->data.train.transforms) return NULL;
   return w->data.train.resident ? "by the device" : "by workers";
 }
 
-// Output k of a network means the class that was number k in its training. Warns if the folders, or their
-// order, are others now.
+// Warns if class names, or their order, differ from the checkpoint's: output k of the network means the class
+// that was number k in its training.
 static brim_status warn_of_classes(const brim_learn *w, const json_t *meta, const char *path) {
   const char *const *names = w->data.class_names;
   const char *text = json_string_value(json_object_get(meta, "brim.network"));
@@ -2077,8 +2079,8 @@ static brim_status warn_of_classes(const brim_learn *w, const json_t *meta, cons
   return BRIM_OK;
 }
 
-// The width of a projection is that of the head's last layer: a network of pairs outputs its features when it
-// is evaluated.
+// The width of a projection, from the head's last layer. (brim_net_output_width gives the width of features,
+// which a network of two views outputs in evaluation.)
 static int64_t projection_width(const brim_net *net) {
   int64_t width = brim_net_output_width(net);
   for (size_t i = 0; i < brim_net_param_count(net); i++) {
@@ -2104,7 +2106,7 @@ static brim_status put_network(const brim_learn *w, json_t *meta) {
   return brim_trained_put_network(spec, task, outputs, w->data.class_names, meta);
 }
 
-// The choice of `auto`, for a checkpoint: "exact", "plain"; NULL = none.
+// The choice of `auto`, for a checkpoint: "exact", "plain"; NULL = there was no choice.
 static const char *choice_of(const brim_pairs *c, int64_t accumulation, bool exact) {
   if (c->accumulation != BRIM_ACCUMULATION_AUTO) return NULL;
   if (accumulation > 1) return exact ? "exact" : "plain";
@@ -2154,8 +2156,8 @@ static brim_status make_metadata(brim_learn *w, const json_t *extra, bool weight
   return BRIM_OK;
 }
 
-// A model that was never evaluated has no statistics of its own yet. If recalibrating fails it keeps averaged
-// ones; with several ranks the run fails, since ranks recalibrate together.
+// Recalibrates the average before it is saved as the model, in case it was not evaluated at this step. If that
+// fails, the model keeps averaged statistics; with several ranks the run fails, since ranks recalibrate together.
 static brim_status recalibrate_model(brim_learn *w) {
   brim_status status = recalibrate(w, false);
   if (status == BRIM_OK || status == BRIM_EDEVICE || w->ranks > 1) return status;
@@ -2211,7 +2213,7 @@ const brim_work_background_table brim_learn_background = {.hold = hold};
 
 //---------------------------------- loading ----------------------------------
 
-// Reads this rank's sums. From a checkpoint of another number of ranks the first rank takes all.
+// Reads this rank's sums. If the checkpoint is from another number of ranks, the first rank takes all sums.
 static bool get_rank_sums(const brim_learn *w, const json_t *meta, double values[SUM_COUNT]) {
   size_t most = (size_t)BRIM_RANKS_MAX * SUM_COUNT;
   double *all = brim_calloc(most, sizeof *all);
@@ -2227,7 +2229,7 @@ static bool get_rank_sums(const brim_learn *w, const json_t *meta, double values
   return there;
 }
 
-// Without valid sums in the checkpoint they start at 0: only a report depends on them.
+// Loads the sums. Without valid sums in the checkpoint they start at 0: only reports depend on them.
 static brim_status load_sums(brim_learn *w, const json_t *meta) {
   brim_net_sums sums;
   memset(&sums, 0, sizeof sums);
@@ -2253,13 +2255,13 @@ static brim_status load_sums(brim_learn *w, const json_t *meta) {
   return brim_net_set_sums(w->net, &sums);
 }
 
-// Warns if the continued run cannot be bit-identical: another backend, library, thread count or setting. A
-// caller that rebuilds with other micro-batches logs that itself.
+// Warns if the continued run cannot be bit-identical: another backend, library, thread count or setting. Says
+// nothing of other micro-batches, which the caller logs.
 static void warn_if_different(const brim_learn *w, const json_t *meta, const char *path) {
   char threads[16], batch[32], samples[32], ranks[16];
   const char *saved_ranks = json_string_value(json_object_get(meta, "brim.ranks"));
   snprintf(ranks, sizeof ranks, "%d", w->ranks);
-  if (w->rank > 0) return;  // the first says it
+  if (w->rank > 0) return;  // rank 0 warns
   if (strcmp(saved_ranks ? saved_ranks : "1", ranks) != 0) {
     brim_log_warn("workload",
                   "%s was written with %s ranks, this run has %s: the run continues, but is no "
@@ -2286,7 +2288,7 @@ static void warn_if_different(const brim_learn *w, const json_t *meta, const cha
 
 typedef struct checkpoint_place {
   int64_t step, epoch, position;
-  bool moved;  // on to the next epoch
+  bool moved;  // the position was moved to the start of the next epoch
 } checkpoint_place;
 
 // Reads and checks the place of a checkpoint before anything changes.
@@ -2299,7 +2301,7 @@ static brim_status read_place(const brim_learn *w, const char *path, checkpoint_
   if (!status) status = brim_work_get_count(meta, path, "brim.position", &out->position);
   brim_safetensors_close(file);
   if (status) return status;
-  // compare with the whole epoch: another batch size drops another rest
+  // compare with the whole set: the rest that drop_last leaves out depends on the batch size
   int64_t samples = (int64_t)w->data.train.source->info.count;
   int64_t limit = (int64_t)w->loader.limit;
   if (limit && limit < samples) samples = limit;
@@ -2309,11 +2311,11 @@ static brim_status read_place(const brim_learn *w, const char *path, checkpoint_
                      "; was it trained on other data?",
                      path, out->position, samples);
   }
-  // drop_last leaves whole batches only: with another batch size the first one may start a little later
+  // drop_last needs whole batches: with another batch size, skip to the next start of a batch
   if (w->loader.drop_last && out->position % w->batch != 0) {
     out->position += w->batch - out->position % w->batch;
   }
-  // all ranks are at the same place, each in its own part
+  // the position must be a multiple of the number of ranks
   if (out->position % w->ranks != 0) out->position += w->ranks - out->position % w->ranks;
   if (out->position >= w->epoch_samples) {
     out->position = 0;
@@ -2357,7 +2359,7 @@ brim_status brim_learn_load(void *work, const char *path, json_t **extra) {
 
 brim_status brim_learn_use(void *work, const char *path, bool averaged) {
   brim_learn *w = (brim_learn *)work;
-  w->recalibrated = w->step;  // the file has what belongs to its weights
+  w->recalibrated = w->step;  // the file has the statistics for its weights
   return brim_net_load_weights(w->net, path, averaged ? BRIM_TRAINED_EMA : NULL);
 }
 
@@ -2392,7 +2394,7 @@ static brim_status repeat(const brim_workload_table *table, void *work, const ca
     case BRIM_CALL_COMPUTE_ONLY:
       return table->loading->compute_only(work, c->number, &ns, &info);
     case BRIM_CALL_CONFIGURE:
-      // it failed on the first rank too, which reports it and continues
+      // learn_agree makes it fail on the first rank too, which reports it and continues
       if (table->configure(work, &c->setting)) brim_status_clear();
       return BRIM_OK;
     case BRIM_CALL_END:
@@ -2415,7 +2417,7 @@ static brim_status follow(void *work, const brim_workload_table *table) {
   return status;
 }
 
-// With less memory for each rank the data may be kept elsewhere: plan again.
+// Sets the rank. Drops the decision of the last plan: the share of host memory may have changed.
 static void share(void *work, int rank, int world) {
   brim_learn *w = (brim_learn *)work;
   w->loader.rank = rank;

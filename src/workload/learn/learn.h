@@ -25,7 +25,7 @@ typedef enum brim_cache {
 extern const char *const brim_cache_choices[];  // NULL-terminated
 // The plan's row of samples that are kept in host memory.
 #define BRIM_CACHE_ROW BRIM_N_("dataset cache")
-// True for caches on the device or read by it: no worker loads their samples.
+// True for GPU and MAPPED: no worker loads the samples.
 bool brim_cache_needs_no_workers(brim_cache cache);
 // The default of data.num_workers: between a quarter and half of the cores.
 int64_t brim_work_default_workers(void);
@@ -33,71 +33,73 @@ int64_t brim_work_default_workers(void);
 // Where the samples of each set are kept under one setting; never AUTO.
 typedef struct brim_work_caching {
   brim_cache train, eval;
-  char why
-      [256];  // why the GPU does not read the training set's mapped file; "" = it does, or there is none
+  // Why the GPU does not read the training set's mapped file; "" = it does, or there is no such file.
+  char why[256];
 } brim_work_caching;
 
-// Whether the device can read a set's mapped file.
+// Tells if the device can read a set's mapped file.
 typedef struct brim_work_mapped {
-  uint64_t bytes;  // to page-lock; 0 = the GPU does not read the file
-  char why[256];   // the reason; "" = there is no such file, or the GPU reads it
+  uint64_t bytes;  // bytes of the file to page-lock; 0 = the GPU cannot read the file
+  char why[256];   // why it cannot; "" = it can, or there is no such file
 } brim_work_mapped;
 
 typedef struct brim_work_set {
-  brim_source *source;          // NULL = there is none
-  brim_transforms *transforms;  // NULL = samples as they are
-  brim_resident *resident;      // kept across settings that use it; NULL = none
+  brim_source *source;          // NULL = the set does not exist
+  brim_transforms *transforms;  // NULL = samples are not transformed
+  brim_resident
+      *resident;  // samples on the device, kept for the next setting that uses them; NULL = none
   brim_work_mapped mapped;
 } brim_work_set;
 
 typedef struct brim_work_data {
   brim_work_context context;
-  const brim_config *config;       // borrowed; outlives it
-  brim_arena *arena;               // copies of the config's components
-  uint64_t seed;                   // of shares and transforms
+  const brim_config *config;       // borrowed; outlives the data
+  brim_arena *arena;               // owns copies of the config's components
+  uint64_t seed;                   // seed of shares and transforms
   brim_work_set train, eval;       // eval without a source = nothing to evaluate on
-  const char *const *class_names;  // of the training set's labels; NULL = it has none
+  const char *const *class_names;  // names of the training set's labels; NULL = none
 
-  // how the sets were opened, so that they can be opened again
+  // Arguments with which the sets were opened, for brim_work_data_reopen:
   const brim_component *component;
-  double share;    // the part of the training set that evaluation uses
+  double share;    // the share of the training set that evaluation uses
   bool any_split;  // as in brim_work_data_open_eval
 
-  // Free memory when the workload was opened: every setting is measured against the same numbers. Each rank
-  // has its part of the host's.
+  // Free memory when the workload was opened. Every setting is compared with the same numbers. Ranks divide
+  // the host's memory among them.
   uint64_t device_bytes, host_bytes;
-  brim_work_caching caching;  // of the present setting
-  // What the last plan decided, so that configuring that setting does not decide again.
+  brim_work_caching caching;  // the present setting's
+  // The decision of the last plan, and its setting: configuring the same setting does not decide again.
   brim_work_caching planned;
   brim_setting planned_for;
   bool has_planned;
-  bool reported_why;  // that the GPU does not read a mapped file
+  bool reported_why;  // caching.why was reported
 } brim_work_data;
 
 brim_status brim_work_data_init(brim_work_data *d, const brim_work_context *context,
                                 const brim_config *config);
 void brim_work_data_deinit(brim_work_data *d);
 
-// Opening, in this order. First the whole training set.
+// The next functions open the data, in this order. First, open the whole training set.
 brim_status brim_work_data_open_train(brim_work_data *d);
 // data.val_fraction, or 0 if the config names a validation set.
 double brim_work_val_fraction(const brim_config *config);
-// Then its part without `share`, up to data.limit, and its transforms.
+// Second, keep the training set without `share`, up to data.limit, and make its transforms.
 brim_status brim_work_data_take_train(brim_work_data *d, double share);
-// Then the evaluation set and its transforms: dataset.val, else `share` of the training set, else
-// dataset.test, else the val split of the component for all. `any_split`: whatever split that component names
-// for training. If the split is missing, there is no set, *missing is true, and the status detail says why.
+// Third, open the evaluation set and make its transforms: dataset.val, else `share` of the training set, else
+// dataset.test, else the val split of the component for all sets. `any_split`: use that split even if the
+// component names another one for training. If the split is missing, there is no evaluation set, *missing is
+// true, and the status detail says why.
 brim_status brim_work_data_open_eval(brim_work_data *d, bool any_split, bool *missing);
 // Warns of a missing evaluation set and clears the detail.
 void brim_work_warn_no_eval(void);
-// Opens both sets again, without what is kept of them.
+// Opens both sets again, without the samples that were kept in memory.
 brim_status brim_work_data_reopen(brim_work_data *d);
 // Checks that the samples and targets of both sets have the same shape.
 brim_status brim_work_data_check(const brim_work_data *d);
 // Fails before a run begins if samples are known to be broken. `limit` as in data.limit.
 brim_status brim_work_data_check_readable(const brim_work_data *d, uint64_t limit);
 
-// The views that the training pipeline makes of a sample, by its stages alone.
+// The number of views that the stages of the training pipeline make of a sample.
 int32_t brim_work_views(const brim_config *config);
 // The shape of the samples that reach the network.
 const brim_source_info *brim_work_set_info(const brim_work_set *set);
@@ -117,7 +119,7 @@ brim_status brim_work_with_argument(brim_arena *arena, const brim_component **co
                                     const char *name, const brim_value *value);
 // Copies a component of hdf5 that may read data in other files.
 brim_status brim_work_allow_external(brim_arena *arena, const brim_component **component);
-// Copies one of hdf5 or numpy with data.inputs (and data.targets) if it has none of its own.
+// Copies a component of hdf5 or numpy and adds data.inputs (and data.targets), unless it has its own.
 brim_status brim_work_add_names(const brim_config *config, brim_arena *arena,
                                 const brim_component **component, bool targets);
 // The pipeline of evaluation: transform.val, else transform.test, as written; else the stages without
@@ -127,10 +129,10 @@ const brim_pipeline *brim_work_eval_pipeline(const brim_config *config, bool *ra
 bool brim_work_any_size(const brim_config *config);
 
 //---------------------------------- metrics and troubles (learn_watch.c) ----------------------------------
-// Losses and gradients that are not finite, or suddenly many times what they were. The watch looks at every
-// reading of the device's sums and asks nothing else of the device.
+// The watch reports losses and gradients that are not finite or that suddenly grow many times over. It checks
+// every reading of the device's sums and asks nothing else of the device.
 
-// Rows of metrics that both workloads begin their own with, and of sums.
+// The first rows of metrics of both workloads, and their sums.
 enum {
   BRIM_NET_LOSS,
   BRIM_NET_ACCURACY,
@@ -154,17 +156,17 @@ enum {
 enum { BRIM_WATCH_WINDOW = 64 };
 typedef struct brim_watch_window {
   double values[BRIM_WATCH_WINDOW];
-  int64_t count;  // of all readings
+  int64_t count;  // number of all readings so far
   double first;
 } brim_watch_window;
 
 typedef struct brim_net_watch {
   bool looked;    // the training set was searched for values that are not finite
   char odd[320];  // the first sample with such values: "x.h5[5]: the input holds ..."; "" = none
-  uint64_t odd_count, odd_of;  // samples with such values, of those read
+  uint64_t odd_count, odd_of;  // samples with such values; samples searched
   brim_watch_window loss, norm;
-  int64_t skipped;  // steps, at the last reading
-  bool scaled;      // fp16: skipping steps is how the loss scale is found
+  int64_t skipped;  // skipped steps at the last reading
+  bool scaled;      // fp16: skipped steps are expected, since they set the loss scale
 } brim_net_watch;
 
 //---------------------------------- the state ----------------------------------
@@ -185,31 +187,32 @@ enum {
 };
 extern const brim_knob_set brim_learn_knob_set;
 
-// Micro-batches of the config, and how they shrink if memory runs out.
+// Micro-batches of the config, and how they may shrink if memory runs out.
 typedef struct brim_batching {
-  int64_t batch, accumulation;  // the config's
+  int64_t batch, accumulation;  // the config's values
   bool allow_smaller;           // more, smaller micro-batches may replace the config's
   bool small_eval;              // evaluation batches are no larger than training's
 } brim_batching;
 
-// A setting laid over the config.
+// The config with the values of a setting.
 typedef struct brim_applied {
   brim_net_spec spec;
   brim_loader_options train, eval;
   int64_t batch;  // samples of a micro-batch on all ranks; spec has this rank's
 } brim_applied;
 
-// Negatives of a loss that compares the samples of a step (ntxent) under gradient accumulation: those of the
+// Chooses the negatives of a loss that compares samples (ntxent) under gradient accumulation: the samples of the
 // micro-batch (plain), or of the whole step (exact), which computes each micro-batch twice.
 typedef struct brim_pairs {
   // contrastive.accumulation
   enum { BRIM_ACCUMULATION_PLAIN, BRIM_ACCUMULATION_EXACT, BRIM_ACCUMULATION_AUTO } accumulation;
-  double exact_cost;    // how much more exact costs; NaN = not planned yet, infinite = impossible
-  char why_plain[256];  // why it is impossible
-  // the choice of the checkpoint that training resumes from, which `auto` keeps
+  double
+      exact_cost;  // extra cost of exact as a share; NaN = not planned yet, infinite = impossible
+  char why_plain[256];  // why exact is impossible
+  // the choice in the checkpoint that training resumes from; `auto` keeps it
   enum { BRIM_CHOSEN_NOT, BRIM_CHOSEN_PLAIN, BRIM_CHOSEN_EXACT } chosen;
   bool reported;
-  int64_t warned;  // the smaller micro-batch whose fewer negatives were warned of
+  int64_t warned;  // size of the micro-batch for which fewer negatives were last warned of
 } brim_pairs;
 
 // The loss for a config that names none: `loss` points to `argument`.
@@ -220,17 +223,17 @@ typedef struct brim_usual {
 
 struct brim_learn;
 
-// How one of the workloads differs. Optional members are NULL.
+// The part in which a workload differs from the others. Optional members may be NULL.
 typedef struct brim_learn_kind {
-  const char *name;                   // of the workload, in checkpoints
+  const char *name;                   // name of the workload, also in checkpoints
   const brim_metric_set *metric_set;  // begins with the rows BRIM_NET_*
   // Opens the sets, chooses the loss and calls brim_learn_set_input.
   brim_status (*open)(struct brim_learn *w);
-  // Sets train.multiple of a setting: the samples of a loader's epoch are a multiple of it.
+  // Sets out->train.multiple: the samples of an epoch of the loader are a multiple of it.
   void (*apply)(const struct brim_learn *w, brim_applied *out);
-  // Adds to `info` what the workload alone knows.
+  // Fills in the members of `info` that only the workload knows.
   void (*info)(const struct brim_learn *w, brim_work_info *out);
-  // A third set, beside training's and evaluation's. Its plan, its check, its loader.
+  // (optional) For a third set beside those of training and evaluation: its plan, its check, its loader.
   brim_status (*plan)(const struct brim_learn *w, const brim_work_caching *caching,
                       const brim_applied *a, brim_plan *plan);
   brim_status (*check_readable)(const struct brim_learn *w);
@@ -239,55 +242,57 @@ typedef struct brim_learn_kind {
   void (*close)(struct brim_learn *w);  // undoes `open`
 } brim_learn_kind;
 
-// The first member of a workload's state.
+// The state that both workloads share; it is the first member of each workload's state.
 typedef struct brim_learn {
   const brim_learn_kind *kind;
   brim_device *device;
   brim_comm *comm;  // NULL = one rank
   int rank, ranks;
   bool leads, follows;                // rank 0 broadcasts its calls, the others repeat them
-  const volatile sig_atomic_t *stop;  // NULL = never
+  const volatile sig_atomic_t *stop;  // NULL = never stop
 
-  // from the config
+  // From the config:
   brim_work_data data;
-  brim_net_spec spec;  // without the setting's part
+  brim_net_spec spec;  // without the values of a setting
   brim_usual usual;
   brim_work_optimizer optimizer;
-  brim_loader_options loader;  // likewise without the setting's part
+  brim_loader_options loader;  // without the values of a setting
   brim_knob knobs[BRIM_LEARN_KNOBS];
   brim_batching batching;
   brim_pairs pairs;
   brim_net_watch watch;
-  bool counts;           // outputs are right or wrong: there is an accuracy
-  const char *weights;   // file to start from, borrowed from the config; NULL = from the seed
-  bool reported_reinit;  // that the file lacks the last layer
+  bool counts;  // outputs are right or wrong, so there is an accuracy
+  const char
+      *weights;  // file of first weights, borrowed from the config; NULL = start from the seed
+  bool reported_reinit;  // a message has said that the file lacks the last layer
   int64_t
-      recalibrate_batches;  // training.ema_batches, for the batch-norm statistics of the average
+      recalibrate_batches;  // training.ema_batches: batches for the average's batch-norm statistics
   char description[160];
 
-  // of the present setting
+  // The present setting:
   brim_net *net;
   brim_loader *train_loader, *eval_loader;  // eval_loader NULL = nothing to evaluate on
   brim_schedule schedule;
-  int64_t batch, eval_batch, accumulation, epoch_samples;  // of all ranks, but eval_batch
-  bool exact;  // the loss is that of all micro-batches of a step
+  // batch, accumulation and epoch_samples count all ranks together, eval_batch this rank alone.
+  int64_t batch, eval_batch, accumulation, epoch_samples;
+  bool exact;  // the loss compares the samples of all micro-batches of a step
   brim_precision precision;
   bool mapped_rows;     // the device reads untransformed samples from a mapped file
-  bool built, rebuilt;  // a setting was built; another one was built before this one
+  bool built, rebuilt;  // a setting was built; another setting was built before it
 
-  // position
+  // Position:
   int64_t step, epoch, position;  // position: samples of this epoch already used
   brim_net_metrics carried;       // training sums set aside while evaluating
   struct {
     int64_t step, epoch, position;
     brim_net_metrics carried;
     brim_net_sums sums;
-  } saved;        // by snapshot
+  } saved;        // the snapshot
   double *given;  // sums of all ranks at `given_step`, one rank after the other
   int64_t given_step;
-  int64_t recalibrated;  // the step whose average has statistics of its own; -1 = none
-  brim_loader_stats recalibrate_reading;  // the training loader's reading for these statistics
-  // Samples that all ranks left out of training, at the last metrics. With one rank the loader knows.
+  int64_t recalibrated;  // the step at which the average's statistics were recalibrated; -1 = never
+  brim_loader_stats recalibrate_reading;  // the training loader's work for recalibration
+  // With several ranks: samples that any rank left out of training, as of the last metrics.
   int64_t left_out, left_out_reads;
   char first_left_out[256];
 } brim_learn;
@@ -319,25 +324,25 @@ brim_status brim_learn_restore(void *work);
 extern const brim_work_loading_table brim_learn_loading;
 extern const brim_work_ranks_table brim_learn_ranks;
 
-// Means of sums. Losses that are not finite are not in a sum, so training's mean is then unknown: that of the
-// others would look healthy. An evaluation (`evaluated`) reports the mean of the others.
+// Computes means from sums. A loss that is not finite is not in the sum. Training then reports an unknown mean,
+// because the mean of the other losses would look healthy; an evaluation (`evaluated`) reports that mean.
 void brim_learn_means(const brim_learn *w, const brim_net_metrics *sum, bool evaluated,
                       brim_work_metrics *out);
-// Runs `pass` over the evaluation data, with sums of its own; training's sums continue as if it had not
-// happened. BRIM_ESTATE without evaluation data.
+// Runs `pass` over the evaluation data and returns its sums; training's sums do not change. BRIM_ESTATE without
+// evaluation data.
 brim_status brim_learn_evaluate(brim_learn *w, brim_status (*pass)(brim_learn *w),
                                 brim_net_metrics *sums);
 // Calls `fn` for every batch of a loader once, in order.
 typedef brim_status (*brim_batch_fn)(void *ctx, const brim_batch *batch, int64_t first);
 brim_status brim_learn_each(const brim_learn *w, brim_loader *loader, brim_batch_fn fn, void *ctx);
-// BRIM_EINTERRUPTED if a stop was asked for; called between batches outside of steps.
+// BRIM_EINTERRUPTED if a stop was requested. Called between batches outside of steps.
 brim_status brim_learn_check_stop(const brim_learn *w);
 brim_status brim_learn_save(void *work, const char *path, const json_t *extra, bool weights_only);
 brim_status brim_learn_load(void *work, const char *path, json_t **extra);
 brim_status brim_learn_use(void *work, const char *path, bool averaged);
 extern const brim_work_background_table brim_learn_background;
 
-// Sets the network's input for samples like these: shape, type, scale and shift.
+// Sets the network's input for the samples of a source: shape, type, scale and shift.
 void brim_learn_input_of(const brim_source_info *info, brim_net_spec *spec);
 // Sets input, classes and targets of w->spec from the opened sets.
 void brim_learn_set_input(brim_learn *w);

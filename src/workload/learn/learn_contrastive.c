@@ -1,5 +1,5 @@
-// The workload contrastive: one optimizer step on two views of each sample, evaluated by the labels of
-// neighbours. What it shares with supervised is learn.c.
+// The workload contrastive: trains on two views of each sample, and evaluates features by the labels of their
+// neighbours. learn.c has the parts that it shares with supervised.
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -9,16 +9,17 @@
 #include "workload/learn/learn.h"
 #include "workload/learn/learn_rows.h"
 
-// Rows: those of a network's training, then those of features.
+// Rows of metrics that follow those of a network's training: the evaluation of features.
 enum { EVAL_LOSS = BRIM_NET_ROWS, KNN, PROBE_ACCURACY, PROBE_LOSS };
 
 typedef struct contrastive {
-  brim_learn learn;  // first; spec.neighbours.bank 0 = nothing is evaluated
+  brim_learn learn;  // must be the first member; spec.neighbours.bank 0 = nothing is evaluated
   // The bank: labelled samples whose features vote on those of the evaluation set.
   struct {
-    brim_source *source;  // labelled, if the training set is not; NULL = the training set
+    brim_source
+        *source;  // a labelled set, if the training set has no labels; NULL = use the training set
     brim_transforms *transforms;
-    brim_loader *loader;  // of the present setting
+    brim_loader *loader;  // the present setting's
     int64_t classes;
   } bank;
   int64_t probe_epochs;
@@ -185,14 +186,14 @@ static brim_status nothing_evaluated(contrastive *s, const char *why) {
   return BRIM_OK;
 }
 
-// Opens the labelled training samples of a component for all splits.
+// Opens the labelled train split of a component that serves all sets, as the bank.
 static brim_status open_labelled(contrastive *s) {
   const brim_component *train = s->learn.data.component;
   static const char *const parts[] = {"part", "indices", "fold", "split"};
   for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
     BRIM_TRY(brim_work_with_argument(s->learn.data.arena, &train, parts[i], NULL));
   }
-  bool before = brim_log_hush(true);  // the same files are open already
+  bool before = brim_log_hush(true);  // opening the training set has logged about these files
   brim_status status = brim_work_open_source(&s->learn.data, train, "train", &s->bank.source);
   brim_log_hush(before);
   return status;
@@ -203,7 +204,7 @@ static const brim_source_info *info_of(const brim_source *source,
   return transforms ? brim_transforms_info(transforms) : &source->info;
 }
 
-// Bank and evaluation set have the same sample shape and the same labels.
+// Checks that bank and evaluation set have the same sample shape and the same labels.
 static brim_status check_bank(contrastive *s) {
   static const char advice[] =
       "; give transform.val that ends in the shape that transform.train does";
@@ -250,7 +251,7 @@ static void close_bank(brim_learn *w) {
   brim_source_close(s->bank.source);
 }
 
-// Samples of the bank; data.limit applies if it is the training set.
+// Number of samples in the bank; data.limit applies if the bank is the training set.
 static int64_t bank_count(const contrastive *s) {
   int64_t count = (int64_t)bank_source(s)->info.count;
   int64_t limit = brim_config_int(s->learn.data.config, "data.limit");
@@ -259,7 +260,7 @@ static int64_t bank_count(const contrastive *s) {
 
 //---------------------------------- loading it ----------------------------------
 
-// Reads in order. Decoding and transforming use as many workers as training.
+// Options of the bank's loader: it reads in order; decoding and transforming use as many workers as training.
 static brim_loader_options bank_options(const contrastive *s, const brim_applied *a) {
   brim_loader_options o = a->eval;
   o.transforms = s->bank.transforms;
@@ -274,7 +275,8 @@ static bool shares_set(const contrastive *s, brim_cache cache) {
   return !s->bank.source && brim_cache_needs_no_workers(cache);
 }
 
-// If the device keeps or reads the training set, the bank uses it there and adds only its batches.
+// Plans the bank's memory. If the device keeps or reads the training set and the bank is that set, only the
+// bank's batches need memory.
 static brim_status plan_bank(const brim_learn *w, const brim_work_caching *caching,
                              const brim_applied *a, brim_plan *plan) {
   const contrastive *s = (const contrastive *)w;
@@ -338,8 +340,8 @@ static brim_status take_train(brim_learn *w) {
                    (int)w->spec.views);
 }
 
-// Features are learned without labels and evaluated with labels, so the evaluation split may differ from the
-// one that the component names for training.
+// Opens the sets. Features are learned without labels and evaluated with labels, so evaluation may use another
+// split than the one that the component names for training.
 static brim_status open_sets(contrastive *s) {
   brim_learn *w = &s->learn;
   brim_work_data *d = &w->data;
@@ -378,7 +380,7 @@ static brim_status read_keys(contrastive *s) {
   return BRIM_OK;
 }
 
-// A model without a projection head is allowed but usually a mistake.
+// Warns of a model without a projection head: it is allowed but usually a mistake.
 static void warn_of_projection(const brim_learn *w) {
   const char *name = w->spec.model->name;
   if (strcmp(name, "simclr") == 0) return;
@@ -401,7 +403,7 @@ static brim_status open_all(brim_learn *w) {
 //----------------------------------------- linear probe -----------------------------------------
 // The linear probe: the accuracy of a linear classifier on frozen features. The features of bank and
 // evaluation set are computed once, standardized, and kept on the host. A small network of its own trains on
-// them. The result is a function of the seed.
+// them. The same seed gives the same result.
 
 // Small sets get small batches, so that an epoch has enough steps.
 static const int64_t most_batch = 512, least_batch = 16, steps_wanted = 32;
@@ -593,7 +595,8 @@ static brim_status evaluate_features(brim_learn *w) {
   return brim_learn_each(w, w->eval_loader, ask_neighbours, w->net);
 }
 
-// Features that are not numbers make every sample bad; their neighbours would be right in a finite 0 %.
+// Evaluates features by their neighbours. Samples whose features are not finite count as bad, so that the
+// accuracy is unknown and not 0 % if all are.
 static brim_status evaluate(void *work, brim_work_metrics *out) {
   brim_net_metrics sums;
   BRIM_TRY(brim_learn_evaluate((brim_learn *)work, evaluate_features, &sums));
@@ -606,7 +609,7 @@ static brim_status evaluate(void *work, brim_work_metrics *out) {
 
 //---------------------------------- the table ----------------------------------
 
-// All samples of a step are each other's negatives: an epoch has whole steps.
+// An epoch has whole steps only, because all samples of a step are each other's negatives.
 static void apply(const brim_learn *w, brim_applied *out) {
   (void)w;
   out->train.multiple = out->spec.batch * out->spec.accumulation;

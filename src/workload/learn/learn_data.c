@@ -170,7 +170,7 @@ double brim_work_val_fraction(const brim_config *config) {
   return has_slot(config, "val") ? 0 : brim_config_float(config, "data.val_fraction");
 }
 
-// One of the two parts that data.val_fraction makes.
+// Restricts a source to one of the two parts that data.val_fraction makes.
 static brim_status take_share(const brim_work_data *d, brim_source *source, double share,
                               bool evaluation) {
   brim_status status = evaluation ? brim_source_take(source, 1 - share, 1, d->seed)
@@ -223,7 +223,8 @@ static brim_status open_own(brim_work_data *d, bool *own) {
       slot, slot);
 }
 
-// Opens the val split of a component for both sets. Its arguments that choose a part are for training.
+// Opens the val split of a component that serves both sets, without its arguments that choose a part: they are
+// for training.
 static brim_status open_val_split(brim_work_data *d, bool *missing) {
   static const char *const parts[] = {"part", "indices", "fold", "split"};
   size_t count = sizeof parts / sizeof *parts;
@@ -268,12 +269,12 @@ static brim_status open_both(brim_work_data *d, bool evaluated) {
 brim_status brim_work_data_reopen(brim_work_data *d) {
   brim_source *train = d->train.source, *eval = d->eval.source;
   d->train.source = d->eval.source = NULL;
-  bool before = brim_log_hush(true);  // already logged when they were opened first
+  bool before = brim_log_hush(true);  // messages were logged when the sets were first opened
   brim_status status = open_both(d, eval != NULL);
   brim_log_hush(before);
   brim_source_close(status ? d->train.source : train);
   brim_source_close(status ? d->eval.source : eval);
-  if (status) {  // keep the old ones: a workload always has its sources
+  if (status) {  // keep the old sources: a workload always has its sources
     d->train.source = train;
     d->eval.source = eval;
   }
@@ -287,7 +288,7 @@ brim_status brim_work_data_check_readable(const brim_work_data *d, uint64_t limi
 
 //---------------------------------- transforms ----------------------------------
 
-// Images of different sizes need transforms; making an empty pipeline reports that.
+// Images of different sizes need transforms: without stages, brim_transforms_create reports that.
 brim_status brim_work_make_transforms(const brim_pipeline *pipeline, const brim_source *source,
                                       uint64_t seed, bool random, brim_transforms **out) {
   static const brim_pipeline none = {.count = 0};
@@ -328,7 +329,7 @@ static brim_status explain_eval(const brim_work_data *d, const brim_pipeline *pi
       info->dim[0], info->dim[1]);
 }
 
-// With a path alone, advises `brim init`, which writes how images become one size.
+// If only a path is given, advises `brim init`, which writes transforms that bring images to one size.
 static brim_status name_init(const brim_work_data *d, brim_status status) {
   const brim_pipeline *pipeline = brim_config_pipeline(d->config, "transform", "train");
   const char *path = brim_config_string(d->config, "data.path");
@@ -348,7 +349,7 @@ void brim_work_set_eval_size(const brim_work_data *d, brim_net_spec *spec) {
   const int64_t *dim = brim_work_set_info(&d->eval)->dim;
   if (memcmp(dim, spec->input_dim, 3 * sizeof *dim) == 0) return;
   memcpy(spec->eval_dim, dim, 3 * sizeof *dim);
-  // larger ones help after random crops; smaller ones are usually a mistake
+  // larger images help after random crops; smaller images are usually a mistake
   if (dim[0] >= spec->input_dim[0] && dim[1] >= spec->input_dim[1]) return;
   brim_log_warn("workload",
                 "evaluation images are %" PRId64 " x %" PRId64 ", smaller than the %" PRId64
@@ -382,7 +383,8 @@ static void range_add(value_range *r, double v) {
   r->count++;
 }
 
-// True if values are far from where a network begins, beyond those of a byte; their mean and deviation.
+// True if values are beyond those of a byte, so far from a network's first outputs; then also returns their mean
+// and deviation.
 static bool range_is_large(const value_range *r, double *mean, double *std) {
   if (!(r->count > 0) || fmax(fabs(r->low), fabs(r->high)) <= 255) return false;
   *mean = r->sum / r->count;
@@ -394,9 +396,9 @@ static bool range_is_large(const value_range *r, double *mean, double *std) {
 typedef struct value_look {
   uint64_t rows, bad_inputs,
       bad_targets;                     // samples read, and those with values that are not finite
-  uint64_t first_input, first_target;  // of these
+  uint64_t first_input, first_target;  // the first samples with such values
   int64_t target_value;
-  value_range input, target;  // of the finite ones
+  value_range input, target;  // range of the finite values
 } value_look;
 
 static void look_at_sample(value_look *l, uint64_t index, const float *input, size_t n) {
@@ -409,8 +411,8 @@ static void look_at_sample(value_look *l, uint64_t index, const float *input, si
   }
 }
 
-// Reads some samples, spread over the set in an order without a period: all of a small set, of a large one as
-// many as fit in a moment. Skips samples that cannot be read: the loader reports them.
+// Reads samples spread over the set, in an order without a period: the whole set if it is small, else as many
+// samples as take a moment. Skips samples that cannot be read: the loader reports them.
 static brim_status look_at_samples(brim_source *source, value_look *l) {
   enum { LEAST = 32, MOST = 4096 };
   const int64_t moment_ns = 50000000;
@@ -458,7 +460,7 @@ static brim_status look_at_samples(brim_source *source, value_look *l) {
   return status;
 }
 
-// Warns of values that keep training from working, before it begins.
+// Warns, before training begins, of values with which it cannot work.
 static brim_status look_at_values(const brim_work_data *d) {
   brim_source *source = d->train.source;
   const brim_source_info *info = &source->info;

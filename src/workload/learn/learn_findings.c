@@ -1,6 +1,6 @@
 // Findings about training a network on data, each with the knob that would help: waiting for I/O, slow
 // transforms, copies to the GPU, full precision, launches, small batches. The gain is the measured difference
-// if the remedy was measured; else it follows from the measured times, or is unknown.
+// if the remedy was measured; else it is computed from the measured times, or is unknown.
 #include "workload/learn/learn.h"
 
 #include <math.h>
@@ -16,13 +16,13 @@ static double compute_ms(const brim_result *r) {
          brim_result_phase_ms(r, BRIM_PHASE_COMPUTE);
 }
 
-// True if another setting saves enough to be reported.
+// Milliseconds that another setting saves; NaN if it was not measured.
 static double gain_of(const brim_result *r, const brim_result *other) {
   return other ? brim_finding_gain_ms(r, other) : (double)NAN;
 }
 
-// A change saves at most the time it affects; more is noise.
-static double at_most(double gain, double touched) { return gain > touched ? touched : gain; }
+// Limits a gain to the time that the change affects: more is noise.
+static double capped_gain(double gain, double touched) { return gain > touched ? touched : gain; }
 
 static bool is_worth(const brim_result *r, double ms) {
   return ms > BRIM_FINDING_LEAST * r->total_ms.median;
@@ -34,8 +34,8 @@ static bool is(const brim_result *r, const char *knob, const char *value) {
 
 //---------------------------------- data ----------------------------------
 
-// As many workers as loading needs to keep up with computing, by their measured time; then twice the best,
-// while the step still waits for data.
+// Asks to try more workers: first as many as loading needs to keep up with computing, by the measured times;
+// then twice the best number, while the step still waits for data.
 static void try_workers(const brim_findings *v, const brim_result *best, brim_finding *f) {
   const brim_result *r = v->r, *at = best ? best : r;
   double now = brim_result_knob_number(at, "num_workers", 0);
@@ -56,13 +56,14 @@ static double stage_ms(const brim_result *r, double samples_per_s) {
   return r->samples_per_s * r->total_ms.median / samples_per_s;
 }
 
-// Milliseconds that a step saves without `ms` of the loader's threads. In the step's own thread that is `ms`,
-// unless computing takes longer. Workers get faster by the share of `ms` in their time; if they compete with
-// computing for busy cores, the step gets shorter by the share of those.
+// Milliseconds that a step saves if loading takes `ms` less. Without workers, a step saves `ms`, at most the
+// time that is not computing. Workers get faster by the share of `ms` in their time, which helps while loading
+// takes longer than computing. On busy cores, computing also gets its share of the freed time.
 static double saved_by(const brim_result *r, double ms) {
   double total = r->total_ms.median, busy = r->worker_io_ms + r->worker_transform_ms;
   double compute = stage_ms(r, r->compute_samples_per_s);
-  // loading bounds a step that waits much for data; measured alone it may be faster, with all cores
+  // A step that waits much for data takes as long as loading. Loading measured alone has all cores and may be
+  // faster.
   double io = brim_result_phase_ms(r, BRIM_PHASE_IO);
   double data = io > 0.1 * total ? total : stage_ms(r, r->data_samples_per_s);
   double bound = isnan(compute) ? total : fmax(0, total - compute);
@@ -78,8 +79,8 @@ static double saved_by(const brim_result *r, double ms) {
   return fmin(bound, fmax(isnan(alone) ? 0 : alone, shared));
 }
 
-// True if samples are already kept in memory. The first epoch fills the cache, and a sweep measures that
-// epoch.
+// True if samples are kept in memory already. Reading may take time even so: a sweep measures the first epoch,
+// which fills the cache.
 static bool keeps_samples(const brim_result *r) {
   for (size_t i = 0; i < r->plan.row_count; i++) {
     if (strcmp(r->plan.rows[i].name, BRIM_CACHE_ROW) == 0) return true;
@@ -87,7 +88,7 @@ static bool keeps_samples(const brim_result *r) {
   return false;
 }
 
-// Proposes to keep samples in memory, where they are read and decoded once, if a step waits for that.
+// Asks to try keeping samples in memory, where they are read and decoded only once, if that saves enough.
 static void try_cache(const brim_findings *v, brim_finding *f) {
   if (f->try_knob[0] || keeps_samples(v->r)) return;
   if (is_worth(v->r, saved_by(v->r, v->r->worker_io_ms))) {
@@ -95,7 +96,7 @@ static void try_cache(const brim_findings *v, brim_finding *f) {
   }
 }
 
-// One way to load faster, if it was measured.
+// A remedy for slow loading, and its measurement if there is one.
 typedef struct io_cure {
   const char *knob;
   const brim_result *twin;
@@ -121,7 +122,7 @@ static void name_cure(const brim_result *r, const io_cure *c, brim_finding *f) {
   }
 }
 
-// The part of the loader's time that costs step time: reading, transforms, or both if neither stands out.
+// Finds the part of loading that makes steps longer: reading, transforms, or both if neither stands out.
 static void costly_parts(const brim_result *r, bool *reading, bool *transforms) {
   bool known = !isnan(r->worker_io_ms + r->worker_transform_ms);
   *reading = known && is_worth(r, saved_by(r, r->worker_io_ms));
@@ -129,9 +130,8 @@ static void costly_parts(const brim_result *r, bool *reading, bool *transforms) 
   if (!*reading && !*transforms) *reading = *transforms = true;
 }
 
-// Remedies if more workers do not help: caches that were not tried, and less to load in the part that costs
-// time.
-static void name_rest(const brim_findings *v, const char *reason, brim_finding *f) {
+// Names the remedies if more workers do not help: caches that were not tried, and less work in the costly part.
+static void name_other_remedies(const brim_findings *v, const char *reason, brim_finding *f) {
   bool reading, transforms;
   costly_parts(v->r, &reading, &transforms);
   brim_findings asking = *v;
@@ -151,7 +151,7 @@ static void name_rest(const brim_findings *v, const char *reason, brim_finding *
                                "packed file"));
 }
 
-// The best measured remedy: more workers, which help while there are cores for them, or samples kept in
+// Chooses the best measured remedy: more workers, which help while there are cores for them, or samples kept in
 // memory.
 static void io_remedy(const brim_findings *v, brim_finding *f) {
   const brim_result *r = v->r;
@@ -159,8 +159,8 @@ static void io_remedy(const brim_findings *v, brim_finding *f) {
   io_cure workers = {.knob = "num_workers"}, ram = {.knob = "cache"};
   workers.twin = brim_finding_twin(v, workers.knob, BRIM_TWIN_ANY, NULL);
   ram.twin = brim_finding_twin(v, ram.knob, BRIM_TWIN_THIS, "ram");
-  workers.gain = at_most(gain_of(r, workers.twin), f->cost_ms);
-  ram.gain = at_most(gain_of(r, ram.twin), f->cost_ms);
+  workers.gain = capped_gain(gain_of(r, workers.twin), f->cost_ms);
+  ram.gain = capped_gain(gain_of(r, ram.twin), f->cost_ms);
   int now = (int)brim_result_knob_number(r, "num_workers", 0);
   f->predicted_ms = f->cost_ms;
   if (!more || (io_helps(r, &workers) && more == workers.twin)) try_workers(v, more, f);
@@ -173,9 +173,9 @@ static void io_remedy(const brim_findings *v, brim_finding *f) {
     brim_words_add(f->remedy, sizeof f->remedy, BRIM_N_(" (%s %s: %.2f ms less)"), other->knob,
                    brim_result_knob_text(other->twin, other->knob), other->gain);
   } else if (r->cores > 0 && now >= r->cores) {
-    name_rest(v, BRIM_N_("every core has a worker"), f);
+    name_other_remedies(v, BRIM_N_("every core has a worker"), f);
   } else if (more) {
-    name_rest(v, BRIM_N_("more workers did not help"), f);
+    name_other_remedies(v, BRIM_N_("more workers did not help"), f);
   } else if (now == 0) {  // nothing is prefetched without workers
     brim_words_add(f->remedy, sizeof f->remedy, "num_workers 0 -> 1");
   } else {
@@ -214,11 +214,11 @@ static void find_io(const brim_findings *v) {
   io_remedy(v, f);
   bool reading, transforms;
   costly_parts(r, &reading, &transforms);
-  // a slow transform has a finding of its own
+  // drop this finding: a slow transform has its own
   if (isnan(f->cost_ms) && !f->try_knob[0] && !reading && slowest_transform(r)) r->finding_count--;
 }
 
-// On the GPU all transforms run in one go between steps: the time of each is unknown.
+// Reports slow transforms on the GPU. They all run together between steps, so the time of each is unknown.
 static void find_device_transform(const brim_findings *v) {
   brim_result *r = v->r;
   double ms = brim_result_phase_ms(r, BRIM_PHASE_TRANSFORM);
@@ -258,7 +258,7 @@ static void find_transform(const brim_findings *v) {
       worst->name);
 }
 
-// Copies from pageable memory cost more than their own time, since the host waits for them.
+// Reports copies from pageable memory. They cost more than their own time, since the host waits for them.
 static bool find_pageable(const brim_findings *v, double h2d) {
   brim_result *r = v->r;
   const brim_result *twin = brim_finding_twin(v, "pin_memory", BRIM_TWIN_THIS, "true");
@@ -309,14 +309,14 @@ static void find_h2d(const brim_findings *v) {
 
 //---------------------------------- computing ----------------------------------
 
-// Full precision, or a step launched op by op: one knob each. Reported only if computing dominates the step
-// or the knob was measured.
+// Reports full precision, or a step launched op by op, with the knob that changes it. The caller has found that
+// computing dominates the step or that the knob was measured.
 static void find_knob(const brim_findings *v, const char *code, const char *knob,
                       const char *better, const char *text) {
   brim_result *r = v->r;
   const brim_result *twin = brim_finding_twin(v, knob, BRIM_TWIN_THIS, better);
   double gain = gain_of(r, twin);
-  if (twin && !is_worth(r, gain)) return;  // measured: it does not help
+  if (twin && !is_worth(r, gain)) return;  // a measurement shows too little gain
   brim_finding *f = brim_finding_add(r, code, gain);
   if (!f) return;
   brim_finding_change(f, knob, better, twin != NULL);
@@ -328,10 +328,10 @@ static void find_knob(const brim_findings *v, const char *code, const char *knob
                  knob, brim_result_knob_text(r, knob), better, gain);
 }
 
-// The fastest measured precision; names tf32 too, since it changes less.
+// Reports the fastest measured precision. Also names the gain of tf32, which changes numbers less than bf16.
 static void find_precision(const brim_findings *v, const char *text) {
   brim_result *r = v->r;
-  const brim_result *tf32 =  // on a CPU another name of fp32
+  const brim_result *tf32 =  // on a CPU tf32 is fp32
       brim_result_has_gpu(r) ? brim_finding_twin(v, "precision", BRIM_TWIN_THIS, "tf32") : NULL;
   const brim_result *bf16 = brim_finding_twin(v, "precision", BRIM_TWIN_THIS, "bf16");
   double a = gain_of(r, tf32), b = gain_of(r, bf16);
@@ -372,7 +372,8 @@ static void find_compute(const brim_findings *v) {
 
 //---------------------------------- utilisation and memory ----------------------------------
 
-// Without a utilization counter, the share of a step that does not shrink with the batch shows idle time.
+// True if the device idles in part of a step: by a utilization counter, else by the share of a step that does
+// not depend on the batch.
 static bool is_small(const brim_result *r) {
   double fixed =
       brim_result_phase_ms(r, BRIM_PHASE_OPTIMIZER) + brim_result_phase_ms(r, BRIM_PHASE_OTHER);
@@ -402,7 +403,7 @@ static void small_text(const brim_result *r, brim_finding *f) {
   }
 }
 
-// Twice the batch, if an epoch has enough samples for a step.
+// Proposes twice the batch, if an epoch has enough samples for a step.
 static void larger_batch(const brim_result *r, double batch, brim_finding *f) {
   double epoch = round(r->epoch_s * r->samples_per_s);
   double most = floor(epoch / brim_result_knob_number(r, "accumulation", 1));
@@ -418,11 +419,11 @@ static void larger_batch(const brim_result *r, double batch, brim_finding *f) {
   }
 }
 
-// This share of a step is worth another batch size, whatever the utilization.
+// A larger batch that saves this share of a step is reported at any utilization.
 #define MUCH_FASTER 0.15
 
-// Four times the batch, or twice if that does not fit; again while it helps. The caller that measures knows
-// what fits.
+// Asks to try four times the batch, or twice if that does not fit; after a measurement, four times the best.
+// brim_finding_try knows which sizes fit.
 static void try_batch(const brim_findings *v, const brim_result *best, brim_finding *f) {
   double from = brim_result_knob_number(best ? best : v->r, "batch_size", 0);
   for (int times = 4; times > (best ? 2 : 1); times /= 2) {
@@ -432,13 +433,14 @@ static void try_batch(const brim_findings *v, const brim_result *best, brim_find
   }
 }
 
-// Reported by utilization or by a measurement. On a CPU, whose phases say little, a larger batch is tried.
+// Reports a small batch, by utilization or by a measurement. On a CPU, whose phases say little, asks to try a
+// larger batch.
 static void find_small_batch(const brim_findings *v) {
   brim_result *r = v->r;
   const brim_result *larger = brim_finding_twin(v, "batch_size", BRIM_TWIN_MORE, NULL);
   double batch = brim_result_knob_number(r, "batch_size", 0);
   double touched = r->total_ms.median - brim_result_phase_ms(r, BRIM_PHASE_IO);
-  double gain = larger ? at_most(brim_finding_gain_ms(r, larger), touched) : 0;
+  double gain = larger ? capped_gain(brim_finding_gain_ms(r, larger), touched) : 0;
   bool small = is_small(r), much = gain > MUCH_FASTER * r->total_ms.median;
   bool helps = much || (small && is_worth(r, gain));
   bool tried = v->probing && !brim_result_has_gpu(r);

@@ -8,7 +8,7 @@
 
 enum { LINES = LINE_STEPS | LINE_TRAIN | LINE_PROGRESS };
 
-// The rows of a network's training; `stages` and `lines` besides those of training.
+// The rows of a network's training; `stages_` and `lines_` are added to the stages and lines of training.
 #define LOSS_ROW(stages_, lines_)                                                           \
   {                                                                                         \
     .key = "loss", .label = BRIM_N_("loss"), .eval_label = BRIM_N_("val loss"),             \

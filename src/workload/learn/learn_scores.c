@@ -1,11 +1,11 @@
-// Scores of outputs, from sums over rows.
+// Computes scores of a network's outputs from sums over rows.
 #include "workload/learn/learn_scores.h"
 
 #include <math.h>
 #include <string.h>
 
 typedef struct value_sums {
-  double mean, spread;  // of the targets so far, by Welford: mean and sum of squared deviations
+  double mean, spread;  // mean and sum of squared deviations of the targets so far (Welford)
   double squares, distances;
 } value_sums;
 
@@ -112,7 +112,7 @@ static void add_class(brim_scores *s, const float *outputs, int32_t label) {
   if (s->matrix) s->matrix[(int64_t)label * s->width + predicted]++;
 }
 
-// Each label is a class of its own, predicted if its probability is above one half.
+// Adds a row of labels. A label is predicted if its probability is above one half.
 static void add_labels(brim_scores *s, const float *outputs, const float *target) {
   bool bad = false;
   for (int64_t i = 0; i < s->width; i++) {

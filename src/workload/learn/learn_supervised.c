@@ -1,4 +1,4 @@
-// The workload supervised: one optimizer step on labelled data. What it shares with contrastive is learn.c.
+// The workload supervised: trains on labelled data. learn.c has the parts that it shares with contrastive.
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -7,8 +7,8 @@
 #include "workload/learn/learn_rows.h"
 
 typedef struct supervised {
-  brim_learn learn;        // first
-  bool reported_bad_eval;  // that evaluation samples gave no finite loss
+  brim_learn learn;        // must be the first member
+  bool reported_bad_eval;  // a warning has said that evaluation samples gave no finite loss
 } supervised;
 
 static const brim_metric rows[] = {
@@ -18,7 +18,8 @@ static const brim_metric rows[] = {
 };
 static const brim_metric_set metric_set = {.rows = rows, .count = sizeof rows / sizeof *rows};
 
-// A loss that compares views predicts nothing: there is nothing to evaluate, so no share is held out.
+// Opens the sets. A loss that compares views predicts nothing, so there is no evaluation and no share is held
+// out.
 static brim_status open_data(brim_learn *w) {
   brim_work_data *d = &w->data;
   bool missing = false;
@@ -36,7 +37,8 @@ static brim_status open_data(brim_learn *w) {
   return BRIM_OK;
 }
 
-// drop_last leaves out what is no whole batch of the config's, whatever micro-batches replaced that batch.
+// With drop_last, the batch of which an epoch has whole ones: the config's, even if smaller micro-batches
+// replaced it; else 0.
 static int64_t whole_batch(const brim_learn *w) {
   return w->loader.drop_last ? w->batching.batch : 0;
 }
@@ -104,7 +106,7 @@ static brim_status evaluate(void *work, brim_work_metrics *out) {
   return BRIM_OK;
 }
 
-// A loss between numbers has no accuracy.
+// True unless the metric is accuracy and the loss compares numbers.
 static bool measures(const brim_config *config, const char *metric_key) {
   const brim_component *loss = brim_config_component(config, "loss", NULL);
   return strcmp(metric_key, "accuracy") != 0 || !loss || strcmp(loss->name, "mse") != 0;

@@ -203,7 +203,7 @@ static brim_status open_file(brim_trained *t) {
   return brim_safetensors_verify(t->file);
 }
 
-// The checkpoint of a folder that a message names: `first`, else the last one by name; "" = none.
+// Finds the checkpoint in a folder that a message can name: `first`, else the last by name; "" = none.
 static brim_status name_checkpoint(const char *folder, const char *first, char *out, size_t size) {
   char **names = NULL;
   size_t count = 0;
@@ -329,7 +329,7 @@ brim_status brim_trained_spec(const brim_trained *t, const brim_config *config,
 }
 
 //--------------------------------------------- data ---------------------------------------------
-// The data that a trained network is used on: which set, its transforms, and whether it suits the network.
+// Data for a trained network: chooses the set, makes its transforms, and checks that it suits the network.
 // learn_data.c does the same for training.
 
 static brim_status no_memory(void) {
@@ -387,7 +387,7 @@ static brim_status match_color(const opening *o, const brim_component **componen
   return brim_work_with_argument(o->t->arena, component, "color", &gray);
 }
 
-// A checkpoint does not know where data are; the user has to say.
+// Fails: a checkpoint does not know where data are, so the user has to give a path.
 static brim_status ask_for_path(const opening *o) {
   if (o->t->has_network) {
     return brim_fail(BRIM_EINVAL, "no data; give --data-path PATH");
@@ -398,7 +398,7 @@ static brim_status ask_for_path(const opening *o) {
                    o->t->path);
 }
 
-// Decides once whether the path or the config describes the data.
+// Decides if the files at the path or the config describe the data.
 static brim_status choose_kind(opening *o) {
   const brim_component *said = brim_config_component(o->config, "dataset", "train"), *found = NULL;
   bool asked = brim_config_layer_of(o->config, "dataset") == BRIM_CONFIG_FROM_OVERRIDE;
@@ -411,7 +411,8 @@ static brim_status choose_kind(opening *o) {
   return BRIM_OK;
 }
 
-// Only the command line can allow reading external files: the checkpoint's config may come from elsewhere.
+// Allows or forbids reading external files. Only the command line can allow it: the checkpoint's config may come
+// from another source.
 static brim_status choose_external(const opening *o, const brim_component **component) {
   bool said = brim_config_layer_of(o->config, "data.allow_external") == BRIM_CONFIG_FROM_OVERRIDE;
   if (said && brim_config_bool(o->config, "data.allow_external"))
@@ -428,7 +429,7 @@ static brim_status component_of(const opening *o, const char *slot, const brim_c
   if (o->want->path_given) BRIM_TRY(without(o, out, "path"));
   static const char *const parts[] = {"part", "indices", "fold", "limit", "split"};
   bool own = has_slot(o, slot) || strcmp(slot, "train") == 0;
-  // one component for all sets: its choice of a part is for training
+  // a component that serves all sets chooses a part for training: drop that choice
   size_t dropped = o->want->any ? 5 : own ? 0 : 3;
   for (size_t i = 0; i < dropped; i++) BRIM_TRY(without(o, out, parts[i]));
   BRIM_TRY(match_color(o, out));
@@ -592,8 +593,8 @@ static brim_status make_resize(opening *o) {
   return brim_transforms_create(&pipeline, o->out->source, o->seed, false, &o->out->transforms);
 }
 
-// A transform.val that ends in another size than training's sets the network's input size.
-static void take_size(opening *o) {
+// If transform.val ends in another image size than training's, uses that size as the network's input.
+static void use_eval_size(opening *o) {
   brim_trained *t = o->t;
   const brim_trained_data *d = o->out;
   if (!d->transforms || !t->has_network || t->input_rank != 3) return;
@@ -621,7 +622,7 @@ static brim_status make_transforms(opening *o) {
       d->transforms = NULL;
     }
   }
-  if (!status) take_size(o);
+  if (!status) use_eval_size(o);
   bool fits = !status && (!o->t->has_network || same_shape(o->t, info_of(d)));
   if (fits || status == BRIM_ENOMEM) return status;
   if (!can_resize(o->t, info)) {
@@ -644,8 +645,8 @@ static int find_name(const brim_trained *t, const char *name) {
   return -1;
 }
 
-// Maps labels by class names if both sides have them: another set may number classes otherwise, or have only
-// some of them.
+// Maps labels by class names if network and data have them: other data may number the classes differently, or
+// have only some of them.
 static brim_status map_labels(opening *o) {
   const brim_trained *t = o->t;
   brim_trained_data *d = o->out;
@@ -747,7 +748,7 @@ static brim_status open_all(opening *o) {
   BRIM_TRY(make_transforms(o));
   BRIM_TRY(brim_source_class_names(o->t->arena, d->source, d->component, o->path, d->split,
                                    &d->class_names));
-  // reported as the part of the split: training keeps a share for validation
+  // the share of the training set that is kept for validation is called val
   if (d->share_from > 0) snprintf(d->split, sizeof d->split, "val");
   if (!o->t->has_network) BRIM_TRY(data_fill_network(o));
   BRIM_TRY(check_shape(o));
@@ -793,12 +794,12 @@ typedef struct running {
   int32_t *kept_label;
   float *kept_target;
   int64_t left;
-  uint64_t next;  // the first sample that was not handed out
+  uint64_t next;  // the first sample that was not handed out yet
   int64_t rows;
 } running;
 
 static brim_status create_net(running *r, brim_device *device, const brim_config *config) {
-  static const brim_component sgd = {.name = "sgd"};  // has no state; nothing is trained
+  static const brim_component sgd = {.name = "sgd"};  // needs no memory; nothing is trained
   brim_net_spec spec;
   BRIM_TRY(brim_trained_spec(r->t, config, &spec));
   const brim_component *loss = brim_config_component(config, "loss", NULL);
@@ -863,7 +864,8 @@ static void set_targets(running *r, const brim_loaded *loaded) {
   }
 }
 
-// With skip_broken another sample takes the place of one that cannot be read: keeps each sample only once.
+// Drops rows of samples that were already handed out: with skip_broken, such a sample takes the place of one that
+// cannot be read. Returns the number of rows that remain.
 static int64_t keep_new(running *r, const brim_loaded *loaded) {
   size_t width = (size_t)r->t->outputs, own = (size_t)r->width;
   int64_t kept = 0;
@@ -885,7 +887,7 @@ static int64_t keep_new(running *r, const brim_loaded *loaded) {
   return kept;
 }
 
-// Replaces labels of unknown classes, which count for no loss.
+// Replaces labels of classes that the network does not know by a valid label. The loss is not reported then.
 static void hide_unknown(int32_t *label, int64_t rows) {
   for (int64_t i = 0; i < rows; i++) {
     if (label[i] < 0) label[i] = 0;
@@ -943,7 +945,7 @@ static brim_status run_all(running *r, const volatile sig_atomic_t *stop, brim_t
   out->rows = r->rows;
   out->broken = (int64_t)stats.broken;
   snprintf(out->first_broken, sizeof out->first_broken, "%s", stats.first_broken);
-  // the sum counts replacements of broken samples twice, and unknown classes as others
+  // the sum counts replacements of broken samples twice, and unknown classes as other classes
   bool known = r->data->labelled && !r->how->features && rows > 0 && bad == 0 && stats.broken == 0;
   for (int64_t i = 0; r->data->label_map && i < r->data->source->info.classes; i++) {
     known = known && r->data->label_map[i] >= 0;

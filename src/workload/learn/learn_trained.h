@@ -1,9 +1,9 @@
-// A trained network out of its checkpoint, for use: what it was trained with, what it takes and
-// outputs, and its outputs on any data that suits it. No optimiser, no training set. Callers: eval,
-// predict, export.
+// Uses a trained network from its checkpoint: reads its settings, its input and its outputs, and computes
+// outputs on any data that suits it. Without an optimiser and without a training set. Callers: eval, predict,
+// export.
 //
-// A checkpoint says what it is in __metadata__: brim.settings (run_train.c) is what it was trained
-// with, brim.network what the network takes and outputs, as one JSON text:
+// A checkpoint describes itself in __metadata__: brim.settings (run_train.c) has the settings of its
+// training, brim.network the input and the outputs of the network, as one JSON text:
 //   {"input": {"type": "u8", "shape": [32, 32, 3], "scale": [...], "shift": [...]},
 //    "task": "classes" | "values" | "embedding", "outputs": 10, "class_names": ["cat", ...]}
 // where an input value of channel c becomes value * scale[c] + shift[c]; class_names may be absent.
@@ -17,19 +17,19 @@
 #include "workload/workload.h"
 
 #define BRIM_TRAINED_PRECISION \
-  "precision"                    // how outputs are computed, in what is shown and written
-#define BRIM_TRAINED_EMA "ema."  // in front of the names of averaged weights
+  "precision"                    // name of the precision of outputs, in reports and files
+#define BRIM_TRAINED_EMA "ema."  // prefix of the names of averaged weights
 
 typedef enum brim_task {
   BRIM_TASK_CLASSES,    // outputs are logits
-  BRIM_TASK_VALUES,     // outputs are numbers to be compared with the targets
-  BRIM_TASK_LABELS,     // outputs are logits of labels that are there or not; targets are 0 or 1
+  BRIM_TASK_VALUES,     // outputs are numbers; targets are numbers
+  BRIM_TASK_LABELS,     // outputs are logits, one per label; targets are 0 or 1
   BRIM_TASK_EMBEDDING,  // outputs are projections; there is no target
   BRIM_TASK_COUNT
 } brim_task;
 const char *brim_task_name(brim_task task);  // "classes"
 
-// Into the metadata of a checkpoint, when it is saved. `class_names` NULL = there are none.
+// Puts brim.network into the metadata of a checkpoint. `class_names` NULL = there are none.
 brim_status brim_trained_put_network(const brim_net_spec *spec, brim_task task, int64_t outputs,
                                      const char *const *class_names, json_t *meta);
 
@@ -39,13 +39,13 @@ typedef struct brim_trained {
   char *path;
   brim_safetensors *file;
   brim_arena *arena;
-  json_t *settings;  // of brim.settings, dotted keys; NULL = the file has none
+  json_t *settings;  // brim.settings with dotted keys; NULL = the file has none
   const char *workload;
-  bool unnamed;         // the file does not name it: `workload` is a guess
-  int64_t step, epoch;  // -1 = not said
+  bool unnamed;         // the file does not name its workload: `workload` is a guess
+  int64_t step, epoch;  // -1 = unknown
   bool has_ema;
-  // What brim.network says; has_network false: a checkpoint of an earlier version, or weights of
-  // another program, and the data have to say it.
+  // The members below are those of brim.network. has_network false: an earlier version or another program wrote
+  // the file, and the data decide these members.
   bool has_network;
   brim_task task;
   int64_t outputs;
@@ -53,23 +53,23 @@ typedef struct brim_trained {
   brim_dtype input_dtype;
   int32_t input_rank;
   int64_t input_dim[4];
-  int64_t eval_dim[4];  // of images it was evaluated on, where they have another size; else 0
+  int64_t eval_dim[4];  // shape of evaluation images, if it differs from input_dim; else 0
   int32_t channels;
   float scale[4], shift[4];
 } brim_trained;
 
-// One sample as the network is used on: of the size it was evaluated on.
+// The shape of a sample for use: that of evaluation.
 const int64_t *brim_trained_dim(const brim_trained *t);
-// Everything in the file is checked that is read here. BRIM_EPARSE, BRIM_EINVAL: what is wrong, and
-// what to give instead.
+// Opens a checkpoint and checks everything it reads. BRIM_EPARSE or BRIM_EINVAL: the message says what is wrong
+// and what to give instead.
 brim_status brim_trained_open(const char *path, brim_trained **out);
-// BRIM_EINVAL where `path` is a folder: names `first` in it, else another checkpoint in it, else says what
-// was looked for.
+// BRIM_EINVAL if `path` is a folder: the message names `first` in it, else another checkpoint in it, else the
+// file that was expected.
 brim_status brim_trained_refuse_folder(const char *path, const char *first);
 void brim_trained_close(brim_trained *t);  // NULL is fine
-// The settings as the text of a config, for brim_config_load. BRIM_EINVAL where there are none.
+// Writes the settings as the text of a config, for brim_config_load. BRIM_EINVAL if the file has none.
 brim_status brim_trained_config_text(const brim_trained *t, brim_str *out);
-// The spec of the network: input, outputs and model, which stays the config's.
+// Makes the spec of the network: input, outputs and model. The model points into `config`.
 brim_status brim_trained_spec(const brim_trained *t, const brim_config *config, brim_net_spec *out);
 
 //---------------------------------- data ----------------------------------
@@ -79,25 +79,25 @@ typedef struct brim_trained_data {
   brim_transforms *transforms;  // NULL = none
   const brim_component *component;
   char split[16];
-  double share_from, share_to;  // of the split; 0 and 1 = all of it
-  bool resized;    // images are brought to the network's size, which the config did not say
-  bool greyed;     // images are read as grey, which the config did not say
-  bool fell_back;  // neither val nor test is there: all of train
-  const char *const *class_names;  // of the data's own labels; NULL = none
-  int32_t *label_map;  // the network's label of each of the data's; NULL = the same, or no labels
-  bool labelled;       // targets are there and are what the network is trained to say
+  double share_from, share_to;  // the part of the split; 0 and 1 = the whole split
+  bool resized;    // images are resized for the network although the config does not ask for it
+  bool greyed;     // images are read as grey although the config does not ask for it
+  bool fell_back;  // there is neither val nor test: the set is all of train
+  const char *const *class_names;  // names of the data's labels; NULL = none
+  int32_t *label_map;  // the network's label for each label of the data; NULL = equal, or no labels
+  bool labelled;       // the data have targets of the kind that the network predicts
 } brim_trained_data;
 
 typedef struct brim_trained_want {
   const char
-      *split;       // NULL: the set that training evaluates on; in `any` test, else val, else train
-  bool targets;     // labels or numbers are needed: their absence is an error
-  bool any;         // for prediction: every sample of the split, whatever part the config trains on
-  bool path_given;  // data.path was given for this call: what lies there says what it is
+      *split;    // NULL: the set that training evaluates on; with `any` test, else val, else train
+  bool targets;  // labels or numbers are needed: their absence is an error
+  bool any;      // for prediction: every sample of the split, whatever part the config trains on
+  bool path_given;  // data.path was given for this call: the files there decide the kind of data
 } brim_trained_want;
 
-// Opens the set and its transforms; where t has no network, the set says what it takes (t is filled
-// in). `config` is that of brim_trained_config_text with overrides; it must outlive the data, as t.
+// Opens the set and its transforms. If !t->has_network, fills in t's input and outputs from the set. `config` is
+// made of brim_trained_config_text and overrides; `config` and t must outlive the data.
 brim_status brim_trained_data_open(brim_trained *t, const brim_registry *registry,
                                    const brim_config *config, const brim_trained_want *want,
                                    brim_trained_data *out);
@@ -108,30 +108,31 @@ void brim_trained_data_close(brim_trained_data *data);
 typedef struct brim_trained_how {
   brim_device *device;
   const brim_config *config;
-  const volatile sig_atomic_t *stop;  // ends it between batches with BRIM_EINTERRUPTED; may be NULL
+  const volatile sig_atomic_t
+      *stop;  // ends the run between batches with BRIM_EINTERRUPTED; may be NULL
   int64_t batch;
   int num_workers;
-  bool skip_broken;  // samples that cannot be read are left out; else they end it
-  bool ema;          // averaged weights where there are some
-  bool features;     // what comes before the last layer or the projection, instead of the outputs
+  bool skip_broken;  // true: leave out samples that cannot be read; false: fail
+  bool ema;          // use averaged weights if the file has them
+  bool features;     // return the input of the last layer or projection in place of the outputs
   brim_precision precision;
 } brim_trained_how;
 
-// Rows in the order of the data; each sample once, those that cannot be read not at all.
+// Rows of outputs, in the order of the data. Each sample comes once; samples that cannot be read are left out.
 typedef struct brim_trained_rows {
   int64_t rows, width;
   const uint64_t *index;  // sample numbers, ascending
   const float *outputs;   // (rows, width)
-  const int32_t *label;   // the network's labels; NULL without
-  const float *target;    // (rows, the network's outputs); NULL without
+  const int32_t *label;   // (rows), the network's labels; NULL = none
+  const float *target;    // (rows, the network's outputs); NULL = none
 } brim_trained_rows;
 typedef brim_status (*brim_trained_fn)(void *ctx, const brim_trained_rows *rows);
 
 typedef struct brim_trained_result {
-  bool began;   // the network has its weights: what fails from here on is no wrong checkpoint
+  bool began;   // the weights were loaded: a later failure is not the checkpoint's fault
   double loss;  // mean of the loss the network was trained with; NaN without targets
   int64_t rows;
-  int64_t broken;  // left out
+  int64_t broken;  // samples left out
   char first_broken[256];
 } brim_trained_result;
 

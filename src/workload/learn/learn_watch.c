@@ -37,8 +37,8 @@ static const brim_work_trouble_row troubles[BRIM_NET_TROUBLES] = {
              BRIM_N_("%lld times the gradient norm was many times its median, first by step %lld")},
 };
 
-// A median needs 8 readings. A loss that doubles may be a hard batch; ten times the median, and more than the
-// first loss, has exploded. Norms scatter more, and early ones are the largest.
+// FEW: readings that a median needs. A loss that doubles may come from a hard batch; a loss of LOSS_TIMES the
+// median, and above the first loss, has exploded. Norms scatter more, and early norms are the largest.
 enum { FEW = 8, LOSS_TIMES = 10, NORM_TIMES = 30 };
 
 static bool is_half(const brim_config *config) {
@@ -46,7 +46,7 @@ static bool is_half(const brim_config *config) {
   return precision && strcmp(precision, "fp16") == 0;
 }
 
-// data.path as advice names it; "PATH" without one.
+// data.path for the text of advice; "PATH" if it is not set.
 static const char *data_path(const brim_config *config) {
   const char *path = brim_config_string(config, "data.path");
   return path && *path ? path : "PATH";
@@ -63,8 +63,8 @@ static bool is_patient(void *ctx, uint64_t done, uint64_t total) {
   return brim_time_since_ns(p->since, brim_clock_now()) < (int64_t)MOST_S * 1000000000;
 }
 
-// Searches the training set for values that are not finite, for at most 2 s, if its type can hold them. Only
-// advice depends on the result, so a failure is ignored.
+// Searches the training set, for at most 2 s, for values that are not finite, if its type can hold such values.
+// Only advice depends on the result, so a failure is ignored.
 static void look_for_odd(brim_learn *w) {
   if (w->watch.looked) return;
   w->watch.looked = true;
@@ -146,8 +146,8 @@ static brim_status lost(void *work, int64_t epoch, double lr) {
 
 //---------------------------------- readings ----------------------------------
 
-// How many places of a window hold a reading.
-static size_t used(int64_t count) {
+// Number of readings in a window, given the number of all readings.
+static size_t window_length(int64_t count) {
   return count < BRIM_WATCH_WINDOW ? (size_t)count : BRIM_WATCH_WINDOW;
 }
 
@@ -155,10 +155,10 @@ static size_t used(int64_t count) {
 static double times_median(brim_watch_window *w, double value) {
   double median = (double)NAN;
   if (!isfinite(value)) return (double)NAN;
-  size_t n = used(w->count);
+  size_t n = window_length(w->count);
   if (w->count == 0) w->first = value;
   if (n >= FEW && brim_stats_median(w->values, n, &median)) {
-    brim_status_clear();  // out of memory: not checked
+    brim_status_clear();  // out of memory: this reading is not checked
     median = (double)NAN;
   }
   w->values[w->count++ % BRIM_WATCH_WINDOW] = value;
@@ -238,8 +238,8 @@ enum { NUMBERS = 1 + BRIM_NET_TROUBLES + 2 * (2 + BRIM_WATCH_WINDOW) };
 static size_t pack_window(const brim_watch_window *w, double *out) {
   out[0] = (double)w->count;
   out[1] = w->first;
-  memcpy(out + 2, w->values, used(w->count) * sizeof *out);
-  return 2 + used(w->count);
+  memcpy(out + 2, w->values, window_length(w->count) * sizeof *out);
+  return 2 + window_length(w->count);
 }
 
 static brim_status put(void *work, const int64_t *times, json_t *metadata) {
@@ -258,7 +258,7 @@ static bool is_count(double x) { return x >= 0 && x <= 9007199254740992.0 && x =
 // Reads a window from n numbers and returns how many it took; 0 if they are no window.
 static size_t unpack_window(const double *from, size_t n, brim_watch_window *w) {
   if (n < 2 || !is_count(from[0])) return 0;
-  size_t values = used((int64_t)from[0]);
+  size_t values = window_length((int64_t)from[0]);
   if (n < 2 + values) return 0;
   w->count = (int64_t)from[0];
   w->first = from[1];
