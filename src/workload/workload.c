@@ -11,7 +11,7 @@
 
 //-------------------------------------------- calls --------------------------------------------
 
-// A list of transforms reads like one pipeline, and is so many alternatives.
+// True for keys of transforms: their list looks like one pipeline but is an axis of alternatives.
 static bool is_pipeline(const char *key) {
   static const char *const keys[] = {"transform", "transform.train", "transform.val",
                                      "transform.test"};
@@ -64,7 +64,7 @@ static uint64_t bytes_needed(const brim_work *work, const brim_plan *plan) {
   return need;
 }
 
-// The largest batch_size that a step of the training set can have; INT64_MAX where it is not known.
+// The largest batch_size with which a step still fits into the training set; INT64_MAX if the set is unknown.
 static int64_t most_of_set(const brim_work *work, const brim_setting *setting, int64_t *samples) {
   brim_work_info info;
   int knob = brim_work_knob_as(work, BRIM_ROLE_ACCUMULATION);
@@ -97,12 +97,12 @@ int64_t brim_work_largest_batch(const brim_work *work, const brim_setting *setti
       fails = s.value[knob];
     }
   }
-  brim_status_clear();  // of plans that failed
+  brim_status_clear();  // drop the details of plans that failed
   if (set_samples && capped && fits == most) *set_samples = samples;
   return fits;
 }
 
-// The first setting along the workload's `shrinking` that needs at most `limit` bytes; false when none does.
+// Shrinks a setting until its plan needs at most `limit` bytes; false if no setting does.
 static bool brim_work_shrink_to(const brim_work *work, brim_setting *setting, uint64_t limit) {
   const brim_work_shrink_table *shrinking = work->table->shrinking;
   if (!shrinking) return false;
@@ -136,7 +136,7 @@ void brim_work_setting_change(const brim_work *work, const brim_setting *was,
 bool brim_work_fits(const brim_work *work, const brim_plan *plan, uint64_t limit) {
   uint64_t free_bytes = 0, total_bytes = 0, need = bytes_needed(work, plan);
   if (limit > 0 && need > limit) return false;
-  // a device that does not know is asked when it is built
+  // free memory unknown: building the setting will show if it fits
   if (brim_device_memory(work->context.device, &free_bytes, &total_bytes)) return true;
   return need <= free_bytes;
 }
@@ -160,7 +160,7 @@ void brim_work_shrink_text(const brim_work *work, const brim_setting *setting, u
   snprintf(out, size, fits ? brim_tr("%s would fit") : brim_tr("not even %s would fit"), change);
 }
 
-// The row of the plan that takes most of the memory in question.
+// Writes the row of the plan that takes most of the memory that is short.
 static void largest_row_text(const brim_work *work, const brim_plan *plan, char out[160]) {
   bool both = work->context.device->info.host_memory;
   const brim_plan_row *most = NULL;
@@ -188,7 +188,7 @@ brim_status brim_work_check_fit(const brim_work *work, const brim_setting *setti
   char a[32], b[32], advice[320];
   brim_format_bytes(need, a);
   brim_format_bytes(limit, b);
-  if (strcmp(a, b) == 0) {  // they differ by less than this shows
+  if (strcmp(a, b) == 0) {  // the rounded numbers are equal: print all digits
     snprintf(a, sizeof a, "%" PRIu64 " B", need);
     snprintf(b, sizeof b, "%" PRIu64 " B", limit);
   }
@@ -279,7 +279,7 @@ static const brim_workload_table *const workloads[] = {&brim_workload_supervised
 
 enum { BUILT_IN = sizeof workloads / sizeof *workloads, MAX_ADDED = 8 };
 
-// Written by main before threads start, read only afterwards.
+// Workloads that main registered. Written before threads start, read-only afterwards.
 static const brim_workload_table *added[MAX_ADDED];
 static size_t added_count;
 
@@ -300,8 +300,8 @@ brim_status brim_workload_register(const brim_workload_table *table) {
   return BRIM_OK;
 }
 
-// Before main, so that whatever has workloads reads configs with their keys: a program of libbrim calls
-// nothing else before brim_config_open. What fails here is a row of brim itself.
+// Adds brim's own workloads and environments. Runs before main, so that every program knows their config keys: a
+// user of libbrim calls nothing before brim_config_open. A failure here is a bug in a row of brim.
 static __attribute__((constructor)) void add_built_in(void) {
   brim_status status = brim_work_env_register();
   for (size_t i = 0; !status && i < BUILT_IN; i++) {
@@ -335,7 +335,7 @@ const brim_workload_table *brim_workload_find(const char *name) {
 
 //---------------------------------- shipped configs ----------------------------------
 
-// The name in `env=NAME(...)`, which a folder can have too; 0 = there is none. Of plugin:NAME it is NAME.
+// Finds NAME in `env=NAME(...)` or `env=plugin:NAME` and returns its length; 0 = none, or no valid folder name.
 static size_t env_name(const char *override, const char **out) {
   static const char *const keys[] = {"env=", "environment="};
   static const char plugin[] = "plugin:";
@@ -362,15 +362,14 @@ bool brim_workload_start(const brim_workload_table *table, const char *override,
     const brim_work_shipped *row = &table->shipped[i];
     if (strlen(row->env) == length && !memcmp(row->env, name, length)) out->config = row->config;
   }
-  // of the workload too: another one may have run in this environment
+  // the name has the workload too, since another workload may have run in this environment
   snprintf(out->name, sizeof out->name, "%.*s-%s", (int)length, name, table->name);
   return true;
 }
 
 //---------------------------------- opening ----------------------------------
 
-// Nothing to do about it, so no warning: --verbose says it. A preset's own value is no wish, and
-// not worth a line.
+// Reports with --verbose that gpu.empty_cache_freq has no effect, unless a preset set it.
 static void say_nothing_to_empty(const brim_config *config) {
   const char *key = "gpu.empty_cache_freq";
   if (brim_config_int(config, key) == 0) return;
@@ -378,7 +377,7 @@ static void say_nothing_to_empty(const brim_config *config) {
   brim_log_info("workload", "%s: no cache to empty: brim allocates its planned memory once", key);
 }
 
-// `bench` looks for the option of a knob by its name behind the dashes: one without would never be found.
+// Fails if the option of a knob does not begin with dashes: `bench` would never find it.
 static brim_status check_knobs(const brim_work *work) {
   for (size_t i = 0; i < work->knob_count; i++) {
     const brim_knob *knob = &work->knobs[i];

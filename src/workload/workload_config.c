@@ -1,5 +1,5 @@
-// Config that all workloads read (device, threads, precision, optimizer, warm-up), and metadata that all their
-// checkpoints have.
+// Config keys that all workloads read (device, threads, precision, optimizer, warm-up), and metadata that all
+// their checkpoints have.
 #include "workload/workload_int.h"
 
 #include <inttypes.h>
@@ -34,13 +34,13 @@ brim_status brim_work_device_at(const brim_config *config, size_t index, const c
   BRIM_TRY(brim_config_get_strings(config, "device", &devices, &count));
   const char *device = index < count ? devices[index] : NULL;
   *out = device ? device : "auto";
-  // device cuda:1 with backend cuda is more exact than the backend's name alone
+  // device cuda:1 says more than backend cuda
   bool named = backend && strcmp(backend, "auto") != 0;
   if (named && !(device && brim_str_starts(device, backend))) *out = backend;
   return BRIM_OK;
 }
 
-// The standard has relative paths ignored.
+// Ignores relative paths, as the XDG standard requires.
 void brim_work_cache_folder(char *out, size_t size) {
   const char *base = getenv("XDG_CACHE_HOME"), *below = "brim";
   if (!base || base[0] != '/') {
@@ -65,7 +65,7 @@ brim_status brim_work_device_options(const brim_config *config, brim_device_opti
 
 //---------------------------------- threads ----------------------------------
 
-// The values a sweep tries: one, half of the cores, all. A number that the user gave stays.
+// Numbers of threads that a sweep tries: one, half of the cores, all. A number that the user gave is not varied.
 static size_t threads_axis(void *state, const brim_knob_sweep *sweep, int64_t *values) {
   const brim_device *device = sweep->work->context.device;
   const int64_t all = device->info.threads;
@@ -112,9 +112,8 @@ static bool is_fast(brim_device *device, brim_dtype dtype) {
   return (device->info.fast_types & 1u << dtype) && device_has(device, dtype);
 }
 
-// An explicit precision is taken as it is. use_amp (mixed_precision, ...) and auto mean bf16 or,
-// failing that, fp16 where the device has fast instructions for it. Emulated, 16 bits are 2 to 4
-// times slower than fp32.
+// The precision of a run. An explicit precision is kept. use_amp (mixed_precision, ...) and auto mean bf16, else
+// fp16, if the device has fast instructions for it: emulated 16 bits are 2 to 4 times slower than fp32.
 brim_status brim_work_precision(const brim_config *config, brim_device *device,
                                 brim_precision *out) {
   const char *text = brim_config_string(config, "training.precision");
@@ -171,7 +170,7 @@ static brim_value float_value(double number) {
   return value;
 }
 
-// training.* keys that are set win over the component's arguments.
+// Reads the optimizer. Keys of training.* that are set win over the component's arguments.
 brim_status brim_work_read_optimizer(const brim_config *config, brim_work_optimizer *o) {
   const brim_component *given = brim_config_component(config, "optimizer", NULL);
   if (!given) return brim_fail(BRIM_EINVAL, "the config has no optimizer");
@@ -202,7 +201,7 @@ brim_status brim_work_read_optimizer(const brim_config *config, brim_work_optimi
 }
 
 brim_work_warmup brim_work_warmup_of(const brim_config *config, int64_t steps_per_epoch) {
-  // also where the scheduler's own argument is found
+  // the config also copies the scheduler's own argument to this key
   brim_work_warmup out = {.key = "training.warmup_steps"};
   out.steps = out.asked = brim_config_int(config, out.key);
   if (out.asked > 0) return out;
@@ -216,7 +215,8 @@ brim_work_warmup brim_work_warmup_of(const brim_config *config, int64_t steps_pe
 
 //---------------------------------- checkpoints ----------------------------------
 
-// Only GPUs are told apart by name: there a choice is one of a model. CPU backends choose by shape.
+// The device's name for choices of algorithms: a GPU's model, since choices differ between models. NULL for CPUs,
+// whose backends choose by shape.
 static const char *device_name(const brim_device *device) {
   return device->info.kind == BRIM_DEVICE_GPU ? device->info.name : NULL;
 }
@@ -292,7 +292,7 @@ brim_status brim_work_take_algorithms(brim_work *work, const char *path) {
               same_text(meta, "brim.library", device->info.library) &&
               same_text(meta, "brim.device", device_name(device));
   if (text && ours && brim_device_set_algorithms(device, text)) {
-    // A choice of speed: without it training continues, with a warning that its bits differ.
+    // The choice matters only for speed: continue, but warn that bits differ.
     brim_log_warn("workload",
                   "%s: cannot restore its choice of algorithms (%s): the run continues, but is no "
                   "longer bit-identical",

@@ -1,5 +1,5 @@
-// Inside the workload room: what workloads that learn in an environment share. The environment that a config
-// or a checkpoint names, and what a replay (brim_work_replay_table) says about it.
+// Inside the workload room: functions that workloads with an environment share. They read the environment that a
+// config or a checkpoint names, and describe it for a replay (brim_work_replay_table).
 #ifndef BRIM_WORKLOAD_ENV_H_
 #define BRIM_WORKLOAD_ENV_H_
 
@@ -16,9 +16,9 @@ typedef struct brim_work_env {
 
 // Defaults of a workload.
 typedef struct brim_work_env_usual {
-  const char *workload;  // its name, for messages
-  const char *env;       // the environment of a config that names none
-  int32_t stage;         // of the environment's curriculum, from 0
+  const char *workload;  // name of the workload, for messages
+  const char *env;       // default environment
+  int32_t stage;         // stage of the environment's curriculum, from 0
 } brim_work_env_usual;
 
 // Makes brim's own environments components of configs, with the arguments of their rows. Called once, before
@@ -29,15 +29,15 @@ brim_status brim_work_env_register(void);
 brim_status brim_work_env_read(const brim_config *config, const brim_registry *registry,
                                const brim_work_env_usual *defaults, brim_work_env *out);
 // Puts brim.env, {"name": "quadruped", "task": "stand", ...}, and brim.policy into a checkpoint's metadata,
-// as texts. Takes `policy`, which may be NULL (out of memory).
+// as texts. Releases `policy`; NULL means that it could not be made for lack of memory.
 brim_status brim_work_env_put(const brim_env_row *row, const void *values, json_t *policy,
                               json_t *meta);
 // Checks that a checkpoint's environment (`text`, its JSON; NULL = unknown) observes and acts as this run's,
 // and with `task`, that it has the same rewards.
 brim_status brim_work_env_check(const brim_env_row *row, const void *values, const char *path,
                                 const char *text, bool task);
-// True if all its settings are this run's, so that its states are valid here; also if the checkpoint does not
-// say.
+// True if all settings of the checkpoint's environment (`text`) are this run's, so that its states are valid
+// here; also true if the checkpoint does not have them.
 bool brim_work_env_same(const brim_env_row *row, const void *values, const char *text);
 // Sets the labels of the two rows of terminated episodes to the environment's words.
 void brim_work_env_label_ended(const brim_env_ended *ended, brim_metric *count, brim_metric *rate);
@@ -53,7 +53,7 @@ const char *brim_work_place(const brim_component *c, char out[160]);
 typedef struct brim_work_replay_from {
   const brim_registry *registry;
   const brim_config *config;
-  const char *path;  // of the checkpoint
+  const char *path;  // path of the checkpoint
 } brim_work_replay_from;
 // Makes a state of `bytes` zeros, which `read` fills. If `read` fails, `close` frees what it made.
 brim_status brim_work_replay_open(const brim_work_replay_from *from, size_t bytes,
@@ -61,7 +61,7 @@ brim_status brim_work_replay_open(const brim_work_replay_from *from, size_t byte
                                                       void *state),
                                   void (*close)(void *state), void **out);
 
-// Sets scene, title, time step and facts of an environment; the workload sets seed, steps and the training.
+// Sets scene, title, time step and facts of an environment; the workload sets the other members.
 // BRIM_EUNSUPPORTED if the environment has no scene, BRIM_EABI if the scene does not fit its frames.
 brim_status brim_work_replay_env(const brim_env_row *row, const void *values,
                                  brim_work_replay_info *out);
@@ -69,10 +69,10 @@ brim_status brim_work_replay_env(const brim_env_row *row, const void *values,
 brim_scene_line *brim_work_replay_fact(brim_work_replay_info *info, const char *label);
 // Adds an actor; more than BRIM_WORK_MAX_ACTORS are left out.
 void brim_work_replay_actor(brim_work_replay_info *info, const char *name, const char *label);
-// Puts the environment's task under the argument's name: {"task": "stand"}.
+// Puts the environment's task into the event, under the name of its argument: {"task": "stand"}.
 brim_status brim_work_replay_task(const brim_env_row *row, const void *values, json_t *event);
-// The iterations that a policy was trained for: info->trained, and a fact.
+// Sets info->trained and adds a fact: the iterations that the policy was trained for.
 void brim_work_replay_trained(brim_work_replay_info *info, int64_t iterations);
-brim_scene_end brim_work_replay_end(int32_t end);  // of a brim_env_end
+brim_scene_end brim_work_replay_end(int32_t end);  // converts a brim_env_end
 
 #endif  // BRIM_WORKLOAD_ENV_H_

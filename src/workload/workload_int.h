@@ -1,5 +1,5 @@
-// Inside the workload room: the tables of the workloads, what several of them read from a config, and what
-// their checkpoints share.
+// Inside the workload room: the tables of the workloads, config keys that several of them read, and metadata
+// that their checkpoints share.
 #ifndef BRIM_WORKLOAD_INT_H_
 #define BRIM_WORKLOAD_INT_H_
 
@@ -23,9 +23,9 @@ typedef struct brim_work_optimizer {
 } brim_work_optimizer;
 brim_status brim_work_read_optimizer(const brim_config *config, brim_work_optimizer *out);
 
-// training.weights; NULL = from the seed.
+// training.weights, the file of first weights; NULL = start from the seed.
 const char *brim_work_weights(const brim_config *config);
-// training.precision and training.use_amp on this device.
+// The precision that training.precision and training.use_amp give on a device.
 brim_status brim_work_precision(const brim_config *config, brim_device *device,
                                 brim_precision *out);
 // Refuses a precision that the device lacks.
@@ -44,7 +44,7 @@ brim_knob brim_work_threads_knob(const brim_config *config, const brim_device *d
 // Puts device, library and, if training may resume from the file, the chosen algorithms into a checkpoint's
 // metadata.
 brim_status brim_work_put_device(brim_device *device, bool algorithms, json_t *meta);
-// A checkpoint's metadata are strings.
+// Puts a number into a checkpoint's metadata, as a string.
 brim_status brim_work_put_i64(json_t *meta, const char *key, int64_t value);
 // Reads a count, 0 to 2^53 - 1; BRIM_EPARSE names the file.
 brim_status brim_work_get_count(const json_t *meta, const char *path, const char *key,
@@ -52,14 +52,14 @@ brim_status brim_work_get_count(const json_t *meta, const char *path, const char
 // Warns that a continued run is no longer bit-identical if the file has another value of `key` than this run.
 void brim_work_warn_if_other(const json_t *meta, const char *path, const char *key,
                              const char *now);
-// brim_json_get_numbers of numbers that are all finite; else 0.
+// Like brim_json_get_numbers, but returns 0 if a number is not finite.
 size_t brim_work_get_numbers(const json_t *metadata, const char *key, double *out, size_t most);
 
 //---------------------------------- metrics and troubles (workload.c) ----------------------------------
 
 // Clears a trouble and sets its kind and count; returns it.
 brim_work_trouble *brim_work_trouble_begin(brim_work_trouble *t, int kind, int64_t count);
-// Clears metrics of a set: all are unknown or 0.
+// Clears metrics and sets their rows: values are unknown, counts are 0.
 void brim_work_metrics_clear(const brim_metric_set *set, brim_work_metrics *out);
 
 #endif  // BRIM_WORKLOAD_INT_H_
