@@ -1,7 +1,7 @@
-// The values of a network: layouts, initial values, access, the snapshot of a trial, the copies derived
-// from the weights, and checkpoints. Weights of convolutions are (M,C,R,S) outside, as in PyTorch, and
-// (M,R,S,C') with padded channels in memory. Derived are the 16-bit copy, and the average with its
-// statistics and its own copy.
+// The values of a network: layouts, initial values, access, the snapshot of a trial, copies derived from the
+// weights, and checkpoints. Weights of convolutions are (M,C,R,S) outside, as in PyTorch, and (M,R,S,C') with
+// padded channels in memory. Derived copies are the 16-bit copy of the weights, and the average with its
+// statistics and its own 16-bit copy.
 //
 // A checkpoint is a safetensors file. Loading checks the whole file against the network before
 // it changes anything, so a file that does not fit leaves the network as it was. Saving writes from
@@ -110,7 +110,7 @@ void brim_param_export(const brim_param *p, const float *inside, float *outside)
 
 //---------------------------------- copies to and from the device ----------------------------------
 
-// Values cross between float and the master type in pieces of so many.
+// Number of values that are converted between float and the master type at a time.
 enum { PIECE = 256 };
 
 static brim_status put_floats(brim_net *net, unsigned char *to, const float *values, size_t n) {
@@ -146,13 +146,13 @@ static brim_status get_floats(brim_net *net, float *values, const unsigned char 
 
 //---------------------------------- copies and averages ----------------------------------
 
-// 16-bit copy from the master, if there is one.
+// Refreshes the 16-bit copy from the master, if the network has a copy.
 static brim_status net_refresh_copy(brim_net *net) {
   if (net->compute == net->master) return BRIM_OK;
   return brim_op_run(net->device, &net->cast_call);
 }
 
-// The average of the running statistics starts again from the statistics. Does nothing without an average.
+// Restarts the average of the running statistics from the statistics. Does nothing without an average.
 static brim_status net_start_statistics(brim_net *net) {
   if (!net->statistics_prepared) return BRIM_OK;
   return brim_device_copy(net->device, net->blocks[BRIM_BLOCK_AVERAGE_BUFFERS].data,
@@ -160,7 +160,7 @@ static brim_status net_start_statistics(brim_net *net) {
                           net->blocks[BRIM_BLOCK_BUFFERS].bytes, BRIM_COPY_D2D);
 }
 
-// The average starts again from weights and running statistics. Does nothing without an average.
+// Restarts the average from weights and running statistics. Does nothing without an average.
 static brim_status net_start_average(brim_net *net) {
   if (!net->averages) return BRIM_OK;
   net->average_stale = true;
@@ -184,10 +184,10 @@ brim_status brim_net_refresh_average(brim_net *net) {
   return BRIM_OK;
 }
 
-// The part of the device's state tensor that a run depends on.
+// Number of values of the device's state that a checkpoint keeps.
 enum { BRIM_CHECKPOINT_STATE = BRIM_STATE_UPDATES - BRIM_STATE_HOST + 1 };
 
-#define BRIM_AVERAGE_PREFIX "ema."  // of the names of averages
+#define BRIM_AVERAGE_PREFIX "ema."  // prefix of the names of averages
 
 // The kinds of entries in a checkpoint.
 typedef enum checkpoint_kind {
@@ -228,7 +228,7 @@ static void fill_uniform(uint64_t key, uint64_t index, const brim_param *p, floa
   }
 }
 
-// Box and Muller: two uniform numbers make two normal ones, so a draw makes four.
+// Fills with normal numbers. Box-Muller turns two uniform numbers into two normal numbers; a draw makes four.
 static void fill_normal(uint64_t key, uint64_t index, const brim_param *p, float *out) {
   for (int64_t e = 0; e < p->outside_count; e += 2) {
     brim_philox4 r = brim_philox(key, index, (uint64_t)e / 4);
@@ -257,7 +257,7 @@ static void make_orthonormal(double *v, int64_t count, int64_t length) {
   }
 }
 
-// A matrix that is wider than high is made as its transpose, as in PyTorch.
+// Fills an orthogonal matrix. A matrix that is wider than high is made as its transpose, as in PyTorch.
 static brim_status fill_orthogonal(uint64_t key, uint64_t index, const brim_param *p, float *out) {
   int64_t rows = p->outside.dim[0], columns = p->outside_count / rows;
   bool wide = rows < columns;
@@ -334,7 +334,7 @@ static brim_status init_list(brim_net *net, const brim_params *list, brim_block_
 }
 
 brim_status brim_net_init_params(brim_net *net) {
-  size_t half = net_largest(net);  // padding only adds: enough for the outside too
+  size_t half = net_largest(net);  // enough for the outside layout, which has no padding
   float *scratch = brim_calloc(2 * half, sizeof *scratch);
   if (!scratch) return brim_fail(BRIM_ENOMEM, "out of memory for initial weights");
   brim_status status = init_list(net, &net->params, BRIM_BLOCK_PARAMS, scratch, half);
@@ -559,8 +559,8 @@ static brim_status mark_head(const brim_net *net, const char *path, const brim_s
   return BRIM_OK;
 }
 
-// Finds a network's first weights in the file of another run, and whether the last layer is taken from
-// there. The items get the file's names.
+// Finds a network's first weights in the file of another run, and decides if the last layer is taken from the
+// file. The items get the file's names.
 static brim_status find_start(const brim_net *net, const char *path, const brim_safetensors *file,
                               checkpoint_list *list, brim_net_reinit *out) {
   if (net->params.count == 0) return BRIM_OK;
@@ -623,8 +623,7 @@ static brim_status list_tracked(item_list *list, const brim_params *buffers) {
   return BRIM_OK;
 }
 
-// Lists the entries of everything, or of the model alone. Free with list_deinit whatever the
-// result.
+// Lists all entries, or with weights_only those of the model. Call list_deinit even after a failure.
 static brim_status list_make(const brim_net *net, bool weights_only, item_list *list) {
   memset(list, 0, sizeof *list);
   size_t most = 4 * net->params.count + 3 * net->buffers.count + 1;
@@ -704,7 +703,7 @@ static void shape_text(int32_t rank, const int64_t *dim, char out[128]) {
   snprintf(out + n, 128 - n, ")");
 }
 
-// The name may exist behind the prefix of a wrapper: then say so.
+// Fails because an entry is missing. If its name exists with the prefix of a wrapper, the message says so.
 static brim_status fail_missing(const char *path, const item *want, const brim_safetensors *file) {
   for (size_t i = 0; i < brim_safetensors_count(file); i++) {
     const char *name = brim_safetensors_at(file, i)->name;
@@ -776,8 +775,8 @@ static bool is_wanted(const item_list *list, const char *name) {
   return false;
 }
 
-// The averages found in the file: of weights, of running statistics, and whether weights are
-// averaged without statistics, as an earlier version did.
+// The averages found in the file. weights, statistics: the file has averages of these. missing: running
+// statistics without an average, as in files of an earlier version.
 typedef struct averages {
   bool weights, statistics, missing;
 } averages;
@@ -812,8 +811,8 @@ static brim_status check_optimizer(const item *want, const char *path, const bri
                    path, want->name);
 }
 
-// Every entry that the network needs exists and fits. Other entries are refused, except for an
-// average the network does not keep and, inside a wrapper, the wrapper's own.
+// Checks that every entry that the network needs exists and fits. Refuses other entries, except averages and the
+// entries of a wrapper.
 static brim_status check_file(const item_list *list, const char *path, const brim_safetensors *file,
                               const char *inside, bool weights_only) {
   for (size_t i = 0; i < list->count; i++) {
@@ -853,18 +852,18 @@ static brim_status load_item(brim_net *net, const item *e, const brim_safetensor
   if (e->kind == BRIM_ITEM_STATE) {
     double kept[BRIM_EXEC_KEPT] = {0};
     memcpy(kept, from->data, BRIM_CHECKPOINT_STATE * sizeof *kept);
-    if (net->precision != BRIM_PRECISION_FP16) {  // the file may be of a run in fp16
+    if (net->precision != BRIM_PRECISION_FP16) {  // the file's run may have used fp16
       kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST] = 1;
       kept[BRIM_STATE_GOOD_STEPS - BRIM_STATE_HOST] = 0;
     }
     return brim_exec_set_kept(net, kept);
   }
   size_t half = net_largest(net);
-  memcpy(scratch + half, from->data, from->bytes);  // it may lie at any byte
+  memcpy(scratch + half, from->data, from->bytes);  // the file's data may be unaligned
   brim_param_import(e->p, scratch + half, scratch);
   BRIM_TRY(brim_device_copy(net->device, item_place(net, e), scratch,
                             (size_t)e->p->count * sizeof(float), BRIM_COPY_H2D));
-  return brim_device_sync(net->device);  // the next one reuses the scratch
+  return brim_device_sync(net->device);  // the next item reuses the scratch
 }
 
 static brim_status load_items(brim_net *net, const item_list *list, const char *path,
@@ -1126,9 +1125,8 @@ static brim_status make_window(saver *s, size_t most) {
   return BRIM_OK;
 }
 
-// Linux promises more memory than it has and kills the process that uses it, so ask first and leave
-// half. *lock: a copy this small beside the machine's memory may stay page-locked until the next
-// checkpoint.
+// Fails if a copy would take more than half of the free memory: Linux grants more memory than it has and kills
+// the process that uses it. *lock: largest size of a copy that may stay page-locked until the next checkpoint.
 static brim_status check_room(const brim_net *net, size_t bytes, uint64_t *lock) {
   uint64_t left = 0, all = 0;
   brim_machine_free_memory(net->hooks.machine ? net->hooks.machine : "", &left, &all);
@@ -1137,15 +1135,14 @@ static brim_status check_room(const brim_net *net, size_t bytes, uint64_t *lock)
   return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
 }
 
-// Room for a copy: the last checkpoint's if there is one, since fresh pages cost many times the
-// copying.
+// Copies a block to host memory. Reuses the last checkpoint's copy, since fresh pages cost many times the copying.
 static brim_status make_copy(saver *s, int block, bool lock) {
   brim_device *device = s->net->device;
   size_t bytes = s->net->blocks[block].bytes;
   void *room = s->net->reusable[block];
   s->net->reusable[block] = NULL;
   if (!room && lock && brim_device_alloc(device, BRIM_BUFFER_HOST, bytes, &room)) {
-    brim_status_clear();  // not of this kind; of the other perhaps
+    brim_status_clear();  // no page-locked memory: try pageable memory
     room = NULL;
   }
   s->locked[block] = room != NULL;
@@ -1186,7 +1183,7 @@ static brim_status make_copies(saver *s) {
   return BRIM_OK;
 }
 
-// The average becomes the model: the average's values under the model's names.
+// Makes the average the model: the entries have the average's values under the model's names.
 static void take_average(item_list *list) {
   for (size_t i = 0; i < list->count; i++) {
     item *e = &list->items[i];
@@ -1267,7 +1264,7 @@ brim_status brim_net_hold(brim_net *net, const json_t *metadata, bool weights_on
   if (!s) return brim_fail(BRIM_ENOMEM, "out of memory for a copy of the weights");
   brim_status status = saver_init(s, net, metadata, weights_only, true);
   if (status) {
-    (void)brim_device_sync(net->device);  // copies may be on their way
+    (void)brim_device_sync(net->device);  // copies may still run
     brim_net_held_free(s);
     return status;
   }

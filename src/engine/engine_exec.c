@@ -45,7 +45,7 @@ static void record(brim_device *device, brim_capture *x, brim_capture_piece *pie
   status = enqueue(ctx);
   brim_graph_exec *graph = NULL;
   if (status) {
-    // Report the call that could not be recorded; the failed end of the recording adds nothing.
+    // Report the call that could not be recorded, not the end of the recording, which fails too.
     fall_back(x, piece, status);
     (void)brim_capture_end(device, &graph);
     brim_graph_exec_destroy(device, graph);
@@ -60,7 +60,7 @@ static void record(brim_device *device, brim_capture *x, brim_capture_piece *pie
   piece->graph = graph;
 }
 
-// The first run is op by op: libraries load lazily, and loading cannot be recorded.
+// True if this run shall be recorded. Not the first run: libraries load lazily, and loading cannot be recorded.
 static bool to_record(const brim_capture *x, brim_capture_piece *piece) {
   if (!piece->warm || !x->on) return false;
   return piece->left == 0 || --piece->left == 0;
@@ -91,7 +91,7 @@ static const struct {
   // backward pass. It also ends within the piece, since a recording must not leave work on another
   // stream.
   bool posts;
-  bool joined;  // gradients of all ranks are there
+  bool joined;  // the piece begins with the gradients of all ranks: their exchange has ended
 } parts[BRIM_EXEC_KIND_COUNT] = {
     [BRIM_EXEC_TRAIN_FIRST] = {.forward = true, .backward = true},
     [BRIM_EXEC_TRAIN_ADD] = {.forward = true, .backward = true, .adding = true},
@@ -214,7 +214,7 @@ static brim_status upload(brim_net *net, const brim_program *p, const brim_batch
   return brim_event_wait(net->device, x->filled[slot]);
 }
 
-// Marks the slot as free once the work enqueued so far is done; also after a failure.
+// Marks the slot as free once the work enqueued so far is done. Call it after a failure too; returns `status`.
 static brim_status exec_give_slot_back(brim_net *net, int slot, brim_status status) {
   if (net->device->info.host_memory) return status;
   brim_status recorded = brim_event_record(net->device, net->exec.done[slot]);
@@ -229,9 +229,9 @@ static brim_status exec_drop_forward(brim_net *net) {
   return open ? exec_give_slot_back(net, slot, BRIM_OK) : BRIM_OK;
 }
 
-// A batch that already lies on the device. Everything is in the main stream's order: what made the
-// batch and what last read the slot come before, the next write to the batch's memory comes after,
-// and the host has waited for an earlier upload into the slot. So nothing waits here.
+// Copies a batch that lies on the device to the slot. Nothing waits here, because the main stream keeps the
+// order: the work that made the batch and the last reader of the slot come before the copy, the next write to
+// the batch's memory after it. The host has waited for an earlier upload into the slot.
 static brim_status copy_batch_on_device(brim_net *net, const brim_program *p, const brim_batch *b,
                                         int slot) {
   size_t rows = (size_t)p->rows;
@@ -249,7 +249,7 @@ static brim_status copy_batch_on_device(brim_net *net, const brim_program *p, co
   return BRIM_OK;
 }
 
-// Ends what other networks have left open in the arena that this network is about to use.
+// Invalidates results that other networks of the group have in the arena, which this network is about to use.
 static brim_status end_peers(brim_net *net) {
   for (brim_net *other = net->peer; other && other != net; other = other->peer) {
     BRIM_TRY(exec_drop_forward(other));
@@ -259,7 +259,8 @@ static brim_status end_peers(brim_net *net) {
   return BRIM_OK;
 }
 
-// For inputs in place on a device that reads host memory.
+// Copies a batch to the network's own input, on a device that reads host memory. Does nothing if the caller has
+// written the input itself.
 static brim_status copy_batch_in_place(brim_net *net, const brim_program *p, const brim_batch *b) {
   unsigned char *input, *target;
   brim_exec_slot(net, 0, &input, &target);
@@ -268,9 +269,9 @@ static brim_status copy_batch_in_place(brim_net *net, const brim_program *p, con
                           BRIM_COPY_H2D);
 }
 
-// On devices that read host memory the calls are pointed at the batch itself; elsewhere the batch
-// is copied to the next slot. Without data the slot keeps its content. The host is never more than
-// two batches ahead, so that a stop or a reading takes effect soon.
+// On devices that read host memory the calls read the batch itself; elsewhere the batch is copied to the next
+// slot. A batch without data keeps the slot's content. The host is never more than two batches ahead, so that a
+// stop or a reading of metrics takes effect soon.
 brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
                            const brim_spans *spans, int *slot) {
   *slot = 0;
@@ -301,7 +302,7 @@ brim_status brim_exec_feed(brim_net *net, brim_program *p, const brim_batch *b,
 
 //---------------------------------- pieces ----------------------------------
 
-// The rest of the state belongs to the device.
+// Copies the host's part of the state to the device; the rest of the state belongs to the device.
 static brim_status exec_put_state(brim_net *net) {
   net->state[BRIM_STATE_CLIP] = net->clip_norm;
   net->state[BRIM_STATE_SEED] = (double)net->seed;
@@ -314,7 +315,7 @@ static brim_status exec_put_state(brim_net *net) {
 static void exec_set_rows(brim_net *net, int64_t rows, int64_t views, int64_t row_offset,
                           int64_t step_rows) {
   net->state[BRIM_STATE_ROWS] = (double)rows;
-  // rows that the loss compares: of all ranks if the loss is over all
+  // the number of ranks whose rows the loss compares
   int64_t together = net->ranks.pairs && step_rows > 0 ? net->ranks.size : 1;
   net->state[BRIM_STATE_SAMPLES] = (double)(rows / views * together);
   net->state[BRIM_STATE_GRAD_SCALE] = step_rows > 0 ? (double)views / (double)step_rows : 0;
@@ -388,14 +389,15 @@ static brim_status exec_fail_moved(brim_status status) {
                    why);
 }
 
-// The gradients of all ranks.
+// Waits for the sum of the gradients over all ranks.
 static brim_status join_ranks(brim_net *net, brim_phase phase) {
   if (!net->ranks.on) return BRIM_OK;
   watch_op(net, NULL, phase);
   return brim_op_run(net->device, &net->ranks.wait);
 }
 
-// posted: this piece began the exchange; joined: the exchange ended with another piece.
+// Runs the optimizer. posted: this piece has begun the exchange of gradients; joined: an earlier piece has ended
+// it.
 static brim_status run_update(brim_net *net, bool posted, bool joined) {
   int32_t bucket = 0;
   if (!posted && !joined) BRIM_TRY(post_buckets(net, INT32_MAX, &bucket));
@@ -550,7 +552,7 @@ static brim_status fetch_sums(brim_net *net, double out[BRIM_METRIC_COUNT], doub
   size_t bytes = BRIM_METRIC_COUNT * brim_dtype_size(net->master);
   BRIM_TRY(drain_norms(net));
   BRIM_TRY(brim_device_copy(net->device, &now, brim_net_metrics_ptr(net), bytes, BRIM_COPY_D2H));
-  BRIM_TRY(brim_exec_get_kept(net, kept));  // waits for both
+  BRIM_TRY(brim_exec_get_kept(net, kept));  // waits for both copies
   *loss_scale = kept[BRIM_STATE_LOSS_SCALE - BRIM_STATE_HOST];
   for (int i = 0; i < BRIM_METRIC_COUNT; i++) {
     out[i] = net->master == BRIM_F64 ? now.f64[i] : (double)now.f32[i];
@@ -854,7 +856,8 @@ brim_status brim_net_evaluate(brim_net *net, const brim_batch *batch, const brim
   return BRIM_OK;
 }
 
-// 16-bit values lie in the upper half of `out`; each is read before its place is written.
+// Converts 16-bit values in the upper half of `out` to f32 in place, from the first on: each value is read before
+// its bytes are overwritten.
 static void widen(brim_dtype dtype, float *out, size_t count) {
   const unsigned char *from = (const unsigned char *)out + count * 2;
   for (size_t i = 0; i < count; i++) {
@@ -1010,8 +1013,8 @@ brim_status brim_net_backward_step(brim_net *net, double lr, const brim_spans *s
 
 bool brim_net_recalibrates(const brim_net *net) { return net->statistics_prepared; }
 
-// Points training's forward calls at the average, with batch norms that take the mean of all
-// batches so far (index from 0), or back (-1).
+// Binds training's forward calls to the average, with batch norms that compute the mean over all batches so far
+// (index from 0); index -1 binds them to the weights again.
 static void bind_recalibration(brim_net *net, int64_t index) {
   brim_program *p = &net->train;
   brim_net_bind_forward(net, index >= 0);
@@ -1022,8 +1025,8 @@ static void bind_recalibration(brim_net *net, int64_t index) {
   }
 }
 
-// Copies the batch to where training's forward pass reads it. With full_batch_negatives that pass
-// ends before the loss and reads the input alone; its target is a gradient, which is not uploaded.
+// Copies the batch to the place that training's forward pass reads. With full_batch_negatives that pass ends
+// before the loss and reads only the input; its target would be a gradient, which is not uploaded.
 static brim_status feed_forward(brim_net *net, const brim_batch *b, int *slot) {
   brim_program *checked = net->negatives.on ? &net->negatives.embed : &net->train;
   bool host = net->device->info.host_memory;
@@ -1057,7 +1060,7 @@ brim_status brim_net_recalibrate(brim_net *net, const brim_batch *batch, int64_t
   net->outputs_valid = false;
   net->knn.filled = 0;
   if (index == 0) BRIM_TRY(copy_statistics(net, brim_net_buffers_before_ptr(net), statistics));
-  // the sums are training's
+  // restore the sums, which are training's
   BRIM_TRY(brim_device_copy(net->device, brim_net_metrics_before_ptr(net),
                             brim_net_metrics_ptr(net), bytes, BRIM_COPY_D2D));
   bind_recalibration(net, index);
@@ -1076,9 +1079,9 @@ brim_status brim_net_undo_recalibration(brim_net *net) {
 
 //---------------------------------- kNN evaluation ----------------------------------
 
-// kNN evaluation of features: rows of length 1, their similarities with a bank of labelled rows,
-// and the vote of the nearest, all on the device. Training overwrites the bank; its features would
-// be those of the old weights anyway.
+// kNN evaluation of features, all on the device: scale rows to length 1, compute their similarities with a bank
+// of labelled rows, and let the nearest vote. Training overwrites the bank, whose features would be those of the
+// old weights anyway.
 
 static unsigned char *arena_at(const brim_net *net, size_t offset) {
   return net->blocks[BRIM_BLOCK_ARENA].data + offset;
@@ -1134,7 +1137,7 @@ brim_status brim_net_bank(brim_net *net, const brim_batch *batch, int64_t row) {
   return BRIM_OK;
 }
 
-// Votes for a chunk of the queries at a time.
+// Classifies the queries, a chunk at a time.
 static brim_status vote(brim_net *net, int64_t rows, const unsigned char *labels) {
   brim_knn *j = &net->knn;
   size_t row_bytes = (size_t)j->width * brim_dtype_size(net->master);
@@ -1174,10 +1177,10 @@ brim_status brim_net_evaluate_features(brim_net *net, const brim_batch *batch) {
 typedef struct work {
   brim_group *group;
   brim_group_losses losses;
-  brim_group_losses gradients;  // instead of both passes; call NULL = none
+  brim_group_losses gradients;  // replaces both passes; call NULL = run the passes
   brim_exec_kind backward;
   bool updates;
-  int slot;  // for networks that have two
+  int slot;  // input slot of networks with two slots
 } work;
 
 static brim_status update_all(const work *w) {
@@ -1206,14 +1209,14 @@ static brim_status run_passes(const work *w) {
   return BRIM_OK;
 }
 
-// Enqueues all of a step, op by op; ctx is a work.
+// Enqueues a whole step, op by op; ctx is a work.
 static brim_status enqueue_work(void *ctx) {
   const work *w = ctx;
   BRIM_TRY(w->gradients.call ? w->gradients.call(w->gradients.ctx) : run_passes(w));
   return w->updates ? update_all(w) : BRIM_OK;
 }
 
-// The recording of such steps. A recording with other losses is dropped, since it would call those.
+// Finds the piece for steps of this kind. Drops a recording with other losses, since it would run those.
 static brim_status find_piece(const work *w, brim_capture_piece **out) {
   brim_group *group = w->group;
   bool adding = w->backward == BRIM_EXEC_BACKWARD_ADD;
@@ -1221,7 +1224,7 @@ static brim_status find_piece(const work *w, brim_capture_piece **out) {
   brim_capture_piece *piece = &group->pieces[kind][w->slot];
   brim_group_losses *recorded = &group->recorded[kind][w->slot];
   if (piece->graph && (recorded->call != w->losses.call || recorded->ctx != w->losses.ctx)) {
-    BRIM_TRY(brim_device_sync(group->device));  // it may still be at work
+    BRIM_TRY(brim_device_sync(group->device));  // the recording may still run
     brim_capture_drop(group->device, piece);
   }
   *recorded = w->losses;
@@ -1249,7 +1252,7 @@ static brim_status run_losses(const work *w, const brim_spans *spans) {
   return status;
 }
 
-// Measured steps, and devices without graphs, have the phases one by one.
+// Runs the phases of a step one by one: for measured steps, and on devices without graphs.
 static brim_status run_apart(const work *w, const brim_spans *spans) {
   brim_group *group = w->group;
   for (int32_t i = 0; i < group->count; i++) {
@@ -1269,8 +1272,8 @@ static brim_status run_apart(const work *w, const brim_spans *spans) {
   return BRIM_OK;
 }
 
-// A recorded step reads the same slot of every network that has two: a network that was fed on its
-// own skips a slot.
+// Brings all networks to the same slot, which a recorded step needs: a network that was fed outside the group
+// skips a slot.
 static void line_up_slots(brim_group *group) {
   int32_t lead = 0;
   while (lead + 1 < group->count && group->nets[lead]->in_place) lead++;
@@ -1355,7 +1358,7 @@ brim_status brim_group_undo(brim_group *group) {
 
 //---------------------------------- the states of recorded steps ----------------------------------
 
-enum { ROW = BRIM_STATE_HOST };  // doubles
+enum { ROW = BRIM_STATE_HOST };  // doubles in a row of the table
 
 static brim_status check_state(const brim_net *net, const brim_group_state *s) {
   // step_rows - rows: a sum could overflow
@@ -1369,8 +1372,7 @@ static brim_status check_state(const brim_net *net, const brim_group_state *s) {
   return BRIM_OK;
 }
 
-// The rows of one step must follow one another: two batches at the same rows would draw the same
-// dropout.
+// Checks that a micro-batch comes after the one before in the same step: equal rows would draw the same dropout.
 static brim_status check_same_step(const brim_group_state *before, const brim_group_state *s) {
   if (s->step_rows == before->step_rows && s->row_offset >= before->row_offset + before->rows) {
     return BRIM_OK;
@@ -1421,7 +1423,7 @@ static brim_status put_net(brim_group *group, int32_t index, const brim_group_st
   group->table.first[index] = states[index].step;
   group->table.updates[index] =
       states[(count - 1) * group->count + index].step - states[index].step + 1;
-  // pageable memory: its bytes are taken before the call returns
+  // the copy reads pageable memory before the call returns
   return brim_device_copy(net->device, brim_net_table_ptr(net), group->table.rows,
                           (size_t)count * ROW * sizeof(double), BRIM_COPY_H2D);
 }
@@ -1435,8 +1437,8 @@ brim_status brim_group_put_states(brim_group *group, const brim_group_state *sta
   return BRIM_OK;
 }
 
-// Before recorded work runs: outputs, features and forward passes of the networks become invalid, and
-// room is reserved for the steps that were put.
+// Prepares the networks for recorded work: invalidates outputs, features and forward passes, and reserves room
+// for the norms of the steps that were put.
 static brim_status begin_record(brim_group *group) {
   group->table.moved = false;
   for (int32_t i = 0; i < group->count; i++) {
@@ -1451,7 +1453,7 @@ static brim_status begin_record(brim_group *group) {
   return BRIM_OK;
 }
 
-// After recorded work has run: counts the steps that were put as made.
+// Counts the steps that were put as made. Called after recorded work has run.
 static void end_record(brim_group *group) {
   for (int32_t i = 0; group->table.count > 0 && i < group->count; i++) {
     brim_net *net = group->nets[i];
@@ -1463,7 +1465,7 @@ static void end_record(brim_group *group) {
   group->table.count = 0;
 }
 
-// Recorded work must make exactly the steps that were put.
+// Fails if the recorded work does not make exactly the steps that were put.
 static brim_status check_steps(const brim_group *group, int64_t made) {
   if (made == group->table.count) return BRIM_OK;
   return brim_fail(BRIM_EINVAL,
@@ -1525,8 +1527,8 @@ struct brim_record {
   brim_group *group;
   brim_capture capture;
   brim_capture_piece piece;
-  bool known;     // the work has run ...
-  int64_t steps;  // ... and makes so many
+  bool known;     // the work has run, so `steps` is valid
+  int64_t steps;  // number of steps that the work makes
 };
 
 brim_status brim_record_create(brim_device *device, brim_group *group, brim_record **out) {
@@ -1541,7 +1543,7 @@ brim_status brim_record_create(brim_device *device, brim_group *group, brim_reco
 
 void brim_record_destroy(brim_record *record) {
   if (!record) return;
-  (void)brim_device_sync(record->device);  // the last launch may still use it
+  (void)brim_device_sync(record->device);  // the last launch may still use the recording
   brim_capture_drop(record->device, &record->piece);
   brim_free(record);
 }
@@ -1596,7 +1598,7 @@ brim_status brim_net_input(brim_net *net, bool evaluation, brim_tensor *out) {
 
 brim_status brim_net_enqueue_outputs(brim_net *net) {
   BRIM_TRY(check_in_place(net));
-  net->average_stale = net->averages;  // a launch does not know whether weights have moved
+  net->average_stale = net->averages;  // the launch may have changed weights
   BRIM_TRY(brim_net_refresh_average(net));
   exec_point(net, BRIM_EXEC_EVAL, 0);
   return exec_enqueue(net, BRIM_EXEC_EVAL);
