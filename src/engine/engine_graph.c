@@ -63,7 +63,7 @@ static bool same_shape(const brim_tensor *a, const brim_tensor *b) {
   return same;
 }
 
-// The model has bounded every size of a parameter; the product may still not fit.
+// Multiplies the sizes of a parameter; false if the product exceeds `limit`. The model has bounded each size.
 static bool count_within(const brim_tensor *t, int64_t limit, int64_t *out) {
   *out = 1;
   for (int i = 0; i < t->rank; i++) {
@@ -296,7 +296,7 @@ void brim_graph_node(brim_graph *g, brim_op op, const brim_op_attr *attr, const 
   memcpy(n->out, out, (size_t)out_count * sizeof *out);
 }
 
-// NULL: see status
+// Adds a layer; NULL after a failure, which is in g->status.
 static brim_layer *add_layer(brim_graph *g, const brim_layer_row *row, const char *name,
                              const int32_t *in, int in_count) {
   if (g->status) return NULL;
@@ -326,7 +326,8 @@ static brim_layer *add_layer(brim_graph *g, const brim_layer_row *row, const cha
   return l;
 }
 
-// The second part waits: some layers take both parts as they are (see whole_grad).
+// Adds a part to the gradient of a tensor. A second part is kept in grad2, because some layers read both parts
+// separately; whole_grad adds them.
 static void add_grad(brim_graph *g, int32_t tensor, int32_t grad) {
   if (g->status) return;
   if (g->tensors[tensor].grad2 >= 0) whole_grad(g, tensor);
@@ -339,7 +340,7 @@ static void add_grad(brim_graph *g, int32_t tensor, int32_t grad) {
   }
 }
 
-// The whole gradient of a tensor; a part that waits is added by ADD.
+// The whole gradient of a tensor. Appends an ADD node if the gradient has two parts.
 static int32_t whole_grad(brim_graph *g, int32_t tensor) {
   if (g->status) return -1;
   int32_t in[] = {g->tensors[tensor].grad, g->tensors[tensor].grad2};
@@ -352,15 +353,15 @@ static int32_t whole_grad(brim_graph *g, int32_t tensor) {
   return sum;
 }
 
-// The group's part of a tensor. Rows and statistics of batch norm come in groups; parameters and
-// running statistics do not.
+// The part of a tensor for one group. Rows and statistics of batch norm are split into groups; parameters and
+// running statistics are not.
 static brim_tensor part_of(const brim_gtensor *t, int32_t groups) {
   brim_tensor part = t->desc;
   if (groups > 1 && brim_tensor_in_arena(t->kind)) part.dim[0] /= groups;
   return part;
 }
 
-// Turns batch norm's rows (N,C) into images of one pixel; its sums stay.
+// Turns batch norm's rows (N,C) into images of one pixel. Does not change its sums.
 static void as_pixels(const brim_graph *g, int32_t tensor, brim_tensor *t) {
   if (t->rank != 2 || g->tensors[tensor].kind == BRIM_TENSOR_STATISTIC) return;
   t->rank = 4;
@@ -417,7 +418,7 @@ static brim_layer *only_reader(brim_graph *g, int32_t tensor) {
   return NULL;
 }
 
-// Takes into a layer what the device can do in the same call.
+// Fuses a layer with the next ones, as far as the device can compute them in one call.
 static void fuse_layers(brim_graph *g) {
   for (int32_t i = 0; !g->status && i < g->layer_count; i++) {
     brim_layer *l = &g->layers[i];
@@ -482,7 +483,8 @@ brim_status brim_graph_external_loss(brim_graph *g, int32_t output) {
 
 //---------------------------------- recomputation ----------------------------------
 
-// Layers from here to the end make one segment: with recomputation only what leaves it is kept.
+// Begins a segment: layers added until graph_segment_end belong to it. A recomputed segment keeps only its
+// outputs.
 static void graph_segment_begin(brim_graph *g) {
   g->segments++;
   g->in_segment = true;
@@ -490,7 +492,7 @@ static void graph_segment_begin(brim_graph *g) {
 
 static void graph_segment_end(brim_graph *g) { g->in_segment = false; }
 
-// Readers of a tensor within a segment; readers outside keep it alive anyway.
+// Counts the readers of a tensor within a segment. A tensor with other readers stays alive anyway.
 static int32_t readers_within(const brim_graph *g, int32_t tensor, int32_t segment) {
   int32_t readers = 0;
   for (int32_t i = 0; i < g->layer_count; i++) {
@@ -513,9 +515,9 @@ static void replace_tensor(brim_graph *g, int32_t segment, int32_t from, int32_t
   }
 }
 
-// Appends the segment's forward nodes again, into tensors of their own, and lets its layers go
-// backward through those. Inputs of the segment and statistics are kept, so the second pass gives
-// the same bits and leaves running statistics alone.
+// Appends the segment's forward nodes a second time, with new output tensors, which its layers then use in the
+// backward pass. Inputs of the segment and statistics are kept, so the second pass gives the same bits and does
+// not change running statistics.
 static void recompute_segment(brim_graph *g, int32_t segment) {
   for (int32_t i = 0; !g->status && i < g->layer_count; i++) {
     if (g->layers[i].segment != segment || g->layers[i].fused) continue;
@@ -643,7 +645,7 @@ static void input_forward(brim_graph *g, brim_layer *l) {
 
 static const brim_layer_row input_row = {.name = "input", .forward = input_forward};
 
-// A batch that needs no conversion is read as it is.
+// Adds the input layer. A batch that needs no conversion is read directly.
 int32_t brim_graph_input(brim_graph *g, const brim_tensor *raw, const brim_op_attr *attr, int rank,
                          const int64_t *dim) {
   if (g->status) return -1;
@@ -675,7 +677,7 @@ static void act_forward(brim_graph *g, brim_layer *l) {
   brim_graph_node(g, BRIM_OP_ACT, &l->attr, l->in, 1, &l->out, 1);
 }
 
-// Gradient before an activation whose output is `out` (and input `in`, needed for gelu).
+// The gradient of the input of an activation, from its output `out` (and for gelu its input `in`).
 static int32_t act_grad(brim_graph *g, const brim_op_attr *attr, int32_t in, int32_t out) {
   if (g->status) return -1;
   int32_t grad = whole_grad(g, out);
@@ -900,7 +902,7 @@ static const float batchnorm_momentum = 0.1f;
 //---------------------------------- convolution ----------------------------------
 
 typedef struct conv_spec {
-  int64_t inputs;  // channels that count; those of x past them are padding
+  int64_t inputs;  // channels of x without padding channels
   int64_t outputs;
   int32_t kernel, stride, pad;
 } conv_spec;
@@ -1023,8 +1025,8 @@ static void batchnorm_recompute(brim_graph *g, brim_layer *l) {
   batchnorm_apply(g, l, l->saved[0], l->saved[1], false);
 }
 
-// `in` and `out` are those of BATCHNORM_BWD. Appends the sums over this rank's rows, their
-// exchange, and the rest.
+// Appends the backward nodes of batch norm over all ranks: the sums over this rank's rows, their exchange, and the
+// gradients from them. `in` and `out` are those of BATCHNORM_BWD.
 static void ranks_backward(brim_graph *g, const brim_layer *l, const brim_op_attr *attr,
                            const int32_t *in, int in_count, const int32_t *out, int out_count) {
   int32_t own = statistic(g, l, 2), all = statistic(g, l, 2);
@@ -1295,7 +1297,7 @@ typedef struct brim_model {
   const brim_component *c;
   const brim_sample *sample;
   int64_t outputs;
-  const char *prefix;  // in front of all names: "" or "backbone."
+  const char *prefix;  // prefix of all names: "" or "backbone."
   bool features;       // stop before the last layer: (N, width)
 } brim_model;
 
@@ -1571,8 +1573,8 @@ static int32_t build_resnet(const brim_model *m) {
 
 //---------------------------------- wide ResNet ----------------------------------
 
-// Norm and ReLU before each convolution; a block that changes the width takes its shortcut after
-// the first norm, the others before it.
+// A block with norm and ReLU before each convolution. If the block changes the width, its shortcut begins after
+// the first norm, else before it.
 static int32_t wide_block(const brim_model *m, int32_t x, int64_t width, int32_t stride,
                           float dropout, const char *name) {
   graph_segment_begin(m->g);
@@ -1752,7 +1754,7 @@ static mlp_init read_init(const brim_model *m) {
   if (!s.orthogonal && strcmp(init, "uniform") != 0) {
     brim_model_fail(m, "init is '%s', expected uniform or orthogonal", init);
   }
-  // last_gain 0, the catalogue's default, means that of the other layers
+  // last_gain 0, the catalogue's default, means the gain of the other layers
   s.gain = brim_component_float(m->c, "gain", 1);
   s.last_gain = brim_component_float(m->c, "last_gain", 0);
   if (s.last_gain == 0) s.last_gain = s.gain;

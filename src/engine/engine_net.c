@@ -213,8 +213,8 @@ brim_dtype brim_precision_dtype(brim_precision precision) { return precisions[pr
 
 //---------------------------------- ranks ----------------------------------
 
-// Small enough that the last bucket, whose exchange nothing hides, is short; large enough that
-// latency does not count.
+// Size of a bucket: small, because no computation hides the exchange of the last bucket, but large enough that
+// latency does not matter.
 enum { BUCKET_BYTES = 4 << 20 };
 
 // The node after which each parameter's gradient is complete; -1 = no node writes it.
@@ -229,9 +229,8 @@ static void last_writers(const brim_graph *g, int32_t *writer, size_t params) {
   }
 }
 
-// Cuts gradients into buckets. Parameters lie in the order of the forward pass, so their gradients
-// complete from the end of the block to its beginning. A bucket reaches from its first parameter to
-// the start of the bucket before.
+// Cuts gradients into buckets. Parameters lie in the order of the forward pass, so the backward pass completes
+// their gradients from the end of the block to its beginning. A bucket ends where the bucket before begins.
 static void cut_buckets(brim_net *net, const int32_t *writer) {
   brim_net_ranks *r = &net->ranks;
   size_t size = brim_dtype_size(net->master);
@@ -334,8 +333,8 @@ static brim_status ranks_init(brim_net *net, const brim_net_spec *spec) {
 
 bool brim_net_shares_loss(const brim_net *net) { return net->ranks.pairs; }
 
-// Every rank computes the loss over all ranks' embeddings, and continues from its own rows of the
-// gradient, which belong to the whole loss.
+// Builds the loss over all ranks' embeddings. Every rank computes the whole loss and continues backward from its
+// own rows of the gradient.
 static brim_status ranks_pair_loss(brim_net *net, const brim_loss *loss, brim_program *p) {
   brim_graph *g = &p->graph;
   const brim_tensor *t = &g->tensors[p->output].desc;
@@ -368,7 +367,7 @@ static size_t negatives_replay_bytes(const brim_net *net) {
   return (size_t)net->accumulation * brim_align_up((size_t)net->batch * net->train.input_row_bytes);
 }
 
-// The embeddings, then their gradient.
+// Bytes of the embeddings of a step, followed by their gradient.
 static size_t negatives_embedding_bytes(const brim_net *net) {
   return net->negatives.on ? 2 * embeddings_size(net) : 0;
 }
@@ -453,7 +452,7 @@ static brim_status prepare_knn_calls(brim_net *net, size_t *workspace) {
   j->similar.in[0] = brim_tensor_make(NULL, net->master, 2, part);
   j->similar.in[1] = brim_tensor_make(NULL, net->master, 2, bank);
   j->similar.out[0] = brim_tensor_make(NULL, net->master, 2, all);
-  // tf32 is as precise as the features themselves
+  // tf32 is as precise as features that were not computed in fp32
   j->similar.attr.tf32 = net->precision != BRIM_PRECISION_FP32;
   BRIM_TRY(prepare_knn_call(net, &j->similar, workspace));
   j->vote = (brim_op_call){.op = BRIM_OP_KNN, .in_count = 4, .out_count = 1};
@@ -476,14 +475,14 @@ static brim_status knn_prepare(brim_net *net, const brim_net_spec *spec) {
   j->width = net->eval.width;
   int64_t rows = net->eval_batch;
   j->chunk = similarity_bytes / ((int64_t)size * j->how.bank) / 16 * 16;
-  if (j->chunk < 16) j->chunk = 16;  // parts of 16 rows begin aligned, whatever their width
+  if (j->chunk < 16) j->chunk = 16;  // chunks of 16 rows are aligned at any width
   if (j->chunk > rows) j->chunk = rows;
   BRIM_TRY(prepare_knn_calls(net, &workspace));
   j->end = net->eval.places.bytes;
-  // the last batch of the bank is written with its padding
+  // room for the padding of the last batch, which is written too
   j->bank = place_rows(&j->end, j->how.bank + rows, j->width, size);
   j->labels = place_rows(&j->end, j->how.bank, 1, sizeof(int32_t));
-  // whole chunks, and the labels of the rows beside them
+  // round the queries up to whole chunks
   int64_t padded = (rows + j->chunk - 1) / j->chunk * j->chunk;
   j->query = place_rows(&j->end, padded, j->width, size);
   j->similarities = place_rows(&j->end, j->chunk, j->how.bank, size);
@@ -499,8 +498,7 @@ static void knn_release(brim_net *net) {
 
 //---------------------------------- building ----------------------------------
 
-// tf32 would silently be fp32 on devices without tensor cores. Other precisions are checked by the
-// ops.
+// Refuses tf32 on devices without tensor cores, where it would silently be fp32. The ops check other precisions.
 static brim_status check_precision(const brim_device *device, brim_precision precision) {
   if ((unsigned)precision >= BRIM_PRECISION_COUNT) {
     return brim_fail(BRIM_EINVAL, "unknown precision %d", (int)precision);
@@ -551,7 +549,7 @@ static brim_status count_values(int32_t rank, const int64_t *dim, int64_t *out) 
   return BRIM_OK;
 }
 
-// Height and width may differ, nothing else.
+// Checks that evaluation samples differ from training samples in height and width only.
 static brim_status check_eval_dim(const brim_net_spec *s) {
   int64_t values;
   if (s->eval_dim[0] == 0) return BRIM_OK;
@@ -563,7 +561,8 @@ static brim_status check_eval_dim(const brim_net_spec *s) {
   return count_values(s->input_rank, s->eval_dim, &values);
 }
 
-// 16-bit inputs go straight into the first product: nothing converts them.
+// Checks the type of the inputs. 16-bit inputs go into the first product without conversion, so they must have
+// the type of the activations.
 static brim_status check_input_type(const brim_net_spec *s) {
   if (s->input_in_place && !s->external_loss) {
     return brim_fail(BRIM_EINVAL, "inputs in place need a loss outside the network");
@@ -617,7 +616,7 @@ static brim_status check_spec(const brim_net_spec *s) {
 
 //---------------------------------- programs ----------------------------------
 
-// Convolutions on a GPU want channels in multiples of 16 bytes.
+// The multiple to which channels are padded: convolutions on a GPU need channels of a multiple of 16 bytes.
 static int64_t channel_pad(const brim_net *net) {
   if (net->hooks.channel_pad) return net->hooks.channel_pad;
   if (net->device->info.kind != BRIM_DEVICE_GPU) return 1;
@@ -668,7 +667,7 @@ static brim_status check_outputs(brim_net *net, brim_program *p, const brim_loss
                    width, net->outputs_per_row);
 }
 
-// The tensor that the loss compares a batch's outputs with; -1 = none.
+// Adds the tensor of targets for the loss; -1 = the loss has no targets.
 static int32_t loss_target_tensor(brim_graph *g, const brim_loss_row *row, int64_t rows,
                                   int64_t width) {
   const int64_t dim[] = {rows, width};
@@ -683,8 +682,8 @@ static int32_t loss_target_tensor(brim_graph *g, const brim_loss_row *row, int64
   return -1;
 }
 
-// The end of the graph: the loss, or, if the loss is taken over several micro-batches or outside,
-// its gradient.
+// Builds the end of the graph: the loss, or an input for its gradient if the loss is computed over several
+// micro-batches or by the caller.
 static brim_status build_loss(brim_net *net, const brim_loss *loss, brim_program *p) {
   brim_graph *g = &p->graph;
   if (p == &net->negatives.embed) return BRIM_OK;
@@ -787,7 +786,8 @@ static brim_status prepare_optimizer(brim_net *net, const brim_op_attr *attr) {
   return BRIM_OK;
 }
 
-// The forward pass updates the running statistics, so their average is a call of its own.
+// Prepares the call that averages running statistics. It is separate from the optimizer's calls because the
+// forward pass updates the statistics.
 static brim_status prepare_statistics(brim_net *net) {
   const int64_t total = net->buffers.total;
   if (!net->averages || total == 0) return BRIM_OK;
@@ -904,7 +904,8 @@ static brim_status fit_into(brim_net *net, const brim_net_spec *spec) {
   return status ? status : net_rebuild(net, spec, within);
 }
 
-// The network has weights for every pixel: one parameter was made with two shapes.
+// Explains the failure of a model whose weights depend on the image size: training and evaluation images of
+// different sizes gave one parameter two shapes.
 static brim_status name_sizes(const brim_net_spec *s, brim_status status) {
   if (status != BRIM_EINTERNAL || s->eval_dim[0] == 0) return status;
   return brim_fail(BRIM_EINVAL,
@@ -1055,7 +1056,7 @@ static void net_add_plan(const brim_net *net, size_t first, brim_plan *plan) {
   if (net->statistics_prepared) add_cost(&net->statistics_call, 1, plan);
   add_cost(&net->step_end_call, 1, plan);
   add_exchanges(net, plan);
-  // a group's step counts the samples of its first network
+  // the samples of a group's step are those of its first network
   if (plan->samples_per_step == 0) {
     plan->samples_per_step = (double)(net->batch / net->views) * passes;
   }
@@ -1170,7 +1171,7 @@ static brim_status exec_init(brim_net *net, bool eager) {
   return BRIM_OK;
 }
 
-// Fine after a failed or a missing init. The device must be idle.
+// Destroys events and recordings. May be called without exec_init or after its failure. The device must be idle.
 static void exec_deinit(brim_net *net) {
   brim_exec *x = &net->exec;
   for (int i = 0; i < BRIM_EXEC_SLOTS; i++) {
@@ -1259,7 +1260,7 @@ static const char *kind_name(brim_tensor_kind kind) {
   }
 }
 
-// A tensor that was written over one of the node's inputs ends the life of that input.
+// If `tensor` was placed over an input of the node, ends the life of that input at the node before.
 static void end_overwritten(const brim_program *p, int32_t *last, int32_t node, int32_t tensor) {
   const brim_gnode *n = &p->graph.nodes[node];
   for (int i = 0; i < n->in_count; i++) {
@@ -1279,7 +1280,7 @@ static void end_all_overwritten(const brim_program *p, const int32_t *first, int
   }
 }
 
-static void add(brim_net_memory *m, brim_net_place place) {
+static void add_place(brim_net_memory *m, brim_net_place place) {
   int32_t end = (int32_t)m->point_count - 1;
   if (place.last > end) place.last = end;
   if (place.first < 0 || place.last < place.first) return;
@@ -1297,8 +1298,8 @@ static size_t workspace_of(const brim_program *p, int32_t node) {
   return bytes;
 }
 
-// An activation is named after the layer that makes it; a fused layer may bear the other layer's
-// name.
+// The name of a tensor for the profile. An activation gets the name of the layer whose node writes it, because
+// after fusing its own name may be another layer's.
 static const char *name_of(const brim_graph *g, int32_t tensor, int32_t first) {
   const brim_gtensor *t = &g->tensors[tensor];
   const brim_gnode *node = first >= 0 && first < g->node_count ? &g->nodes[first] : NULL;
@@ -1323,21 +1324,21 @@ static void fill(const brim_program *p, const int32_t *first, const int32_t *las
   }
   for (int32_t t = 0; t < g->tensor_count; t++) {
     if (p->places.offset[t] == BRIM_PLAN_NO_PLACE) continue;
-    add(m, (brim_net_place){.name = name_of(g, t, first[t]),
-                            .kind = kind_name(g->tensors[t].kind),
-                            .bytes = brim_align_up(brim_tensor_bytes(&g->tensors[t].desc)),
-                            .offset = p->places.offset[t],
-                            .first = first[t],
-                            .last = last[t]});
+    add_place(m, (brim_net_place){.name = name_of(g, t, first[t]),
+                                  .kind = kind_name(g->tensors[t].kind),
+                                  .bytes = brim_align_up(brim_tensor_bytes(&g->tensors[t].desc)),
+                                  .offset = p->places.offset[t],
+                                  .first = first[t],
+                                  .last = last[t]});
   }
   for (int32_t n = 0; n < g->node_count; n++) {
     if (p->places.workspace[n] == BRIM_PLAN_NO_PLACE) continue;
-    add(m, (brim_net_place){.name = g->nodes[n].layer ? g->nodes[n].layer : m->points[n].op,
-                            .kind = "workspace",
-                            .bytes = brim_align_up(workspace_of(p, n)),
-                            .offset = p->places.workspace[n],
-                            .first = n,
-                            .last = n});
+    add_place(m, (brim_net_place){.name = g->nodes[n].layer ? g->nodes[n].layer : m->points[n].op,
+                                  .kind = "workspace",
+                                  .bytes = brim_align_up(workspace_of(p, n)),
+                                  .offset = p->places.workspace[n],
+                                  .first = n,
+                                  .last = n});
   }
 }
 
@@ -1391,7 +1392,7 @@ static brim_status build_nets(brim_group *group, const brim_net_spec *specs, boo
   return BRIM_OK;
 }
 
-// The first network's arena and workspace serve all.
+// Gives the first network an arena and a workspace that are large enough for all networks.
 static void size_shared(brim_group *group) {
   static const brim_block_id shared[] = {BRIM_BLOCK_ARENA, BRIM_BLOCK_WORKSPACE};
   for (int32_t i = 0; i < group->count; i++) net_size_blocks(group->nets[i]);
@@ -1417,7 +1418,7 @@ static bool chooses(const brim_net_spec *spec) {
   return spec->recompute == BRIM_RECOMPUTE_AUTO && spec->memory_limit > 0;
 }
 
-// Recomputes `share` of `shares` of the segments of each network that lets brim choose.
+// Recomputes the fraction share / shares of the segments in each network with BRIM_RECOMPUTE_AUTO.
 static brim_status recompute_group(brim_group *group, const brim_net_spec *specs, int64_t share,
                                    int64_t shares) {
   for (int32_t i = 0; i < group->count; i++) {
@@ -1529,14 +1530,14 @@ brim_status brim_group_create(brim_device *device, const brim_net_spec *specs, i
 
 void brim_group_destroy(brim_group *group) {
   if (!group) return;
-  // the last launch may still be at work
+  // the last launch may still run
   if (group->nets[0] && group->nets[0]->peer) (void)brim_device_sync(group->device);
   for (int k = 0; k < BRIM_GROUP_KINDS; k++) {
     for (int s = 0; s < BRIM_EXEC_SLOTS; s++) {
       brim_capture_drop(group->device, &group->pieces[k][s]);
     }
   }
-  // the owner of the memory is the last
+  // destroy the first network last: it owns the memory
   for (int32_t i = group->count - 1; i >= 0; i--) brim_net_destroy(group->nets[i]);
   brim_free(group->table.rows);
   brim_free(group);

@@ -35,8 +35,8 @@ typedef struct brim_onnx {
   const brim_safetensors *weights;
   brim_graph *g;
   brim_arena *arena;
-  brim_status status;  // of the first failed call
-  brim_str nodes;      // GraphProto's field 1, one after the other
+  brim_status status;  // status of the first failed call
+  brim_str nodes;      // GraphProto.node fields, concatenated
   int node_count;
   const char **value;         // name of each of the graph's tensors once it is there
   brim_onnx_tensor *tensors;  // initialisers
@@ -44,7 +44,7 @@ typedef struct brim_onnx {
   int32_t *param_at, *buffer_at;  // initialiser of each parameter and buffer; -1 = not used yet
   int constants;
   bool ema;
-  bool plain;  // an average was asked for, and an entry has none
+  bool plain;  // averaged weights were requested, but an entry has no average
 } brim_onnx;
 
 // One attribute of a node: ints if count > 0, else a float if `real`, else an int.
@@ -341,7 +341,7 @@ static const char *scaled(brim_onnx *x, const char *a, int rank, const int64_t *
   return two(x, "Add", a, add_floats(x, single ? 1 : rank, single ? &one_dim : dim, s->shift));
 }
 
-// To (N,C,H,W).
+// Converts the input to (N,C,H,W).
 static const char *image_input(brim_onnx *x, const char *a, const brim_tensor *want, bool scale) {
   const brim_net_spec *s = x->spec;
   int64_t channels = want->dim[3];
@@ -610,7 +610,7 @@ static void put_input(const brim_onnx *x, brim_str *graph, brim_onnx_info *info)
   memcpy(info->input_dim, dim + 1, sizeof info->input_dim);
 }
 
-// Writes what surrounds the graph: ModelProto {ir_version 1, producer_name 2, producer_version 3,
+// Writes the fields around the graph: ModelProto {ir_version 1, producer_name 2, producer_version 3,
 // opset_import 8, metadata_props 14}
 static void put_model(const brim_onnx *x, brim_str *out) {
   int opset = x->options->opset;

@@ -1,5 +1,5 @@
-// Trained weights and their model as an ONNX file, for onnxruntime and others. The graph is written
-// from the layers the model is built of, so every model of brim can be exported. Called by: export.
+// Writes trained weights and their model as an ONNX file, for onnxruntime and other programs. The graph is made
+// from the model's layers, so every model of brim can be exported. Called by: export.
 #ifndef BRIM_ENGINE_ONNX_H_
 #define BRIM_ENGINE_ONNX_H_
 
@@ -15,7 +15,7 @@ typedef struct brim_onnx_options {
   bool logits;     // the outputs of a network without classes are logits: one for each label
   bool nhwc;       // samples of rank 3 are N,H,W,C; false: N,C,H,W
   const char
-      *ema;  // prefix of averaged weights ("ema."): those win over the plain ones; NULL = plain
+      *ema;  // prefix of averaged weights ("ema."), used where they exist; NULL = plain weights
   const json_t *metadata;  // object of strings for metadata_props; NULL = none
   const char *name;        // name of the graph: "resnet18"
 } brim_onnx_options;
@@ -35,8 +35,8 @@ typedef struct brim_onnx_info {
   int64_t width[BRIM_ONNX_MAX_OUTPUTS];
 } brim_onnx_info;
 
-// spec: model, input and classes or target_dim; the rest is not looked at. Of simclr both its
-// encoder's features and its projection are outputs. Written whole or not at all.
+// Exports a network. `spec`: model, input and classes or target_dim; other members are ignored. A simclr model has
+// two outputs, the encoder's features and the projection. The file is written whole or not at all.
 brim_status brim_onnx_export(const brim_net_spec *spec, const brim_safetensors *weights,
                              const brim_onnx_options *options, const char *path,
                              brim_onnx_info *out);

@@ -1,7 +1,6 @@
-// Optimizers and losses by component name, with PyTorch's defaults, and learning-rate schedules. A
-// loss's row is all the engine asks of it: its op, what it compares the outputs with, how many rows a
-// sample has, and its arguments. Schedules are pure functions of the step; a linear warm-up may
-// precede each.
+// Optimizers and losses by component name, with PyTorch's defaults, and learning-rate schedules. The row of a loss
+// tells the engine everything about it: op, targets, rows of a sample, arguments. Schedules are pure functions of
+// the step; a linear warm-up may precede each.
 #include <math.h>
 #include <string.h>
 
@@ -124,8 +123,8 @@ static const brim_loss_row losses[] = {
     {.name = NULL},
 };
 
-// The usual loss for such data, for messages.
-static const char *usual(brim_loss_target target) {
+// A loss for the kind of target, for messages.
+static const char *loss_for_target(brim_loss_target target) {
   for (const brim_loss_row *row = losses; row->name; row++) {
     if (row->target == target) return row->name;
   }
@@ -137,12 +136,12 @@ static brim_status check_target(const brim_loss_row *row, const brim_component *
     return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
                         "%s needs labels, but the data has float targets; use %s, or set "
                         "dataset: hdf5(classes=N) if they are class numbers",
-                        c->name, usual(BRIM_LOSS_VALUES));
+                        c->name, loss_for_target(BRIM_LOSS_VALUES));
   }
   if (row->target == BRIM_LOSS_VALUES && labels) {
     return brim_fail_at(BRIM_EINVAL, c->file, c->line, c->col,
                         "%s needs float targets, but the data has labels; use %s", c->name,
-                        usual(BRIM_LOSS_LABELS));
+                        loss_for_target(BRIM_LOSS_LABELS));
   }
   return BRIM_OK;
 }
@@ -154,7 +153,7 @@ static brim_status check_views(const brim_loss_row *row, int64_t views) {
                      row->name);
   }
   return brim_fail(BRIM_EINVAL, "training on two views of each sample needs the loss %s",
-                   usual(BRIM_LOSS_NONE));
+                   loss_for_target(BRIM_LOSS_NONE));
 }
 
 static const brim_loss_row *find(const brim_net_spec *spec, const char *names[64]) {
@@ -196,7 +195,7 @@ static double lr_constant(const brim_schedule *s, int64_t step) {
   return s->base_lr;
 }
 
-// Drops are counted from the very first step, so a warm-up does not shift them.
+// Multiplies the rate by gamma every `every` steps, counted from the first step: a warm-up does not shift the drops.
 static double lr_step(const brim_schedule *s, int64_t step) {
   return s->base_lr * pow(s->gamma, (double)((step - 1) / s->every));
 }

@@ -1,40 +1,40 @@
-// Liveness, in-place merging and offsets. Tensors that are written over each other form a block; a
-// block lives from its first writer to its last reader. Blocks are placed greedily in some order,
-// each into the smallest gap between the blocks that are alive with it; the best of a few orders
-// counts.
+// The planner: liveness, in-place merging and offsets. Tensors that overwrite each other form a block, which lives
+// from its first writer to its last reader. Blocks are placed greedily, each into the smallest gap between the
+// blocks that are alive at the same time. The planner tries a few orders of blocks and takes the best.
 #include "engine/engine_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct life {
-  int32_t first, last;  // times; first -1 = never written
+  int32_t first, last;  // numbers of nodes in the order they run; first -1 = never written
   int32_t block;        // -1 = not in the arena
 } life;
 
 typedef struct block {
   int32_t first, last;
   size_t bytes, offset, align;
-  int32_t
-      id;  // of the first in it: part by part its tensors, then its workspaces; the order is total
+  // Number of the first tensor or workspace in the block, to break ties. Every graph numbers its tensors, then its
+  // workspaces.
+  int32_t id;
 } block;
 
-// A graph among those that share the arena. Its forward nodes follow those of the graphs before it;
-// its backward nodes follow theirs likewise, after all forward nodes.
+// One of the graphs that share the arena. The forward nodes of all graphs run first, graph after graph; then the
+// backward nodes, in the same order of graphs.
 typedef struct member {
   const brim_plan_part *part;
   life *lives;
-  int32_t forward, backward;  // time of its first node of each
-  int32_t id;                 // of its first tensor
+  int32_t forward, backward;  // times of the first forward and the first backward node
+  int32_t id;                 // id of the first tensor
 } member;
 
-// Scratch of one run.
+// Working memory of one run of the planner.
 typedef struct planner {
   member *members;
   int32_t member_count;
-  int32_t
-      meet;  // time of the last forward node: what callers read between the passes lives until then
-  int32_t end;  // after the last node
+  // Time of the last forward node. Tensors that callers read between the passes live at least until then.
+  int32_t meet;
+  int32_t end;  // time after the last node
   life *lives;
   block *blocks;
   const block **order, **placed;
@@ -134,8 +134,8 @@ static int by_size(const void *a, const void *b) {
   return tie(x, y);
 }
 
-// Long lives first: activations that wait for their backward lie together, and short-lived tensors
-// share the rest.
+// Orders blocks by length of life, longest first: activations that wait for the backward pass are placed together,
+// and short-lived tensors share the rest.
 static int by_life(const void *a, const void *b) {
   const block *x = *(const block *const *)a, *y = *(const block *const *)b;
   int32_t life_x = x->last - x->first, life_y = y->last - y->first;
@@ -151,8 +151,7 @@ static int by_area(const void *a, const void *b) {
   return by_size(a, b);
 }
 
-// No order is the best for every graph. All are cheap to try, and the same graph always gets the
-// same one.
+// The orders to try: none is best for every graph, and all are cheap. The choice is deterministic.
 static int (*const orders[])(const void *, const void *) = {by_size, by_life, by_area};
 
 // Finds a place for one block among `count` placed ones, which are sorted by offset.
@@ -202,7 +201,7 @@ static size_t place_blocks(planner *p, bool reuse) {
 }
 
 // Numbers the nodes of all graphs in the order they run, and gives each graph its range of blocks.
-static void line_up(planner *p, const brim_plan_part *parts) {
+static void number_nodes(planner *p, const brim_plan_part *parts) {
   int32_t forward = 0, backward = 0, id = 0, tensors = 0;
   for (int32_t i = 0; i < p->member_count; i++) backward += parts[i].forward_count;
   p->meet = backward - 1;
@@ -264,7 +263,7 @@ brim_status brim_arena_plan_together(const brim_plan_part *parts, int32_t count,
     status = brim_fail(BRIM_ENOMEM, "out of memory while planning the arena");
     goto done;
   }
-  line_up(&p, parts);
+  number_nodes(&p, parts);
   for (int32_t i = 0; i < count; i++) find_lives(&p, &p.members[i]);
   for (int32_t i = 0; i < count; i++) make_blocks(&p, &p.members[i], reuse);
   for (int32_t i = 0; i < count; i++) add_workspaces(&p, &p.members[i]);
@@ -286,7 +285,7 @@ brim_status brim_arena_plan_lives(const brim_graph *g, int32_t forward_count, in
   planner p = {.members = &m, .member_count = 1};
   p.lives = brim_calloc((size_t)g->tensor_count, sizeof *p.lives);
   if (!p.lives) return brim_fail(BRIM_ENOMEM, "out of memory while planning the arena");
-  line_up(&p, &part);
+  number_nodes(&p, &part);
   find_lives(&p, &m);
   for (int32_t t = 0; t < g->tensor_count; t++) {
     first[t] = p.lives[t].first;

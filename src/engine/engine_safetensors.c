@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-// The checksum of a file in its header: this text, then so many hexadecimal digits.
+// The checksum in the header of a file: SUM_KIND, then SUM_DIGITS hexadecimal digits.
 #define SUM_KIND "xxh64:"
 enum { SUM_DIGITS = 16 };
 
@@ -24,14 +24,14 @@ enum { HEADER_MAX = 16 << 20, LENGTH_BYTES = 8 };  // 16 MiB: over 50,000 entrie
 
 struct brim_safetensors {
   char *name;
-  const unsigned char *bytes;  // all of it
-  size_t size, header_size;    // the header's without its length
+  const unsigned char *bytes;  // the whole file
+  size_t size, header_size;    // bytes of the file; bytes of the header without its length field
   void *owned;                 // NULL when parsed from the caller's memory
   json_t *header;              // owns the names
   json_t *metadata;            // borrowed from header, or from `empty`
   json_t *empty;
-  brim_safetensors_entry *entries;         // by place in the file
-  const brim_safetensors_entry **by_name;  // sorted
+  brim_safetensors_entry *entries;         // in the order of the data
+  const brim_safetensors_entry **by_name;  // sorted by name
   size_t count;
 };
 
@@ -243,7 +243,7 @@ static brim_status read_header(brim_safetensors *f, const unsigned char *bytes, 
                      f->name);
   }
   if (length > HEADER_MAX) {
-    // leave the length out: in a file of another kind it is content, and messages are passed on
+    // do not print the length: in a file of another kind it is content, which must not get into messages
     return brim_fail(BRIM_EPARSE, "%s: byte 0: a header of more than %d bytes", f->name,
                      HEADER_MAX);
   }
@@ -293,7 +293,7 @@ static brim_status parse(const void *data, size_t size, const char *name, brim_s
   return BRIM_OK;
 }
 
-// Exactly `size` bytes from the start of a file.
+// Reads exactly `size` bytes from the start of a file.
 static brim_status read_bytes(const char *path, int fd, unsigned char *out, size_t size) {
   for (size_t done = 0; done < size;) {
     ssize_t n = pread(fd, out + done, size - done, (off_t)done);
@@ -310,9 +310,9 @@ static brim_status read_bytes(const char *path, int fd, unsigned char *out, size
   return BRIM_OK;
 }
 
-// Copies a whole file, for brim_free; an empty file gives NULL and 0. Not mapped: if another
-// program truncates the file, a lost page would raise a signal in the middle of a load. O_NONBLOCK:
-// a FIFO is refused, not waited for.
+// Reads a whole file; the caller calls brim_free. An empty file gives NULL and 0. The file is not mapped: if
+// another program truncated it, a lost page would raise a signal in the middle of a load. O_NONBLOCK keeps open
+// from waiting for a FIFO, which is refused.
 static brim_status read_file(const char *path, void **data, size_t *size) {
   *data = NULL;
   *size = 0;
@@ -344,7 +344,7 @@ static brim_status read_file(const char *path, void **data, size_t *size) {
   return status;
 }
 
-// Explains a file of another kind by its name; files of torch.save are named.
+// Adds to the message about a damaged file that it may not be a checkpoint; files of torch.save have their own message.
 static brim_status fail_file(brim_status status) {
   bool damaged = status == BRIM_EPARSE || status == BRIM_ELIMIT;
   if (!damaged || strstr(brim_status_detail(), "torch.save")) return status;
@@ -436,7 +436,7 @@ static const char *sum_digits(const char *header, size_t size) {
   return NULL;
 }
 
-// The checksum of what went through `sum`, as these digits.
+// Writes the digits of a checksum.
 static void sum_format(const brim_xxh64 *sum, char out[SUM_DIGITS + 1]) {
   snprintf(out, SUM_DIGITS + 1, "%016" PRIx64, brim_xxh64_value(sum));
 }
