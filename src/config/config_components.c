@@ -1,12 +1,12 @@
-// Components: the catalogue of every name brim knows, with typed arguments, defaults and meanings;
-// expressions such as `mlp(depth=3)` or `a | b(k=(1, 2))` to components and back; components of a YAML tree;
-// and the check of a component against the catalogue.
+// Components: the catalogue of every name brim knows, with typed arguments, defaults and meanings. Converts
+// expressions such as `mlp(depth=3)` or `a | b(k=(1, 2))` and YAML trees to components, prints components as
+// expressions, and checks a component against the catalogue.
 #include "config/config_int.h"
 
 #include <math.h>
 #include <string.h>
 
-// A count that may be 0 or the word auto: the model chooses it.
+// A count, or the word auto: the model chooses the number. 0 is allowed.
 #define AUTO(n, hi, m) \
   { n, BRIM_CONFIG_ARG_INT, "0", false, 0, hi, "auto", BRIM_N_(m), NULL }
 #define LIST(n, d, m) \
@@ -444,8 +444,9 @@ typedef struct reader {
 
 static brim_status value(reader *r, brim_value *out);
 
-// The place of `p`. Columns count characters; inside a scalar of several lines it is the scalar's beginning.
-static brim_config_place here(const reader *r, const char *p) {
+// The place of `p` in the file. Columns count characters. Inside a scalar of several lines, the place is the
+// scalar's beginning.
+static brim_config_place place_at(const reader *r, const char *p) {
   brim_config_place at = r->at;
   int chars = 0;
   for (const char *q = r->text; q < p; q++) {
@@ -458,7 +459,7 @@ static brim_config_place here(const reader *r, const char *p) {
 
 static brim_status unexpected(const reader *r, const char *wanted) {
   wanted = brim_tr(wanted);
-  brim_config_place at = here(r, r->p);
+  brim_config_place at = place_at(r, r->p);
   if (!*r->p) {
     return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col, "the expression ends; expected %s",
                         wanted);
@@ -509,7 +510,7 @@ static brim_status quoted(reader *r, brim_value *out) {
   return BRIM_OK;
 }
 
-// The rest of "(a, b)" or "[a, b]" after its opening bracket.
+// Parses the rest of "(a, b)" or "[a, b]" after the opening bracket.
 static brim_status sequence(reader *r, char close, brim_value *out) {
   brim_value *items = NULL;
   size_t count = 0, cap = 0;
@@ -518,7 +519,7 @@ static brim_status sequence(reader *r, char close, brim_value *out) {
     if (count && !comma)
       return unexpected(r, close == ')' ? BRIM_N_("',' or ')'") : BRIM_N_("',' or ']'"));
     if (count >= BRIM_CONFIG_MAX_ITEMS) {
-      brim_config_place at = here(r, r->p);
+      brim_config_place at = place_at(r, r->p);
       return brim_fail_at(BRIM_ELIMIT, at.file, at.line, at.col, "a list has more than %d items",
                           BRIM_CONFIG_MAX_ITEMS);
     }
@@ -585,7 +586,7 @@ static brim_status arguments(reader *r, brim_config_draft *draft) {
     }
     char *name = brim_arena_strndup(r->arena, start, length);
     if (!name) return brim_config_no_memory();
-    brim_config_place at = here(r, start);
+    brim_config_place at = place_at(r, start);
     if (brim_component_arg(&draft->c, name)) {
       return brim_fail_at(BRIM_EPARSE, at.file, at.line, at.col, "the argument '%.80s' is repeated",
                           name);
@@ -602,7 +603,7 @@ static brim_status component(reader *r, brim_config_draft **out) {
   skip_space(r);
   size_t length = name_length(r->p);
   if (!length) return unexpected(r, BRIM_N_("a component's name"));
-  brim_config_place at = here(r, r->p);
+  brim_config_place at = place_at(r, r->p);
   char *name = brim_arena_strndup(r->arena, r->p, length);
   *out = name ? draft_create(r->arena, name, at) : NULL;
   if (!*out) return brim_config_no_memory();
@@ -632,7 +633,7 @@ static brim_status word(reader *r, brim_value *out) {
 static brim_status value(reader *r, brim_value *out) {
   skip_space(r);
   if (r->depth >= BRIM_CONFIG_MAX_DEPTH) {
-    brim_config_place at = here(r, r->p);
+    brim_config_place at = place_at(r, r->p);
     return brim_fail_at(BRIM_ELIMIT, at.file, at.line, at.col, "nested deeper than %d levels",
                         BRIM_CONFIG_MAX_DEPTH);
   }
@@ -673,7 +674,7 @@ static brim_status parse_pipeline(brim_arena *arena, const char *text, brim_conf
       break;
     }
     if (out->count >= BRIM_CONFIG_MAX_STAGES) {
-      brim_config_place stage = here(&r, r.p);
+      brim_config_place stage = place_at(&r, r.p);
       return brim_fail_at(BRIM_ELIMIT, stage.file, stage.line, stage.col,
                           "a pipeline has more than %d stages", BRIM_CONFIG_MAX_STAGES);
     }
@@ -757,7 +758,7 @@ void brim_config_value_print(brim_str *out, const brim_value *v) {
       break;
     case BRIM_VALUE_COMPONENT:
       component_print(out, v->component);
-      if (!v->component->arg_count) brim_str_append(out, "()");  // else it is a word
+      if (!v->component->arg_count) brim_str_append(out, "()");  // without () it would be a word
       break;
     default:
       brim_str_append(out, "null");
@@ -786,7 +787,7 @@ void brim_config_pipeline_print(brim_str *out, const brim_pipeline *pipeline) {
 
 // ---- from a YAML tree --------------------------------------------------------------------------
 
-// {_type: name, k: v}
+// Converts a map: {_type: name, k: v} becomes a component.
 static brim_status map_value(brim_arena *arena, const brim_config_node *node, brim_value *out) {
   const brim_config_node *type = brim_config_node_get(node, "_type");
   if (!type || type->kind != BRIM_CONFIG_NODE_SCALAR) {
@@ -901,7 +902,7 @@ static brim_status check_argument_bounds(const brim_config_component_row *row,
                       arg->name, arg->min, arg->max);
 }
 
-// Is the value a whole number? 1e3 is one.
+// True if the value is a whole number, such as 1e3; then makes it an INT.
 static bool argument_int(brim_value *v) {
   if (v->kind == BRIM_VALUE_FLOAT && v->number == floor(v->number) && fabs(v->number) < 9e15) {
     v->kind = BRIM_VALUE_INT;
@@ -963,7 +964,7 @@ static brim_status check_nested(brim_arena *arena, const brim_config_component_r
     *v = (brim_value){.kind = BRIM_VALUE_COMPONENT, .component = &draft->c};
   }
   if (v->kind != BRIM_VALUE_COMPONENT) return wrong_kind(row, arg, v, at);
-  // Every component value of this room is the head of a draft.
+  // Inside src/config every component value is the first member of a draft.
   return brim_config_component_check(arena, arg->choices, (brim_config_draft *)v->component);
 }
 

@@ -24,8 +24,8 @@ struct brim_config_span {
   bool flow;          // [..] and {..}
   char quote;         // scalar: 0 plain, ' or ", | for block scalars
   size_t begin, end;  // bytes, with anchor and tag, without blanks at the end
-  int line, col;      // from 1; an entry of a map has those of its key
-  const char *text;   // scalar, or the alias's name
+  int line, col;      // from 1; for an entry of a map, the place of its key
+  const char *text;   // text of a scalar, or name of an alias
   const char *anchor;
   brim_config_span *key;  // entry of a map
   brim_config_span *parent, *first, *last, *next;
@@ -33,7 +33,7 @@ struct brim_config_span {
 
 typedef struct brim_config_spans {
   brim_config_span *root;  // NULL for an empty document
-  size_t end;              // of the document: at "...", else the end of the text
+  size_t end;              // end of the document: at "...", else the end of the text
 } brim_config_spans;
 
 // An anchored part that was edited although an alias uses it too. `anchor` is NULL if there is none.
@@ -85,7 +85,7 @@ static bool has_word(const char *text, size_t size, const char *word) {
   return false;
 }
 
-// Does the comment name a word of the value `before` that the value `after` lacks?
+// True if the comment names a word of the value `before` that the value `after` lacks.
 static bool comment_is_stale(const char *comment, size_t size, const char *before,
                              size_t before_size, const char *after) {
   char word[MAX_WORD];
@@ -117,10 +117,10 @@ typedef struct builder {
   brim_arena *arena;
   const char *text, *name;
   size_t size;
-  size_t mark;    // size of the byte order mark, which libyaml does not get
+  size_t mark;    // size of the byte order mark, which is not passed to libyaml
   size_t *bytes;  // offset of each character; NULL if the text is ASCII
   brim_config_span *open[BRIM_CONFIG_MAX_DEPTH + 1];
-  brim_config_span *key;  // of the entry whose value comes next
+  brim_config_span *key;  // key of the entry whose value comes next
   int depth;
   brim_config_spans *out;
 } builder;
@@ -239,7 +239,7 @@ static brim_status on_start(builder *b, brim_config_span_kind kind, const yaml_c
   return BRIM_OK;
 }
 
-// A block ends with its last part: no character closes it.
+// Ends a list or map. A block ends where its last part ends, since no character closes it.
 static void on_end(builder *b, const yaml_event_t *event) {
   brim_config_span *span = b->open[--b->depth];
   if (span->flow) {
@@ -502,7 +502,7 @@ static brim_status set_value(editor *e, const brim_config_span *entry,
   bool joined = entry->begin > 0 && entry->text && entry->begin == entry->end &&
                 e->text[entry->begin - 1] == ':';
   if (joined) text = brim_arena_printf(e->arena, " %s", text);
-  bool alias = entry->kind == BRIM_CONFIG_SPAN_ALIAS;  // its name is not the value
+  bool alias = entry->kind == BRIM_CONFIG_SPAN_ALIAS;  // the text of an alias is not a value
   if (text && !alias) BRIM_TRY(drop_stale(e, entry->begin, entry->end, entry->end, text));
   return replace(e, entry->begin, entry->end, text);
 }
@@ -590,7 +590,7 @@ static const brim_config_span *entry_of(const brim_config_span *map, const char 
   return NULL;
 }
 
-// Searches an entry that gives the wanted row, or one slot of it.
+// Searches an entry that sets the wanted row, or one slot of the row.
 static brim_status search_entry(search *s, brim_config_span *entry, int slot) {
   bool slots = brim_config_row_at((size_t)s->want.row)->flags & BRIM_CONFIG_SLOTS;
   if (entry->kind == BRIM_CONFIG_SPAN_MAP && slots && !slot && !entry_of(entry, "_type") &&
@@ -752,8 +752,8 @@ static bool is_null(const brim_config_span *span) {
   return v.kind == BRIM_VALUE_NULL;
 }
 
-// Adds a key that the file lacks. `whole`: `name` is a canonical key, else a path into a component, which is
-// written as it is.
+// Adds a key that the file lacks. `whole`: `name` is a canonical key; else `name` is a path into a component and
+// is written unchanged.
 static brim_status add_key(editor *e, const char *name, bool whole, const brim_config_node *value) {
   const brim_config_span *root = e->spans.root;
   const char *dot = whole ? strrchr(name, '.') : NULL;
@@ -806,8 +806,8 @@ static bool is_mixed(const char *precision) {
   return strcmp(precision, "fp32") && strcmp(precision, "tf32");
 }
 
-// Keeps training.precision and training.use_amp in step if the file has either or both. *done: nothing is left
-// to add.
+// Keeps training.precision and training.use_amp consistent if the file has one or both. *done: the edit needs no
+// more keys.
 static brim_status set_precision(editor *e, int row, const brim_config_node *value, bool *done) {
   int precision = brim_config_row_find("training.precision");
   int amp = brim_config_row_find("training.use_amp");
@@ -917,7 +917,7 @@ static brim_status load_json(const char *path, const char *text, const char *con
   return status;
 }
 
-// Does a config file give the key with the wanted value already? Then it stays as it is written.
+// *out: true if the files give the key the wanted value already; the edit then changes nothing.
 static brim_status is_there(const char *path, const brim_config *config, const json_t *before,
                             const brim_config_edit *edit, const char *override, bool *out) {
   *out = false;
@@ -1028,8 +1028,8 @@ brim_status brim_config_edit_preview(const char *path, const brim_config_edit *e
   return status;
 }
 
-// Resolves symbolic links and refuses a read-only file: a rename would replace either. The caller calls free()
-// on *real.
+// Resolves symbolic links and refuses a read-only file, because a rename would replace the link or the file. The
+// caller calls free() on *real.
 static brim_status find_real(const char *path, char **real) {
   *real = realpath(path, NULL);
   if (*real && access(*real, W_OK) == 0) return BRIM_OK;

@@ -1,6 +1,6 @@
-// Grids: the settings that are axes, zip, exclude, and the points that are left. A list where a scalar is
+// Grids: finds axes, applies zip and exclude, and numbers the points that remain. A list where a scalar is
 // expected is an axis, and so is a function such as linspace(a, b, n). Axes keep the order in which their keys
-// are written; the last one changes fastest.
+// are written; the last axis changes fastest.
 
 #include "config/config_int.h"
 
@@ -28,7 +28,7 @@ typedef struct form {
   const char *name, *usage;
   kind kind;
   bool draws;
-  size_t least, most;  // arguments
+  size_t least, most;  // number of arguments
 } form;
 
 static const form forms[] = {
@@ -82,8 +82,8 @@ static bool is_whole(const brim_config_source *source, const brim_config_setting
   return arg && (arg->type == BRIM_CONFIG_ARG_INT || arg->type == BRIM_CONFIG_ARG_SIZE);
 }
 
-// Can the setting hold text? Then a quoted function is text. Other settings accept quotes: YAML's flow style
-// needs them because of the commas.
+// True if the setting can hold text: a quoted function is then text. In other settings a quoted function is a
+// function, since YAML's flow style needs quotes because of the commas.
 static bool is_text(const brim_config_source *source, const brim_config_setting *s) {
   const brim_config_row *row = brim_config_row_at((size_t)s->row);
   if (!s->arg) {
@@ -197,7 +197,7 @@ static brim_status too_many(const call *c) {
                       BRIM_CONFIG_MAX_GRID);
 }
 
-// Number of values; a draw has `samples`.
+// The number of values that a call makes; a draw makes `samples`.
 static brim_status count_of(const call *c, int64_t samples, size_t *out) {
   double count = (double)samples;
   if (c->form->draws && samples == 0) {
@@ -284,7 +284,7 @@ static brim_config_node *item(brim_config_source *source, const call *c, const c
 
 // ---- the settings of a grid --------------------------------------------------------------------
 
-// An integer key that defines the grid (samples, grid_seed, seeds, seed), read before values are resolved.
+// Reads an integer key that defines the grid (samples, grid_seed, seeds, seed), before values are resolved.
 static brim_status number_of(brim_config_source *source, const char *key, int64_t *out) {
   const int row = brim_config_row_find(key);
   const brim_config_row *info = brim_config_row_at((size_t)row);
@@ -454,7 +454,7 @@ static brim_status zip_group(brim_config_source *source, const brim_config_node 
     if (path.row < 0) return brim_config_unknown_key(n->text, NULL, n->at);
     path.row = brim_config_own_row(source, n->text, path.row);
     int axis = brim_config_axis_find(source, path);
-    if (axis < 0) continue;  // an override made it a single value
+    if (axis < 0) continue;  // an override has replaced the axis by a single value
     if (source->axes[axis].draws) {
       return brim_fail_at(BRIM_EINVAL, AT(n->at),
                           "zip: '%.80s' is drawn at random; draws change together already",

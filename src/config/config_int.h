@@ -6,7 +6,7 @@
 
 #include "config/config_rows.h"
 
-// The place of brim_fail_at.
+// Passes a brim_config_place to brim_fail_at.
 #define AT(place) (place).file, (place).line, (place).col
 
 enum {
@@ -40,7 +40,7 @@ typedef enum brim_config_tag {
   BRIM_CONFIG_TAG_COUNT
 } brim_config_tag;
 
-// Where something was written. `file` is "override" for the command line.
+// The place where a text was written. `file` is "override" for the command line.
 typedef struct brim_config_place {
   const char *file;
   int line, col;
@@ -52,13 +52,13 @@ struct brim_config_node {
   brim_config_tag tag;
   bool plain;  // scalar without quotes: may be a number, a bool or null
   brim_config_place at;
-  const char *text;  // scalar
-  const char *key;   // of an entry of a map
+  const char *text;  // text of a scalar
+  const char *key;   // key of an entry of a map
   brim_config_place key_at;
   brim_config_node *first, *next;  // children; siblings
   size_t count;                    // children
   size_t weight;                   // nodes of this subtree with aliases expanded
-  int height;                      // 1 for a scalar
+  int height;                      // levels of this subtree; 1 for a scalar
 };
 
 typedef struct brim_config_warnings {
@@ -66,7 +66,7 @@ typedef struct brim_config_warnings {
   size_t count, cap;
 } brim_config_warnings;
 
-// The state of a load.
+// The context of a load: its arena, mode and messages.
 typedef struct brim_config_context {
   brim_arena *arena;  // owns the nodes
   brim_config_mode mode;
@@ -104,7 +104,7 @@ brim_config_node *brim_config_node_plain(brim_arena *arena, const char *text, br
 
 // The value of a scalar by the YAML 1.2 core schema: NULL, BOOL, INT, FLOAT or STRING.
 brim_status brim_config_scalar(const brim_config_node *node, brim_value *out);
-// The same for a bare word of an expression.
+// The value of a bare word in an expression, by the same schema.
 void brim_config_word(const char *text, brim_value *out);
 
 // ---- components ------------------------------------------------------------------------------
@@ -123,32 +123,32 @@ typedef struct brim_config_drafts {
   bool tail;
 } brim_config_drafts;
 
-// A value of an expression ("[64, 128]", "(0.8, 1.0)", "resnet18(width=2)", "3").
+// Parses a value as in an expression ("[64, 128]", "(0.8, 1.0)", "resnet18(width=2)", "3").
 brim_status brim_config_expression_value(brim_arena *arena, const char *text, brim_config_place at,
                                          brim_value *out);
-// Can the word name a component or an argument?
+// True if the word can name a component or an argument.
 bool brim_config_is_name(const char *text);
 // Sets or replaces an argument.
 brim_status brim_config_draft_set(brim_arena *arena, brim_config_draft *draft, const char *name,
                                   brim_value value, brim_config_place at);
-// A whole component setting as drafts, not yet checked; count 0 for null.
+// Converts a whole component setting to drafts, not yet checked; count 0 for null.
 brim_status brim_config_drafts_from_node(brim_arena *arena, const brim_config_row *row,
                                          const brim_config_node *node, brim_config_drafts *out);
 brim_status brim_config_pack(brim_arena *arena, const brim_config_drafts *drafts,
                              const brim_pipeline **out);
-// A node as the value of an argument; a map with _type becomes a component.
+// Converts a node to the value of an argument; a map with _type becomes a component.
 brim_status brim_config_node_value(brim_arena *arena, const brim_config_node *node,
                                    brim_value *out);
-// Canonical text, which parses back to the same value.
+// Appends the canonical text of a value, which parses back to the same value.
 void brim_config_value_print(brim_str *out, const brim_value *value);
 void brim_config_pipeline_print(brim_str *out, const brim_pipeline *pipeline);
 
 const brim_config_component_row *brim_config_component_at(size_t index);
 const brim_config_component_row *brim_config_component_find(const char *category, const char *name);
-// By name or alias; NULL if the row is NULL or has no such argument.
+// Finds an argument by name or alias; NULL if the row is NULL or has no such argument.
 const brim_config_arg *brim_config_arg_find(const brim_config_component_row *row, const char *name);
 const char *brim_config_arg_type_name(brim_config_arg_type type);
-// Fails: `plugin:` without a name.
+// Returns the failure for `plugin:` without a name.
 brim_status brim_config_no_plugin(const char *key, brim_config_place at);
 // The default of an argument after the check; of kind NULL if it has none.
 brim_status brim_config_arg_default(brim_arena *arena, const brim_config_component_row *row,
@@ -166,12 +166,12 @@ const brim_config_row *brim_config_row_at(size_t index);
 int brim_config_row_find(const char *name);
 bool brim_config_row_is_group(const char *name);  // some key starts with name + "."
 bool brim_config_row_is_component(const brim_config_row *row);
-// Can the key affect a training of this workload? Keys of other workloads and of bench cannot.
+// True if the key can affect a training of this workload; false for keys of other workloads and of bench.
 bool brim_config_row_is_for(const brim_config_row *row, const char *workload);
-// Is the key part of the workload's identity whenever it is written, whatever its value?
+// True if the key, once written, is part of the workload's identity even with its default value.
 bool brim_config_row_counts_given(const brim_config_row *row, const char *workload);
 bool brim_config_row_takes_list(const brim_config_row *row);
-// Does the key of `row` yield to that of `later`, which a later layer gives?
+// True if the key of `row` is ignored when a later layer gives the key of `later`.
 bool brim_config_row_yields(int row, int later);
 // The most similar key; NULL = none. Prefers keys of `workload`, which may be NULL.
 const char *brim_config_row_nearest(const char *name, const char *workload);
@@ -191,12 +191,12 @@ typedef struct brim_config_preset_value {
 enum { BRIM_CONFIG_PRESET_VALUES = 24 };
 
 typedef struct brim_config_preset {
-  const char *name;  // of the preset chosen: "a100-80g", never "auto"
+  const char *name;  // name of the chosen preset: "a100-80g", never "auto"
   brim_config_preset_value values[BRIM_CONFIG_PRESET_VALUES];
   size_t count;
 } brim_config_preset;
 
-// name and size are valid choices of the key table.
+// Fills in a preset. `name` and `size` must be valid choices of the key table.
 void brim_config_preset_get(const char *name, const char *size, const brim_config_facts *facts,
                             brim_config_preset *out);
 
@@ -216,12 +216,12 @@ const char *brim_config_slot_name(int slot);
 typedef struct brim_config_setting {
   int row;
   int slot;
-  const char *arg;  // NULL: the whole
+  const char *arg;  // NULL: the whole component or value
   const brim_config_node *node;
   const char *written;  // the key as the user wrote it
   brim_config_place at;
   int layer;
-  bool live;  // not replaced by a later one
+  bool live;  // no later setting replaces this one
   int axis;   // -1: none
 } brim_config_setting;
 
@@ -231,14 +231,14 @@ typedef struct brim_config_axis_state {
   const char *key;
   const brim_config_node **items;
   size_t stride;  // raw point index / stride % count; zipped axes share it
-  bool draws;     // drawn at random; all of these are zipped
+  bool draws;     // values are drawn at random; all axes of draws are zipped
 } brim_config_axis_state;
 
 typedef struct brim_config_settings {
   brim_config_setting *items;
   size_t count, cap;
   const brim_config_node *zip, *exclude;
-  int layer;  // of the document being read
+  int layer;  // layer of the document being read
 } brim_config_settings;
 
 // A resolved value of one key.
@@ -254,12 +254,12 @@ typedef struct brim_config_value {
   size_t count;
   const brim_pipeline *slots[BRIM_CONFIG_SLOT_COUNT];
   const char *origin;
-  const brim_config_node *node;  // what it was read from, placeholders expanded
+  const brim_config_node *node;  // source of the value, with placeholders expanded
   // -2 default, -1 preset, then documents, a preset of the command line, overrides last
   int layer;
 } brim_config_value;
 
-// Everything read, immutable after the load; shared by the config and its grid points.
+// All settings that a load has read. Immutable after the load; shared by the config and its grid points.
 typedef struct brim_config_source {
   long refs;
   brim_arena *arena;
@@ -271,8 +271,8 @@ typedef struct brim_config_source {
   int cpu_cores;
   brim_config_axis_state *axes;
   size_t axis_count;
-  int seeds;         // the setting made from `seeds`; -1 = none
-  uint32_t *points;  // raw indices that exclude leaves; NULL = all
+  int seeds;         // index of the setting made from `seeds`; -1 = none
+  uint32_t *points;  // raw indices of the points that exclude keeps; NULL = all points
   size_t point_count;
 } brim_config_source;
 
@@ -299,13 +299,13 @@ brim_status brim_config_unknown_key(const char *name, const char *workload, brim
 
 // ---- resolving (config_resolve.c) --------------------------------------------------------------
 
-// All values of one point.
+// Resolves all values of one point.
 brim_status brim_config_resolve(brim_config_source *source, size_t raw_point, bool is_point,
                                 brim_config **out);
-// A node as a value of the row's type; not for components.
+// Converts a node to a value of the row's type; not for components.
 brim_status brim_config_convert(brim_arena *arena, const brim_config_row *row,
                                 const brim_config_node *node, brim_config_value *out);
-// The text of a value, as it would be written.
+// Appends the text of a value, as a config file has it.
 void brim_config_value_text(brim_str *out, const brim_config_row *row,
                             const brim_config_value *value);
 // The last live setting of (row, slot, arg); -1 = none.
@@ -319,7 +319,7 @@ static inline const brim_config_node *brim_config_setting_node(const brim_config
   return axis->items[raw_point / axis->stride % axis->count];
 }
 bool brim_config_has_placeholder(const brim_config_node *node);
-// Is it the layer of a preset: below the files or, given on the command line, above them?
+// True for the layers of a preset: below the files, or above them if the command line names the preset.
 static inline bool brim_config_layer_is_preset(const brim_config_source *source, int layer) {
   return layer == -1 || layer == source->override_layer - 1;
 }
@@ -334,7 +334,7 @@ static inline int brim_config_axis_find(const brim_config_source *source, brim_c
   int index = brim_config_setting_find(source, path.row, path.slot, path.arg);
   return index < 0 ? -1 : source->settings.items[index].axis;
 }
-// Canonical text of a node as a value of the path, with defaults of components.
+// Makes the canonical text of a node as a value of the path, with defaults of components.
 brim_status brim_config_item_text(brim_arena *arena, brim_config_path path,
                                   const brim_config_node *node, brim_str *out);
 

@@ -1,6 +1,6 @@
 // The key table: one row per canonical key with its type, default, bounds, choices, meaning and aliases
-// (the spellings of the guides brim grew from). Also the arguments of components that are keys too, the
-// presets, the sections that workloads add to all of these, and `brim config explain`.
+// (the spellings of the guides brim grew from). Also links (arguments of components that are keys too), presets,
+// the sections that workloads add, and `brim config explain`.
 #include "config/config_int.h"
 
 #include <stdio.h>
@@ -26,7 +26,7 @@
 #define SPECIAL(n, t, m) \
   { {n, t, NULL, BRIM_N_(m), NONE, NULL}, BRIM_CONFIG_SPECIAL, NEVER, 0, 0, NULL }
 
-// Values of `workload`: the default, those that workloads add, and one reserved name.
+// Values of `workload`: the default, the names that workloads add, and one reserved name.
 #define USUAL "supervised"
 #define RESERVED "command"
 enum { MAX_WORKLOADS = 16 };
@@ -461,14 +461,14 @@ static const char *nearest_of(const char *word) {
   return brim_nearest(word, names);
 }
 
-// Is `name` the last part of the row's dotted key?
+// True if `name` is the last part of the row's dotted key.
 static bool row_ends(const brim_config_row *row, const char *name) {
   const char *dot = strrchr(row->key.name, '.');
   return dot && strcmp(dot + 1, name) == 0;
 }
 
-// "clip" means mappo.clip. If several workloads have the key: that of `workload`, else the first one that
-// `workload` (NULL = any) can use.
+// Adds the section: "clip" means mappo.clip. If several workloads have the key, prefers that of `workload`, else
+// takes the first that `workload` (NULL = any) can use.
 static const char *without_section(const char *name, const char *workload) {
   const char *first = NULL;
   for (size_t i = 0; i < brim_config_key_count(); i++) {
@@ -480,7 +480,7 @@ static const char *without_section(const char *name, const char *workload) {
   return first;
 }
 
-// "mappo.epochs" means mappo.update_epochs.
+// Completes a shortened key: "mappo.epochs" means mappo.update_epochs.
 static const char *shortened(const char *name, const char *last) {
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const char *key = brim_config_row_at(i)->key.name;
@@ -579,7 +579,7 @@ bool brim_config_link_applies(const brim_config_link *l, int row, int slot) {
 typedef struct preset {
   const char *name;
   const char *match;     // part of the GPU's name; NULL: found by memory only
-  uint64_t least_bytes;  // of a GPU that may use it
+  uint64_t least_bytes;  // memory of a GPU that may use the preset
   int batch[3];          // small, medium, large
   int workers[3];
   int accumulation[3];
@@ -592,7 +592,7 @@ typedef struct preset {
 
 static const char *const sizes[] = {"small", "medium", "large"};
 
-// Ordered by memory, largest first: `auto` takes the first that fits.
+// Ordered by memory, largest first: `auto` takes the first preset that fits.
 static const preset presets[] = {
     {"h200",
      "H200",
@@ -701,7 +701,7 @@ static const preset *preset_find(const char *name) {
   return NULL;
 }
 
-// The preset named like the GPU, else the largest that fits its memory. NULL without a GPU.
+// The preset whose name matches the GPU, else the largest preset that fits the GPU's memory. NULL without a GPU.
 static const preset *preset_pick(const brim_config_facts *facts) {
   if (!facts || !facts->gpu_name) return NULL;
   for (size_t i = 0; i < PRESET_COUNT; i++) {
@@ -731,7 +731,7 @@ static void put_int(brim_config_preset *out, const char *key, int value) {
   put(out, key, text);
 }
 
-// The values that workloads have for this preset.
+// Adds the values that workloads have for this preset.
 static void put_added(brim_config_preset *out) {
   for (size_t i = 0; i < added.preset_count; i++) {
     const brim_config_preset_row *row = added.presets[i];
@@ -739,7 +739,7 @@ static void put_added(brim_config_preset *out) {
   }
 }
 
-// No GPU: small batches, a quarter of the cores for the loader, nothing pinned, fp32.
+// The preset without a GPU: small batches, a quarter of the cores for the loader, no pinned memory, fp32.
 static void without_gpu(size_t size, int cores, brim_config_preset *out) {
   static const int batch[] = {128, 64, 32};
   out->name = BRIM_CONFIG_NO_GPU;
@@ -859,7 +859,7 @@ brim_status brim_config_explain(const char *name, brim_str *out) {
   bool found = false;
   for (size_t i = 0; i < brim_config_key_count(); i++) {
     const brim_config_row *r = brim_config_row_at(i);
-    if ((int)i != row && !row_ends(r, name)) continue;  // several workloads have it
+    if ((int)i != row && !row_ends(r, name)) continue;  // several workloads may have the key
     explain_key(r, out);
     found = true;
   }
@@ -969,8 +969,8 @@ static brim_status add_presets(const brim_config_preset_row *list, size_t count)
   return BRIM_OK;
 }
 
-// The place in `workloads` of a name that is free. The default is there from the start, so that a config can be
-// read before any workload is added.
+// Finds the place in `workloads` for a new name; fails if the name exists. The default name has its place from
+// the start, so that a config can be read before any workload is added.
 static brim_status place_of_name(const char *workload, size_t *out) {
   const bool usual = strcmp(workload, USUAL) == 0;
   bool taken = strcmp(workload, RESERVED) == 0;
@@ -996,7 +996,7 @@ brim_status brim_config_add_workload(const char *workload, const brim_config_sec
   if (!status) status = add_links(s->links, s->link_count);
   if (!status) status = add_presets(s->presets, s->preset_count);
   if (!status) status = place_of_name(workload, &place);
-  // Components come last: nothing takes them back.
+  // Add components last: they cannot be removed after a failure.
   if (!status) status = brim_config_add_components(s->components, s->component_count);
   if (status) {
     added.key_count = keys;

@@ -97,7 +97,8 @@ static brim_status check_plugin(target t, const brim_config_node *n) {
   return brim_config_no_plugin(t.written, t.at);
 }
 
-// {_type: name, k: v}, or {train: ..., val: ...}, or arguments for a component named elsewhere.
+// Reads a map of a component key: {_type: name, k: v}, or {train: ..., val: ...}, or arguments for a component
+// named elsewhere.
 static brim_status component_map(brim_config_source *source, target t,
                                  const brim_config_node *map) {
   const brim_config_node *type = brim_config_node_get(map, "_type");
@@ -129,7 +130,7 @@ brim_status brim_config_unknown_key(const char *name, const char *workload, brim
                       "unknown key '%.120s'; 'brim config explain' lists the keys", name);
 }
 
-// "train.size" behind a component's key: a slot, an argument, or both.
+// Reads the part of a path after a component's key, such as "train.size": a slot, an argument, or both.
 static brim_status path_rest(brim_arena *arena, const char *rest, brim_config_path *out) {
   const char *next = strchr(rest, '.');
   char *first = brim_arena_strndup(arena, rest, next ? (size_t)(next - rest) : strlen(rest));
@@ -220,7 +221,7 @@ static brim_status assign(brim_config_source *source, const char *full, brim_con
 static brim_status walk(brim_config_source *source, const char *prefix,
                         const brim_config_node *map) {
   for (const brim_config_node *n = map->first; n; n = n->next) {
-    if (!prefix && brim_str_starts(n->key, "x-")) continue;  // x-...: a place for anchors
+    if (!prefix && brim_str_starts(n->key, "x-")) continue;  // keys x-... hold anchors only
     const char *full;
     BRIM_TRY(join(source, prefix, n->key, &full));
     BRIM_TRY(brim_config_mistake(&source->context, assign(source, full, n->key_at, n)));
@@ -257,7 +258,7 @@ static brim_status flatten_override(brim_config_source *source, const char *text
 }
 
 // ---- short names that several workloads have ---------------------------------------------------
-// Does the key belong to the section of another workload?
+// True if the key belongs to the section of another workload.
 static bool of_another(const char *key, const char *workload) {
   const char *const *names = brim_config_key_find("workload")->choices;
   const size_t length = strcspn(key, ".");
@@ -286,8 +287,8 @@ static void own_rows(brim_config_source *source) {
   }
 }
 
-// Does the later setting replace the earlier one? Within a layer a slot or an argument refines the whole in
-// any order; between layers a later whole replaces slots and arguments too.
+// True if the later setting replaces the earlier one. Within a layer, a slot or an argument refines the whole
+// component in any order; between layers, a later whole also replaces slots and arguments.
 static bool replaces(const brim_config_setting *later, const brim_config_setting *old) {
   if (later->row != old->row) return false;
   if (later->arg || later->layer == old->layer)
@@ -494,8 +495,8 @@ static brim_status warn_of_tail(brim_config_source *source, const brim_config_ro
   return brim_config_warn_tail(&source->context, row->key.name, node->at);
 }
 
-// Tries every item of an axis, so that a bad one is found before anything runs. Items that need a whole point
-// to be resolved are tried up to MAX_POINTS_TRIED.
+// Tries every item of an axis, so that a bad item is found before anything runs. If an item needs a whole point to
+// be resolved, at most MAX_POINTS_TRIED items are tried.
 static brim_status try_axis(brim_config_source *source, const brim_config_axis_state *axis) {
   const brim_config_setting *s = &source->settings.items[axis->setting];
   const brim_config_row *row = brim_config_row_at((size_t)s->row);
@@ -524,7 +525,7 @@ static brim_status try_axis(brim_config_source *source, const brim_config_axis_s
   return BRIM_OK;
 }
 
-// Reports the mistakes that were kept, then the one that ended the load. The load fails with the first one.
+// Reports the mistakes that were kept, then the mistake that ended the load. The load fails with the first mistake.
 static brim_status report_mistakes(const brim_config_source *source,
                                    const brim_config_options *options, brim_status status) {
   const brim_config_warnings *m = &source->context.mistakes;

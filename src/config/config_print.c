@@ -10,14 +10,14 @@ static brim_status no_memory(void) {
   return brim_fail(BRIM_ENOMEM, "out of memory while printing a config");
 }
 
-// The axis of a whole key; NULL if it is none, or if this config is one point of a grid.
+// The axis of a whole key; NULL if the key is no axis, or if this config is one point of a grid.
 static const brim_config_axis_state *whole_axis(const brim_config *config, int row) {
   if (config->is_point) return NULL;
   int index = brim_config_axis_find(config->source, (brim_config_path){.row = row});
   return index < 0 ? NULL : &config->source->axes[index];
 }
 
-// A slot's pipeline, else that of the whole.
+// The pipeline of a slot; if the slot has none, that of the whole key.
 static const brim_pipeline *slot_of(const brim_config_value *value, int slot) {
   return value->slots[slot] ? value->slots[slot] : value->slots[0];
 }
@@ -84,7 +84,7 @@ static json_t *json_value(const brim_config_row *row, const brim_config_value *v
   }
 }
 
-// The values of an axis, each as it would be alone.
+// The values of an axis, each printed like a single value.
 static json_t *json_axis(int row, const brim_config_axis_state *axis) {
   const brim_config_row *info = brim_config_row_at((size_t)row);
   json_t *out = json_array();
@@ -104,7 +104,7 @@ static json_t *json_axis(int row, const brim_config_axis_state *axis) {
       if (!status) {
         item = strcmp(text.data, "null") ? json_string(text.data) : json_null();
       } else if (status != BRIM_ENOMEM && node->kind == BRIM_CONFIG_NODE_SCALAR) {
-        item = json_string(node->text);  // complete only with arguments given apart
+        item = json_string(node->text);  // the component needs arguments that are set elsewhere
       }
       brim_str_deinit(&text);
     } else if (!brim_config_convert(scratch, info, node, &value)) {
@@ -118,7 +118,7 @@ static json_t *json_axis(int row, const brim_config_axis_state *axis) {
   return NULL;
 }
 
-// "data.batch_size" into {"data": {"batch_size": value}}.
+// Puts "data.batch_size" as {"data": {"batch_size": value}}.
 static brim_status put_nested(json_t *root, const char *key, json_t *value) {
   const char *dot = strchr(key, '.');
   if (!dot) return brim_json_put(root, key, value);
@@ -174,7 +174,7 @@ void brim_config_text_free(char *text) { brim_free(text); }
 static const char safe_chars[] =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+()=";
 
-// One character of valid UTF-8.
+// Decodes one character of UTF-8.
 static uint32_t code_point(const char *text, size_t *length) {
   const unsigned char *p = (const unsigned char *)text;
   *length = p[0] < 0x80 ? 1 : p[0] < 0xE0 ? 2 : p[0] < 0xF0 ? 3 : 4;
@@ -336,10 +336,10 @@ static brim_status yaml_axis(const brim_config *config, const brim_config_settin
   const char *slot = brim_config_slot_name(s->slot);
   brim_str_printf(out, "%s%s%s%s%s: ", brim_config_row_at((size_t)s->row)->key.name,
                   slot ? "." : "", slot ? slot : "", s->arg ? "." : "", s->arg ? s->arg : "");
-  if (seeds) {  // only the first: `seeds` makes the others
+  if (seeds) {  // print only the first seed: `seeds` makes the others
     yaml_node(out, source->axes[s->axis].items[0]);
   } else if (function && s->node->plain) {
-    brim_str_append(out, s->node->text);  // quoted it could be text
+    brim_str_append(out, s->node->text);  // without quotes, which could make it text
   } else if (function || s->axis < 0 ||
              brim_config_row_is_component(brim_config_row_at((size_t)s->row))) {
     yaml_node(out, s->node);
@@ -381,7 +381,7 @@ static bool has_placeholders(const brim_config *config, int row) {
   return index >= 0 && brim_config_has_placeholder(config->source->settings.items[index].node);
 }
 
-// Keys that make grid points: left out of a single point.
+// True for keys that make grid points: a single point leaves them out.
 static bool makes_points(const brim_config_row *info) {
   return !strcmp(info->key.name, "seeds") || !strcmp(info->key.name, "samples") ||
          !strcmp(info->key.name, "grid_seed");
@@ -394,7 +394,7 @@ static bool is_written(const brim_config *config, int row) {
   if (open || whole_axis(config, row)) return false;
   if (config->is_point && makes_points(info)) return false;
   if (!value->is_set && !brim_config_key_is_used(&info->key))
-    return false;  // a default that nothing reads
+    return false;  // nothing reads this default
   // Values from a preset or a component's defaults may differ at other points of the grid.
   const bool follows = value->layer == -1 || (!value->is_set && !info->key.default_text);
   return config->is_point ||
@@ -433,7 +433,8 @@ brim_status brim_config_to_yaml_with(const brim_config *config, const brim_confi
 }
 
 // ---- identity ----------------------------------------------------------------------------------
-// Identity and stored config both leave out keys that do not matter to the experiment; `stored` chooses which.
+// Identity and stored config both leave out keys that do not matter to the experiment. `stored` chooses one of
+// them.
 
 // One line of the output, with its newline.
 typedef struct line {
@@ -467,7 +468,7 @@ static brim_status writer_init(writer *w, const brim_config *config, bool stored
   return brim_arena_create(0, &w->arena);
 }
 
-// Did `preset: auto` choose the value for this machine?
+// True if `preset: auto` chose the value for this machine.
 static bool is_resolved(const writer *w, const brim_config_value *value) {
   return w->automatic && brim_config_layer_is_preset(w->config->source, value->layer);
 }
@@ -477,7 +478,7 @@ static bool is_resolved(const writer *w, const brim_config_value *value) {
 // The component row being printed: its arguments may be keys too.
 typedef struct owner {
   int row, slot;
-  bool single;  // false in a pipeline, whose arguments are no keys
+  bool single;  // false for a component in a pipeline, whose arguments are no keys
 } owner;
 
 static brim_status print_component(writer *w, const char *category, const brim_component *c,
@@ -545,7 +546,7 @@ static const brim_config_link *link_of(int row, int slot, const char *arg) {
   return NULL;
 }
 
-// Is the argument left out: at its default, or printed as the key that is the same setting?
+// *out: true if the argument is left out, because it is at its default or is printed as a key.
 static brim_status leaves_out(writer *w, const brim_config_component_row *row,
                               const brim_argument *argument, const owner *of, bool *out) {
   const brim_value *v = &argument->value;
@@ -677,7 +678,7 @@ static bool is_open(const brim_config_row *row, const brim_config_value *value) 
   return value->is_null && !(row->flags & BRIM_CONFIG_AUTO);
 }
 
-// Is the key left out of the identity of a group or a cost?
+// True if the identity of a group or a cost leaves out the key.
 static bool is_left_out(brim_config_identity_kind kind, int at) {
   const brim_config_row *row = brim_config_row_at((size_t)at);
   if (kind == BRIM_CONFIG_GROUP) return !strcmp(row->key.name, "seed");

@@ -1,4 +1,4 @@
-// All values of one grid point, and reading them. brim_config_resolve chooses the preset, fills in
+// Resolves all values of one grid point, and reads them. brim_config_resolve chooses the preset, fills in
 // placeholders, converts scalars, then builds components and links their arguments to keys.
 
 #include "config/config_int.h"
@@ -19,7 +19,7 @@ int brim_config_setting_find(const brim_config_source *source, int row, int slot
   return -1;
 }
 
-// Is the value what the text of a default says? No text and no value are the same.
+// True if the value equals the default with the text `usual`. No text (NULL) equals no value.
 static bool value_is_usual(const brim_config_row *row, const brim_config_value *value,
                            const char *usual) {
   int64_t integer = 0;
@@ -38,7 +38,7 @@ static bool value_is_usual(const brim_config_row *row, const brim_config_value *
   }
 }
 
-// Does the user ask for the value, as in brim_config_is_asked? Does not look at the defaults of components.
+// True if the user asked for the value, as in brim_config_is_asked. Ignores defaults of components.
 static bool value_is_asked(const brim_config_source *source, const brim_config_row *row,
                            const brim_config_value *value) {
   if (!value->is_set || value->layer < 0) return false;
@@ -339,12 +339,12 @@ void brim_config_value_text(brim_str *out, const brim_config_row *row,
 }
 
 // ---- links -------------------------------------------------------------------------------------
-// Settings that exist both as a key and as a component's argument (training.learning_rate and
-// sgd(lr=...)) are one setting. The later layer wins, and then both say the same. If one layer has both,
-// the later one wins with a warning, like any repeated key.
+// A link: a key and a component's argument that are one setting (training.learning_rate and sgd(lr=...)). The
+// later layer wins, and both get its value. If one layer has both, the later one in the file wins with a warning,
+// like any repeated key.
 
-// Is it the default that a component has for this key, such as the optimizer's learning rate? A config file
-// may have the default of another component than the one named now, so all of them count.
+// True if the value is a component's default for this key, such as the optimizer's learning rate. Defaults of all
+// components count, since a config file may have been written for another component than the one named now.
 static bool link_is_usual(const brim_config_row *row, const brim_config_value *value) {
   const brim_config_link *l;
   for (size_t i = 0; (l = brim_config_link_at(i)); i++) {
@@ -362,7 +362,8 @@ static bool link_is_usual(const brim_config_row *row, const brim_config_value *v
 }
 
 // The setting that gave an argument: its own, or the expression `whole`.
-static int giver(const brim_config *config, int row, int slot, const char *arg, int whole) {
+static int setting_of_argument(const brim_config *config, int row, int slot, const char *arg,
+                               int whole) {
   int own = brim_config_setting_find(config->source, row, slot, arg);
   return own >= 0 ? own : whole;
 }
@@ -381,9 +382,9 @@ static brim_value value_of(const brim_config_row *row, const brim_config_value *
 
 // Warns that the component has no such argument, if the user asked for the key. `whole`: the setting that
 // names the component; -1 = none.
-static brim_status no_effect(const brim_config *config, const brim_config_row *key,
-                             const brim_config_draft *draft, int whole,
-                             const brim_config_value *value) {
+static brim_status warn_no_effect(const brim_config *config, const brim_config_row *key,
+                                  const brim_config_draft *draft, int whole,
+                                  const brim_config_value *value) {
   if (config->is_point || !value_is_asked(config->source, key, value)) return BRIM_OK;
   // Do not warn of a default of the file's component if an override names another component.
   const brim_config_setting *named = whole < 0 ? NULL : &config->source->settings.items[whole];
@@ -396,8 +397,8 @@ static bool is_adam(const char *name) { return brim_str_starts(name, "adam"); }
 
 // Warns of a setting given both ways in one layer; refuses it while editing. *key_wins: the key is the later
 // one.
-static brim_status both(const brim_config *config, const brim_config_link *l, int key_setting,
-                        int arg_setting, bool *key_wins) {
+static brim_status warn_given_twice(const brim_config *config, const brim_config_link *l,
+                                    int key_setting, int arg_setting, bool *key_wins) {
   const brim_config_setting *k = &config->source->settings.items[key_setting];
   const brim_config_setting *a = &config->source->settings.items[arg_setting];
   *key_wins = key_setting > arg_setting;
@@ -414,7 +415,8 @@ static brim_status link_one(brim_config *config, const brim_config_link *l, int 
   const brim_config_component_row *known =
       brim_config_component_find(brim_config_row_at((size_t)row)->category, draft->c.name);
   if (!known) return BRIM_OK;
-  if (!brim_config_arg_find(known, l->arg)) return no_effect(config, info, draft, whole, value);
+  if (!brim_config_arg_find(known, l->arg))
+    return warn_no_effect(config, info, draft, whole, value);
   // The presets' learning rates are for Adam; SGD would hardly move with them.
   if (value->layer == -1 && !strcmp(l->arg, "lr") && !is_adam(draft->c.name)) {
     *value = (brim_config_value){.is_null = true, .layer = -2, .origin = "default"};
@@ -426,7 +428,7 @@ static brim_status link_one(brim_config *config, const brim_config_link *l, int 
   if (!arg && !strcmp(l->arg, "warmup") && value->integer == 0) return BRIM_OK;
   if (l->evaluation && value->integer == 0) return BRIM_OK;  // 0 = as in training
   if (arg) {
-    int arg_setting = giver(config, row, slot, l->arg, whole);
+    int arg_setting = setting_of_argument(config, row, slot, l->arg, whole);
     int arg_layer = arg_setting >= 0 ? config->source->settings.items[arg_setting].layer : -2;
     if (arg_layer > value->layer) return BRIM_OK;
     if (arg_layer == value->layer && arg_setting >= 0) {
@@ -435,7 +437,7 @@ static brim_status link_one(brim_config *config, const brim_config_link *l, int 
       bool key_wins = key_setting >= 0 && config->source->settings.items[key_setting].axis >= 0;
       bool equal = arg->number == value->number && arg->boolean == value->boolean;
       if (key_setting >= 0 && !key_wins && !equal) {
-        BRIM_TRY(both(config, l, key_setting, arg_setting, &key_wins));
+        BRIM_TRY(warn_given_twice(config, l, key_setting, arg_setting, &key_wins));
       }
       if (!key_wins) return BRIM_OK;
     }
@@ -463,9 +465,9 @@ static const brim_config_place *place_of(const brim_config_draft *draft, const c
   return NULL;
 }
 
-// Sets the key to the argument. `written`: the argument is not a default.
-static brim_status follow(brim_config *config, int key_row, const brim_value *arg, bool written,
-                          int setting) {
+// Sets the value of the key to the argument's. `written`: the argument is not a default.
+static brim_status set_key_to_argument(brim_config *config, int key_row, const brim_value *arg,
+                                       bool written, int setting) {
   brim_config_value *value = &config->values[key_row];
   if (!written && !value->is_null) return BRIM_OK;
   value->is_null = false;
@@ -494,13 +496,14 @@ static brim_status link_out(brim_config *config, int row, int slot, int whole,
     if (!arg) continue;
     // Line 0: link_in copied it from the key. No file: a default.
     if (place->file && place->line == 0) continue;
-    int setting = giver(config, row, slot, l->arg, whole);
-    BRIM_TRY(follow(config, brim_config_row_find(l->key), arg, place->file != NULL, setting));
+    int setting = setting_of_argument(config, row, slot, l->arg, whole);
+    BRIM_TRY(set_key_to_argument(config, brim_config_row_find(l->key), arg, place->file != NULL,
+                                 setting));
   }
   return BRIM_OK;
 }
 
-// training.precision and training.use_amp say the same in two ways.
+// Links training.precision and training.use_amp, which are one setting.
 static brim_status link_precision(brim_config *config) {
   brim_config_value *p = &config->values[brim_config_row_find("training.precision")];
   brim_config_value *amp = &config->values[brim_config_row_find("training.use_amp")];
@@ -513,7 +516,7 @@ static brim_status link_precision(brim_config *config) {
     int b =
         brim_config_setting_find(config->source, brim_config_row_find("training.use_amp"), 0, NULL);
     static const brim_config_link pair = {NULL, NULL, "training.precision", false};
-    BRIM_TRY(both(config, &pair, b, a, &amp_wins));
+    BRIM_TRY(warn_given_twice(config, &pair, b, a, &amp_wins));
   }
   if (amp->is_set && (!p->is_set || (contradict && amp_wins))) {
     p->string = amp->boolean ? "auto" : "fp32";
@@ -541,15 +544,16 @@ typedef struct resolver {
   brim_config_source *source;
   brim_config_preset preset;
   const char *preset_origin;
-  bool preset_over;   // given on the command line: above the files, below other overrides
-  brim_str replaced;  // keys of the file that it overrides: "data.batch_size, data.num_workers"
+  bool preset_over;  // the preset is from the command line: above the files, below other overrides
+  brim_str
+      replaced;  // keys of the file that the preset overrides: "data.batch_size, data.num_workers"
   unsigned char state[BRIM_CONFIG_MAX_ROWS];
 } resolver;
 
 // ---- placeholders ------------------------------------------------------------------------------
 static brim_status resolve_row(resolver *r, int row);
 
-// The key inside "{{ key }}" at p; *end is behind the braces. NULL without closing braces.
+// Copies the key in "{{ key }}" at p; *end is the byte after the braces. NULL without closing braces.
 static char *placeholder(resolver *r, const char *p, const char **end) {
   const char *close = strstr(p, "}}");
   if (!close) return NULL;
@@ -649,7 +653,7 @@ bool brim_config_has_placeholder(const brim_config_node *node) {
   return false;
 }
 
-// Copies only nodes with placeholders in them.
+// Replaces placeholders in a node. Copies only the nodes that contain placeholders.
 static brim_status expand(resolver *r, const brim_config_node *node, const brim_config_node **out) {
   *out = node;
   if (!brim_config_has_placeholder(node)) return BRIM_OK;
@@ -680,7 +684,7 @@ static const char *origin_of(resolver *r, int layer, brim_config_place at) {
   return brim_arena_printf(r->config->arena, "%s:%d:%d", at.file, at.line, at.col);
 }
 
-// Does the config name Adam as its optimizer? Read from the node, since components are not built yet.
+// True if the config names Adam as its optimizer. Reads the node, since components are not built yet.
 static bool names_adam(const resolver *r) {
   int row = brim_config_row_find("optimizer");
   int index = brim_config_setting_find(r->source, row, BRIM_CONFIG_SLOT_NONE, NULL);
@@ -700,8 +704,8 @@ static const brim_config_preset_value *preset_value(const resolver *r, int row) 
   return NULL;
 }
 
-// Does a preset given on the command line replace this setting? Other overrides and grid axes stay. The
-// learning rate stays if the optimizer is not Adam, which the presets' rates are for.
+// True if a preset from the command line replaces this setting. It does not replace other overrides and grid axes,
+// nor the learning rate of an optimizer other than Adam, for which the presets' rates are made.
 static bool preset_wins(resolver *r, const brim_config_preset_value *v,
                         const brim_config_setting *s) {
   if (!r->preset_over || !v || s->layer == r->source->override_layer || s->axis >= 0) return false;
@@ -710,8 +714,8 @@ static bool preset_wins(resolver *r, const brim_config_preset_value *v,
   return true;
 }
 
-// The node, layer and origin of a row, before placeholders are expanded. Order: a setting (unless the preset
-// wins), the preset, the default.
+// Finds the node, layer and origin of a row, before placeholders are expanded: those of a setting (unless the
+// preset wins), else of the preset, else of the default.
 static brim_status find_node(resolver *r, int row, const brim_config_node **node,
                              brim_config_value *value) {
   const brim_config_row *info = brim_config_row_at((size_t)row);
@@ -756,7 +760,7 @@ static bool is_null(const brim_config_node *node) {
          v.kind == BRIM_VALUE_NULL;
 }
 
-// Is it the word auto, for a key whose default is a number? Then auto is a value, not the default.
+// True if the node is the word auto, for a key whose default is a number: auto is then a value, not the default.
 static bool is_left_open(const brim_config_row *info, const brim_config_node *node) {
   return info->flags & BRIM_CONFIG_AUTO && strcmp(info->key.default_text, "auto") != 0 &&
          node->kind == BRIM_CONFIG_NODE_SCALAR && !strcmp(node->text, "auto");
@@ -1131,7 +1135,8 @@ brim_status brim_config_devices_apart(const brim_config *config) {
 }
 
 // The value for getters that cannot fail: a wrong key or type is a bug of the caller.
-static const brim_config_value *must(const brim_config *config, const char *key, unsigned types) {
+static const brim_config_value *known_value(const brim_config *config, const char *key,
+                                            unsigned types) {
   const brim_config_row *row = NULL;
   const brim_config_value *value = find(config, key, &row);
   assert(value && (types >> row->type & 1U));
@@ -1140,19 +1145,19 @@ static const brim_config_value *must(const brim_config *config, const char *key,
 }
 
 int64_t brim_config_int(const brim_config *config, const char *key) {
-  return must(config, key, BIT(INT) | BIT(BYTES))->integer;
+  return known_value(config, key, BIT(INT) | BIT(BYTES))->integer;
 }
 
 double brim_config_float(const brim_config *config, const char *key) {
-  return must(config, key, BIT(FLOAT) | BIT(INT) | BIT(BYTES))->number;
+  return known_value(config, key, BIT(FLOAT) | BIT(INT) | BIT(BYTES))->number;
 }
 
 bool brim_config_bool(const brim_config *config, const char *key) {
-  return must(config, key, BIT(BOOL))->boolean;
+  return known_value(config, key, BIT(BOOL))->boolean;
 }
 
 const char *brim_config_string(const brim_config *config, const char *key) {
-  return must(config, key, BIT(STRING) | BIT(CHOICE) | BIT(DEVICE))->string;
+  return known_value(config, key, BIT(STRING) | BIT(CHOICE) | BIT(DEVICE))->string;
 }
 
 const brim_pipeline *brim_config_pipeline(const brim_config *config, const char *key,

@@ -1,5 +1,5 @@
 // Rows of keys and components, for config_keys.c, config_components.c and the sections of workloads. A key of a
-// workload is the same kind of row as a key of brim. Included by files that declare rows, and by this room.
+// workload has the same kind of row as a key of brim. Included by files that declare rows, and by src/config.
 #ifndef BRIM_CONFIG_ROWS_H_
 #define BRIM_CONFIG_ROWS_H_
 
@@ -29,15 +29,16 @@ enum {
   BRIM_CONFIG_FILE_NAME = 4,   // becomes a folder's name: must not contain '/' or begin with '.'
   BRIM_CONFIG_LATER = 8,       // accepted, but this version does not read it
   // SAVED...: the key changes the learned result, not the place or the speed, so checkpoints have it.
-  BRIM_CONFIG_SAVED = 16,        // of every workload
-  BRIM_CONFIG_SAVED_DATA = 32,   // of those that learn from data
-  BRIM_CONFIG_SAVED_ENV = 64,    // of those that learn in an environment
-  BRIM_CONFIG_SAVED_OWN = 128,   // of the workload that the key's first part names
-  BRIM_CONFIG_SAVED_NETS = 512,  // of those that train networks, from data or in an environment
-  BRIM_CONFIG_SWEPT = 256,       // lists values that a sweep tries
-  BRIM_CONFIG_AUTO = 1024,       // accepts the word auto: the run chooses the number
-  BRIM_CONFIG_OF_GRID = 2048,    // belongs to the grid: not in the config of an experiment
-  BRIM_CONFIG_NO_COST = 4096     // changes neither the memory nor the time that a run takes
+  BRIM_CONFIG_SAVED = 16,       // for every workload
+  BRIM_CONFIG_SAVED_DATA = 32,  // for workloads that learn from data
+  BRIM_CONFIG_SAVED_ENV = 64,   // for workloads that learn in an environment
+  BRIM_CONFIG_SAVED_OWN = 128,  // for the workload that the key's first part names
+  BRIM_CONFIG_SAVED_NETS =
+      512,                     // for workloads that train networks, from data or in an environment
+  BRIM_CONFIG_SWEPT = 256,     // lists values that a sweep tries
+  BRIM_CONFIG_AUTO = 1024,     // accepts the word auto: the run chooses the number
+  BRIM_CONFIG_OF_GRID = 2048,  // belongs to the grid: not in the config of an experiment
+  BRIM_CONFIG_NO_COST = 4096   // changes neither the memory nor the time that a run takes
 };
 
 typedef struct brim_config_row {
@@ -75,8 +76,8 @@ typedef struct brim_config_row {
 #define BRIM_KEY_STRINGS(n, d, al, ch, fl, m) \
   { {n, "list of string", d, BRIM_N_(m), al, ch}, BRIM_CONFIG_STRINGS, fl, 0, 0, NULL }
 
-// A key that is an argument of a component too: env: uav(num_uavs=3) and mappo.num_uavs. The later layer wins,
-// and then both are the same.
+// A link: a key that is an argument of a component too, as mappo.num_uavs is in env: uav(num_uavs=3). The later
+// layer wins, and both get its value.
 typedef struct brim_config_link {
   const char *component, *arg, *key;
   bool evaluation;  // true: the slots val and test; false: train and the whole
@@ -149,11 +150,11 @@ typedef struct brim_config_preset_row {
 typedef struct brim_config_section {
   const brim_config_row *keys;
   size_t key_count;
-  const brim_config_link *links;  // of these keys
+  const brim_config_link *links;  // links of these keys
   size_t link_count;
   const brim_config_component_row *components;
   size_t component_count;
-  const brim_config_preset_row *presets;  // of these keys
+  const brim_config_preset_row *presets;  // values of presets for these keys
   size_t preset_count;
   // Keys that are part of the identity whenever they are written, even with their default value.
   // NULL-terminated; NULL = none.
@@ -166,7 +167,7 @@ typedef struct brim_config_section {
 // Call before the first config is loaded and before threads start. BRIM_EINVAL for a name or an alias that exists,
 // or for a key outside the workload's section: then nothing is added.
 brim_status brim_config_add_workload(const char *workload, const brim_config_section *section);
-// The same for components that several workloads share.
+// Adds components that several workloads share; the rules of brim_config_add_workload apply.
 brim_status brim_config_add_components(const brim_config_component_row *rows, size_t count);
 
 #endif  // BRIM_CONFIG_ROWS_H_

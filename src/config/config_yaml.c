@@ -165,7 +165,7 @@ brim_status brim_config_grow(brim_arena *arena, void *array, size_t element, siz
 
 static brim_status keep(brim_config_context *context, brim_config_warnings *w, const char *text) {
   for (size_t i = 0; i < w->count; i++) {
-    if (!strcmp(w->items[i], text)) return BRIM_OK;  // each is reported once
+    if (!strcmp(w->items[i], text)) return BRIM_OK;  // report each warning once
   }
   BRIM_TRY(brim_config_grow(context->arena, &w->items, sizeof *w->items, w->count, &w->cap));
   w->items[w->count] = brim_arena_strdup(context->arena, text);
@@ -358,7 +358,7 @@ static brim_status add_anchor(builder *b, const char *name, brim_config_node *no
 static void account(builder *b, const brim_config_node *child) {
   if (b->depth == 0) return;
   frame *top = &b->stack[b->depth - 1];
-  if (top->tail != child) return;  // it was a key
+  if (top->tail != child) return;  // the child was a key
   top->node->weight += child->weight;
   if (top->node->height < child->height + 1) top->node->height = child->height + 1;
 }
@@ -437,7 +437,7 @@ static brim_status on_start(builder *b, brim_config_node_kind kind, const char *
   return BRIM_OK;
 }
 
-// Of two equal keys the later one stays; in EDIT mode they are an error.
+// Removes the earlier of two equal keys; in EDIT mode they are an error.
 static brim_status drop_repeats(builder *b, brim_config_node *map) {
   for (brim_config_node **link = &map->first; *link;) {
     const brim_config_node *later = (*link)->next;
@@ -603,7 +603,7 @@ static brim_status parse(brim_config_context *context, const char *text, size_t 
   return status;
 }
 
-// Bytes in front of the brace of a dict pasted from Python, `NAME = {...}`, which the parser reads as blanks.
+// Number of bytes before the brace of a dict pasted from Python, `NAME = {...}`; the parser reads them as blanks.
 // 0 if the text is no such dict. Comments and empty lines may come before the name.
 static size_t dict_name_size(const char *text, size_t size) {
   size_t at = 0;
