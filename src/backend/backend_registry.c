@@ -1,7 +1,8 @@
-// Loads plug-ins: opens shared objects, calls brim_plugin_query, checks the returned tables
-// (versions both ways, required members, all-or-none groups, op rows), and keeps the plug-ins that
-// fit and the reason for each that does not. ref is linked in and needs no loading. The libraries
-// stay loaded: CUDA and OpenMP keep threads and exit handlers in their code.
+// Loads plug-ins: opens shared objects, calls brim_plugin_query, and checks the returned tables
+// (versions of the plug-in and backend interfaces, required members, all-or-none groups, op rows). It
+// keeps the plug-ins that fit, and for each of the others the reason why it does not fit. ref is linked
+// in and needs no loading. The libraries stay loaded: CUDA and OpenMP keep threads and exit handlers in
+// their code.
 #include <stdlib.h>
 #include <string.h>
 
@@ -137,7 +138,8 @@ typedef struct entry {
 struct brim_registry {
   entry *entries;
   size_t count, capacity;
-  char *folders;  // where brim_registry_load_default looked; NULL = it did not
+  // Folders that brim_registry_load_default searched, separated by ':'; NULL = it was not called.
+  char *folders;
 };
 
 //---------------------------------- host api ----------------------------------
@@ -201,7 +203,7 @@ static brim_status reserve_entry(brim_registry *registry) {
   return BRIM_OK;
 }
 
-// "cuda" from ".../libbrim_cuda.so"; other names keep their file name.
+// "cuda" from ".../libbrim_cuda.so"; any other file gives its whole file name.
 static char *name_from_path(const char *path) {
   const char *base = brim_fs_basename(path);
   if (brim_str_starts(base, "libbrim_") && brim_str_ends(base, ".so")) {
@@ -239,7 +241,8 @@ static brim_status check_names(const brim_registry *registry, const brim_plugin 
   return BRIM_OK;
 }
 
-// Opens the file, asks it, checks its tables. On failure the detail is the reason.
+// Opens the file, calls its brim_plugin_query and checks the tables that it returns. After a failure
+// brim_status_detail() is the reason.
 static brim_status query(const brim_registry *registry, const char *path, brim_dl **dl,
                          const brim_plugin **plugin) {
   const char *const names[] = {path, NULL};
@@ -343,7 +346,7 @@ brim_status brim_registry_load_default(brim_registry *registry) {
   return brim_registry_load_folder(registry, folder);
 }
 
-//---------------------------------- questions ----------------------------------
+//---------------------------------- reading the registry ----------------------------------
 
 const char *brim_registry_folders(const brim_registry *registry) {
   return registry->folders ? registry->folders : "";

@@ -1,6 +1,6 @@
-// The packing of cpu_amx.h, in vector types of the compiler. On x86 this file is compiled for AVX-512
-// (every CPU with AMX has it) and runs only there. The emulated build tests the same shuffles on any
-// machine.
+// Packs blocks as declared in cpu_amx.h, written with the compiler's vector types. On x86 this file is
+// compiled for AVX-512, which every CPU with AMX has, and is called only on CPUs with AMX. The emulated
+// build tests the same shuffles on any machine.
 #include <string.h>
 
 #include "backend/cpu/cpu_amx.h"
@@ -16,11 +16,12 @@ typedef struct chunk {
   char *dst[CHUNK];
   const char *src[CHUNK];
   size_t src_row;
-  int n, rows;
+  int n, rows;  // blocks in this chunk, at most CHUNK; rows of a block
 } chunk;
 
-// Rows lie pages apart, each a stream of its own, so the code prefetches. Returns the distance from the
-// start of a block's source to the data to prefetch while row i is read.
+// The rows of a block lie pages apart, each a separate stream for the hardware's prefetcher, so the code
+// prefetches. Returns the offset, from a block's source, of the data to prefetch while row i is read: the
+// row AHEAD rows later or, past the last row, one of the first rows of the next chunk.
 static inline size_t ahead_of(const chunk *c, int i) {
   if (i + AHEAD < c->rows) return (size_t)(i + AHEAD) * c->src_row;
   return (size_t)(i + AHEAD - c->rows) * c->src_row + CHUNK * BRIM_AMX_LINE;
@@ -46,7 +47,8 @@ __attribute__((noinline)) static void copy_rows(const chunk *c) {
   }
 }
 
-// Interleaves two rows as pairs: first within quarters of 16 bytes, then the quarters are put in order.
+// Shuffle indices of put_pairs. PAIR_* interleave two rows inside each quarter of 16 bytes; QUARTERS_* then
+// put the quarters in order.
 #define PAIR_LOW                                                                                \
   0, 32, 1, 33, 2, 34, 3, 35, 8, 40, 9, 41, 10, 42, 11, 43, 16, 48, 17, 49, 18, 50, 19, 51, 24, \
       56, 25, 57, 26, 58, 27, 59
@@ -85,7 +87,7 @@ __attribute__((noinline)) static void pair_rows(const chunk *c) {
   }
 }
 
-// One stage of a transpose: swaps the lower left and the upper right quarter of every square of 2 * step.
+// Shuffle indices of SWAP for each step.
 #define LOW_8 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
 #define HIGH_8 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
 #define LOW_4 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
@@ -94,6 +96,8 @@ __attribute__((noinline)) static void pair_rows(const chunk *c) {
 #define HIGH_2 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
 #define LOW_1 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
 #define HIGH_1 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
+// One stage of a transpose, on rows i and i + step: swaps the lower left and the upper right quarter of
+// every square of 2 * step.
 #define SWAP(i, step)                                                          \
   do {                                                                         \
     line_u32 low = __builtin_shufflevector(r[i], r[(i) + step], LOW_##step);   \

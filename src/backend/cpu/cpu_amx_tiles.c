@@ -8,11 +8,12 @@
 
 #include "backend/cpu/cpu_amx.h"
 
-// With fewer images a block has so many rows of zeros that oneDNN's kernels are faster.
+// With fewer images than this in a block of 32 rows, on average, so many rows are zeros that oneDNN's
+// kernels are faster.
 const int brim_cpu_amx_least_images = 24;
 
 bool brim_cpu_amx_permitted(void) {
-  // The AVX-512 features that the packing is compiled for.
+  // The AMX features of the sums, and the AVX-512 features that the packing is compiled for.
   static const char *const needed[] = {"amx_tile", "amx_bf16", "avx512f",
                                        "avx512bw", "avx512vl", "avx512_bf16"};
   for (size_t i = 0; i < sizeof needed / sizeof *needed; i++) {
@@ -30,8 +31,9 @@ typedef struct tile_config {
 } tile_config;
 _Static_assert(sizeof(tile_config) == 64, "LDTILECFG reads 64 bytes");
 
-// tmm0 to tmm3 have the sums (rows 0 and 16 by columns 0 and 16), tmm4 and tmm5 A, tmm6 and tmm7 B. The
-// compiler does not use tile registers, so they keep their contents between these statements.
+// Tile registers: tmm0 to tmm3 hold the four 16 x 16 quarters of C, by rows; tmm4 and tmm5 hold A, tmm6 and
+// tmm7 hold B. The compiler does not use tile registers, so they keep their contents from one asm statement
+// to the next.
 void brim_cpu_amx_enter(void) {
   tile_config config = {.palette = 1};
   for (int i = 0; i < 8; i++) config.row_bytes[i] = BRIM_AMX_LINE, config.rows[i] = 16;

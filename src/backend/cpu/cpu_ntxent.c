@@ -1,7 +1,8 @@
-// NTXENT. Rows are scaled to length 1. For each block of rows their similarities with all rows are a small
-// product, then the softmax over them gives the loss. The gradient computes the similarities again, so no
-// matrix of all pairs is kept. Padding is left out by numbering the other rows without gaps. Each row is
-// summed by one thread in a fixed order, so the bits do not depend on the thread count.
+// NTXENT, the contrastive loss (normalised temperature-scaled cross-entropy). Rows are scaled to length 1.
+// A block of rows is multiplied with all rows, which gives the cosine similarities; a softmax over each row
+// of them gives the loss. The gradient computes the similarities again, so the matrix of all pairs is never
+// kept. Valid rows are numbered without gaps, so padding takes no part. Each row is summed by one thread in
+// a fixed order, so the bits do not depend on the thread count.
 #include <math.h>
 #include <string.h>
 
@@ -14,12 +15,13 @@ typedef struct ntxent_arg {
   const void *z;
   void *dz;  // may be NULL
   brim_dtype type;
-  int64_t half, d;         // rows i and i + half are two views of a sample
-  int64_t samples, count;  // valid samples; rows of valid samples
-  int64_t n_pad, d_pad;
+  int64_t half, d;                   // rows i and i + half are two views of a sample
+  int64_t samples, count;            // valid samples; their rows: 2 * samples
+  int64_t n_pad, d_pad;              // rows of z, and d, rounded up
   float inverse_temperature, scale;  // 1 / temperature; factor of the gradient
   float *unit;                       // (count, d_pad)
   float *unit_transposed;            // (d, n_pad)
+  // (n_pad): length of the row in z; log of the sum of exponentials of its similarities
   float *length, *lse;
   double *loss;        // (count)
   float *hit;          // (count): 1 if the arg max is the other view, else 0
@@ -95,7 +97,8 @@ BRIM_CPU_CLONES static void normalise(const ntxent_arg *a, int64_t lo, int64_t h
   }
 }
 
-// Similarities of rows [k, k + rows) with all rows, over the temperature. A row with itself gets -infinity.
+// Computes the similarities of rows [k, k + rows) with all rows, divided by the temperature. The similarity
+// of a row with itself becomes -infinity.
 static void similarities(const ntxent_arg *a, int64_t k, int64_t rows, float *s) {
   brim_cpu_small product = {.m = rows,
                             .n = a->count,
@@ -145,6 +148,8 @@ BRIM_CPU_CLONES static void weigh(const float *restrict lse, float own, float *r
   for (int64_t j = 0; j < n; j++) s[j] = brim_cpu_exp(s[j] - own) + brim_cpu_exp(s[j] - lse[j]);
 }
 
+// Turns the gradient of a unit row into that of the row of z and stores it: removes the part along the row,
+// scales, and divides by the row's length.
 static void store_gradient(const ntxent_arg *a, int64_t k, float *g) {
   const float *u = a->unit + k * a->d_pad;
   double along = 0;

@@ -1,8 +1,9 @@
 // Matrix products and convolutions by oneDNN (the v2 C API). An op is one primitive with its memory
-// objects. oneDNN chooses the layout of the weights (AMX needs its own); if that differs from brim's, a
-// reorder runs beside the op, in the workspace. Everything is created in prepare; a run only sets
-// addresses. Activations keep brim's NHWC layout. Loops of brim do what oneDNN does not: the derivative of
-// the activation, and adding to a gradient.
+// objects. oneDNN chooses the layout of the weights (AMX needs its own). If that layout differs from
+// brim's, a reorder copies the weights before the op, or the gradient of the weights after it; the copy is
+// in the workspace. prepare creates all objects; run sets addresses and executes. Activations keep brim's
+// NHWC layout. Loops of brim do what oneDNN does not: the derivative of the activation, and adding to a
+// gradient.
 #include <oneapi/dnnl/dnnl.h>
 #include <stdio.h>
 #include <string.h>
@@ -52,34 +53,38 @@ typedef struct brim_cpu_dnn_words {
 typedef struct brim_cpu_dnn {
   brim_cpu_dnn_kind kind;
   int threads;
-  bool planning;  // no code is generated: descriptions are enough to know the sizes
+  bool planning;  // prepare only finds the workspace size: no primitive is created
   const brim_cpu_dnn_words *words;
   dnnl_engine_t engine;
   dnnl_stream_t stream;
-  dnnl_primitive_t op, reorder;              // reorder NULL: oneDNN takes brim's layout
+  dnnl_primitive_t op, reorder;              // reorder: NULL = oneDNN uses brim's layout
   dnnl_memory_t memory[BRIM_CPU_DNN_SLOTS];  // NULL = not used
   size_t offset[BRIM_CPU_DNN_SLOTS];         // offsets of the memory objects in the workspace
   bool in_workspace[BRIM_CPU_DNN_SLOTS];
-  int64_t add;          // > 0: the number of floats of a gradient that is added to the output
-  size_t plain_offset;  // place of that gradient in brim's layout, before it is added
+  // Floats of a gradient that is computed in the workspace and then added to the output; 0 = it is written
+  // to the output directly.
+  int64_t add;
+  size_t plain_offset;  // with add > 0: offset in the workspace of that gradient, in brim's layout
   size_t workspace_bytes;
 } brim_cpu_dnn;
 
-// The tensors of a layer in brim's layout, and the weights in any layout. bias NULL = none.
+// The tensors of a layer. x, w and y have brim's layout; w_any lets oneDNN choose the layout of the
+// weights. bias: NULL = none.
 typedef struct dnn_layer {
   dnnl_memory_desc_t x, w, w_any, y;
   const dnnl_memory_desc_t *bias;
 } dnn_layer;
 
-//---------------------------------- gradients of weights ----------------------------------
+//---------------------------------- slices of a gradient: types ----------------------------------
 
-// oneDNN's threads spin in barriers to sum the gradient of weights, and beside other programs each barrier
-// costs a time slice. Here each rank computes its own slice of the output channels instead, from a copy of
-// its columns of dy.
+// oneDNN sums the gradient of weights over threads that spin in barriers. If other programs use the cores
+// too, each barrier costs a time slice. So brim gives each rank a slice of the output channels, which it
+// computes alone from a copy of its columns of dy.
 typedef struct brim_cpu_dnn_slice {
   void *state;  // a plan for one thread
   int64_t begin, cols;
-  size_t dy, workspace;  // offsets in the workspace
+  // Offsets in the op's workspace: the copy of dy, and the slice's own workspace.
+  size_t dy, workspace;
 } brim_cpu_dnn_slice;
 
 typedef struct dnn_slices {
@@ -91,18 +96,21 @@ typedef struct dnn_slices {
   brim_cpu_dnn_slice slices[];
 } dnn_slices;
 
+// How a slice is computed: by a matrix product or a convolution with fewer columns. `whole` is the
+// brim_cpu_gemm or brim_cpu_conv of all columns. prepare returns BRIM_EUNSUPPORTED if there is no kernel for
+// the slice.
 typedef struct brim_cpu_dnn_slicer {
   brim_status (*prepare)(const void *whole, int64_t cols, void **state, size_t *bytes);
   brim_status (*run)(const void *state, const brim_cpu_gemm_args *args);
   void (*release)(void *state);
 } brim_cpu_dnn_slicer;
 
-//---------------------------------- plan ----------------------------------
+//---------------------------------- shared: plan ----------------------------------
 
 // The caller sets kind, threads, planning, words and add before, and calls dnn_close also after a failure.
 static brim_status dnn_open(brim_cpu_dnn *d) {
-  // Primitives are made for a number of threads, which changes bits. So the number is fixed here and
-  // in run.
+  // A primitive is made for a number of threads, and another number gives other bits. So this function and
+  // run_layer set the number.
   brim_cpu_team_set_default(d->threads);
   BRIM_CPU_DNN_TRY(dnnl_engine_create(&d->engine, dnnl_cpu, 0), "an engine");
   BRIM_CPU_DNN_TRY(dnnl_stream_create(&d->stream, d->engine, dnnl_stream_in_order), "a stream");
@@ -205,7 +213,7 @@ static brim_status dnn_plan(brim_cpu_dnn *d, dnnl_primitive_desc_t pd, const dnn
   return BRIM_OK;
 }
 
-//---------------------------------- run ----------------------------------
+//---------------------------------- shared: run ----------------------------------
 
 static brim_status set_addresses(const brim_cpu_dnn *d, const brim_cpu_gemm_args *args, void *out) {
   // oneDNN's handles are not const; oneDNN does not write to inputs.
@@ -274,7 +282,7 @@ static brim_status run_layer(const brim_cpu_dnn *d, const brim_cpu_gemm_args *ar
   return BRIM_OK;
 }
 
-//---------------------------------- gradients of weights ----------------------------------
+//---------------------------------- slices of a gradient ----------------------------------
 
 enum { SLICE_COLS = 16 };  // floats of a vector
 
@@ -356,7 +364,8 @@ static brim_status run_slices(const dnn_slices *s, const brim_cpu_gemm_args *arg
 typedef struct dnn_state {
   brim_cpu_gemm g;
   brim_cpu_dnn d;
-  dnn_slices *slices;  // not NULL: these compute a gradient of weights, and d is not used
+  // If not NULL, these slices compute the gradient of weights, and d is not used.
+  dnn_slices *slices;
 } dnn_state;
 
 static const brim_cpu_dnn_words words = {
@@ -368,7 +377,7 @@ static const brim_cpu_dnn_words words = {
     .finish = "to finish a matrix product",
 };
 
-//---------------------------------- plan ----------------------------------
+//---------------------------------- matrix products: plan ----------------------------------
 
 static dnnl_status_t plain_2d(dnnl_memory_desc_t *md, int64_t rows, int64_t cols,
                               dnnl_data_type_t type, dnnl_format_tag_t tag) {
@@ -389,7 +398,7 @@ static dnnl_alg_kind_t eltwise_of(brim_act act) {
   }
 }
 
-// Makes the attributes of a product: a scratchpad and, forward, the activation.
+// Makes the attributes of a product: a scratchpad and, for the forward op, the activation.
 static brim_status make_attr(const brim_cpu_gemm *g, dnnl_primitive_attr_t *attr) {
   BRIM_TRY(dnn_attr(attr));
   if (g->op != BRIM_OP_LINEAR || g->act == BRIM_ACT_NONE) return BRIM_OK;
@@ -512,7 +521,7 @@ static brim_status slice_prepare(const void *whole, int64_t cols, void **state, 
   return dnn_prepare(NULL, &gemm, state, bytes);
 }
 
-//---------------------------------- run ----------------------------------
+//---------------------------------- matrix products: run ----------------------------------
 
 static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args) {
   const dnn_state *s = state;
@@ -527,7 +536,7 @@ static brim_status dnn_run(const void *state, const brim_cpu_gemm_args *args) {
   return BRIM_OK;
 }
 
-//---------------------------------- choice ----------------------------------
+//---------------------------------- matrix products: provider ----------------------------------
 
 #if defined(__x86_64__)
 static const struct {
@@ -570,8 +579,8 @@ static bool has_fast_bf16(void) {
          (has_bf16_instructions() && !__builtin_cpu_is("intel"));
 }
 
-// oneDNN refuses a mask after its first use. That is harmless: BRIM_CPU_MASK never changes, so the first use
-// had the same mask.
+// Once oneDNN has been used, it refuses a mask. That is harmless: BRIM_CPU_MASK never changes, so the same
+// mask was set before the first use.
 void brim_cpu_onednn_mask(unsigned mask) {
   if (mask & BRIM_CPU_MASK_AVX2) {
     (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx);
@@ -630,7 +639,8 @@ const brim_cpu_gemm_provider brim_cpu_gemm_onednn = {
 typedef struct dnn_conv {
   brim_cpu_conv v;
   brim_cpu_dnn d;
-  dnn_slices *slices;  // not NULL: these compute a gradient of weights, and d is not used
+  // If not NULL, these slices compute the gradient of weights, and d is not used.
+  dnn_slices *slices;
 } dnn_conv;
 
 static const brim_cpu_dnn_words conv_words = {
@@ -642,7 +652,7 @@ static const brim_cpu_dnn_words conv_words = {
     .finish = "to finish a convolution",
 };
 
-//---------------------------------- plan ----------------------------------
+//---------------------------------- convolutions: plan ----------------------------------
 
 // oneDNN counts dimensions as N, C, H, W and O, I, H, W whatever the layout.
 static brim_status conv_describe(const brim_cpu_conv *v, dnn_layer *d) {
@@ -693,7 +703,8 @@ static brim_status conv_make_desc(const dnn_conv *s, const dnn_layer *l,
 }
 
 // For shapes without a kernel oneDNN runs plain loops, hundreds of times slower than brim's kernels. On Arm
-// it only has such loops, so they are accepted there: oneDNN runs on Arm only by name.
+// it has only such loops. They are accepted there, because brim uses oneDNN on Arm only with
+// BRIM_CPU_GEMM=onednn.
 static bool plain_loops(const char *name) {
 #if defined(__x86_64__)
   return strstr(name, "ref") != NULL;
@@ -787,13 +798,13 @@ static brim_status conv_slice_prepare(const void *whole, int64_t cols, void **st
   return conv_dnn_prepare(NULL, &conv, state, bytes);
 }
 
-//---------------------------------- run ----------------------------------
+//---------------------------------- convolutions: run ----------------------------------
 
 static brim_status conv_dnn_run(const void *state, const brim_cpu_gemm_args *args) {
   const dnn_conv *s = state;
   if (s->slices) return run_slices(s->slices, args);
-  // oneDNN 2.6.3's AMX kernels may multiply by old contents of the scratchpad: NaNs there came out in the
-  // gradient.
+  // oneDNN 2.6.3's AMX kernels may multiply by old contents of the scratchpad, and NaNs in it reached the
+  // gradient. So clear it first.
   bool weight = s->d.kind == BRIM_CPU_DNN_WEIGHT;
   if (weight && s->v.type == BRIM_BF16 && s->d.workspace_bytes) {
     memset(args->workspace, 0, s->d.workspace_bytes);

@@ -9,9 +9,9 @@
 
 typedef struct pool_arg {
   const void *in;           // x, or dy
-  const uint8_t *place_in;  // gradient only
+  const uint8_t *place_in;  // gradient: `place` as an input
   void *out;                // y, or dx
-  uint8_t *place;
+  uint8_t *place;           // r * window + s of the maximum, for each y
   brim_dtype type;
   int64_t n, h, w, c, p, q;
   int64_t window, stride, pad;
@@ -156,10 +156,10 @@ typedef struct mean_arg {
   const void *in;
   void *out;
   brim_dtype type;
-  int64_t n, middle, c;
+  int64_t n, middle, c;  // middle: product of the dimensions between N and C
 } mean_arg;
 
-// Sums 64 rows at a time, then those sums.
+// Computes the mean of channels [c, c + n) of a sample. Sums 64 rows at a time, then adds these sums.
 BRIM_CPU_CLONES static void mean_block(const mean_arg *a, int64_t sample, int64_t c, int64_t n) {
   float wide[BRIM_CPU_BLOCK], part[BRIM_CPU_BLOCK], total[BRIM_CPU_BLOCK];
   for (int64_t j = 0; j < n; j++) total[j] = 0;
@@ -236,7 +236,7 @@ static brim_status mean_bwd_run(void *impl, void *stream, const brim_op_call *ca
   return run_mean(impl, call, &call->out[0], spread_body);
 }
 
-//---------------------------------- positions ----------------------------------
+//---------------------------------- POS: adds position embeddings ----------------------------------
 
 typedef struct pos_arg {
   const void *x, *p;
@@ -298,7 +298,7 @@ static brim_status pos_bwd_run(void *impl, void *stream, const brim_op_call *cal
   return BRIM_OK;
 }
 
-//---------------------------------- side by side ----------------------------------
+//---------------------------------- CONCAT: joins rows ----------------------------------
 
 typedef struct concat_arg {
   char *a, *b, *joined;

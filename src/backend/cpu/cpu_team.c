@@ -1,10 +1,10 @@
 // The thread team of this process. oneDNN's loops run on it too: the plug-in defines the six functions
 // of the OpenMP ABI that oneDNN calls, and the linker finds the plug-in's before libgomp's. libgomp's team
-// is slow beside other programs: its threads spin, or wait in a barrier, for a partner that does not run,
-// and lose a time slice per region. In this team
-// - the ranks of a region are claimed, and the caller takes ranks that no worker has begun. A partner that
-//   does not run costs nothing. A rank computes the same bits on any thread.
-// - a wait spins only as long as spinning has been worth it, then sleeps (futex).
+// is slow when other programs use the cores too: a thread spins or waits in a barrier until another thread
+// is scheduled again, and each parallel region loses a time slice. In this team
+// - threads claim the ranks of a parallel region, and the caller takes ranks that no worker has begun. A
+//   worker that is not scheduled costs nothing. A rank computes the same bits on any thread.
+// - a wait spins for a time that adapts to earlier waits, then sleeps (futex).
 // - workers keep off the caller's core (base_cores.h).
 #include <linux/futex.h>
 #include <pthread.h>
@@ -18,7 +18,8 @@
 #include "backend/cpu/cpu_int.h"
 #include "base/base_machine.h"
 
-// libgomp's own functions: if another library loaded oneDNN first, oneDNN runs on libgomp's team.
+// Functions of libgomp that the plug-in does not define. They set the thread number in case another library
+// loaded oneDNN first, so that oneDNN runs on libgomp's team.
 void omp_set_num_threads(int threads);
 void omp_set_dynamic(int dynamic);
 
@@ -28,10 +29,10 @@ enum {
   SPIN_MOST_NS = 50000,  // about the time to wake a sleeping thread of a virtual machine
 };
 
-typedef _Atomic uint32_t word;
+typedef _Atomic uint32_t word;  // a thread can sleep on it (futex)
 
-// Claim of a rank: the number of a region, which is even, while the rank is free; the odd number after it
-// once a thread has claimed the rank.
+// Claim of a rank. While the rank is free, it is the number of the region, which is even. A thread claims the
+// rank by adding 1.
 typedef struct rank_claim {
   _Alignas(BRIM_CPU_ALIGN) word claim;
 } rank_claim;
@@ -61,8 +62,8 @@ static pid_t worker_ids[MOST_THREADS];
 
 // State of this thread in the region that it runs.
 static _Thread_local struct {
-  int rank, size;  // rank and size of the region; size 0 or 1: alone
-  bool inside;     // in a region: another region within it runs alone
+  int rank, size;  // rank and size of the region; size 0 or 1 = no other thread takes part
+  bool inside;     // this thread runs a rank: a nested region runs on this thread only
   int threads;     // number of threads that oneDNN takes
   uint32_t spin;   // iterations that a wait may spin
 } self;
@@ -91,8 +92,8 @@ static int64_t now_ns(void) {
   return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-// Measures how many pauses make the spinning times. A pause takes 10 cycles on one CPU and 140 on another.
-// The fastest of several tries was not interrupted.
+// Converts SPIN_LEAST_NS and SPIN_MOST_NS to numbers of pauses. A pause takes 10 cycles on one CPU and 140
+// on another. Uses the fastest of several tries, as that one was not interrupted.
 static void measure_spin(team *t) {
   int64_t best = INT64_MAX;
   for (int i = 0; i < 8; i++) {
@@ -145,7 +146,8 @@ static bool claim(int rank, uint32_t region) {
   return atomic_compare_exchange_strong(&claims[rank].claim, &open, region + 1);
 }
 
-// A worker first tries the rank of its number, whose data are still in its core's cache.
+// Claims and runs ranks, from rank `first` on. A worker begins with the rank that has its own number, whose
+// data are likely in its core's cache.
 static void run_claimed(team *t, int first, uint32_t region) {
   const int ranks = atomic_load_explicit(&t->ranks, memory_order_relaxed);
   for (int i = 0; i < ranks; i++) {
@@ -176,7 +178,7 @@ static void *worker_main(void *arg) {
 
 static void lock_team(team *t) {
   const pid_t pid = getpid();
-  // A forked process has one thread left, and a region may have been running.
+  // A forked process has no workers, and a region may have been running: start a new team.
   if (t->pid && t->pid != pid) {
     memset(t, 0, sizeof *t);
     pthread_mutex_init(&t->busy, NULL);

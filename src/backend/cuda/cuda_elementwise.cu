@@ -1,8 +1,8 @@
-// Elementwise ops: activations, dropout, add, cast, input scaling. All are bound by memory: each
-// value is read once and written once (2 n s bytes, 3 n s for add and act_bwd), at 1 to 30 FLOPs a
-// value. Dropout makes about 25 integer instructions a value, which in 16 bits take just less time than
-// the memory traffic. Together the ops take below 5 % of any model's step, as most such work is fused into
-// other kernels.
+// Elementwise ops: activations, dropout, add, cast, input scaling. All are bound by memory:
+// with n values of s bytes they move 2 n s bytes (add and act_bwd, which read two tensors, 3 n s) and
+// compute 1 to 30 FLOPs a value. Dropout executes about 25 integer instructions a value. With 16-bit values
+// these take just less time than the memory traffic. Together the ops take below 5 % of any model's step,
+// as most such work is fused into other kernels.
 //
 // A thread takes two groups of eight values. The rest at the end, and tensors that do not start on
 // 16 bytes, go value by value through the same functions.
@@ -52,7 +52,8 @@ __device__ static inline float load_value(const T *p, int64_t i) {
   return brim_load(p, i);
 }
 
-// y[i] = f(i, a[i]). f.group maps eight values, the first at a multiple of eight. y may be a.
+// y[i] = f(i, a[i]); y may be a. f.start() runs once per thread, f.one maps a value, f.group maps GROUP
+// values from an index that is a multiple of GROUP.
 template <typename A, typename Y, typename F>
 __global__ static void map_one(const A *a, Y *y, int64_t n, int64_t vectored, F f) {
   f.start();
@@ -242,7 +243,9 @@ struct dropout_map {
   int64_t cols;
   float p, keep_scale;  // keep_scale = 1 / (1 - p)
   uint32_t layer;
-  uint64_t key, high, first;  // set by start()
+  // Set by start(): Philox key, upper half of the counter, number of the tensor's first element in the
+  // whole batch.
+  uint64_t key, high, first;
 
   __device__ void start() {
     key = brim_rng_key((uint64_t)state[BRIM_STATE_SEED], BRIM_RNG_DROPOUT);
@@ -372,7 +375,8 @@ struct input_map {
   }
 };
 
-// Turns pixels of `channels` values into pixels of `c` values; a thread writes one vector of W.
+// Scales pixels of `channels` values and pads them with 0 to vectors * W values. A thread writes one vector
+// of W values; `count` is the number of vectors.
 template <typename S, typename D, int W>
 __global__ static void input_padded(const S *__restrict__ x, D *y, int64_t count, int channels,
                                     int vectors, channel_scale k) {
