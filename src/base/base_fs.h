@@ -12,7 +12,8 @@
 extern "C" {
 #endif
 
-// Whole file into a NUL-terminated block (brim_free). max_bytes 0 = no limit; above it BRIM_ELIMIT.
+// Reads a whole file into a NUL-terminated block; free it with brim_free. Returns BRIM_ELIMIT if the file has
+// more than max_bytes bytes; max_bytes 0 = no limit.
 brim_status brim_fs_read(const char *path, size_t max_bytes, char **out, size_t *out_size);
 // Opens a regular file for reading. *out: a descriptor to close. Refuses a folder, FIFO, socket or device (BRIM_EINVAL)
 // without waiting for it.
@@ -25,7 +26,7 @@ brim_status brim_fs_writer_open(const char *path, brim_fs_writer **out);
 brim_status brim_fs_writer_write(brim_fs_writer *w, const void *data, size_t size);
 brim_status brim_fs_writer_commit(brim_fs_writer *w);  // closes w whatever the result
 void brim_fs_writer_abort(brim_fs_writer *w);          // removes the temporary; NULL is fine
-// Also adds everything written from now on to *sum; NULL stops the summing.
+// From now on also hashes everything that is written, into *sum. NULL stops the hashing.
 void brim_fs_writer_sum(brim_fs_writer *w, struct brim_xxh64 *sum);
 // Replaces bytes that were written already, such as a field that is known only at the end.
 brim_status brim_fs_writer_patch(brim_fs_writer *w, size_t offset, const void *data, size_t size);
@@ -33,11 +34,13 @@ brim_status brim_fs_write(const char *path, const void *data, size_t size);
 // Checks that `path` can be written, by trying, before work whose result would be lost. BRIM_EINVAL (or BRIM_ENOMEM) if
 // not.
 brim_status brim_fs_check_target(const char *path);
-// Maps the status of a failed preparation of a target (creating a folder, taking a lock) as
-// brim_fs_check_target does: BRIM_EIO and BRIM_ENOENT become BRIM_EINVAL, others stay. Keeps the
-// detail.
+// Turns the status of a failed step before writing (creating the folder, taking its lock) into what
+// brim_fs_check_target would return: BRIM_EIO and BRIM_ENOENT become BRIM_EINVAL, others stay. Does not
+// change the detail.
 brim_status brim_fs_refused(brim_status status);
-// The status of a failed open for reading. Missing permission counts as a wrong argument: BRIM_EINVAL.
+// Returns the status for the errno of a failed open for reading. A path that can never be read (no
+// permission, a folder, a loop of symbolic links, too long a name, a socket) is a wrong argument:
+// BRIM_EINVAL.
 brim_status brim_fs_open_status(int err);
 // Makes `to` a hard link to `from`, atomically; for files that are replaced, never changed. BRIM_EUNSUPPORTED if the file
 // system has no hard links, or `to` exists with other permissions: write a copy then.
@@ -67,15 +70,16 @@ bool brim_fs_is_lock(const char *text, size_t size);
 // Locks a folder that one run at a time may write to, by FOLDER/lock. BRIM_OK with *out NULL if the file system has no locks.
 brim_status brim_fs_lock_folder(const char *folder, brim_fs_lockfile **out);
 
-// Removes temporary files (TARGET.tmp.PID.N) of dead processes: those of one target, or all of a folder whose files are all
-// brim's. Hold the folder's lock. Ignores errors.
+// Remove temporary files (TARGET.tmp.PID.N) that dead processes left. brim_fs_remove_stale_of removes those of
+// one target. brim_fs_remove_stale removes those of all targets in a folder; use it only for folders that hold
+// nothing but brim's files. Hold the folder's lock. Errors are ignored.
 #define BRIM_FS_TEMP_MARK ".tmp."
 void brim_fs_remove_stale_of(const char *path);
 void brim_fs_remove_stale(const char *folder);
 // Parses the name of a temporary file: returns the writer's PID and, in *target, the length of the
 // target's name. 0 = not such a name.
 int64_t brim_fs_temp_writer(const char *name, size_t *target);
-// True if that process is gone.
+// True if no process has this PID.
 bool brim_fs_writer_gone(int64_t pid);
 
 // Names in a folder, sorted by strcmp, without . and ..; free with brim_fs_list_free.
@@ -84,7 +88,7 @@ void brim_fs_list_free(char **names, size_t count);
 // dir + "/" + name (name alone when absolute or dir is NULL/""); brim_free. NULL = out of memory.
 char *brim_fs_join(const char *dir, const char *name);
 char *brim_fs_dirname(const char *path);         // "." if there is none; brim_free
-const char *brim_fs_basename(const char *path);  // into path
+const char *brim_fs_basename(const char *path);  // points into path
 // The running binary (brim_free).
 brim_status brim_fs_exe(char **out);
 // The folder of the running binary (brim_free), where plug-ins and configs are searched.

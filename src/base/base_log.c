@@ -14,7 +14,8 @@ enum { LINE_SIZE = 4096 };
 static brim_log_sink log_sink;
 static void *log_ctx;
 static brim_log_level log_max = BRIM_LOG_INFO;
-static _Thread_local bool hushed;
+
+static _Thread_local bool hushed;  // true: this thread logs nothing (brim_log_hush)
 
 void brim_log_set_sink(brim_log_sink sink, void *ctx, brim_log_level max_level) {
   log_sink = sink;
@@ -99,7 +100,8 @@ void brim_log_sink_json(void *ctx, brim_log_level level, const char *module, con
   bool valid = brim_utf8_valid(text, strlen(text));  // JSON must be UTF-8
   if (!valid) brim_text_plain(text, plain, sizeof plain);
   escape_json(valid ? text : plain, escaped, sizeof escaped);
-  brim_text_plain(escaped, body, sizeof body);  // writes the same escapes as JSON
+  // replaces characters that a terminal may act on by \uXXXX, which is valid JSON
+  brim_text_plain(escaped, body, sizeof body);
   escape_json(module, where, sizeof where);
   // print microseconds as integers, since the decimal point depends on the locale
   long long us = (long long)(brim_clock_wall_s() * 1e6);

@@ -30,7 +30,8 @@ void brim_machine_free_memory(const char *root, uint64_t *free_bytes, uint64_t *
 
 // Reads the beginning of root + path, NUL-terminated. Returns false if it cannot be read or is empty.
 bool brim_machine_read_text(const char *root, const char *path, char *out, size_t size);
-// Finds the first line that begins with the key and copies its text after "key" and any of " \t:=", without quotes.
+// Finds the first line that is `key` followed by a space, tab, ':' or '='. Copies the rest of the line after
+// these characters, without enclosing quotes. Returns false if there is none.
 bool brim_machine_find_line(const char *text, const char *key, char *out, size_t size);
 
 //---------------------------------- CPU quota ----------------------------------
@@ -38,8 +39,9 @@ bool brim_machine_find_line(const char *text, const char *key, char *out, size_t
 // The smallest CPU quota of the process's cgroup and those above it: 0.5 is half of one CPU's time, 0 = none. Reads
 // cpu.max (version 2) and cpu.cfs_quota_us (version 1).
 double brim_cpu_quota(const char *root);
-// cpu.stat of the cgroup, or of the group above it, that was throttled longest: seconds in which its threads were
-// ready but not allowed to run, summed over the CPUs, and CPU seconds used. NaN = unknown; version 1 has no used_s.
+// Readings of cpu.stat. Of the process's cgroup and the groups above it, the one that was throttled longest is
+// read. throttled_s: seconds in which its threads were ready but not allowed to run, summed over the CPUs.
+// used_s: CPU seconds used (cgroup version 2 only). NaN = unknown.
 typedef struct brim_cpu_stat {
   double throttled_s, used_s;
 } brim_cpu_stat;
@@ -63,7 +65,7 @@ typedef struct brim_cores {
   int cpu;    // the caller's core when the workers were placed; -1 = not placed
   int count;  // workers placed
   int left;   // calls until the mask is read again
-  bool off;   // the user places threads, or the machine has too many cores
+  bool off;   // never places workers: the user does, or there are too many cores
   cpu_set_t mask;
 } brim_cores;
 
@@ -76,10 +78,11 @@ void brim_cores_place(brim_cores *p, const pid_t *workers, int count);
 void brim_cores_share(const cpu_set_t *mask, int cpu, int index, int count, cpu_set_t *out);
 
 //---------------------------------- hidden CPU features ----------------------------------
-// BRIM_CPU_MASK=bf16,amx hides CPU features from brim's own kernels and, by the plug-in, from oneDNN. So one
-// machine can run the code of lesser machines.
+// BRIM_CPU_MASK=bf16,amx hides CPU features from brim's own kernels; the cpu plug-in hides them from oneDNN
+// too. So one machine can test the code for CPUs without these features.
 
-// Hiding a feature also hides the features that need it: without avx512 there is no amx.
+// Bits of the mask. brim_cpu_mask_parse also sets the bits of the features that need a hidden one: avx512 sets
+// the bits of bf16 and amx too.
 enum {
   BRIM_CPU_MASK_BF16 = 1,    // Arm BF16, AVX512_BF16 and with it AMX-BF16
   BRIM_CPU_MASK_AMX = 2,     // AMX tiles

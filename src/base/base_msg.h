@@ -22,14 +22,15 @@ typedef struct brim_msg_pair {
 // Returns the message in the current language; the argument itself if there is no translation.
 const char *brim_tr(const char *english) __attribute__((format_arg(1)));
 
-// A translation writes a Korean particle after a conversion in both forms, such as 이(가). This function chooses the
-// form that fits the sound before it: 64가, 'mlp'가, data.val_fraction이. It works in place from offset `from`, never
-// lengthens, and returns the new length. After a word of unknown sound both forms stay. brim_fail, the logger,
-// brim_str_printf and brim_msg_format call it.
+// Chooses Korean particles. In a translation, the particle after a printf conversion stands in both forms:
+// "%s이(가)". In the formatted text this function keeps the form that fits the sound before it: 64가, 'mlp'가,
+// data.val_fraction이. If that sound is unknown, both forms stay. Works in place from offset `from`, never makes
+// the text longer, and returns the new length. Used for failure details, log lines, brim_str_printf and
+// brim_msg_format.
 size_t brim_msg_particles(char *text, size_t from);
 // snprintf for a translated message, with the particles chosen. Returns the length in `out`.
 size_t brim_msg_format(char *out, size_t size, const char *fmt, ...) BRIM_PRINTF(3, 4);
-// True if a format has such a particle.
+// True if the text has a particle in both forms, as in 이(가).
 bool brim_msg_has_particle(const char *text);
 
 // Marks a literal in a table for tools/messages. It is translated where it is printed.
@@ -51,8 +52,9 @@ typedef struct brim_msg_catalogue {
 // Returns NULL for English and for languages without a catalogue.
 const brim_msg_catalogue *brim_msg_catalogue_of(const char *language);
 
-// Adds translations for parts that the catalogue does not know, such as a registered workload, in any order. Call
-// it from main, before threads start. Returns false if there are too many.
+// Adds translations of messages that are not in the catalogue, such as those of a registered workload, in any
+// order. Keeps `pairs`, which must stay valid. Call it from main, before threads start. Returns false if it was
+// called too often.
 bool brim_msg_add(const brim_msg_pair *pairs, size_t count);
 
 // Sets a catalogue, sorted by strcmp of english; NULL = English. Call it once, from main.

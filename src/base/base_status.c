@@ -1,5 +1,5 @@
-// The failure detail: a fixed thread-local buffer, so that reporting a failure never allocates or fails. A second buffer is
-// formatted first, because arguments may point into the old detail.
+// The failure detail: a fixed thread-local buffer, so that reporting a failure never allocates or fails. Messages are
+// formatted into a second buffer and then copied, because arguments may point into the old detail.
 #include "base/base_status.h"
 
 #include <errno.h>
@@ -46,7 +46,8 @@ static void store(const char *text) {
   memmove(detail_text, text, n);
   detail_text[n] = '\0';
   if (n == DETAIL_SIZE - 1) brim_utf8_trim(detail_text);
-  // choose particles here, since details of plug-ins arrive formatted
+  // Choose the Korean particles (base_msg.h) here and not in brim_fail, because details of plug-ins arrive
+  // already formatted.
   if (brim_msg_has_particle(detail_text)) brim_msg_particles(detail_text, 0);
 }
 
@@ -115,7 +116,8 @@ brim_status brim_errno_status(int err) {
 }
 
 const char *brim_errno_text(int err) {
-  // the C library's texts, repeated so that they are in the catalogue; others stay English
+  // Repeats texts of the C library only so that tools/messages collects them for the catalogue; all other
+  // texts stay English. The array is not used.
   static const char *const usual[] = {
       BRIM_N_("No such file or directory"),
       BRIM_N_("Permission denied"),

@@ -11,7 +11,7 @@ typedef struct member {
 #define NUMBER(key, field) \
   { key, offsetof(brim_channel_record, field) }
 
-// The number members that each kind of record has.
+// The members with a number, for each kind of record.
 static const member numbers[BRIM_CHANNEL_KIND_COUNT][4] = {
     [BRIM_CHANNEL_START] = {NUMBER("start_step", step), NUMBER("steps", steps),
                             NUMBER("epochs", epochs)},

@@ -1,5 +1,5 @@
-// The needs of a grid of experiments, shown before anything runs: memory on each kind of device, and the time if it
-// is known. `brim sweep --dry-run` makes it, ui draws it.
+// The forecast of a grid of experiments, shown before anything runs: the memory that each needs on each kind of
+// device, and its time if that is known. `brim sweep --dry-run` makes the forecast, ui draws it.
 #ifndef BRIM_RECORD_FORECAST_H_
 #define BRIM_RECORD_FORECAST_H_
 
@@ -17,12 +17,14 @@ typedef struct brim_forecast_device {
 
 // The need of one experiment on one kind of device. NaN = unknown.
 typedef struct brim_forecast_need {
-  double bytes;          // planned bytes, plus the overhead if it is known
-  brim_failure failure;  // OOM_PLANNED: it does not fit; others: it cannot run on this device
-  bool adapts;           // if OOM_PLANNED: training takes less memory than planned, and runs
-  const char *message;   // the text of the failure
-  double run_s;          // seconds of a whole run
-  bool measured;         // run_s comes from measured steps, not from a finished run
+  double bytes;  // planned bytes, plus the overhead if it is known
+  // NONE = it fits; OOM_PLANNED = it needs more memory than the device has; any other = it cannot run on this
+  // device.
+  brim_failure failure;
+  bool adapts;          // with OOM_PLANNED: training can still run, because it reduces its memory
+  const char *message;  // the text of the failure
+  double run_s;         // seconds of a whole run
+  bool measured;        // run_s comes from a few measured steps, not from a finished run
 } brim_forecast_need;
 
 typedef struct brim_forecast_row {
@@ -44,7 +46,7 @@ typedef struct brim_forecast {
 typedef struct brim_forecast_sums {
   size_t fresh, known, done;  // experiments not in the store, in the store, and done
   size_t to_run;              // experiments that are not done and can run
-  size_t adapt;               // experiments of `to_run` that need less memory than planned
+  size_t adapt;               // those of `to_run` that fit only because training reduces its memory
   size_t stuck;               // experiments that cannot run on any device
   double most_bytes;          // bytes of the largest experiment that fits; NaN = unknown
   double run_s;               // summed over the experiments to run whose time is known

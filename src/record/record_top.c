@@ -173,7 +173,7 @@ const brim_fields brim_top_process_fields = TABLE(process_rows);
 const brim_fields brim_top_event_fields = TABLE(event_rows);
 const brim_fields brim_top_view_fields = TABLE(view_rows);
 
-//---------------------------------- unknown ----------------------------------
+//---------------------------------- start values ----------------------------------
 
 void brim_top_host_init(brim_top_host *host) {
   memset(host, 0, sizeof *host);
@@ -193,8 +193,6 @@ static void brim_top_process_init(brim_top_process *process) {
 static void brim_top_event_init(brim_top_event *event) {
   brim_fields_init(&brim_top_event_fields, event);
 }
-
-//-------------------------------------------- values --------------------------------------------
 
 //---------------------------------- names ----------------------------------
 
@@ -254,7 +252,8 @@ void brim_top_view_deinit(brim_top_view *view) {
   brim_top_view_init(view);
 }
 
-// Returns `items` with room for `count` of `size` bytes; NULL = out of memory.
+// Makes room for `count` items of `size` bytes and updates *cap. Returns the block, which may have moved;
+// NULL = out of memory.
 static void *grow(void *items, size_t *cap, size_t count, size_t size) {
   if (items && count <= *cap) return items;
   size_t new_cap = *cap ? *cap * 2 : 8;
@@ -344,7 +343,7 @@ const brim_top_gpu *brim_top_view_gpu(const brim_top_view *view, int64_t index, 
   return NULL;
 }
 
-//---------------------------------- what follows from the readings ----------------------------------
+//---------------------------------- derived values ----------------------------------
 
 static double percent_of(double part, double whole) {
   return whole > 0 && isfinite(part) ? 100 * part / whole : NAN;
@@ -364,7 +363,8 @@ static brim_top_flag flag_of(double value, bool met) {
 
 // True if a GPU looks hung. A collective that waits for a peer spins: a kernel always runs, but the card draws
 // little more than idle power. A fifth of the power limit separates that from light work on every card in
-// record_gpu.c. If GPM reports work of tensor pipes or memory, the GPU is not hung.
+// record_gpu.c. If GPM (NVIDIA's GPU performance counters, Hopper and later) reports work of tensor pipes or
+// memory, the GPU is not hung.
 static bool looks_hung(const brim_top_gpu *gpu) {
   bool works = gpu->tensor_percent >= 1 || gpu->dram_percent >= 1;
   return gpu->gpu_percent >= 99 && brim_top_power_percent(gpu) < 20 && !works;

@@ -1,5 +1,6 @@
-// The state of a machine at one moment: host, GPUs, processes, events, brim's jobs. The monitor fills it, `brim
-// top` draws it, records it and replays it. It holds no handle and no clock.
+// The state of a machine at one moment: host, GPUs, processes, events, brim's jobs. A source
+// (monitor.h: this machine, or a recording) fills it; `brim top` draws it, records it and replays it. It holds no
+// handle and no clock.
 //
 // brim.top/1, one JSON object per line:
 //   schema "brim.top/1" | when_s (since 1970) | interval_s | driver | notes [text]
@@ -11,8 +12,8 @@
 //   jobs       [brim.job/1 objects] (record_job.h)
 // Keys are the members' names. Unknown is null, never 0. Bytes, bytes/s, W, J, MHz, degrees Celsius,
 // percent. Reading: unknown keys are skipped, missing keys stay unknown, a value of the wrong kind is
-// BRIM_EPARSE with its key. A number that no machine has (below 0, above 1e16; percentages above 1e6) is
-// read as unknown.
+// BRIM_EPARSE with its key. An impossible number is read as unknown: below 0 (degrees Celsius:
+// below -300), above 1e16 (percentages: above 1e6).
 #ifndef BRIM_RECORD_TOP_H_
 #define BRIM_RECORD_TOP_H_
 
@@ -48,9 +49,10 @@ typedef enum brim_top_throttle {
 #undef X
       BRIM_TOP_THROTTLE_COUNT
 } brim_top_throttle;
-const char *brim_top_throttle_words(brim_top_throttle reason);  // a message
+// Returns English words; translate them with brim_tr.
+const char *brim_top_throttle_words(brim_top_throttle reason);
 
-// The targets of the guides: utilisation above 90 %, memory above 80 %, power at least 75 % of the limit.
+// Targets for a busy GPU: utilisation above 90 %, memory above 80 %, power at least 75 % of the limit.
 typedef enum brim_top_target {
   BRIM_TOP_TARGET_UTILISATION,
   BRIM_TOP_TARGET_MEMORY,
@@ -70,11 +72,12 @@ typedef struct brim_top_host {
   // By core number; core_percent in JSON. NaN = offline, or unknown. Cores from BRIM_TOP_CORES on are left out.
   size_t core_count;
   double core_percent[BRIM_TOP_CORES];
-  double iowait_percent;  // share of the CPU time that cpu_percent is measured over
+  double iowait_percent;  // idle with a disk request waiting, percent of all CPU time
   double cpu_mhz, cpu_max_mhz;
   double load_1, load_5, load_15;
-  double quota_cores;              // quota of the control group; NaN = none, or unknown
-  double quota_throttled_percent;  // percent of the quota's periods in the interval
+  double quota_cores;  // quota of the control group; NaN = none, or unknown
+  // Quota periods of the interval in which the group was throttled, in percent.
+  double quota_throttled_percent;
   double memory_total, memory_used, memory_available;
   double memory_limit;  // limit of the control group; NaN = none, or unknown
   double swap_total, swap_used, shm_total, shm_used;
@@ -91,24 +94,29 @@ typedef struct brim_top_gpu {
   brim_top_flag slice;  // it is a slice of a GPU in MIG mode
   brim_top_flag lost;   // the driver no longer answers for it
   // Utilisation from coarse to fine: time with a kernel, SMs with a warp, warps held, tensor pipes, memory bandwidth.
-  // The last four come from GPM.
+  // The last four come from GPM, NVIDIA's GPU performance counters (Hopper and later).
   double gpu_percent, sm_percent, occupancy_percent, tensor_percent, dram_percent;
   double memory_busy_percent;  // NVML: time in which device memory was read or written
+  // Busy time of the fixed-function units; ofa: optical flow accelerator.
   double encoder_percent, decoder_percent, jpeg_percent, ofa_percent;
-  double ofu_percent;      // tensor_percent x clock_mhz / clock_max_mhz: share of the card's peak
+  // tensor_percent x clock_mhz / clock_max_mhz: share of the card's peak FLOP/s at its highest clock
+  double ofu_percent;
   double ceiling_percent;  // the best matrix product measured on this GPU, as share of that peak
   double memory_total, memory_used, memory_reserved, bar1_total, bar1_used;
-  double confidential_used;  // protected memory (dmon: ccpm)
+  // Bytes used by confidential computing (column ccpm of nvidia-smi dmon).
+  double confidential_used;
   double power_w, power_limit_w, power_limit_default_w, power_limit_max_w;
   double energy_j;        // J since the source was opened
   double energy_total_j;  // J since the driver was loaded
   double clock_mhz, clock_max_mhz, memory_clock_mhz, memory_clock_max_mhz, video_clock_mhz;
+  // slowdown_c, shutdown_c: temperatures at which the GPU lowers its clock, or switches off.
   double temperature_c, memory_temperature_c, slowdown_c, shutdown_c;
   double fan_percent;
   int64_t pstate;
   bool throttle_known;
   uint32_t throttle;  // bits 1 << BRIM_TOP_THROTTLE_...; a list of names in JSON, null = unknown
-  double power_violation_percent, thermal_violation_percent;  // percent of the interval
+  // Percent of the interval in which the power limit, or the temperature, lowered the clock.
+  double power_violation_percent, thermal_violation_percent;
   int64_t pcie_generation, pcie_generation_max, pcie_width, pcie_width_max;
   double pcie_rx, pcie_tx;      // bytes/s
   double nvlink_rx, nvlink_tx;  // bytes/s, all links
@@ -197,7 +205,8 @@ double brim_top_power_percent(const brim_top_gpu *gpu);  // power drawn, percent
 void brim_top_view_derive(brim_top_view *view, const brim_top_view *previous);
 
 brim_status brim_top_view_to_json(const brim_top_view *view, json_t **out);
-// `out` must be initialised; it is cleared first. After a failure it has the values read before it.
+// `out` must be initialised; it is cleared first. After a failure it has the values that were read up to the
+// failure.
 brim_status brim_top_view_from_json(const json_t *json, brim_top_view *out);
 
 #endif  // BRIM_RECORD_TOP_H_

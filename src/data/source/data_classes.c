@@ -25,7 +25,8 @@ void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, u
     *at = 1;
   }
   brim_free(seen);
-  // Fewer rows than classes must miss some, but if no label is wrong they seldom share a label.
+  // With fewer rows than classes, some classes must be absent. Then warn only if at most half as many classes
+  // occur as there are rows, since correct labels would seldom repeat so often.
   bool few = rows < (uint64_t)classes && (uint64_t)(classes - absent) > rows / 2;
   if (absent <= classes / 2 || few) return;
   brim_log_warn("data",
@@ -35,8 +36,8 @@ void brim_data_warn_absent(const char *path, int64_t (*label)(const void *ctx, u
 }
 
 brim_status brim_data_are_values(const char *path, const brim_data_whole *whole, bool *out) {
-  // FEW: more different values are no subset of few classes. SMALL: smaller numbers may always be class
-  // numbers.
+  // FEW: a column that does not start at 0 or 1 and has more different values than this is no subset of a set
+  // of classes. SMALL: numbers that are all below this may be class numbers, even if they lie far apart.
   enum { FEW = 20, SMALL = 100, MOST = 1 << 24 };
   *out = whole->rows > 0 && whole->least < -1;
   if (*out || whole->rows == 0 || whole->least < 0) return BRIM_OK;
@@ -52,6 +53,8 @@ brim_status brim_data_are_values(const char *path, const brim_data_whole *whole,
   brim_free(seen);
   *out = whole->least > 1 && different > FEW;
   if (*out || whole->most < SMALL || (whole->least <= 1 && different <= FEW)) return BRIM_OK;
+  // Values from here on lie far above the number of different values: twice it, or four times it if the
+  // values start at 0 or 1.
   int64_t far = (whole->least > 1 ? 2 : 4) * different;
   uint64_t beyond = 0;
   for (uint64_t i = 0; i < whole->rows; i++) beyond += whole->value(whole->ctx, i) >= far;
@@ -63,7 +66,7 @@ brim_status brim_data_are_values(const char *path, const brim_data_whole *whole,
 
 // Names are bounded in number and length, so that a column of ids or of free text is refused before it
 // fills the memory.
-enum { MOST_CLASSES = 1 << 16, FEW = 10 };
+enum { MOST_CLASSES = 1 << 16, FEW = 10 };  // FEW: least limit, unless the user sets it
 
 static brim_status fail_memory(const char *what) {
   return brim_fail(BRIM_ENOMEM, "%s: out of memory", what);
@@ -206,7 +209,8 @@ static int by_name(const void *a, const void *b) {
 
 //---------------------------------- folders ----------------------------------
 
-// True if FOLDER/NAME is a class: a folder that is not hidden and, directly in ROOT, holds images.
+// Sets *out if FOLDER/NAME is the folder of a class: a folder that is not hidden. If FOLDER is ROOT itself
+// (in_root), it must also hold images.
 static brim_status is_class(const char *folder, const char *name, bool in_root, bool *out) {
   *out = false;
   if (name[0] == '.') return BRIM_OK;

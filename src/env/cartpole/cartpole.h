@@ -18,8 +18,8 @@ extern const brim_env_row brim_cartpole_row;
 #endif
 
 #define BRIM_CARTPOLE_GRAVITY 9.8  // m/s^2
-#define BRIM_CARTPOLE_CART 1.0     // kg
-#define BRIM_CARTPOLE_POLE 0.1     // kg
+#define BRIM_CARTPOLE_CART 1.0     // kg, mass of the cart
+#define BRIM_CARTPOLE_POLE 0.1     // kg, mass of the pole
 #define BRIM_CARTPOLE_HALF 0.5     // m, half the pole's length
 #define BRIM_CARTPOLE_FORCE 10.0   // N
 #define BRIM_CARTPOLE_STEP 0.02    // s
@@ -37,7 +37,7 @@ enum {
 };
 
 typedef struct brim_cartpole_values {
-  float reset;  // every number of a first state is uniform in -reset .. reset
+  float reset;  // the numbers of an episode's first state are uniform in [-reset, reset)
 } brim_cartpole_values;
 
 typedef struct brim_cartpole_state {
@@ -142,7 +142,8 @@ BRIM_HD void brim_cartpole_sincos(double a, double *sine, double *cosine) {
   *cosine = 1.0 + z * c;
 }
 
-// Dynamics: one Euler step with a push to the left (0) or to the right (1).
+// Dynamics: one Euler step with a push to the left (0) or to the right (1). The equations are those of
+// Gymnasium's CartPole: moment is its polemass_length, push its temp, turning its thetaacc, moving its xacc.
 BRIM_HD void brim_cartpole_move(brim_cartpole_state *s, int32_t right) {
   const double total = BRIM_CARTPOLE_CART + BRIM_CARTPOLE_POLE;
   const double moment = BRIM_CARTPOLE_POLE * BRIM_CARTPOLE_HALF;

@@ -1,5 +1,5 @@
-// The CPU's loop over the steps of some environments, as many at once as a vector holds: a template
-// like quadruped_task.h. Environments do not see each other.
+// The CPU's loop over the steps of environments. It steps as many environments at once as a vector has
+// lanes; they do not influence each other. A template like quadruped_task.h, for the form with four legs.
 #if defined(Q_LEGS) && Q_LEGS == 4
 #include "env/quadruped/quadruped_task.h"
 
@@ -9,11 +9,14 @@ typedef struct Q(batch) {
   Q(task) scene;
   Q(state) state;
   brim_quadruped_track track[Q(WIDTH)];
+  // If w->filter: sums and sums of squares of seen.apart, for each observation and lane.
   double sum[BRIM_QUADRUPED_OBS][Q(WIDTH)], square[BRIM_QUADRUPED_OBS][Q(WIDTH)];
   // With `once`: the lane's only episode is over. It steps on, but nothing of it counts.
   int idle[Q(WIDTH)];
-  int count;    // lanes with an environment of their own; the others repeat the last one
-  int running;  // of these, lanes whose only episode has not ended
+  int count;  // lanes with an environment of their own; the others repeat the last one
+  // Lanes below `count` whose first episode has not ended; stays `count` in a rollout without `once`. At 0 the
+  // loop stops.
+  int running;
 } Q(batch);
 
 Q_FN void Q(add_observations)(Q(batch) * b, const Q(seen) * seen) {
