@@ -29,7 +29,7 @@ typedef struct brim_source_info {
   int64_t dim[BRIM_SOURCE_MAX_RANK];
   int64_t classes;        // > 0: target is one int32 label in [0, classes)
   int64_t target_dim;     // classes == 0: target is target_dim floats; 0 = no target
-  float mean[4], std[4];  // suggested normalisation per channel of raw / 255 (U8)
+  float mean[4], std[4];  // suggested normalisation per channel; U8: of value / 255
   int32_t channels;       // entries used in mean and std; 0 = no suggestion
   // 1 = images of different sizes: dim[0] and dim[1] are the largest height and width, and samples are read by
   // `size` and `decode`, never by `read`.
@@ -38,8 +38,8 @@ typedef struct brim_source_info {
   int32_t costly;
 } brim_source_info;
 
-// A request to decode an image of info.dim[2] channels, packed (height, width, channels), at 1/scale of its size
-// (rounded up). A format that cannot scale cheaply may return a larger image, up to full size.
+// Request and result of `decode`: an image of info.dim[2] channels, packed (height, width, channels), at 1/scale of its
+// size (rounded up). A format that cannot scale cheaply may return a larger image, up to full size.
 typedef struct brim_source_image {
   int32_t scale;          // 1, 2, 4 or 8
   void *pixels;           // result

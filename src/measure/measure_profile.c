@@ -73,7 +73,7 @@ static brim_status brim_profiler_stage(const brim_profiler *p, const char *what)
   return BRIM_OK;
 }
 
-// The time limit in seconds, which measuring the step and tracing it each have.
+// Time limit in seconds: once for measuring the step and once more for tracing it.
 static double brim_profiler_seconds(const brim_profiler *p) {
   return p->options->max_seconds > 0 ? p->options->max_seconds : USUAL_SECONDS;
 }
@@ -266,7 +266,7 @@ static void brim_notes_begin(brim_notes *notes, brim_device *device, brim_trace 
   device->watch = &notes->watch;
 }
 
-// Traces steps one by one; with `sync` each waits for the device.
+// Runs and traces one step; with `sync` waits for the device at its end.
 static brim_status brim_notes_step(brim_notes *notes, brim_work *work, bool sync,
                                    brim_step_info *info) {
   int64_t start_ns = now_ns(notes);
@@ -418,8 +418,8 @@ static brim_status brim_profile_take_memory(const brim_notes *notes, brim_profil
 // which op a kernel belongs to; then a window of steps runs as in training. Without CUPTI steps run op by op with
 // events around each op.
 
-// LEAD: steps until the device is busy again after a pause. The warm-up runs each piece of a step op by op the first
-// time and records it the second time, for two slots of inputs.
+// LEAD: first steps of the window, left out of the figures because the device is not busy yet. WARM_STEPS: each piece
+// of a step runs op by op once and is recorded once, for each of two input slots.
 enum { LEAD = 2, WARM_STEPS = 4, EVENT_STEPS = 5 };
 #define ENOUGH_FOUND 0.9  // warn if a smaller share of the kernels has an op
 
@@ -478,7 +478,7 @@ static brim_status trace_steps(brim_profiler *p, brim_gpu_trace *gpu, const trac
   if (sum.dropped > 0) {
     return brim_fail(BRIM_ELIMIT, "the trace lost %lld records", (long long)sum.dropped);
   }
-  brim_result *r = &p->out->result;  // like brim_trial_trace
+  brim_result *r = &p->out->result;  // sets the same figures as brim_trial_trace
   r->gpu_busy_ms = sum.busy_ms / how->steps;
   r->gpu_kernel_ms = sum.kernel_ms / how->steps;
   r->gpu_copy_ms = (sum.h2d_ms + sum.d2h_ms + sum.d2d_ms) / how->steps;
@@ -527,7 +527,7 @@ static brim_status trace_by_cupti(brim_profiler *p) {
   brim_time start = brim_clock_now();
   BRIM_TRY(brim_gpu_trace_open(&gpu));
   brim_gpu_trace_keep_details(gpu, true);
-  // the first start prepares every loaded kernel
+  // start and stop once before tracing: the first start prepares every loaded kernel, which takes time
   brim_gpu_trace_sum none;
   brim_status status = brim_device_sync(p->device);
   if (!status) status = brim_gpu_trace_start(gpu);
@@ -622,7 +622,7 @@ static brim_status brim_profiler_trace_gpu(brim_profiler *p) {
 // Makes the whole profile. On the host traced and plain steps alternate, so that disturbances affect both alike.
 
 enum { TRIAL_STEPS = 20, MOST_TURNS = 200 };
-#define TURNS_SECONDS 5.0  // on the host, where other programs disturb single steps
+#define TURNS_SECONDS 5.0  // time limit of the pairs of steps on the host
 
 //---------------------------------- the step ----------------------------------
 
@@ -655,14 +655,14 @@ static void loading(const brim_profiler *p, brim_work_loading *out) {
   if (p->work->table->loading) p->work->table->loading->stats(p->work->state, out);
 }
 
-// Without workers loading is part of the wait. The wait is a median and the parts of loading are means: returns a
-// factor for the parts, so that they do not exceed the wait.
+// Returns the factor by which the parts of loading are scaled so that they do not exceed the wait; 1 with workers.
+// Without workers loading is part of the wait, but the wait is a median and the parts are means.
 static double share_of_wait(const brim_profile *out, double loading_ms) {
   double wait_ms = out->result.phase_ms[BRIM_PHASE_IO].median;
   return out->workers == 0 && wait_ms > 0 && loading_ms > wait_ms ? wait_ms / loading_ms : 1;
 }
 
-// Takes the transforms of the loader's threads per step.
+// Adds a row per transform: its milliseconds per step in the loader's threads. Sets the result's loader stages too.
 static brim_status take_transforms(const brim_profiler *p, const brim_work_loading *before,
                                    const brim_work_loading *after) {
   brim_profile *out = p->out;
@@ -772,7 +772,7 @@ static double turns_that_fit(const brim_profiler *p) {
 
 static brim_status trace_host(brim_profiler *p) {
   brim_profile *out = p->out;
-  int steps = brim_profiler_steps(p, 0.5), asked = steps;
+  int steps = brim_profiler_steps(p, 0.5), asked = steps;  // asked: steps that the trace keeps
   int turns = (int)fmin(MOST_TURNS, turns_that_fit(p));
   if (p->options->steps <= 0 && turns > steps) steps = turns;
   double *plain_ms = (double *)brim_calloc((size_t)steps, sizeof *plain_ms);
@@ -810,7 +810,7 @@ static const char *precision_of(const brim_profile *out) {
 static void take_cost(brim_profile *out) {
   out->extra_ms = out->traced_ms - out->step_ms;
   double more_ms = out->window_s * 1e3 - out->step_ms * out->traced_steps;
-  out->run_percent = 100 * more_ms / (1000 * out->step_ms);
+  out->run_percent = 100 * more_ms / (1000 * out->step_ms);  // of a run of 1000 steps
 }
 
 static brim_status profile(brim_profiler *p) {

@@ -19,9 +19,10 @@ static int brim_replica_ring(const brim_work *work, const brim_setting *setting)
 // steps: before each group of steps rank 0 broadcasts their number or the end, over a second communicator. If a
 // rank fails, the calling thread abandons all communicators, which ends the other ranks' calls.
 
+// SMALL: number of values in the probe of the latency.
 enum { LEAST_GROUPS = 3, MAX_GROUP = 10000, PROBE_WINDOWS = 5, SMALL = 256 };
 #define GPU_GROUP_MS 50.0
-#define CPU_GROUP_MS 10.0  // agreeing takes time, which the short steps of a group share
+#define CPU_GROUP_MS 10.0  // long enough that agreeing on a group takes little of its time
 #define PROBE_MS 10.0      // length of a window
 #define POLL_NS 2000000
 #define PATIENCE_NS (10 * (int64_t)1000000000)  // for ranks to open their communicators
@@ -44,15 +45,15 @@ typedef struct member {
   brim_status status;
   char detail[512];
   bool gpu;
-  brim_event *mark;
-  double rows;  // samples of a step of all ranks, the mean over an epoch
+  brim_event *mark;  // recorded before the last step of a group
+  double rows;       // samples of a step of all ranks, the mean over an epoch
   // used by rank 0 only
-  double last[BRIM_STEADY_STEPS];
-  brim_time warming;
+  double last[BRIM_STEADY_STEPS];  // times of the last steps of the warm-up, in ms
+  brim_time warming;               // when the warm-up began
   int warm_steps, group;
   bool warm;
   // measured
-  brim_time seen;
+  brim_time seen;  // when the device had finished all steps but the last
   int64_t steps, ns, first_half_steps, first_half_ns;
   brim_comm_stats before, after;
 } member;
@@ -65,7 +66,8 @@ typedef struct party {
   char name[64];
   bool own;  // the devices' backend may carry the exchange
   atomic_bool stopping;
-  int ring, failed;  // failed: the first member that failed; -1 = none
+  // ring: steps that the loader may prefetch; failed: the first member that failed; -1 = none
+  int ring, failed;
   int64_t probe_values;
   brim_scaling_exchange *out;
 } party;
@@ -94,7 +96,8 @@ static void abandon_all(party *p) {
   }
 }
 
-// Abandons the communicators that the devices' backend created, too. Call it once devices may be ranks.
+// Abandons the communicators that the devices' backend created, too. Call it only after all threads of
+// become_rank have ended.
 static void abandon_devices(party *p) {
   for (size_t i = 0; i < p->count; i++) brim_device_abandon_ranks(p->members[i].replica->device);
 }
@@ -241,7 +244,7 @@ static brim_status probe(member *m) {
   return BRIM_OK;
 }
 
-// The size of the exchanges, from a rank's plan.
+// Reads the sizes of the exchanges from the plan of rank 0.
 static brim_status plan_exchange(party *p) {
   const brim_replica *r = p->members[0].replica;
   brim_scaling_exchange *out = p->out;
@@ -345,6 +348,7 @@ static brim_status train(member *m) {
 
 //---------------------------------- results ----------------------------------
 
+// Computes the means over all ranks.
 static void sum_up(const party *p, brim_scaling *scaling) {
   brim_scaling_exchange *out = p->out;
   double step = 0, busy = 0, waited = 0, count = (double)p->count;
@@ -496,8 +500,8 @@ typedef struct lane {
   atomic_int reached;
   brim_thread *thread;
   bool gpu;
-  int ring;  // steps that the loader may prefetch
-  double per_epoch_rows;
+  int ring;               // steps that the loader may prefetch
+  double per_epoch_rows;  // samples of a step, the mean over an epoch
   brim_phase_timer timer;
   brim_event *mark;
   int group;       // steps between two looks at the clock
@@ -508,7 +512,7 @@ typedef struct lane {
   double device_ms;  // a step of the device alone; NaN = unknown
   brim_status status;
   char detail[512];
-  brim_result parts;  // scratch: brim_result_remove_overlap takes a result
+  brim_result parts;  // scratch for brim_result_remove_overlap; seconds: the time waited
 } lane;
 
 typedef struct crew {
@@ -596,8 +600,9 @@ static brim_status scaling_measure(lane *l) {
   return BRIM_OK;
 }
 
-// Measures computing without loading while all other devices do the same. A step's time beyond that is waiting; the
-// excess over one device alone comes from the devices (power, clocks).
+// Measures steps that compute without loading, while all other devices do the same. The rest of a normal step is
+// waiting for data. If such steps take longer than on one device alone, the devices slow each other down (power,
+// clocks).
 static brim_status compute(lane *l) {
   const brim_work *work = l->replica->work;
   brim_step_info info;
@@ -640,7 +645,7 @@ static void lane_main(void *ctx) {
   atomic_store(&l->reached, LEFT);
 }
 
-//---------------------------------- leading ----------------------------------
+//---------------------------------- stages ----------------------------------
 
 static bool all_reached(const crew *c, reached at) {
   for (size_t i = 0; i < c->count; i++) {
@@ -692,7 +697,7 @@ static brim_status lead(crew *c) {
 
 //---------------------------------- building ----------------------------------
 
-// Refuses a part of the data that cannot fill a step: it would compute fewer rows than the setting says.
+// Fails if this replica's part of the data has fewer samples than one step needs.
 static brim_status check_filled(const brim_work *work, const brim_setting *setting,
                                 const brim_work_info *info, size_t count) {
   double rows = (double)brim_work_value_as(work, setting, BRIM_ROLE_BATCH, 0) *
@@ -854,7 +859,8 @@ static void take_failure(lane *l, brim_replica *r) {
   snprintf(r->message, sizeof r->message, "%s", l->detail);
 }
 
-// Takes means over the replicas that ran. The result is stable if all replicas were and none failed.
+// Computes the figures of the replicas that ran: rate and batch are totals, times of a step are means. The result is
+// stable if all replicas were and none failed.
 static void scaling_sum_up(crew *c, brim_scaling *out) {
   brim_result *r = &out->result;
   double total = 0, batch = 0, step_ms = 0, phase_ms[BRIM_PHASE_COUNT] = {0};

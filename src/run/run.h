@@ -27,7 +27,7 @@ typedef struct brim_run_loading {
 typedef struct brim_run_steps {
   int64_t epoch, step;  // epoch from 1
   const brim_metric_set *metrics;
-  double values[BRIM_METRIC_MAX];  // stage BRIM_METRIC_STEPS
+  double values[BRIM_METRIC_MAX];  // by row of `metrics`: those of stage BRIM_METRIC_STEPS
   double lr;
   double data_s, compute_s;  // per step: waiting for data, and the rest
   bool loads;                // the workload loads data
@@ -60,8 +60,8 @@ struct brim_job;
 // The files of a run, all under output_dir:
 //   config.yaml          resolved config
 //   last.safetensors     the newest full checkpoint
-//   step-NNNNNNNN.safetensors  the checkpoint.keep - 1 checkpoints before it, named by step. The next save removes
-//                        those of a later step, which a resumed run has discarded.
+//   step-NNNNNNNN.safetensors  the checkpoint.keep - 1 checkpoints before it, named by step. A save also removes
+//                        files of later steps than its own, which a resumed run has discarded.
 //   best.safetensors     full checkpoint of the best epoch by checkpoint.best
 //   model.safetensors    weights at the end: averaged, if training.ema_decay is set
 //   log.csv, log.jsonl   one row per epoch / per log interval; past log.rotate bytes log.1.csv, ...
@@ -77,7 +77,7 @@ typedef struct brim_run_options {
   int64_t max_steps;
   // The command that trains, to be published for `brim top` (record_job.h); NULL = publish nothing.
   const char *publish;
-  // May be NULL. Returns BRIM_EOOM to refuse a plan that fits into free memory and gpu.memory_limit.
+  // A further check of a plan that fits into free memory and gpu.memory_limit: BRIM_EOOM refuses it. May be NULL.
   brim_status (*check)(void *ctx, const brim_setting *setting, const brim_plan *plan);
   // May be NULL. Called with NULLs to start measuring how busy the GPU is, then with pointers to read it.
   void (*usage)(void *ctx, double *gpu_percent, double *sm_percent);
@@ -103,9 +103,9 @@ typedef struct brim_run_result {
   double baseline[BRIM_METRIC_MAX];  // the baseline in the same episodes
   int64_t baseline_samples;          // 0 = no baseline
   double probe[BRIM_METRIC_MAX];     // evaluation of features at the end; NaN = none
-  // Metrics of the best epoch: those that checkpoint.best can choose by.
+  // Metrics of the best epoch; only those that checkpoint.best can choose by are set.
   double best[BRIM_METRIC_MAX];
-  // Training metrics chose the best epoch. `best` is then NaN if the run has evaluations too.
+  // True if the best epoch was chosen by training metrics. `best` is NaN then, if the run also evaluates.
   bool best_by_training;
   int64_t best_epoch;             // from 1; 0 = none
   double seconds, samples_per_s;  // of this process's training
@@ -125,8 +125,8 @@ typedef struct brim_run_result {
   bool interrupted;
   bool partial;        // max_steps ended the run within an epoch; `train` is of that part
   bool not_evaluated;  // max_steps ended the run before its first evaluation
-  // Why a run failed, if the status does not tell: an epoch gave no finite value; output_dir is full, not
-  // writable, or used by another process.
+  // Why a run failed, if the status does not tell. diverged: an epoch gave no finite value. folder_failed: output_dir
+  // is full, not writable, or used by another process.
   bool diverged, folder_failed;
   brim_run_loading loading;
   const char *unit;                           // of samples_per_s: "samples", "env steps"
@@ -164,15 +164,16 @@ typedef struct brim_ranks_place {
 #define BRIM_RANKS_ENV_SIZE "BRIM_RANKS"
 #define BRIM_RANKS_ENV_NAME "BRIM_RANKS_NAME"
 
-// Reads the environment of brim's launcher, Open MPI, PMI (MPICH, Intel MPI) or Slurm. One process counts as none.
-// `get` is getenv, or a test's own. BRIM_EINVAL if the variables contradict each other.
+// Reads the environment of brim's launcher, Open MPI, PMI (MPICH, Intel MPI) or Slurm. A launch
+// with one process counts as no ranks (BRIM_RANKS_ALONE). `get`: getenv, or a replacement in tests. BRIM_EINVAL if
+// the variables contradict each other.
 brim_status brim_ranks_find(char *(*get)(const char *name), brim_ranks_place *out);
 
 //---------------------------------- ranks ----------------------------------
 
 typedef struct brim_ranks_options {
-  // May be NULL. Called by the watch's thread when another rank failed and this process has not ended
-  // BRIM_RANKS_GRACE_NS later. It should end the process.
+  // Called by the thread that watches the other ranks, if this process still runs BRIM_RANKS_GRACE_NS after another
+  // rank failed. It should end the process. May be NULL.
   void (*on_stuck)(void *ctx, const char *why);
   void *ctx;
   int64_t silence_ns;  // a rank that is silent for longer has failed; 0 = BRIM_RANKS_SILENCE_NS
@@ -181,7 +182,7 @@ typedef struct brim_ranks_options {
 
 #define BRIM_RANKS_SILENCE_NS (5 * (int64_t)1000000000)
 #define BRIM_RANKS_GRACE_NS (3 * (int64_t)1000000000)   // until on_stuck
-#define BRIM_RANKS_OPEN_NS (120 * (int64_t)1000000000)  // for all ranks to come
+#define BRIM_RANKS_OPEN_NS (120 * (int64_t)1000000000)  // until all ranks have connected
 
 typedef struct brim_ranks {
   brim_ranks_origin origin;

@@ -1,5 +1,5 @@
-// A session: the settings of a subject are chosen, measured and concluded from, and everything it finds is
-// written to files. What is printed is the caller's. The order of events is brim_tuning_run's, at the end.
+// A session chooses and measures the settings of a subject, draws conclusions, and writes them to files. The
+// caller prints. brim_tuning_run, at the end, shows the order.
 #include "tune/tune_int.h"
 
 #include <errno.h>
@@ -160,7 +160,7 @@ static bool is_regular(const char *path) {
   return stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
-// Takes the record.
+// Appends a record to the .jsonl file and releases `json`.
 static brim_status append(const brim_tuning *s, json_t *json) {
   char *line = NULL;
   brim_status status = brim_json_dump(json, 0, &line);
@@ -188,7 +188,8 @@ static void record(brim_tuning *s, const brim_result *result, const brim_scaling
                 brim_status_detail());
 }
 
-// Writes the file again: results in the order of the sweep, then records whose turn did not come before an interruption.
+// Writes the .jsonl file again: the results in the order of the sweep, then unused records of the earlier sweep, then
+// the record of --verify.
 static brim_status rewrite(const brim_tuning *s) {
   size_t count = 0;
   brim_result *all = brim_calloc(s->count + s->known_count + 2, sizeof *all);
@@ -235,7 +236,8 @@ typedef struct left_out {
   char why[128];  // of the first foreign one
 } left_out;
 
-// One line of the file. A line that was cut short when the machine went down is no record.
+// Reads a line of the earlier sweep's file and keeps its record if it still holds. A broken line, such as one cut
+// short by a crash, is counted and skipped.
 static brim_status resume_line(brim_tuning *s, const char *text, size_t size, int line,
                                left_out *out) {
   state *st = s->state;
@@ -291,7 +293,8 @@ static brim_status resume_line(brim_tuning *s, const char *text, size_t size, in
   return status;
 }
 
-// Reads the records of an earlier sweep. *keep: the file has other or no useful records, so it is kept under another name.
+// Reads the records of an earlier sweep. *keep: the file has other or no useful records, so it is kept under
+// another name.
 static brim_status resume(brim_tuning *s, bool *keep) {
   char *text = NULL;
   size_t size = 0;
@@ -331,7 +334,7 @@ static brim_status resume(brim_tuning *s, bool *keep) {
   return BRIM_OK;
 }
 
-// A setting's record, moved out; false when it is to be measured.
+// Moves the known record of a setting to *out. False if there is none: the setting must be measured.
 static bool take_known(void *ctx, const brim_setting *setting, brim_result *out) {
   brim_tuning *s = ctx;
   for (size_t i = 0; i < s->known_count; i++) {
@@ -476,14 +479,14 @@ void brim_tuning_job_progress(brim_job *job, const brim_progress *progress) {
   snprintf(name, sizeof name, "%.63s", progress->title ? progress->title : "");
   brim_utf8_trim(name);
   if (strcmp(name, job->name) !=
-      0) {  // figures belong to the setting whose name stands beside them
+      0) {  // a new setting begins: drop the figures of the setting before it
     memcpy(job->name, name, sizeof job->name);
     job->samples_per_s = (double)NAN;
     job->finding_count = 0;
   }
   job->phase = BRIM_JOB_MEASURE;
   job->eta_s =
-      progress->eta_s;  // not done/total: they count settings, and the title already shows them
+      progress->eta_s;  // done and total are left out: they count settings, as the title does
 }
 
 void brim_tuning_job_result(brim_job *job, const brim_result *result) {
@@ -512,8 +515,8 @@ static void on_progress(void *ctx, const brim_progress *progress) {
   publish(s, progress);
 }
 
-// --gpu: the memory of a card in place of this device's. Plans by a CPU put everything in one memory; a card
-// holds what is planned for the device.
+// Applies --gpu to a result: sets whether its plan fits the memory of the named card, in place of this device's.
+// Only the bytes planned for the device count. On a CPU the host's bytes would count too.
 static void take_card(const brim_tuning *s, brim_result *r) {
   double limit = s->how.config_limit;
   double most = limit > 0 && limit < s->how.card_bytes ? limit : s->how.card_bytes;
@@ -613,7 +616,7 @@ static brim_status measure_machine(brim_tuning *s) {
   return BRIM_OK;
 }
 
-// Larger grids are climbed, unless --exhaustive.
+// Above this many settings the sweep climbs through the grid instead of measuring every setting; not with --exhaustive.
 enum { WHOLE_GRID = 24 };
 
 static brim_status sweep(brim_tuning *s) {
@@ -635,14 +638,14 @@ static brim_status sweep(brim_tuning *s) {
       .on_first = on_so_far,
       .climb_above = s->how.exhaustive ? 0 : WHOLE_GRID,
       .budget_s =
-          s->how.plan_only ? 0 : s->how.budget_s,  // the machine's ceilings take a second more
+          s->how.plan_only ? 0 : s->how.budget_s,  // measuring the machine's ceilings is extra time
       .setting_of = setting_of,
       .budget_ended = &s->budget_ended,
       .ctx = s,
   };
   brim_status status = brim_sweep_run(s->subject, &how, &s->results, &s->count);
   if (s->results) {
-    // From here on settings are those that have a result, as a smaller grid would have had them.
+    // From here on s->settings has only the settings with a result.
     int own = -1;
     for (size_t i = 0; i < s->count; i++) {
       if (s->settings.own >= 0 && setting_of[i] == (size_t)s->settings.own) own = (int)i;
@@ -731,8 +734,8 @@ static void recommend(brim_tuning *s) {
   if (s->count > 0) advise(s);
 }
 
-// A sweep in which nothing ran has failed, by the first failure that is not one of memory, else by memory. With --plan a
-// setting that does not fit is an answer.
+// Fails if no setting ran: with the first failure that is not for lack of memory, else with the first one. With --plan,
+// a setting that does not fit is a valid result.
 static brim_status check_something_ran(brim_tuning *s) {
   const brim_result *cause = NULL;
   for (size_t i = 0; i < s->count; i++) {
@@ -754,7 +757,7 @@ static brim_status check_something_ran(brim_tuning *s) {
 // Longest time for measuring prices of findings when --budget is set.
 #define LONGEST_PRICES 25.0
 
-// Remedies of the config's own setting run for a moment each.
+// Measures the gain of each remedy for the findings of the config's own setting, and updates the advice.
 static brim_status price(brim_tuning *s) {
   state *st = s->state;
   const int own = s->settings.own;
@@ -774,7 +777,7 @@ static brim_status price(brim_tuning *s) {
 
 //---------------------------------- several devices ----------------------------------
 
-// Seconds that each number of devices is measured, and again with the exchange of gradients.
+// Time in seconds to measure each number of devices; the same again with the exchange of gradients.
 #define SCALE_SECONDS 1.5
 
 static void on_scaling(void *ctx, const brim_scaling *scaling) {
@@ -888,8 +891,8 @@ static void remove_folder(const char *folder) {
   }
 }
 
-// The rate that the sweep predicts for a later run, with an allowance for other programs; never narrower than the printed
-// interval of the setting.
+// The rate that the sweep predicts for a later run, with an allowance for other programs; never narrower than the
+// printed interval of the setting.
 static brim_interval expected(const brim_tuning *s) {
   const brim_result *r = &s->results[s->picks.recommended];
   const double load = exp(brim_result_log_load(r));
@@ -900,7 +903,7 @@ static brim_interval expected(const brim_tuning *s) {
                          .high = fmax(later.high * load, r->samples_per_s_high)};
 }
 
-// The record of the run: the recommended setting's, with the run's figures.
+// Makes the record of --verify: the recommended setting's record with the figures of the verifying run.
 static brim_status fill_proof(brim_tuning *s, const brim_subject_proof *run) {
   const brim_result *best = &s->results[s->picks.recommended];
   brim_result *out = s->proof = brim_calloc(1, sizeof *s->proof);
@@ -938,7 +941,8 @@ static brim_status fill_proof(brim_tuning *s, const brim_subject_proof *run) {
   return BRIM_OK;
 }
 
-// Runs the recommended setting as a user would, in a folder that is removed, and compares it with the sweep's prediction.
+// Runs the recommended setting as a user would, in a folder that is removed, and compares it with the sweep's
+// prediction.
 static brim_status verify(brim_tuning *s) {
   if (!s->how.verify || !s->subject->table->prove) return BRIM_OK;
   if (s->picks.recommended < 0) return no_pick(s, "verify");
@@ -1056,8 +1060,8 @@ void brim_tuning_close(brim_tuning *s) {
   memset(s, 0, sizeof *s);
 }
 
-// After the sweep. The files are written before anything more is run, and again if that changed something. Returns the
-// first failure; an interruption of the sweep counts before others.
+// Concludes a sweep: recommends a setting, writes the files, then prices, scales, verifies and traces. Writes the files
+// again if one of these ran. Returns the first failure: of writing, else the interruption, else of the later steps.
 static brim_status conclude(brim_tuning *s, brim_status swept) {
   outcome end = {BRIM_OK, ""}, interrupted = {BRIM_OK, ""};
   note_first_failure(&interrupted, swept);
@@ -1108,7 +1112,8 @@ brim_status brim_tuning_apply(brim_tuning *s, brim_tuning_edit *out) {
 
 //------------------------------------------ profiles --------------------------------------------
 // A profile's session: one setting of a subject is measured and traced, its findings are priced, and the files
-// are written. It stands here and not in the profile room since it needs measure's trials and tune's prices.
+// are written. It stands here and not in the profile room since it needs measure's trials and tune's prices. A price
+// is the time that a finding's remedy saves.
 
 void brim_profile_session_open(brim_profile_session *s, brim_subject *subject,
                                const brim_profile_session_options *options) {

@@ -1,4 +1,4 @@
-// The list of workloads, opening one by its name, and small calls of its table for every caller.
+// The list of workloads, brim_work_open, and functions over a workload's table that its callers share.
 
 #include "workload/workload.h"
 
@@ -65,6 +65,7 @@ static uint64_t bytes_needed(const brim_work *work, const brim_plan *plan) {
 }
 
 // The largest batch_size with which a step still fits into the training set; INT64_MAX if the set is unknown.
+// A step has `steps` micro-batches. *samples: the size of the set, 0 or less if unknown.
 static int64_t most_of_set(const brim_work *work, const brim_setting *setting, int64_t *samples) {
   brim_work_info info;
   int knob = brim_work_knob_as(work, BRIM_ROLE_ACCUMULATION);
@@ -160,9 +161,9 @@ void brim_work_shrink_text(const brim_work *work, const brim_setting *setting, u
   snprintf(out, size, fits ? brim_tr("%s would fit") : brim_tr("not even %s would fit"), change);
 }
 
-// Writes the row of the plan that takes most of the memory that is short.
+// Describes the largest row of the plan in the memory that does not suffice.
 static void largest_row_text(const brim_work *work, const brim_plan *plan, char out[160]) {
-  bool both = work->context.device->info.host_memory;
+  bool both = work->context.device->info.host_memory;  // both places share this memory
   const brim_plan_row *most = NULL;
   char bytes[32];
   out[0] = '\0';

@@ -558,8 +558,8 @@ const brim_workload_table *brim_workload_at(size_t index);
 // is loaded and before threads start.
 brim_status brim_workload_register(const brim_workload_table *table);
 
-// The start of a run whose override (`key=value` of the command line) names an environment: the shipped
-// config of that environment, or the defaults, and a name made of both. False = it names no environment.
+// Finds a config and a default name for a run whose override (`key=value` of the command line) names an
+// environment. Starts nothing. False if the override names no environment.
 bool brim_workload_start(const brim_workload_table *table, const char *override,
                          brim_work_start *out);
 

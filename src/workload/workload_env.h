@@ -43,7 +43,7 @@ bool brim_work_env_same(const brim_env_row *row, const void *values, const char 
 void brim_work_env_label_ended(const brim_env_ended *ended, brim_metric *count, brim_metric *rate);
 // Gives `where` a pool of as many threads as the device computes with now.
 brim_status brim_work_env_threads(const brim_device *device, brim_rollout_where *where);
-// Writes a row's name that is not a constant.
+// Writes the name of a metric, PREFIX and KEY joined without a separator, to `out` and returns it.
 const char *brim_work_env_name(char out[BRIM_METRIC_NAME], const char *prefix, const char *key);
 // "FILE:LINE:COLUMN: " of a component, or "".
 const char *brim_work_place(const brim_component *c, char out[160]);

@@ -1,5 +1,5 @@
-// `brim bench`: parses options and prints a session over the config's workload. src/tune/tune_session.c chooses settings,
-// measures, recommends and writes the files.
+// `brim bench`: parses options and prints a session over the config's workload. src/tune/tune_session.c chooses
+// settings, measures, recommends and writes the files.
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,7 +13,7 @@ typedef struct bench {
   brim_cli *cli;
   brim_cli_job job;
   brim_work_subject work;
-  brim_subject subject;  // the job's workload
+  brim_subject subject;  // a view of `work`, which the session measures
   brim_tuning session;
   brim_device_info gpu;  // owns the device name that `facts` points to
   brim_config_facts facts;
@@ -172,7 +172,8 @@ static void note_line(bench *b, const char *head, const char *text) {
   brim_str_deinit(&line);
 }
 
-// True if a setting uses `value` for the knob. No setting uses, say, a batch larger than the data set.
+// True if a setting uses `value` for the knob. An axis may list values that no setting uses, such as a batch larger
+// than the data set.
 static bool is_swept(const brim_tuning *s, int knob, int64_t value) {
   for (size_t i = 0; i < s->settings.count; i++) {
     if (s->settings.setting[i].value[knob] == value) return true;
@@ -270,7 +271,7 @@ static void put_pageable(const bench *b, brim_str *out) {
   }
 }
 
-// The checklist; in the short form only the learning rate for a changed batch.
+// Prints the advice: the whole checklist with --verbose, else only the learning rate for the changed batch size.
 static void put_advice(const bench *b, brim_str *out) {
   const brim_tuning *s = &b->session;
   if (b->cli->verbose) {
@@ -282,7 +283,8 @@ static void put_advice(const bench *b, brim_str *out) {
   }
 }
 
-// The findings of the config's own setting, unless they are shown as those of a pick.
+// Prints the findings about the config's own setting. --verbose skips them if the setting is the recommended or the
+// fastest one, whose findings it has shown already.
 static void put_findings(const bench *b, brim_str *out) {
   const brim_tuning *s = &b->session;
   const int own = s->settings.own;
@@ -561,7 +563,7 @@ static brim_status apply_event(const bench *b, const brim_tuning_edit *edit) {
   return brim_cli_event(b->cli, "apply", f);
 }
 
-//-------------------------------------- what the session tells --------------------------------------
+//----------------------------------- callbacks of the session -----------------------------------
 
 static void on_note(void *ctx, const char *text) { brim_cli_note(((bench *)ctx)->cli, "%s", text); }
 
@@ -665,7 +667,7 @@ static brim_status check_card(brim_cli *cli, brim_tuning_options *how) {
   return status;
 }
 
-// --apply FILE, or the config that was given; one that comes with brim is not edited.
+// Chooses the file that --apply edits: FILE, else the given config. A config that comes with brim is never edited.
 static brim_status apply_file(bench *b, brim_tuning_options *how) {
   brim_cli *cli = b->cli;
   const brim_cli_input *input = &b->job.input;
@@ -720,7 +722,8 @@ static bool is_option_of(const brim_work *work, int knob, const char *name) {
   return false;
 }
 
-// --benchmark-batch contradicts options that ask for another axis, but not a config's lists.
+// Rejects --benchmark-batch together with --all or with an option that lists values of another knob. Lists in the
+// config are allowed.
 static brim_status check_batch_only(bench *b) {
   const brim_work *work = b->job.work;
   const brim_option_parse *parse = &b->cli->parse;
@@ -830,7 +833,8 @@ static brim_status file_path(const bench *b, const char *option, const char *nam
   return *path ? BRIM_OK : brim_fail(BRIM_ENOMEM, "out of memory while writing %s", name);
 }
 
-// Chooses where files go. best.yaml and the file of --apply may be the config of this sweep; records and report may not.
+// Chooses where files go. best.yaml and the file of --apply may be the config of this sweep; records and
+// report may not.
 static brim_status choose_files(bench *b) {
   brim_tuning_options *how = &b->session.how;
   BRIM_TRY(file_path(b, "output", "results.jsonl", &b->jsonl_path));

@@ -1,4 +1,4 @@
-// Opens a checkpoint with its config, device and data, runs it, and describes it. Writes nothing.
+// Opens a checkpoint with its config, device and data, runs it, and describes it. Writes no files.
 #include "cli/trained/cli_trained.h"
 
 #include <inttypes.h>
@@ -32,7 +32,7 @@ static brim_status load_config(brim_cli_trained *c, const char *path, const char
     brim_log_warn("config", "%s", brim_config_warning(*out, i));
   }
   c->warned =
-      c->warned || path;  // the config is loaded again for each option that adds an override
+      c->warned || path;  // warn only once: the config is loaded again for each added override
   return BRIM_OK;
 }
 
@@ -329,7 +329,7 @@ brim_status brim_cli_trained_model_text(const brim_cli_trained *c, brim_str *out
   brim_format_count((double)parameters, count);
   if (parameters > 0) {
     brim_str_printf(out, brim_tr("%s, %s parameters"), model_name(c), count);
-  } else {  // the workload has tensors of another kind
+  } else {  // no float32 weights were found: the count is unknown
     brim_str_append(out, model_name(c));
   }
   if (c->trained->epoch >= 0 && c->trained->step >= 0) {

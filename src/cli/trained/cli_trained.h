@@ -7,7 +7,7 @@
 
 typedef struct brim_cli_trained {
   brim_cli *cli;
-  brim_cli_job job;  // its workload is open only if it evaluates itself
+  brim_cli_job job;  // job.work is open only if the workload runs its own evaluation
   brim_trained *trained;
   brim_trained_data data;
   bool path_given;        // data.path was given on the command line
@@ -15,21 +15,21 @@ typedef struct brim_cli_trained {
   char *lost_data_path;   // the data path of the run if it does not exist any more; else NULL
   const char *output;     // --output; NULL = none
   bool ema;               // use averaged weights
-  const char *precision;  // compute precision of the outputs; NULL = there is no choice
+  const char *precision;  // compute precision of the outputs; NULL = not shown
   const char *title;      // title of the progress line
   brim_time start;
-  int64_t done;
+  int64_t done;  // finished rows, for the progress line
 } brim_cli_trained;
 
 // Opens the checkpoint that the first word names, and its config with the overrides of the command line. Does not open
 // the device or the data.
 brim_status brim_cli_trained_init(brim_cli *cli, brim_cli_trained *c);
 void brim_cli_trained_deinit(brim_cli_trained *c);
-// Sets the output: --output, else `standard`. "-" is the standard output. BRIM_EEXIST if the file exists without
-// --force.
+// Sets the output to --output, else to the path `standard`. "-" means stdout. BRIM_EEXIST if the file exists and
+// --force is missing.
 brim_status brim_cli_trained_output(brim_cli_trained *c, const char *standard);
-// The workload of a checkpoint, by its tensors if it names no workload, else by the name; NULL if this program has no
-// such workload.
+// Finds the workload of a checkpoint by the name stored in it, or by its tensors if no name is stored. NULL if this
+// program has no such workload.
 const brim_workload_table *brim_cli_trained_table(const brim_trained *t);
 // Does the model take samples of data?
 bool brim_cli_trained_takes_samples(const brim_trained *t);
@@ -64,8 +64,8 @@ void brim_cli_trained_notes(const brim_cli_trained *c);
 // Puts checkpoint, workload, step, model, data and split into an event or a file.
 brim_status brim_cli_trained_json(const brim_cli_trained *c, json_t *out);
 
-// Option rows. RUN_CONFIG: of eval, predict, export and render. TRAINED_OPTIONS: of eval, predict and export.
-// TRAINED_RUN_OPTIONS: of eval and predict.
+// Option rows that commands share. BRIM_CLI_OPTION_RUN_CONFIG: eval, predict, export, render.
+// BRIM_CLI_TRAINED_OPTIONS: eval, predict, export. BRIM_CLI_TRAINED_RUN_OPTIONS: eval, predict.
 #define BRIM_CLI_OPTION_RUN_CONFIG                                                \
   {                                                                               \
     .name = "config", .kind = BRIM_OPTION_STRING, .metavar = "FILE",              \

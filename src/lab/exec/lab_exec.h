@@ -1,10 +1,12 @@
 // The executor: one attempt of one experiment. It runs one `brim train` as a child, reports to the
-// store through a link, and classifies how the training ended. `brim sweep execute` calls it; the sweep
-// calls it for the files that executors left.
+// store through a link, and classifies how the training ended. `brim sweep execute` calls
+// brim_lab_execute. The sweep calls the functions that send the spools and files of ended executors.
 //
 // The folder of an experiment (the training's output_dir) has these files beside the training's own:
 //   experiment.yaml   the config as it is stored
-//   executor.json     the process that runs here: {pid, born, boot, attempt, fence, child, child_born}
+//   executor.json     the running executor: {pid, born, boot, attempt, fence, child, child_born}
+//                     born, child_born: start times in ticks since the boot; boot: id of the boot;
+//                     fence: number of the claim, see lab_store.h
 //   attempt-N.log     for people: the child's stderr, and its events except progress and steps
 //   attempt-N.spool   reports that the store has not acknowledged, one JSON object a line; see below
 //   attempt-N.spool.bad  lines of a spool that the store refuses
@@ -31,7 +33,7 @@ struct brim_lab_link;
 
 // 0 and NULL select the defaults, which stand in parentheses, except for members marked "required".
 typedef struct brim_lab_exec_options {
-  struct brim_lab_link *link;  // required; executors open theirs with sweep_only
+  struct brim_lab_link *link;  // required; executors open this link with sweep_only
   brim_store_ref ref;          // required
   const char *folder;          // required; created if it is missing
   // required: the program and its first arguments, {"/usr/bin/brim", "train", NULL}. The executor adds the
@@ -51,7 +53,7 @@ typedef struct brim_lab_exec_options {
   const volatile sig_atomic_t *stop;  // non-zero: stop cleanly; may be NULL
 } brim_lab_exec_options;
 
-// The folder of an experiment: FOLDER/exp/ID12.
+// The folder of an experiment: FOLDER/exp/<first 12 digits of its id>.
 #define BRIM_LAB_EXPS "exp"
 enum { BRIM_LAB_SHORT_ID = 12 };  // digits of an id in paths and tables
 brim_status brim_lab_exp_folder(const char *folder, const char *id, brim_str *out);
@@ -83,7 +85,7 @@ typedef struct brim_lab_replayed {
   int64_t stale;     // spools of attempts that other attempts had replaced; removed too
 } brim_lab_replayed;
 
-// Sends every spool under PLACE/exp/*/. A sweep calls it at its start, before leases end and
+// Sends every spool under exp/*/ of the folder `place`. A sweep calls it at its start, before leases end and
 // experiments are claimed. BRIM_EIO: the remaining spools stay for the next time. Lines that are no
 // reports, and a file that cannot be read, are kept in NAME.bad with a warning.
 brim_status brim_lab_spool_replay(const char *place, struct brim_lab_link *link,
@@ -103,7 +105,7 @@ bool brim_lab_exec_find(const char *folder, brim_lab_exec_owner *out);
 // BRIM_EIO: one of them still runs.
 brim_status brim_lab_exec_kill(const char *folder);
 
-// Uploads files that executors could not send in time (attempt-N.files), in a thread of a worker.
+// Uploads files that executors could not send in time (attempt-N.files), in a thread of the sweep or worker.
 // `link` leads to a server and must outlive the uploads, which use a connection of their own.
 typedef struct brim_lab_uploads brim_lab_uploads;
 // Starts the thread with the experiments in FOLDER/exp.

@@ -46,11 +46,11 @@ typedef struct sink {
   brim_http_answer *answer;
   brim_http_piece_fn fn;
   void *ctx;
-  brim_http_client *client;  // with the status of the reply
+  brim_http_client *client;  // asked for the reply's status; set with `fn` only
   int *code;                 // status of the reply, set before the first call of `fn`
-  size_t most;
-  bool headers_complete;  // the headers are complete
-  brim_status status;     // reason why brim ended the transfer
+  size_t most;               // longest body of a reply, in bytes
+  bool headers_complete;     // the headers are complete
+  brim_status status;        // reason why brim ended the transfer
 } sink;
 
 void brim_http_answer_init(brim_http_answer *answer) {
@@ -272,7 +272,7 @@ static brim_status fail_call(const brim_http_client *c, CURLcode code) {
                        "pin when it starts",
                        c->url);
     case CURLE_SSL_CONNECT_ERROR:
-      if (!is_plain_text(why)) {  // the server may have closed before its text was read
+      if (!is_plain_text(why)) {  // a server without TLS may also end up here
         return brim_fail(BRIM_EIO,
                          "%s does not answer by TLS: %s; without TLS its address begins with "
                          "http://",

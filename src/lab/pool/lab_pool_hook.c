@@ -17,7 +17,7 @@
 
 enum {
   QUEUE = 256,
-  PAGE = 200,
+  PAGE = 200,  // most events of one reading
   TRIES = 5,
   WAIT_MS = 1000,   // pause before the second try
   GATHER_MS = 200,  // between two readings of a busy store
@@ -26,12 +26,13 @@ enum {
   SEND_MS = 10000,  // limit of one try, and of all tries when the server ends
   TEXT = 500,       // most bytes of the line for people
   LINES = 4000,     // most bytes of last_lines
-  GRID_ID = 65,
+  GRID_ID = 65,     // bytes of a grid's id with its NUL
 };
 
+// An event of the store.
 typedef struct ended_event {
   int64_t seq;
-  char exp[BRIM_EXP_ID];
+  char exp[BRIM_EXP_ID];  // the experiment that ended; "" = the event ends none
   bool failed;
 } ended_event;
 
@@ -308,9 +309,9 @@ static brim_status read_events(brim_pool_hook *h) {
   return BRIM_OK;
 }
 
-// Counts the grids in which an experiment ended, and adds the message of each grid that is complete. A
-// count may include ends whose events were not read yet. If reading them puts the grid on the list
-// again, it is counted again, so the end of a grid is sent once.
+// Counts each listed grid and adds the message of each grid that is complete. The count may be newer
+// than the events read so far, so the rest is read after counting. If the rest lists the grid again, it is
+// skipped here and counted in the next turn. So the end of a grid is sent only once.
 static brim_status count_grids(brim_pool_hook *h) {
   while (h->grid_count > 0) {
     brim_store_counts counts = {.total = -1};

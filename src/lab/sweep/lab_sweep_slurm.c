@@ -118,8 +118,8 @@ enum {
   FIRST_PAUSE_MS = 5000,  // pause after sbatch refused an array; doubles up to LAST_PAUSE_MS
   LAST_PAUSE_MS = 300000,
   BEAT_MS = 2000,
-  WINDOW = 512,
-  WORDS = 48
+  WINDOW = 512,  // experiments per listing of the store
+  WORDS = 48     // most words of a task's command line
 };
 
 typedef struct gathering {
@@ -279,7 +279,7 @@ static brim_status slurm_submitted(brim_lab_sweep *s, int64_t now) {
   brim_lab_slurm *m = s->slurm;
   brim_lab_array *a = m->about;
   const char *text = m->command.out.data ? m->command.out.data : "";
-  // A number that came before the time limit ended the command is an answer as well.
+  // Accept a printed job number even if the command then ran into its time limit.
   if (!brim_slurm_job_of(text, a->is.job) || m->command.exit_code > 0) {
     a->is.job[0] = '\0';
     return not_submitted(s, a, now);
@@ -496,8 +496,8 @@ static brim_status slurm_end_tasks(brim_lab_sweep *s) {
       BRIM_TRY(end_task(s, a, i));
     }
     if (a->open > 0 || a == m->about) {
-      // Write the file before an experiment is submitted again: the next sweep must not take the new
-      // task for this one.
+      // Write the file before the experiment can be submitted again. Otherwise a sweep that starts
+      // after a crash would take the new task for the ended one.
       if (a->open != before) BRIM_TRY(brim_slurm_array_write(m->folder, &a->is));
       k++;
     } else {
@@ -507,15 +507,14 @@ static brim_status slurm_end_tasks(brim_lab_sweep *s) {
   return BRIM_OK;
 }
 
-//-------------------------------------------- sweep --------------------------------------------
-// The loop: looking at Slurm's queue, and stopping. The sweep asks squeue before it reads the store. So
-// an experiment that is queued in the store needs a new task if its old task has ended here, and none
-// while its task is listed.
+//--------------------------------------------- loop ---------------------------------------------
+// The loop reads Slurm's queue, submits and stops. It reads squeue before the store. So a queued
+// experiment gets a new task only if this sweep knows no unfinished task of it.
 
 enum {
   POLL_MS = 10000,
   TIMEOUT_MS = 60000,
-  LOST_MS = 60000,
+  LOST_MS = 60000,  // time for squeue to list an array whose sbatch gave no job number
   OPEN_MS = 30000,  // time limit of each command while the sweep opens
   MISSES = 2,       // looks in a row without a task before the task counts as gone
   KILL_MS = 15000,  // time for a stopping task after the training's own time
@@ -742,8 +741,8 @@ static void miss_unseen(brim_lab_slurm *m, brim_lab_array *a) {
   }
 }
 
-// True if the array has no job and gets none: sbatch refused it, or squeue has shown no such job for
-// long enough.
+// Counts a look that showed no job of the array. True if the array will get none: sbatch refused it, or
+// squeue has shown no such job for long enough.
 static bool is_lost(brim_lab_slurm *m, brim_lab_array *a, int64_t now) {
   if (a->is.job[0]) return false;
   a->looks++;
@@ -816,6 +815,7 @@ static brim_status start_account(brim_lab_slurm *m, brim_lab_array *a) {
 
 //---------------------------------- cancelling ----------------------------------
 
+// Steps of stopping an array. Step 0 cancels a stray job of its name.
 enum { TELL_PENDING = 1, TELL_RUNNING = 2, TELL_ALL = 3 };
 
 static brim_status start_cancel(brim_lab_slurm *m, brim_lab_array *a, int step) {
@@ -839,7 +839,9 @@ static brim_status start_cancel(brim_lab_slurm *m, brim_lab_array *a, int step) 
   return brim_slurm_start(&m->command, &words, NULL, m->options.timeout_ms);
 }
 
-// Withdraws waiting tasks, and asks running tasks to save and end. No task queues itself again.
+// Starts the next command that stops the sweep's tasks: cancel waiting tasks, then signal running ones to
+// save, then, when the patience is over, cancel all. The first call writes `stop` into every array's
+// file, so that no task queues itself again.
 static brim_status stop_next(brim_lab_sweep *s, int64_t now, bool *started) {
   brim_lab_slurm *m = s->slurm;
   int64_t patience = s->options.grace_ms + KILL_MS;

@@ -8,7 +8,7 @@
 
 //---------------------------------- texts ----------------------------------
 
-// The failure class of a result; "ok" may also be "unstable".
+// The failure class of a result. Without a failure: "ok", "throttled", "unstable" or "one sample".
 const char *brim_ui_failure_text(const brim_result *result);
 // "batch_size=256 num_workers=2 precision=bf16"
 void brim_ui_setting(const brim_result *result, brim_str *out);

@@ -34,12 +34,12 @@ static void scale_fit(scale *s, double low, double high, double least) {
   s->high = ceil(high / s->step - 1e-6) * s->step;
 }
 
-// 0..1000 from the left.
+// SVG x of a step: 0 (left) to 1000.
 static double scale_x(const scale *s, int64_t step) {
   return (double)step / (double)s->last * 1000;
 }
 
-// 0..100 from the top.
+// SVG y of a value: 0 (top) to 100.
 static double scale_y(const scale *s, double value) {
   return (s->high - value) / (s->high - s->low) * 100;
 }
@@ -556,7 +556,7 @@ static void put_button(const char *id, const char *pressed, const char *text, br
   brim_str_append(out, "</button>\n");
 }
 
-// A slider over the speeds of replay.js; the fourth is 1.
+// A slider over the list of speeds in replay.js. Starts at the fourth entry, normal speed.
 static void put_speeds(brim_str *out) {
   brim_str_append(out, "<label class=\"speed\">");
   brim_ui_escape_html(out, brim_tr("Speed"));
@@ -722,8 +722,8 @@ static void put_facts(const brim_ui_replay_options *o, brim_str *out) {
   brim_str_append(out, "</section>\n");
 }
 
-// The script of a picture names the numbers and parts it needs in a line "// needs ...". Without them it would show
-// nothing and say nothing, so a scene that lacks one is refused.
+// The script that draws a kind of scene (web/replay/scene_KIND.js) names the numbers and parts it needs in a line
+// "// needs ...". A scene that lacks one is refused, because the script would then draw and report nothing.
 static brim_status check_needs(const brim_scene *scene, const char *script) {
   static const char line[] = "\n// needs ", number[] = "numbers.", part[] = "parts.";
   const char *at = strstr(script, line);

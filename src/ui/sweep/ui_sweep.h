@@ -11,7 +11,7 @@
 
 //---------------------------------- live table ----------------------------------
 
-// The action that a key asks the caller for. If it concerns an experiment, that is `target` of the state.
+// The action that a key asks of the caller. brim_ui_sweep.target names the experiment, if the action is about one.
 typedef enum brim_ui_sweep_action {
   BRIM_UI_SWEEP_NOTHING,       // the key has no effect
   BRIM_UI_SWEEP_DRAW,          // the view changed: draw again
@@ -68,8 +68,8 @@ typedef struct brim_ui_sweep {
   char search[64];
   size_t at, top;  // indices of rows: the selected row, and the first on the screen
   size_t page;     // rows that fit in the last frame
-  bool moved;      // false: the cursor stays on the first row, whatever the list shows there
-  bool follow;     // move the cursor to the selected experiment, even off the screen
+  bool moved;      // the user moved the cursor down; false: it stays on the first row
+  bool follow;     // the next frame moves the cursor to `selected`, even off the screen
   int64_t scroll;  // lines that the log is scrolled up from its end
   bool watching;   // another process runs the sweep: quitting does not stop it
 } brim_ui_sweep;

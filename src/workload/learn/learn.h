@@ -1,8 +1,8 @@
 // Training a network on a data set: what the workloads supervised and contrastive share. One state,
-// brim_learn, has the data, the config's part of the network, the knobs, and, once a setting is configured,
-// the network with its loaders and its position in the data. learn.c reads the config, plans settings, builds
-// them, steps, measures, saves and resumes; learn_data.c opens the sets. A workload (learn_supervised.c,
-// learn_contrastive.c) adds a brim_learn_kind, its rows, keys and evaluation.
+// brim_learn, has the data, the network's spec without the values of a setting, the knobs, and, once a
+// setting is configured, the network with its loaders and its position in the data. learn.c reads the config,
+// plans settings, builds them, steps, measures, saves and resumes; learn_data.c opens the sets. A workload
+// (learn_supervised.c, learn_contrastive.c) adds a brim_learn_kind, its rows, keys and evaluation.
 #ifndef BRIM_LEARN_LEARN_H_
 #define BRIM_LEARN_LEARN_H_
 
@@ -103,7 +103,7 @@ brim_status brim_work_data_check_readable(const brim_work_data *d, uint64_t limi
 int32_t brim_work_views(const brim_config *config);
 // The shape of the samples that reach the network.
 const brim_source_info *brim_work_set_info(const brim_work_set *set);
-// Sets spec->eval_dim if evaluation has images of another size than training; warns of smaller ones.
+// Sets spec->eval_dim if evaluation images differ in size from training images; warns if they are smaller.
 void brim_work_set_eval_size(const brim_work_data *d, brim_net_spec *spec);
 // Opens a source at the config's data.path.
 brim_status brim_work_open_source(const brim_work_data *d, const brim_component *component,
@@ -123,7 +123,7 @@ brim_status brim_work_allow_external(brim_arena *arena, const brim_component **c
 brim_status brim_work_add_names(const brim_config *config, brim_arena *arena,
                                 const brim_component **component, bool targets);
 // The pipeline of evaluation: transform.val, else transform.test, as written; else the stages without
-// randomness of a pipeline given for all. NULL = nothing.
+// randomness of a pipeline given for all. NULL = nothing. *random: all stages are used, random ones too.
 const brim_pipeline *brim_work_eval_pipeline(const brim_config *config, bool *random);
 // True if evaluation may have images of another size than training.
 bool brim_work_any_size(const brim_config *config);
@@ -190,7 +190,7 @@ extern const brim_knob_set brim_learn_knob_set;
 // Micro-batches of the config, and how they may shrink if memory runs out.
 typedef struct brim_batching {
   int64_t batch, accumulation;  // the config's values
-  bool allow_smaller;           // more, smaller micro-batches may replace the config's
+  bool allow_smaller;           // the config's micro-batches may be split into smaller ones
   bool small_eval;              // evaluation batches are no larger than training's
 } brim_batching;
 
@@ -233,7 +233,8 @@ typedef struct brim_learn_kind {
   void (*apply)(const struct brim_learn *w, brim_applied *out);
   // Fills in the members of `info` that only the workload knows.
   void (*info)(const struct brim_learn *w, brim_work_info *out);
-  // (optional) For a third set beside those of training and evaluation: its plan, its check, its loader.
+  // (optional) A third set beside those of training and evaluation: `plan` adds its rows, `check_readable` checks it,
+  // `build` makes its loader.
   brim_status (*plan)(const struct brim_learn *w, const brim_work_caching *caching,
                       const brim_applied *a, brim_plan *plan);
   brim_status (*check_readable)(const struct brim_learn *w);
@@ -248,7 +249,7 @@ typedef struct brim_learn {
   brim_device *device;
   brim_comm *comm;  // NULL = one rank
   int rank, ranks;
-  bool leads, follows;                // rank 0 broadcasts its calls, the others repeat them
+  bool leads, follows;                // rank 0 leads: it broadcasts calls; the others repeat them
   const volatile sig_atomic_t *stop;  // NULL = never stop
 
   // From the config:
@@ -273,7 +274,8 @@ typedef struct brim_learn {
   brim_net *net;
   brim_loader *train_loader, *eval_loader;  // eval_loader NULL = nothing to evaluate on
   brim_schedule schedule;
-  // batch, accumulation and epoch_samples count all ranks together, eval_batch this rank alone.
+  // batch and epoch_samples are totals of all ranks; eval_batch is this rank's. accumulation: micro-batches per step,
+  // the same on every rank.
   int64_t batch, eval_batch, accumulation, epoch_samples;
   bool exact;  // the loss compares the samples of all micro-batches of a step
   brim_precision precision;
@@ -312,7 +314,7 @@ void brim_learn_resuming(void *work, const json_t *metadata);
 brim_status brim_learn_configure(void *work, const brim_setting *setting);
 void brim_learn_info(void *work, brim_work_info *out);
 extern const brim_work_batches_table brim_learn_batches;
-// True if too little memory replaced the config's micro-batches by more, smaller ones.
+// True if the config's micro-batches were split into smaller ones for lack of memory.
 bool brim_batching_is_smaller(const brim_batching *batching, const brim_net_spec *spec);
 
 brim_status brim_learn_step(void *work, const brim_spans *spans, brim_step_info *out);

@@ -100,9 +100,10 @@ static const brim_config_component_row components[] = {
     BRIM_COMPONENT("model", "actor_critic", actor_critic_args, "policy and value heads"),
 };
 
-// If the config has this key, it sets the samples of a minibatch.
+// Keys that belong to the identity whenever they are written: data.batch_size then sets the samples of a minibatch.
 static const char *const given[] = {"data.batch_size", NULL};
 
+// Pairs of keys that set the same: the first is ignored if a later layer gives the second.
 static const char *const yields[] = {"mappo.rollout_steps",
                                      "mappo.episodes_per_batch",
                                      "mappo.minibatches",
@@ -194,8 +195,8 @@ const brim_work_topic brim_mappo_topic = {BRIM_N_("several agents that learn to 
 // GPU, copies at every step, episodes one after the other. The gain is measured if the remedy was measured. Else
 // it is computed from the measured phases and, for environments on the GPU, from the probe.
 
-// least_share: smaller shares of an iteration are not reported. SMALL_BATCH: a minibatch of this many samples
-// keeps a large GPU busy.
+// least_share: smaller shares of an iteration are not reported. Minibatches of fewer than SMALL_BATCH
+// samples may not keep a large GPU busy.
 static const double least_share = 0.03;
 enum { SMALL_BATCH = 8192 };
 
@@ -285,7 +286,7 @@ static const brim_result *find_moved(const brim_findings *v, bool more) {
   return best;
 }
 
-// "collect_on cpu -> gpu: predicted 0.85 times as fast, measured 0.83"
+// The gain of moving the environments to the GPU, with `envs` of them.
 typedef struct moving {
   double envs;
   double predicted, measured;  // milliseconds gained; NaN = unknown
@@ -487,7 +488,8 @@ static const brim_work_trouble_row troubles[TROUBLES] = {
 // Limits of the watch. A policy with less than least_entropy of the entropy of equally likely actions hardly
 // explores. Updates of PPO normally have a KL divergence of 0.005 to 0.03; most_kl is far outside a trust
 // region. A value loss that doubles may come from a new part of the environment; VALUE_TIMES the median, and
-// more than the first value loss, means that the critic diverges.
+// more than the first value loss, means that the critic diverges. FEW: readings that the median needs. LOW_EVALS:
+// evaluations in a row whose return is below the baseline's. ERRORS: standard errors by which it must be lower.
 static const double least_entropy = 0.02, most_kl = 0.2;
 enum { VALUE_TIMES = 10, FEW = 8, LOW_EVALS = 3, ERRORS = 2 };
 
@@ -509,7 +511,7 @@ static void smaller_steps(const brim_mappo *w, double lr, char *out, size_t size
       lr, w->how.epochs);
 }
 
-//---------------------------------- of training ----------------------------------
+//---------------------------------- checks in training ----------------------------------
 
 static size_t take_numbers(brim_mappo *w, const brim_work_moment *at, brim_work_trouble *out) {
   const brim_work_metrics *m = at->metrics;
@@ -614,7 +616,7 @@ static size_t take_values(brim_mappo *w, const brim_work_moment *at, brim_work_t
   return 1;
 }
 
-//---------------------------------- of evaluations ----------------------------------
+//---------------------------------- checks in evaluations ----------------------------------
 
 static size_t take_evaluation(brim_mappo *w, const brim_work_moment *at, brim_work_trouble *out) {
   const double *now = at->metrics->values, *random = at->metrics->baseline;
@@ -669,7 +671,7 @@ static brim_status watch_lost(void *work, int64_t epoch, double lr) {
                    epoch, lr, w->how.epochs);
 }
 
-//---------------------------------- in a checkpoint ----------------------------------
+//---------------------------------- state in a checkpoint ----------------------------------
 
 enum { FACTS = 6, NUMBERS = TROUBLES + FACTS + BRIM_MAPPO_WINDOW };
 
@@ -920,7 +922,7 @@ static void story(const side *sides, size_t count, brim_view *v) {
   }
 }
 
-//---------------------------------- of a sweep ----------------------------------
+//---------------------------------- views of a sweep ----------------------------------
 
 static bool is_own(const brim_result *r, const brim_setting *own) {
   static const char *const places[] = {"cpu", "gpu"};
@@ -992,7 +994,7 @@ static size_t make(const brim_result *results, size_t count, const brim_setting 
   return 2;
 }
 
-//---------------------------------- of two configs ----------------------------------
+//---------------------------------- comparison of two configs ----------------------------------
 
 static const json_t *in_config(const brim_result *r, const char *section, const char *key) {
   return json_object_get(json_object_get(r->config, section), key);
