@@ -87,7 +87,7 @@ def slowest_ops(a, old, new):
     return [[round(ratio, 3), case] for ratio, case in sorted(both)[:10]], len(both)
 
 
-# Short trainings, each in fp32 and bf16; the last ones are configs with a precision of their own.
+# Short trainings, each in fp32 and bf16. BITS_CONFIGS have a precision of their own.
 IMAGES = "shape=(32, 32, 3), classes=10"
 BITS = {
     "mlp": ["model=mlp(depth=3, hidden=64, dropout=0.1)", "dataset=synthetic(shape=(32, 8), classes=4, samples=2048)",
@@ -120,7 +120,7 @@ def weights_of(a, folder, argv):
 
 
 def compare_bits(a, folders):
-    """How many trainings differ."""
+    """The number of trainings that failed or whose weights differ."""
     runs = {"%s %s" % (name, p): argv + ["training.precision=" + p] for name, argv in BITS.items() for p in ("fp32", "bf16")}
     runs.update({name: [os.path.join(CONFIGS, name + ".yaml"), "--max-steps", n] for name, n in BITS_CONFIGS.items()})
     differ, out = 0, open(a.output, "w", encoding="utf-8") if a.output else None

@@ -216,7 +216,7 @@ typedef struct brim_advice_facts {
   bool adaptive;         // an optimiser of Adam's kind
   // Rate of larger batches over the recommended setting's rate, measured as a remedy; 0 = none.
   double larger;
-  // Knobs with several values in the sweep, measured or not. Advice does not name them.
+  // Knobs with several values in the sweep, measured or not. Advice does not tell the user to vary them.
   const char *several[BRIM_KNOB_MAX];
   size_t several_count;
   // Knobs without effect on the recommended setting, such as workers when the data are in GPU memory.
@@ -382,7 +382,7 @@ typedef struct brim_profile_session {
   brim_profile profile;
   brim_trace trace;
   bool wrote[BRIM_PROFILE_FILES];
-  bool running;   // measuring has begun: a failure is not bad input
+  bool running;   // the steps ran, or failed on their own: a failure is not bad input
   bool unpriced;  // interrupted: not all prices were measured
   brim_machine_ceilings machine;
   brim_fs_lockfile *lock;

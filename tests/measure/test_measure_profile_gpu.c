@@ -80,7 +80,8 @@ static void test_by_cupti(void **state) {
     double sum = p.sum_ms[BRIM_PROFILE_OPS];
     assert_true(fabs(sum - p.sum_ms[BRIM_PROFILE_KERNELS]) <= 1e-6 * sum);
     assert_true(p.has_gaps && p.gap_ms >= 0);
-    // Batches prefetched before the window are not copied in it: with 2 workers, 4 of 10.
+    // 2 workers prefetch up to 2 batches each. A batch that was copied before the window does not count, but at least
+    // half of the 10 steps copy one.
     assert_true(p.h2d_bytes >= 0.5 * 256 * 32 * 8);
     assert_true(count_kind(&p, BRIM_PROFILE_KERNELS, "kernel") >= 4);
     assert_true(has(&p, BRIM_PROFILE_PHASES, "backward"));
